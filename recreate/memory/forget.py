@@ -97,7 +97,8 @@ def forget(
         return found
     memory.forgotten.add([*gone, *(lesson_mark(_domain_of(path), path.stem) for path in lessons)])
     # First what is derived, while the texts that it was derived from are there: nobody derives it anew.
-    forget_texts(memory.folder / "index" / "vectors.sqlite", list(_briefs(memory, gone, found.lessons)))
+    vectors, briefs = memory.folder / "index" / "vectors.sqlite", list(_briefs(memory, gone, found.lessons))
+    forget_texts(vectors, briefs)
     waits = bool(gone) and has_waiting(memory)
     if gone:
         found.items = prune(memory, ids=gone, follow=True)
@@ -108,6 +109,7 @@ def forget(
         for path in reversed(found.lessons):  # what was named goes last: killed before, it can be named again
             path.unlink(missing_ok=True)
     memory.purge([*gone, *(f"lesson:{_domain_of(path)}/{path.stem}" for path in found.lessons)])
+    forget_texts(vectors, briefs)  # of a process that had been embedding them
     if waits:
         with closing(UngradedStore(memory)) as waiting:
             waiting.discard_derived()

@@ -6,6 +6,7 @@ import json
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from recreate.cli import run as cli
 from recreate.lessons.store import LessonStore
 from recreate.memory import documents, index
 from recreate.memory import forget as forgetting
+from recreate.memory.embedders.cached import Cached
+from recreate.memory.embedders.hashed import Hashed
 from recreate.memory.index import load_manifest
 from recreate.memory.store import ExperienceStore
 from recreate.memory.ungraded import Ungraded
@@ -174,6 +177,35 @@ def key_of(memory: ExperienceStore, text: str) -> bytes:
     from recreate.memory.embedders.cached import _key
 
     return _key(memory.embedder.name, "passage", text)
+
+
+@pytest.mark.parametrize("when", ["all of it", "its last part"])
+def test_a_process_that_embeds_it_meanwhile_leaves_no_vector(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    store = ExperienceStore(workspace, "hashed")
+    store.add([secret("5ec12e70aaaa"), experience("5ec12e70bbbb")])
+    path = workspace / "memory" / "index" / "vectors.sqlite"
+    embedder = Hashed()
+
+    class Slow(Hashed):
+        def embed(self, texts: Sequence[str], kind: str = "passage") -> list[list[float]]:
+            if when == "all of it" and any(WORD in text for text in texts):
+                forgetting.forget(ExperienceStore(workspace, "hashed"), ["5ec12e70aaaa"])
+            return super().embed(texts, kind)
+
+    def prune(*args: Any, **given: Any) -> Any:
+        Cached(embedder, path).embed([brief for d in store.documents("5ec12e70aaaa") if (brief := d.brief)])
+        return pruned(*args, **given)
+
+    pruned = forgetting.prune
+    other = ExperienceStore(workspace, Slow())
+    if when == "its last part":
+        monkeypatch.setattr(forgetting, "prune", prune)
+        forgetting.forget(store, ["5ec12e70aaaa"])
+    assert [hit.experience for hit in other.recall("anything", 2, how="vectors")] == ["5ec12e70bbbb"]
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("select count(*) from vectors").fetchone() == (1,)
 
 
 def test_a_forgotten_attempt_does_not_come_back(memory: ExperienceStore, workspace: Path) -> None:

@@ -113,9 +113,9 @@ def forget_texts(path: Path, texts: Collection[str]) -> None:
         with _Open(path) as db:
             names = [name for (name,) in db.execute("select distinct embedder from vectors")]
             keys = [(_key(name, "passage", text),) for name in names for text in texts]
-            db.executemany("delete from vectors where key = ?", keys)
-            db.commit()
-            db.execute("vacuum")
+            if db.executemany("delete from vectors where key = ?", keys).rowcount:
+                db.commit()
+                db.execute("vacuum")
     except sqlite3.Error:
         path.unlink(missing_ok=True)  # broken: without the file only time is lost
 

@@ -30,7 +30,7 @@ from recreate.api.errors import BadInput, Fault
 from recreate.api.ports import Embedder
 from recreate.api.types import SCHEMA
 from recreate.memory.documents import Sources
-from recreate.memory.embedders.cached import Cached, checked
+from recreate.memory.embedders.cached import Cached, checked, forget_texts
 from recreate.memory.index.chroma import Broken, Chroma, ChromaState, checksum, require
 from recreate.memory.index.text import Filter, Match, Text, connected, squeeze, where
 from recreate.memory.index.tokenizer import is_code
@@ -448,6 +448,10 @@ class Index:
         if not numbers:
             return False
         with self._alone() as now:
+            if now.made != manifest.made:  # what was forgotten meanwhile leaves no vector
+                with connected(self.path) as text:
+                    there = {brief for _, brief in text.briefs(0, -1)}
+                forget_texts(cached.path, [brief for _, brief in todo if brief not in there])
             upto = now.chroma["upto"] if now.chroma is not None else 0
             if (now.made, now.embedder, upto) == (manifest.made, cached.name, start):
                 chroma = self._chroma(now)
