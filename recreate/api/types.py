@@ -574,11 +574,12 @@ class Lesson(Record):
     steps        steps that show it, of experiences among its births and supports; none where nobody said which
     groups       the independent groups of tasks among its supports
     domains      the domains in which it became a pattern
+    failed_in    those in which it stopped helping while it stands in others
     merged       ids of the lessons that joined it
     gains        its re-runs, the newest last; trials: attempts in which it was offered, the newest last
     draws        attempts in which it was drawn whether to offer it, the newest last
     signs        attempts among its draws that showed signs of gaming, the newest last
-    falls        how often it was quarantined; checked: draws from this `at` on may raise an alarm
+    falls        how often it was demoted; checked: draws from this `at` on may raise an alarm
     rounds       how often its standing was put to the test anew; tested: supports it had at its last test
     offered, helpful, harmful: attempts in which it was offered, and what a policy that counts made of them
     seen         how many attempts its policy had observed when it was last offered or supported
@@ -596,6 +597,7 @@ class Lesson(Record):
     frozen: bool = False
     groups: tuple[str, ...] = ()
     domains: tuple[str, ...] = ()
+    failed_in: tuple[str, ...] = Field(default=(), exclude_if=not_)
     merged: tuple[str, ...] = ()
     merged_into: str = ""
     gains: tuple[Gain, ...] = ()

@@ -43,11 +43,14 @@ class Learning:
     """Of one run. With the policy `none` nothing is read, asked or written.
 
     judging: of a build, how many attempts it takes to judge a candidate; re-runs must leave them over.
+    seed: the agent that it begins from. What that carries is offered to no validation attempt: an agent that lacks it
+    is to be measured without.
     """
 
-    def __init__(self, session: Session, judging: int = 0) -> None:
+    def __init__(self, session: Session, judging: int = 0, seed: Scaffold | None = None) -> None:
         self.session = session
         self.judging = judging
+        self.carried = {x.id for x in seed.lessons} if seed is not None else set[str]()
         self.policy = session.policy_name
         self.on = self.policy != "none"
         self.store = LessonStore(session.memory.folder, session.domain.name, self.policy)
@@ -70,7 +73,8 @@ class Learning:
             lessons, told = self._snapshot(round)
             propensities = {id: p for id, p in told.get("propensities", {}).items() if drawn and id in lessons}
             if not drawn:
-                lessons = {} if told.get("alone") else {id: x for id, x in lessons.items() if self._offered(x)}
+                some = {} if told.get("alone") else lessons
+                lessons = {id: x for id, x in some.items() if self._offered(x) and id not in self.carried}
             made = self._made(dict(lessons), _nobody, _nothing)
             offer = partial(made.ask, "eligible" if drawn and isinstance(made.policy, Randomising) else "offer")
             unproven = [id for id in told.get("unproven", ()) if id in lessons]
@@ -179,7 +183,7 @@ class Learning:
         after = dict(before)
         shown = [_carrying(e, [x.id for x in agent.lessons if x.id in before]) for e in experiences]
         questions = QUESTIONS * self.session.settings.memory.shared
-        asked = self._made(after, ask, rerun, len(shown), questions, side_by_side)
+        asked = self._made(after, ask, rerun, len(shown), questions, side_by_side, partial(self._affords, agent))
         changes = list(found) if isinstance(found := asked.ask("observe", shown), tuple) else found
         expect(all_are(changes, Change), asked.policy, "observe", changes)
         for id, lesson in after.items():
@@ -265,7 +269,7 @@ class Learning:
             cited = [e for id in (*lesson.supports, *lesson.born_of) if (e := self._train_experience(id)) is not None]
             if lesson.status != "active" or lesson.scope == "instance" or path in agent.files or not cited:
                 continue
-            if self._games(lesson):
+            if self._games(lesson) or self._failed_here(lesson):
                 continue
             ids = sorted({e.id for e in cited})
             count = {e.id: len(e.trace.steps) for e in cited}
@@ -281,24 +285,30 @@ class Learning:
         return edits[:PROMOTED]
 
     def removals(self, agent: Scaffold, tried: Sequence[Revision]) -> list[Edit]:
-        """Edits that take out of the agent what stopped helping since it came in, or what a person vetoed; none that
-        was dropped."""
+        """Edits that take out of the agent what stopped helping here since it came in, or what a person vetoed; none
+        that was dropped."""
         if not self.on or self.policy not in CLIMBING:
             return []
-        known = self._read()
+        known = {x.id: x for x in self._elsewhere() if self._failed_here(x)} | self._read()
         told = {(edit.path, edit.old) for r in tried for edit in r.edits if edit.origin == "prune"}
         edits = []
         for id in (x.id for x in agent.lessons):
             path, lesson = f"memory/{id}.md", known.get(id)
-            if lesson is None or lesson.status not in ("quarantined", "vetoed", "held") or agent.agent.protects(path):
+            if lesson is None or agent.agent.protects(path):
+                continue
+            if lesson.status not in ("quarantined", "vetoed", "held") and not self._failed_here(lesson):
                 continue
             why = {"vetoed": "a person vetoed it", "held": f"it is held: {lesson.held}"}.get(lesson.status, "")
-            why = why or f"it stopped helping: {support(lesson)}"
+            stands = f" here, and stands in {' and '.join(lesson.domains)}" if lesson.status == "active" else ""
+            why = why or f"it stopped helping{stands}: {support(lesson)}"
             if (path, agent.files[path]) not in told:
                 edits.append(Edit(path=path, old=agent.files[path], reason=why, origin="prune"))
         return edits
 
     # its parts
+
+    def _failed_here(self, lesson: Lesson) -> bool:
+        return self.session.domain.name in lesson.failed_in
 
     def _read(self) -> dict[str, Lesson]:
         lessons = self.store.read()
@@ -325,6 +335,7 @@ class Learning:
         batch: int = 0,
         questions: int = 0,
         side_by_side: Any = None,
+        affords: Any = None,
     ) -> _Made:
         """The policy over these lessons. batch: how many experiences it is about to observe, in memory already."""
         time = OwnTime()
@@ -336,8 +347,10 @@ class Learning:
             rerun=time.asked(rerun),
             side_by_side=time.asked(side_by_side) if side_by_side is not None else None,
             room=time.asked(self._room),
+            affords=time.asked(affords or _any_re_runs),
             nearest=time.asked(self._nearest),
             find=time.asked(self._train_experience),
+            there=time.asked(lambda experience: experience.task in self._train),
             alike=time.asked(self._recall),
             elsewhere=self._elsewhere(),
             observed=max(0, self.session.memory.count(self.session.domain.name) - batch),
@@ -387,6 +400,22 @@ class Learning:
             self._say_once(self.share.refusal)
             return [[None] * len(groups[0])], made
         return [[scores[key].score for key in keys] for keys in answers], made
+
+    def _affords(self, agent: Scaffold, groups: Sequence[RerunGroup]) -> bool:
+        """Whether what is left of the budget does for all of these. A cap of one round is not asked: the next one goes
+        on with what this one made."""
+        found = (self._asked(agent, each) for group in groups for each in group)
+        asked = {each.key: each for each in found if each is not None}
+        new = sum(not each.known and key not in self._reruns for key, each in asked.items())
+        begun = self.session.ledger.has_begun
+        try:
+            self.session.ledger.afford(sum(not begun(key) for key in asked) + self.judging)
+        except OutOfBudget:
+            return False
+        if self.share.affords(new, easily=False):
+            return True
+        self._say_once(self.share.refusal)
+        return False
 
     def _asked(self, agent: Scaffold, asked: RerunRequest) -> _Rerun | None:
         """None where it cannot be attempted. Never the attempt that was observed: it was chosen for how it ended, and
@@ -570,6 +599,10 @@ def _carrying(experience: Experience, ids: Sequence[str]) -> Experience:
 
 def _nobody(messages: Sequence[Message], **params: Any) -> Reply:
     raise AssertionError("offering asks no model")
+
+
+def _any_re_runs(groups: Sequence[RerunGroup]) -> bool:
+    return True
 
 
 def _nothing(lessons: Sequence[Lesson], experience: Experience, repeat: int = 0) -> float | None:

@@ -231,7 +231,7 @@ class _Build:
         session.memory.hold_out([t for s in ("validation", "test") for t in session.domain.tasks(s)])
         measured = calibration.known(session.workspace, session.domain.name, seed.digest, session.model_name)
         self.spread = measured.spread if measured is not None else SPREAD
-        self.learning = Learning(session, self.judging)
+        self.learning = Learning(session, self.judging, seed)
         self.known = {seed.digest: seed}
         self.revisions = [Revision.model_validate(r["revision"]) for r in session.journal.records("revision")]
         self.learning.announce(seed)

@@ -437,6 +437,7 @@ def show_lesson(id: Id, domain: InDomain = "", policy: Policy = "recreate", as_j
         "contradicted by": x.contradicts,
         "groups": x.groups,
         "a pattern in": x.domains,
+        "failed in": x.failed_in,
         "joined by": x.merged,
     }
     from recreate.lessons.draws import told

@@ -60,9 +60,11 @@ class PolicyContext:
     rerun     see Rerun
     side_by_side  what `reruns` makes them by; None: by `rerun`, one after the other
     room      so many re-runs are paid for, by what they took so far
+    affords   whether what is left does for all of these re-runs, in this round and later ones; what was made is free
     nearest   for a failure the nearest success of any task, for a success an earlier failure at the same task; None
               when memory knows none
     find      a train experience by its id, of any run; None when there is none that may be seen
+    there     whether the task of an experience can be attempted now
     alike     (text, k) -> the k train experiences of this domain that are nearest to a text
     observed  attempts of this domain that were observed before, by any process
     questions so many a round may ask; 0: any number
@@ -77,8 +79,10 @@ class PolicyContext:
     rerun: Rerun
     side_by_side: Callable[[Sequence[RerunGroup]], Sequence[Sequence[float | None]]] | None = None
     room: Callable[[], float] = lambda: math.inf
+    affords: Callable[[Sequence[RerunGroup]], bool] = lambda groups: True
     nearest: Callable[[Experience], Experience | None] = lambda experience: None
     find: Callable[[str], Experience | None] = lambda id: None
+    there: Callable[[Experience], bool] = lambda experience: True
     alike: Callable[[str, int], Sequence[Experience]] = lambda text, k: ()
     elsewhere: Sequence[Lesson] = ()
     observed: int = 0

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from recreate.agents.template import object_of
 from recreate.agents.trajectory import tell
-from recreate.api.types import Change, Experience, Gain, Lesson
+from recreate.api.types import Change, Experience, Gain, Lesson, Trial
 from recreate.lessons import promotion
 from recreate.lessons.context import (
     STRING,
@@ -86,7 +86,9 @@ class Ladder(AskingPolicy):
         return changes
 
     def here(self, lesson: Lesson) -> bool:
-        """Whether a lesson speaks of this domain: not one that stands in others only."""
+        """Whether a lesson speaks of this domain: not one that stands in others only, or that failed here."""
+        if self.context.domain in lesson.failed_in:
+            return False
         return lesson.scope == "general" or not lesson.domains or self.context.domain in lesson.domains
 
     def count_all(self, batch: Sequence[Experience]) -> Iterator[Change]:
@@ -160,11 +162,25 @@ class Ladder(AskingPolicy):
     def test(self) -> Iterator[Change]:
         """Re-runs of what is doubted, then of what has the supports for it."""
         by_id = sorted(self.lessons.values(), key=lambda x: x.id)
-        doubted = [(x, why) for x in by_id if (why := promotion.doubted(x)) and self.here(x)]
-        yield from self.try_all((x.model_copy(update={"rounds": x.rounds + 1}), why) for x, why in doubted)
+        yield from self.try_all(each for x in by_id if (each := self.doubted(x)) is not None)
         ripe = sorted((x for x in self.lessons.values() if promotion.ripe(x)), key=lambda x: (-len(x.groups), x.id))
         again = [x.model_copy(update={"rounds": x.rounds + (x.status == "quarantined")}) for x in ripe]
         yield from self.try_all((x, f"{len(x.groups)} groups support it") for x in again)
+
+    def doubted(self, lesson: Lesson, trials: tuple[Trial, ...] | None = None) -> tuple[Lesson, str] | None:
+        """A pattern as it is tested anew by these trials, or all of its own, and why; None for one that is not.
+
+        One whose attempts did not fall most likely helps: it is tested when what is left does to find that.
+        """
+        tried = lesson if trials is None else lesson.model_copy(update={"trials": trials})
+        why = promotion.doubted(tried)
+        if not why or not self.here(lesson):
+            return None
+        again = lesson.model_copy(update={"rounds": lesson.rounds + 1})
+        test = _Test(again, self.places(again), self.pairs)
+        if not promotion.fell(tried) and test.going and not self.affords(test, self.needed(test, [1.0])):
+            return None
+        return again, why
 
     def try_all(self, doubts: Iterable[tuple[Lesson, str]]) -> Iterator[Change]:
         """Test these lessons, and settle what became of each whose test came to an end."""
@@ -184,9 +200,9 @@ class Ladder(AskingPolicy):
         could end, those of the next ones while re-runs are left for all that the tests before them may take. So the
         same are made as one after the other, in any number at once.
 
-        A test that re-runs cannot be paid for has not ended: what was measured is dropped, and found again by the
-        same addresses when it is tried anew. A place that cannot be re-run (an imported task, which nobody can attempt)
-        is passed over while GROUPS of others are left.
+        A test is not begun, nor gone on with, where what is left cannot end it. One that re-runs cannot be paid for has
+        not ended: what was measured is dropped, and found again by the same addresses when it is tried anew. A place
+        that cannot be re-run (its image cannot be had) is passed over while GROUPS of others are left.
         """
         tests = [_Test(lesson, self.places(lesson), self.pairs) for lesson in lessons]
         while going := [test for test in tests if test.going]:
@@ -195,7 +211,13 @@ class Ladder(AskingPolicy):
                 room -= 2 * test.left
                 if asked and room < 0:
                     break
-                asked += [(test, pair) for pair in test.next(self.needed(test))]
+                count = self.needed(test)
+                if self.affords(test, count):
+                    asked += [(test, pair) for pair in test.next(count)]
+                else:
+                    test.places = []
+            if not asked:
+                continue
             groups = [pair.group(test.lesson) for test, pair in asked]
             for (test, pair), scores in zip(asked, self.context.reruns(groups), strict=False):
                 test.take(pair, *scores)
@@ -203,12 +225,16 @@ class Ladder(AskingPolicy):
                     test.done = True
         return [test.found for test in tests]
 
-    def needed(self, test: _Test) -> int:
-        """How many more pairs a test takes whatever they say: until they decide if all say the same, for no other
-        scores decide sooner (`promotion.finding` is monotone)."""
+    def affords(self, test: _Test, count: int) -> bool:
+        """Whether what is left does for so many more pairs of a test."""
+        return self.context.affords([pair.group(test.lesson) for pair in test.next(count)])
+
+    def needed(self, test: _Test, diffs: Sequence[float] = (1.0, -1.0)) -> int:
+        """How many more pairs a test takes whatever they say: until they decide if all say the same, one of `diffs`,
+        for no other scores decide sooner (`promotion.finding` is monotone)."""
         lesson, made = test.lesson, test.made
         for n in range(1, test.left):
-            if any(self.decided(_supposed(lesson, n, diff), made + n) for diff in (1.0, -1.0)):
+            if any(self.decided(_supposed(lesson, n, diff), made + n) for diff in diffs):
                 return n
         return test.left
 
@@ -222,15 +248,16 @@ class Ladder(AskingPolicy):
         """Where a test re-runs: one experience a task, the groups in turn.
 
         Those that support it, the newest first: there it applies, which is not said of all to which it was offered;
-        these are asked when memory has too few of the others (a pattern of another domain, an imported one). When
-        they are few, others that are as near to its text as its supports are.
+        these are asked when too few of the others can be attempted (a pattern of another domain, an imported one, other
+        tasks by now). When they are few, others that are as near to its text as its supports are.
         """
         own = self.known(reversed(lesson.supports))
         if len({e.group for e in own}) < promotion.GROUPS:
             own += self.known(t.experience for t in reversed(lesson.trials))
         places = _by_task(own)
         if own and len(places) < PLACES:
-            more = [e for e in self.context.alike(text_of(lesson), 3 * PLACES) if e.task not in places]
+            near_it = self.context.alike(text_of(lesson), 3 * PLACES)
+            more = [e for e in near_it if e.task not in places and self.context.there(e)]
             (here,) = self.similarity.vectors([text_of(lesson)])
             near, far = (
                 [dot(here, vector) for vector in self.similarity.vectors([e.prompt for e in some])]
@@ -240,9 +267,9 @@ class Ladder(AskingPolicy):
         return _in_turn(list(places.values()))[:PLACES]
 
     def known(self, ids: Iterable[str]) -> list[Experience]:
-        """The experiences of this domain among these."""
+        """The experiences of this domain among these whose tasks can be attempted."""
         found = (self.batch.get(id) or self.context.find(id) for id in ids)
-        return [e for e in found if e is not None and e.domain == self.context.domain]
+        return [e for e in found if e is not None and e.domain == self.context.domain and self.context.there(e)]
 
     def settle(self, lesson: Lesson, why: str) -> Iterator[Change]:
         """What a test makes of a lesson."""
@@ -250,25 +277,37 @@ class Ladder(AskingPolicy):
         pairs = sum(g.round == lesson.rounds for g in lesson.gains)
         why = f"{why}; gain {mean:+.2f}, 80 % bounds {lo:+.2f} to {hi:+.2f}, {pairs} re-runs"
         yield Change(kind="tested", lesson=lesson.id, why=why)
-        domain = self.context.domain
         if promotion.earned(lesson, self.context.odds):
-            domains = tuple(dict.fromkeys((*lesson.domains, domain)))
+            domains = tuple(dict.fromkeys((*lesson.domains, self.context.domain)))
             scope = "general" if len(domains) > 1 else "domain"
             self.put(lesson, status="active", scope=scope, domains=domains, seen=self.observed)
             yield Change(kind="promoted", lesson=lesson.id, why=why)
         elif promotion.lost(lesson):
-            domains = tuple(d for d in lesson.domains if d != domain)
-            yield Change(kind="demoted", lesson=lesson.id, why=why)
-            if domains:
-                self.put(lesson, scope="domain", domains=domains)
-                return
-            self.put(lesson, status="quarantined", scope="domain", domains=domains)
-            yield Change(kind="quarantined", lesson=lesson.id, why="its lower bound is not above 0")
+            yield from self.fall(lesson, why, "its lower bound is not above 0")
+
+    def fall(self, lesson: Lesson, why: str, quarantined: str) -> Iterator[Change]:
+        """Take a pattern out of use here; where it stands in no other domain it is quarantined, which is said so. What
+        was drawn before speaks for it no more."""
+        here = self.context.domain
+        domains = tuple(d for d in lesson.domains if d != here)
+        self.put(
+            lesson,
+            status="active" if domains else "quarantined",
+            scope="general" if len(domains) > 1 else "domain",
+            domains=domains,
+            failed_in=promotion.union(lesson.failed_in, (here,)) if domains else (),
+            falls=lesson.falls + 1,
+        )
+        yield Change(kind="demoted", lesson=lesson.id, why=why)
+        if not domains:
+            yield Change(kind="quarantined", lesson=lesson.id, why=quarantined)
 
     def generalise(self) -> Iterator[Change]:
         """A domain pattern whose meaning is a pattern of another domain too is a general one."""
         for lesson in sorted(self.lessons.values(), key=lambda x: x.id):
             if lesson.scope != "domain" or lesson.status != "active" or not promotion.free(lesson):
+                continue
+            if not self.here(lesson):
                 continue
             there = [x for x in self.context.elsewhere if x.status == "active"]
             for other in self.similarity.nearest(lesson, there, NEAR, ASKED):
@@ -284,10 +323,11 @@ class Ladder(AskingPolicy):
         """Forget what nobody used, and what does not fit."""
         for lesson in list(self.lessons.values()):
             unused = self.observed - lesson.seen
-            if promotion.free(lesson) and lesson.status != "forgotten" and unused > FORGET:
+            free = promotion.free(lesson) and lesson.status != "forgotten"
+            if free and unused > FORGET and self.context.domain not in lesson.failed_in:
                 self.put(lesson, status="forgotten")
                 yield Change(kind="forgotten", lesson=lesson.id, why=f"unused for {unused} attempts")
-        for lesson in promotion.over(list(self.lessons.values()), PATTERNS, CHARACTERS):
+        for lesson in promotion.over([x for x in self.lessons.values() if self.here(x)], PATTERNS, CHARACTERS):
             self.put(lesson, status="forgotten")
             why = f"the weakest of more than {PATTERNS} patterns or {CHARACTERS} characters"
             yield Change(kind="forgotten", lesson=lesson.id, why=why)

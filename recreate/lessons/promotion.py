@@ -122,13 +122,20 @@ def ripe(lesson: Lesson) -> bool:
 
 
 def doubted(lesson: Lesson) -> str:
-    """Why a pattern must be tested anew, or ''.
-
-    Page's cumulative sum over the trials since its last test: how far their scores fell below the mean of those before
-    them, less SLACK each; above ALARM it is doubted. After so many trials (DUE) it is due in any case.
-    """
+    """Why a pattern must be tested anew, or '': its attempts fell, or after so many trials (DUE) in any case."""
     if not free(lesson) or lesson.status != "active":
         return ""
+    recent = sum(t.round == lesson.rounds for t in lesson.trials)
+    due = min(DUE_MOST, DUE << min(lesson.rounds, 10))
+    return fell(lesson) or (f"{recent} attempts since its last test" if recent >= due else "")
+
+
+def fell(lesson: Lesson) -> str:
+    """How far attempts in which a lesson was offered fell since its last test, where that is an alarm, or ''.
+
+    Page's cumulative sum over the trials since then: how far their scores fell below the mean of those before them,
+    less SLACK each; above ALARM it is one.
+    """
     recent = [t for t in lesson.trials if t.round == lesson.rounds]
     total, count = _before(lesson.trials, lesson.rounds)
     below = 0.0
@@ -138,8 +145,7 @@ def doubted(lesson: Lesson) -> str:
         total, count = total + trial.score, count + 1
         if below > ALARM:
             return f"attempts in which it was offered score {below:.1f} below those before"
-    due = min(DUE_MOST, DUE << min(lesson.rounds, 10))
-    return f"{len(recent)} attempts since its last test" if len(recent) >= due else ""
+    return ""
 
 
 def tried(lesson: Lesson, trials: Sequence[Trial]) -> Lesson:

@@ -75,7 +75,7 @@ class Randomised(Ladder):
 
     def propensities(self) -> Mapping[str, float]:
         """With which probability an attempt that calls for a lesson is shown it."""
-        some = [x for x in self.lessons.values() if drawable(x)]
+        some = [x for x in self.lessons.values() if drawable(x) and self.here(x)]
         return {x.id: self.found.propensity(x.id, *(PATTERN if x.status == "active" else TRIAL)) for x in some}
 
     def count_all(self, batch: Sequence[Experience]) -> Iterator[Change]:
@@ -119,9 +119,8 @@ class Randomised(Ladder):
         for lesson in sorted((x for x in self.lessons.values() if x.status == "active"), key=lambda x: x.id):
             drawn = {d.experience for d in lesson.draws}
             trials = tuple(t for t in lesson.trials if t.experience not in drawn)
-            why = promotion.doubted(lesson.model_copy(update={"trials": trials})) if trials else ""
-            if why and self.here(lesson):
-                doubts.append((lesson.model_copy(update={"rounds": lesson.rounds + 1}), why))
+            if trials and (each := self.doubted(lesson, trials)) is not None:
+                doubts.append(each)
         yield from self.try_all(doubts)
 
     def doubt(self) -> Iterator[Change]:
@@ -155,12 +154,8 @@ class Randomised(Ladder):
                     stood += 1
                     continue
                 stood, common = 0, True
-                domains = tuple(d for d in lesson.domains if d != self.context.domain)
-                status = "active" if domains else "quarantined"
-                self.put(lesson, **changes, status=status, scope="domain", domains=domains, falls=lesson.falls + 1)
-                yield Change(kind="demoted", lesson=lesson.id, why=why)
-                if not domains:
-                    yield Change(kind="quarantined", lesson=lesson.id, why="re-runs say that it has no effect any more")
+                fallen = lesson.model_copy(update=changes)
+                yield from self.fall(fallen, why, "re-runs say that it has no effect any more")
         if checked or common:
             self.found.check(checked, self.observed)
 

@@ -28,7 +28,7 @@ OURS = "recreate"
 CLIMBING = (OURS, "randomised")
 """The policies whose lessons climb, on one ladder; the files of the others lie in folders of their own."""
 
-_SETS = ("born_of", "supports", "contradicts", "groups", "domains", "merged")
+_SETS = ("born_of", "supports", "contradicts", "groups", "domains", "failed_in", "merged")
 _COUNTS = ("offered", "helpful", "harmful", "seen", "rounds", "tested", "falls", "checked")
 
 

@@ -20,7 +20,7 @@ from recreate.agents.retrieval import drawn
 from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import Interrupted
 from recreate.api.paths import shipped
-from recreate.api.types import Change, Experience, Gain, Lesson, Split, Task
+from recreate.api.types import Change, Experience, Gain, Lesson, Split, Task, Trial
 from recreate.builder import learning, loop
 from recreate.builder.learning import PROMOTED
 from recreate.builder.loop import BuildResult, build
@@ -320,6 +320,65 @@ def test_a_lesson_that_stopped_helping_is_taken_out_of_the_agent_through_the_gat
     assert revision.kept
     assert (built.verdict.before, built.verdict.after) == (0.0, 1.0)
     assert [x.id for x in built.scaffold.lessons] == ["good"]
+
+
+SPOILS = [
+    {**r, "lacks": "Leave the mark out."} if r.get("contains") == LESSON else r
+    for r in script()
+    if r["role"] != "optimizer"
+]
+"""The toy's agent, which fails while it is told to leave the mark out."""
+
+
+def test_what_is_taken_out_of_the_agent_is_not_offered_to_the_attempts_that_judge_it(
+    go: Go, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def observe(self: Tells, experiences: Sequence[Experience]) -> Sequence[Change]:
+        bad = self.materials.lessons["bad"]
+        self.materials.lessons["bad"] = bad.model_copy(update={"status": "quarantined"})
+        return []
+
+    monkeypatch.setattr(Tells, "observe", observe)
+    put(workspace, "active")
+    files = {**ASKS.files, "memory/good.md": f"# How answers end\n\n{LESSON}\n", "memory/bad.md": BAD}
+    rows = [*SPOILS, {"role": "optimizer", "text": "{}"}]
+    built, run = go(seed=Scaffold(name="seed", files=files), rows=rows, rounds=1)
+    assert [(r.kept, r.edits[0].path) for r in built.revisions] == [(True, "memory/bad.md")]
+    assert (built.verdict.before, built.verdict.after) == (0.0, 1.0)
+    assert set(offered(run, "validation")) == {()}
+
+
+@pytest.mark.parametrize("domains", [("one",), ("one", "two")])
+def test_a_pattern_that_failed_here_and_stands_elsewhere_is_taken_out_of_this_domains_agent(
+    go: Go, workspace: Path, monkeypatch: pytest.MonkeyPatch, domains: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(Tells, "observe", lambda self, experiences: [])
+    scope = "general" if len(domains) > 1 else "domain"
+    bad = Lesson(id="bad", title="Louder", body="Leave the mark out.", scope=scope, status="active", domains=domains)  # type: ignore[arg-type]
+    LessonStore(workspace / "memory", "toy").write({}, {"bad": bad.model_copy(update={"failed_in": ("toy",)})})
+    rows = [*SPOILS, {"role": "optimizer", "text": "{}"}]
+    built, _ = go(seed=carrying(**{"memory/bad.md": BAD}), rows=rows, rounds=1)
+    (revision,) = built.revisions
+    assert (revision.kept, revision.edits[0].path, revision.edits[0].new) == (True, "memory/bad.md", "")
+    assert f"it stopped helping here, and stands in {' and '.join(domains)}" in revision.edits[0].reason
+
+
+@pytest.mark.parametrize(("budget", "made"), [("100attempts", 0), ("200attempts", 24)])
+def test_a_routine_test_of_what_the_agent_carries_waits_where_the_share_cannot_end_it(
+    go: Go, workspace: Path, monkeypatch: pytest.MonkeyPatch, budget: str, made: int
+) -> None:
+    monkeypatch.setattr(loop._Build, "top", lambda *_: "")  # it solves all: else the build would end here
+    good = Lesson(id="good", title="How answers end", body=LESSON, scope="domain", status="active", domains=("toy",))
+    trials = tuple(Trial(experience=f"t{n}", score=1.0, round=0) for n in range(13))
+    LessonStore(workspace / "memory", "toy").write({}, {"good": good.model_copy(update={"trials": trials})})
+    rows = [*SPOILS, {"role": "optimizer", "text": "{}"}]
+    flags = {"memory.policy": "randomised", "budget": budget, "batch": 8, "rounds": 1}
+    said: list[str] = []
+    monkeypatch.setattr(learning.Learning, "_say_once", lambda self, text: said.append(text))
+    _, run = go(seed=carrying(), rows=rows, **flags)
+    assert len(reruns_of(run)) == made
+    assert [c["kind"] for r in run.records("memory") for c in r["changes"]] == ["tested"] * bool(made)
+    assert [text.partition(":")[0] for text in said] == ["lessons wait for re-runs"] * (not made)
 
 
 def test_a_removal_that_changes_nothing_is_judged_once_and_dropped(

@@ -19,6 +19,7 @@ from recreate.lessons.ladder import FORGET, LEAST, PATTERNS, Ladder
 from recreate.lessons.mistakes import Mistakes
 from recreate.lessons.playbook import Playbook
 from recreate.lessons.promotion import split
+from recreate.lessons.randomised import Randomised
 from recreate.lessons.reasoningbank import ReasoningBank
 from recreate.lessons.similarity import text_of, tokens
 from recreate.lessons.workflows import Workflows
@@ -466,6 +467,49 @@ def test_a_general_pattern_that_fails_here_stays_where_it_stands() -> None:
     left = materials.lessons["p"]
     assert (left.scope, left.domains, left.status) == ("domain", ("math",), "active")
     assert list(policy.offer("a test fails", 500)) == []
+
+
+def test_a_general_pattern_that_fails_in_a_third_domain_is_not_a_pattern_there_again_by_where_it_stands() -> None:
+    general = pattern(scope="general", domains=("math", "sql"))
+    twin = pattern("twin", domains=("sql",))
+    bad = [attempted(f"w{n}", offered=["p"], passed=n < 8) for n in range(24)]
+    silent = Says(title={"title": "", "body": "", "when": ""})
+    materials = held(silent, Reruns(0.0, 1.0), {"p": general}, bad, elsewhere=[twin])
+    assert kinds(Ladder(materials).observe(bad)) == ["contradicted", "tested", "demoted"]
+    left = materials.lessons["p"]
+    assert (left.scope, left.domains, left.failed_in) == ("general", ("math", "sql"), ("code",))
+    assert list(Ladder(materials).offer("a test fails", 500)) == []
+    assert Randomised(materials).propensities() == {}
+    there = held(lessons=materials.lessons, domain="math")
+    assert [x.id for x in Ladder(there).offer("a test fails", 500)] == ["p"], "the others keep it"
+    late = held(silent, lessons=materials.lessons, observed=10 * FORGET)
+    assert kinds(Ladder(late).observe([])) == [], "nor is it forgotten for not being used where it failed"
+
+
+def test_a_pattern_is_tested_at_tasks_that_are_there_when_those_of_its_supports_are_gone() -> None:
+    old = [attempted(f"o{n}") for n in range(3)]
+    bad = [attempted(f"w{n}", offered=["p"], passed=n < 12) for n in range(24)]
+    silent = Says(title={"title": "", "body": "", "when": ""})
+    reruns = Reruns(0.0, 1.0)
+    gone = {e.task for e in old}
+    materials = held(silent, reruns, {"p": pattern()}, [*old, *bad], there=lambda e: e.task not in gone)
+    assert kinds(Ladder(materials).observe(bad))[-2:] == ["demoted", "quarantined"]
+    assert not gone & {task for _, task, _ in reruns.made}
+
+
+@pytest.mark.parametrize(("fell", "least"), [(False, LEAST), (True, 8)])
+def test_a_test_that_what_is_left_cannot_end_is_not_begun(fell: bool, least: int) -> None:
+    """One that is due most likely finds that the pattern helps, after LEAST pairs; one whose attempts fell may end
+    sooner."""
+    lived_ = [attempted(f"w{n}", passed=not fell or n < 12, offered=["p"]) for n in range(24)]
+    silent = Says(title={"title": "", "body": "", "when": ""})
+    for left in (least, least - 1):
+        reruns = Reruns(0.0, 1.0) if fell else Reruns(1.0, 0.0)
+        materials = held(
+            silent, reruns, {"p": pattern()}, lived_, affords=lambda groups, left=left: len(groups) <= left
+        )
+        changes = kinds(Ladder(materials).observe(lived_))
+        assert ("tested" in changes) == bool(reruns.made) == (left == least)
 
 
 def test_what_nobody_used_is_forgotten() -> None:

@@ -157,6 +157,24 @@ def test_a_lesson_that_helps_becomes_a_pattern_by_draws_alone_and_falls_soon_aft
     assert [x.id for x in found.policy.eligible("Mend the parser", 600)] == ["x"], "it is on trial again"
 
 
+def test_a_pattern_that_the_agent_carries_and_that_turned_false_is_no_pattern_again_on_its_old_draws() -> None:
+    found = Batches(LESSON, Reruns(with_=0.0, without=1.0))
+    found.observe(lambda shown: 1.0 if shown else 0.0, 12)
+    assert found.lesson.status == "active"
+    for batch in range(4):
+        carried = [
+            attempted(f"c{batch}-{n}", passed=batch < 1, task=f"task-{n % 6}", group=f"g{n % 3}", offered=("x",))
+            for n in range(8)
+        ]
+        found.learned = list(found.policy.observe(carried))
+        if found.lesson.status == "quarantined":
+            break
+    became = [c.kind for c in found.learned if c.kind in ("demoted", "quarantined", "promoted")]
+    assert became == ["demoted", "quarantined"]
+    assert (found.lesson.status, found.lesson.falls) == ("quarantined", 1)
+    assert [c.kind for c in found.policy.observe([])] == []
+
+
 def test_a_lesson_that_is_drawn_becomes_a_pattern_at_the_odds_that_are_asked_for() -> None:
     taken = {}
     for odds in (2.0, 5.0, 100.0):
