@@ -42,7 +42,7 @@ def recall(
         list[str] | None, typer.Option("--where", metavar="KEY=VALUE", help="Only those; repeatable.")
     ] = None,
     reader: Annotated[
-        str, typer.Option("--as", help="optimizer and agent see train experiences only, human all.")
+        str, typer.Option("--as", help="optimizer and agent see train experiences only, human all; agent no quarantined lesson.")
     ] = "optimizer",
     how: Annotated[str, typer.Option("--how", help="hybrid, keywords or vectors.")] = "hybrid",
     ungraded: Annotated[
@@ -70,7 +70,8 @@ def recall(
     for hit in hits:
         at = hit.id if hit.step is None else f"{hit.experience} step {hit.step}"
         show(
-            f"{hit.score:.4f}  {hit.grain:<10}  {hit.split:<10}  {at}  {hit.facts.get('task', '')}{_graded(hit)}",
+            f"{hit.score:.4f}  {hit.grain:<10}  {hit.split:<10}  {at}  {hit.facts.get('task', '')}{_graded(hit)}"
+            + (f"({standing_of(hit)})" if hit.grain == "lesson" else ""),
             f"        {_lit(match_of(store, hit, words), words)}",
         )
     if not hits:
@@ -86,6 +87,21 @@ def _graded(hit: Hit) -> str:
     mark, passed = hit.facts.get("grade", ""), hit.facts.get("passed")
     outcome = "" if passed is None else f"{'passed' if passed else 'failed'} {hit.facts['score']:.2f}, "
     return f"  ({outcome}{mark})" if mark else ""
+
+
+def standing_of(hit: Hit) -> str:
+    """How a lesson that was found stands."""
+    return standing(hit.facts["scope"], hit.facts["status"])
+
+
+def standing(scope: str, status: str) -> str:
+    """How a lesson stands, in words for who has not read what the two mean."""
+    if status == "active":
+        return {"general": "general pattern", "domain": "pattern"}.get(scope, "lesson in use")
+    return {
+        "candidate": "candidate: on trial, not proven",
+        "quarantined": "quarantined: it stopped helping",
+    }.get(status, status)
 
 
 def _nothing(store: ExperienceStore, words: str, filters: dict[str, list[Any]], reader: str, how: str) -> str:
@@ -373,7 +389,8 @@ def add(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Add a lesson by hand. One that names what belongs to a task is never shown to an agent.
+    """Add a lesson by hand. A build offers none that names what belongs to a task, and recall shows no agent
+    one that speaks of a held-out task.
 
     Example: recreate memory add "Read the failing test first" "It says what is expected." --domain swe
     """

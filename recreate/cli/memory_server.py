@@ -1,7 +1,8 @@
 """recreate memory serve: the workspace's memory for other agents, as an MCP server on standard input and output.
 
 It is asked as a working agent of ours would ask: what belongs to validation and test tasks is never among the answers
-(memory/store.py), whoever asks. What is added is a lesson on trial, which a build tests before any agent relies on it.
+(memory/store.py), whoever asks. What is added is a lesson on trial, which says so wherever it is found, and which a
+build tests before it offers it to an agent.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from recreate.api.paths import workspace
 if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer
 
+    from recreate.api.types import Experience
     from recreate.memory.store import ExperienceStore
 
 READER = "agent"
@@ -42,7 +44,8 @@ def serve(
 ) -> None:
     """Let other agents recall what was attempted here and add lessons: an MCP server on standard input and output.
 
-    Held-out tasks are hidden from them as from our own agents. Tools: recall, show, add. Of Claude Code, say:
+    Held-out tasks, and lessons that speak of one, are hidden from them as from our own agents. Tools: recall, show, add.
+    Of Claude Code, say:
     claude mcp add memory -- recreate memory serve
 
     Example: recreate memory serve
@@ -86,8 +89,8 @@ def server(memory: ExperienceStore, where: Path) -> MCPServer[Any]:
 
     @made.tool()
     def add(title: str, text: str, domain: str) -> str:
-        """Add a lesson: what to do on tasks of a domain, in a title and a few sentences. It names no task; it is tested
-        before agents are shown it."""
+        """Add a lesson: what to do on tasks of a domain, in a title and a few sentences. It names no task. It is on
+        trial, and found as such, until a build has tested it."""
         from recreate.lessons.store import LessonStore
 
         try:
@@ -100,7 +103,7 @@ def server(memory: ExperienceStore, where: Path) -> MCPServer[Any]:
 
 
 def _recalled(memory: ExperienceStore, query: str, k: int, where: dict[str, str]) -> str:
-    from recreate.cli.memory import match_of
+    from recreate.cli.memory import match_of, standing_of
     from recreate.memory.provisional import recall
 
     hits = recall(memory, query, max(1, min(k, MOST)), dict(where), READER)
@@ -109,6 +112,7 @@ def _recalled(memory: ExperienceStore, query: str, k: int, where: dict[str, str]
         at = hit.id if hit.step is None else f"{hit.experience} step {hit.step}"
         outcome = {True: "passed", False: "failed"}.get(hit.facts.get("passed", ""), "")
         outcome += f" ({hit.facts['grade']})" if "grade" in hit.facts else ""
+        outcome += f"({standing_of(hit)})" if hit.grain == "lesson" else ""
         told.append(
             f"{hit.grain} {at} {outcome} {hit.facts.get('task', '')}".strip() + f"\n  {match_of(memory, hit, query)}"
         )
@@ -116,19 +120,37 @@ def _recalled(memory: ExperienceStore, query: str, k: int, where: dict[str, str]
 
 
 def _shown(memory: ExperienceStore, id: str, step: int | None) -> str:
-    from recreate.cli.traces import place
+    from recreate.cli.memory import standing
     from recreate.memory.provisional import whole
 
     if (lesson := memory.lesson(id, READER)) is not None:
-        return f"# {lesson.title}\n\n{lesson.body}"
+        return f"# {lesson.title}\n\n({standing(lesson.scope, lesson.status)})\n\n{lesson.body}"
     found = whole(memory, id.partition("/")[0], READER)
     if found is None or found.judged is None:
         raise BadInput(f"nothing that you may see is called {id!r}", fix="an id that recall gave", code="no-attempt")
-    text = place(found, step, steps=True)
+    text = _labelled(found, step)
     if not text:
         raise BadInput(f"{id} has no step {step}", fix="leave step out", code="no-attempt")
     cut = f"\n[... {len(text) - LONGEST} characters more: ask for one step]" if len(text) > LONGEST else ""
     return f"{found.outcome}, score {found.judged.score:g}\n{text[:LONGEST]}{cut}"
+
+
+def _labelled(e: Experience, step: int | None) -> str:
+    """An attempt, or one step of it, each text under what it is."""
+    from recreate.memory.documents import evidence_of
+
+    parts = list[tuple[str, str]]() if step is not None else [("task", e.task), ("asked", e.prompt)]
+    before = e.prompt
+    for s in e.trace.steps:
+        if step in (None, s.step):
+            told = s.observation if s.observation.strip() not in (before.strip(), e.prompt.strip()) else ""
+            did = s.action if s.action not in s.reply else ""
+            parts += [(f"step {s.step}, told", told), (f"step {s.step}, replied", s.reply)]
+            parts += [(f"step {s.step}, did", did), (f"step {s.step}, printed", s.output)]
+        before = s.output
+    if step is None:
+        parts += [("handed in", e.trace.answer), ("the grader said", evidence_of(e))]
+    return "\n".join(f"{label}: {text.strip()}" for label, text in parts if text.strip())
 
 
 def _told(e: RecreateError) -> str:

@@ -7,15 +7,20 @@ because passing over it could show a test task to an optimizer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Collection, Iterable, Mapping
+from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from recreate.api.errors import BadInput
 from recreate.api.ports import Demanding, Domain
-from recreate.api.types import Split, Task
+from recreate.api.types import Experience, Split, Task
 from recreate.storage.files import fault, locked
 from recreate.storage.log import Log
+
+if TYPE_CHECKING:
+    from recreate.agents.leakage import Scanner
 
 
 class Held(NamedTuple):
@@ -139,6 +144,55 @@ class HeldOut:
             fix=f"recreate tasks list {domain.name} shows what there is; recreate tasks make adds some",
             code="no-tasks",
         )
+
+
+class Spoken:
+    """What is known here of held-out tasks, to find the lessons that speak of one. attempts: of tasks that are held
+    out (`closed`, their ids) and of train tasks, by which wording that many tasks share is known."""
+
+    def __init__(self, held: Iterable[Held], attempts: Iterable[Experience], closed: Collection[str]) -> None:
+        known = [
+            Task(id=e.task, domain=e.domain, prompt=e.prompt, split=_split(e, closed), group=e.group) for e in attempts
+        ]
+        there = {task.id for task in known}
+        self._answers = {e.task: e.trace.answer for e in attempts if e.grade.passed}
+        named = (Task(id=h.task or h.group, domain=h.domain, prompt="", split="test", group=h.group) for h in held)
+        self._tasks = [*known, *(task for task in named if task.id and task.id not in there)]
+
+    def in_lesson(self, text: str, domain: str) -> bool:
+        """Whether a text of a domain (`general`: of any) names a held-out task, its group or its answer, or quotes it.
+
+        Beyond what no lesson may say of a task (agents/leakage.py): the end of its id, and a short answer.
+        """
+        from recreate.agents.leakage import HELD
+
+        if any(HELD in why for why in self._scanner.says(text)):
+            return True
+        words = text.casefold()
+        ends = {t.id.rpartition(":")[2] for t in self._tasks if t.split != "train" and domain in (t.domain, "general")}
+        names = [end for end in ends if re.search(r"[A-Za-z]", end) and re.search(r"\d", end)]
+        return any(
+            name.casefold() in words and re.search(rf"(?<![\w.-]){re.escape(name.casefold())}(?!\w)", words)
+            for name in (*names, *self._short_answers)
+        )
+
+    @cached_property
+    def _scanner(self) -> Scanner:
+        from recreate.agents.leakage import Scanner
+
+        return Scanner(self._tasks, {id: [answer] for id, answer in self._answers.items()})
+
+    @cached_property
+    def _short_answers(self) -> set[str]:
+        """Right answers to held-out tasks that are no plain word, and right for no train task."""
+        of: dict[bool, set[str]] = {True: set(), False: set()}
+        for task in self._tasks:
+            of[task.split == "train"].add(self._answers.get(task.id, "").strip().casefold())
+        return {a for a in of[False] - of[True] if 4 <= len(a) <= 200 and not a.isalpha()}
+
+
+def _split(e: Experience, closed: Collection[str]) -> Split:
+    return "test" if e.task in closed else "train"
 
 
 def lacking(domain: Domain, split: Split) -> dict[str, str]:

@@ -18,7 +18,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -36,7 +36,7 @@ from recreate.memory.documents import Document, Sources, experience_hit, occurre
 from recreate.memory.embedders import default_embedder, named
 from recreate.memory.embedders.cached import checked
 from recreate.memory.filters import LATER, allows, matches, parse
-from recreate.memory.held_out import Held, HeldOut
+from recreate.memory.held_out import Held, HeldOut, Spoken
 from recreate.memory.metadata import Metadata, index_of
 from recreate.storage.files import fault, locked, make
 from recreate.storage.log import Log
@@ -46,17 +46,22 @@ if TYPE_CHECKING:
 
 READERS = ("optimizer", "agent", "human")
 HOWS = ("hybrid", "keywords", "vectors")
+MOST_TRAIN = 1000
+"""Train experiences that are read for the wording that a domain's tasks have in common."""
 
 log = logging.getLogger("recreate")
 
 
 class Scope(NamedTuple):
-    """What a reader may see. `groups` and `tasks` are closed to it, and `told`, attempts that recalled one of them."""
+    """What a reader may see. `groups` and `tasks` are closed to it, and `told`, attempts that recalled one of them.
+    working: it is a working agent, or one that asks over MCP: told no lesson that was found not to help, or that speaks
+    of what is held out."""
 
     train_only: bool
     groups: frozenset[str]
     tasks: frozenset[str]
     told: frozenset[str] = frozenset()
+    working: bool = False
 
     def sees(self, id: str, split: str, group: str, task: str) -> bool:
         closed = group in self.groups or not self.tasks.isdisjoint((task, id)) or id in self.told
@@ -103,6 +108,7 @@ class ExperienceStore:
         self._warned = False
         self._left: dict[Path, tuple[int, int]] = {}
         self._added: set[str] = set()
+        self._spoken: tuple[str, str, Spoken] = ("", "", Spoken((), (), ()))
 
     # the files
 
@@ -492,7 +498,7 @@ class ExperienceStore:
         _, groups, tasks = self.held_out.read()
         more, others = self.metadata.closed()  # recorded elsewhere and copied here
         closed = more.union(groups), others.union(tasks)
-        return Scope(True, *closed, self.metadata.told_of(*closed))
+        return Scope(True, *closed, self.metadata.told_of(*closed), reader == "agent")
 
     def _get(self, id: str, scope: Scope, *, whole: bool = False, forgotten: bool = False) -> Experience | None:
         """As its line has it; with `whole` its large texts are read as well. forgotten: also one that is on its way
@@ -549,7 +555,7 @@ class ExperienceStore:
         )
 
     def _lesson_hit(self, key: str, lesson: Lesson, score: float, scope: Scope) -> Hit | None:
-        if self._closed(lesson, scope):
+        if self._closed(lesson, scope) or (scope.working and self._is_no_advice(key, lesson, scope)):
             return None
         facts: dict[str, Any] = {"domain": _domain(key), "scope": lesson.scope, "status": lesson.status}
         facts |= {name: list(getattr(lesson, name)) for name in ("born_of", "supports", "contradicts")}
@@ -566,6 +572,32 @@ class ExperienceStore:
         cited = [*lesson.born_of, *lesson.supports, *lesson.contradicts]
         rows = self.metadata.rows({"id": cited}) if cited else ()
         return any(not scope.sees(row["id"], row["split"], row["group"], row["task"]) for row in rows)
+
+    def _is_no_advice(self, key: str, lesson: Lesson, scope: Scope) -> bool:
+        """Whether a lesson stopped helping, or says what belongs to a held-out task, as far as memory knows that: its
+        id and group, and of one that was attempted its words and answers."""
+        if lesson.status == "quarantined":
+            return True
+        stamp = digest([self.metadata.edition(), sorted(scope.groups), sorted(scope.tasks)])
+        if stamp != self._spoken[0]:
+            self._spoken = stamp, *self._spoken_of(scope)
+        return self._spoken[2].in_lesson(f"{lesson.title}\n{lesson.body}", _domain(key))
+
+    def _spoken_of(self, scope: Scope) -> tuple[str, Spoken]:
+        """What is known here of what is held out; made anew only where another task, or a first right answer, is."""
+        held, train, right = dict[str, str](), dict[str, str](), set[str]()
+        rows = self.metadata.rows({"split": ["validation", "test"]})
+        for row in chain(rows, islice(self.metadata.rows({"split": ["train"]}), MOST_TRAIN)):
+            of = train if scope.sees(row["id"], row["split"], row["group"], row["task"]) else held
+            if row["task"] not in of or (row["passed"] and row["task"] not in right):
+                right.update([row["task"]] if row["passed"] else [])
+                of[row["task"]] = row["id"]
+        of_what = digest([sorted(scope.groups), sorted(scope.tasks), held, train])
+        if of_what == self._spoken[1]:
+            return self._spoken[1:]
+        attempts = [e for id in (*held.values(), *train.values()) if (e := self._get(id, _EVERYTHING)) is not None]
+        closed = [*self.held_out.entries(), *(Held(g, "", "validation", "") for g in scope.groups)]
+        return of_what, Spoken(closed, attempts, held)
 
     def _count_blobs(self) -> dict[str, int]:
         """How many large texts there are, and how many that a line names are missing or damaged: all are read."""

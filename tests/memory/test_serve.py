@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from recreate.api.types import Lesson
+from recreate.api.types import Lesson, Step, Trace
 from recreate.cli import run as cli
 from recreate.lessons.store import LessonStore
 from recreate.memory.store import ExperienceStore
 from tests.memory.test_recall import fill
-from tests.memory.test_store import experience
+from tests.memory.test_store import experience, task
 
 SECRET = "zweiundvierzigste"
 
@@ -80,6 +80,70 @@ def test_what_is_held_out_is_in_no_answer(served: Path) -> None:
     assert [failed for failed, _ in answers[4:]] == [True, True, True]
     assert not [text for _, text in answers if SECRET in text.replace(f"'{SECRET}'", "")]
     assert ExperienceStore(served, "hashed").recall(SECRET, 1, reader="human"), "it is there, for a person"
+
+
+def test_a_lesson_that_speaks_of_a_held_out_task_is_shown_to_no_agent_at_any_door(
+    served: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    memory = ExperienceStore(served, "hashed")
+    right = {"split": "validation", "passed": True, "group": "lists"}
+    trace = Trace(attempt="v", task="toy:hand:r50", scaffold="5ca11ab1e", model="scripted:m", answer="alpha50!")
+    memory.add([experience("v", task="toy:hand:r50", prompt="Write word number 50", trace=trace, **right)])
+    memory.hold_out([task("toy:hand:exam7", "test", group="never-attempted")])
+    store, general = LessonStore(served / "memory", "toy"), LessonStore(served / "memory", "other")
+    by = {
+        "id": store.add("Always say this", "xylophone for toy:hand:r50"),
+        "end of its id": store.add("Answer of r50", "xylophone for number 50"),
+        "answer": store.add("Good words", "xylophone, then alpha50! and nothing else"),
+        "one that nobody attempted": store.add("Know this", "xylophone at toy:hand:exam7"),
+        "group": general.add("Lists", "xylophone for never-attempted"),
+        "nothing": store.add("Answer in lower case", "xylophone"),
+    }
+    told = {name: f"lesson:{'other' if name == 'group' else 'toy'}/{x.id}" for name, x in by.items()}
+    _, found, *shown = asked(
+        served, ("recall", {"query": "xylophone", "k": 20}), *(("show", {"id": id}) for id in told.values())
+    )
+    assert [name for name, id in told.items() if id in found[1]] == ["nothing"]
+    assert [name for name, (failed, _) in zip(told, shown, strict=True) if not failed] == ["nothing"]
+    for reader, seen in (("agent", 1), ("human", len(told))):
+        assert cli(["memory", "recall", "xylophone", "-k", "20", "--how", "keywords", "--as", reader]) == 0
+        assert capsys.readouterr().out.count("xylophone") == seen
+
+
+def test_a_lesson_says_how_it_stands_and_one_that_stopped_helping_is_shown_to_no_agent(
+    served: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stands = {"candidate": "candidate: on trial", "active": "pattern", "quarantined": "quarantined", "vetoed": "vetoed"}
+    lessons = {
+        status: Lesson(id=status, title=f"xylophone {n}", body="b", status=status, scope="domain")  # type: ignore[arg-type]
+        for n, status in enumerate(stands)
+    }
+    LessonStore(served / "memory", "toy").write({}, lessons)
+    _, found, shown, hidden = asked(
+        served,
+        ("recall", {"query": "xylophone", "k": 20}),
+        ("show", {"id": "lesson:toy/candidate"}),
+        ("show", {"id": "lesson:toy/quarantined"}),
+    )
+    assert "lesson lesson:toy/candidate (candidate: on trial" in found[1]
+    assert "lesson lesson:toy/active (pattern)" in found[1]
+    assert "(candidate: on trial" in shown[1]
+    assert hidden[0]
+    for reader, seen in (("agent", {"candidate", "active"}), ("human", {"candidate", "active", "quarantined"})):
+        assert cli(["memory", "recall", "xylophone", "--how", "keywords", "--as", reader]) == 0
+        out = capsys.readouterr().out
+        assert {status for status in stands if f"lesson:toy/{status}" in out} == seen
+        assert {status for status, told in stands.items() if f"({told}" in out} == seen
+
+
+def test_a_whole_attempt_has_each_text_under_what_it_is_and_no_command_twice(served: Path) -> None:
+    step = Step(step=0, reply="I look.\n```bash\nls -la\n```", action="ls -la", output="parser.py", status=0)
+    ExperienceStore(served, "hashed").add([experience("plain", prompt="Mend it", steps=(step,))])
+    _, whole = asked(served, ("show", {"id": "plain"}))
+    assert whole[1].count("ls -la") == 1
+    for label in ("task: toy:hand:plain", "asked: Mend it", "step 0, replied: I look.", "step 0, printed: parser.py"):
+        assert f"\n{label}" in whole[1]
+    assert "\nthe grader said: FAILED test_a.py" in whole[1]
 
 
 def test_a_lesson_that_another_agent_adds_is_on_trial_and_found(served: Path) -> None:
