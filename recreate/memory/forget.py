@@ -13,6 +13,7 @@ finishes the work.
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Collection, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ from recreate.memory.prune import Item, prune
 from recreate.memory.store import ExperienceStore
 from recreate.memory.ungraded import ProvisionalGrades
 from recreate.storage.files import disk, fault, locked, write
+from recreate.storage.log import BLOCK
 
 
 @dataclass
@@ -236,10 +238,12 @@ def _briefs(memory: ExperienceStore, gone: frozenset[str], lessons: Collection[P
 
 
 def _elsewhere(workspace: Path, gone: frozenset[str], lessons: Collection[Path]) -> Iterator[Path]:
-    """Places of the workspace that still hold some of it: attempts in run folders, lessons that agents carry."""
-    names = {path.name for path in lessons}
-    for id in sorted(gone):
-        yield from sorted(workspace.glob(f"runs/*/attempts/{id}"))
+    """Places of the workspace that still hold some of it: attempts in run folders, files of these that name one of
+    them (a journal, a report), lessons that agents carry."""
+    names, marks = {path.name for path in lessons}, [id.encode("utf-8", "surrogatepass") for id in sorted(gone)]
+    for run in sorted(workspace.glob("runs/*")) if marks else []:
+        yield from (path for id in sorted(gone) if (path := run / "attempts" / id).is_dir())
+        yield from (path for path in sorted([*run.glob("*"), *run.glob("memory/*")]) if _names_one(path, marks))
     for path in sorted(workspace.glob("scaffolds/*/memory/*.md")):
         try:
             lesson = lesson_at(path)
@@ -247,3 +251,20 @@ def _elsewhere(workspace: Path, gone: frozenset[str], lessons: Collection[Path])
             continue
         if path.name in names or gone & {*lesson.born_of, *lesson.supports, *lesson.contradicts}:
             yield path
+
+
+def _names_one(path: Path, marks: Collection[bytes]) -> bool:
+    """Whether a file holds one of these. A link is not followed; what cannot be read is passed over."""
+    try:
+        if not stat.S_ISREG(path.lstat().st_mode):
+            return False
+        with path.open("rb") as file:
+            before, longest = b"", max(map(len, marks))
+            while block := file.read(BLOCK):
+                text = before + block
+                if any(mark in text for mark in marks):
+                    return True
+                before = text[-longest:]
+    except OSError:
+        pass
+    return False

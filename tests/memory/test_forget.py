@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import subprocess
 import sys
@@ -390,3 +391,27 @@ def test_a_beginning_must_mean_one_thing(
     assert cli(["memory", "forget", "nothing", "--yes"]) == 2
     assert cli(["memory", "forget", "", "--yes"]) == 2
     assert memory.get("5ec12e70aaaa") is not None
+
+
+def test_the_files_of_a_run_that_name_what_was_forgotten_are_named_and_no_others(
+    memory: ExperienceStore, workspace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recreate.memory.forget.BLOCK", 7)  # shorter than the id: it stands in several blocks
+    run = workspace / "runs" / "one"
+    (run / "memory").mkdir(parents=True)
+    (run / "attempts" / "5ec12e70aaaa").mkdir(parents=True)
+    for name in ("report.html", "journal.jsonl", "checkpoint.sqlite", "memory/91bc.json"):
+        (run / name).write_bytes(b"\x00 some words before 5ec12e70aaaa and after")
+    (run / "ledger.jsonl").write_text("5ec12e70bbbb")
+    (run / "link").symlink_to(run / "journal.jsonl")
+    os.mkfifo(run / "pipe")
+    assert cli(["memory", "forget", "5ec12e70aaaa", "--yes"]) == 0
+    named = [line.removeprefix("still has it: runs/one/") for line in capsys.readouterr().out.splitlines()]
+    found = [name for name in named if name in {p.relative_to(run).as_posix() for p in run.rglob("*")}]
+    assert found == [
+        "attempts/5ec12e70aaaa",
+        "checkpoint.sqlite",
+        "journal.jsonl",
+        "memory/91bc.json",
+        "report.html",
+    ]
