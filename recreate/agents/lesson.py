@@ -60,15 +60,18 @@ def lesson_at(path: Path) -> Lesson:
 def lesson_text(path: Path) -> str:
     """The file as it stands. A link is not followed: what it leads to may be no lesson and nobody's to show.
 
-    Raises BadInput (`broken-lesson`) for a link, a folder, a pipe and what is not UTF-8, OSError.
+    Raises BadInput (`broken-lesson`) for a link, a folder, a pipe, an empty file and what is not UTF-8, OSError.
     """
     mode = path.lstat().st_mode
     if not stat.S_ISREG(mode):
         raise _broken("it is a link, which is not followed" if stat.S_ISLNK(mode) else "it is no file")
     try:
-        return path.read_text("utf-8")
+        text = path.read_text("utf-8")
     except UnicodeDecodeError:
         raise _broken("it is not UTF-8") from None
+    if not text.strip("\ufeff\x00 \t\r\n"):
+        raise _broken("it is empty")
+    return text
 
 
 def read_lesson(name: str, text: str) -> Lesson:

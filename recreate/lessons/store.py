@@ -207,7 +207,7 @@ class LessonStore:
             return files[id]
         near = [name for name in files if id and name.startswith(id)]
         if len(near) != 1:
-            known = near or list(files)
+            known = sorted(near or files, key=lambda name: _in_use_first(files[name]))
             raise BadInput(
                 f"{len(near) or 'no'} lessons of {self.domain} begin with {id!r}",
                 fix=f"one of: {', '.join(known[:8])}" if known else "recreate patterns list shows what there is",
@@ -273,3 +273,12 @@ def united(before: Lesson | None, now: Lesson, after: Lesson) -> Lesson:
     if now.frozen or now.status == "vetoed":
         fields |= {name: getattr(now, name) for name in ("title", "body", "status", "before_veto", "frozen", "scope")}
     return now.model_copy(update=fields)
+
+
+def _in_use_first(path: Path) -> int:
+    """Where a lesson comes in a list of few of many: a person looks for one that counts."""
+    try:
+        status = lesson_at(path).status
+    except (OSError, BadInput):
+        return 3
+    return {"active": 0, "held": 1, "candidate": 1, "quarantined": 1}.get(status, 2)

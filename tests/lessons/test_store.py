@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from recreate.agents.lesson import headed, read_lesson
 from recreate.api.errors import BadInput
 from recreate.api.types import Draw, Gain, Lesson, Trial
+from recreate.cli import run as cli
 from recreate.lessons.store import LessonStore, united
 from recreate.memory.archive import pack
 from recreate.memory.forget import forget
@@ -319,3 +320,35 @@ def test_nobody_adds_a_lesson_where_memory_has_files_of_its_own(tmp_path: Path, 
     with pytest.raises(BadInput, match="cannot be a domain"):
         LessonStore(tmp_path, domain).add("Title", "Text.")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("words", ["", "\n \n", "\0\0\0"])
+def test_an_emptied_lesson_file_is_named_and_is_no_lesson(store: LessonStore, words: str) -> None:
+    lesson = store.add("Read it", "First.", active=True)
+    path = store.path(lesson)
+    path.write_text(words)
+    assert store.read() == {}
+    assert store.broken == {path: "it is empty"}
+    assert ExperienceStore(store.folder.parent).lessons() == {}
+
+
+def test_of_many_lessons_that_a_beginning_means_those_in_use_are_named_first(store: LessonStore) -> None:
+    lessons = {f"read-{n:02}": Lesson(id=f"read-{n:02}", title=str(n), body="b", status="merged") for n in range(12)}
+    lessons["read-11"] = lessons["read-11"].model_copy(update={"status": "active"})
+    lessons["read-10"] = lessons["read-10"].model_copy(update={"status": "candidate"})
+    store.write({}, lessons)
+    with pytest.raises(BadInput, match="12 lessons") as refused:
+        store.find("read")
+    assert (refused.value.fix or "").startswith("one of: read-11, read-10, read-00,")
+
+
+def test_a_policy_that_is_not_there_is_refused_with_the_near_one(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    LessonStore(workspace / "memory", "toy", "mine").add("Read it", "First.")
+    for command in (["list"], ["show", "read"]):
+        assert cli(["patterns", *command, "--policy", "playbok"]) == 2
+        assert "did you mean 'playbook'?" in capsys.readouterr().err
+    for known in ("mine", "playbook", "module:Class"):
+        assert cli(["patterns", "list", "--policy", known]) == 0
+        assert ("Read it" in capsys.readouterr().out) == (known == "mine")
