@@ -105,7 +105,9 @@ def plan(settings: Settings, where: Path, as_json: Json = False) -> None:
         f"lessons {settings.memory.policy}" + f": {chosen.policy}" * bool(chosen.policy),
         f"at most {made.attempts} attempts of {seed.name} with {model.name}, {_spans(made, settings.jobs)}",
         *(f"  {text}" for text in made.assumes),
-        f"{made.proposals} of {settings.rounds} proposals are paid for by the budget, at the high end",
+        f"{made.proposals} of {settings.rounds} proposals are paid for by the budget, at the high end"
+        if settings.budget
+        else f"{settings.rounds} proposal{'s' * (settings.rounds != 1)}: no --budget caps what they take",
         f"on {settings.validation} validation tasks x {settings.repeats}, from a score of {made.base_rate:g}, the gate "
         f"keeps {gain}",
     )

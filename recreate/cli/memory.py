@@ -42,7 +42,10 @@ def recall(
         list[str] | None, typer.Option("--where", metavar="KEY=VALUE", help="Only those; repeatable.")
     ] = None,
     reader: Annotated[
-        str, typer.Option("--as", help="optimizer and agent see train experiences only, human all; agent no quarantined lesson.")
+        str,
+        typer.Option(
+            "--as", help="optimizer and agent see train experiences only, human all; agent no quarantined lesson."
+        ),
     ] = "optimizer",
     how: Annotated[str, typer.Option("--how", help="hybrid, keywords or vectors.")] = "hybrid",
     ungraded: Annotated[
@@ -237,7 +240,7 @@ def prune(
     memory = open_store()
     runs, day = run or [], max((d for d in (before.date() if before else None, _day(older)) if d), default=None)
     size = _bytes(most)
-    ids = pruning.oldest(memory, size) if size is not None else []
+    ids, left = pruning.oldest(memory, size) if size is not None else ([], 0)
     ask = bool(runs or day or ids) and not (dry or yes or as_json) and sys.stdin.isatty()
     items = pruning.prune(memory, runs=runs, before=day, ids=ids, blobs=blobs, dry=dry or ask)
     lost = pruning.cited(memory, runs, day, ids) if dry or ask else []
@@ -246,8 +249,16 @@ def prune(
         if not typer.confirm("delete them?", err=True):
             raise Interrupted("nothing was deleted")
         items = pruning.prune(memory, runs=runs, before=day, ids=ids, blobs=blobs)
+    if size is not None and not dry and (runs or day):
+        left = pruning.oldest(memory, size)[1]
+    if size is not None and left > size:
+        say(
+            f"{left:,} bytes {'would be' if dry else 'are'} left, more than {size:,}: lessons cite the rest, or it"
+            " cannot be read; recreate memory forget takes a lesson or a cited attempt, --blobs large texts that nobody names"
+        )
     freed = sum(item.bytes for item in items if item.going)
     record = {"dry_run": dry, "bytes": freed, "items": [asdict(item) for item in items], "cited_by": lost}
+    record |= {} if size is None else {"left": left}
     answer(as_json, record, *_items(items, lost, dry=dry))
 
 
@@ -281,8 +292,8 @@ def forget(
     """Delete attempts or lessons for good: texts, vectors, the lessons that only they speak for or that joined them.
 
     A forgotten attempt does not come back, whatever run goes on or is imported again. What still has it outside of
-    memory (its run, agents that carry a lesson of it), and attempts whose agents recalled it, are named, and are yours
-    to delete.
+    memory (files of runs, agents that carry a lesson of it), and attempts whose agents recalled it, are named, and are
+    yours to delete.
 
     Example: recreate memory forget 3f2a91bc --dry-run
     """
@@ -353,7 +364,7 @@ def _stats(found: dict[str, Any], as_json: bool) -> None:
         f"{found['experiences']} experiences with {found['steps']} steps, {found['lessons']} lessons",
         *(f"  {d}: {', '.join(f'{n} {split}' for split, n in of.items())}" for d, of in found["domains"].items()),
         f"held out from optimizers and agents: {held['groups']} groups, {held['tasks']} tasks",
-        f"index: {index['count']} documents, {index['embedder']}, digest {index['digest']}"
+        f"index: {index['count']} documents, {index['embedder'] or 'by words alone'}, digest {index['digest']}"
         if index["digest"]
         else "index: none yet; the first recall makes it",
     ]
@@ -424,6 +435,7 @@ def list_lessons(
         from recreate.agents.retrieval import support
 
         nonlocal broken
+        _known_policy(policy)
         general = set[str]()
         for store in _stores(domain, policy):
             lessons = {id: x for id, x in store.read().items() if id not in general}
@@ -590,10 +602,22 @@ def _stores(domain: str, policy: str) -> Iterator[LessonStore]:
         yield LessonStore(folder, name, policy)
 
 
+def _known_policy(policy: str) -> None:
+    """Raises BadInput for a policy that is not there and of which no lesson is."""
+    from recreate.api import registry
+    from recreate.cli.options import unknown
+
+    kept = {p.parent.name for p in memory_folder(workspace()).glob("[!@]*/*/*.md")} - {"lessons", "patterns"}
+    known = sorted({*registry.names("policy"), *kept})
+    if policy not in known and ":" not in policy:
+        raise unknown(f"no policy is called {policy!r}", policy, known, "unknown-policy")
+
+
 def _one(id: str, domain: str, policy: str) -> tuple[LessonStore, Lesson]:
     """The one lesson that a word means. Raises BadInput, also for a file that cannot be read."""
     from recreate.agents.lesson import lesson_at
 
+    _known_policy(policy)
     errors: list[BadInput] = []
     found: dict[Path, LessonStore] = {}
     for store in _stores(domain, policy):

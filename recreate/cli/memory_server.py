@@ -44,8 +44,8 @@ def serve(
 ) -> None:
     """Let other agents recall what was attempted here and add lessons: an MCP server on standard input and output.
 
-    Held-out tasks, and lessons that speak of one, are hidden from them as from our own agents. Tools: recall, show, add.
-    Of Claude Code, say:
+    Held-out tasks, and lessons that speak of one, are hidden from them as from our own agents. Tools: recall, show,
+    add. Of Claude Code, say:
     claude mcp add memory -- recreate memory serve
 
     Example: recreate memory serve

@@ -202,7 +202,12 @@ def judge(
         Path | None, typer.Option("--rubric", help="What is asked of an attempt, in a file; default: was it done.")
     ] = None,
     pass_at: Annotated[float, typer.Option("--pass-at", help="The score from which on it passed.", min=0, max=1)] = 0.7,
-    again: Annotated[bool, typer.Option("--again", help="Also those that have a provisional grade already.")] = False,
+    again: Annotated[
+        bool,
+        typer.Option(
+            "--again", help="Also those that have a provisional grade; a reply that was paid for counts again."
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Let a model give imported attempts that nobody graded a provisional grade, so that recall finds them, marked.
@@ -230,7 +235,7 @@ def judge(
         )
     todo = every if again else [i for i in every if i not in store.provisional.read()]
     if not todo:
-        say(f"all {len(every)} have a provisional grade; --again asks anew")
+        say(f"all {len(every)} have a provisional grade; --again with another --model or --rubric asks anew")
         return
     passed, left = 0, Counter[str]()
     with closing(store), judge_alone(settings, where, "traces", ready) as asked, bar("judging", len(todo)) as tell:
@@ -248,12 +253,15 @@ def judge(
         finally:
             calls, usd = asked.ledger.spent.calls - before.calls, asked.ledger.spent.usd - before.usd
             say(f"the judge was asked {calls} times, ${usd:.4f}: runs/judge-traces/ledger.jsonl")
+        if again and not calls:
+            say("what this model said before to the same questions was taken; another --model or --rubric asks anew")
     for why, n in left.most_common(LISTED):
         say(f"{n} have none: {why}")
     if not as_json:
         done, none = len(todo) - sum(left.values()), sum(left.values())
         show(f"{done} graded (provisional, by {asked.model}), {passed} of them passed; {none} have none")
-        say("recreate memory recall finds them, marked; recreate traces grade replaces these by real grades")
+        if done:
+            say("recreate memory recall finds them, marked; recreate traces grade replaces these by real grades")
 
 
 def export(

@@ -14,6 +14,7 @@ from contextlib import closing
 from typing import Any, ClassVar
 
 from recreate.agents.trajectory import clip, tell_step
+from recreate.api.errors import BadInput
 from recreate.api.ports import AskJudge, Embedder, Hit
 from recreate.api.types import Experience, Lesson, Provisional, Task, digest
 from recreate.domains.rows import judge
@@ -143,8 +144,11 @@ def recall(
     `grade`, which says so. The k best of both by their scores, graded ones first where these are equal.
 
     `passed` and `outcome` filter by the provisional grade too. ungraded: also what no judge has seen, whose fact
-    `grade` is `ungraded`. Raises as `ExperienceStore.recall` does.
+    `grade` is `ungraded`. Raises BadInput for an empty question, and as `ExperienceStore.recall` does.
     """
+    if not query.strip():
+        fix = "say in a few words what to look for; recreate traces list, recreate patterns list show what there is"
+        raise BadInput("there is nothing to look for: the question is empty", fix=fix, code="usage")
     hits = memory.recall(query, k, filters, reader, how)
     if not has_waiting(memory):
         return hits

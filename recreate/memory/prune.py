@@ -118,10 +118,10 @@ def cited(
     ]
 
 
-def oldest(memory: ExperienceStore, most: int) -> list[str]:
-    """The experiences to delete, the oldest first, so that lines and large texts take at most so many bytes. Those
-    that a lesson cites stay, and so may what is then too much; what does not say when it was recorded is the oldest.
-    """
+def oldest(memory: ExperienceStore, most: int) -> tuple[list[str], int]:
+    """(the experiences to delete, the oldest first, so that lines and large texts take at most so many bytes; how many
+    are left then). Those that a lesson cites stay, and so more may be left; what does not say when it was recorded is
+    the oldest."""
     cited = {id for _, x in memory.lessons().values() for id in (*x.born_of, *x.supports, *x.contradicts)}
     sizes = {sha: path.stat().st_size for _, sha, path in memory.blobs.all()}
     lines, named = list[tuple[float, int, str, int, set[str]]](), Counter[str]()
@@ -142,7 +142,7 @@ def oldest(memory: ExperienceStore, most: int) -> list[str]:
             going.append(id)
             named.subtract(texts)
             total -= length + sum(sizes[sha] for sha in texts if not named[sha])
-    return going
+    return going, total
 
 
 def _vectors(memory: ExperienceStore, *, dry: bool) -> list[Item]:

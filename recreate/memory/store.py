@@ -330,11 +330,20 @@ class ExperienceStore:
             facts = {**found.facts, "words": standing(whole, query)}
             return found.model_copy(update={"facts": facts | ({"ranks": list(ranks[id])} if id in ranks else {})})
 
+        def once(hits: Iterable[Hit | None]) -> Iterator[Hit]:
+            """Of lessons with the same words and standing, such as a pattern and its general twin, the first."""
+            told = set[tuple[str, str]]()
+            for found in hits:
+                words = (found.text, found.facts["status"]) if found is not None and found.grain == "lesson" else None
+                if found is not None and words not in told:
+                    told |= {words} if words is not None else set()
+                    yield found
+
         asked = k + 8
         while True:
             recalled = self._ranked(question, asked, self._sources(scope, lessons))
             found = recalled.found
-            hits = list(islice((h for id, score in found if (h := hit(id, score, recalled.ranks)) is not None), k))
+            hits = list(islice(once(hit(id, score, recalled.ranks) for id, score in found), k))
             if len(hits) == k or len(found) < asked or asked > 5000:
                 if recalled.behind:
                     self.note(

@@ -416,3 +416,37 @@ def test_an_experience_says_which_grade_it_is_shown_with() -> None:
     assert (e.judged, e.mark, e.outcome) == (said, "provisional, by m", "passed (provisional, by m)")
     e = e.model_copy(update={"grade": Grade(score=0.0, passed=False)})
     assert (e.judged, e.mark, e.outcome) == (e.grade, "", "failed")
+
+
+def test_a_judge_that_graded_nothing_promises_nothing_and_asked_again_says_that_it_was_paid_before(
+    imported: dict[str, str], workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (workspace / "silent.jsonl").write_text(json.dumps({"role": "judge", "text": "I cannot say."}) + "\n")
+    capsys.readouterr()
+    assert cli(["traces", "judge", "--model", f"scripted:{workspace / 'silent.jsonl'}"]) == 0
+    out, err = capsys.readouterr()
+    assert "0 graded" in out
+    assert "recall finds them" not in out + err
+    judge(workspace, capsys)
+    _, said = judge(workspace, capsys, "--again")
+    assert "what this model said before to the same questions was taken" in said
+
+
+@pytest.mark.parametrize("words", ["", " \n"])
+def test_an_empty_question_is_refused_and_says_what_to_do(
+    workspace: Path, capsys: pytest.CaptureFixture[str], words: str
+) -> None:
+    ExperienceStore(workspace).add([experience("a")])
+    error = refused(capsys, "memory", "recall", words, "--how", "keywords")
+    assert "the question is empty" in error["message"]
+    assert "recreate traces list" in error["fix"]
+
+
+def test_stats_of_a_memory_without_vectors_have_no_empty_word(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ExperienceStore(workspace).add([experience("a")])
+    assert cli(["memory", "recall", "quote", "--how", "keywords"]) == 0
+    capsys.readouterr()
+    assert cli(["memory", "stats"]) == 0
+    assert " documents, by words alone, digest " in capsys.readouterr().out

@@ -271,5 +271,23 @@ def test_a_clock_that_is_behind_lets_no_attempt_go_that_was_recorded_after_the_d
     memory.add([experience("lately")])
     monkeypatch.setattr("time.time", lambda: 86_400.0)
     assert prune(memory, before=datetime(2026, 1, 1, tzinfo=UTC).date()) == []
-    assert prune(memory, ids=oldest(memory, 10**9)) == []
+    assert prune(memory, ids=oldest(memory, 10**9)[0]) == []
     assert [e.id for e in memory.experiences()] == ["lately"]
+
+
+def test_a_size_that_cannot_be_reached_since_lessons_cite_the_rest_is_said_with_what_is_left(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    memory = ExperienceStore(workspace)
+    memory.add([experience("cited"), experience("other", run="run-2")])
+    lesson = workspace / "memory" / "toy" / "lessons" / "a.md"
+    lesson.parent.mkdir()
+    lesson.write_text("# Read it\n\nFirst.\n\nborn_of: cited\n")
+    size = next(p for p in files(workspace) if "run-1" in p.name).stat().st_size
+    assert cli(["memory", "prune", "--max-size", str(size - 1), "--yes", "--dry-run"]) == 0
+    assert f"{size:,} bytes would be left, more than {size - 1:,}" in capsys.readouterr().err
+    assert cli(["memory", "prune", "--max-size", str(size - 1), "--run", "run-2", "--yes"]) == 0
+    assert f"{size:,} bytes are left, more than {size - 1:,}: lessons cite the rest" in capsys.readouterr().err
+    assert cli(["memory", "prune", "--max-size", str(size), "--yes"]) == 0
+    assert "left" not in capsys.readouterr().err
+    assert pruned(capsys, "--max-size", "0", "--yes")["left"] == size

