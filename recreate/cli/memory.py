@@ -254,7 +254,7 @@ def prune(
     if size is not None and left > size:
         say(
             f"{left:,} bytes {'would be' if dry else 'are'} left, more than {size:,}: lessons cite the rest, or it"
-            " cannot be read; recreate memory forget takes a lesson or a cited attempt, --blobs large texts that nobody names"
+            " cannot be read; recreate memory forget takes a lesson or a cited attempt, --blobs texts that no line has"
         )
     freed = sum(item.bytes for item in items if item.going)
     record = {"dry_run": dry, "bytes": freed, "items": [asdict(item) for item in items], "cited_by": lost}

@@ -232,3 +232,22 @@ def test_a_timeout_that_never_comes_is_refused(value: str, workspace: Path, caps
 def test_what_is_usual_is_taken() -> None:
     Settings(rounds=50, train=1000, validation=500, repeats=10, jobs=64, seed=-7)
     assert os.environ.get("RECREATE_HOME")
+
+
+def test_a_plan_speaks_of_a_budget_only_where_there_is_one(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    few = [
+        "--train",
+        "2",
+        "--validation",
+        "2",
+        "--gate.false_keep",
+        "0",
+        "--model",
+        write_script(workspace / "s.jsonl"),
+    ]
+    assert cli(["plan", *TOY, *few]) == 0
+    told = capsys.readouterr().out
+    assert "paid for by the budget" not in told
+    assert "1 proposal: no --budget caps what they take" in told
+    assert cli(["plan", *TOY, *few, "--budget", "400attempts"]) == 0
+    assert "1 of 1 proposals are paid for by the budget" in capsys.readouterr().out
