@@ -48,6 +48,7 @@ from recreate.builder.past import attempted_in, tried_before
 from recreate.builder.proposals import Proposals
 from recreate.builder.review import ReviewDesk, Reviewer, human_edits
 from recreate.builder.selection import cannot_decide, strata, tasks_of, too_few
+from recreate.lessons.context import offered
 from recreate.memory.importers.overlap import Overlap
 from recreate.optimizers.investigator.create import create as write_seed
 from recreate.runs.attempts import Score, copy_in, ended, fresh, run_attempts, stretch_of
@@ -312,7 +313,23 @@ class _Build:
         tasks, first = [task for task, _ in batch], {task.id: repeat for task, repeat in batch}
         offers = self.learning.offers(state["round"], drawn=True)
         scores = run_attempts(self.session, current, tasks, phase="train", offers=offers, first=first)
-        return {"experiences": [s.attempt for s in scores if s.score is not None]}
+        ids = [s.attempt for s in scores if s.score is not None]
+        self.say_offered(ids, offers)
+        return {"experiences": ids}
+
+    def say_offered(self, ids: Sequence[str], offers: LessonRetrieval | None) -> None:
+        """Say which lessons the attempts of a round were offered, and from how many each was held back, by lot."""
+        if offers is None or not offers.lessons:
+            return
+        shown, held = Counter[str](), Counter[str]()
+        for e in filter(None, map(self.experience, ids)):
+            got = offered(e)
+            shown.update(got)
+            held.update({id for step in e.trace.steps for id in step.propensities} - got)
+        if shown or held:
+            counts = {id: (shown[id], held[id]) for id in sorted({*shown, *held}, key=lambda id: (-shown[id], id))}
+            facts = {"lessons": counts, "attempts": len(ids), "unproven": sorted(counts.keys() & {*offers.unproven})}
+            self.session.say("offered", facts)
 
     def propose(self, state: BuildState) -> BuildState:
         current = self.scaffold(state["scaffold"])

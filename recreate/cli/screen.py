@@ -9,7 +9,7 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 SHOWN = 6
 """Jobs that the panel shows; of more it says how many."""
+OFFERED = 3
+"""Lessons that the line of a round names."""
 NARROWEST, RULE = 20, 40
 LOOKS = 2
 """How often a second the panel is drawn: often enough to be believed, seldom enough to be read."""
@@ -322,6 +324,16 @@ def _proposer(session: Any) -> str:
     return f"{name} with {session.optimizer_model.name}" if other else str(name)
 
 
+def offered_line(lessons: Mapping[str, tuple[int, int]], attempts: int, unproven: Sequence[str] = ()) -> str:
+    """What a round's attempts were offered. lessons: id -> attempts that were shown it, and that were not, by lot."""
+    parts = [
+        f"{id} to {shown}{f' of {shown + held} by lot' * bool(held)}{' (not proven here yet)' * (id in unproven)}"
+        for id, (shown, held) in list(lessons.items())[:OFFERED]
+    ]
+    parts += [f"and {len(lessons) - OFFERED} more"] * (len(lessons) > OFFERED)
+    return f"lessons offered in {attempts} attempts: {', '.join(parts)}"
+
+
 def _spent(usage: Usage, whole: int = 100_000) -> str:
     """whole: tokens from which on they are said in thousands."""
     tokens = usage.tokens_in + usage.tokens_out
@@ -454,6 +466,8 @@ class Screen:
                 self.line(f"{facts['train']} train tasks{of}, {facts['validation']} validation tasks")
             case "round":
                 self.line(f"round {facts['round']} of {facts['rounds']}: attempting train tasks")
+            case "offered":
+                self.line(offered_line(**facts))
             case "observe":
                 self.line(f"the policy {facts['policy']} learns from {facts['experiences']} experiences")
             case "rerun":

@@ -23,7 +23,7 @@ from recreate.api.paths import shipped
 from recreate.api.ports import Price
 from recreate.api.types import Usage
 from recreate.builder.estimate import Course, course, plan
-from recreate.cli.screen import Progressing, left, panel, whole
+from recreate.cli.screen import Progressing, Screen, left, panel, whole
 from recreate.optimizers import StudySettings
 from recreate.runs.settings import Settings
 from tests.pages import ROOT
@@ -81,6 +81,13 @@ def test_phase_score_jobs_time_and_money_are_said() -> None:
     assert re.search(r"about \d min left in this phase \(\d to \d min\)", text)
     assert "agent 1,700 calls, 18.8M tokens, $1.500 | optimizer 3 calls, 9,000 tokens, $0.120" in text
     assert text.endswith("8.2 min, $1.620 of $25 or 40 min")
+
+
+def test_a_round_says_in_one_line_which_lessons_its_attempts_were_offered(capsys: pytest.CaptureFixture[str]) -> None:
+    lessons = {"ends-1": (5, 4), "way-2": (3, 0), "way-3": (1, 0), "way-4": (1, 0)}
+    Screen()("offered", {"lessons": lessons, "attempts": 12, "unproven": ["ends-1"]})
+    said = "ends-1 to 5 of 9 by lot (not proven here yet), way-2 to 3, way-3 to 1, and 1 more"
+    assert capsys.readouterr().err == f"lessons offered in 12 attempts: {said}\n"
 
 
 def test_a_candidate_stands_beside_what_was_before_it() -> None:
