@@ -151,6 +151,7 @@ class Randomised(Ladder):
                 changes = {"rounds": lesson.rounds + 1, "checked": self.observed}
                 if ratio > 0:
                     self.put(lesson, **changes)
+                    yield from self.stands(lesson.id, why)
                     stood += 1
                     continue
                 stood, common = 0, True
@@ -158,6 +159,18 @@ class Randomised(Ladder):
                 yield from self.fall(fallen, why, "re-runs say that it has no effect any more")
         if checked or common:
             self.found.check(checked, self.observed)
+
+    def settle(self, lesson: Lesson, why: str) -> Iterator[Change]:
+        yield from super().settle(lesson, why)
+        if promotion.finding(lesson.gains, lesson.rounds) == "helps":
+            yield from self.stands(lesson.id, why)
+
+    def stands(self, id: str, why: str) -> Iterator[Change]:
+        """A general pattern whose re-runs here say that it helps is one of this domain too."""
+        lesson, domain = self.lessons[id], self.context.domain
+        if lesson.status == "active" and lesson.scope == "general" and domain not in lesson.domains:
+            self.put(lesson, domains=(*lesson.domains, domain))
+            yield Change(kind="supported", lesson=id, why=f"it stands in {domain} too: {why}")
 
     def alone(self, lessons: Sequence[Lesson]) -> list[tuple[int, float]]:
         """For each pattern (re-runs made with just this one, the log likelihood ratio of what it did before to
