@@ -47,7 +47,7 @@ from recreate.viewer.charts import (
     versions,
     why,
 )
-from recreate.viewer.markdown import REHEARSED, ended, flattery, forecasts, learned, lessons_cost, whose
+from recreate.viewer.markdown import REHEARSED, ended, flattery, forecasts, learned, lessons_cost, reruns, whose
 from recreate.viewer.text import FileDiff, cut, read_diff, visible
 from recreate.viewer.traces import Room, citations, read_traces, show_studies
 
@@ -155,7 +155,8 @@ def page(run: Run, built: BuildResult | None = None) -> str:
     built = built or ended(run)
     room, studies = Room(), run.studies()
     attempts = list(run.records("experience", "brought"))
-    phases = {r["attempt"]: REHEARSED.get(r.get("phase", ""), "") for r in attempts}
+    again = reruns(run)
+    phases = {r["attempt"]: REHEARSED.get(r.get("phase", ""), "") for r in attempts} | again
     train = {r["attempt"]: (r["attempt"], r["task"], bool(r["passed"])) for r in attempts if r["split"] == "train"}
     traces = read_traces(run.folder, list(train.values()), citations(built.revisions, studies), studies, room)
     shown = {trace.experience.id for trace in traces.shown}
@@ -166,7 +167,7 @@ def page(run: Run, built: BuildResult | None = None) -> str:
 
     def ran(e: Experience) -> str:
         """Whose files an attempt ran, and what for where it was not the agent's own."""
-        return ", ".join(filter(None, [whose(e.digest, built), phases.get(e.id, "")]))
+        return ", ".join(filter(None, [whose(e.digest, built, e.id in again), phases.get(e.id, "")]))
 
     told, count = facts(run, built)
     told |= {"whose": ran}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from recreate.agents.history import History
@@ -12,6 +12,7 @@ from recreate.api.errors import BadInput
 from recreate.api.paths import short
 from recreate.api.types import Change, Lesson, Revision, Study, Verdict
 from recreate.lessons import draws
+from recreate.lessons.context import offered
 from recreate.runs.forecasts import ForecastOutcome, forecasts_of, tally
 from recreate.runs.gate import unjudged
 from recreate.runs.reader import BuildResult, Run
@@ -280,9 +281,29 @@ def _studies(studies: Sequence[Study]) -> list[str]:
 REHEARSED = {
     "rehearse": "a rehearsal of an edit",
     "select": "a trial of one of several candidates",
-    "rerun": "a re-run with and without a lesson",
 }
-"""Phases of attempts at train tasks that the optimizer or the policy made, not the agent's own."""
+"""Phases of attempts at train tasks that the optimizer made, not the agent's own."""
+
+
+def reruns(run: Run) -> dict[str, str]:
+    """Attempt -> which lesson it was a re-run with, or without: where none was shown, those that were at that place."""
+    made = [r for r in run.records("experience") if r.get("phase") == "rerun"]
+    shown, beside = dict[str, set[str]](), dict[tuple[str, int], set[str]]()
+    for r in made:
+        try:
+            shown[r["attempt"]] = offered(run.experience(r["attempt"]))
+        except BadInput:  # its folder is gone
+            continue
+        beside.setdefault((r["task"], r["repeat"]), set()).update(shown[r["attempt"]])
+    told = dict[str, str]()
+    for r in made:
+        found = shown.get(r["attempt"])
+        if found is None:
+            told[r["attempt"]] = "a re-run with or without a lesson"
+            continue
+        names = ", ".join(sorted(found or beside[r["task"], r["repeat"]])) or "any lesson"
+        told[r["attempt"]] = f"a re-run {'with' if found else 'without'} {names}"
+    return told
 
 
 def opening(run: Run, built: BuildResult) -> str:
@@ -291,25 +312,33 @@ def opening(run: Run, built: BuildResult) -> str:
     return f"recreate bench --scaffold {agent} --domain {run.settings.domain} --split test"
 
 
-def whose(digest: str, built: BuildResult) -> str:
-    """Whose scaffold an attempt ran: the seed's, a revision's, or a draft's that nobody judged."""
+def whose(digest: str, built: BuildResult, rerun: bool = False) -> str:
+    """Whose scaffold an attempt ran: the seed's, a revision's, or a draft's that nobody judged. rerun: of a lesson,
+    which an agent that carries it lacks."""
     if digest == built.seed.digest:
         return "the seed"
     for number, revision in enumerate(built.revisions, 1):
         if revision.id == digest:
             return f"revision {number}"
-    return "a draft of the optimizer, which no validation judged"
+    return "the agent without its file of it" if rerun else "a draft of the optimizer, which no validation judged"
 
 
 def _rehearsed(run: Run, built: BuildResult) -> list[str]:
     """The attempts that were made beside the agent's own, and whose scaffold each ran; [] without any."""
-    lines = [
-        f"- `{r['attempt']}` {r['task']}, {'passed' if r['passed'] else 'failed'}: {REHEARSED[r['phase']]}, run by "
-        f"{whose(r['scaffold'], built)} (`{r['scaffold']}`)"
-        for r in run.records("experience")
-        if r.get("phase") in REHEARSED
-    ]
-    return ["## Tried by the optimizer", "", *lines, ""] if lines else []
+    again, lines = reruns(run), []
+    for heading, some in (
+        ("## Tried by the optimizer", REHEARSED.keys()),
+        ("## Re-runs with and without a lesson", {"rerun"}),
+    ):
+        rows = [
+            f"- `{r['attempt']}` {r['task']}, {'passed' if r['passed'] else 'failed'}: "
+            f"{again.get(r['attempt']) or REHEARSED[r['phase']]}, run by "
+            f"{whose(r['scaffold'], built, r['attempt'] in again)} (`{r['scaffold']}`)"
+            for r in run.records("experience")
+            if r.get("phase") in some
+        ]
+        lines += [heading, "", *rows, ""] if rows else []
+    return lines
 
 
 class LearnedLesson(NamedTuple):
@@ -343,7 +372,16 @@ def learned(run: Run) -> list[LearnedLesson]:
                 agent.setdefault(edit.path.removeprefix("memory/").removesuffix(".md"), []).append(became)
     found = [x for x in now.values() if x.status != "merged"]
     found.sort(key=lambda x: (x.status != "active", -len(x.supports), x.id))
-    return [LearnedLesson(x, told.get(x.id, []), len(x.merged), draws.told(x), agent.get(x.id, [])) for x in found]
+    here = {r["attempt"] for r in run.records("experience")}
+    return [LearnedLesson(x, told.get(x.id, []), len(x.merged), _drawn(x, here), agent.get(x.id, [])) for x in found]
+
+
+def _drawn(lesson: Lesson, here: Collection[str]) -> str:
+    """What came of a lesson's draws in these attempts of a build, and over all builds where others made some."""
+    own = lesson.model_copy(update={"draws": tuple(d for d in lesson.draws if d.experience in here)})
+    if len(own.draws) in (0, len(lesson.draws)):
+        return draws.told(lesson) + ", in other builds" * (len(own.draws) < len(lesson.draws))
+    return f"in this build {draws.told(own)}; over all builds {draws.told(lesson)}"
 
 
 def lessons_cost(run: Run, lessons: Sequence[LearnedLesson]) -> str:
@@ -358,11 +396,16 @@ def lessons_cost(run: Run, lessons: Sequence[LearnedLesson]) -> str:
     )
     asked = sum(u.calls for u in spent["observe"])
     again = sum(r.get("phase") == "rerun" for r in run.records("experience"))
-    proven = sum(any(kind == "promoted" for _, kind, _ in x.told) for x in lessons)
+    rose = [any(kind == "promoted" for _, kind, _ in x.told) for x in lessons]
+    proven = sum(rose)
+    before = sum(not new and x.lesson.status == "active" for x, new in zip(lessons, rose, strict=True))
     each = f"${usd / len(lessons):.4f} for each of {_count(len(lessons), 'lesson', 'lessons')}"
     each += (
-        f", ${usd / proven:.4f} for each of {_count(proven, 'pattern', 'patterns')}" if proven else ", none a pattern"
+        f", ${usd / proven:.4f} for each of {_count(proven, 'new pattern', 'new patterns')}"
+        if proven
+        else f", none {'a new' if before else 'a'} pattern"
     )
+    each += f", {before} {'was' if before == 1 else 'were'} one before" if before else ""
     what = f"{_count(asked, 'question', 'questions')} and {_count(again, 're-run', 're-runs')}"
     return f"{what}: ${usd:.4f} and {tokens:,} tokens, {each}"
 
@@ -376,8 +419,11 @@ def _learned(run: Run) -> list[str]:
         told = map(Change.model_validate, record["changes"])
         changes = [f"  - {c.lesson} {c.kind}{': ' * bool(c.why)}{c.why}" for c in told]
         lines += [f"- {head}: {_count(len(changes), 'change', 'changes')}", *changes]
-        shown = {x.id: draws.told(x) for x in map(Lesson.model_validate, record["after"])}
-        lines += [f"  - {id}: {text}" for id, text in shown.items() if text]
+        known = {x["id"]: {d["experience"] for d in x.get("draws", ())} for x in record["before"]}
+        for x in map(Lesson.model_validate, record["after"]):
+            new = tuple(d for d in x.draws if d.experience not in known.get(x.id, ()))
+            lines += [f"  - {x.id}: {draws.told(x.model_copy(update={'draws': new}))}"] if new else []
+    lines += [f"- {x.lesson.id}, all rounds: {x.shown}" for x in lessons if x.shown]
     lines += [f"- memory/{x.lesson.id}.md: {became}" for x in lessons for became in x.agent]
     return ["## Memory", "", *lines, ""] if lines else []
 

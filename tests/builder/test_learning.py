@@ -31,6 +31,7 @@ from recreate.lessons.store import CLIMBING, LessonStore
 from recreate.runs import settings
 from recreate.runs.reader import Run
 from recreate.runs.session import Parts, open_session
+from recreate.viewer import markdown
 from recreate.viewer.site import Website
 from tests import toy
 from tests.toy import LESSON, Toy, script
@@ -619,6 +620,14 @@ def test_a_frozen_pattern_stays_as_it_stands(learned: Path, go: Go) -> None:
     assert not stored(learned)["mark"].frozen
 
 
+def test_the_report_says_which_lesson_each_re_run_had_or_lacked(go: Go) -> None:
+    built, run = go(rounds=1)
+    told = markdown.report(run, built)
+    part = told.partition("## Re-runs with and without a lesson")[2].partition("\n## ")[0]
+    assert part.count(": a re-run with mark, run by the seed") == part.count(": a re-run without mark, run by") > 1
+    assert "Tried by the optimizer" not in told
+
+
 def test_patterns_diff_says_what_a_build_learned_and_why(learned: Path, capsys: Any) -> None:
     assert cli(["patterns", "diff", "a"]) == 0
     out = capsys.readouterr().out
@@ -707,6 +716,7 @@ def test_a_build_learns_and_its_lesson_comes_into_the_agent_through_the_gate(
     assert set(offered(run, "validation")) == {()}, "what is measured is the agent alone"
     for said in (f"{pattern.id} promoted", "KEPT", f"{path}: a domain pattern", "shown by lot to"):
         assert said in err
+    assert re.search(rf"lessons offered in 8 attempts: {pattern.id} to \d of \d by lot", err)
     report = (run.folder / "report.md").read_text()
     born = f"{pattern.id} born: of {pattern.born_of[0]} step 1"
     for said in (born, f"{pattern.id} promoted", f"{path}: taken into the agent", "shown by lot to"):
@@ -736,7 +746,7 @@ def test_the_report_and_its_page_say_what_became_of_each_lesson_and_what_it_cost
     assert asked > 8
     assert sum(paid) > 0
     cost = f"{asked} questions and {len(reruns_of(run))} re-runs: ${sum(paid):.4f}"
-    each = f"${sum(paid):.4f} for each of 1 lesson, ${sum(paid):.4f} for each of 1 pattern"
+    each = f"${sum(paid):.4f} for each of 1 lesson, ${sum(paid):.4f} for each of 1 new pattern"
     page = re.sub(r"\s+", " ", re.sub("<[^>]+>", " ", (run.folder / "report.html").read_text().split("</style>")[-1]))
     for text in ((run.folder / "report.md").read_text(), page):
         assert cost in text

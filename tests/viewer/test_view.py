@@ -26,7 +26,7 @@ from recreate.builder.measure import measured_in
 from recreate.cli import run as cli
 from recreate.runs.reader import Run
 from recreate.storage.log import Log, seal
-from recreate.viewer import html, server
+from recreate.viewer import html, markdown, server
 from recreate.viewer.live import LiveRun
 from recreate.viewer.site import Website
 from tests import chromium
@@ -120,6 +120,39 @@ def test_the_page_of_a_build_says_what_became_of_each_lesson_as_its_report_does(
     born = Run(made / "runs" / "waits").records("memory").__next__()["after"][0]["born_of"][0]
     assert f'href="/runs/waits/attempts/{born}"><code>{born[:8]}</code>' in page
     assert '<a href="#lessons">Lessons</a>' in page
+
+
+def test_the_report_says_of_which_builds_a_lessons_draws_are_and_what_was_a_pattern_before(
+    made: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(made / "runs" / "waits", tmp_path / "waits")
+    run = Run(tmp_path / "waits")
+    ids = [r["attempt"] for r in run.records("experience") if r["split"] == "train"][:2]
+    old = [Draw(experience=f"e{n}", task="t", group="g", score=1, shown=True, propensity=0.5) for n in range(3)]
+    new = [Draw(experience=id, task="t", group="g", score=n, shown=n, propensity=0.5) for n, id in enumerate(ids)]
+    before = Lesson(id="there", title="T", body="b", scope="general", status="active", draws=tuple(old))
+    after = before.model_copy(update={"draws": (*old, *new)})
+    with Log(run.folder / "journal.jsonl") as journal:
+        for number, was in ((3, before), (4, after)):
+            told = {"before": [was.model_dump(mode="json")], "after": [after.model_dump(mode="json")]}
+            journal.append({"kind": "memory", "round": number, "policy": "randomised", "changes": [], **told})
+    run = Run(run.folder)
+    report = markdown.report(run, markdown.ended(run))
+    here = "shown by lot to 1 of 2 attempts that called for it, 1.00 with it, 0.00 without it"
+    assert report.count(f"  - there: {here}\n") == report.count("  - there: ") == 1
+    assert f"- there, all rounds: in this build {here}; over all builds shown by lot to 4 of 5" in report
+    assert "for each of 1 new pattern, 1 was one before" in report
+    live = LiveRun(run.folder)
+    live.refresh()
+    assert [x.shown for x in markdown.learned(live)] == [x.shown for x in markdown.learned(run)]
+    (run.folder / "journal.jsonl").write_text(
+        "".join(
+            line for line in (run.folder / "journal.jsonl").read_text().splitlines(True) if '"promoted"' not in line
+        )
+    )
+    run = Run(run.folder)
+    cost = markdown.lessons_cost(run, markdown.learned(run))
+    assert cost.endswith("for each of 3 lessons, none a new pattern, 1 was one before"), cost
 
 
 def test_a_run_that_is_followed_keeps_of_each_lesson_what_it_is_now(made: Path) -> None:
