@@ -576,12 +576,13 @@ class Lesson(Record):
     domains      the domains in which it became a pattern
     failed_in    those in which it stopped helping while it stands in others
     merged       ids of the lessons that joined it
-    gains        its re-runs, the newest last; trials: attempts in which it was offered, the newest last
+    gains        its re-runs, the newest last; trials: attempts in which it was offered or carried, the newest last
     draws        attempts in which it was drawn whether to offer it, the newest last
     signs        attempts among its draws that showed signs of gaming, the newest last
     falls        how often it was demoted; checked: draws from this `at` on may raise an alarm
     rounds       how often its standing was put to the test anew; tested: supports it had at its last test
-    offered, helpful, harmful: attempts in which it was offered, and what a policy that counts made of them
+    offered, helpful, harmful: attempts in which it was offered, and what a policy that counts made of them; carried:
+                 attempts whose agent had it in its own files
     seen         how many attempts its policy had observed when it was last offered or supported
     """
 
@@ -611,6 +612,7 @@ class Lesson(Record):
     rounds: int = Field(default=0, ge=0)
     tested: int = Field(default=0, ge=0)
     offered: int = Field(default=0, ge=0)
+    carried: int = Field(default=0, ge=0, exclude_if=not_)
     helpful: int = Field(default=0, ge=0)
     harmful: int = Field(default=0, ge=0)
     seen: int = Field(default=0, ge=0)

@@ -432,7 +432,7 @@ def list_lessons(
     broken = 0
 
     def rows() -> Iterator[tuple[dict[str, Any], str]]:
-        from recreate.agents.retrieval import support
+        from recreate.lessons.draws import speaks_for
 
         nonlocal broken
         _known_policy(policy)
@@ -447,7 +447,7 @@ def list_lessons(
                 if every or x.status not in ("merged", "forgotten", "vetoed"):
                     place = f"{'general' if x.scope == 'general' else store.domain}/{x.id}"
                     text = f"{x.scope:<8}  {x.status:<11}  {place}{' (frozen)' if x.frozen else ''}"
-                    why = f": {support(x)}" if support(x) else ""
+                    why = f": {said}" if (said := speaks_for(x)) else ""
                     yield _record(x, store), f"{text}\n          {x.title}{why}{_held(x)}"
 
     if not answers(as_json, rows()) and not broken:
@@ -472,6 +472,7 @@ def show_lesson(id: Id, domain: InDomain = "", policy: Policy = "recreate", as_j
     from recreate.lessons.draws import told
 
     joined = f"it joined {x.merged_into}; recreate patterns split {x.merged_into} {x.id} parts them"
+    own = f", carried by the agent in {x.carried}" if x.carried else ""
     counted = f", helped {x.helpful}, harmed {x.harmful}" if x.helpful or x.harmful else ""
     answer(
         as_json,
@@ -481,7 +482,7 @@ def show_lesson(id: Id, domain: InDomain = "", policy: Policy = "recreate", as_j
         *(f"{name}: {', '.join(values)}" for name, values in lists.items() if values),
         *([joined] if x.merged_into else []),
         *(f"  re-run of {g.experience} ({g.group}), repeat {g.repeat}: {g.diff:+.2f}" for g in x.gains),
-        f"offered in {x.offered} attempts{counted}",
+        f"offered in {x.offered} attempts{own}{counted}; re-runs aside",
         *filter(None, [told(x)]),
     )
 

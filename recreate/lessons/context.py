@@ -137,6 +137,7 @@ class AskingPolicy:
         self.observed = context.observed
         self.malformed = 0
         self.left: float = context.questions or math.inf
+        self._offered: dict[str, set[str]] = {}
 
     def ask(self, name: str, schema: Mapping[str, Any], **variables: Any) -> dict[str, Any] | None:
         """The object that a model answered to the prompt `name`, asked once and read leniently; None for no answer,
@@ -191,8 +192,19 @@ class AskingPolicy:
         new = [e for e in batch if e.id not in known and lesson.id in offered(e)] if free(lesson) else []
         if new:
             trials = [Trial(experience=e.id, score=e.grade.score, round=lesson.rounds) for e in new]
-            self.put(tried(lesson, trials), seen=self.observed)
+            carried = {e.id for e in new if self.carried(lesson.id, e)}
+            self.put(tried(lesson, trials, carried), seen=self.observed)
         return new
+
+    def carried(self, id: str, e: Experience) -> bool:
+        """Whether an agent had a lesson of its own: it stands among what the policy is told was offered, and not among
+        what memory says of the attempt."""
+        if any(id in step.propensities for step in e.trace.steps):
+            return False
+        if e.id not in self._offered:
+            found = self.context.find(e.id)
+            self._offered[e.id] = offered(found if found is not None else e)
+        return id not in self._offered[e.id]
 
     def count_offered(self, batch: Sequence[Experience]) -> None:
         """Count for each lesson the attempts of a batch in which it was offered."""

@@ -31,6 +31,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from recreate.agents.retrieval import support
 from recreate.api.types import Draw, Lesson
 
 STAKES = tuple((n + 0.5) / 10 for n in range(10))
@@ -189,6 +190,11 @@ def told(lesson: Lesson) -> str:
         scores = [d.score for d in lesson.draws if d.shown is shown]
         parts += [f"{sum(scores) / len(scores):.2f} {word} it"] if scores else []
     return ", ".join(parts)
+
+
+def speaks_for(lesson: Lesson) -> str:
+    """All that was counted of a lesson, in a few words: what an agent is told of it, and what came of its draws."""
+    return "; ".join(filter(None, (support(lesson), told(lesson))))
 
 
 def read(lessons: Mapping[str, Lesson]) -> ScoreModel:

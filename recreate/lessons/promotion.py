@@ -27,7 +27,7 @@ after 28 re-runs on average, by 0.35 in 96 % after 20. tests/lessons/test_promot
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, TypeVar
 
 from recreate.api.types import Gain, Lesson, Trial
@@ -148,14 +148,17 @@ def fell(lesson: Lesson) -> str:
     return ""
 
 
-def tried(lesson: Lesson, trials: Sequence[Trial]) -> Lesson:
-    """The lesson with more trials; one whose experience is known counts once."""
+def tried(lesson: Lesson, trials: Sequence[Trial], carried: Collection[str] = ()) -> Lesson:
+    """The lesson with more trials; one whose experience is known counts once. carried: the experiences among them whose
+    agent was not offered it but had it in its own files."""
     known = {t.experience for t in lesson.trials}
     new = [t for t in {t.experience: t for t in trials}.values() if t.experience not in known]
     if not new:
         return lesson
     kept = (*lesson.trials, *new)[-TRIALS:]
-    return lesson.model_copy(update={"trials": kept, "offered": lesson.offered + len(new)})
+    own = sum(t.experience in carried for t in new)
+    counts = {"offered": lesson.offered + len(new) - own, "carried": lesson.carried + own}
+    return lesson.model_copy(update={"trials": kept, **counts})
 
 
 def measured_more(lesson: Lesson, gains: Sequence[Gain]) -> Lesson:

@@ -168,7 +168,8 @@ class Randomised(Ladder):
     def stands(self, id: str, why: str) -> Iterator[Change]:
         """A general pattern whose re-runs here say that it helps is one of this domain too."""
         lesson, domain = self.lessons[id], self.context.domain
-        if lesson.status == "active" and lesson.scope == "general" and domain not in lesson.domains:
+        new = lesson.scope == "general" and domain not in lesson.domains and self.here(lesson)
+        if new and lesson.status == "active":
             self.put(lesson, domains=(*lesson.domains, domain))
             yield Change(kind="supported", lesson=id, why=f"it stands in {domain} too: {why}")
 

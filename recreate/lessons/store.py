@@ -29,7 +29,7 @@ CLIMBING = (OURS, "randomised")
 """The policies whose lessons climb, on one ladder; the files of the others lie in folders of their own."""
 
 _SETS = ("born_of", "supports", "contradicts", "groups", "domains", "failed_in", "merged")
-_COUNTS = ("offered", "helpful", "harmful", "seen", "rounds", "tested", "falls", "checked")
+_COUNTS = ("offered", "carried", "helpful", "harmful", "seen", "rounds", "tested", "falls", "checked")
 
 
 class LessonStore:

@@ -93,6 +93,10 @@ class Browsed:
         self._notes.clear()
         if words:
             found.hits = recall(store, words, HITS, filters, READER)
+            if filters.keys() & {"since", "until"} and filters.get("grain", "lesson") == "lesson":
+                undated = {k: v for k, v in filters.items() if k not in ("since", "until")} | {"grain": "lesson"}
+                taught = [h for h in store.recall(words, HITS, undated, READER) if self._taught(store, h, filters)]
+                found.hits = sorted([*found.hits, *taught], key=lambda hit: -hit.score)[:HITS]
         elif filters.get("grain") == "lesson":
             found.hits = self._lessons(store, filters)
         ids, attempts = list[str](), list[tuple[float | None, bool]]()  # no more of each: there may be a million
@@ -115,11 +119,22 @@ class Browsed:
     def _lessons(self, store: ExperienceStore, filters: Mapping[str, str]) -> list[Hit]:
         wanted = filters.get("domain", "")
         seen = {key: store.lesson(key, READER) for key in store.lessons()}
-        return [
-            Hit(id=key, grain="lesson", score=0.0, split="train", text=f"{lesson.title}\n{lesson.body}", facts={})
+        hits = [
+            Hit(
+                id=key, grain="lesson", score=0.0, split="train", text=f"{lesson.title}\n{lesson.body}",
+                facts={"born_of": lesson.born_of, "supports": lesson.supports},
+            )
             for key, lesson in seen.items()
             if lesson is not None and (not wanted or key.startswith(f"lesson:{wanted}/"))
-        ]
+        ]  # fmt: skip
+        return [hit for hit in hits if self._taught(store, hit, filters)]
+
+    @staticmethod
+    def _taught(store: ExperienceStore, hit: Hit, filters: Mapping[str, str]) -> bool:
+        """Whether a lesson is of these days: it has none of its own, but those of the attempts that it speaks of."""
+        dates = {name: filters[name] for name in ("since", "until") if name in filters}
+        ids = [*hit.facts["born_of"], *hit.facts["supports"]]
+        return not dates or (bool(ids) and any(True for _ in store.facts({"experience": ids, **dates}, READER)))
 
     # what a person changes
 

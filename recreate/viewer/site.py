@@ -32,7 +32,6 @@ from pydantic import ValidationError
 
 from recreate.agents.history import History
 from recreate.agents.lesson import lesson_at, lesson_text, read_lesson
-from recreate.agents.retrieval import support
 from recreate.agents.scaffold import Scaffold, diff
 from recreate.agents.trajectory import differ
 from recreate.api.errors import BadInput, Fault, RecreateError
@@ -41,9 +40,11 @@ from recreate.api.paths import short
 from recreate.api.ports import Hit
 from recreate.api.types import Experience, Grade, Lesson, Revision, Trace
 from recreate.api.types import digest as digest_of
+from recreate.lessons.draws import speaks_for
 from recreate.lessons.promotion import bound
 from recreate.memory.documents import evidence_of
 from recreate.memory.export import chats
+from recreate.memory.forget import lesson_files
 from recreate.memory.index.tokenizer import marked
 from recreate.memory.provisional import recall, whole
 from recreate.memory.store import ExperienceStore
@@ -489,7 +490,7 @@ class Website:
         events = f"/events?{urlencode({'run': name, 'attempt': id})}" if live is not None and not is_over else ""
         return self._shown(
             "trajectory", f"{e.task or id}", events=events, name=name, e=e, live=live, over=is_over, address=address,
-            shown=shown, offered={i: steps[i].offered for i in range(first, first + len(shown))}, others=others,
+            shown=shown, raw=steps[first : first + len(shown)], others=others, lessons=self._lessons_of(e),
             prompt=room.cut(e.prompt, WHOLE), answer=room.cut(e.trace.answer, WHOLE),
             cited=sum(map(len, cited.values())),
             evidence=room.cut(evidence_of(e), WHOLE), system=room.cut(self._system(e, live), WHOLE), count=len(steps),
@@ -657,6 +658,11 @@ class Website:
             path = file.relative_to(memory).with_suffix("")
             if "experiences" not in path.parts and "blobs" not in path.parts and path.parts[0] != "index":
                 yield path.as_posix(), file
+
+    def _lessons_of(self, e: Experience) -> list[Lesson]:
+        """The lessons that an attempt speaks for, but those that joined another."""
+        found = (x for _, x in lesson_files(memory_folder(self.where)) if x.status != "merged")
+        return [x for x in found if e.id in {*x.born_of, *x.supports}]
 
     def _lesson_paths(self) -> dict[str, str]:
         return {file.stem: self.href("/lessons/" + quote(path)) for path, file in self.lesson_files()}
@@ -865,5 +871,5 @@ def _hit(hit: Any, words: str) -> dict[str, Any]:
 def _worth(lesson: Lesson | None) -> dict[str, Any]:
     """What speaks for a lesson: in words, and its gain over re-runs with its 80 % bounds."""
     if lesson is None or not lesson.gains:
-        return {"support": support(lesson) if lesson else "", "gain": None}
-    return {"support": support(lesson), "gain": bound(lesson.gains, lesson.rounds)}
+        return {"support": speaks_for(lesson) if lesson else "", "gain": None}
+    return {"support": speaks_for(lesson), "gain": bound(lesson.gains, lesson.rounds)}

@@ -222,6 +222,31 @@ def test_patterns_are_re_run_side_by_side_after_an_alarm_as_they_would_be_one_af
     assert len({id for id, *_ in made}) == (STAND if helps else 9)
 
 
+@pytest.mark.parametrize("alarm", [False, True])
+def test_a_general_pattern_whose_re_runs_here_say_that_it_helps_is_one_of_this_domain_too(alarm: bool) -> None:
+    """Be it doubted since the agent carries it for long, or after an alarm of all lessons."""
+    there = {"status": "active", "scope": "general", "domains": ("alpha", "beta")}
+    found = Batches(LESSON.model_copy(update=there), Reruns())
+    if alarm:
+        found.policy.found.common = 4.0
+    for n in range(24):
+        e = attempted(f"c{n}", passed=True, task=f"task-{n % 6}", group=f"g{n % 3}", offered=("x",))
+        found.learned += found.policy.observe([e])
+    assert found.lesson.domains == ("alpha", "beta", "code")
+    assert any(c.kind == "supported" and "stands in code too" in c.why for c in found.learned)
+
+
+def test_attempts_whose_agent_carried_a_lesson_are_counted_apart_from_those_that_were_offered_it() -> None:
+    found = Batches(LESSON.model_copy(update={"status": "active"}), Reruns())
+    plain, carrying = (attempted("own", offered=()), attempted("own", offered=("x",)))
+    found.known["own"] = plain  # as memory has it: the agent's own files are no offer
+    policy = Randomised(replace(found.context, find=found.known.get))
+    policy.observe([carrying, attempted("given", offered=("x",))])
+    lesson = policy.lessons["x"]
+    assert (lesson.offered, lesson.carried, len(lesson.trials)) == (1, 1, 2)
+    assert read_lesson("x", headed(lesson)) == lesson
+
+
 def test_a_lesson_without_effect_stays_on_trial() -> None:
     found = Batches(LESSON, Reruns(with_=0.0, without=0.0))
     found.observe(lambda shown: 0.4, 30)

@@ -13,7 +13,7 @@ import pytest
 
 from recreate.agents.lesson import headed, read_lesson
 from recreate.api.errors import BadInput
-from recreate.api.types import Lesson, Provisional
+from recreate.api.types import Draw, Evidence, Lesson, Provisional, Step
 from recreate.cli import run as cli
 from recreate.memory.store import ExperienceStore
 from recreate.memory.ungraded import NOT_YET, ProvisionalGrades, Ungraded
@@ -22,6 +22,7 @@ from recreate.viewer.site import Website
 from tests import chromium
 from tests.memory.test_recall import fill
 from tests.memory.test_store import experience, many
+from tests.viewer.test_html import Tree
 from tests.viewer.test_view import CONTRAST, Served, opened, serving
 from tests.viewer.test_view import form as fields
 
@@ -134,6 +135,64 @@ def test_a_provisional_grade_is_marked_wherever_a_page_shows_it(where: Path) -> 
     assert "not graded" in page
     assert 'class="turn grade' not in page
     assert page.count("failed") == 0
+
+
+def test_a_lesson_is_found_by_the_days_of_the_attempts_that_taught_it(served: Served) -> None:
+    january, february = {"since": "2026-01-01", "until": "2026-02-01"}, {"since": "2026-02-01"}
+    for query in ({"q": "zeppelin"}, {"q": "zeppelin", "grain": "lesson"}, {"grain": "lesson"}):
+        assert "lesson toy/one-aaaaaa" in served.ask("/memory?" + urlencode({**query, **january}))[1], query
+        text = served.ask("/memory?" + urlencode({**query, **february}))[1]
+        assert "lesson toy/one-aaaaaa" not in text
+        assert "those that an attempt of these days taught" in text
+
+
+def test_an_attempts_page_says_what_was_drawn_and_taught_as_traces_show_does(where: Path) -> None:
+    steps = (
+        Step(
+            step=0, action="ls", offered=("three-cccccc", "plain"), propensities={"three-cccccc": 0.7, "held-1": 0.25}
+        ),
+        Step(step=1, action="cat"),
+    )
+    ExperienceStore(where, "hashed").add([experience("e3", steps=steps)])
+    file = where / "memory/toy/lessons/two-bbbbbb.md"
+    taught = Lesson(id="two-bbbbbb", title="Two", body="b", born_of=("e3",), steps=(Evidence(experience="e3", step=1),))
+    file.write_text(headed(taught))
+    text = Tree(Website(where).page("/experiences/e3").text).text
+    first, second = (" ".join(each.split()) for each in text.split("step 1", 1))
+    assert "shown lesson three-cccccc , by lot, 0.7" in first
+    assert "shown lesson plain" in first
+    assert "not shown, by lot: held-1, 0.25" in first
+    assert "taught the lesson" not in first
+    assert "taught the lesson two-bbbbbb" in second
+
+
+def test_a_pattern_that_its_draws_alone_made_says_so_in_every_list(where: Path, capsys: Any) -> None:
+    drawn = tuple(
+        Draw(experience=f"d{n}", task="t", group="g", score=n % 2, shown=n % 2, propensity=0.5) for n in range(9)
+    )
+    found = Lesson(
+        id="three-cccccc",
+        title="Three",
+        body="Third.",
+        scope="domain",
+        status="active",
+        draws=drawn,
+        offered=4,
+        failed_in=("tau",),
+        carried=3,
+    )
+    (where / "memory/toy/patterns/three-cccccc.md").write_text(headed(found))
+    said = "shown by lot to 4 of 9 attempts that called for it, 1.00 with it, 0.00 without it"
+    site = Website(where)
+    assert said in Tree(site.page("/lessons").text).text
+    page = " ".join(Tree(site.page("/lessons/toy/patterns/three-cccccc").text).text.split())
+    assert said in page
+    assert "offered in 4 attempts, carried by the agent in 3, re-runs aside" in page
+    assert "failed in tau" in page
+    assert cli(["patterns", "list"]) == 0
+    assert said in capsys.readouterr().out
+    assert cli(["patterns", "show", "three-cccccc"]) == 0
+    assert "offered in 4 attempts, carried by the agent in 3; re-runs aside" in capsys.readouterr().out
 
 
 def test_the_timeline_has_a_bar_for_each_day_week_or_more_and_leads_to_it() -> None:
