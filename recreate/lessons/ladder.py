@@ -284,6 +284,16 @@ class Ladder(AskingPolicy):
             yield Change(kind="promoted", lesson=lesson.id, why=why)
         elif promotion.lost(lesson):
             yield from self.fall(lesson, why, "its lower bound is not above 0")
+        if promotion.finding(lesson.gains, lesson.rounds) == "helps":
+            yield from self.stands(lesson.id, why)
+
+    def stands(self, id: str, why: str) -> Iterator[Change]:
+        """A general pattern whose re-runs here say that it helps is one of this domain too."""
+        lesson, domain = self.lessons[id], self.context.domain
+        new = lesson.scope == "general" and domain not in lesson.domains and self.here(lesson)
+        if new and lesson.status == "active":
+            self.put(lesson, domains=(*lesson.domains, domain))
+            yield Change(kind="supported", lesson=id, why=f"it stands in {domain} too: {why}")
 
     def fall(self, lesson: Lesson, why: str, quarantined: str) -> Iterator[Change]:
         """Take a pattern out of use here; where it stands in no other domain it is quarantined, which is said so. What

@@ -160,19 +160,6 @@ class Randomised(Ladder):
         if checked or common:
             self.found.check(checked, self.observed)
 
-    def settle(self, lesson: Lesson, why: str) -> Iterator[Change]:
-        yield from super().settle(lesson, why)
-        if promotion.finding(lesson.gains, lesson.rounds) == "helps":
-            yield from self.stands(lesson.id, why)
-
-    def stands(self, id: str, why: str) -> Iterator[Change]:
-        """A general pattern whose re-runs here say that it helps is one of this domain too."""
-        lesson, domain = self.lessons[id], self.context.domain
-        new = lesson.scope == "general" and domain not in lesson.domains and self.here(lesson)
-        if new and lesson.status == "active":
-            self.put(lesson, domains=(*lesson.domains, domain))
-            yield Change(kind="supported", lesson=id, why=f"it stands in {domain} too: {why}")
-
     def alone(self, lessons: Sequence[Lesson]) -> list[tuple[int, float]]:
         """For each pattern (re-runs made with just this one, the log likelihood ratio of what it did before to
         nothing); side by side as in `measure`."""

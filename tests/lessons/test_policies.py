@@ -486,6 +486,15 @@ def test_a_general_pattern_that_fails_in_a_third_domain_is_not_a_pattern_there_a
     assert kinds(Ladder(late).observe([])) == [], "nor is it forgotten for not being used where it failed"
 
 
+def test_a_general_pattern_whose_test_in_a_third_domain_says_that_it_helps_is_one_of_that_domain_too() -> None:
+    general = pattern(scope="general", domains=("math", "sql"))
+    lived_ = [attempted(f"w{n}", offered=["p"], passed=n < 12) for n in range(24)]
+    silent = Says(title={"title": "", "body": "", "when": ""})
+    materials = held(silent, Reruns(1.0, 0.0), {"p": general}, lived_)
+    assert kinds(Ladder(materials).observe(lived_)) == ["contradicted", "tested", "supported"]
+    assert materials.lessons["p"].domains == ("math", "sql", "code")
+
+
 def test_a_pattern_is_tested_at_tasks_that_are_there_when_those_of_its_supports_are_gone() -> None:
     old = [attempted(f"o{n}") for n in range(3)]
     bad = [attempted(f"w{n}", offered=["p"], passed=n < 12) for n in range(24)]
