@@ -27,7 +27,7 @@ def asked(workspace: Path, *calls: tuple[str, dict[str, Any]]) -> list[tuple[boo
         started = StdioServerParameters(
             command=sys.executable, args=["-m", "recreate", "memory", "serve"], cwd=str(workspace)
         )
-        async with stdio_client(started) as (read, write), ClientSession(read, write) as client:
+        async with stdio_client(started, errlog=sys.__stderr__) as (read, write), ClientSession(read, write) as client:
             await client.initialize()
             answers = [(False, " ".join(sorted(tool.name for tool in (await client.list_tools()).tools)))]
             for name, arguments in calls:
