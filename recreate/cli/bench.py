@@ -212,7 +212,10 @@ def _measure(found: Batch, where: Path, fresh: bool, as_json: bool) -> None:
     for text in made.stopped:
         say(f"not whole: {text}")
     if isinstance(made.error, OutOfBudget):
-        stopped_by_budget(f"recreate bench {here(folder)}")
+        from recreate.runs.budget import CELL_BUDGET
+
+        own = made.error.code == CELL_BUDGET
+        stopped_by_budget(f"recreate bench {here(folder)}", "--cell-budget" if own else "--budget")
     if made.error is not None:
         say(f"fix: {made.error.fix or 'mend that'}, then: recreate bench {here(folder)}")
         raise typer.Exit(made.error.exit_code)

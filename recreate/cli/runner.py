@@ -73,9 +73,9 @@ def build(
         stopped_by_budget(f"recreate resume {here(folder)}")
 
 
-def stopped_by_budget(go_on: str) -> None:
-    """Say it, and exit with its code. go_on: what to type to go on."""
-    say(f"stopped by the budget; {go_on} --budget MORE goes on")
+def stopped_by_budget(go_on: str, cap: str = "--budget") -> None:
+    """Say it, and exit with its code. go_on: what to type to go on; cap: the flag that is to be larger then."""
+    say(f"stopped by the budget; {go_on} {cap} MORE goes on")
     raise typer.Exit(OutOfBudget.exit_code)
 
 

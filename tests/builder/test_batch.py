@@ -396,8 +396,12 @@ def test_a_table_says_in_which_kind_of_task_a_difference_lies(
     assert re.findall(r'<h3 class="gap-above">(\w+)</h3>', page) == ["even", "odd"]
 
 
-def test_a_cell_that_is_used_up_ends_alone_and_goes_on_with_a_larger_cap(go: Go) -> None:
+def test_a_cell_that_is_used_up_ends_alone_and_goes_on_with_a_larger_cap(
+    go: Go, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = (*TWO, "--jobs", "1", "--tasks", "0:4", "--out", "runs/x")
+    assert cli([*words, "--cell-budget", "1attempts"]) == 3
+    assert "recreate bench runs/x --cell-budget MORE goes on" in capsys.readouterr().err
     code, made = go(*words, "--cell-budget", "2attempts")
     assert (code, made["status"]) == (3, "budget")
     assert [len(c["scores"]) for c in made["cells"]] == [2, 2], "each has its own"
