@@ -128,6 +128,8 @@ def read(file: Path, where: Path, given: Mapping[str, Any], several: Mapping[str
         if key not in known and not key.startswith(settings_.OWN + "."):
             near = difflib.get_close_matches(key, [*known, *OWN], 1, 0.6)
             fix = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join([*OWN, *AXES, *known])}"
+            if key == "optimizers":
+                fix = 'write each as an arm: [arms.gepa] build = true, optimizer = "gepa"'
             raise BadInput(f"{file.name}: there is no key {key!r}", fix=fix, code="unknown-key")
     if isinstance(kept.get("tasks"), list | str):
         table["select"] = {**table.get("select", {}), "tasks": kept.pop("tasks")}

@@ -508,6 +508,7 @@ def test_what_cannot_be_measured_is_refused_with_what_to_type(go: Go, words: Any
     [
         ('scaffold = ["a"]\nrepeat = 2\n', "unknown-key", "did you mean 'repeats'?"),
         ('scaffold = ["a"]\nbase_line = "a"\n', "unknown-key", "did you mean 'baseline'?"),
+        ('scaffold = ["a"]\noptimizers = ["gepa"]\n', "unknown-key", '[arms.gepa] build = true, optimizer = "gepa"'),
         ('scaffold = ["a", 3]\n', "bad-suite", 'scaffold = ["NAME", "NAME"]'),
         ('scaffold = ["a"]\ntasks = -3\n', "bad-suite", "docs/bench.md"),
         ('scaffold = ["a"]\nformat = ["xml"]\n', "bad-suite", "docs/bench.md"),
