@@ -87,6 +87,11 @@ def plan(settings: Settings, where: Path, as_json: Json = False) -> None:
             spread=None if calibrated is None else calibrated.spread,
         )
         made = planning.plan(settings, seed, opened.price, opened.optimizer_price, before)
+        too_small = ""
+        try:
+            planning.refuse_if_too_small(settings, seed, opened.price, opened.optimizer_price)
+        except BadInput as e:  # what it takes was asked for, and is told first
+            too_small = f"build refuses it: {e}; {e.fix}"
     finally:
         opened.close()
     if opened.note and not as_json:
@@ -100,7 +105,7 @@ def plan(settings: Settings, where: Path, as_json: Json = False) -> None:
     parts = {"model": model.name, "optimizer": settings.optimizer, "models": {"optimizer": other.name}}
     answer(
         as_json,
-        {**made.model_dump(mode="json"), **parts},
+        {**made.model_dump(mode="json"), **parts, "refused": too_small},
         f"optimizer {settings.optimizer}{with_model}" + f": {chosen.optimizer}" * bool(chosen.optimizer),
         f"lessons {settings.memory.policy}" + f": {chosen.policy}" * bool(chosen.policy),
         f"at most {made.attempts} attempts of {seed.name} with {model.name}, {_spans(made, settings.jobs)}",
@@ -110,6 +115,7 @@ def plan(settings: Settings, where: Path, as_json: Json = False) -> None:
         else f"{settings.rounds} proposal{'s' * (settings.rounds != 1)}: no --budget caps what they take",
         f"on {settings.validation} validation tasks x {settings.repeats}, from a score of {made.base_rate:g}, the gate "
         f"keeps {gain}",
+        *[too_small] * bool(too_small),
     )
 
 

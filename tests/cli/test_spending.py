@@ -49,6 +49,18 @@ def test_a_plan_says_what_a_build_takes_and_spends_nothing(
     assert not (workspace / "runs").exists()
 
 
+def test_a_plan_with_a_budget_that_a_build_refuses_says_so_and_what_it_takes(
+    workspace: Path, model: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    few = [*TOY, *model, "--rounds", "2", "--budget", "10attempts"]
+    refused = printed(capsys, "plan", *few)["refused"]
+    assert "a budget of 10 attempts does not pay for one proposal" in refused
+    assert printed(capsys, "build", *few, code=2)["error"]["fix"] in refused
+    assert cli(["plan", *few]) == 0
+    assert refused in capsys.readouterr().out.splitlines()
+    assert not printed(capsys, "plan", *TOY, *model, "--rounds", "2", "--budget", "25attempts")["refused"]
+
+
 @pytest.mark.parametrize(("model", "faster"), [("local:smollm2-135m", 1.0), ("openai:http://127.0.0.1:9/v1#m", 3.0)])
 def test_jobs_make_an_endpoint_faster_and_share_the_cores_of_a_local_model(
     workspace: Path, model: str, faster: float, capsys: pytest.CaptureFixture[str]
