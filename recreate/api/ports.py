@@ -674,6 +674,14 @@ class Configurable(Protocol):
 
 
 @runtime_checkable
+class Needing(Protocol):
+    """An optimizer that works with packages that may not be here. `needs`, names of modules on its class: each is
+    imported before anything is spent, and a missing one is refused with the command that installs it."""
+
+    needs: Sequence[str]
+
+
+@runtime_checkable
 class Estimated(Protocol):
     """An optimizer that says what a proposal of it takes, which `plan` and the first lines of a build tell. One that
     does not is taken for an agent that studies every experience, the dearest."""

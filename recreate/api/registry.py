@@ -16,7 +16,7 @@ import inspect
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, lru_cache
 from importlib.metadata import EntryPoint, entry_points
@@ -44,6 +44,7 @@ from recreate.api.ports import (
     Memory,
     MemoryPolicy,
     Model,
+    Needing,
     OpensImages,
     Optimizer,
     Overriding,
@@ -63,7 +64,7 @@ from recreate.api.ports import (
     Versioned,
     Weighing,
 )
-from recreate.api.theirs import expect, raised, said
+from recreate.api.theirs import all_are, expect, raised, said
 from recreate.api.types import Split, Task
 
 Part = TypeVar("Part")
@@ -643,6 +644,20 @@ def need(module: str) -> Any:
         if module.partition(".")[0] == "recreate":
             raise  # one of ours: a crash
         raise _broken(module, e) from e
+
+
+def need_all(part: Any) -> None:
+    """Import what a part says that it needs. Raises Missing, or BadInput for what no extra brings."""
+    for module in needs(part):
+        need(module)
+
+
+def needs(part: Any) -> Sequence[str]:
+    """The modules that an optimizer says it needs. Raises BadInput (`misfit`) where that is no list of names."""
+    found = part.needs if isinstance(part, Needing) else ()
+    if not all_are(found, str):
+        raise _misfit("optimizer", part, [f"its `needs` is {found!r}, not a list of modules' names"])
+    return found
 
 
 def installed(module: str) -> bool:

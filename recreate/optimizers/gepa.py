@@ -18,7 +18,6 @@ from pydantic import BaseModel, Field
 
 from recreate.agents.scaffold import Scaffold
 from recreate.agents.trajectory import tell
-from recreate.api.registry import need
 from recreate.api.types import Edit, Experience, Message
 from recreate.optimizers.context import OptimizerContext
 from recreate.optimizers.reflect import editable
@@ -52,9 +51,9 @@ class Gepa:
     """The optimizer `gepa`; `[optimizer_settings]`: see GepaSettings. Needs the extra `gepa`."""
 
     Config = GepaSettings
+    needs = ("gepa",)
 
     def __init__(self, context: OptimizerContext) -> None:
-        need("gepa")
         self.context = context
         self.settings: GepaSettings = context.settings
         self.asked = 0

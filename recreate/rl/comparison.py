@@ -40,7 +40,15 @@ from recreate.rl.suite import Arm, Suite
 from recreate.runs.budget import Budget
 from recreate.runs.gate import judge
 from recreate.runs.reader import Run, find_run
-from recreate.runs.session import Parts, Session, default_optimizer, open_backend, open_domain, open_models
+from recreate.runs.session import (
+    Parts,
+    Session,
+    default_optimizer,
+    open_backend,
+    open_domain,
+    open_models,
+    try_optimizer,
+)
 from recreate.runs.settings import Models, Settings
 from recreate.viewer import markdown
 from recreate.viewer.text import visible
@@ -216,8 +224,13 @@ class _Bench:
                 f"a budget of {budget} cannot be shared", fix=f"give a larger one{share}", code="budget-too-small"
             )
         changed = {"optimizer": arm.optimizer or settings.optimizer or optimizer, "budget": part.texts()}
+        settings = settings.model_copy(update=changed)
         try:
-            refuse_if_too_small(settings.model_copy(update=changed), self.seed, price, other_price)
+            try_optimizer(settings)
+        except BadInput as e:
+            raise BadInput(f"arms.{arm.name}: {e.message}", fix=e.fix, code=e.code) from None
+        try:
+            refuse_if_too_small(settings, self.seed, price, other_price)
         except BadInput as e:
             raise BadInput(f"arms.{arm.name}: {e.message}", fix=e.fix + share, code=e.code) from None
 

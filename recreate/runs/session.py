@@ -647,11 +647,6 @@ def tried(settings: Settings, workspace: Path) -> Iterator[tuple[str, str, Calla
     def policy() -> Any:
         return registry.factory("policy", settings.memory.policy)
 
-    def optimizer() -> Any:
-        registry.factory("optimizer", settings.optimizer)
-        found = registry.find("optimizer", settings.optimizer)
-        return settings_.own(found, settings.optimizer, settings.optimizer_settings)
-
     def model(spec: str) -> Callable[[], Any]:
         return lambda: open_model(spec, vllm_python=settings.vllm_python).close()
 
@@ -660,7 +655,7 @@ def tried(settings: Settings, workspace: Path) -> Iterator[tuple[str, str, Calla
         ("domain", settings.domain, lambda: open_domain(settings, workspace)),
         ("model", settings.model, model(settings.model)),
         ("models.optimizer", settings.models.optimizer, model(settings.models.optimizer)),
-        ("optimizer", settings.optimizer, optimizer),
+        ("optimizer", settings.optimizer, lambda: try_optimizer(settings)),
         ("memory.policy", memory.policy, policy),
         ("memory.embedder", memory.embedder, lambda: embedders.named(memory.embedder)),
         ("memory.recall", memory.recall, lambda: registry.open("memory", memory.recall, workspace=workspace)),
@@ -671,6 +666,15 @@ def tried(settings: Settings, workspace: Path) -> Iterator[tuple[str, str, Calla
         elsewhere = address == "domain" and (settings.data or settings.repos or settings.prompt)
         if name and (name != defaults[address] or elsewhere):
             yield address, name, opens
+
+
+def try_optimizer(settings: Settings) -> None:
+    """Raises BadInput for an optimizer that is not there, does not fit, or does not know the settings that are its own;
+    Missing for one whose package is not installed."""
+    registry.factory("optimizer", settings.optimizer)
+    found = registry.find("optimizer", settings.optimizer)
+    registry.need_all(found)
+    settings_.own(found, settings.optimizer, settings.optimizer_settings)
 
 
 def open_domain(settings: Settings, workspace: Path, backend: SandboxBackend | None = None) -> Domain:
@@ -768,6 +772,8 @@ def open_session(
         policy = policy or registry.factory("policy", settings.memory.policy)
         proposer = registry.find("optimizer", settings.optimizer) if parts.optimizer is None else parts.optimizer
         own = settings_.own(proposer, settings.optimizer or spelled(proposer), settings.optimizer_settings)
+        if command == "build":  # nobody proposes elsewhere
+            registry.need_all(proposer)
         if isinstance(domain, AsksModel) and domain.asks_model:
             models = replace(models, judge=open_judge(settings, models, cassette))
         own_memory = open_memory(settings, workspace, parts.memory, domain.name, memory)

@@ -181,11 +181,38 @@ def test_a_runs_first_lines_name_the_optimizer_and_why_it_was_taken(
     assert f", optimizer best-of-n with {other}, sandbox" in said
 
 
+def test_an_optimizer_whose_package_is_missing_is_refused_before_anything_is_attempted(
+    workspace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = [*TOY, "--model", write_script(workspace / "s.jsonl"), "--scaffold", "seed", "--train", "2"]
+    flags += ["--validation", "5", "--memory.embedder", "hashed"]
+    (workspace / "other.py").write_text(
+        "class Other:\n    needs = ['not_here']\n    def propose(self, scaffold, experiences):\n        return []\n"
+        "class Wrong(Other):\n    needs = 'json'\n"
+    )
+    monkeypatch.setitem(sys.modules, "gepa", None)
+    for name, code, fix in (
+        ("gepa", "missing", "[gepa]"),
+        ("recreate.optimizers.gepa:Gepa", "missing", "[gepa]"),
+        ("other:Other", "not-importable", "PYTHONPATH"),
+        ("other:Wrong", "misfit", "docs/ports/optimizer.md"),
+    ):
+        for command in (["plan"], ["build", "--out", "runs/a"]):
+            capsys.readouterr()
+            assert cli([*command, *flags, "--optimizer", name, "--json"]) == 2
+            error = json.loads(capsys.readouterr().out)["error"]
+            assert (error["code"], fix in error["fix"]) == (code, True), error
+            assert not (workspace / "runs").exists()
+    measured = ["bench", *TOY, *flags[2:6], "--tasks", "1", "--out", "runs/b"]
+    (workspace / "recreate.toml").write_text('optimizer = "gepa"\nmemory.embedder = "hashed"\n')
+    assert cli(measured) == 0, "nobody proposes there"
+
+
 def test_list_says_ready_only_of_what_can_start(
     workspace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def states() -> dict[str, str]:
-        assert cli(["list", "model", "--json"]) == 0
+    def states(kind: str = "model") -> dict[str, str]:
+        assert cli(["list", kind, "--json"]) == 0
         return {r["name"]: r["state"] for r in map(json.loads, capsys.readouterr().out.splitlines())}
 
     for module in ("vllm", "torch", "xllamacpp"):
@@ -195,5 +222,8 @@ def test_list_says_ready_only_of_what_can_start(
     assert (found["transformers"], found["local"]) == ("needs the extra rl", "needs the extra local")
     assert found["litellm"] == "needs a provider's key"
     assert (found["scripted"], found["openai"]) == ("ready", "ready")
+    monkeypatch.setitem(sys.modules, "gepa", None)
+    found = states("optimizers")
+    assert (found["gepa"], found["ace"]) == ("needs the extra gepa", "ready")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-not-a-real-one")
     assert states()["litellm"] == "ready"
