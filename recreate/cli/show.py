@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from recreate.agents.config import AgentConfig
     from recreate.agents.scaffold import Scaffold
     from recreate.api.types import Revision
+    from recreate.rl.suite import Suite
     from recreate.runs.forecasts import ForecastOutcome
     from recreate.runs.reader import Run
 
@@ -162,6 +164,15 @@ def _attempts(run: Run) -> dict[str, dict[str, int]]:
     return found
 
 
+def _suite(file: Path) -> Suite | None:
+    """What a table of arms was made from; None for another run, and for a file that was cut off."""
+    from recreate.rl.suite import written
+
+    with suppress(BadInput):
+        return written(file) if file.is_file() else None
+    return None
+
+
 class _ShownRun:
     """A run, read once: as one JSON object, or as lines."""
 
@@ -181,6 +192,7 @@ class _ShownRun:
         self.made = batched(run, self.cells)
         self.start: dict[str, Any] = next(iter(run.records("start")), {})
         self.updates = list(run.records("update"))
+        self.arms = _suite(run.folder / "suite.toml")
 
     def record(self) -> dict[str, Any]:
         from recreate.viewer.charts import CURVE
@@ -205,6 +217,7 @@ class _ShownRun:
             **({"curve": [{k: u.get(k) for k in ("step", *CURVE)} for u in self.updates]} if self.updates else {}),
             **({"cells": [cell.row() for cell in self.cells]} if self.cells else {}),
             **({"differences": list(self.made.differences)} if self.cells else {}),
+            **({"budget": self.arms.budget.caps} if self.arms else {}),
         }
 
     def lines(self) -> Iterator[str]:
@@ -246,8 +259,13 @@ class _ShownRun:
         )
         tasks = f"{settings.train} train and {settings.validation} validation tasks"
         rounds = f"{settings.rounds} rounds, {tasks} x " if self.seed else ""
-        budget = " ".join(settings.budget) or "no cap"
-        yield f"           {rounds}{settings.repeats} repeats, {settings.jobs} at once, budget {budget}"
+        yield f"           {rounds}{settings.repeats} repeats, {settings.jobs} at once, budget {self._budget()}"
+
+    def _budget(self) -> str:
+        """Its caps; of a table of arms those that each was made under, since measuring has none."""
+        if self.arms is None:
+            return " ".join(self.settings.budget) or "no cap"
+        return f"{' '.join(self.arms.settings.budget) or 'no cap'} for making each arm, no cap for measuring"
 
     def _spent(self) -> str:
         total, spend = self.spend.total, self.spend

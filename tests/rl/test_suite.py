@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -92,7 +93,9 @@ def test_built_arms_are_measured_beside_the_seed(bench: Bench, workspace: Path) 
 
 
 @pytest.mark.slow
-def test_optimizers_are_put_side_by_side_from_one_seed_under_one_budget(bench: Bench, workspace: Path) -> None:
+def test_optimizers_are_put_side_by_side_from_one_seed_under_one_budget(
+    bench: Bench, workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     given = ["--domain", "tests.toy:Toy", "--model", "scripted:s.jsonl", "--scaffold", "seed", "--train", "2"]
     given += ["--validation", "5", "--optimizers", "reflect,best-of-n", "--budget", "60attempts", "--out", "run"]
     code, made = bench(*given)
@@ -104,6 +107,10 @@ def test_optimizers_are_put_side_by_side_from_one_seed_under_one_budget(bench: B
         assert f'optimizer = "{name}"' in (workspace / f"run/arms/{name}/build/settings.toml").read_text()
     assert made["cells"][1]["diff"]["verdict"] == "better"
     assert bench("--optimizers", "reflect", text=SUITE)[1]["error"]["code"] == "usage"
+    assert cli(["show", "run"]) == 0
+    assert "budget 60attempts for making each arm, no cap for measuring\n" in capsys.readouterr().out
+    assert cli(["show", "run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["budget"] == {"attempts": 60.0}
 
 
 @pytest.mark.slow
@@ -218,6 +225,25 @@ def test_wrong_flags_are_refused_before_anything_is_spent(
     exit_code, said = bench(*given, "--out", "run")
     assert (exit_code, said["error"]["code"]) == (2, code), said
     assert said["error"]["fix"]
+    assert not (workspace / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "code", "fix"),
+    [("gepa", "missing", "[gepa]"), ("gepaa", "unknown-optimizer", "did you mean 'gepa'?")],
+)
+def test_an_arm_whose_optimizer_cannot_work_is_refused_before_the_first_arm_is_made(
+    bench: Bench, workspace: Path, monkeypatch: pytest.MonkeyPatch, optimizer: str, code: str, fix: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "gepa", None)
+    text = SUITE.replace("60attempts", "200attempts") + f'optimizer = "{optimizer}"\n'
+    exit_code, said = bench("--out", "run", text=text)
+    assert (exit_code, said["error"]["code"]) == (2, code), said
+    assert fix in said["error"]["fix"]
+    given = ["--domain", "tests.toy:Toy", "--model", "scripted:s.jsonl", "--scaffold", "seed", "--train", "2"]
+    given += ["--validation", "5", "--budget", "200attempts", "--out", "run"]
+    exit_code, said = bench(*given, "--optimizers", f"reflect,{optimizer}")
+    assert (exit_code, said["error"]["code"]) == (2, code), said
     assert not (workspace / "run").exists()
 
 
