@@ -204,14 +204,20 @@ def cannot_decide(settings: Settings) -> BadInput | None:
     )
 
 
-_SLICE = re.compile(r"(-?\d*):(-?\d*)")
+_SLICE = re.compile(r"(-?\d*):(-?\d*)(?::(-?\d*))?")
 
 
 def matching(tasks: Sequence[Task], text: str) -> list[str]:
-    """The ids that a word of --tasks means: `0:20` is the first twenty of each split, in their order; what has * ? or [
-    is a pattern (fnmatch); else one id, or the beginning of one. Raises BadInput where there is none."""
+    """The ids that a word of --tasks means: `0:20` is the first twenty of each split, in their order, `0:20:2` every
+    second of them; what has * ? or [ is a pattern (fnmatch); else what `find_task` takes. Raises BadInput where there
+    is none."""
     if found := _SLICE.fullmatch(text):
-        part = slice(*(int(end) if end else None for end in found.groups()))
+        try:
+            part = slice(*(int(end) if end else None for end in found.groups()))
+            range(0)[part]
+        except ValueError:  # `-`, or a step of 0
+            fix = "--tasks FROM:TO:STEP as in Python: 0:40:2 takes every second of the first forty of each split"
+            raise BadInput(f"--tasks {text} is no slice", fix=fix, code="usage") from None
         splits = dict.fromkeys(task.split for task in tasks)
         ids = [task.id for split in splits for task in [t for t in tasks if t.split == split][part]]
         missing = f"--tasks {text} takes none of {len(tasks)} tasks"
@@ -227,26 +233,35 @@ def matching(tasks: Sequence[Task], text: str) -> list[str]:
 
 
 def find_task(tasks: Iterable[Task], id: str) -> Task:
-    """The task of an id, or of the unique beginning of one. Raises BadInput (`unknown-task`) with the near ones."""
+    """The task of an id, of the unique beginning of one, or else of the last parts of one, from a `:` on; but a number
+    alone is none, since it says how many elsewhere. Raises BadInput (`unknown-task`) with the near ones."""
     known = {task.id: task for task in tasks}
     if id in known:
         return known[id]
-    near = [name for name in known if id and name.startswith(id)]
+    begin = [name for name in known if id and name.startswith(id)]
+    end = [name for name in known if id and name.endswith(f":{id}") and not _is_number(id)]
+    near, how = (begin, "begin") if begin else (end, "end")
     if len(near) == 1:
         return known[near[0]]
     if near:
         some = ", ".join(near[:8]) + (", ..." if near[8:] else "")
-        raise BadInput(f"{len(near)} tasks begin with {id!r}", fix=f"one of: {some}", code="unknown-task")
+        raise BadInput(f"{len(near)} tasks {how} with {id!r}", fix=f"one of: {some}", code="unknown-task")
     raise unknown_task(id, list(known))
 
 
+def _is_number(text: str) -> bool:
+    return text.removeprefix("-").isdigit()
+
+
 def unknown_task(task: str, known: list[str]) -> BadInput:
-    """The error for a task id that is not there."""
-    near = difflib.get_close_matches(task, known, 1, 0.3)
-    count = " (--train and --validation say how many)" if task.removeprefix("-").isdigit() else ""
+    """The error for a task id that is not there, with the one whose whole, or whose last parts, are nearest."""
+    parts = ((":".join(id.split(":")[at:]), id) for id in known for at in range(id.count(":") + 1))
+    whole = dict(reversed(list(parts)))  # of several the first
+    near = difflib.get_close_matches(task, whole, 1, 0.3)
+    count = " (--train and --validation say how many)" if _is_number(task) else ""
     return BadInput(
         f"there is no task {task!r}{count}",
-        fix=f"did you mean {near[0]}?" if near else "recreate tasks list shows them",
+        fix=f"did you mean {whole[near[0]]}?" if near else "recreate tasks list shows them",
         code="unknown-task",
     )
 

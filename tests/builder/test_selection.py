@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from recreate.api.errors import BadInput
 from recreate.api.types import PassRate, Task
+from recreate.builder.selection import find_task
 from recreate.cli import run as cli
 from recreate.domains import rates
 from recreate.memory.held_out import HeldOut
@@ -200,6 +202,47 @@ def test_tasks_that_are_not_there_are_refused(text: str, flags: list[str], capsy
     error = printed(capsys, "plan", *flags, "--tasks", text, code=2)["error"]
     assert error["code"] in ("unknown-task", "no-tasks-file")
     assert error["fix"]
+
+
+def test_a_slice_may_have_a_step_as_in_python_and_one_of_nothing_is_refused(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def numbers(text: str) -> list[int]:
+        return [int(id.rpartition(":")[2]) for id in listed(capsys, "--split", "validation", "--tasks", text)]
+
+    assert numbers("::2") == [0, 2, 4, 6]
+    assert numbers("1:6:2") == [1, 3, 5]
+    assert numbers("::-3") == [1, 4, 7], "in the order of the tasks"
+    for text in ("0:4:0", "::0", "-:3", "::-"):
+        error = printed(capsys, "tasks", "list", ODD, "--tasks", text, code=2)["error"]
+        assert (error["code"], error["message"]) == ("usage", f"--tasks {text} is no slice")
+        assert "0:40:2" in error["fix"]
+
+
+def test_a_task_is_named_by_the_end_of_its_id_where_one_alone_ends_so(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"prompt": f"{n}?", "answer": str(n), "id": f"q{n}", "split": "validation"} for n in range(8)]
+    (workspace / "quiz.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    given = ["tasks", "list", "--data", "quiz.jsonl"]
+    assert printed(capsys, *given, "--tasks", "q7")["task"] == "quiz:quiz:q7"
+    assert listed(capsys, "--tasks", "validation:3") == ["toy:validation:3"]
+    for words, near in (
+        ([*given, "--tasks", "Q7"], "quiz:quiz:q7"),
+        ([*given, "--tasks", "quiz:q11"], "quiz:quiz:q1"),
+        (["tasks", "list", ODD, "--tasks", "abc:2"], "toy:train:2"),
+        (["tasks", "list", ODD, "--tasks", "1:x"], "toy:train:1"),
+        (["tasks", "list", ODD, "--tasks", "3"], "toy:train:3"),  # a number is how many, elsewhere
+    ):
+        error = printed(capsys, *words, code=2)["error"]
+        assert (error["code"], error["fix"]) == ("unknown-task", f"did you mean {near}?")
+    twice = [{**row, "id": f"{row['split']}:{row['id']}"} for row in rows]
+    few = [
+        Task(id=f"d:{n}:{row['id']}", domain="d", prompt="", split="train", group="g") for n in "ab" for row in twice
+    ]
+    with pytest.raises(BadInput, match="2 tasks end with 'q7'") as e:
+        find_task(few, "q7")
+    assert e.value.fix == "one of: d:a:validation:q7, d:b:validation:q7"
 
 
 def test_bench_takes_a_number_of_tasks_as_ever(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
