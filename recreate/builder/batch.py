@@ -34,7 +34,7 @@ from recreate.api.errors import BadInput, OutOfBudget, RecreateError
 from recreate.api.ports import Model, Price
 from recreate.api.types import Task
 from recreate.builder.measure import BenchResult, Cell, begin, bring, test_openings
-from recreate.builder.selection import find_task, matching
+from recreate.builder.selection import matching
 from recreate.memory.export import prediction
 from recreate.runs import settings as settings_
 from recreate.runs.attempts import Place, Score, key_of, read_experience, run_work
@@ -50,6 +50,7 @@ AXES = ("scaffold", "model", "domain")
 Format = Literal["jsonl", "csv", "predictions"]
 OWN = ("split", "tasks", "baseline", "cell_budget", "format")
 """Keys of a suite that are no settings."""
+_ONCE = "name one of them; --repeats N attempts every task N times"
 
 
 class Batch(Config):
@@ -144,7 +145,10 @@ def of(settings: Settings, several: Mapping[str, Sequence[str]], **own: Any) -> 
 
     Raises BadInput for what can be seen without opening a part.
     """
-    lists = {axis: tuple(dict.fromkeys(several.get(axis) or ())) for axis in AXES}
+    lists = {axis: tuple(several.get(axis) or ()) for axis in AXES}
+    for axis, named in lists.items():
+        if twice := [name for at, name in enumerate(named) if name in named[:at]]:
+            raise BadInput(f"the {axis} {twice[0]} is named twice", fix=_ONCE, code="named-twice")
     lists = {axis: names or (getattr(settings, axis),) for axis, names in lists.items()}
     if lists["scaffold"] == ("",) and not settings.agent.command:
         raise BadInput(
@@ -345,7 +349,8 @@ def _domains(session: Session, batch: Batch) -> dict[str, Session]:
     words = {name: tuple(w for w in settings.select.tasks if _is_of(each, w)) for name, each in tasks.items()}
     for word in settings.select.tasks:
         if not any(word in known for known in words.values()):
-            find_task([task for each in tasks.values() for task in each], word)
+            for where in ([task for each in tasks.values() for task in each], *tasks.values()):
+                matching(where, word)
     found = {}
     for name in batch.domains:
         if settings.select.tasks and not words[name]:
@@ -390,7 +395,7 @@ def _refuse_twice(what: str, names: Mapping[str, str]) -> None:
     for name, found in names.items():
         if found in known:
             message = f"{known[found]} and {name} are the same {what} ({found})"
-            raise BadInput(message, fix="name one of them; --repeats N attempts every task N times", code="named-twice")
+            raise BadInput(message, fix=_ONCE, code="named-twice")
         known[found] = name
 
 

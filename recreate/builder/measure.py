@@ -388,6 +388,7 @@ def compared(
             if (a.domain, a.split) != (b.domain, b.split) or not verdict.tasks:
                 continue
             place = {"split": a.split, "domain": a.domain, "before_agent": a.scaffold, "after_agent": b.scaffold}
+            place |= {"before_digest": a.digest, "after_digest": b.digest}
             place |= {"before_model": a.model, "after_model": b.model}
             verdicts.append({**place, **verdict.model_dump(mode="json", exclude={"schema_"})})
     return verdicts

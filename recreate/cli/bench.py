@@ -261,6 +261,12 @@ def _by_kind(verdict: Mapping[str, Any]) -> str:
     return f"; of these {', '.join(kinds)}" if kinds else ""
 
 
+def _of_one(verdict: Mapping[str, Any]) -> str:
+    """What is said where both sides are one agent with one model, whatever its names; '' else."""
+    same = all(verdict[f"before_{what}"] == verdict[f"after_{what}"] for what in ("digest", "model"))
+    return f"; both are one agent ({verdict['after_digest']}): a difference is chance" if same else ""
+
+
 def agents(made: Batched) -> Iterator[str]:
     """What a table has no columns for: the agents' digests, the split, the day, and how often it was opened."""
     for cell in made.cells:
@@ -539,13 +545,17 @@ def compare(
         f"{who(v, 'before')} -> {who(v, 'after')} on {v['split']}"
         + f" of {v['domain']}" * (len(domains) > 1)
         + f": {v['verdict']}, difference {v['diff']:+.3f} "
-        f"[{v['lo']:+.3f}, {v['hi']:+.3f}], p = {v['p']:.3f}, {v['tasks']} tasks x {v['repeats']}" + _by_kind(v)
+        f"[{v['lo']:+.3f}, {v['hi']:+.3f}], p = {v['p']:.3f}, {v['tasks']} tasks x {v['repeats']}"
+        + _by_kind(v)
+        + _of_one(v)
         for v in verdicts
         if v["diff"] is not None and v["p"] is not None
     ]
     if len(lines) > 1:
         lines.append(f"these are {len(lines)} comparisons, and no correction is made for that")
     lines = lines or ["no task was scored in both: their means are of different tasks, and say nothing of each other"]
+    if runs[0].folder.samefile(runs[1].folder):
+        lines.insert(0, f"both are one run, {here(runs[0].folder)}: an agent is beside its very own attempts there")
     again = dict.fromkeys(f"again: {cell.command}" for cell in cells if cell.command)
     page = []
     if html:

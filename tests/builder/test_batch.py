@@ -420,6 +420,26 @@ def test_what_a_run_measured_is_read_back_by_another_and_measured_anew_when_aske
     assert go("show", "runs/third")[1]["spend"]["calls"] == 3 * 2
 
 
+def test_runs_of_one_agent_and_a_run_beside_itself_are_said_to_be_that(
+    go: Go, workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(workspace / "scaffolds/a", workspace / "scaffolds/again")
+    one = ("bench", "--domain", "tests.toy:Toy", "--model", "scripted:plain.jsonl", "--tasks", "0:3")
+    for name in ("a", "again", "b"):
+        assert go(*one, "--scaffold", name, "--out", f"runs/{name}")[0] == 0
+
+    def said(before: str, after: str) -> tuple[bool, bool, bool]:
+        (pair,) = go("compare", before, after)[1]["differences"]
+        assert cli(["compare", before, after]) == 0
+        out = capsys.readouterr().out
+        one_agent = f"both are one agent ({pair['after_digest']}): a difference is chance" in out
+        return pair["before_digest"] == pair["after_digest"], one_agent, "both are one run, runs/a:" in out
+
+    assert said("runs/a", "runs/again") == (True, True, False)
+    assert said("runs/a", "runs/b") == (False, False, False)
+    assert said("runs/a", "runs/a") == (True, True, True)
+
+
 def test_what_was_attempted_in_another_split_is_attempted_anew(go: Go, workspace: Path) -> None:
     words = [word.replace("tests.toy:Toy", "tests.builder.test_batch:Moving") for word in TWO]
     assert go(*words, "--split", "train", "--out", "runs/x")[0] == 0
@@ -490,10 +510,15 @@ def test_a_model_that_refuses_ends_its_cells_alone(go: Go, workspace: Path) -> N
     [
         ((*TWO, "--baseline", "c"), "no-baseline", "one of: a, b"),
         ((*TWO, "--scaffold", "scaffolds/a"), "named-twice", "--repeats"),
+        ((*TWO, "--scaffold", "a"), "named-twice", "--repeats"),
+        ((*TWO, "--model", "scripted:plain.jsonl"), "named-twice", "name one of them"),
+        ((*TWO, "--domain", "tests.toy:Toy"), "named-twice", "name one of them"),
         ((*TWO, "--format", "xml"), "usage", "jsonl"),
         ((*TWO, "--cell-budget", "5min"), "bad-budget", "--budget"),
         ((*TWO, "--tasks", "nothing*"), "unknown-task", "tasks list"),
         ((*TWO, "--tasks", "90:99"), "unknown-task", "0:20"),
+        ((*TWO, "--tasks", "0:4:0"), "usage", "0:40:2"),
+        ((*TWO, "--domain", "tests.builder.test_batch:Other", "--tasks", "0:4:0"), "usage", "0:40:2"),
         (("bench", "none.toml"), "no-suite", "docs/bench.md"),
     ],
 )
@@ -510,6 +535,11 @@ def test_what_cannot_be_measured_is_refused_with_what_to_type(go: Go, words: Any
         ('scaffold = ["a"]\nbase_line = "a"\n', "unknown-key", "did you mean 'baseline'?"),
         ('scaffold = ["a"]\noptimizers = ["gepa"]\n', "unknown-key", '[arms.gepa] build = true, optimizer = "gepa"'),
         ('scaffold = ["a", 3]\n', "bad-suite", 'scaffold = ["NAME", "NAME"]'),
+        (
+            'scaffold = ["a", "b", "a"]\nmodel = "scripted:plain.jsonl"\ndomain = "tests.toy:Toy"\n',
+            "named-twice",
+            "name one of them; --repeats N",
+        ),
         ('scaffold = ["a"]\ntasks = -3\n', "bad-suite", "docs/bench.md"),
         ('scaffold = ["a"]\nformat = ["xml"]\n', "bad-suite", "docs/bench.md"),
         ("domain = 'toy'\n", "usage", "--scaffold NAME"),
