@@ -196,6 +196,48 @@ def test_a_row_that_lacks_a_column_of_its_set_is_refused_with_its_line_and_the_c
         _domain(name, [row, {**bad, "unique_id": "b", "task_id": "HumanEval/7003"}], tmp_path).tasks()
 
 
+def _aime(at: Path, *rows: Mapping[str, Any]) -> None:
+    """Rows of mathematics in a file of a folder."""
+    at.parent.mkdir(exist_ok=True)
+    given = (
+        {"id": f"{at.stem}{n}", "problem": f"{at.stem} + {n}?", "answer": "2", **row} for n, row in enumerate(rows)
+    )
+    at.write_text("".join(json.dumps({k: v for k, v in row.items() if v is not ...}) + "\n" for row in given))
+
+
+def test_a_bad_row_of_a_folder_is_told_with_its_file_its_line_and_what_it_lacks(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def told() -> str:
+        with pytest.raises(BadInput) as e:
+            registry.open_domain("math", workspace, data="sets").tasks()
+        return e.value.message
+
+    _aime(workspace / "sets/a.jsonl", {}, {"answer": ...}, {"problem": None})
+    _aime(workspace / "sets/b.jsonl", {}, {}, {"answer": None}, {"id": "a0"})
+    assert told() == (
+        "4 of 7 rows read as aime24 cannot be tasks. sets/a.jsonl line 2: it has no answer; sets/a.jsonl line 3: it "
+        "has no problem or question; sets/b.jsonl line 3: it has no answer; sets/b.jsonl line 4: its id is that of "
+        "sets/a.jsonl line 1 too"
+    )
+    _aime(workspace / "sets/a.jsonl", {})
+    _aime(workspace / "sets/b.jsonl", {"id": "a0"})
+    assert told().endswith(" sets/b.jsonl line 1: its id is that of sets/a.jsonl line 1 too"), "also on the same line"
+    (workspace / "sets/b.jsonl").write_text('{"id": "x", "problem": "1?"}\n')
+    registry.open_domain("math", workspace, data="sets").tasks()
+    assert "1 row is of no set that math knows: sets/b.jsonl line 1 has no answer" in capsys.readouterr().err
+    (workspace / "sets/a.jsonl").unlink()
+    assert "sets/b.jsonl line 1 has no answer; its columns are id, problem" in told()
+
+
+def test_a_set_in_several_files_has_each_row_in_the_split_that_it_says(tmp_path: Path) -> None:
+    for split in ("train", "validation", "test"):
+        _aime(tmp_path / "sets" / f"{split}.jsonl", *[{"split": split}] * 3)
+    tasks = registry.open_domain("math", tmp_path, data=str(tmp_path / "sets")).tasks()
+    assert [task.split for task in tasks] == [task.id.rpartition(":")[2][:-1] for task in tasks]
+    assert len(tasks) == 9
+
+
 WRONG = {
     "equals everything": "class L:\n    def __eq__(self, o): return True\n    def __sub__(self, o): return 0.0\n"
     "    def __abs__(self): return 0.0\n    def __bool__(self): return True\n"

@@ -128,7 +128,7 @@ def labelled(source: str, known: Collection[str]) -> list[Labelled]:
     last = {id.rpartition(":")[2]: id for id in known}
     rows: list[Labelled] = []
     faults = list(found.faults)
-    for number, cells in found.rows:
+    for number, cells, _ in found.rows:
         task, label = str(cells.get("task", "")), cells.get("label")
         task = task if task in known else last.get(task, "")
         right = _label(label)

@@ -127,27 +127,30 @@ class PublishedDomain(RowDomain):
         """The rows by their set, as COLUMNS has them. Raises BadInput for rows that are of none."""
         found: dict[str, DataTable] = {}
         labels: dict[str, Mapping[str, Mapping[str, Any]]] = {}
-        strange: list[str] = []
+        strange: list[tuple[str, Mapping[str, Any]]] = []
         for place in self._places(known):
             read = self._table(place)
             table.refuse(read, read.faults)
             kinds = [recipes.of(row.values, self.name) for row in read.rows]
             usual = next((kind for kind in kinds if kind), None)
-            for row, recipe in zip(read.rows, kinds, strict=True):
+            rows = (row._replace(file=f"{table.shown(read)} {read.place}") for row in read.rows)
+            for row, recipe in zip(rows, kinds, strict=True):
                 if recipe is None and usual and (lacks := recipes.lacking(usual, row.values)):
                     into = found.setdefault(usual.name, DataTable(usual.name, read.place, [], [], []))
-                    _fault(into, row.number, f"it has no {', '.join(lacks)}")
+                    _fault(into, row, f"it has no {', '.join(lacks)}")
                     continue
                 if recipe is None:
-                    strange.append(f"{table.shown(read)} {read.place} {row.number}")
+                    strange.append((f"{row.file} {row.number}", row.values))
                     continue
                 into = found.setdefault(recipe.name, DataTable(recipe.name, read.place, [], [], []))
                 if recipe.labels and recipe.labels not in labels:
                     labels[recipe.labels] = _labels(base / recipe.labels)
                 more = labels.get(recipe.labels, {}).get(str(row.values.get("id")), {})
                 self._lacking |= _put(into, row._replace(values={**more, **row.values}), recipe, known, base)
+        named = [place + _lacks(values, self.name) for place, values in strange[:3]]
         if not found:
-            seen = f"; its columns are {', '.join(read.columns[:12])}" if strange else ""
+            columns = ", ".join(list(strange[0][1])[:12]) if strange else ""
+            seen = f": {named[0]}; its columns are {columns}" if strange else ""
             raise BadInput(
                 f"{self._data or ', '.join(known.data) or self.name} has no row of a set that {self.name} knows{seen}",
                 fix=f"benchmarks/{self.name}/README.md lists the columns; other rows: --data FILE --score SCORER "
@@ -155,7 +158,8 @@ class PublishedDomain(RowDomain):
                 code="bad-rows",
             )
         if strange:
-            self._say(f"{len(strange)} rows are of no set that {self.name} knows: {', '.join(strange[:3])}")
+            count = f"{len(strange)} rows are" if strange[1:] else "1 row is"
+            self._say(f"{count} of no set that {self.name} knows: {', '.join(named)}")
         return list(found.values())
 
     def _places(self, known: PublishedDefinition) -> Sequence[str]:
@@ -186,6 +190,13 @@ class PublishedDomain(RowDomain):
             raise
 
 
+def _lacks(row: Mapping[str, Any], domain: str) -> str:
+    """` has no answer`: what a row lacks to be one of the set that it is nearest to; '' for one that is near none."""
+    near = [recipes.lacking(each, row) for each in recipes.RECIPES if each.domain == domain]
+    least = min(filter(None, near), key=lambda lacks: len(lacks), default=[])
+    return f" has no {', '.join(least)}" if least else ""
+
+
 def _labels(file: Path) -> Mapping[str, Mapping[str, Any]]:
     """id -> the columns that a labels' file beside the rows has; none where there is no such file."""
     return {str(row.values.get("id")): row.values for row in table.read(str(file)).rows} if file.is_file() else {}
@@ -202,10 +213,10 @@ def _put(
         made = recipes.read(recipe, row.values)
     except KeyError as e:
         given = f", which {recipe.labels} beside it would give" if recipe.labels else ""
-        _fault(into, row.number, f"it has no {e.args[0]}{given}")
+        _fault(into, row, f"it has no {e.args[0]}{given}")
     except (ValueError, TypeError, AttributeError) as e:
         ours = str(e).startswith(("has ", "is "))
-        _fault(into, row.number, f"it {e}" if ours else f"it cannot be read: {e}")
+        _fault(into, row, f"it {e}" if ours else f"it cannot be read: {e}")
     else:
         id = f"{recipe.name}:{made['id']}"
         if any(fnmatchcase(id, out) for out in known.left_out):
@@ -215,7 +226,7 @@ def _put(
             why = f"{gone[0]} is not beside the data"
         if why:
             return {id: why}
-        rows.append(DataRow(row.number, made))
+        rows.append(row._replace(values=made))
     return {}
 
 
@@ -258,9 +269,9 @@ def _twice(tasks: Sequence[Task]) -> dict[str, str]:
     return found
 
 
-def _fault(into: DataTable, number: int, reason: str) -> None:
+def _fault(into: DataTable, row: DataRow, reason: str) -> None:
     assert isinstance(into.faults, list)
-    into.faults.append(BadRow(number, reason))
+    into.faults.append(BadRow(row.number, reason, row.file))
 
 
 class Code(PublishedDomain):

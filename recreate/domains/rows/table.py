@@ -26,17 +26,25 @@ _SHOWN = 12
 
 
 class DataRow(NamedTuple):
-    """One row. number: its line (rows of a table in lines), else its place counted from 1."""
+    """One row. number: its line (rows of a table in lines), else its place counted from 1; file: `FILE line`, what
+    the number counts, in a table whose rows are of several files."""
 
     number: int
     values: Mapping[str, Any]
+    file: str = ""
+
+    @property
+    def at(self) -> tuple[str, int]:
+        """What no other row of its table has."""
+        return self.file, self.number
 
 
 class BadRow(NamedTuple):
-    """What is wrong with one row."""
+    """What is wrong with one row; number and file as the row's."""
 
     number: int
     reason: str
+    file: str = ""
 
 
 class DataTable(NamedTuple):
@@ -92,15 +100,16 @@ def refuse(table: DataTable, faults: Sequence[BadRow]) -> None:
     """Raise BadInput that tells all bad rows at once, by what is wrong and where; nothing without one."""
     if not faults:
         return
-    by_reason: dict[str, list[int]] = {}
-    for fault in sorted(faults):
-        by_reason.setdefault(fault.reason, []).append(fault.number)
-    told = [f"{_places(table.place, numbers)}: {reason}" for reason, numbers in list(by_reason.items())[:_SHOWN]]
+    by_reason: dict[tuple[str, str], list[int]] = {}
+    for fault in sorted(faults, key=lambda fault: (fault.file, fault.number, fault.reason)):
+        by_reason.setdefault((fault.reason, fault.file or table.place), []).append(fault.number)
+    places = list(by_reason.items())[:_SHOWN]
+    told = [f"{_places(what, numbers)}: {reason}" for (reason, what), numbers in places]
     more = f"; and {len(by_reason) - _SHOWN} other reasons" if by_reason.keys() - list(by_reason)[:_SHOWN] else ""
-    bad, where = len({fault.number for fault in faults}), shown(table)
+    bad = {(fault.file, fault.number) for fault in faults}
+    rows = f"rows read as {table.source}" if any(file for file, _ in bad) else f"rows of {shown(table)}"
     raise BadInput(
-        f"{bad} of {len({*(row.number for row in table.rows), *(f.number for f in faults)})} rows of {where} cannot "
-        f"be tasks. {'; '.join(told)}{more}",
+        f"{len(bad)} of {len({*(row.at for row in table.rows), *bad})} {rows} cannot be tasks. {'; '.join(told)}{more}",
         fix="mend these rows, or take them out",
         code="bad-rows",
     )

@@ -36,7 +36,7 @@ def tasks_of(name: str, found: DataTable, decided: Definition, base: Path) -> tu
     count from. Raises BadInput that tells all bad rows."""
     faults = list(found.faults)
     columns, kind = decided.columns, kind_of(decided.score)[0]
-    seen: dict[str, int] = {}
+    seen: dict[str, DataRow] = {}
     made: list[tuple[DataRow, dict[str, Any]]] = []
     for row in found.rows:
         wrong, task = list[str](), dict[str, Any]()
@@ -45,9 +45,9 @@ def tasks_of(name: str, found: DataTable, decided: Definition, base: Path) -> tu
                 wrong.append(part)
             else:
                 task.update(part)
-        if (id := task.get("id")) and (first := seen.setdefault(id, row.number)) != row.number:
-            wrong.append(f"its {columns.id} is that of {found.place} {first} too")
-        faults += [BadRow(row.number, why) for why in wrong]
+        if (id := task.get("id")) and (first := seen.setdefault(id, row)) is not row:
+            wrong.append(f"its {columns.id} is that of {first.file or found.place} {first.number} too")
+        faults += [BadRow(row.number, why, row.file) for why in wrong]
         if not wrong:
             made.append((row, task))
     splits, more = _splits(made, decided, found.place)
@@ -62,7 +62,7 @@ def tasks_of(name: str, found: DataTable, decided: Definition, base: Path) -> tu
                 id=f"{name}:{_spelled(Path(found.source).stem) or 'rows'}:{id}" + f".{same[id]}" * (same[id] > 1),
                 domain=name,
                 prompt=task["prompt"] + "\n\n" + handing_in(decided, task["facts"].get("answer")),
-                split=splits[row.number],
+                split=splits[row.at],
                 group=f"{name}:{task['group']}" if columns.group else f"same-text:{task['group']}",
                 facts={**task["facts"], **({"prompt": task["prompt"]} if kind == "judge" else {})},
             )
@@ -339,25 +339,26 @@ def database(decided: Definition, facts: Mapping[str, Any]) -> str:
 
 def _splits(
     made: Sequence[tuple[DataRow, Mapping[str, Any]]], decided: Definition, place: str
-) -> tuple[dict[int, Split], list[BadRow]]:
-    """number -> split, and the rows of which that cannot be said."""
+) -> tuple[dict[tuple[str, int], Split], list[BadRow]]:
+    """Where a row stands -> its split, and the rows of which that cannot be said."""
     column, shares = decided.columns.split, decided.splits
     if not column:
-        return {row.number: shares.split(task["group"]) for row, task in made}, []
-    found: dict[int, Split] = {}
+        return {row.at: shares.split(task["group"]) for row, task in made}, []
+    found: dict[tuple[str, int], Split] = {}
     faults: list[BadRow] = []
     judged = any(SPLITS[task["split"].lower()] == "validation" for _, task in made)
-    groups: dict[str, tuple[Split, int]] = {}
+    groups: dict[str, tuple[Split, DataRow]] = {}
     for row, task in made:
         split = SPLITS[task["split"].lower()]
         if split == "train" and not judged:
             split = shares.of_train(task["group"])
-        other, number = groups.setdefault(task["group"], (split, row.number))
+        other, first = groups.setdefault(task["group"], (split, row))
         if other != split:
             of = "group" if decided.columns.group else "text"
-            why = f"its {of} is that of {place} {number}, which is {other}: one would give the other away"
-            faults.append(BadRow(row.number, why))
-        found[row.number] = split
+            named = f"{first.file or place} {first.number}"
+            why = f"its {of} is that of {named}, which is {other}: one would give the other away"
+            faults.append(BadRow(row.number, why, row.file))
+        found[row.at] = split
     return found, faults
 
 
