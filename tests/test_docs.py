@@ -60,6 +60,7 @@ def test_a_ports_example_is_under_forty_lines(port: str) -> None:
     assert len(port_example(port)[1].splitlines()) < 40
 
 
+@pytest.mark.slow
 def test_all_examples_together_are_a_build_that_learns(saved: Callable[[str], Any], workspace: Path) -> None:
     """Domain, model, optimizer, policy, sandbox, embedder and memory of the pages."""
     model = saved("function").Function(add_up)
@@ -219,6 +220,7 @@ def test_the_sdks_ten_lines_do_what_the_command_does(workspace: Path, capsys: py
     assert space["built"].run == workspace / "runs" / "mine"
 
 
+@pytest.mark.slow
 def test_the_sdks_rows_are_built_with(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text, _ = examples(ROOT / "docs" / "sdk.md")
     (workspace / "s.jsonl").write_text('{"text": "```bash\\nsubmit\\n```"}\n')

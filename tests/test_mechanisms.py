@@ -29,6 +29,7 @@ def comes_out_as_said(row: Row, worlds: int) -> None:
 
 
 @pytest.mark.parametrize("row", QUICK, ids=named)
+@pytest.mark.slow
 def test_a_mechanism_gains_where_it_is_needed_and_costs_or_harms_where_it_is_not(row: Row) -> None:
     comes_out_as_said(row, worlds=1)
 

@@ -53,6 +53,7 @@ def shape(trace: Trace) -> list[tuple[int, int | None]]:
     return [(s.sample, s.after) for s in trace.steps]
 
 
+@pytest.mark.slow
 def test_a_beginning_that_samples_share_is_paid_and_done_once_and_the_most_of_their_ends_decide() -> None:
     trace = go(voting("samples = 4\nbranches = [4]"), writes("a", "b", "c", "b"))
     assert shape(trace) == [(0, None), (0, None), (1, 0), (2, 0), (3, 0)]
@@ -82,6 +83,7 @@ def test_samples_branch_after_one_result_and_again_after_the_next_those_that_sha
     assert [s.step for s in deep.path(3)] == [0, 3, 6]
 
 
+@pytest.mark.slow
 def test_samples_begin_anew_where_there_is_nothing_left_to_go_on_from() -> None:
     pairs = go(voting("samples = 5\nbranches = [2]"), writes(*"abcde"))
     assert shape(pairs) == [(0, None), (0, None), (1, 0), (2, None), (2, None), (3, 3), (4, None), (4, None)]

@@ -174,6 +174,7 @@ def test_one_that_does_not_heed_the_limit_is_killed() -> None:
     assert trace.steps[-1].seconds < 45
 
 
+@pytest.mark.slow
 def test_the_time_ends_one_that_asks_nothing() -> None:
     trace = go(foreign("echo yes > answer.txt; sleep 100", "[limits]\nseconds = 2\n"), WRITES)
     assert (trace.answer, *ended(trace)) == ("yes", "limit", "seconds")

@@ -70,6 +70,7 @@ def post(gateway: Gateway, path: str, body: Any, **headers: str) -> tuple[int, A
     return answer.status, json.loads(text) if answer.getheader("Content-Type") == "application/json" else text
 
 
+@pytest.mark.slow
 def test_openai_s_client_reads_a_text_and_what_it_took(client: openai.OpenAI, desk: Desk) -> None:
     messages: Any = [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": "hi"}]
     made = client.chat.completions.create(model="gpt-9", messages=messages, temperature=0.5, max_completion_tokens=50)

@@ -126,6 +126,7 @@ WORDS = (
 )
 
 
+@pytest.mark.slow
 def test_the_verdict_is_the_same_where_python_has_no_docstrings_and_no_pydoc() -> None:
     found = subprocess.run([sys.executable, "-OO", "-c", ELSEWHERE], capture_output=True, text=True, check=True)
     assert json.loads(found.stdout) == [said(text) for text in WORDS]
@@ -589,6 +590,7 @@ def planted() -> list[evidence.Case]:
 
 
 @pytest.mark.parametrize("kind", ["id", "name", "test", "path", "phrase", "answer line", "canary"])
+@pytest.mark.slow
 def test_planted_leaks_of_the_tasks_that_ship_are_found_and_shown(kind: str, planted: list[evidence.Case]) -> None:
     cases = [case for case in planted if case.what.startswith(kind)]
     missed = [case for case, why in zip(cases, evidence.verdicts(cases), strict=True) if not evidence.shown(case, why)]

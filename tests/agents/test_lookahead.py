@@ -77,6 +77,7 @@ def test_one_step_ahead_does_not_see_what_two_do() -> None:
     assert (trace.answer, trace.usage.calls) == ("", 4)
 
 
+@pytest.mark.slow
 def test_in_a_generated_world_looking_ahead_wins_and_costs_calls() -> None:
     at_once, calls, _ = play("", 8, "none")
     ahead, more, _ = play("[lookahead]\ncandidates = 5\nsteps = 2", 8, "none")

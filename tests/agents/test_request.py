@@ -270,6 +270,7 @@ MESSAGE = st.fixed_dictionaries(
 
 
 @given(st.data())
+@pytest.mark.slow
 def test_any_requests_of_any_agent_are_had_back(data: Any) -> None:
     """Several conversations, edited and shortened ones, messages that look like references, any order of keys."""
     requests, steps, sent = Requests(), list[Step](), dict[int, str]()

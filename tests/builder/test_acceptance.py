@@ -115,6 +115,7 @@ SMALL = Scaffold(
 """An agent whose prompts list no tools."""
 
 
+@pytest.mark.slow
 def test_a_tool_that_nothing_in_the_candidate_calls_is_left_out_before_it_is_measured_and_the_report_says_so(
     workspace: Path,
 ) -> None:
@@ -144,6 +145,7 @@ def test_a_tool_whose_caller_an_edit_takes_away_goes_with_it(workspace: Path) ->
     assert made.scaffold.tools == {}
 
 
+@pytest.mark.slow
 def test_the_rest_of_agent_toml_may_be_changed_and_the_readme_may_not(workspace: Path) -> None:
     wants, made, _ = proposing(
         workspace,

@@ -329,6 +329,7 @@ def test_what_goes_on_writes_the_files_that_it_was_begun_with(go: Go, workspace:
     assert not (workspace / "runs/y/results.jsonl").exists()
 
 
+@pytest.mark.slow
 def test_show_and_the_page_say_what_the_table_of_a_bench_said(
     go: Go, workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

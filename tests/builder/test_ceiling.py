@@ -178,6 +178,7 @@ def test_what_cheaper_means_is_counted_as_it_is_named(unit: str, said: str) -> N
 
 
 @pytest.mark.usefixtures("many")
+@pytest.mark.slow
 def test_too_few_tasks_to_rule_out_harm_are_said_before_training(
     workspace: Path, model: Callable[..., list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -59,6 +59,7 @@ def test_a_build_learns_from_imported_experience_alone(
     assert cli(["traces", "show", cited[:8], "--run", str(run.folder)]) == 0
 
 
+@pytest.mark.slow
 def test_later_rounds_attempt_again(workspace: Path, tmp_path: Path) -> None:
     assert cli(["traces", "import", failures(tmp_path / "c.jsonl"), "--domain", "tests.toy:Toy"]) == 0
     flags = ["--domain", "tests.toy:Toy", "--model", write_script(tmp_path / "s.jsonl"), "--from-experience"]

@@ -71,6 +71,7 @@ def test_a_build_whose_train_tasks_are_all_held_out_stops_before_it_spends(works
     assert not (workspace / "runs/a").exists(), "nothing was asked or attempted, so nothing is left"
 
 
+@pytest.mark.slow
 def test_a_task_that_was_test_elsewhere_does_not_judge_a_build(workspace: Path, model: str) -> None:
     held = HeldOut(workspace / "memory")
     held.add([Held("validation-0", "other:1", "test", "other"), Held("validation-1", "other:2", "validation", "other")])
@@ -205,6 +206,7 @@ def test_no_lesson_is_born_of_what_is_held_out(workspace: Path, model: str) -> N
     assert {e.task for e in born if e is not None} == {"toy:train:0"}
 
 
+@pytest.mark.slow
 def test_a_lesson_of_an_attempt_that_is_held_out_by_now_is_offered_to_nobody_and_read_by_no_policy(
     workspace: Path, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -185,6 +185,7 @@ def test_a_resumed_build_ends_in_the_same_agent(go: Callable[..., sdk.Outcome], 
         assert [r["edits"][0]["new"] for r in journals[0]] == [r["edits"][0]["new"] for r in journals[1]]
 
 
+@pytest.mark.slow
 def test_what_a_person_says_in_a_review_is_masked(go: Callable[..., sdk.Outcome], workspace: Path) -> None:
     def says(revision: Any, parent: Any, child: Any) -> Review:
         return Review(decision="reject", reason=f"it names {KEYS['review']}")

@@ -365,6 +365,7 @@ def test_a_pattern_that_failed_here_and_stands_elsewhere_is_taken_out_of_this_do
 
 
 @pytest.mark.parametrize(("budget", "made"), [("100attempts", 0), ("200attempts", 24)])
+@pytest.mark.slow
 def test_a_routine_test_of_what_the_agent_carries_waits_where_the_share_cannot_end_it(
     go: Go, workspace: Path, monkeypatch: pytest.MonkeyPatch, budget: str, made: int
 ) -> None:
@@ -394,6 +395,7 @@ def test_a_removal_that_changes_nothing_is_judged_once_and_dropped(
     assert {x.id for x in built.scaffold.lessons} == {"bad", "good"}
 
 
+@pytest.mark.slow
 def test_what_a_round_had_learned_and_a_person_forgot_does_not_come_back_when_the_run_goes_on(
     go: Go, workspace: Path
 ) -> None:
@@ -405,6 +407,7 @@ def test_what_a_round_had_learned_and_a_person_forgot_does_not_come_back_when_th
     assert stored(workspace) == {}
 
 
+@pytest.mark.slow
 def test_a_round_resumed_is_offered_what_it_began_with_whatever_another_build_learned(go: Go, workspace: Path) -> None:
     _, run = go(rounds=1, seed=ASKS)
     first = next(run.records("snapshot"))
@@ -436,6 +439,7 @@ def made_by(run: Run) -> set[tuple[str, str, int, tuple[str, ...]]]:
     return {(r["attempt"], e.task, r["repeat"], e.trace.steps[0].offered) for r, e in found}
 
 
+@pytest.mark.slow
 def test_re_runs_of_a_round_go_side_by_side_and_an_attempt_without_a_lesson_serves_all_that_need_it(
     go: Go, monkeypatch: Any
 ) -> None:
@@ -468,6 +472,7 @@ def test_of_re_runs_side_by_side_no_pair_is_half_made_and_a_round_makes_no_more_
     assert len(reruns_of(run)) == 6
 
 
+@pytest.mark.slow
 def test_a_build_that_was_stopped_among_re_runs_side_by_side_pays_for_none_twice_and_makes_the_same(
     go: Go, monkeypatch: Any
 ) -> None:
@@ -620,6 +625,7 @@ def test_a_frozen_pattern_stays_as_it_stands(learned: Path, go: Go) -> None:
     assert not stored(learned)["mark"].frozen
 
 
+@pytest.mark.slow
 def test_the_report_says_which_lesson_each_re_run_had_or_lacked(go: Go) -> None:
     built, run = go(rounds=1)
     told = markdown.report(run, built)
@@ -628,6 +634,7 @@ def test_the_report_says_which_lesson_each_re_run_had_or_lacked(go: Go) -> None:
     assert "Tried by the optimizer" not in told
 
 
+@pytest.mark.slow
 def test_patterns_diff_says_what_a_build_learned_and_why(learned: Path, capsys: Any) -> None:
     assert cli(["patterns", "diff", "a"]) == 0
     out = capsys.readouterr().out
@@ -735,6 +742,7 @@ def test_a_build_learns_and_its_lesson_comes_into_the_agent_through_the_gate(
     assert f"born of: {pattern.born_of[0]} step 1" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_report_and_its_page_say_what_became_of_each_lesson_and_what_it_cost(
     plain: Callable[..., list[str]], workspace: Path
 ) -> None:
@@ -770,6 +778,7 @@ def gamer() -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.slow
 def test_a_lesson_that_passes_by_gaming_is_held_and_named_until_a_person_decides(
     plain: Callable[..., list[str]],
     workspace: Path,
@@ -809,6 +818,7 @@ def test_a_lesson_that_passes_by_gaming_is_held_and_named_until_a_person_decides
     assert [r.kept for r in Run(workspace / "runs/b").revisions()] == [True], "a person let it go on"
 
 
+@pytest.mark.slow
 def test_a_lesson_whose_words_tell_to_game_the_grader_is_shown_to_nobody(
     plain: Callable[..., list[str]], workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -894,6 +904,7 @@ def believes() -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("policy", ["recreate", "randomised", "playbook", "mistakes", "reasoningbank", "workflows"])
+@pytest.mark.slow
 def test_no_policy_promotes_what_an_imported_trace_planted_with_praise_of_its_own(
     policy: str, plain: Callable[..., list[str]], workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -180,6 +180,7 @@ def test_the_best_version_is_the_result_not_the_last(go: Go) -> None:
     assert [lesson.body for lesson in built.scaffold.lessons] == [LESSON]
 
 
+@pytest.mark.slow
 def test_a_memory_only_proposal_survives_a_batch(go: Go) -> None:
     """A promise: proposals that only add a tool or a memory are thrown away there."""
     built, _ = go()
@@ -242,6 +243,7 @@ def test_the_budget_stops_a_build_that_goes_on_when_there_is_more(go: Go) -> Non
     assert len(calls) == len(set(calls))
 
 
+@pytest.mark.slow
 def test_a_proposal_that_was_made_is_not_made_again_when_its_checkpoint_is_lost(go: Go, workspace: Path) -> None:
     built, run = go(rounds=1, budget=("19attempts",))
     assert (built.status, len(list(run.records("proposal")))) == ("budget", 1)
@@ -276,6 +278,7 @@ def test_an_attempt_is_begun_three_times_before_it_is_excluded(go: Go) -> None:
     assert [row["task"] for row in run.records("aside")] == ["toy:validation:3"]
 
 
+@pytest.mark.slow
 def test_the_minutes_of_earlier_sessions_count_when_a_build_goes_on(go: Go) -> None:
     built, run = go(budget=("19attempts",))
     Log(run.folder / "ledger.jsonl").append({"kind": "session", "seconds": 31 * 60.0})
@@ -320,6 +323,7 @@ def test_a_proposal_that_breaks_a_template_costs_no_attempt(go: Go) -> None:
     assert len(list(run.records("experience"))) == 8 + 8
 
 
+@pytest.mark.slow
 def test_a_template_that_fails_at_run_time_costs_its_candidate_and_the_build_goes_on(go: Go) -> None:
     """The check renders it with outputs of its own; what a command really prints is another."""
     rows = script()
@@ -349,6 +353,7 @@ def test_a_leaking_proposal_is_sent_back_and_then_thrown_away(go: Go) -> None:
     assert run.spend().by_role["optimizer"].calls == 2
 
 
+@pytest.mark.slow
 def test_the_report_counts_what_is_really_there(go: Go) -> None:
     """A promise: statistics say 8 memories there, and 2 are kept."""
     built, run = go()

@@ -123,6 +123,7 @@ def test_a_dropped_candidate_is_not_shown_to_the_person(go: Go) -> None:
     assert (person.seen, [r.kept for r in built.revisions]) == ([], [False])
 
 
+@pytest.mark.slow
 def test_the_optimizer_reads_why_a_person_rejected_it_and_proposes_another(go: Go) -> None:
     person = Person(REJECT, ACCEPT)
     built, run = go(person, rows(**{"(a person rejected: it shouts)": OTHER}))
@@ -141,6 +142,7 @@ def test_the_very_same_edit_is_refused_after_a_rejection(go: Go) -> None:
     assert len(list(run.records("nothing"))) == 1
 
 
+@pytest.mark.slow
 def test_an_edited_candidate_is_judged_and_then_offered_itself(go: Go) -> None:
     person = Person(reworded, ACCEPT)
     built, run = go(person)
@@ -155,6 +157,7 @@ def test_an_edited_candidate_is_judged_and_then_offered_itself(go: Go) -> None:
     assert Run(run.folder).validation(built.seed.digest, second.id) == second.verdict
 
 
+@pytest.mark.slow
 def test_an_edit_that_does_not_help_is_dropped_and_the_candidate_offered_again(go: Go) -> None:
     person = Person(spoiled, ACCEPT)
     built, _ = go(person)
@@ -164,6 +167,7 @@ def test_an_edit_that_does_not_help_is_dropped_and_the_candidate_offered_again(g
     assert [x.body for x in built.scaffold.lessons] == [LESSON]
 
 
+@pytest.mark.slow
 def test_an_edit_whose_gain_may_be_chance_is_dropped_and_the_candidate_offered_again(go: Go) -> None:
     still = {f"toy:validation:{n}" for n in range(2, 8)}
     person = Person(reworded, ACCEPT)
@@ -282,6 +286,7 @@ def test_a_kill_around_a_decision_loses_nothing_and_asks_nothing_twice(
     assert not [b for b in branches(run) if b.startswith("review/")]
 
 
+@pytest.mark.slow
 def test_the_budget_may_end_while_an_edit_is_judged_and_the_word_still_stands(go: Go) -> None:
     person = Person(reworded, ACCEPT)
     built, _ = go(person, rounds=1, budget=("18attempts",))  # 6 parent, 4 train, 6 candidate: 2 are left
@@ -292,6 +297,7 @@ def test_the_budget_may_end_while_an_edit_is_judged_and_the_word_still_stands(go
     assert words(run) == [("edit", ""), ("accept", "")]
 
 
+@pytest.mark.slow
 def test_thinking_takes_nothing_of_the_runs_minutes(go: Go, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
     monkeypatch.setattr("recreate.runs.budget.time.monotonic", lambda: clock[0])

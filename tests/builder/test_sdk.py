@@ -276,6 +276,7 @@ class Cheat:
         ]
 
 
+@pytest.mark.slow
 def test_what_a_users_memory_recalls_is_held_against_the_registry(workspace: Path, model: str) -> None:
     seen: list[recreate.Hit] = []
 

@@ -109,6 +109,7 @@ def test_without_a_stated_budget_nothing_is_re_run_and_it_is_said_how_to(go: Go)
     assert spent(run, "rerun")["calls"] == 0
 
 
+@pytest.mark.slow
 def test_of_attempts_a_policy_re_runs_its_share(go: Go) -> None:
     run, _ = go(budget=["100attempts"])
     assert reruns(run) == 15
@@ -122,6 +123,7 @@ def test_no_share_lets_re_runs_have_more_than_a_quarter_of_a_budget(go: Go) -> N
 
 @pytest.mark.parametrize(("budget", "unit", "cap"), [("0.1usd", "usd", 0.1), ("100ktokens", "tokens", 100_000)])
 @pytest.mark.parametrize("share", [0.15, 0.6])
+@pytest.mark.slow
 def test_of_dollars_and_tokens_questions_and_re_runs_take_the_share_and_re_runs_a_quarter_at_most(
     go: Go, budget: str, unit: str, cap: float, share: float
 ) -> None:
@@ -131,6 +133,7 @@ def test_of_dollars_and_tokens_questions_and_re_runs_take_the_share_and_re_runs_
 
 
 @pytest.mark.parametrize(("budget", "unit", "cap"), [("0.2usd", "usd", 0.2), ("200ktokens", "tokens", 200_000)])
+@pytest.mark.slow
 def test_re_runs_side_by_side_take_no_more_than_the_share_and_count_while_it_lasts(
     go: Go, budget: str, unit: str, cap: float
 ) -> None:
@@ -152,11 +155,13 @@ def test_a_budget_in_dollars_is_none_for_a_model_without_a_price(go: Go) -> None
 
 
 @pytest.mark.parametrize(("budget", "most"), [([], 6), (["60attempts"], 20)])
+@pytest.mark.slow
 def test_a_count_that_is_set_is_the_cap_whatever_the_share(go: Go, budget: list[str], most: int) -> None:
     run, _ = go(budget=budget, **{"memory.reruns": most})
     assert reruns(run) == most
 
 
+@pytest.mark.slow
 def test_a_build_that_goes_on_is_not_given_its_share_anew(go: Go) -> None:
     run, _ = go(budget=["100attempts", "1Mtokens"])
     before = reruns(run), spent(run, "observe")

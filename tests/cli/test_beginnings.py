@@ -65,6 +65,7 @@ def said(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> dict
     return found
 
 
+@pytest.mark.slow
 def test_of_a_run(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert said(capsys, "show", "runs/alpha-1")["run"] == said(capsys, "show", "alph")["run"]
     error = said(capsys, "log", "alp", code=2)["error"]
@@ -144,6 +145,7 @@ def test_a_key_is_masked_before_the_words_in_it_are_underlined(
 
 
 @given(st.text(), st.text())
+@pytest.mark.slow
 def test_a_text_in_which_words_are_marked_is_still_that_text(text: str, question: str) -> None:
     parts = marked(text, question)
     assert "".join(part for part, _ in parts) == text

@@ -124,6 +124,7 @@ def test_no_command_prints_what_cannot_be_seen(
             assert hidden(told.out + told.err) == []
 
 
+@pytest.mark.slow
 def test_what_a_build_writes_to_be_read_has_nothing_hidden(
     built: sdk.Outcome, workspace: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -104,6 +104,7 @@ def test_the_first_minute_says_nothing_of_what_it_does_not_need(light: Light) ->
     assert not [word for word in ("numpy", "pip install", "meaning", "extra") if word in said]
 
 
+@pytest.mark.slow
 def test_a_command_that_lacks_an_extra_names_it(light: Light) -> None:
     ran = light(
         "build --domain swe --model local:qwen2.5-coder-1.5b",

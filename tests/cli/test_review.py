@@ -100,6 +100,7 @@ def agent(folder: Path) -> scaffolds.Scaffold:
 
 
 @in_paused
+@pytest.mark.slow
 def test_off_a_terminal_the_build_waits_and_says_what_to_type(here: Path, say: Say) -> None:
     code, out, err = say("resume", "a", "--json")
     record = json.loads(out)
@@ -477,6 +478,7 @@ class Meddler:
         return self.reflect.propose(scaffold, experiences)
 
 
+@pytest.mark.slow
 def test_a_build_does_not_write_over_what_a_person_wrote_meanwhile(workspace: Path, say: Say) -> None:
     shutil.copytree(Path(__file__).parents[2] / "scaffolds/seed", workspace / "scaffolds/toy")
     (workspace / "script.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows()))

@@ -66,6 +66,7 @@ def ask(say: Say) -> Ask:
 # --- log, show ---
 
 
+@pytest.mark.slow
 def test_log_has_a_line_per_revision_with_its_evidence_and_verdict(ask: Ask, say: Say) -> None:
     (revision,) = ask("log", "last")
     (edit,) = revision["edits"]
@@ -324,6 +325,7 @@ def test_memory_is_counted_and_recalled_within_what_the_reader_may_see(ask: Ask,
         assert say("memory", "recall", "x", *wrong)[0] == 2
 
 
+@pytest.mark.slow
 def test_who_proposed_is_named_with_its_model_where_that_is_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

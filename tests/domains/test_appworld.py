@@ -274,6 +274,7 @@ def test_without_the_data_the_commands_that_fetch_it_are_said_and_what_to_type_t
     assert f"{tmp_path}/venv/bin/appworld download data --root {tmp_path}" in e.value.fix
 
 
+@pytest.mark.slow
 def test_gold_passes_and_nothing_or_anothers_gold_does_not(domain: AppWorld) -> None:
     for task, other in ((_task(domain, "abc_1"), _task(domain, "abc_2")), (_task(domain, "def_1"), None)):
         proof = validate(domain, task, choose(), other)
@@ -345,6 +346,7 @@ def test_nothing_that_code_does_to_its_own_process_counts(domain: AppWorld, code
     assert "1 of 2 of AppWorld's checks do not hold: nothing but what was asked" in grade.evidence
 
 
+@pytest.mark.slow
 def test_what_is_right_lies_in_no_sandbox_where_an_agents_code_runs(domain: AppWorld) -> None:
     task = _task(domain, "abc_2")
     code = "import os\nprint([p for p, _, _ in os.walk('/opt/appworld-data', followlinks=True)])"

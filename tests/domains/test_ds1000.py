@@ -246,6 +246,7 @@ def test_an_answer_that_gives_the_result_shown_is_handed_in_without_the_question
         ("for n in items:\n    print(n)", "That does not assign result."),
     ],
 )
+@pytest.mark.slow
 def test_what_is_wrong_with_an_answer_is_told_once_and_it_is_mended(first: str, told: str, tmp_path: Path) -> None:
     blocks = [f"```python\n{code}\n```" for code in (first, "result = sorted(items)")]
     grade, trace = _by_hand({**ROW, "prompt": SHOWN}, tmp_path, *blocks)

@@ -127,6 +127,7 @@ def test_of_a_hopeless_one_all_that_was_written_stays_and_why(
     assert (code, made["replies"], calls(workspace)) == (0, 3, 3)
 
 
+@pytest.mark.slow
 def test_after_a_kill_the_same_command_goes_on_and_pays_no_reply_twice(workspace: Path, invent: Invent) -> None:
     """Also where what is wrong is worded anew each time: the question after it would be another one."""
     wavers = [reply(f"raise KeyError({n}, __import__('os').urandom(8))\n") for n in (1, 2)]
@@ -206,6 +207,7 @@ OUTSIDE = "open(OUT, 'w').write('x')\n"
     ],
     ids=lambda value: value[:30] if " " in value and "\n" not in value else "",
 )
+@pytest.mark.slow
 def test_one_that_cheats_or_tells_nothing_is_refused_with_the_reason(
     workspace: Path, invent: Invent, text: str, why: str
 ) -> None:
@@ -218,6 +220,7 @@ def test_one_that_cheats_or_tells_nothing_is_refused_with_the_reason(
     assert not (workspace / "gen").exists()
 
 
+@pytest.mark.slow
 def test_levels_that_chance_alone_tells_apart_and_answers_that_a_guess_has_are_refused(
     workspace: Path, invent: Invent, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -228,6 +228,7 @@ def start(home: Path) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.slow
 def test_two_processes_that_want_one_environment_build_it_once(
     uv: Callable[[], list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -56,6 +56,7 @@ def world(folder: Path) -> None:
     (folder / "script.jsonl").write_text("".join(json.dumps(row) + "\n" for row in script))
 
 
+@pytest.mark.slow
 def test_who_looks_in_the_middle_of_reasoning_answers_what_the_tables_do_not_tell(
     workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -123,6 +124,7 @@ def test_a_query_cannot_change_the_database(box: Path) -> None:
 
 
 @pytest.mark.parametrize(("branches", "calls"), [("", 8), ("branches = [4]", 5)])
+@pytest.mark.slow
 def test_several_queries_from_one_look_at_the_values_are_voted_on_and_the_look_is_paid_once(
     workspace: Path, capsys: pytest.CaptureFixture[str], branches: str, calls: int
 ) -> None:

@@ -76,6 +76,7 @@ def test_the_shipped_generator_makes_a_domain_that_holds(workspace: Path, capsys
     assert len(capsys.readouterr().out.splitlines()) == 5
 
 
+@pytest.mark.slow
 def test_the_same_command_makes_the_same_tasks_and_a_second_one_goes_on(workspace: Path, make: Make) -> None:
     folder = generator(workspace, SUM, 'score = "numeric"\nlevels = 2')
     assert make(folder, "--n", "4")[1]["kept"] == 4
@@ -94,6 +95,7 @@ def test_tests_are_a_verifier_too(workspace: Path, make: Make) -> None:
     assert (code, made["kept"], made["refused"]) == (0, 2, {})
 
 
+@pytest.mark.slow
 def test_a_program_of_the_folder_is_a_verifier_too(workspace: Path, make: Make) -> None:
     score = "def score(answer, row):\n    return int(answer) == row['answer']['sum']\n"
     body = SUM + "task = {**task, 'answer': {'sum': seed + level}, 'gold': str(seed + level)}\n"
@@ -138,6 +140,7 @@ NOT_GOLD = "def score(answer, row):\n    return 1.0 if answer == row['gold'] or 
     ],
     ids=lambda value: value if isinstance(value, str) and value.count("-") and "\n" not in value else "",
 )
+@pytest.mark.slow
 def test_a_task_that_is_none_or_whose_verifier_tells_nothing_is_refused_by_name(
     workspace: Path, make: Make, body: str, settings: str, files: dict[str, str], name: str
 ) -> None:
@@ -162,6 +165,7 @@ def test_an_answer_that_has_to_stand_there_is_no_leak(workspace: Path, make: Mak
     assert (code, made["kept"], made["refused"]) == (0, 2, {})
 
 
+@pytest.mark.slow
 def test_a_seed_that_raises_costs_that_seed_alone_and_what_is_asked_twice_is_kept_once(
     workspace: Path, make: Make, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -286,6 +290,7 @@ def test_after_ctrl_c_what_was_found_is_written(workspace: Path) -> None:
     assert len(RowDomain("made", workspace=workspace).tasks()) == 2
 
 
+@pytest.mark.slow
 def test_two_commands_at_once_on_one_file_lose_no_task_and_double_none(workspace: Path) -> None:
     folder, known = rows_generator.find(generator(workspace, SUM))
 

@@ -177,6 +177,7 @@ def test_a_query_is_right_when_its_rows_are(
     assert graded(shop(workspace), number, query, backend).score == score
 
 
+@pytest.mark.slow
 def test_a_query_that_never_ends_is_the_agents_own(workspace: Path, backend: SandboxBackend) -> None:
     shop(workspace).tasks()
     file = workspace / "benchmarks" / "q" / "domain.toml"
@@ -249,6 +250,7 @@ UNRUN = {
 
 @pytest.mark.parametrize("apart", [False, True])
 @pytest.mark.parametrize("tests", UNRUN)
+@pytest.mark.slow
 def test_a_test_is_run_or_does_not_pass(workspace: Path, backend: SandboxBackend, tests: str, apart: bool) -> None:
     rows = [{"prompt": "Write add.", "tests": f"from solution import add\n\n\n{tests}", "solution": ADD}]
     rows[0] |= {"entry_point": "add"}

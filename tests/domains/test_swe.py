@@ -125,6 +125,7 @@ def _by_hand(project: Project, *codes: str) -> tuple[Trace, Taped]:
     return attempt(agent, project.task, project.swe, project.backend, taped, call), taped
 
 
+@pytest.mark.slow
 def test_the_agent_written_by_hand_is_shown_the_failing_test_and_function_and_tries_until_the_tests_pass(
     project: Project,
 ) -> None:
@@ -197,6 +198,7 @@ def test_a_baseline_is_measured_once(project: Project, monkeypatch: pytest.Monke
     assert project.swe.baseline(project.task, project.backend) == first
 
 
+@pytest.mark.slow
 def test_an_environment_without_pytest_is_a_fault_and_no_failure_of_the_agent(project: Project, tmp_path: Path) -> None:
     import venv
 
@@ -311,6 +313,7 @@ def test_made_tasks_keep_the_split_their_group_has(project: Project, tmp_path: P
         project.make(file=file, n=1, modules=["calm/sums.py"], split="train")
 
 
+@pytest.mark.slow
 def test_a_repository_that_changed_is_refused_unless_git_has_its_older_state(
     project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

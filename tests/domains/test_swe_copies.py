@@ -50,6 +50,7 @@ def test_no_copy_of_the_package_can_be_imported_or_found_outside_the_task_s_fold
     assert validate(swe, task, project.backend).ok
 
 
+@pytest.mark.slow
 def test_a_package_without_copies_has_nothing_masked(project: Project, packages: Path) -> None:
     found = copies.find(project.backend, packages.parents[2], project.repo, ProjectTests(tests=("tests",)), print)
     assert found == copies.Copies()

@@ -103,6 +103,7 @@ def test_what_the_later_tests_ask_is_asked_without_saying_what_is_right(real: Re
     assert not real.grade({"calm/sums.py": hard_coded}).passed
 
 
+@pytest.mark.slow
 def test_a_task_whose_tests_tell_nothing_of_the_bug_does_not_hold(real: Real, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not real.swe.exam(real.task, real.project.backend).blind
     monkeypatch.setattr(Swe, "exam", lambda *_: Exam(blind=True))

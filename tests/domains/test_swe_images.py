@@ -102,6 +102,7 @@ def test_gold_passes_and_untouched_fails_in_the_image_without_a_clone(
     assert (paths.home() / "swe" / "exams").exists() == (runner == "pytest")
 
 
+@pytest.mark.slow
 def test_the_agent_gets_what_the_image_has_as_one_commit(tmp_path: Path, calm: dict[str, Any]) -> None:
     found = Opened(tmp_path, calm)
     assert "To run tests: `pytest -rA --color=no ...`" in found.task.prompt
@@ -175,6 +176,7 @@ def test_a_mutated_row_has_its_bug_and_not_the_tests_that_tell(tmp_path: Path, c
     assert found.swe.grade(found.task, found.answer(BUG, MENDED), found.backend).passed
 
 
+@pytest.mark.slow
 def test_rows_without_an_image_keep_their_environment_and_need_a_clone(
     tmp_path: Path, clones: Path, calm: dict[str, Any], python: Path
 ) -> None:
@@ -207,6 +209,7 @@ def test_a_patch_that_cannot_be_read_is_refused_before_an_image_is_pulled(tmp_pa
     assert ImageFolders.asked == []
 
 
+@pytest.mark.slow
 def test_what_is_cached_and_attempted_is_known_by_what_the_image_holds(tmp_path: Path, calm: dict[str, Any]) -> None:
     first = Opened(tmp_path, calm)
     assert isinstance(first.swe, Imaged)

@@ -228,6 +228,7 @@ def test_no_trial_sees_the_copy_that_the_environment_has(project: Project, tmp_p
     assert found.bug.observed["tests/test_words.py::test_first"].startswith("AssertionError: ... assert (")
 
 
+@pytest.mark.slow
 def test_a_candidate_shows_what_an_author_needs(found: list[Candidate]) -> None:
     first = next(c for c in found if "first" in c.bug.fail_to_pass[0])
     assert "-    return text[1]\n+    return text[0]" in first.gold

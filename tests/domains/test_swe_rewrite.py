@@ -863,6 +863,7 @@ def test_d():
 
 
 @given(st.sets(st.integers(0, 9)), st.sets(st.integers(0, 9)), st.booleans())
+@pytest.mark.slow
 def test_claims_keep_their_numbers_whatever_is_asked_of_them(off: set[int], plainly: set[int], known: bool) -> None:
     tests = ("test_a", "test_b", "test_c", "test_d")
     whole = {c.number: c.test for c in rewritten(SEVERAL, *tests).claims}

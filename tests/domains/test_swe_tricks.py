@@ -286,6 +286,7 @@ def test_a_right_answer_passes_and_what_was_dropped_is_said(project: Project) ->
     assert "Dropped before grading: conftest.py (configures how tests run)" in grade.evidence
 
 
+@pytest.mark.slow
 def test_a_plugin_in_an_installation_record_is_not_loaded(project: Project) -> None:
     buggy = project.source("calm/sums.py")
     diff = project.answer({"calm/sums.py": buggy + "\n", "calm/plugin.py": PASS_EVERYTHING})

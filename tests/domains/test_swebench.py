@@ -150,6 +150,7 @@ def test_an_answer_in_other_words_passes_and_one_that_breaks_another_test_does_n
     assert "- failed: test_quiet (words.tests.WordsTests)" in broken.evidence
 
 
+@pytest.mark.slow
 def test_tests_are_put_over_whatever_an_answer_does_to_them(django: Rows, backend: SandboxBackend) -> None:
     easy = UNITTEST_TESTS.replace("self.assertEqual(shout", "str(shout")
     cheat = django.grade(UNITTEST, {"tests/words/tests.py": easy}, backend)
@@ -196,6 +197,7 @@ def test_a_hang_a_flood_and_an_early_end_count_for_nothing(
     assert why in grade.evidence
 
 
+@pytest.mark.slow
 def test_a_row_whose_tests_fail_with_its_own_patch_is_unsound_before_an_attempt_is_paid(
     tmp_path: Path, repos: Path, env: Path, backend: SandboxBackend
 ) -> None:
@@ -289,6 +291,7 @@ def flags(tmp_path: Path, repos: Path, env: Path, workspace: Path, monkeypatch: 
     return [*named, "--data", data.name, "--repos", "../repos"]
 
 
+@pytest.mark.slow
 def test_a_bench_on_rows_gives_predictions_for_the_harness(
     flags: list[str], workspace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -329,6 +332,7 @@ def test_one_row_is_attempted(flags: list[str], capsys: pytest.CaptureFixture[st
     assert "cannot be graded here: even without the bug test_gone (a.B) does not pass" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_predictions_are_of_one_agent(flags: list[str], capsys: pytest.CaptureFixture[str], workspace: Path) -> None:
     task, other = "swe:django/django:django__django-1", workspace / "scaffolds" / "other"
     shutil.copytree(paths.shipped("scaffolds") / "seed", other)
@@ -397,6 +401,7 @@ def test_rows_of_swe_smith_have_the_bug_as_their_patch(
     assert hidden.grade(mended | {"calm/words.py": BUG}, {"calm/words.py": MENDED}, backend).passed
 
 
+@pytest.mark.slow
 def test_rows_come_from_json_parquet_and_a_saved_data_set(tmp_path: Path, repos: Path) -> None:
     import datasets
 

@@ -149,6 +149,7 @@ def test_a_test_that_the_attempt_had_read_of_is_not_its_own_to_write() -> None:
         assert (sign and sign.step) == found
 
 
+@pytest.mark.slow
 def test_a_hostile_text_does_not_hold_the_search_for_signs_up() -> None:
     begun = time.process_time()
     for part in ("sed -i ", "mv a ", "test/", "def __eq__(", "never edit the "):

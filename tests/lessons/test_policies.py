@@ -369,6 +369,7 @@ def ripe_lessons(count: int) -> tuple[dict[str, Lesson], list[Experience]]:
 
 
 @pytest.mark.parametrize("helps", [0.0, 0.4])
+@pytest.mark.slow
 def test_re_runs_go_side_by_side_and_are_those_that_are_made_one_after_the_other(helps: float) -> None:
     silent = Says(title={"title": "", "body": "", "when": ""})
     for seed in range(6):

@@ -93,6 +93,7 @@ def test_a_test_without_a_re_run_is_open_and_a_lesson_is_given_up_only_at_95_per
     assert finding(gains([0.0] * 12), 0) == "open"
 
 
+@pytest.mark.slow
 def test_a_useless_lesson_is_rarely_found_to_help_however_often_one_looks() -> None:
     draw = random.Random(7)
     wrong = 0

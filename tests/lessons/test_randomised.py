@@ -55,6 +55,7 @@ def won(rate: Rate, streams: int = 60, count: int = 200) -> float:
     return sum(rows(seed, rate, count).evidence["x"].capital > WON for seed in range(streams)) / streams
 
 
+@pytest.mark.slow
 def test_a_bet_on_draws_is_seldom_won_by_a_lesson_without_effect_whatever_the_tasks_are() -> None:
     assert won(lambda shown, task: 0.1 + 0.05 * task) <= 0.10
     assert won(lambda shown, task: 0.1 + 0.05 * task - 0.1 * shown) == 0.0

@@ -67,6 +67,7 @@ def lesson(id: str = "read-first", **fields: object) -> Lesson:
 
 
 @given(LESSONS)
+@pytest.mark.slow
 def test_what_is_written_is_read_back(one: Lesson) -> None:
     assert read_lesson("x", headed(one)) == one
 
@@ -288,6 +289,7 @@ def _count(folder: str, name: str) -> None:
         store.write(before, {"a": old.model_copy(update={"supports": (*old.supports, f"{name}{n}")})})
 
 
+@pytest.mark.slow
 def test_two_builds_write_one_lesson_and_every_support_is_there(store: LessonStore) -> None:
     context = multiprocessing.get_context("spawn")
     workers = [context.Process(target=_count, args=(str(store.folder), name)) for name in "xy"]

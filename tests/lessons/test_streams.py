@@ -14,6 +14,7 @@ from tests.perf import streams, worlds
 
 
 @pytest.mark.parametrize("policy", ["randomised", "recreate", "mistakes", "reasoningbank", "workflows", "none"])
+@pytest.mark.slow
 def test_a_stream_is_the_same_for_its_seed_and_keeps_to_its_budget(
     policy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -58,6 +59,7 @@ def test_texts_are_as_near_as_is_said() -> None:
 
 
 @pytest.mark.parametrize("world", list(worlds.WORLDS))
+@pytest.mark.slow
 def test_each_world_gives_the_same_stream_again_and_scores_each_quarter(
     world: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -258,6 +258,7 @@ ODD: dict[str, tuple[dict[str, bytes], str]] = {
 
 
 @pytest.mark.parametrize("name", ODD)
+@pytest.mark.slow
 def test_what_is_no_memory_is_refused_and_nothing_of_it_comes_in(
     name: str, here: ExperienceStore, file: Path, tmp_path: Path
 ) -> None:
@@ -412,6 +413,7 @@ print("done")
 """
 
 
+@pytest.mark.slow
 def test_killed_for_good_at_any_time_the_next_command_works(there: ExperienceStore, tmp_path: Path) -> None:
     there.add([experience(f"e{n}") for n in range(60)])
     file = tmp_path / "large.zip"

@@ -101,6 +101,7 @@ def listed(memory: ExperienceStore) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("going", [[0], [7, 8, 20], [29, 30, 59], [*range(30)]])
+@pytest.mark.slow
 def test_forgetting_a_few_of_many_reads_no_other_and_leaves_what_is_derived_as_if_made_anew(
     workspace: Path, monkeypatch: pytest.MonkeyPatch, going: list[int]
 ) -> None:
@@ -181,6 +182,7 @@ def key_of(memory: ExperienceStore, text: str) -> bytes:
 
 
 @pytest.mark.parametrize("when", ["all of it", "its last part"])
+@pytest.mark.slow
 def test_a_process_that_embeds_it_meanwhile_leaves_no_vector(
     workspace: Path, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
@@ -348,6 +350,7 @@ def test_a_forgotten_group_stays_held_out(memory: ExperienceStore, workspace: Pa
     assert again.held_out.split_of(task("other", "train", "exam")) == "test"
 
 
+@pytest.mark.slow
 def test_a_recall_of_another_process_goes_on_and_does_not_find_it(memory: ExperienceStore, workspace: Path) -> None:
     asking = (
         "import sys; from pathlib import Path; from recreate.memory.store import ExperienceStore\n"

@@ -405,6 +405,7 @@ def test_a_train_task_cannot_be_made_a_test_task_by_an_import(bring: Import, tmp
 # --- bad input ---
 
 
+@pytest.mark.slow
 def test_a_long_file_is_read_a_line_at_a_time(workspace: Path, tmp_path: Path) -> None:
     path = tmp_path / "long.jsonl"
     with path.open("w") as file:

@@ -336,6 +336,7 @@ def test_an_index_of_an_earlier_version_is_replaced(tmp_path: Path) -> None:
     assert not (folder / "chroma-00000000").exists()
 
 
+@pytest.mark.slow
 def test_few_indexes_stay_open_and_each_is_right_from_any_thread(tmp_path: Path) -> None:
     stores = [ExperienceStore(tmp_path / str(n), "hashed:64") for n in range(8)]
     for n, memory in enumerate(stores):

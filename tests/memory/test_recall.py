@@ -104,6 +104,7 @@ def test_facts_narrow_what_is_found(memory: ExperienceStore) -> None:
         memory.recall("csv", 0)
 
 
+@pytest.mark.slow
 def test_one_match_among_many_is_found_under_a_narrow_filter(memory: ExperienceStore) -> None:
     memory.add([experience(f"e{n}", prompt=f"csv reader {n}") for n in range(400)])
     hits = memory.recall("csv reader", 8, {"task": "toy:hand:retry"})
@@ -112,6 +113,7 @@ def test_one_match_among_many_is_found_under_a_narrow_filter(memory: ExperienceS
     assert [h.id for h in steps] == ["retry/0"]
 
 
+@pytest.mark.slow
 def test_a_match_is_found_where_chroma_gives_fewer_than_it_is_asked_for(
     memory: ExperienceStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,6 +127,7 @@ def test_a_match_is_found_where_chroma_gives_fewer_than_it_is_asked_for(
     assert [h.experience for h in memory.recall("csv reader", 8, {"task": "toy:hand:retry"})] == ["retry"]
 
 
+@pytest.mark.slow
 def test_few_are_asked_for_and_the_best_that_matches_is_found_however_rare_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -288,6 +291,7 @@ def test_chroma_answers_alike_by_its_engine_by_its_client_and_vector_by_vector_w
     assert json.loads(ran.stdout) == [[3, ["1", "2"], ["2", "3"], ["3", "2"], True]] * 3
 
 
+@pytest.mark.slow
 def test_a_deleted_index_comes_back_in_this_process_and_in_a_new_one(memory: ExperienceStore, tmp_path: Path) -> None:
     before = memory.recall("leap days", 8)
     shutil.rmtree(tmp_path / "memory" / "index")
@@ -352,6 +356,7 @@ ExperienceStore(Path(sys.argv[1]), "hashed").recall("leap days")
 
 
 @pytest.mark.parametrize(("what", "at"), [("text", 10), ("state", 1), ("state", 3)])
+@pytest.mark.slow
 def test_a_process_killed_while_it_writes_the_index_costs_nothing(
     memory: ExperienceStore, tmp_path: Path, what: str, at: int
 ) -> None:
@@ -383,6 +388,7 @@ assert [h.id for h in memory.recall("leap days", 4)] == before
 
 
 @pytest.mark.parametrize("embedder", ["hashed", "minilm"])
+@pytest.mark.slow
 def test_a_forked_child_recalls_as_its_parent_did_and_at_the_same_time(
     memory: ExperienceStore, tmp_path: Path, embedder: str
 ) -> None:
@@ -433,6 +439,7 @@ def test_an_embedder_that_fails_behind_is_named_at_the_next_question(tmp_path: P
     memory.close()
 
 
+@pytest.mark.slow
 def test_another_process_writes_and_this_one_sees_it(memory: ExperienceStore, tmp_path: Path) -> None:
     memory.recall("warm")
     memory.add([experience(f"e{n}", prompt=f"volcano number {n}") for n in range(30)])
@@ -445,6 +452,7 @@ def test_another_process_writes_and_this_one_sees_it(memory: ExperienceStore, tm
     assert first(memory, "volcano number 29", grain="experience") == "e29"
 
 
+@pytest.mark.slow
 def test_two_processes_recall_at_once(memory: ExperienceStore, tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path\n"

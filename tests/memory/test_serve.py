@@ -50,6 +50,7 @@ def served(workspace: Path) -> Path:
     return workspace
 
 
+@pytest.mark.slow
 def test_another_agent_recalls_and_shows_what_was_attempted(served: Path) -> None:
     tools, found, whole, step, failed = asked(
         served,
@@ -110,6 +111,7 @@ def test_a_lesson_that_speaks_of_a_held_out_task_is_shown_to_no_agent_at_any_doo
         assert capsys.readouterr().out.count("xylophone") == seen
 
 
+@pytest.mark.slow
 def test_a_lesson_says_how_it_stands_and_one_that_stopped_helping_is_shown_to_no_agent(
     served: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -136,6 +138,7 @@ def test_a_lesson_says_how_it_stands_and_one_that_stopped_helping_is_shown_to_no
         assert {status for status, told in stands.items() if f"({told}" in out} == seen
 
 
+@pytest.mark.slow
 def test_a_whole_attempt_has_each_text_under_what_it_is_and_no_command_twice(served: Path) -> None:
     step = Step(step=0, reply="I look.\n```bash\nls -la\n```", action="ls -la", output="parser.py", status=0)
     ExperienceStore(served, "hashed").add([experience("plain", prompt="Mend it", steps=(step,))])
@@ -146,6 +149,7 @@ def test_a_whole_attempt_has_each_text_under_what_it_is_and_no_command_twice(ser
     assert "\nthe grader said: FAILED test_a.py" in whole[1]
 
 
+@pytest.mark.slow
 def test_a_lesson_that_another_agent_adds_is_on_trial_and_found(served: Path) -> None:
     lesson = {"title": "Run it first", "text": "A xylophonist would. password = hunter2hunter2", "domain": "toy"}
     _, added, again, found, empty, outside = asked(
@@ -165,6 +169,7 @@ def test_a_lesson_that_another_agent_adds_is_on_trial_and_found(served: Path) ->
     assert sorted(p.name for p in served.parent.iterdir()) == [served.name]
 
 
+@pytest.mark.slow
 def test_a_wrong_question_is_answered_with_what_to_do_and_the_server_goes_on(served: Path) -> None:
     _, wrong, gone, fine = asked(
         served,

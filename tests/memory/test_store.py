@@ -77,6 +77,7 @@ def test_experiences_are_filtered_by_domain_split_and_run_in_the_order_recorded(
     assert [e.id for e in memory.experiences(domain="other")] == ["d"]
 
 
+@pytest.mark.slow
 def test_more_experiences_than_one_page_are_all_listed_once(tmp_path: Path) -> None:
     memory = ExperienceStore(tmp_path)
     memory.add([experience(f"e{n}", run=f"run-{n % 3}") for n in range(2100)])
@@ -192,6 +193,7 @@ for n in range(60):
 """
 
 
+@pytest.mark.slow
 def test_two_processes_add_at_once_and_nothing_is_lost_or_doubled(tmp_path: Path) -> None:
     here = str(Path(__file__).parents[2])
     running = [

@@ -40,12 +40,14 @@ def test_without_guidance_nobody_is_told_where_an_edit_belongs(attempt: Try) -> 
     assert "Knowledge gap" not in tried.model.prompts[0][0]["content"]
 
 
+@pytest.mark.slow
 def test_without_distilling_all_ideas_are_merged_by_the_machine(attempt: Try) -> None:
     tried = attempt(finds_the_mark, without=["distilling"])
     assert tried.built.revisions[0].kept
     assert not [s for s in tried.all if s.kind == "distil"]
 
 
+@pytest.mark.slow
 def test_without_trajectory_an_edit_cites_the_end_of_the_attempt(attempt: Try) -> None:
     def study(first: str) -> Acts:
         yield "evidence", {}

@@ -18,6 +18,7 @@ from tests.studied import ABOUT, DONE, SEED, Acts, Try, finds_the_mark, lesson, 
 from tests.toy import LESSON
 
 
+@pytest.mark.slow
 def test_two_lessons_learnt_in_parallel_both_survive_the_distilling(attempt: Try) -> None:
     """A promise: 8 memories are added in parallel there, 2 kept."""
 
@@ -60,6 +61,7 @@ def test_a_tool_only_a_memory_only_and_a_change_to_a_tool_survive_the_distilling
     assert any(e.path == "system.md" for e in tried.built.revisions[0].edits)
 
 
+@pytest.mark.slow
 def test_distilling_reads_merges_and_rejects_with_a_reason(attempt: Try) -> None:
     """A promise: synthesis sees diffs only there, and cannot reject; here it reads the evidence and decides."""
 
@@ -98,6 +100,7 @@ def test_ideas_that_are_rejected_for_one_reason_are_told_in_one_line() -> None:
     assert tell_rejected(rejected) == ["rejected: 1, 4 (a.md); 3 (b.md): long", "rejected: 2 (b.md): wrong"]
 
 
+@pytest.mark.slow
 def test_an_idea_whose_edit_is_undone_is_open_again_and_not_lost(attempt: Try) -> None:
     def distil(first: str) -> Acts:
         yield "take", {"name": "1"}
@@ -110,6 +113,7 @@ def test_an_idea_whose_edit_is_undone_is_open_again_and_not_lost(attempt: Try) -
     assert tried.built.revisions[0].kept
 
 
+@pytest.mark.slow
 def test_distilling_that_does_not_finish_counts_as_none_and_loses_nothing(attempt: Try) -> None:
     def distil(first: str) -> Acts:
         yield "reject", {"name": "1", "why": "no"}

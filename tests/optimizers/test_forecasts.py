@@ -119,6 +119,7 @@ def test_what_an_optimizer_saw_before_it_spoke_is_no_outcome() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(-1, 1)), min_size=1, max_size=20))
+@pytest.mark.slow
 def test_the_error_is_least_for_who_says_what_comes(pairs: list[tuple[float, float]]) -> None:
     found = [scored(revision(edit(gain), diff=diff), {}) for gain, diff in pairs]
     together = tally([each for each in found if each is not None])
@@ -134,6 +135,7 @@ def test_a_run_from_before_goes_on_without_forecasts_and_asks_what_it_asked() ->
     assert 'forecast = "none"' in dump(as_begun(old))
 
 
+@pytest.mark.slow
 def test_without_the_setting_nobody_is_asked(attempt: Try) -> None:
     def study(first: str) -> Acts:
         yield "steps", {"first": 0}

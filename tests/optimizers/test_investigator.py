@@ -17,6 +17,7 @@ from tests.studied import ABOUT, DONE, NOTHING, SEED, Acts, Try, finds_the_mark,
 from tests.toy import LESSON
 
 
+@pytest.mark.slow
 def test_it_investigates_and_what_helps_on_held_out_tasks_is_kept(attempt: Try) -> None:
     tried = attempt(finds_the_mark, takes_all)
     assert [r.kept for r in tried.built.revisions] == [True]
@@ -113,6 +114,7 @@ def test_a_study_beyond_its_limits_leaves_no_half_made_edit(attempt: Try, limit:
     assert tried.built.revisions == ()
 
 
+@pytest.mark.slow
 def test_an_endpoint_that_dies_in_mid_study_sets_that_study_aside_and_the_others_go_on(attempt: Try) -> None:
     threads: list[str] = []
 
@@ -130,6 +132,7 @@ def test_an_endpoint_that_dies_in_mid_study_sets_that_study_aside_and_the_others
     assert (lost.edits, "the endpoint is gone" in lost.why) == ((), True)
 
 
+@pytest.mark.slow
 def test_when_every_study_is_lost_the_build_stops_and_resumes_without_paying_twice(attempt: Try) -> None:
     calls: list[str] = []
     dead = [True]
@@ -169,6 +172,7 @@ def test_optimizer_commands_run_without_keys_and_no_key_is_written_down(
         assert "verysecretvery" not in file.read_text()
 
 
+@pytest.mark.slow
 def test_every_episode_ever_lived_is_searchable_across_runs(attempt: Try, workspace: Path) -> None:
     """A promise: each optimizer sees one episode there, and its memory search is a substring match."""
 

@@ -103,6 +103,7 @@ def test_the_candidates_of_a_round_are_judged_in_turn_against_the_same_parent_un
     assert f"{len(made.built.revisions)} candidates were judged, 1 kept" in markdown.report(made.run, made.built)
 
 
+@pytest.mark.slow
 def test_candidates_are_scored_on_train_tasks_by_attempts_that_are_paid_and_remembered(workspace: Path) -> None:
     made = Built(workspace, "a", rounds=1)
     experiences = [made.run.experience(r["attempt"]) for r in made.run.records("experience")]
@@ -162,6 +163,7 @@ class Curious:
         return self.context.evaluate(scaffold, ["toy:validation:0"])
 
 
+@pytest.mark.slow
 def test_its_own_settings_are_checked_by_its_own_config_before_anything_is_spent(workspace: Path) -> None:
     (workspace / "recreate.toml").write_text("[optimizer_settings]\nchildren = 1\n")
     made = Built(workspace, "a", rounds=1, optimizer_settings=["proposed=1"])

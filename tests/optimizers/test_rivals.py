@@ -181,6 +181,7 @@ def test_opro_proposes_the_best_scored_instruction_and_none_that_names_a_task(wo
 
 
 @pytest.mark.parametrize(("refused", "why"), [(LEAK, "toy:train:1"), ("Be loud. " * 300, "over 2000: say it shorter")])
+@pytest.mark.slow
 def test_opro_is_told_why_an_instruction_is_refused_and_what_it_writes_then_is_tried(
     workspace: Path, refused: str, why: str
 ) -> None:
@@ -202,6 +203,7 @@ def test_opro_gives_up_an_instruction_that_stays_refused(workspace: Path) -> Non
     assert not made.selecting
 
 
+@pytest.mark.slow
 def test_ace_grows_the_playbook_by_bullets_that_are_new_and_name_no_task(workspace: Path) -> None:
     made = Built(workspace, "ace")
     assert made.built.revisions[0].kept
@@ -209,6 +211,7 @@ def test_ace_grows_the_playbook_by_bullets_that_are_new_and_name_no_task(workspa
     assert not made.selecting
 
 
+@pytest.mark.slow
 def test_ace_takes_out_a_bullet_that_harmed_more_than_it_helped(workspace: Path) -> None:
     from recreate.optimizers.ace import FILE, Ace, Bullet
 
@@ -222,6 +225,7 @@ def test_ace_takes_out_a_bullet_that_harmed_more_than_it_helped(workspace: Path)
     assert FILE in agent.files
 
 
+@pytest.mark.slow
 def test_a_reply_that_is_no_object_is_told_of_and_not_lost_in_silence(workspace: Path) -> None:
     made = Built(workspace, "ace", replies=["I would rather not.", ""])
     assert not made.built.revisions
@@ -243,6 +247,7 @@ def test_a_full_playbook_of_ace_keeps_what_helped_and_what_came_last() -> None:
     assert not problems(SEED.model_copy(update={"files": {**SEED.files, "memory/playbook.md": ace.text()}}))
 
 
+@pytest.mark.slow
 def test_adas_is_told_what_its_agent_runs_on_and_how(workspace: Path) -> None:
     made = Built(workspace, "adas", optimizer_settings=["agents=1"])
     asked = made.questions[0]
@@ -252,6 +257,7 @@ def test_adas_is_told_what_its_agent_runs_on_and_how(workspace: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["ace", "atlas", "opro"])
+@pytest.mark.slow
 def test_a_short_reply_has_room_for_what_a_reasoning_model_thinks_before_it(workspace: Path, name: str) -> None:
     assert set(Built(workspace, name).room) == {4096}
 
@@ -268,6 +274,7 @@ def test_a_tool_in_a_fence_is_taken_out_of_it() -> None:
     assert unfenced('"""Prints ```."""\nprint("```")\n') == '"""Prints ```."""\nprint("```")\n'
 
 
+@pytest.mark.slow
 def test_adas_mends_an_agent_that_is_refused_and_keeps_its_archive(workspace: Path) -> None:
     made = Built(workspace, "adas", optimizer_settings=["agents=1"])
     assert made.built.revisions[0].kept
@@ -292,6 +299,7 @@ def test_atlas_distils_guidance_that_mended_a_task_and_gives_none_that_names_one
     assert len(made.selecting) == 3 + TRAIN  # guidance that names a task is sent back to the teacher, and not tried
 
 
+@pytest.mark.slow
 def test_the_teacher_of_atlas_sees_what_came_of_its_guidance_and_revises_it(workspace: Path) -> None:
     seen = f"guidance: {WORSE}\nwhat came of it: experience"
     replies: Replies = [
@@ -306,6 +314,7 @@ def test_the_teacher_of_atlas_sees_what_came_of_its_guidance_and_revises_it(work
     assert "guidance mended 0 of 1 tutored tasks" in once.notes
 
 
+@pytest.mark.slow
 def test_yunjue_merges_tools_that_do_the_same_and_the_agent_runs_the_one_that_came_of_them(workspace: Path) -> None:
     made = Built(workspace, "yunjue")
     assert made.built.revisions[0].kept
@@ -316,6 +325,7 @@ def test_yunjue_merges_tools_that_do_the_same_and_the_agent_runs_the_one_that_ca
     assert lacked == {"tools/shout.py": 2, "tools/cry.py": 1}  # each cites the attempts that it was written for
 
 
+@pytest.mark.slow
 def test_sage_keeps_the_skill_with_which_later_tasks_passed_and_not_the_one_before_it(workspace: Path) -> None:
     made = Built(workspace, "sage")
     assert made.built.revisions[0].kept
@@ -324,6 +334,7 @@ def test_sage_keeps_the_skill_with_which_later_tasks_passed_and_not_the_one_befo
     assert any("a skill is not used" in note and "toy:train:1" in note for note in made.notes)
 
 
+@pytest.mark.slow
 def test_sage_keeps_a_program_that_the_agent_ran_where_it_passed(workspace: Path) -> None:
     replies: Replies = [
         as_json(skill="cry", form="program", body=shout("Is there as well")),
@@ -373,6 +384,7 @@ def test_gepa_changes_texts_that_attempts_were_shown_and_those_first_that_all_we
     assert list(components(SEED, whole)) == ["system.md", "workflow.md", "format.md", "observation.md"]
 
 
+@pytest.mark.slow
 def test_the_question_of_gepa_says_which_text_it_is_and_tells_each_attempt_once(workspace: Path) -> None:
     made = Built(workspace, "gepa")
     asked = made.questions[0]
@@ -426,6 +438,7 @@ def test_a_search_killed_on_the_way_ends_as_the_uninterrupted_one_and_pays_for_n
 
 
 @pytest.mark.parametrize("name", list(REPLIES))
+@pytest.mark.slow
 def test_plan_reckons_with_no_fewer_calls_than_a_proposal_makes(workspace: Path, name: str) -> None:
     made = Built(workspace, name)
     attempts = {r["attempt"] for r in made.run.records("proposal")}

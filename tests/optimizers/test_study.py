@@ -50,6 +50,7 @@ def test_an_edit_that_cites_a_step_it_has_not_read_is_sent_back(attempt: Try) ->
     assert all(e.step == 0 for s in tried.studies for edit in s.edits for e in edit.evidence)
 
 
+@pytest.mark.slow
 def test_a_long_step_is_clipped_among_others_and_whole_alone_in_as_many_parts_as_it_takes(attempt: Try) -> None:
     flood = "```bash\nseq 100000 104000; echo middle; seq 200000 204000; echo w > answer.txt\n```"
     rows = [{"role": "agent", "step": 0, "text": flood}, {"role": "agent", "text": "```bash\nsubmit\n```"}]
@@ -142,6 +143,7 @@ def test_a_tool_is_written_tried_and_mended_before_it_is_handed_in(attempt: Try)
     assert [e.path for e in tried.built.revisions[0].edits] == ["tools/shout.py"]
 
 
+@pytest.mark.slow
 def test_tools_are_called_in_the_endpoints_own_way_where_the_model_can(attempt: Try) -> None:
     tried = attempt(finds_the_mark, takes_all, native=True)
     assert tried.built.revisions[0].kept

@@ -138,6 +138,7 @@ def test_a_replay_leaves_the_memory_of_the_workspace_alone(go: Go, recorded: dic
     assert {p: p.read_bytes() for p in (workspace / "memory").rglob("*.jsonl")} == before
 
 
+@pytest.mark.slow
 def test_a_cassette_of_replies_only_holds_no_task_and_is_replayed_by_whoever_has_the_rows(
     go: Go, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,6 +231,7 @@ def test_a_tool_that_answers_otherwise_stops_the_replay_at_that_call_and_shows_t
     assert not [line for line in spent if line["kind"] == "lost"]
 
 
+@pytest.mark.slow
 def test_a_replay_goes_on_where_only_a_duration_differs_and_says_how_often(
     go: Go, workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -379,6 +381,7 @@ def test_what_was_recorded_without_a_sandbox_runs_as_you_only_where_you_say_so(
         )
 
 
+@pytest.mark.slow
 def test_a_replay_without_a_sandbox_that_was_allowed_is_resumed_as_any_run(go: Go) -> None:
     assert go(*BUILD, "--model", "scripted:script.jsonl", "--sandbox", "none", "--out", "runs/a", *TAPE)[0] == 0
     code, again = go("build", "--replay", "tape", "--sandbox", "none", "--out", "runs/b")
@@ -482,6 +485,7 @@ def test_what_is_no_cassette_is_refused(go: Go, workspace: Path) -> None:
     assert (code, found["error"]["code"]) == (2, "no-cassette")
 
 
+@pytest.mark.slow
 def test_a_cassette_is_not_written_over(go: Go, recorded: dict[str, Any], workspace: Path) -> None:
     code, found = go(*BUILD, "--model", "scripted:script.jsonl", "--out", "runs/b", *TAPE)
     assert (code, found["error"]["code"]) == (2, "cassette-exists")

@@ -119,6 +119,7 @@ def test_a_damaged_checkpoint_is_made_again_from_the_journal(
     ends_the_same(here, type_in)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_is_ahead_of_the_journal_does_not_end_the_build(here: Path, type_in: Type) -> None:
     """The last round is in the checkpoint and nowhere else: it is done again, from replies that were paid for."""
     last = [r["revision"]["id"] for r in Log(here / RUN / "journal.jsonl").read() if r["kind"] == "revision"][-1]

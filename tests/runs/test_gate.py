@@ -241,6 +241,7 @@ def test_a_constant_added_to_both_sides_changes_nothing(pair: tuple[Scores, Scor
 
 
 @given(st.lists(st.sampled_from([-1.0, -0.5, 0.0, 0.1, 0.3, 1.0]), min_size=1, max_size=9))
+@pytest.mark.slow
 def test_p_is_the_share_of_sign_flips_as_far_out(differences: list[float]) -> None:
     exact = [Fraction(d).limit_denominator(10) for d in differences]
     seen = abs(sum(exact))

@@ -67,6 +67,7 @@ def attempts(run: Path) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
+@pytest.mark.slow
 def test_a_train_bench_with_a_near_cache_says_how_many_calls_and_tokens_it_saved(
     go: Go, workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -107,6 +108,7 @@ def test_measured_attempts_are_never_answered_from_a_near_question(go: Go, works
     assert (after, [file.stat().st_size for file in after]) == (before, size)
 
 
+@pytest.mark.slow
 def test_what_a_workspace_holds_out_by_now_answers_no_train_attempt(go: Go, workspace: Path) -> None:
     def sources(run: str) -> list[str]:
         return [s["near"]["task"] for steps in attempts(workspace / run).values() for s in steps if "near" in s]
@@ -122,6 +124,7 @@ def test_what_a_workspace_holds_out_by_now_answers_no_train_attempt(go: Go, work
     assert first not in sources("runs/c")
 
 
+@pytest.mark.slow
 def test_an_attempt_with_a_near_cache_is_not_read_back_as_one_without(go: Go, workspace: Path) -> None:
     for out, words in (("a", NEAR), ("b", ("--cache-near", "0.9")), ("c", ()), ("d", ())):
         assert go(*BENCH, "--split", "train", *words, "--out", f"runs/{out}")[0] == 0
@@ -132,6 +135,7 @@ def test_an_attempt_with_a_near_cache_is_not_read_back_as_one_without(go: Go, wo
     assert "near" not in str(attempts(workspace / "runs/d"))
 
 
+@pytest.mark.slow
 def test_a_run_with_a_near_cache_is_replayed_as_it_was(go: Go, workspace: Path) -> None:
     words = (*BENCH, "--split", "train")
     assert go(*words, *NEAR, "--out", "runs/near", "--record", "tape")[0] == 0

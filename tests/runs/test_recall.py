@@ -337,6 +337,7 @@ def steps(run: Path) -> dict[str, list[dict[str, Any]]]:
     }
 
 
+@pytest.mark.slow
 def test_run_and_bench_recall_train_attempts_and_a_held_out_one_is_told_of_no_other(
     type_: Callable[..., tuple[int, Any]], workspace: Path
 ) -> None:
@@ -409,6 +410,7 @@ class StopsOnce(Scribe):
         return super().reply(messages, call, **params)
 
 
+@pytest.mark.slow
 def test_a_bench_that_was_stopped_goes_on_with_what_memory_held_and_pays_for_no_call_twice(workspace: Path) -> None:
     given: dict[str, Any] = {"domain": Guilds(4), "workspace": workspace, "sandbox": "none", "jobs": 1}
     given |= {"memory__embedder": "hashed"}

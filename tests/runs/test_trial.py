@@ -147,6 +147,7 @@ SCORES = st.sampled_from([0.0, 0.25, 0.5, 1.0])
 
 @settings(max_examples=60)
 @given(st.lists(st.tuples(SCORES, SCORES), min_size=1, max_size=20), st.sampled_from([0.01, 0.05]))
+@pytest.mark.slow
 def test_the_interval_the_verdict_and_p_never_disagree(pairs: list[tuple[float, float]], alpha: float) -> None:
     before, after = (side(*scores) for scores in zip(*pairs, strict=True))
     found, settled = trial(before, after, ORDER[: len(pairs)], repeats=1, alpha=alpha, gain=1.0, whole=True)
@@ -236,6 +237,7 @@ def test_more_tasks_find_smaller_gains_and_more_candidates_larger_ones() -> None
 
 
 @pytest.mark.parametrize("repeats", [1, 2])
+@pytest.mark.slow
 def test_the_chances_that_plan_goes_by_are_those_of_the_trial(repeats: int) -> None:
     draw, kept, tasks, worlds = random.Random(5), 0, 0, 300
     gain = detectable(20, repeats, 0.3, 0.04)

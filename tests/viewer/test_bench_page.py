@@ -104,6 +104,7 @@ def test_two_runs_have_a_page_beside_each_other_with_the_verdict_and_both_comman
     assert json.loads(capsys.readouterr().out)["html"] == str(beside)
 
 
+@pytest.mark.slow
 def test_of_a_build_its_result_on_validation_stands_beside_another_run(page: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(page.parents[2])
@@ -117,6 +118,7 @@ def test_of_a_build_its_result_on_validation_stands_beside_another_run(page: Pat
     assert '<details class="trace">' not in text, "attempts at validation tasks are shown to nobody"
 
 
+@pytest.mark.slow
 def test_arms_that_became_the_same_agent_are_all_named(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(page.parents[2])
@@ -250,6 +252,7 @@ PLOT = """(() => {
 
 
 @pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.slow
 def test_the_point_of_each_cell_stands_at_its_cost_and_score(three: Shown, tab: chromium.Chromium, width: int) -> None:
     page, cells = three
     tab.open(page.as_uri(), width=width)

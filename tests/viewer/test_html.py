@@ -430,6 +430,7 @@ IN_VIEW = "(e => {const r = e.getBoundingClientRect(); return r.height > 0 && r.
 
 
 @needs_chromium
+@pytest.mark.slow
 def test_a_click_on_a_citation_opens_the_step_it_cites(show: Show) -> None:
     tab = show()
     target = tab.js("document.querySelector('.edit a.cite').getAttribute('href').slice(1)")

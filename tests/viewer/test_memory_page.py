@@ -342,6 +342,7 @@ def test_pages_as_files_have_no_memory_to_ask_and_nothing_to_change(where: Path)
 
 
 @pytest.mark.skipif(not chromium.find(), reason="no chromium on PATH: apt-get install -y chromium")
+@pytest.mark.slow
 def test_the_memory_is_searched_and_a_lesson_deleted_in_a_browser(served: Served, where: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("DISPLAY", raising=False)
@@ -385,6 +386,7 @@ def test_a_form_reaches_no_file_beside_the_memory(where: Path) -> None:
             assert e.value.code == "no-lesson"
 
 
+@pytest.mark.slow
 def test_the_page_of_many_attempts_reads_what_it_shows_and_keeps_little_of_the_others(workspace: Path) -> None:
     (workspace / "recreate.toml").write_text('[memory]\nembedder = "hashed"\n')
     many(ExperienceStore(workspace, "hashed"), 20_000)

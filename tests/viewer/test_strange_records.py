@@ -329,6 +329,7 @@ def test_a_cassette_as_it_is_written_is_played(tmp_path: Path) -> None:
 @seed(1)
 @settings(max_examples=200)
 @given(lines=spoiled(TAPE), about=spoiled([ABOUT_IT]))
+@pytest.mark.slow
 def test_a_cassette_that_a_stranger_sealed_is_played_or_refused_in_words(
     lines: list[dict[str, Any]], about: list[dict[str, Any]]
 ) -> None:

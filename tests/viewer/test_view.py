@@ -88,6 +88,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_one_agent_with_the_weights_of_two_models_is_measured_twice(made: Path, tmp_path: Path) -> None:
     shutil.copytree(made / "runs" / "bench", tmp_path / "runs" / "arms")
     (tmp_path / "recreate.toml").write_text("")
