@@ -162,8 +162,8 @@ class Calls:
     ) -> Reply:
         """The reply, as it is to be paid; what was reserved for it is still held. lost: takes the tries that failed."""
         pace, tried = self._pace(model), 0
+        answered = pace.answered
         while True:
-            answered = pace.answered
             with pace.turn(self.stop) as turn:
                 reply = self._once(model, price, messages, call, params, bound, turn)
             if reply is not None:
@@ -171,9 +171,10 @@ class Calls:
             assert turn.refused is not None
             e, busy = turn.refused, turn.refused.code in BUSY
             lost.append(e)
-            # a model that is busy, and answers others meanwhile, will answer this one too: that is no failed try; nor
-            # is it while others are under way. There are ever fewer of these where all of them are refused
+            # a model that is busy, and answered others since this one's last try, will answer it too: that is no failed
+            # try; nor is it while others are under way. There are ever fewer of these where all of them are refused
             tried += not busy or (turn.alone and pace.answered == answered)
+            answered = pace.answered
             if tried > self.retries or len(lost) > self.retries + BUSY_TRIES:
                 text = f"{e.message} (tried {len(lost)} times)"
                 raise Fault(text, fix=e.fix, code=e.code, unspent=e.unspent) from e
@@ -217,8 +218,8 @@ class Calls:
             known = self._paces.get(id(model))
             if known is None or known[0] is not model:
 
-                def tell(limit: int) -> None:
-                    self.told(f"{model.name} is busy: {limit} calls at once, more again as it answers")
+                def tell(limit: str) -> None:
+                    self.told(f"{model.name} is busy: {limit}, more again as it answers")
 
                 known = self._paces[id(model)] = model, Pace(tell)
             return known[1]

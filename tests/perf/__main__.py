@@ -26,6 +26,7 @@ NAMES = {
     "local": "tests.perf.local",
     "batch": "tests.perf.batch",
     "near": "tests.perf.near",
+    "pace": "tests.perf.pace",
     "tiny": "tests.perf.tiny",
 }
 
