@@ -225,9 +225,10 @@ def measure_all(
         results = [cell.result(scores) for cell in cells]
         openings = sum(test_openings(each) for each in {s.domain.name: s for s in opened.values()}.values())
         short = [
-            f"{cell.name}: {len(result.scores)} of {totals[cell.name]} attempts"
+            f"{cell.name}: {len(result.scores) - result.set_aside} of {totals[cell.name]} attempts graded"
+            + (f", {result.set_aside} excluded" if result.set_aside else "")
             for cell, result in zip(cells, results, strict=True)
-            if len(result.scores) < totals[cell.name]
+            if len(result.scores) < totals[cell.name] or (error is not None and result.set_aside)
         ]
         told = (*short, *((error.message,) if error else ()))
         found = differences(results, against, session.settings, Run(session.folder).kinds())

@@ -180,10 +180,13 @@ def run_work(
                 each = pending.pop(future)
                 queue.ended(each)
                 error = future.exception()
-                if error is None:
-                    score = scores[each.place] = future.result()
+                score = future.result() if error is None else error.score if isinstance(error, _Out) else None
+                if score is not None:
+                    scores[each.place] = score
                     session.say("score", {"phase": each.phase, "score": score, "cell": each.cell})
-                elif queue.drop(each, error):
+                if error is None:
+                    continue
+                if queue.drop(each, error):
                     ended_alone = ended_alone or error
                 else:
                     failed = failed or error
@@ -295,14 +298,15 @@ def _in_flight(session: Session, call: Call) -> Iterator[None]:
 def _set_aside(
     session: Session, scaffold: Scaffold, key: str, task: Task, repeat: int, phase: str, outage: _Outage, fault: Fault
 ) -> Score:
-    """An attempt that is excluded. Raises Fault when it is one too many of them."""
+    """An attempt that is excluded. Raises _Out when it is one too many of them."""
     record = {"attempt": key, "task": task.id, "repeat": repeat, "phase": phase, "fault": redact(fault.message)}
     record |= {"scaffold": scaffold.digest, "model": session.model_name, "domain": session.domain.name}
     session.journal.add("aside", **record)
     session.say("aside", record)
+    score = Score(attempt=key, task=task.id, repeat=repeat, score=None, ending="error", fault=fault.message)
     if fault.code not in _ITS_OWN:
-        outage.excluded(fault)
-    return Score(attempt=key, task=task.id, repeat=repeat, score=None, ending="error", fault=fault.message)
+        outage.excluded(fault, score, session.model_name)
+    return score
 
 
 def _told(scaffold: Scaffold, offers: LessonRetrieval | None) -> LessonRetrieval | None:
@@ -577,6 +581,14 @@ def read_steps(folder: Path) -> Iterator[Step]:
             yield Step.model_validate(record)
 
 
+class _Out(Fault):
+    """Ends what a model is asked. score: of the attempt that was one too many, which is excluded as those before it."""
+
+    def __init__(self, message: str, score: Score, fix: str) -> None:
+        super().__init__(message, fix=fix, code=OUTAGE)
+        self.score = score
+
+
 class _Outage:
     """Counts attempts excluded in a row."""
 
@@ -588,12 +600,13 @@ class _Outage:
         with self.lock:
             self.row = 0
 
-    def excluded(self, fault: Fault) -> None:
+    def excluded(self, fault: Fault, score: Score, model: str) -> None:
         with self.lock:
             self.row += 1
             if self.row >= IN_A_ROW:
-                raise Fault(
-                    f"{self.row} infrastructure failures in a row excluded as many attempts; the last: {fault.message}",
-                    fix=fault.fix or "mend that, then recreate resume RUN",
-                    code=OUTAGE,
+                raise _Out(
+                    f"{self.row} attempts in a row with {model} were excluded for infrastructure failures; the last: "
+                    f"{fault.message}",
+                    score,
+                    fault.fix or "mend that, then recreate resume RUN",
                 ) from fault

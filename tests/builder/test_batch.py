@@ -506,6 +506,36 @@ def test_a_model_that_refuses_ends_its_cells_alone(go: Go, workspace: Path) -> N
     assert len(whole) == 6, "the other model was measured to its end"
 
 
+def test_of_a_model_that_is_out_graded_and_excluded_attempts_are_told_apart(
+    go: Go, workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """However many of its attempts were excluded, each count of them that is told is the same."""
+    answered = 0
+
+    def fault(body: Any) -> int | None:
+        nonlocal answered
+        answered += (fine := answered < 2)
+        return None if fine else 503
+
+    with Stub(toy_reply(script())) as good, Stub(toy_reply(script()), fault=fault) as bad:
+        models = ("--model", f"openai:{good.url}#good", "--model", f"openai:{bad.url}#bad", "--models.retries", "0")
+        words = ("bench", "--scaffold", "a", "--domain", "tests.toy:Toy", *models, "--price", "0,0")
+        code, told = go(*words, "--tasks", "0:8", "--jobs", "4", "--out", "runs/x")
+    whole, cut = told["cells"]
+    excluded = [row for row in cut["scores"] if row["score"] is None]
+    assert (code, told["status"], told["error"]["code"]) == (1, "stopped", "outage")
+    assert (len(whole["scores"]), whole["set_aside"]) == (8, 0)
+    assert len(excluded) == cut["set_aside"] == cut["endings"]["excluded"] >= 3
+    graded = len(cut["scores"]) - len(excluded)
+    assert told["stopped"][0] == f"a, bad: {graded} of 8 attempts graded, {len(excluded)} excluded"
+    assert f"attempts in a row with openai:{bad.url}#bad were excluded" in told["stopped"][1]
+    assert cli(["show", "runs/x"]) == 0
+    said = capsys.readouterr().out
+    assert f"{8 + graded} validation" in said
+    assert f", {len(excluded)} excluded (infrastructure failure)" in said
+    assert said.count("\nexcluded (infrastructure failure): ") == len(excluded)
+
+
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
