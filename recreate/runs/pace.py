@@ -6,7 +6,7 @@ There is no limit until the first 429, 503 or 529. Which limit that model has is
   slow-start threshold. Nothing is halved.
 - As many had been answered: it counts calls in a time. They are spaced at SLOWER times the rate of the last answers. If
   that does not help, it takes fewer at once by now, and the next refusal lowers that.
-- It was the only one: how many at once is found anew, one more for each answer, as TCP starts slowly after a timeout.
+- It was the only one, or none had been answered: how many at once is found by one more for each answer, as TCP starts.
 
 A limit is tried upwards after a while of full use, by the cube of the time since the last refusal, as CUBIC does beyond
 its remembered window (Ha, Rhee and Xu, 2008): one call more at first, and soon everything where nobody refuses. What a
@@ -144,7 +144,7 @@ class Limiter:
         if new and self._slowed < FEW and (turn.at_once == 1 or not turn.beyond):
             self.rate = SLOWER * (self._answer_rate() if lately else self.rate)
             self._slowed += 1
-        self._starting = turn.at_once == 1 or (self._starting and not new)
+        self._starting = not self._proven or (self._starting and not new)
         self._answers, self._since, self._lowered = 0, now, self._begun
         self._patience = SECONDS * max(1.0, min(after or 0.0, LONGEST))
 
