@@ -143,7 +143,7 @@ def build(
 def run(
     scaffold: str | Path | Scaffold,
     task: str | Task,
-    domain: str | Domain = "swe",
+    domain: str | Domain = "",
     *,
     model: str | Model = "",
     sandbox: str | SandboxBackend = "",
@@ -153,7 +153,8 @@ def run(
 ) -> Experience:
     """Let one agent attempt one task, and grade it: what `recreate run` does.
 
-    scaffold: itself, its folder or name, RUN:DIGEST. task: its id, or a Task of the domain. The rest as for `build`.
+    scaffold: itself, its folder or name, RUN:DIGEST. task: its id, or a Task of the domain. domain: without one, that
+    which the task's id begins with. The rest as for `build`.
 
     Returns the graded attempt: `.grade` (score 0..1, passed, the grader's words), `.trace` (its steps, what it cost).
     Raises BadInput for an unknown task, Fault when the attempt was lost to the infrastructure three times, OutOfBudget.
@@ -436,7 +437,7 @@ def _started(
     given = {key: part for key, part in named.items() if not isinstance(part, str | Path | Scaffold)}
     flags = {key: _spelling(part) for key, part in named.items() if key in given or str(part)}
     flags |= {key.replace("__", "."): value for key, value in settings.items()}
-    loaded = settings_.load(where, flags)
+    loaded = settings_.load(where, flags).attempting(task)
     folder = run_folder(
         where, loaded.model_copy(update={"domain": prefix.format(domain=loaded.domain) or loaded.domain})
     )

@@ -136,7 +136,13 @@ def _span(form: str, low: float, high: float) -> str:
     return " to ".join(ends)
 
 
-@with_settings(*RUN, *TAPES, words={"out": "The run folder; default: runs/run-DATE."})
+WORDS_OF_RUN = {
+    "domain": "A built-in, installed or `module:Class` domain; default: that of the task's id.",
+    "out": "The run folder; default: runs/run-DATE.",
+}
+
+
+@with_settings(*RUN, *TAPES, words=WORDS_OF_RUN)
 def run(
     settings: Settings,
     where: Path,
@@ -156,6 +162,7 @@ def run(
         scaffold, task = "", scaffold
     if not task:
         raise BadInput("no task is named", fix="recreate run SCAFFOLD TASK; recreate tasks list", code="usage")
+    settings = settings.attempting(task)
     folder = runner.folder_of(settings, where, "run")
     with runner.opened(settings, where, folder, scaffold=scaffold, task=task) as session:
         experience = attempt_one(session, starting(settings, where, scaffold), task)

@@ -242,6 +242,12 @@ class Settings(Config):
         """The same, with this memory policy."""
         return self.model_copy(update={"memory": self.memory.model_copy(update={"policy": policy})})
 
+    def attempting(self, task: str) -> Settings:
+        """The same, of the domain that this task's id begins with, where none was named: all ids of `swe` begin so."""
+        domain, colon, _ = task.partition(":")
+        unnamed = self.domain == "swe" and not (self.data or self.replay)
+        return self.model_copy(update={"domain": domain}) if unnamed and domain and colon else self
+
     @property
     def batch_size(self) -> int:
         """Train tasks per round: `batch`, else all train tasks spread evenly over the rounds."""

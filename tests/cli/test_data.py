@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import recreate
 from recreate.cli import run as cli
 from recreate.runs.settings import load
 from tests.cli.test_bad_input import refused
@@ -42,6 +43,18 @@ def asked(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, list[An
     code = cli([*words, "--json"])
     out, err = capsys.readouterr()
     return code, [json.loads(line) for line in out.splitlines()], err
+
+
+def test_a_task_of_rows_is_attempted_by_its_id_alone(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (workspace / "recreate.toml").write_text('[memory]\nembedder = "hashed"')
+    flags = ["--model", model(workspace)]
+    assert asked(capsys, "tasks", "check", "--data", str(questions(workspace)))[0] == 0
+    code, (ended,), said = asked(capsys, "run", "seed", "sums:sums:q1", *flags)
+    assert code == 0, said
+    assert recreate.run("seed", "sums:sums:q1", model=flags[1]).id == ended["experience"]
+    code, (refused,), _ = asked(capsys, "run", "seed", "smus:sums:q1", *flags)
+    assert (code, refused["error"]["code"]) == (2, "unknown-domain")
+    assert "did you mean 'sums'" in refused["error"]["fix"]
 
 
 @pytest.mark.slow
