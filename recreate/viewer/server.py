@@ -24,6 +24,7 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
@@ -95,12 +96,13 @@ class Guard:
         answer: Response | None = None
         if wrong := self.wrong(request):
             answer = PlainTextResponse(wrong + "\n", 403)
-        elif TOKEN in request.query_params:  # once seen it goes out of the address, which may be sent to somebody
-            kept = urlencode([(k, v) for k, v in request.query_params.multi_items() if k != TOKEN])
-            answer = RedirectResponse(
-                "/" + quote(request.scope["path"].lstrip("/"), safe="/~:") + ("?" + kept if kept else ""), 303
-            )
-            answer.set_cookie(self.cookie(request), self.token, httponly=True, samesite="strict", path="/")
+        elif TOKEN in request.query_params:
+            send = self.with_cookie(request, send)
+            if "text/html" in request.headers.get("accept", ""):  # a browser: an address may be sent to somebody
+                kept = urlencode([(k, v) for k, v in request.query_params.multi_items() if k != TOKEN])
+                answer = RedirectResponse(
+                    "/" + quote(request.scope["path"].lstrip("/"), safe="/~:") + ("?" + kept if kept else ""), 303
+                )
         if answer is not None:
             answer.headers.update(
                 {**HEADERS, "Cache-Control": "no-store", "Content-Security-Policy": "default-src 'none'"}
@@ -127,6 +129,18 @@ class Guard:
         if request.headers.get("origin", "") != f"http://{host}" or site not in ("", "same-origin"):
             return "only a page of this server may change something"
         return ""
+
+    def with_cookie(self, request: Request, send: Any) -> Any:
+        """What is sent, with the token in a cookie, by which the pages that it leads to are asked for."""
+
+        async def sending(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                kept = Response()
+                kept.set_cookie(self.cookie(request), self.token, httponly=True, samesite="strict", path="/")
+                MutableHeaders(scope=message).append("set-cookie", kept.headers["set-cookie"])
+            await send(message)
+
+        return sending
 
     @staticmethod
     def cookie(request: Request) -> str:

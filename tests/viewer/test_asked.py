@@ -104,7 +104,7 @@ def test_the_token_becomes_a_cookie_that_pages_are_asked_with(client: TestClient
     refused = client.get("/")
     assert (refused.status_code, "token" in refused.text) == (403, True)
     assert refused.headers["cache-control"] == "no-store"
-    first = client.get("/runs/a b", params={"t": TOKEN, "q": "x"})
+    first = client.get("/runs/a b", params={"t": TOKEN, "q": "x"}, headers={"accept": "text/html"})
     assert (first.status_code, first.headers["location"]) == (303, "/runs/a%20b?q=x")
     cookie = first.headers["set-cookie"].lower()
     assert "httponly" in cookie

@@ -380,12 +380,18 @@ def test_without_the_token_nothing_is_shown(served: Served) -> None:
 
 
 def test_the_token_becomes_a_cookie_and_leaves_the_address(served: Served) -> None:
-    status, _, headers = served.ask(f"/runs/waits?told=x&t={served.token}", Cookie=None)
+    status, _, headers = served.ask(f"/runs/waits?told=x&t={served.token}", Cookie=None, Accept="text/html")
     assert (status, headers["Location"]) == (303, "/runs/waits?told=x")
     cookie = headers["Set-Cookie"]
     assert "HttpOnly" in cookie
     assert "samesite=strict" in cookie.lower()
-    assert served.ask(f"//example.com/?t={served.token}", Cookie=None)[2]["Location"].startswith("//") is False
+    away = served.ask(f"//example.com/?t={served.token}", Cookie=None, Accept="text/html")
+    assert away[2]["Location"].startswith("//") is False
+
+
+def test_a_program_that_keeps_no_cookies_is_shown_the_page_of_the_address_that_was_printed(served: Served) -> None:
+    status, text, _ = served.ask(f"/?t={served.token}", Cookie=None)
+    assert (status, "workspace" in text, served.token in text) == (200, True, False)
 
 
 @pytest.mark.parametrize("host", ["example.com", "127.0.0.1.example.com:80", "evil:8712", "", "localhost:x", "[::2]:1"])
