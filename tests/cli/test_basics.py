@@ -266,3 +266,24 @@ def test_ctrl_c_while_the_program_is_loaded_shows_no_traceback(
         main()
     assert ended.value.code == 130
     assert json.loads(capsys.readouterr().out)["error"]["code"] == "interrupted"
+
+
+def test_a_ctrl_c_after_the_end_was_told_changes_no_exit_code() -> None:
+    late = """
+import os, signal, sys
+import recreate.cli as cli
+
+class Last:
+    def __del__(self, kill=os.kill, pid=os.getpid(), number=signal.SIGINT):
+        kill(pid, number)
+
+def run(arguments):
+    sys.last = Last()  # goes when Python has taken its own handlers away
+    return CODE
+
+cli.run = run
+cli.main()
+"""
+    for code in (0, 130):
+        done = subprocess.run([sys.executable, "-c", late.replace("CODE", str(code))], capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (code, "")
