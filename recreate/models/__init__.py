@@ -21,7 +21,7 @@ from recreate.api import registry
 from recreate.api.errors import BadInput
 from recreate.api.ports import Model, Price
 
-__all__ = ["default_model", "open_model"]
+__all__ = ["at_endpoint", "default_model", "open_model"]
 
 
 def open_model(spec: str, *, price: Price | None = None, **options: Any) -> Model:
@@ -66,12 +66,8 @@ def default_model() -> tuple[str, str]:
     base = os.environ.get("LLM_API_BASE", "").strip().rstrip("/")
     if named:
         model = os.environ[named].strip()
-        if base and model.partition(":")[0] not in registry.names("model"):
-            return (
-                f"openai:{base}#{model.removeprefix('openai/')}",
-                f"{named} names the model, LLM_API_BASE its endpoint",
-            )
-        return model, f"{named} names the model"
+        there = at_endpoint(model, base)
+        return there, f"{named} names the model" + ", LLM_API_BASE its endpoint" * (there != model)
     from recreate.models import catalog
     from recreate.models.litellm import PROVIDERS, keys_found
 
@@ -91,6 +87,15 @@ def default_model() -> tuple[str, str]:
         notice += "A hosted model does better, and costs money: "
         notice += f"export {variable}=... and --model litellm:anthropic/{model}"
     return f"local:{name}", notice
+
+
+def at_endpoint(model: str, base: str) -> str:
+    """A model as RECREATE_MODEL or AGENT_MODEL name it, at LLM_API_BASE where that is set; one that is spelled as ours
+    says where it is."""
+    prefix, colon, rest = model.partition(":")
+    if not base or prefix in registry.names("model") or (colon and _class(prefix, rest)):
+        return model
+    return f"openai:{base}#{model.removeprefix('openai/')}"
 
 
 def _meant(prefix: str, rest: str, known: Iterable[str]) -> str:

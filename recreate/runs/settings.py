@@ -294,6 +294,10 @@ def load(workspace: Path, flags: Mapping[str, Any] | None = None, environ: Mappi
     for name, value in sorted(environ.items()):
         if name.startswith("RECREATE_") and name not in _OTHER_VARIABLES and value != "":
             address = name.removeprefix("RECREATE_").lower().replace("__", ".")
+            if address == "model" and (base := environ.get("LLM_API_BASE", "").strip().rstrip("/")):
+                from recreate.models import at_endpoint  # with all records, which `--help` does without
+
+                value = at_endpoint(value.strip(), base)
             if address in known or ("." in address and address in ALIASES) or address.startswith(OWN + "."):
                 _put(values, address, _placed(address, value, Path()), name)
     for name, value in (flags or {}).items():

@@ -14,6 +14,7 @@ from recreate.models.litellm import LiteLLM
 from recreate.models.openai import OpenAI
 from recreate.models.pricing import known_price, parse_price, price_of
 from recreate.models.served import Local
+from recreate.runs.settings import load
 
 
 def test_each_spelling_finds_its_kind(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,6 +158,18 @@ def test_the_variables_of_the_published_code_name_the_model(monkeypatch: pytest.
     assert default_model()[0] == "openai:http://127.0.0.1:9/v1#my-model"
     monkeypatch.setenv("RECREATE_MODEL", "local:smollm2-135m")
     assert default_model()[0] == "local:smollm2-135m"
+
+
+def test_the_endpoint_of_the_published_code_is_that_of_its_model_in_every_command(tmp_path: Path) -> None:
+    base = {"LLM_API_BASE": "http://127.0.0.1:9/v1/"}
+    for named, model in (
+        ("openai/my-model", "openai:http://127.0.0.1:9/v1#my-model"),
+        ("litellm:openai/my-model", "litellm:openai/my-model"),
+        ("tests.toy:Model", "tests.toy:Model"),
+    ):
+        assert load(tmp_path, environ={"RECREATE_MODEL": named, **base}).model == model
+        assert load(tmp_path, environ={"RECREATE_MODEL": named}).model == named
+    assert load(tmp_path, {"model": "openai/x"}, {"RECREATE_MODEL": "openai/y", **base}).model == "openai/x"
 
 
 def test_what_a_model_can_besides_is_said_by_its_ports(tmp_path: Path) -> None:
