@@ -787,6 +787,8 @@ def open_session(
         recorder = _record(settings, begun, models, memory.count(domain.name), resume and _has_replies(folder))
         if recorder is not None:
             undo.callback(recorder.close)
+            if command == "build" and recorder.about.memory:
+                say("note", {"text": _not_on_it(recorder.about)})
         journal = Journal(folder)
         undo.callback(journal.close)
         _take(journal, settings, begun, [k for k, part in vars(parts).items() if part is not None])
@@ -910,6 +912,15 @@ def _record(settings: Settings, begun: Begun, models: OpenedModels, memory: int,
         memory=memory,
     )
     return Recording(Path(settings.record), about, begun=replies)
+
+
+def _not_on_it(about: About) -> str:
+    """What is said of a build that is recorded where its domain was attempted before."""
+    many = f"{about.memory} train experience{'s' * (about.memory != 1)} of {about.domain}"
+    return (
+        f"memory holds {many}, and a replay has none: where the optimizer is told of them, it stops with exit code 4. "
+        "A build that is recorded in a fresh workspace can be replayed"
+    )
 
 
 def _count_again(ledger: Ledger, journal: Journal, jobs: int, say: Say) -> None:

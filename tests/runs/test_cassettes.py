@@ -183,6 +183,17 @@ def test_a_build_on_published_rows_that_ships_is_sound_and_holds_no_request(doma
     assert all(text.keys() <= {"temperature", "max_tokens", "tools"} for text in tape._texts.values())
 
 
+@pytest.mark.slow
+def test_a_recording_says_when_memory_has_what_a_replay_has_not(
+    go: Go, recorded: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [*BUILD, "--model", "scripted:script.jsonl", "--scaffold", "seed"]
+    assert cli([*words, "--out", "runs/b", "--record", "tape-b"]) == 0
+    assert "memory holds 4 train experiences of toy, and a replay has none" in capsys.readouterr().err
+    assert cli([*words, "--out", "runs/c"]) == 0
+    assert "a replay has none" not in capsys.readouterr().err
+
+
 def test_leaving_out_what_was_asked_is_said_of_a_recording(go: Go) -> None:
     code, told = go(*BUILD, "--model", "scripted:script.jsonl", "--record-replies-only")
     assert (code, told["error"]["fix"]) == (2, "give --record DIR too")
