@@ -18,7 +18,8 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import chain, islice
+from itertools import chain, groupby, islice
+from operator import itemgetter
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -359,7 +360,8 @@ class ExperienceStore:
         """Experiences and steps that hold every word of `text` (any case, any script), newest file last.
 
         A plain scan of the files: nothing to install, nothing to keep up to date, no text too long. score counts
-        how often the words occur; text is the place where the first one stands. Lessons are searched too.
+        how often the words occur; text is the place where the first one stands. Lessons are searched too. An optimizer
+        is told those of a run by their ids: attempts at once end in any order, and a replay asks what was asked.
         """
         wanted = parse(filters)
         parts = [w.casefold() for w in text.split()]
@@ -368,7 +370,11 @@ class ExperienceStore:
         scope = self._scope(reader)
         hits: list[Hit] = []
         if allows(wanted, "grain", "experience") or allows(wanted, "grain", "step"):
-            for row in self.facts({k: v for k, v in wanted.items() if k not in LATER}, reader):
+            rows = self.facts({k: v for k, v in wanted.items() if k not in LATER}, reader)
+            if reader == "optimizer":
+                runs = groupby(rows, key=itemgetter("run"))
+                rows = (row for _, of_run in runs for row in sorted(of_run, key=itemgetter("id")))
+            for row in rows:
                 e = self._get(row["id"], scope, whole=True)
                 if e is not None:
                     hits += [h for h in scan(e, parts, row["when"]) if matches(wanted, h)]

@@ -328,6 +328,19 @@ def test_a_key_that_is_an_ordinary_word_does_not_break_a_record(
     assert (kept.split, kept.trace.model, kept.prompt) == ("validation", "scripted:m", "say validation")
 
 
+def test_an_optimizer_is_told_the_attempts_of_a_run_in_one_order_however_they_ended(tmp_path: Path) -> None:
+    """Attempts at once end in any order; a replay that asks otherwise stops."""
+    told = []
+    for order in ("bca", "acb"):
+        store = ExperienceStore(tmp_path / order)
+        store.add([experience("z", run="run-0")])
+        for id in order:
+            store.add([experience(id)])
+        told.append([hit.id for hit in store.search("closing quote", {"grain": "experience"}, "optimizer", 3)])
+        assert [hit.id for hit in store.search("closing quote", {"grain": "experience"})] == ["z", *order]
+    assert told == [["z", "a", "b"], ["z", "a", "b"]]
+
+
 def test_search_finds_every_word_in_any_case_and_script_however_long_the_text(tmp_path: Path) -> None:
     memory = ExperienceStore(tmp_path)
     long = Step(step=4, action="run", output="." * 200_000 + "Ungewöhnlich 失敗した Needle" + "." * 200_000)
