@@ -369,3 +369,12 @@ def test_what_another_step_has_told_is_named_and_not_told_again() -> None:
     assert "the agent replied:\ntwo" in window
     assert "f = 7" not in reader.steps(1)
     assert reader.steps(0).count("f = 7") == 1  # a step that was first to tell a thing tells it whenever it is asked
+
+
+def test_an_edit_whose_pattern_became_a_backspace_is_refused_with_how_json_writes_it() -> None:
+    draft = Draft(SEED, context([]))
+    said = answered(draft, change("workflow.md", "", "Look for \bjoin\b."), ("finish", {}))
+    assert "would hold a backspace" in said[0]
+    assert "\\\\b for the two characters" in said[0]
+    assert not draft.edits
+    assert "edit 1 is made" in answered(draft, change("workflow.md", "", "Look for \\bjoin\\b."))[0]

@@ -137,6 +137,12 @@ class Writer:
 
     def _add(self, edit: Edit) -> str:
         edit = edit.model_copy(update={"origin": self.origin})
+        if edit.new.count("\b") > edit.old.count("\b"):
+            at = edit.new.rindex("\b")
+            raise Wrong(
+                f"not made: {edit.path} would hold a backspace, in {edit.new[max(0, at - 20) : at + 20]!r}: JSON reads "
+                "\\b so. Write \\\\b for the two characters of a pattern"
+            )
         if faults := self.draft.add(edit):  # which number it has in a list of its own says nothing here
             raise Wrong("not made: " + "; ".join(f.replace(f"edit 1 ({edit.path})", edit.path) for f in faults))
         return f"edit {len(self.draft.edits)} is made: {edit.path}."
