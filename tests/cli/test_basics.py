@@ -261,7 +261,7 @@ def test_ctrl_c_while_the_program_is_loaded_shows_no_traceback(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("recreate.cli.run", loading)
-    monkeypatch.setattr("recreate.cli._settle", lambda code: None)  # is for a process that ends, which this one does not
+    monkeypatch.setattr("recreate.cli._settle", lambda code: None)  # that is of a process which ends; this one goes on
     monkeypatch.setattr(sys, "argv", ["recreate", "build", "--json"])
     with pytest.raises(SystemExit) as ended:
         main()
