@@ -71,6 +71,7 @@ def test_a_chain_of_thought_without_an_answer_is_asked_for_one() -> None:
     assert "there is no answer" in str(asked[1][-1]["content"])
 
 
+@pytest.mark.slow
 def test_baselines_are_shown_what_lies_there_and_write_the_file_that_is_named(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "shop.sqlite") as made:
         made.execute("CREATE TABLE sales(item TEXT)")
@@ -107,6 +108,7 @@ def test_self_refine_ends_after_four_rounds_of_feedback() -> None:
     assert (trace.answer, len(asked)) == ("4\n", 9)
 
 
+@pytest.mark.slow
 def test_self_consistency_hands_in_the_answer_that_most_chains_come_to_however_it_is_written() -> None:
     trace, asked = go("self-consistency", [block("20"), block("$1,018.00"), block("7"), block("1018"), block("1018.0")])
     assert (trace.answer, len(asked)) == ("$1,018.00\n", 5)

@@ -369,6 +369,7 @@ def test_traces_show_and_an_optimizer_are_told_where_a_sample_goes_on_from(
     assert show_step(2, step, Room()).what == "goes on from step 0"
 
 
+@pytest.mark.slow
 def test_in_a_generated_world_a_shared_beginning_pays_where_concluding_is_hard_and_not_where_looking_is() -> None:
     def solved(toml: str, look: float, conclude: float) -> tuple[float, float]:
         right, calls, _ = play(toml, 150, look, conclude)

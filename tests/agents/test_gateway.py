@@ -118,6 +118,7 @@ def test_a_stream_says_the_same_as_the_whole(client: openai.OpenAI, desk: Desk) 
     assert parts[-1].usage.total_tokens == 9
 
 
+@pytest.mark.slow
 def test_openai_s_responses_are_spoken_too(client: openai.OpenAI, desk: Desk) -> None:
     desk.reply = Reply(text="so:", tool_calls=(LOOK,), finish="tool_calls", tokens_in=7, tokens_out=2)
     tools: Any = [{"type": "function", "name": "look", "parameters": {}, "strict": False}]

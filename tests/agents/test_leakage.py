@@ -201,6 +201,7 @@ def test_reasons_name_the_edit_and_are_not_endless() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(file.parent.name for file in shipped("scaffolds").glob("*/agent.toml")))
+@pytest.mark.slow
 def test_the_shipped_seeds_leak_nothing(name: str) -> None:
     files = load(shipped("scaffolds") / name).files
     edits = [Edit(path=path, new=text, origin="human") for path, text in files.items()]

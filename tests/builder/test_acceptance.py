@@ -57,6 +57,7 @@ def test_an_optimizers_edit_needs_evidence_whatever_origin_it_claims(workspace: 
     assert (made.revisions, why) == ((), "system.md: cites nothing")
 
 
+@pytest.mark.slow
 def test_the_loop_says_where_an_edit_comes_from(workspace: Path) -> None:
     _, made, _ = proposing(
         workspace, lambda cited: [Edit(path="system.md", new=f"\n{LESSON}\n", origin="human", evidence=(cited,))]

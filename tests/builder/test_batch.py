@@ -441,6 +441,7 @@ def test_runs_of_one_agent_and_a_run_beside_itself_are_said_to_be_that(
     assert said("runs/a", "runs/a") == (True, True, True)
 
 
+@pytest.mark.slow
 def test_what_was_attempted_in_another_split_is_attempted_anew(go: Go, workspace: Path) -> None:
     words = [word.replace("tests.toy:Toy", "tests.builder.test_batch:Moving") for word in TWO]
     assert go(*words, "--split", "train", "--out", "runs/x")[0] == 0

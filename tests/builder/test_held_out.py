@@ -97,6 +97,7 @@ def test_a_build_registers_its_domains_validation_and_test_groups(workspace: Pat
     assert {held.tasks[t.id] for t in Toy().tasks("test")} == {"test"}
 
 
+@pytest.mark.slow
 def test_files_copied_in_from_another_workspace_close_their_groups_to_a_build(workspace: Path, model: str) -> None:
     other = ExperienceStore(workspace / "other", "hashed")
     made = recreate.run("seed", "toy:validation:1", Toy(), model=model, sandbox="none")
@@ -262,6 +263,7 @@ def bench(capsys: pytest.CaptureFixture[str], model: str, *more: str) -> dict[st
     return found
 
 
+@pytest.mark.slow
 def test_every_agent_measured_on_test_is_a_line_and_its_number_stands_beside_its_score(
     workspace: Path, model: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

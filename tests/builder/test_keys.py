@@ -114,6 +114,7 @@ def go(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., sdk.Ou
     return go
 
 
+@pytest.mark.slow
 def test_no_byte_that_a_build_leaves_holds_a_key(go: Callable[..., sdk.Outcome], workspace: Path) -> None:
     made = go("a")
     assert made.verdict.better
@@ -141,6 +142,7 @@ class Proposes:
         ]
 
 
+@pytest.mark.slow
 def test_no_byte_holds_a_key_that_an_optimizer_of_another_proposes(
     go: Callable[..., sdk.Outcome], workspace: Path
 ) -> None:

@@ -273,6 +273,7 @@ def test_a_rule_about_the_things_of_one_task_of_the_batch_is_not_learned(workspa
     assert any("it says 'zeppelin', as train-0 does and no other train task" in text for text in heard)
 
 
+@pytest.mark.slow
 def test_a_persons_edit_of_a_candidate_is_scanned_too(workspace: Path) -> None:
     model = write_script(workspace / "script.jsonl")
     said: list[str] = []

@@ -187,6 +187,7 @@ def test_a_lesson_that_joined_one_which_names_a_task_is_again_what_it_was(go: Go
     assert [c["kind"] for r in run.records("memory") for c in r["changes"]] == ["merged"]
 
 
+@pytest.mark.slow
 def test_a_rerun_is_a_fresh_attempt_that_memory_keeps_and_the_gate_never_sees(go: Go) -> None:
     _, run = go(rounds=1)
     rerun = [r for r in run.records("experience") if r["split"] == "train" and r["repeat"] == 1]
@@ -869,6 +870,7 @@ def test_unreadable_answers_of_a_small_model_end_no_build_and_are_few(
     assert sum(x.get("phase") == "observe" for x in lines if x["kind"] == "settle") <= 2 * 12
 
 
+@pytest.mark.slow
 def test_a_general_pattern_of_other_domains_is_shown_to_a_new_ones_first_build_as_unproven_there(
     plain: Callable[..., list[str]], workspace: Path
 ) -> None:

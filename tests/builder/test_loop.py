@@ -55,6 +55,7 @@ def go(workspace: Path) -> Go:
     return go
 
 
+@pytest.mark.slow
 def test_what_helps_on_held_out_tasks_is_kept(go: Go) -> None:
     built, run = go()
     assert built.status == "done"
@@ -103,6 +104,7 @@ def test_a_gain_that_chance_may_have_made_is_not_kept(go: Go) -> None:
     assert built.scaffold.digest == built.seed.digest
 
 
+@pytest.mark.slow
 def test_a_trial_takes_the_tasks_in_an_order_that_stands_before_it_and_ends_when_it_is_clear(go: Go) -> None:
     idle = [row for row in script() if not row.get("contains")]  # the lesson changes nothing
     built, run = go(idle, rounds=1, jobs=1)
@@ -118,6 +120,7 @@ def test_a_trial_takes_the_tasks_in_an_order_that_stands_before_it_and_ends_when
     assert "had 4.0% of that to spend" in markdown.report(run, built)
 
 
+@pytest.mark.slow
 def test_all_candidates_of_a_build_share_its_error(go: Go) -> None:
     built, run = go(rounds=3, **{"gate.false_keep": 0.06})
     kept = [r for r in built.revisions if r.kept]
@@ -197,6 +200,7 @@ def test_edits_cite_train_experiences_and_steps_that_exist(go: Go) -> None:
             assert cited.step < len(experience.trace.steps)
 
 
+@pytest.mark.slow
 def test_the_lineage_is_a_git_repository_with_the_evidence(go: Go) -> None:
     built, run = go()
     log = subprocess.run(
@@ -234,6 +238,7 @@ def test_a_run_continues_in_the_same_folder_without_a_call(go: Go) -> None:
     assert len(list(run.records("reply"))) == calls
 
 
+@pytest.mark.slow
 def test_the_budget_stops_a_build_that_goes_on_when_there_is_more(go: Go) -> None:
     built, _ = go(budget=("19attempts",))
     assert (built.status, built.revisions) == ("budget", ())
@@ -290,6 +295,7 @@ def test_the_minutes_of_earlier_sessions_count_when_a_build_goes_on(go: Go) -> N
     assert built.status == "done"
 
 
+@pytest.mark.slow
 def test_an_outage_stops_the_run_and_loses_nothing(go: Go) -> None:
     with pytest.raises(Fault, match="in a row"):
         go([{"fault": "503"}])
@@ -297,6 +303,7 @@ def test_an_outage_stops_the_run_and_loses_nothing(go: Go) -> None:
     assert built.verdict.verdict == "better"
 
 
+@pytest.mark.slow
 def test_validation_and_test_experiences_are_invisible_to_the_optimizer(go: Go, workspace: Path) -> None:
     from recreate.memory.store import ExperienceStore
 

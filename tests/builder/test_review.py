@@ -105,6 +105,7 @@ def branches(run: Run) -> set[str]:
 # ---------------------------------------------------------------------------------------------- the decisions
 
 
+@pytest.mark.slow
 def test_an_accepted_candidate_is_kept_and_the_build_goes_on_from_it(go: Go) -> None:
     person = Person(ACCEPT)
     built, run = go(person)
@@ -178,6 +179,7 @@ def test_an_edit_whose_gain_may_be_chance_is_dropped_and_the_candidate_offered_a
     assert [revision.id for revision, _, _ in person.seen] == [kept.id, kept.id]
 
 
+@pytest.mark.slow
 def test_a_files_edits_by_the_optimizer_keep_their_evidence_when_a_person_edits_another(go: Go) -> None:
     built, _ = go(Person(edited("system.md", SEED.files["system.md"] + "\nBe brief.\n"), ACCEPT))
     ours, theirs = built.revisions[1].edits

@@ -199,6 +199,7 @@ def test_two_runs_within_a_second_have_each_a_folder(workspace: Path, model: str
     assert len(list((workspace / "runs").glob("run-*/settings.toml"))) == 3
 
 
+@pytest.mark.slow
 def test_progress_is_told(workspace: Path, model: str) -> None:
     heard: list[tuple[str, dict[str, Any]]] = []
     recreate.build(TOY, model=model, say=lambda event, facts: heard.append((event, facts)), **FLAGS)
@@ -301,6 +302,7 @@ def test_what_a_users_memory_recalls_is_held_against_the_registry(workspace: Pat
 # ----------------------------------------------------------------------------------- found again, or said why not
 
 
+@pytest.mark.slow
 def test_a_class_that_can_be_found_again_is_spelled_in_the_settings_and_resumed(
     workspace: Path, model: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -65,6 +65,7 @@ def rated(workspace: Path, passed: Sequence[int], split: str = "validation", mod
     rates.add(workspace / "benchmarks/toy/pass_rates.jsonl", found)
 
 
+@pytest.mark.slow
 def test_a_build_takes_the_tasks_that_are_named_and_no_others(
     workspace: Path, flags: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -144,6 +144,7 @@ def test_re_runs_side_by_side_take_no_more_than_the_share_and_count_while_it_las
     assert len(counted) == reruns(run) > 4
 
 
+@pytest.mark.slow
 def test_of_attempts_re_runs_side_by_side_take_the_share(go: Go) -> None:
     run, _ = go(GreedyTogether, budget=["100attempts"], jobs=4)
     assert reruns(run) == 15

@@ -302,6 +302,7 @@ class Unhelpful(Policy):
         return []
 
 
+@pytest.mark.slow
 def test_a_policy_that_hangs_is_named_by_method_and_line_and_costs_nothing_but_its_patience(
     workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -323,6 +324,7 @@ def test_a_policy_that_hangs_is_named_by_method_and_line_and_costs_nothing_but_i
     assert len(train) == len(set(train)) == 2
 
 
+@pytest.mark.slow
 def test_an_offer_that_hangs_is_named_too(workspace: Path) -> None:
     with pytest.raises(recreate.BadInput, match=r"^Unhelpful\.offer did not come back: .* 0\.5 s") as told:
         built(memory=Unhelpful, rounds=2, train=4, batch=2)

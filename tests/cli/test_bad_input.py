@@ -159,6 +159,7 @@ def test_a_task_that_is_not_there_names_the_nearest(workspace: Path, capsys: pyt
     assert "toy:train" in error["fix"]
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_our_fault_and_loses_nothing(
     workspace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

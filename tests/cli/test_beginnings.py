@@ -175,6 +175,7 @@ def test_the_report_prints_a_command_that_can_be_typed(there: Path, capsys: pyte
     assert cli(["show", command[command.index("--scaffold") + 1]]) == 0
 
 
+@pytest.mark.slow
 def test_the_report_says_whose_scaffold_a_rehearsal_ran(attempt: Try) -> None:
     from recreate.viewer import html, markdown
 

@@ -112,6 +112,7 @@ def test_the_table_is_markdown(repo: Path, capsys: pytest.CaptureFixture[str]) -
     )
 
 
+@pytest.mark.slow
 def test_scores_that_runs_hold_are_not_paid_again(repo: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Only runs/ is kept between two calls, as a cache would: a budget of one attempt is enough for the second."""
     worse(repo)

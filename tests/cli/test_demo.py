@@ -104,6 +104,7 @@ def test_the_shipped_cassette_is_small_and_of_the_shipped_seed_and_tells_no_plac
     assert tape.about.models["optimizer"].name != tape.about.models["agent"].name
 
 
+@pytest.mark.slow
 def test_every_task_of_the_demo_is_sound() -> None:
     domain, backend = Functions(), choose(None)
     for task in domain.tasks():

@@ -94,6 +94,7 @@ def test_a_name_that_is_no_folder_is_refused_before_anything_is_spent(
     assert not (workspace / "runs").exists()
 
 
+@pytest.mark.slow
 def test_a_library_build_says_it_too(workspace: Path, mine: str) -> None:
     how: dict[str, Any] = {"memory__embedder": "hashed", "sandbox": "none", "train": 2, "validation": 5}
     model = write_script(workspace / "s.jsonl")

@@ -314,6 +314,7 @@ def test_a_kill_at_the_question_loses_nothing(here: Path, say: Say) -> None:
 
 
 @in_built
+@pytest.mark.slow
 def test_keep_and_revert_go_there_and_back(here: Path, say: Say) -> None:
     (kept,) = Run(here / "runs/a").revisions()
     seed = kept.parent
@@ -452,6 +453,7 @@ def test_a_build_from_another_seed_saves_what_stood_there_and_says_so(here: Path
     assert agent(here).digest == mine
 
 
+@pytest.mark.slow
 def test_the_sdk_asks_a_function_and_waits_without_one(workspace: Path) -> None:
     (workspace / "script.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows()))
     options: dict[str, Any] = {"model": "scripted:script.jsonl", "train": 4, "validation": 6, "rounds": 1}

@@ -179,6 +179,7 @@ def test_a_seed_that_raises_costs_that_seed_alone_and_what_is_asked_twice_is_kep
     assert "refused   1  raised: seed 1, level 1" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_generator_that_hangs_is_ended_and_given_up(
     workspace: Path, make: Make, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -341,6 +341,7 @@ def test_hard_and_other_tasks_of_one_source_stand_side_by_side(project: Project,
     assert None in more  # a bug of one part is written as ever
 
 
+@pytest.mark.slow
 def test_a_hunk_of_a_repository_cannot_be_undone(project: Project, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="has no releases"):
         project.make(file=tmp_path / INJECTED, undo=[("1.0", "1.1")])

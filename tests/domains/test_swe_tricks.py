@@ -279,6 +279,7 @@ def test_what_lies_beside_the_code_is_dropped(project: Project, trick: str) -> N
         assert all(name in grade.evidence for name in BESIDE_THE_CODE[trick])
 
 
+@pytest.mark.slow
 def test_a_right_answer_passes_and_what_was_dropped_is_said(project: Project) -> None:
     grade = project.grade(project.answer({"calm/sums.py": SUMS, "conftest.py": PASS_EVERYTHING}))
     assert grade.passed
@@ -299,6 +300,7 @@ def test_a_plugin_in_an_installation_record_is_not_loaded(project: Project) -> N
     assert "calm.egg-info/entry_points.txt (not a source file)" in grade.evidence
 
 
+@pytest.mark.slow
 def test_a_skipped_test_is_not_a_passed_one(project: Project) -> None:
     skipping = project.source("calm/sums.py").replace(
         "    if value < low", "    import pytest\n    pytest.skip()\n    if value < low"

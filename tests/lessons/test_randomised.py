@@ -65,6 +65,7 @@ def test_a_bet_on_draws_is_mostly_won_by_a_lesson_that_helps() -> None:
     assert won(lambda shown, task: 0.1 + 0.02 * task + 0.35 * shown, count=120) >= 0.8
 
 
+@pytest.mark.slow
 def test_the_estimate_is_the_effect() -> None:
     means = [rows(seed, lambda shown, task: 0.2 + 0.3 * shown).evidence["x"].mean[0] for seed in range(60)]
     assert sum(means) / len(means) == pytest.approx(0.3, abs=0.03)

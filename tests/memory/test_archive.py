@@ -80,6 +80,7 @@ def content(memory: ExperienceStore) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 def test_a_memory_comes_back_whole_from_its_file_in_an_empty_workspace(
     there: ExperienceStore, here: ExperienceStore, file: Path
 ) -> None:

@@ -144,6 +144,7 @@ def test_forgetting_a_few_of_many_reads_no_other_and_leaves_what_is_derived_as_i
     assert there == listed(memory)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_taken_out_of_the_index_is_thrown_away_with_it(
     memory: ExperienceStore, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,6 +212,7 @@ def test_a_process_that_embeds_it_meanwhile_leaves_no_vector(
         assert db.execute("select count(*) from vectors").fetchone() == (1,)
 
 
+@pytest.mark.slow
 def test_a_forgotten_attempt_does_not_come_back(memory: ExperienceStore, workspace: Path) -> None:
     forgetting.forget(memory, ["5ec12e70aaaa"])
     for store in (memory, ExperienceStore(workspace, "hashed")):
@@ -232,6 +234,7 @@ def test_an_imported_attempt_goes_from_where_it_waited_for_its_grade_too(
     assert holding(workspace / "memory", WORD) == []
 
 
+@pytest.mark.slow
 def test_a_lesson_that_only_it_speaks_for_goes_and_others_lose_that_evidence(
     memory: ExperienceStore, workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

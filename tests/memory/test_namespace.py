@@ -22,6 +22,7 @@ def build(workspace: Path, out: str) -> None:
     assert cli(["build", *flags, *few, "--out", f"runs/{out}", "--optimizer", "reflect", "--json"]) == 0
 
 
+@pytest.mark.slow
 def test_a_teams_attempts_are_in_its_memory_alone(
     workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -132,6 +132,7 @@ def test_the_workers_of_a_killed_server_end_and_it_is_seen_to_have_died(family: 
     assert e.value.code == "server-died"
 
 
+@pytest.mark.slow
 def test_a_killed_supervisor_takes_the_server_along(family: tuple[Server, list[int]]) -> None:
     server, pids = family
     os.kill(server.pid, signal.SIGKILL)

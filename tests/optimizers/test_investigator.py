@@ -150,6 +150,7 @@ def test_when_every_study_is_lost_the_build_stops_and_resumes_without_paying_twi
     assert len(calls) == len(set(calls))
 
 
+@pytest.mark.slow
 def test_optimizer_commands_run_without_keys_and_no_key_is_written_down(
     attempt: Try, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -216,6 +217,7 @@ def test_a_lesson_that_is_found_lists_every_experience_it_was_born_of_or_contrad
     assert "born of aaaa\nsupported by aaaa, bbbb\ncontradicted by cccc" in said[0]
 
 
+@pytest.mark.slow
 def test_what_does_not_help_any_more_is_deleted(attempt: Try) -> None:
     """A promise: prompts, tools and memories only grow there."""
     files = {**SEED.files, "memory/old.md": "# Old\n\nNever end with a mark.\n"}
@@ -239,6 +241,7 @@ def test_one_ledger_holds_every_call_of_studies_and_distilling(attempt: Try) -> 
     assert spent["optimizer"].tokens_in == sum(s.usage.tokens_in for s in tried.all)
 
 
+@pytest.mark.slow
 def test_the_report_tells_what_was_studied_and_how_much_of_it_was_inspection(attempt: Try) -> None:
     tried = attempt(finds_the_mark, takes_all)
     text = report(tried.run, tried.built)
@@ -246,6 +249,7 @@ def test_the_report_tells_what_was_studied_and_how_much_of_it_was_inspection(att
     assert "The mark was missing." in text
 
 
+@pytest.mark.slow
 def test_the_agent_rehearses_a_train_task_with_the_edit_before_validation_is_paid(attempt: Try) -> None:
     def study(first: str) -> Acts:
         yield "steps", {"first": 0}

@@ -178,6 +178,7 @@ PLAIN = st.none() | st.booleans() | st.integers() | st.text(max_size=5)
 
 
 @given(st.recursive(PLAIN, lambda x: st.lists(x, max_size=3) | st.dictionaries(KEYS, x)))
+@pytest.mark.slow
 def test_whatever_is_distilled_no_idea_gets_lost_that_was_not_rejected(reply: Any) -> None:
     ideas = [idea("A"), idea("B")]
     found = reply if isinstance(reply, dict) else {"update": reply, "rejected": []}

@@ -289,6 +289,7 @@ def test_adas_gives_up_an_agent_that_stays_refused(workspace: Path) -> None:
     assert any("is not used: README.md" in note for note in made.notes)
 
 
+@pytest.mark.slow
 def test_atlas_distils_guidance_that_mended_a_task_and_gives_none_that_names_one(workspace: Path) -> None:
     made = Built(workspace, "atlas")
     assert made.built.revisions[0].kept
@@ -393,6 +394,7 @@ def test_the_question_of_gepa_says_which_text_it_is_and_tells_each_attempt_once(
     assert len(told) == len(set(told))
 
 
+@pytest.mark.slow
 def test_gepa_tries_no_text_that_lost_a_template_mark_such_as_a_refusal(workspace: Path) -> None:
     made = Built(workspace, "gepa", replies=["I am sorry, I cannot help with that.", ""])
     assert not made.built.revisions

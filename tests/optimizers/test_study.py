@@ -31,6 +31,7 @@ from tests.studied import ABOUT, DONE, NOTHING, SEED, Acts, Try, finds_the_mark,
 from tests.toy import script
 
 
+@pytest.mark.slow
 def test_an_edit_that_cites_a_step_it_has_not_read_is_sent_back(attempt: Try) -> None:
     def study(first: str) -> Acts:
         said = yield lesson()
@@ -151,6 +152,7 @@ def test_tools_are_called_in_the_endpoints_own_way_where_the_model_can(attempt: 
     assert "Your tools" not in tried.model.prompts[0][0]["content"]
 
 
+@pytest.mark.slow
 def test_what_a_reviewer_or_the_gate_turned_down_is_told_to_the_next_study(attempt: Try) -> None:
     rounds = []
 

@@ -43,6 +43,7 @@ def test_a_recipe_is_short_and_says_where_it_comes_from(name: str) -> None:
     assert found.name_of("aggregate")
 
 
+@pytest.mark.slow
 def test_recipes_are_read_without_torch() -> None:
     code = (
         "import sys; sys.modules['torch'] = None; sys.modules['numpy'] = None\n"

@@ -65,6 +65,7 @@ def test_a_cap_that_nothing_can_reach_is_refused() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 400), st.integers(0, 400)), max_size=30), st.integers(100, 2000))
+@pytest.mark.slow
 def test_spent_plus_reserved_never_passes_the_cap(calls: list[tuple[int, int]], cap: int) -> None:
     import tempfile
 

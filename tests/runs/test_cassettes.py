@@ -132,6 +132,7 @@ def test_a_trial_that_ends_early_is_replayed_with_other_jobs(
     assert again["revisions"] == made["revisions"]
 
 
+@pytest.mark.slow
 def test_a_replay_leaves_the_memory_of_the_workspace_alone(go: Go, recorded: dict[str, Any], workspace: Path) -> None:
     before = {p: p.read_bytes() for p in (workspace / "memory").rglob("*.jsonl")}
     assert go("build", "--replay", "tape", "--out", "runs/b")[0] == 0

@@ -131,6 +131,7 @@ def test_a_checkpoint_that_is_ahead_of_the_journal_does_not_end_the_build(here: 
 # --------------------------------------------------------------------------------------------------- the attempts
 
 
+@pytest.mark.slow
 def test_an_attempt_that_was_killed_before_its_line_comes_into_memory_and_journal_once(
     here: Path, type_in: Type
 ) -> None:

@@ -350,6 +350,7 @@ def test_run_and_bench_recall_train_attempts_and_a_held_out_one_is_told_of_no_ot
     assert {each[1]["action"] for each in found.values()} == {"echo 3! > answer.txt"}
 
 
+@pytest.mark.slow
 def test_an_attempt_is_read_back_only_while_memory_stands_as_it_did(
     type_: Callable[..., tuple[int, Any]], workspace: Path
 ) -> None:
@@ -365,6 +366,7 @@ def test_an_attempt_is_read_back_only_while_memory_stands_as_it_did(
     assert measured("asks", "runs/f").isdisjoint(asks)
 
 
+@pytest.mark.slow
 def test_a_recording_holds_what_memory_answered_and_its_replay_needs_no_memory(
     type_: Callable[..., tuple[int, Any]], workspace: Path
 ) -> None:

@@ -577,6 +577,7 @@ def test_a_file_that_no_folder_and_no_descriptor_shows_counts_as_disk(open_chose
 
 
 @pytest.mark.parametrize("how", ["sent", "mapped"])
+@pytest.mark.slow
 def test_what_others_free_meanwhile_hides_no_such_file(
     open_chosen: Open, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
