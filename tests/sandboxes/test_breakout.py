@@ -482,7 +482,6 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.slow
 def test_what_programs_commonly_need_of_the_system_is_there(open_chosen: Open) -> None:
     sandbox = open_chosen(Limits(seconds=60), mounts=interpreter_mounts(Path(sys.prefix)))
     sandbox.write("programs.py", PROGRAMS.encode())
@@ -569,7 +568,6 @@ time.sleep(20)
 
 
 @pytest.mark.parametrize("how", ["sent", "mapped"])
-@pytest.mark.slow
 def test_a_file_that_no_folder_and_no_descriptor_shows_counts_as_disk(open_chosen: Open, how: str) -> None:
     sandbox = open_chosen(Limits(disk_mb=8, seconds=25), mounts=interpreter_mounts(Path(sys.prefix)))
     sandbox.write("hide.py", _HIDING.encode())
@@ -577,7 +575,6 @@ def test_a_file_that_no_folder_and_no_descriptor_shows_counts_as_disk(open_chose
 
 
 @pytest.mark.parametrize("how", ["sent", "mapped"])
-@pytest.mark.slow
 def test_what_others_free_meanwhile_hides_no_such_file(
     open_chosen: Open, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -593,7 +590,6 @@ def test_what_others_free_meanwhile_hides_no_such_file(
     assert sandbox.run([sys.executable, "hide.py", how]).limit == "disk"
 
 
-@pytest.mark.slow
 def test_disk_in_a_folder_closed_to_its_owner_counts(open_sandbox: Open) -> None:
     sandbox = open_sandbox(Limits(disk_mb=8, seconds=25))
     output = sandbox.run("mkdir d; for i in 1 2 3 4; do head -c 4000000 /dev/zero > d/$i; done; chmod 000 d; sleep 60")

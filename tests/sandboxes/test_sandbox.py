@@ -460,7 +460,6 @@ def test_a_copy_has_the_same_files_and_what_happens_in_it_stays_there(backend: S
     with_files.close()
 
 
-@pytest.mark.slow
 def test_a_copy_takes_no_more_of_the_disk_than_what_is_copied(backend: SandboxBackend) -> None:
     sandbox = backend.open(limits=Limits(disk_mb=20))
     if not isinstance(sandbox, Copyable):
@@ -508,7 +507,6 @@ def test_an_attempt_that_is_one_command_has_wall_time() -> None:
         assert sandbox.run(["python3", "-c", WORK.format(0.4)]).limit == "seconds"
 
 
-@pytest.mark.slow
 def test_processes_that_wait_for_each_other_earn_no_time() -> None:
     spin = """import os, time
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
