@@ -226,15 +226,20 @@ def table(made: Batched) -> list[str]:
     most = max((int(k) for cell in made.cells for k in cell.pass_hat), default=1)
     hats = [f"pass^{k}" for k in sorted({1, most})]
     head = ["scaffold", "model", "domain", "split", "tasks", "score", *hats, "USD", "tokens", "s/call", "ended"]
-    rows = [head]
+    rows, agents = [head], {(cell.scaffold, cell.digest) for cell in made.cells}
+
+    def called(scaffold: str, digest: str) -> str:
+        """Several agents may have one name: the seed, and what a build made of it."""
+        return f"{scaffold} {digest[:6]}" if [name for name, _ in agents].count(scaffold) > 1 else scaffold
+
     for cell in made.cells:
         score = "none" if cell.mean is None else f"{cell.mean:.3f} [{cell.lo:.3f}, {cell.hi:.3f}]"
         hats = [f"{cell.pass_hat[str(k)]:.3f}" if str(k) in cell.pass_hat else "-" for k in sorted({1, most})]
         ended = ", ".join(f"{count} {name}" for name, count in cell.endings.items())
         latency = "-" if cell.latency is None else f"{cell.latency:.2f}"
         rows.append(
-            [cell.scaffold, cell.model, cell.domain, cell.split, f"{cell.n} x {cell.repeats}", score, *hats,
-             f"{cell.usd:.3f}", f"{cell.tokens:,}", latency, ended]
+            [called(cell.scaffold, cell.digest), cell.model, cell.domain, cell.split, f"{cell.n} x {cell.repeats}",
+             score, *hats, f"{cell.usd:.3f}", f"{cell.tokens:,}", latency, ended]
         )  # fmt: skip
     same = [c for c in (1, 2, 3) if len({row[c] for row in rows[1:]}) == 1]
     said = ", ".join(f"{rows[0][c]} {rows[1][c]}" for c in same)
@@ -242,8 +247,8 @@ def table(made: Batched) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(text.ljust(w) for text, w in zip(row, widths, strict=True)).rstrip() for row in rows]
     for d in made.differences:
-        base = d["baseline"]
-        who = f"{d['scaffold']} with {d['model']} on {d['domain']}, to {base['scaffold']} with {base['model']}"
+        of, to = (f"{called(side['scaffold'], side['digest'])} with {side['model']}" for side in (d, d["baseline"]))
+        who = f"{of} on {d['domain']}, to {to}"
         if d["diff"] is None:
             lines.append(f"{who}: {d['verdict']}: {d['reason']}")
             continue

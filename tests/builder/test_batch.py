@@ -20,6 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recreate.agents.scaffold import load
 from recreate.api.errors import UNSOUND, Fault
 from recreate.api.paths import shipped
 from recreate.api.ports import SandboxBackend
@@ -129,6 +130,20 @@ def test_every_scaffold_is_measured_with_every_model_on_every_domain(go: Go, wor
     answers = [json.loads(x) for f in (workspace / "runs/x/predictions").iterdir() for x in f.read_text().splitlines()]
     assert len(answers) == 24
     assert {"task", "answer", "instance_id", "model_patch"} <= answers[0].keys()
+
+
+def test_two_agents_of_one_name_are_told_apart_in_the_table(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (workspace / "other").mkdir()
+    (workspace / "scaffolds/b").rename(workspace / "other/a")
+    words = ["other/a" if word == "b" else word for word in TWO]
+    assert cli([*words, "--tasks", "0:2", "--out", "runs/x"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    digests = [load(workspace / place).digest[:6] for place in ("scaffolds/a", "other/a")]
+    assert [line.split()[:2] for line in lines[2:4]] == [["a", digest] for digest in digests]
+    assert lines[4].startswith(f"a {digests[1]} with ")
+    assert f", to a {digests[0]} with " in lines[4]
 
 
 def test_tasks_that_no_agent_could_be_graded_at_count_as_dropped(go: Go, workspace: Path) -> None:
