@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 import threading
@@ -281,7 +282,12 @@ def test_ctrl_c_loses_no_reply_that_is_paid(
     monkeypatch.setattr(Scripted, "reply", reply)
     monkeypatch.setattr(futures, "as_completed", waited)
     flags = ["traces", "judge", "--model", scripted(workspace), "--jobs", "1", "--json"]
-    assert cli(flags) == Interrupted.exit_code
+    gc.collect()  # Python swallows a Ctrl-C that comes in a finalizer, also of what earlier tests left
+    gc.disable()
+    try:
+        assert cli(flags) == Interrupted.exit_code
+    finally:
+        gc.enable()
     paid = (workspace / "runs/judge-traces/journal.jsonl").read_text().count('"kind":"reply"')
     assert 0 < paid == len(ProvisionalGrades(workspace / "memory").read())
     capsys.readouterr()
