@@ -2,12 +2,14 @@
 
     verbs   build, run, bench
     doors   domain: your rows as a domain; wrap: your agent as one of ours
-    nouns   Task, Step, Trace, Grade, Experience, Lesson, Scaffold, Edit, Study, Verdict, Revision, ...
-    ports   Agent, Model, Sandbox, SandboxBackend, Domain, Validatable, Memory, MemoryPolicy, Embedder, Optimizer
+    nouns   Task, Step, Trace, Grade, Experience, Lesson, Scaffold, Edit, Study, Verdict, Revision,
+            ...
+    ports   Agent, Model, Sandbox, SandboxBackend, Domain, Validatable, Memory, MemoryPolicy,
+            Embedder, Optimizer
     errors  RecreateError and its kinds
 
-This is the table of contents: what is listed here stays. Names are found when they are first used, so that
-importing recreate costs next to nothing.
+This is the table of contents: what is listed here stays. Names are found when they are first used,
+so that importing recreate costs next to nothing.
 """
 
 from __future__ import annotations
@@ -77,11 +79,17 @@ __version__ = "0.1.0"
 _WHERE = {
     "agents.scaffold": "Scaffold",
     "agents.wrap": "wrap",
-    "api.errors": "BadInput CheckFailed Fault Interrupted Missing OutOfBudget RecreateError Refused Transient",
-    "api.ports": "Agent Desk Domain Embedder Hit Limits Memory MemoryPolicy Model Optimizer Price Sandbox "
-    "SandboxBackend Validatable",
-    "api.types": "Call Change Edit Evidence Experience Gain Grade Lesson Message Output Reply "
-    "Review Revision Split Step Study Task ToolCall Trace Trial Usage Verdict",
+    "api.errors": (
+        "BadInput CheckFailed Fault Interrupted Missing OutOfBudget RecreateError Refused Transient"
+    ),
+    "api.ports": (
+        "Agent Desk Domain Embedder Hit Limits Memory MemoryPolicy Model Optimizer Price Sandbox "
+        "SandboxBackend Validatable"
+    ),
+    "api.types": (
+        "Call Change Edit Evidence Experience Gain Grade Lesson Message Output Reply "
+        "Review Revision Split Step Study Task ToolCall Trace Trial Usage Verdict"
+    ),
     "builder.measure": "BenchResult",
     "builder.sdk": "Outcome bench build run",
     "domains.rows.domain": "domain",
@@ -100,13 +108,63 @@ _RENAMED = {
 """Names of 0.1 that are found for one more release, with a DeprecationWarning."""
 
 __all__ = [
-    "Agent", "BadInput", "BenchResult", "Call", "Change", "CheckFailed", "Desk", "Domain", "Edit", "Embedder",
-    "Evidence", "Experience", "ExperienceStore", "Fault", "Gain", "Grade", "Hit", "Interrupted", "Lesson", "Limits",
-    "Memory", "MemoryPolicy", "Message", "Missing", "Model", "Optimizer", "OptimizerContext", "OutOfBudget", "Outcome",
-    "Output", "Price", "RecreateError", "Refused", "Reply", "Review", "Revision", "Sandbox", "SandboxBackend",
-    "Scaffold", "Settings", "Split", "Step", "Study", "Task", "ToolCall", "Trace", "Transient", "Trial", "Usage",
-    "Validatable", "Verdict", "bench", "build", "domain", "run", "wrap",
-]  # fmt: skip
+    "Agent",
+    "BadInput",
+    "BenchResult",
+    "Call",
+    "Change",
+    "CheckFailed",
+    "Desk",
+    "Domain",
+    "Edit",
+    "Embedder",
+    "Evidence",
+    "Experience",
+    "ExperienceStore",
+    "Fault",
+    "Gain",
+    "Grade",
+    "Hit",
+    "Interrupted",
+    "Lesson",
+    "Limits",
+    "Memory",
+    "MemoryPolicy",
+    "Message",
+    "Missing",
+    "Model",
+    "Optimizer",
+    "OptimizerContext",
+    "OutOfBudget",
+    "Outcome",
+    "Output",
+    "Price",
+    "RecreateError",
+    "Refused",
+    "Reply",
+    "Review",
+    "Revision",
+    "Sandbox",
+    "SandboxBackend",
+    "Scaffold",
+    "Settings",
+    "Split",
+    "Step",
+    "Study",
+    "Task",
+    "ToolCall",
+    "Trace",
+    "Transient",
+    "Trial",
+    "Usage",
+    "Validatable",
+    "Verdict",
+    "bench",
+    "build",
+    "domain",
+    "run",
+    "wrap",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -114,7 +172,9 @@ def __getattr__(name: str) -> Any:
         import warnings
 
         now = _RENAMED[name]
-        warnings.warn(f"recreate.{name} is called recreate.{now} now", DeprecationWarning, stacklevel=2)
+        warnings.warn(
+            f"recreate.{name} is called recreate.{now} now", DeprecationWarning, stacklevel=2
+        )
         return __getattr__(now)
     if name not in _HOME:
         raise AttributeError(f"module 'recreate' has no attribute {name!r}")

@@ -1,10 +1,13 @@
-"""A world in which a beginning and what is made of it can each go wrong: what samples that share beginnings are worth.
+"""A world in which a beginning and what is made of it can each go wrong: what samples that share
+beginnings are worth.
 
-    python -m tests.branching [TASKS]     independent samples and branches, where looking or concluding is hard
+    python -m tests.branching [TASKS]     independent samples and branches, where looking or
+    concluding is hard
 
-The model looks once (it looks at the right table with the chance `look`), is told what it saw, and answers (rightly
-with the chance `conclude` where it saw the right table, else with one of seven answers at random). The answer that most
-samples come to is handed in. It costs nothing and needs no key; sandboxes are dictionaries, so that a task takes 1 ms.
+The model looks once (it looks at the right table with the chance `look`), is told what it saw, and
+answers (rightly with the chance `conclude` where it saw the right table, else with one of seven
+answers at random). The answer that most samples come to is handed in. It costs nothing and needs no
+key; sandboxes are dictionaries, so that a task takes 1 ms.
 """
 
 from __future__ import annotations
@@ -39,7 +42,8 @@ CHANCES = ((0.95, 0.5), (0.8, 0.7), (0.6, 0.9))
 
 
 class Folder:
-    """A sandbox of files alone, in which `look`, `answer` and the tools of the agent below can be run."""
+    """A sandbox of files alone, in which `look`, `answer` and the tools of the agent below can be
+    run."""
 
     backend = "folder"
 
@@ -78,7 +82,13 @@ class Tables:
 
     def tasks(self, split: Split | None = None) -> Sequence[Task]:
         return [
-            Task(id=f"tables:train:{n}", domain="tables", prompt="What does it say?", split="train", group=f"t-{n}")
+            Task(
+                id=f"tables:train:{n}",
+                domain="tables",
+                prompt="What does it say?",
+                split="train",
+                group=f"t-{n}",
+            )
             for n in range(self.many)
         ]
 
@@ -105,16 +115,20 @@ def play(toml: str, tasks: int, look: float, conclude: float) -> tuple[float, fl
         else:
             command = f"answer {draw.randrange(ANSWERS)}"
         size = sum(len(content(m)) for m in messages) // 4
-        return Reply(text=f"```bash\n{command}\n```", tokens_in=size, tokens_out=len(command) // 4 + 1)
+        return Reply(
+            text=f"```bash\n{command}\n```", tokens_in=size, tokens_out=len(command) // 4 + 1
+        )
 
     world, backend = Tables(tasks), choose("none")
     seed = scaffolds.load(shipped("scaffolds") / "seed")
     tools = {"tools/said.py": "print()\n", "tools/ready.py": "print()\n"}
     agent = Scaffold(
-        name="tables", files={**seed.files, **tools, "agent.toml": f'vote = "said"\ndone = "ready"\n{toml}'}
+        name="tables",
+        files={**seed.files, **tools, "agent.toml": f'vote = "said"\ndone = "ready"\n{toml}'},
     )
     traces = [
-        attempt(agent, t, world, backend, model, Call(run="r", attempt=t.id, step=0, task=t.id)) for t in world.tasks()
+        attempt(agent, t, world, backend, model, Call(run="r", attempt=t.id, step=0, task=t.id))
+        for t in world.tasks()
     ]
     used = [trace.usage for trace in traces]
     solved = mean(trace.answer == "0" for trace in traces)
@@ -127,7 +141,9 @@ def main() -> None:
         print(f"looks at the right table in {look}, concludes rightly from it in {conclude}")
         for name, toml in AGENTS.items():
             solved, calls, tokens = play(toml, tasks, look, conclude)
-            print(f"  {name:20} solved {solved:.3f}, {calls:.2f} calls and {tokens:.0f} tokens a task")
+            print(
+                f"  {name:20} solved {solved:.3f}, {calls:.2f} calls and {tokens:.0f} tokens a task"
+            )
 
 
 if __name__ == "__main__":

@@ -2,10 +2,10 @@
 
     python -m tests.cap --kills 1000 --seed 0
 
-Each process asks as a run does (`Calls.ask`, with a journal of its own), in turn answered rightly, cut off, hung up on
-and turned away. At random moments all four are killed (SIGKILL) and started again, until the cap is reached; then the
-next cap. The endpoint says what it worked on: never more than the cap, and never more than the ledger says. Exits 1
-when one of them is not so.
+Each process asks as a run does (`Calls.ask`, with a journal of its own), in turn answered rightly,
+cut off, hung up on and turned away. At random moments all four are killed (SIGKILL) and started
+again, until the cap is reached; then the next cap. The endpoint says what it worked on: never more
+than the cap, and never more than the ledger says. Exits 1 when one of them is not so.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ def work(url: str, run: str, folder: Path, number: int) -> None:
             for step in range(10**6):
                 with suppress(Fault):
                     call = Call(run=run, attempt=f"{number}-{thread}", step=step)
-                    calls.ask(model, PRICE, [{"role": "user", "content": "x" * 100}], call, max_tokens=50)
+                    calls.ask(
+                        model, PRICE, [{"role": "user", "content": "x" * 100}], call, max_tokens=50
+                    )
 
     threads = [threading.Thread(target=ask, args=(n,)) for n in range(THREADS)]
     [thread.start() for thread in threads]
@@ -71,8 +73,11 @@ def start(url: str, run: str, folder: Path, number: int) -> int:
         os._exit(1)
 
 
-def under_one_cap(url: str, run: str, folder: Path, draw: random.Random, most: int) -> dict[str, Any]:
-    """Start, kill and start again until the cap is reached, or so many kills were dealt, and then let it end."""
+def under_one_cap(
+    url: str, run: str, folder: Path, draw: random.Random, most: int
+) -> dict[str, Any]:
+    """Start, kill and start again until the cap is reached, or so many kills were dealt, and then
+    let it end."""
     kills = failed = 0
     while True:
         processes = {start(url, run, folder, number) for number in range(PROCESSES)}
@@ -90,7 +95,12 @@ def under_one_cap(url: str, run: str, folder: Path, draw: random.Random, most: i
         kills += 1
     time.sleep(0.05)  # what was on its way when the last process ended arrives
     spend = Spend.of(Log(folder / "ledger.jsonl").read())
-    return {"kills": kills, "failed": failed, "worked": seen(url)["worked"].get(run, 0), "charged": int(spend.tokens)}
+    return {
+        "kills": kills,
+        "failed": failed,
+        "worked": seen(url)["worked"].get(run, 0),
+        "charged": int(spend.tokens),
+    }
 
 
 def _ended(process: int) -> int | None:
@@ -101,8 +111,19 @@ def _ended(process: int) -> int | None:
 def trial(kills: int, seed: int = 0) -> dict[str, Any]:
     """So many kills, under as many caps as it takes."""
     draw = random.Random(seed)
-    total = {"caps": 0, "kills": 0, "over_cap": 0, "free_of_charge": 0, "failed": 0, "worked": 0, "charged": 0}
-    with served(seed, 0.4, ("cut", "hung up", "busy")) as url, tempfile.TemporaryDirectory() as place:
+    total = {
+        "caps": 0,
+        "kills": 0,
+        "over_cap": 0,
+        "free_of_charge": 0,
+        "failed": 0,
+        "worked": 0,
+        "charged": 0,
+    }
+    with (
+        served(seed, 0.4, ("cut", "hung up", "busy")) as url,
+        tempfile.TemporaryDirectory() as place,
+    ):
         while total["kills"] < kills:
             run = f"run{total['caps']}"
             folder = Path(place) / run
@@ -122,7 +143,9 @@ def fine(result: dict[str, Any]) -> bool:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()

@@ -1,5 +1,5 @@
-"""Headless Chromium over its DevTools protocol, through a pair of pipes: no port, no driver, nothing to install but
-the browser."""
+"""Headless Chromium over its DevTools protocol, through a pair of pipes: no port, no driver,
+nothing to install but the browser."""
 
 from __future__ import annotations
 
@@ -18,12 +18,17 @@ from tests.ready import ready
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync --disable-dev-shm-usage --hide-scrollbars --remote-debugging-pipe"
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run"
+    " --disable-background-networking --disable-component-update --disable-sync"
+    " --disable-dev-shm-usage --hide-scrollbars --remote-debugging-pipe"
 )
 PATIENCE = 60.0
 """Seconds for one answer: the machine may be busy."""
-_LEFT = ("Inspected target navigated or closed", "Cannot find context", "Execution context was destroyed")
+_LEFT = (
+    "Inspected target navigated or closed",
+    "Cannot find context",
+    "Execution context was destroyed",
+)
 """What Chromium says of a question to a page that was left meanwhile."""
 
 
@@ -33,7 +38,8 @@ def find() -> str:
 
 
 class Chromium:
-    """One browser with one tab. `seen` collects every event; `requests` are the addresses that the page asked for."""
+    """One browser with one tab. `seen` collects every event; `requests` are the addresses that the
+    page asked for."""
 
     def __init__(self) -> None:
         self.profile = tempfile.mkdtemp(prefix="chromium-")
@@ -56,7 +62,9 @@ class Chromium:
         self.session = ""
         self.seen: list[dict[str, Any]] = []
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)[
+            "sessionId"
+        ]
         for part in ("Page", "Runtime", "Log", "Network", "DOM"):
             self.call(f"{part}.enable")
 
@@ -100,7 +108,9 @@ class Chromium:
         found: dict[str, Any] = json.loads(line)
         return found
 
-    def open(self, address: str, *, width: int = 1280, height: int = 900, dark: bool = False) -> None:
+    def open(
+        self, address: str, *, width: int = 1280, height: int = 900, dark: bool = False
+    ) -> None:
         """Go to a page and wait until it has loaded."""
         self.size(width, height)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
@@ -111,18 +121,26 @@ class Chromium:
         self.until("document.readyState === 'complete' && location.href !== 'about:blank'")
 
     def size(self, width: int, height: int) -> None:
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
 
     def js(self, expression: str) -> Any:
         """The value of an expression in the page. Raises RuntimeError when it throws."""
-        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        answer = self.call(
+            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
+        )
         if "exceptionDetails" in answer:
             raise RuntimeError(json.dumps(answer["exceptionDetails"])[:800])
         return answer["result"].get("value")
 
     def until(self, expression: str) -> None:
-        """Wait until an expression holds, also while the page that it is asked of gives way to the next. Raises
-        RuntimeError when it never does."""
+        """Wait until an expression holds, also while the page that it is asked of gives way to the
+        next. Raises RuntimeError when it never does."""
         end = time.monotonic() + PATIENCE
         while not self._holds(expression):
             if time.monotonic() > end:
@@ -140,7 +158,10 @@ class Chromium:
     def key(self, key: str) -> None:
         """Press and release one key, as a person does."""
         text: Mapping[str, Any] = {"text": key} if len(key) == 1 else {}
-        named = {"Enter": {"text": "\r", "windowsVirtualKeyCode": 13}, "Tab": {"windowsVirtualKeyCode": 9}}
+        named = {
+            "Enter": {"text": "\r", "windowsVirtualKeyCode": 13},
+            "Tab": {"windowsVirtualKeyCode": 9},
+        }
         code = {"key": key, **text, **named.get(key, {})}
         self.call("Input.dispatchKeyEvent", type="keyDown", **code)
         self.call("Input.dispatchKeyEvent", type="keyUp", **code)
@@ -148,22 +169,38 @@ class Chromium:
     def click(self, selector: str) -> None:
         """Click the middle of an element's first line with the mouse."""
         sandbox = self.js(
-            f"(e => {{e.scrollIntoView({{block: 'center', behavior: 'instant'}}); const r = e.getClientRects()[0];"
-            f" return [r.x + r.width / 2, r.y + r.height / 2]}})(document.querySelector({json.dumps(selector)}))"
+            "(e => {e.scrollIntoView({block: 'center', behavior: 'instant'}); const r ="
+            " e.getClientRects()[0]; return [r.x + r.width / 2, r.y + r.height /"
+            f" 2]}})(document.querySelector({json.dumps(selector)}))"
         )
         for kind in ("mousePressed", "mouseReleased"):
-            self.call("Input.dispatchMouseEvent", type=kind, x=sandbox[0], y=sandbox[1], button="left", clickCount=1)
+            self.call(
+                "Input.dispatchMouseEvent",
+                type=kind,
+                x=sandbox[0],
+                y=sandbox[1],
+                button="left",
+                clickCount=1,
+            )
 
     def picture(self, file: Path, *, top: float = 0, height: float | None = None) -> None:
         """A PNG of the page from `top` on; all of it when no height is given."""
-        width, whole = self.js("[document.documentElement.clientWidth, document.documentElement.scrollHeight]")
+        width, whole = self.js(
+            "[document.documentElement.clientWidth, document.documentElement.scrollHeight]"
+        )
         clip = {"x": 0, "y": top, "width": width, "height": height or whole - top, "scale": 1}
-        data = self.call("Page.captureScreenshot", format="png", clip=clip, captureBeyondViewport=True)["data"]
+        data = self.call(
+            "Page.captureScreenshot", format="png", clip=clip, captureBeyondViewport=True
+        )["data"]
         file.write_bytes(base64.b64decode(data))
 
     @property
     def requests(self) -> list[str]:
-        return [e["params"]["request"]["url"] for e in self.seen if e.get("method") == "Network.requestWillBeSent"]
+        return [
+            e["params"]["request"]["url"]
+            for e in self.seen
+            if e.get("method") == "Network.requestWillBeSent"
+        ]
 
     @property
     def complaints(self) -> Sequence[str]:
@@ -173,7 +210,10 @@ class Chromium:
             parameters = event.get("params", {})
             if event.get("method") == "Runtime.exceptionThrown":
                 found.append(json.dumps(parameters["exceptionDetails"])[:500])
-            elif event.get("method") == "Log.entryAdded" and parameters["entry"]["level"] in ("warning", "error"):
+            elif event.get("method") == "Log.entryAdded" and parameters["entry"]["level"] in (
+                "warning",
+                "error",
+            ):
                 found.append(parameters["entry"]["text"])
             elif event.get("method") == "Runtime.consoleAPICalled":
                 found.append(json.dumps(parameters["args"])[:500])

@@ -17,26 +17,34 @@ from typing import Any
 import pytest
 from _pytest.assertion import rewrite
 
-# what was compiled is kept even where the environment says otherwise: else each worker rewrites the assertions of all
-# tests, and of hypothesis, and each command that a test starts compiles recreate
+# what was compiled is kept even where the environment says otherwise: else each worker rewrites the
+# assertions of all tests, and of hypothesis, and each command that a test starts compiles recreate
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 from hypothesis import HealthCheck, settings  # noqa: E402
 
-settings.register_profile("steady", deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "steady", deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("steady")  # a busy machine is no failure
 
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job: what is started would not hear Ctrl-C
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+):  # a shell's background job: what is started would not hear Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """With `-n`: what is not compiled yet is compiled once, by all cores, and not by each worker."""
+    """With `-n`: what is not compiled yet is compiled once, by all cores, and not by each
+    worker."""
     if hasattr(config, "workerinput") or not getattr(config.option, "numprocesses", 0):
         return
-    files, cores = [*config.rootpath.glob("recreate/**/*.py"), *config.rootpath.glob("tests/**/*.py")], os.cpu_count()
+    files, cores = (
+        [*config.rootpath.glob("recreate/**/*.py"), *config.rootpath.glob("tests/**/*.py")],
+        os.cpu_count(),
+    )
     started = []
     for core in range(cores or 1):
         if not (child := os.fork()):
@@ -50,7 +58,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _compile(config: pytest.Config, files: Sequence[Path]) -> None:
-    """As an import would, but that nothing runs; files of tests with the assertions that pytest writes."""
+    """As an import would, but that nothing runs; files of tests with the assertions that pytest
+    writes."""
     for file in files:
         if not file.name.startswith("test_"):
             compileall.compile_file(file, quiet=2)
@@ -74,13 +83,15 @@ def pytest_collection() -> Iterator[None]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Two for each core with `-n auto`: half of a test's time is a sandbox, a clock or a disk that is waited for."""
+    """Two for each core with `-n auto`: half of a test's time is a sandbox, a clock or a disk that
+    is waited for."""
     return 2 * (os.cpu_count() or 1)
 
 
 @cache
 def _shared(file: Path) -> str:
-    """Of a file whose tests use what is made once for many of them what they share; '' for others."""
+    """Of a file whose tests use what is made once for many of them what they share; '' for
+    others."""
     text = file.read_text("utf-8")
     if re.search(r"^ *import openai|models.litellm import", text, re.MULTILINE):
         return "litellm"  # whose import takes seconds: one worker has it
@@ -89,8 +100,8 @@ def _shared(file: Path) -> str:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With `-n`: tests that share something are one worker's, and such tests come first; all others go one by one to
-    who is free. By xdist's own rule each worker made what is shared."""
+    """With `-n`: tests that share something are one worker's, and such tests come first; all others
+    go one by one to who is free. By xdist's own rule each worker made what is shared."""
     if config.getoption("dist") != "load":
         return None
     from xdist.scheduler import LoadScopeScheduling

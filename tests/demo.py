@@ -3,7 +3,8 @@
     python -m tests.demo                50 times beside two busy loops; --times 3, --busy 0
     python -m tests.demo --record DIR --model local:NAME --optimizer openai:URL#MODEL
 
-Exits 1 when two replays ended otherwise. --record makes the cassette anew: DIR is then benchmarks/demo/tape.
+Exits 1 when two replays ended otherwise. --record makes the cassette anew: DIR is then
+benchmarks/demo/tape.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ def once(folder: Path, jobs: int) -> dict[str, Any]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--times", type=int, default=50)
     parser.add_argument("--busy", type=int, default=2, help="busy loops beside it")
     parser.add_argument("--record", type=Path)
@@ -39,7 +42,11 @@ def main() -> int:
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="recreate-demo-") as place:
         if asked.record:
-            said = print if sys.stderr.isatty() else lambda *words: print(*words, file=sys.stderr, flush=True)
+            said = (
+                print
+                if sys.stderr.isatty()
+                else lambda *words: print(*words, file=sys.stderr, flush=True)
+            )
             built = demo.record(
                 Path(place),
                 asked.record.resolve(),
@@ -49,7 +56,9 @@ def main() -> int:
             )
             print(json.dumps(built.record, indent=1))
             return 0
-        busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(asked.busy)]
+        busy = [
+            subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(asked.busy)
+        ]
         try:
             found = [once(Path(place) / str(n), 1 + n % 4) for n in range(asked.times)]
         finally:
@@ -60,7 +69,11 @@ def main() -> int:
     seconds = sorted(one["seconds"] for one in found)
     digests = sorted({one["ended"]["digest"] for one in found})
     record = {"times": asked.times, "busy": asked.busy, "ends": len(ends), "digests": digests}
-    print(json.dumps({**record, "seconds": {"median": seconds[len(seconds) // 2], "most": seconds[-1]}}))
+    print(
+        json.dumps(
+            {**record, "seconds": {"median": seconds[len(seconds) // 2], "most": seconds[-1]}}
+        )
+    )
     return 0 if len(ends) == 1 else 1
 
 

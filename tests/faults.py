@@ -2,12 +2,14 @@
 
     python -m tests.faults --attempts 1000 --faults 10500 --seed 0
 
-Each attempt's right grade is known beforehand. Said at the end: attempts lost, grades that are wrong, calls over their
-deadline, and whether the ledger covers what the endpoint worked on. Exits 1 when one of them is not as it must be.
+Each attempt's right grade is known beforehand. Said at the end: attempts lost, grades that are
+wrong, calls over their deadline, and whether the ledger covers what the endpoint worked on. Exits 1
+when one of them is not as it must be.
 
     python -m tests.faults --serve [--share 0.5] [--kinds "cut,hung up"]
 
-The endpoint alone; it prints its URL, and GET /seen answers {"worked": {run: tokens}, "dealt": {what: times}}.
+The endpoint alone; it prints its URL, and GET /seen answers {"worked": {run: tokens}, "dealt":
+{what: times}}.
 """
 
 from __future__ import annotations
@@ -38,11 +40,15 @@ from recreate.api.types import Call, Grade, Message, Output, Reply, Split, Task,
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 Behaviour = Callable[[socket.socket, bytes], None]
-"""What is sent for a request whose right answer would be this JSON; the connection is closed afterwards."""
+"""What is sent for a request whose right answer would be this JSON; the connection is closed
+afterwards."""
 
 
 def _status(code: int) -> Behaviour:
-    line = b"HTTP/1.1 %d No\r\nContent-Type: application/json\r\nRetry-After: 0\r\nContent-Length: 2\r\n\r\n{}" % code
+    line = (
+        b"HTTP/1.1 %d No\r\nContent-Type: application/json\r\nRetry-After: 0\r\nContent-Length:"
+        b" 2\r\n\r\n{}" % code
+    )
     return lambda wire, body: wire.sendall(line)
 
 
@@ -66,7 +72,9 @@ def _hang(wire: socket.socket, body: bytes) -> None:
 def _usage(**usage: Any) -> Behaviour:
     def answer(wire: socket.socket, body: bytes) -> None:
         words = json.dumps({**json.loads(body), "usage": usage})
-        _whole(wire, re.sub(r'"(-?\d+e?\d*)n"', r"\1", words).encode())  # numbers that json would not write
+        _whole(
+            wire, re.sub(r'"(-?\d+e?\d*)n"', r"\1", words).encode()
+        )  # numbers that json would not write
 
     return answer
 
@@ -89,16 +97,22 @@ FREE: dict[str, Behaviour] = {
 
 SLOW: dict[str, Behaviour] = {
     "no answer": _hang,
-    "a byte now and then": lambda wire, body: _for_ever(wire, OK + b"Content-Length: 99999\r\n\r\n", b" ", 0.02),
+    "a byte now and then": lambda wire, body: _for_ever(
+        wire, OK + b"Content-Length: 99999\r\n\r\n", b" ", 0.02
+    ),
     "a header now and then": lambda wire, body: _for_ever(wire, OK, b"X: y\r\n", 0.02),
-    "hints now and then": lambda wire, body: _for_ever(wire, b"", b"HTTP/1.1 100 Continue\r\n\r\n", 0.02),
+    "hints now and then": lambda wire, body: _for_ever(
+        wire, b"", b"HTTP/1.1 100 Continue\r\n\r\n", 0.02
+    ),
 }
 """Only the deadline ends these."""
 
 PAID: dict[str, Behaviour] = {
     **SLOW,
     "hung up": lambda wire, body: None,
-    "cut": lambda wire, body: wire.sendall(OK + b"Content-Length: %d\r\n\r\n%s" % (len(body), body[:-9])),
+    "cut": lambda wire, body: wire.sendall(
+        OK + b"Content-Length: %d\r\n\r\n%s" % (len(body), body[:-9])
+    ),
     "broken": _status(500),
     "a gateway's patience ended": _status(504),
     "not JSON": lambda wire, body: _whole(wire, b"<html>"),
@@ -107,10 +121,18 @@ PAID: dict[str, Behaviour] = {
     "chunks for ever": lambda wire, body: _for_ever(
         wire, OK + b"Transfer-Encoding: chunked\r\n\r\n", b"fff0\r\n" + b" " * 0xFFF0 + b"\r\n", 0
     ),
-    "hints for ever": lambda wire, body: _for_ever(wire, b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 500, 0),
-    "headers for ever": lambda wire, body: _for_ever(wire, OK, b"X-A: %s\r\n" % (b"y" * 4000) * 10, 0),
-    "a length of a petabyte": lambda wire, body: wire.sendall(OK + b"Content-Length: 1000000000000000\r\n\r\n" + body),
-    "a length of 40 digits": lambda wire, body: wire.sendall(OK + b"Content-Length: %s\r\n\r\n" % (b"9" * 40)),
+    "hints for ever": lambda wire, body: _for_ever(
+        wire, b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 500, 0
+    ),
+    "headers for ever": lambda wire, body: _for_ever(
+        wire, OK, b"X-A: %s\r\n" % (b"y" * 4000) * 10, 0
+    ),
+    "a length of a petabyte": lambda wire, body: wire.sendall(
+        OK + b"Content-Length: 1000000000000000\r\n\r\n" + body
+    ),
+    "a length of 40 digits": lambda wire, body: wire.sendall(
+        OK + b"Content-Length: %s\r\n\r\n" % (b"9" * 40)
+    ),
     "a negative length": lambda wire, body: wire.sendall(OK + b"Content-Length: -1\r\n\r\n" + body),
     "packed": _packed,
 }
@@ -122,7 +144,9 @@ ODD: dict[str, Behaviour] = {
     "usage of 400 digits": _usage(prompt_tokens="1" + "0" * 400 + "n", completion_tokens=3),
     "usage without end": _usage(prompt_tokens="1e999n", completion_tokens=3),
     "usage in words": _usage(prompt_tokens="many", completion_tokens=True),
-    "usage that is a list": lambda wire, body: _whole(wire, json.dumps({**json.loads(body), "usage": [1]}).encode()),
+    "usage that is a list": lambda wire, body: _whole(
+        wire, json.dumps({**json.loads(body), "usage": [1]}).encode()
+    ),
 }
 """The answer is right, and what it says of itself cannot be."""
 
@@ -131,10 +155,11 @@ class Dealer:
     """A server on 127.0.0.1 while the `with` block runs.
 
     answer   the text for a request's body
-    deal     the name of what happens to a request with this x-recreate-call header, '' for a right answer
+    deal     the name of what happens to a request with this x-recreate-call header, '' for a right
+             answer
 
-    `worked`: tokens that were worked on, by run: half a token for each byte asked, and all of max_tokens (or a tenth of
-    it, where the answer comes). `dealt`: how often each thing happened.
+    `worked`: tokens that were worked on, by run: half a token for each byte asked, and all of
+    max_tokens (or a tenth of it, where the answer comes). `dealt`: how often each thing happened.
     """
 
     def __init__(self, answer: Callable[[Any], str], deal: Callable[[str], str]) -> None:
@@ -193,7 +218,10 @@ class Dealer:
                 if what in FREE:
                     FREE[what](wire, b"")
                     return
-                tokens_in, tokens_out = len(str(body["messages"])) // 2, int(body.get("max_tokens") or 100)
+                tokens_in, tokens_out = (
+                    len(str(body["messages"])) // 2,
+                    int(body.get("max_tokens") or 100),
+                )
                 tokens_out = tokens_out if what else tokens_out // 10
                 with self._lock:
                     self.worked[call.partition("/")[0]] += tokens_in + tokens_out
@@ -208,7 +236,8 @@ class Dealer:
                 _whole(wire, json.dumps(right).encode())
 
 
-# ------------------------------------------------------------------------------------- attempts whose grade is known
+# ------------------------------------------------------------------------------------- attempts
+# whose grade is known
 
 
 class Notebook:
@@ -219,7 +248,9 @@ class Notebook:
     def __init__(self) -> None:
         self.last = ""
 
-    def run(self, command: str | Sequence[str], timeout: float | None = None, stdin: bytes | None = None) -> Output:
+    def run(
+        self, command: str | Sequence[str], timeout: float | None = None, stdin: bytes | None = None
+    ) -> Output:
         self.last = str(command).rpartition("\n")[2]
         return Output(text="noted", status=0)
 
@@ -251,14 +282,21 @@ class Notebooks:
 
 
 class Words:
-    """tests.faults:Words: say the word of the task's number. The model below says a wrong one for every third."""
+    """tests.faults:Words: say the word of the task's number. The model below says a wrong one for
+    every third."""
 
     name = "words"
     size = 1000
 
     def tasks(self, split: Split | None = None) -> Sequence[Task]:
         return [
-            Task(id=f"words:{n}", domain="words", prompt=f"Say word number {n}.", split="train", group=str(n))
+            Task(
+                id=f"words:{n}",
+                domain="words",
+                prompt=f"Say word number {n}.",
+                split="train",
+                group=str(n),
+            )
             for n in range(self.size if split in (None, "train") else 0)
         ]
 
@@ -292,7 +330,8 @@ def grade_of(task: str) -> float:
 
 
 def dealer(seed: int, share: float, kinds: Sequence[str] = ()) -> Callable[[str], str]:
-    """Deals faults in that share of the requests: of these kinds, or of SLOW and ODD one in ten each, else others."""
+    """Deals faults in that share of the requests: of these kinds, or of SLOW and ODD one in ten
+    each, else others."""
     draw, lock = random.Random(seed), threading.Lock()
     quick = sorted({*FREE, *PAID} - SLOW.keys())
 
@@ -300,7 +339,9 @@ def dealer(seed: int, share: float, kinds: Sequence[str] = ()) -> Callable[[str]
         with lock:
             if draw.random() >= share:
                 return ""
-            return draw.choice(kinds or draw.choices([sorted(SLOW), sorted(ODD), quick], [1, 1, 8])[0])
+            return draw.choice(
+                kinds or draw.choices([sorted(SLOW), sorted(ODD), quick], [1, 1, 8])[0]
+            )
 
     return deal
 
@@ -308,9 +349,18 @@ def dealer(seed: int, share: float, kinds: Sequence[str] = ()) -> Callable[[str]
 @contextlib.contextmanager
 def served(seed: int, share: float, kinds: Sequence[str] = ()) -> Iterator[str]:
     """The URL of the endpoint in a process of its own."""
-    command = [sys.executable, "-m", "tests.faults", "--serve", f"--seed={seed}", f"--share={share}"]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.faults",
+        "--serve",
+        f"--seed={seed}",
+        f"--share={share}",
+    ]
     command += [f"--kinds={','.join(kinds)}"] if kinds else []
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         try:
             assert process.stdout is not None
             yield process.stdout.readline().strip()
@@ -347,7 +397,9 @@ class Lateness:
             self.most = max(self.most, time.monotonic() - begun - 0.02)
 
 
-def trial(attempts: int, faults: int, seed: int = 0, *, timeout: float = 1.0, jobs: int = 8) -> dict[str, Any]:
+def trial(
+    attempts: int, faults: int, seed: int = 0, *, timeout: float = 1.0, jobs: int = 8
+) -> dict[str, Any]:
     """So many attempts with about so many faults among their calls."""
     from recreate.agents import scaffold as scaffolds
     from recreate.api.paths import shipped
@@ -356,16 +408,25 @@ def trial(attempts: int, faults: int, seed: int = 0, *, timeout: float = 1.0, jo
     from recreate.runs.session import Parts, open_session
     from recreate.runs.settings import load
 
-    share = faults / (2 * attempts + 0.9 * faults)  # an attempt takes two calls, and an odd answer is one
+    share = faults / (
+        2 * attempts + 0.9 * faults
+    )  # an attempt takes two calls, and an odd answer is one
     took: list[float] = []
     with tempfile.TemporaryDirectory() as place, served(seed, share) as url, Lateness() as machine:
         where = Path(place)
         (where / "recreate.toml").write_text("")
         flags = {
-            "domain": "tests.faults:Words", "model": f"openai:{url}#m", "price": "1,1", "jobs": jobs,
-            "sandbox": "none", "models.timeout": timeout, "out": str(where / "run"),
-        }  # fmt: skip
-        session = open_session(load(where, flags), where, where / "run", parts=Parts(backend=Notebooks()))
+            "domain": "tests.faults:Words",
+            "model": f"openai:{url}#m",
+            "price": "1,1",
+            "jobs": jobs,
+            "sandbox": "none",
+            "models.timeout": timeout,
+            "out": str(where / "run"),
+        }
+        session = open_session(
+            load(where, flags), where, where / "run", parts=Parts(backend=Notebooks())
+        )
         try:
             inner = session.model.reply
 
@@ -407,13 +468,16 @@ def trial(attempts: int, faults: int, seed: int = 0, *, timeout: float = 1.0, jo
 
 
 GRACE = 0.25
-"""Seconds by which a call may be late, beside twice what the machine itself is; what has no deadline is late by a
-minute."""
+"""Seconds by which a call may be late, beside twice what the machine itself is; what has no
+deadline is late by a minute."""
 
 
 def fine(result: Mapping[str, Any]) -> bool:
     """Whether nothing was lost, wrong, late or free of charge."""
-    return not (result["lost"] or result["wrong"] or result["over_deadline"]) and result["worked"] <= result["charged"]
+    return (
+        not (result["lost"] or result["wrong"] or result["over_deadline"])
+        and result["worked"] <= result["charged"]
+    )
 
 
 @contextlib.contextmanager
@@ -424,7 +488,9 @@ def answering(behaviour: str) -> Iterator[Dealer]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--attempts", type=int, default=1000)
     parser.add_argument("--faults", type=int, default=10_500)
     parser.add_argument("--seed", type=int, default=0)

@@ -1,6 +1,8 @@
-"""A scripted optimizer that acts by rule: a generator yields the next action and is sent what came of it.
+"""A scripted optimizer that acts by rule: a generator yields the next action and is sent what came
+of it.
 
-It is made anew from the transcript at every call, so it has no memory of its own: a resumed build finds it the same.
+It is made anew from the transcript at every call, so it has no memory of its own: a resumed build
+finds it the same.
 """
 
 from __future__ import annotations
@@ -73,7 +75,9 @@ class Investigator:
         if self.native_tools:
             made = ToolCall(id=f"call-{len(messages)}", name=tool, arguments=json.dumps(arguments))
             return Reply(text="", tool_calls=(made,), finish="tool_calls", **tokens)
-        return Reply(text=json.dumps({"thought": "by rule", "tool": tool, "arguments": arguments}), **tokens)
+        return Reply(
+            text=json.dumps({"thought": "by rule", "tool": tool, "arguments": arguments}), **tokens
+        )
 
     def close(self) -> None:
         pass
@@ -86,7 +90,8 @@ def offered(params: Mapping[str, Any]) -> list[str]:
     return list(params["json_schema"]["properties"]["tool"]["enum"])
 
 
-# ---------------------------------------------------------------------------------------- one policy for everything
+# ---------------------------------------------------------------------------------------- one
+# policy for everything
 
 RULE = re.compile(r"\b(?:must|required|expected|instead)\b", re.IGNORECASE)
 """What a sentence says that is about more than the case at hand."""
@@ -95,15 +100,23 @@ FILES = "find . -path ./.recreate -prune -o -type f"
 LOOKS = (
     "ls -la",
     "env",
-    f'{FILES} -size -20k -print | sort | while read -r f; do grep -qI . "$f" && echo "== $f" && cat "$f"; done',
-    f'{FILES} -perm -u+x -print | sort | while read -r f; do echo "== $f --help"; "$f" --help </dev/null; done',
+    (
+        f'{FILES} -size -20k -print | sort | while read -r f; do grep -qI . "$f" && echo "== $f" &&'
+        ' cat "$f"; done'
+    ),
+    (
+        f'{FILES} -perm -u+x -print | sort | while read -r f; do echo "== $f --help"; "$f" --help'
+        " </dev/null; done"
+    ),
     f'{FILES} -perm -u+x -print | sort | while read -r f; do echo "== $f"; "$f" </dev/null; done',
 )
-"""What anybody would type who came to a box for the first time; the last one starts what can be started."""
+"""What anybody would type who came to a box for the first time; the last one starts what can be
+started."""
 
 
 def looks(first: str, tools: Sequence[str]) -> Acts:
-    """Look with every tool there is, and keep each sentence that states a rule, citing where it stands.
+    """Look with every tool there is, and keep each sentence that states a rule, citing where it
+    stands.
 
     It knows nothing of where a rule may hide, nor what one may be about.
     """
@@ -139,9 +152,19 @@ def looks(first: str, tools: Sequence[str]) -> Acts:
             yield from read(other[1], 0, int(_found(re.compile(r"after (\d+) steps"), said)) - 1)
     if "search" in tools:
         seen = {own}
-        for query in (("must", "words"), ("required", "words"), ("instead", "words"), ("what every answer needs", "")):
-            said = yield "search", {"query": query[0], "k": 12, **({"by": query[1]} if query[1] else {})}
-            for experience, step in re.findall(r"^experience ([0-9a-f]{16}) step (\d+) ", said, re.MULTILINE):
+        for query in (
+            ("must", "words"),
+            ("required", "words"),
+            ("instead", "words"),
+            ("what every answer needs", ""),
+        ):
+            said = yield (
+                "search",
+                {"query": query[0], "k": 12, **({"by": query[1]} if query[1] else {})},
+            )
+            for experience, step in re.findall(
+                r"^experience ([0-9a-f]{16}) step (\d+) ", said, re.MULTILINE
+            ):
                 if experience not in seen:
                     seen.add(experience)
                     yield from read(experience, int(step), int(step))
@@ -155,7 +178,15 @@ def looks(first: str, tools: Sequence[str]) -> Acts:
             note(said, own, last)
     for rule, (experience, step) in found.items():
         cited = {"steps": [step], "experience": experience} if "steps" in tools else {}
-        yield "lesson", {"title": "What holds here", "text": rule, "reason": "It is said of every task.", **cited}
+        yield (
+            "lesson",
+            {
+                "title": "What holds here",
+                "text": rule,
+                "reason": "It is said of every task.",
+                **cited,
+            },
+        )
     yield "finish", {"summary": f"{len(found)} rules.", "cause": "knowledge" if found else "none"}
 
 

@@ -1,17 +1,21 @@
-"""The league: optimizers on generated worlds whose hidden convention has to be inferred, never copied.
+"""The league: optimizers on generated worlds whose hidden convention has to be inferred, never
+copied.
 
-A world has a rule over words (`lofi72` -> `27IFOL`), made of one transformation, of two, or of one that holds only
-under a condition. No text tells it. An agent that knows nothing writes the word as it is; what it meets on the way is
-a list of earlier orders and what was accepted for them. The worker does what the last `Rule:` of its prompt says, or
-runs the first command that its prompt tells of, and learns nothing by itself. In a trap all train words meet the
-condition, so that the shorter rule fits all that can be seen, and harms where the condition does not hold.
+A world has a rule over words (`lofi72` -> `27IFOL`), made of one transformation, of two, or of one
+that holds only under a condition. No text tells it. An agent that knows nothing writes the word as
+it is; what it meets on the way is a list of earlier orders and what was accepted for them. The
+worker does what the last `Rule:` of its prompt says, or runs the first command that its prompt
+tells of, and learns nothing by itself. In a trap all train words meet the condition, so that the
+shorter rule fits all that can be seen, and harms where the condition does not hold.
 
-The optimizer's model is a reasoner made here, the same for all: it sees four of the orders in its prompt, takes a
-short rule that fits them, and one time in four one that fits a single order. So an optimizer is worth what it shows,
-asks, tries out and throws away. What a better model would find does not follow from it.
+The optimizer's model is a reasoner made here, the same for all: it sees four of the orders in its
+prompt, takes a short rule that fits them, and one time in four one that fits a single order. So an
+optimizer is worth what it shows, asks, tries out and throws away. What a better model would find
+does not follow from it.
 
     python -m tests.league [OPTIMIZER ...] [--worlds 60] [--jobs 2] [--json]
-    python -m tests.league --mechanisms [MECHANISM ...]     mechanisms of agents, memory, tasks and traces: on and off
+    python -m tests.league --mechanisms [MECHANISM ...]     mechanisms of agents, memory, tasks and
+    traces: on and off
 """
 
 from __future__ import annotations
@@ -44,7 +48,18 @@ from tests import mechanisms
 from tests.investigator import Acts, Investigator
 from tests.mechanisms import MECHANISMS
 
-OPTIMIZERS = ("reflect", "best-of-n", "opro", "ace", "adas", "gepa", "atlas", "yunjue", "sage", "recreate")
+OPTIMIZERS = (
+    "reflect",
+    "best-of-n",
+    "opro",
+    "ace",
+    "adas",
+    "gepa",
+    "atlas",
+    "yunjue",
+    "sage",
+    "recreate",
+)
 SIZES: dict[Split, int] = {"train": 6, "validation": 20, "test": 1}
 SEEN = 4
 """Orders of a prompt that the reasoner heeds."""
@@ -90,9 +105,16 @@ class Rule:
     @property
     def program(self) -> str:
         """A tool that does it. What it says of itself does not tell the rule."""
-        lines = ['"""Writes an order as it has to be: `write_order WORD` prints it."""', "import re, sys", ""]
+        lines = [
+            '"""Writes an order as it has to be: `write_order WORD` prints it."""',
+            "import re, sys",
+            "",
+        ]
         lines += ["w = sys.argv[1]", "if w == '--help':", "    sys.exit(print(__doc__))"]
-        lines += [f"if {PROGRAMS.get(self.condition, 'True')}:", *(f"    w = {PROGRAMS[c]}" for c in self.changes)]
+        lines += [
+            f"if {PROGRAMS.get(self.condition, 'True')}:",
+            *(f"    w = {PROGRAMS[c]}" for c in self.changes),
+        ]
         return "\n".join([*lines, "print(w)", f"# {self.text}", ""])
 
     def __call__(self, word: str) -> str:
@@ -105,30 +127,45 @@ class Rule:
 @cache
 def rules() -> dict[str, Rule]:
     """Every rule that can be said, the shortest first, by its text."""
-    changes = [(c,) for c in CHANGES] + [pair for pair in product(CHANGES, repeat=2) if pair[0] != pair[1]]
+    changes = [(c,) for c in CHANGES] + [
+        pair for pair in product(CHANGES, repeat=2) if pair[0] != pair[1]
+    ]
     made = [Rule(c, condition) for c in changes for condition in ("", *CONDITIONS)]
-    return {rule.text: rule for rule in sorted(made, key=lambda r: len(r.changes) + bool(r.condition))}
+    return {
+        rule.text: rule for rule in sorted(made, key=lambda r: len(r.changes) + bool(r.condition))
+    }
 
 
 @dataclass(frozen=True)
 class World:
-    """A number, which its words are drawn from, and what holds in it. kind: one, two, where or trap."""
+    """A number, which its words are drawn from, and what holds in it. kind: one, two, where or
+    trap."""
 
     number: int
     kind: str
     rule: Rule
 
     def words(self, purpose: str, count: int) -> list[str]:
-        """So many words, the same each time. In a trap those of train meet the condition; where a condition is, half
-        of all others do."""
+        """So many words, the same each time. In a trap those of train meet the condition; where a
+        condition is, half of all others do."""
         draw = random.Random(f"{self.number}:{purpose}")
         wanted = CONDITIONS.get(self.rule.condition)
         found: list[str] = []
         while len(found) < count:
             vowels, others = "aeiou", "bdfgklmnprst"
-            syllables = "".join(draw.choice(others) + draw.choice(vowels) for _ in range(draw.choice((2, 2, 3))))
-            word = (draw.choice(vowels) if draw.random() < 0.4 else "") + syllables + str(draw.randint(10, 99))
-            half = True if self.kind == "trap" and purpose.startswith("train") else bool(len(found) % 2)
+            syllables = "".join(
+                draw.choice(others) + draw.choice(vowels) for _ in range(draw.choice((2, 2, 3)))
+            )
+            word = (
+                (draw.choice(vowels) if draw.random() < 0.4 else "")
+                + syllables
+                + str(draw.randint(10, 99))
+            )
+            half = (
+                True
+                if self.kind == "trap" and purpose.startswith("train")
+                else bool(len(found) % 2)
+            )
             if word not in found and (wanted is None or wanted(word) == half):
                 found.append(word)
         return found
@@ -148,9 +185,13 @@ def worlds(count: int) -> list[World]:
         changes = tuple(draw.sample(list(CHANGES), 2 if kind == "two" else 1))
         rule = Rule(changes, draw.choice(list(CONDITIONS)) if kind in ("where", "trap") else "")
         world = World(len(made), kind, rule)
-        used = [w.rule for w in made[-4 * len(CHANGES) :]] if kind == "one" else [w.rule for w in made]
+        used = (
+            [w.rule for w in made[-4 * len(CHANGES) :]] if kind == "one" else [w.rule for w in made]
+        )
         new = rule not in used or (kind == "one" and len(made) >= 4 * len(CHANGES))
-        if new and all(rule(word) != word for word in world.words("train", 6) if not rule.condition):
+        if new and all(
+            rule(word) != word for word in world.words("train", 6) if not rule.condition
+        ):
             made.append(world)
     return made
 
@@ -168,7 +209,10 @@ class Domain:
             Task(
                 id=f"league:{s}:{n}",
                 domain="league",
-                prompt=f"Write order {word} to the file answer.txt, as it has to be. `history` holds earlier orders.",
+                prompt=(
+                    f"Write order {word} to the file answer.txt, as it has to be. `history` holds"
+                    " earlier orders."
+                ),
                 split=s,
                 group=f"{s}-{n}",
                 facts={"word": word},
@@ -193,14 +237,21 @@ class Domain:
 
     def grade(self, task: Task, trace: Trace, backend: SandboxBackend) -> Grade:
         passed = trace.answer == self.world.rule(task.facts["word"])
-        return Grade(score=float(passed), passed=passed, evidence="accepted" if passed else "not accepted")
+        return Grade(
+            score=float(passed), passed=passed, evidence="accepted" if passed else "not accepted"
+        )
 
 
 SEED = Scaffold(
     name="league",
     files={
-        "agent.toml": 'description = "An agent that knows nothing of its domain."\n\n[limits]\nsteps = 4\n',
-        "system.md": "You work in a Linux shell.\n{% for lesson in lessons %}\n- {{ lesson.body }}\n{% endfor %}\n",
+        "agent.toml": (
+            'description = "An agent that knows nothing of its domain."\n\n[limits]\nsteps = 4\n'
+        ),
+        "system.md": (
+            "You work in a Linux shell.\n{% for lesson in lessons %}\n- {{ lesson.body }}\n{%"
+            " endfor %}\n"
+        ),
         "workflow.md": "{{ task.prompt }}\n",
     },
 )
@@ -211,7 +262,8 @@ SAID = re.compile(r"Rule: [^.\n]+\.")
 
 
 def followed(*texts: str) -> Rule:
-    """The rule that a worker with such a prompt goes by: the last one told; none: the word as it is."""
+    """The rule that a worker with such a prompt goes by: the last one told; none: the word as it
+    is."""
     said = [text for whole in texts for text in SAID.findall(whole) if text in rules()]
     return rules()[said[-1]] if said else Rule()
 
@@ -222,7 +274,11 @@ def work(messages: Sequence[Message]) -> Reply:
     assert word, messages[1]["content"]
     told = [m["content"] for m in messages[:2]]
     rule, tool = followed(*told), COMMAND.search("\n".join(told))
-    write = f"{BIN}/{tool[1]} {word[1]}" if tool and rule == Rule() else f"printf '%s\\n' '{rule(word[1])}'"
+    write = (
+        f"{BIN}/{tool[1]} {word[1]}"
+        if tool and rule == Rule()
+        else f"printf '%s\\n' '{rule(word[1])}'"
+    )
     commands = ["cat history", f"{write} > answer.txt", "submit"]
     turn = min((len(messages) - 2) // 2, 2)
     return Reply(text=f"```bash\n{commands[turn]}\n```", tokens_in=100, tokens_out=20)
@@ -237,9 +293,17 @@ def infer(text: str, seed: object, avoid: Sequence[str] = ()) -> str:
     heeded = draw.sample(orders, min(SEEN, len(orders)))
     if draw.random() < 0.25:
         heeded = heeded[:1]  # hasty: one order is all it looked at
-    fits = [said for said, rule in rules().items() if said not in avoid and all(rule(a) == b for a, b in heeded)]
+    fits = [
+        said
+        for said, rule in rules().items()
+        if said not in avoid and all(rule(a) == b for a, b in heeded)
+    ]
     if not fits:
-        fits = [said for said, rule in rules().items() if said not in avoid and any(rule(a) == b for a, b in heeded)]
+        fits = [
+            said
+            for said, rule in rules().items()
+            if said not in avoid and any(rule(a) == b for a, b in heeded)
+        ]
     rank = 0
     while fits and rank < len(fits) - 1 and draw.random() < 0.3:
         rank += 1
@@ -260,13 +324,28 @@ def answer(messages: Sequence[Message], params: Mapping[str, Any], seed: object)
     cited = {"experience": failed[1] if failed else "", "step": 0}
     if "edits" in asked:
         there = re.search(r"=== (memory/\S+)\n(?:(?!===).*\n)*?(\d+): Rule:", text)
-        place = {"file": there[1], "line": int(there[2])} if there else {"file": "new lesson", "line": 0}
-        edit = {**place, "title": "What is accepted", "text": rule, "reason": "It fits the orders.", **cited}
-        return json.dumps({"why": "a convention", "cause": "knowledge", "edits": [edit] if rule else []})
+        place = (
+            {"file": there[1], "line": int(there[2])}
+            if there
+            else {"file": "new lesson", "line": 0}
+        )
+        edit = {
+            **place,
+            "title": "What is accepted",
+            "text": rule,
+            "reason": "It fits the orders.",
+            **cited,
+        }
+        return json.dumps(
+            {"why": "a convention", "cause": "knowledge", "edits": [edit] if rule else []}
+        )
     if "update" in asked:
         ideas = len(re.findall(r"Rule: ", text))
         return json.dumps(
-            {"update": [], "rejected": [{"idea": n, "why": "one is enough"} for n in range(2, ideas + 1)]}
+            {
+                "update": [],
+                "rejected": [{"idea": n, "why": "one is enough"} for n in range(2, ideas + 1)],
+            }
         )
     most = most_said(SAID.findall(text))
     replies: dict[str, Any] = {
@@ -274,19 +353,32 @@ def answer(messages: Sequence[Message], params: Mapping[str, Any], seed: object)
         "instruction": {"instruction": rule},
         "insight": {"tags": [], "insight": rule},
         "add": {"add": SAID.findall(text)[-1:]},
-        "lacked": {"lacked": "a way to write it", "name": "write_order", "code": rule and rules()[rule].program},
+        "lacked": {
+            "lacked": "a way to write it",
+            "name": "write_order",
+            "code": rule and rules()[rule].program,
+        },
         "groups": {"groups": [re.findall(r"^- (\w+): ", text, re.MULTILINE)]},
         "merged": {"merged": "write_order", "code": most and rules()[most].program},
-        "skill": {"skill": "how to write it", "form": "text", "body": "" if fitting(text) else rule},
+        "skill": {
+            "skill": "how to write it",
+            "form": "text",
+            "body": "" if fitting(text) else rule,
+        },
         "guidance": {"guidance": rule},
         "pamphlet": {"pamphlet": most},
-        "thought": {"thought": rule, "name": "a rule", "files": [{"path": "memory/rule.md", "text": rule + "\n"}]},
+        "thought": {
+            "thought": rule,
+            "name": "a rule",
+            "files": [{"path": "memory/rule.md", "text": rule + "\n"}],
+        },
     }
     return json.dumps(next(reply for key, reply in replies.items() if key in asked))
 
 
 def fitting(text: str) -> bool:
-    """Whether the last rule that a text tells fits all the orders in it: there is nothing to add to it."""
+    """Whether the last rule that a text tells fits all the orders in it: there is nothing to add to
+    it."""
     rule = followed(text)
     return rule != Rule() and all(rule(word) == accepted for word, accepted in ORDER.findall(text))
 
@@ -297,7 +389,8 @@ def most_said(found: Sequence[str]) -> str:
 
 
 def study(first: str) -> Acts:
-    """The reasoner under `recreate`: it reads the attempt's steps and writes the rule that fits them."""
+    """The reasoner under `recreate`: it reads the attempt's steps and writes the rule that fits
+    them."""
     said = yield "steps", {"first": 0, "last": 1}
     rule = infer(said, first, SAID.findall(first))
     if rule:
@@ -308,7 +401,8 @@ def study(first: str) -> Acts:
 
 
 def distil(first: str) -> Acts:
-    """The reasoner over the studies' ideas: the rule that most of them found is taken, the others are turned down."""
+    """The reasoner over the studies' ideas: the rule that most of them found is taken, the others
+    are turned down."""
     found: dict[str, str] = {}
     for name in map(str, range(1, SIZES["train"] + 1)):
         said = yield "idea", {"name": name}
@@ -320,7 +414,10 @@ def distil(first: str) -> Acts:
         if name == best:
             yield "take", {"name": name}
         else:
-            yield "reject", {"name": name, "why": "one rule is enough, and most found another or the same"}
+            yield (
+                "reject",
+                {"name": name, "why": "one rule is enough, and most found another or the same"},
+            )
     while True:
         yield "finish", {"summary": most or "Nothing."}
 
@@ -352,21 +449,45 @@ def play(optimizer: str, world: World) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="league-") as folder:
         workspace = Path(folder)
         model = Reasoner()
-        flags: dict[str, Any] = {"domain": "league", "optimizer": optimizer, "rounds": 2, "sandbox": "none"}
-        flags |= {"train": SIZES["train"], "batch": SIZES["train"], "validation": SIZES["validation"], "jobs": 1}
+        flags: dict[str, Any] = {
+            "domain": "league",
+            "optimizer": optimizer,
+            "rounds": 2,
+            "sandbox": "none",
+        }
+        flags |= {
+            "train": SIZES["train"],
+            "batch": SIZES["train"],
+            "validation": SIZES["validation"],
+            "jobs": 1,
+        }
         flags |= {"memory.policy": "none", "memory.embedder": "hashed", "models.retries": 0}
         parts = Parts(domain=Domain(world), model=model, optimizer_model=model)
-        session = open_session(settings.load(workspace, flags), workspace, workspace / "runs" / "a", parts=parts)
+        session = open_session(
+            settings.load(workspace, flags), workspace, workspace / "runs" / "a", parts=parts
+        )
         try:
             made = build(session, SEED)
         finally:
             session.close()
         attempts = len(list(Run(workspace / "runs" / "a").records("experience")))
-        texts = [lesson.body for lesson in made.scaffold.lessons] + list(made.scaffold.files.values())
+        texts = [lesson.body for lesson in made.scaffold.lessons] + list(
+            made.scaffold.files.values()
+        )
         after = followed(*[text for text in texts if "Rule:" in text][:1])
-        row = {"optimizer": optimizer, "world": world.number, "kind": world.kind, "before": world.score(Rule())}
+        row = {
+            "optimizer": optimizer,
+            "world": world.number,
+            "kind": world.kind,
+            "before": world.score(Rule()),
+        }
         kept = sum(revision.kept for revision in made.revisions)
-        return row | {"after": world.score(after), "kept": kept, "calls": model.calls, "attempts": attempts}
+        return row | {
+            "after": world.score(after),
+            "kept": kept,
+            "calls": model.calls,
+            "attempts": attempts,
+        }
 
 
 def rounds(optimizers: Sequence[str], count: int, jobs: int) -> Iterator[dict[str, Any]]:
@@ -376,9 +497,14 @@ def rounds(optimizers: Sequence[str], count: int, jobs: int) -> Iterator[dict[st
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """An optimizer a line: mean gain on fresh words, its 95 % interval over worlds, by kind, solved, harmed, cost."""
+    """An optimizer a line: mean gain on fresh words, its 95 % interval over worlds, by kind,
+    solved, harmed, cost."""
     kinds = ("one", "two", "where", "trap")
-    lines = ["| " + " | ".join(["optimizer", "gain [95 %]", *kinds, "solved", "harmed", "calls", "attempts"]) + " |"]
+    lines = [
+        "| "
+        + " | ".join(["optimizer", "gain [95 %]", *kinds, "solved", "harmed", "calls", "attempts"])
+        + " |"
+    ]
     lines.append("|---" * (len(kinds) + 6) + "|")
     for name in dict.fromkeys(row["optimizer"] for row in rows):
         mine = [row for row in rows if row["optimizer"] == name]
@@ -391,25 +517,38 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
         harmed = sum(row["after"] < row["before"] for row in mine)
         took = f"{fmean(r['calls'] for r in mine):.0f} | {fmean(r['attempts'] for r in mine):.0f}"
         spread = f"{mean:+.2f} [{mean - half:+.2f}, {mean + half:+.2f}]"
-        lines.append(f"| `{name}` | {spread} | {' | '.join(cells)} | {solved} of {len(mine)} | {harmed} | {took} |")
+        lines.append(
+            f"| `{name}` | {spread} | {' | '.join(cells)} | {solved} of {len(mine)} | {harmed} |"
+            f" {took} |"
+        )
     return "\n".join(lines)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.league", description="Example: reflect opro --worlds 12")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.league", description="Example: reflect opro --worlds 12"
+    )
     parser.add_argument("names", nargs="*", help=f"default: {' '.join(OPTIMIZERS)}")
-    parser.add_argument("--mechanisms", action="store_true", help=f"these in their place: {', '.join(MECHANISMS)}")
+    parser.add_argument(
+        "--mechanisms", action="store_true", help=f"these in their place: {', '.join(MECHANISMS)}"
+    )
     parser.add_argument("--worlds", type=int, help="default: 60, of --mechanisms 20 of each kind")
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--json", action="store_true", help="a line for each build, or world, as well")
+    parser.add_argument(
+        "--json", action="store_true", help="a line for each build, or world, as well"
+    )
     given = parser.parse_args()
     known, play_all, show = (
-        (MECHANISMS, mechanisms.rounds, mechanisms.table) if given.mechanisms else (OPTIMIZERS, rounds, table)
+        (MECHANISMS, mechanisms.rounds, mechanisms.table)
+        if given.mechanisms
+        else (OPTIMIZERS, rounds, table)
     )
     if strangers := sorted({*given.names} - {*known}):
         parser.error(f"{', '.join(strangers)}: one of {', '.join(known)}")
     rows = []
-    for row in play_all(given.names or known, given.worlds or (20 if given.mechanisms else 60), given.jobs):
+    for row in play_all(
+        given.names or known, given.worlds or (20 if given.mechanisms else 60), given.jobs
+    ):
         rows.append(row)
         if given.json:
             print(json.dumps(row), flush=True)

@@ -1,9 +1,12 @@
-"""A world in which the first action cannot be taken back, and nothing tells it apart but what follows from it.
+"""A world in which the first action cannot be taken back, and nothing tells it apart but what
+follows from it.
 
-    python -m tests.lookahead [TASKS]     what acting at once and looking ahead make of it, and their calls
+    python -m tests.lookahead [TASKS]     what acting at once and looking ahead make of it, and
+    their calls
 
-A box has three doors. Each opens ("It is open.", status 0), one leaves the letter whole, the other two burn it. The
-model takes a door at random, then copies the letter to answer.txt, then submits. It costs nothing and needs no key.
+A box has three doors. Each opens ("It is open.", status 0), one leaves the letter whole, the other
+two burn it. The model takes a door at random, then copies the letter to answer.txt, then submits.
+It costs nothing and needs no key.
 """
 
 from __future__ import annotations
@@ -42,7 +45,10 @@ class Boxes:
             Task(
                 id=f"boxes:train:{n}",
                 domain="boxes",
-                prompt="Open one of the doors 1, 2 and 3 (`sh doorN`), and copy the letter to answer.txt.",
+                prompt=(
+                    "Open one of the doors 1, 2 and 3 (`sh doorN`), and copy the letter to"
+                    " answer.txt."
+                ),
                 split="train",
                 group=f"box-{n}",
                 facts={"word": f"letter {n}", "right": draw.randint(1, DOORS)},
@@ -79,16 +85,23 @@ def policy(messages: Sequence[Message], call: Call, **params: Any) -> Reply:
 
 
 def play(
-    toml: str, tasks: int, sandbox: str = "", model: AskAgent = policy, tools: Mapping[str, str] = MappingProxyType({})
+    toml: str,
+    tasks: int,
+    sandbox: str = "",
+    model: AskAgent = policy,
+    tools: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[float, float, float]:
     """(the share solved, calls a task, tokens a task). tools: more files of the agent."""
     world, backend = Boxes(tasks), choose(sandbox) if sandbox else choose()
     seed = scaffolds.load(shipped("scaffolds") / "seed")
     agent = Scaffold(name="boxes", files={**seed.files, "agent.toml": toml, **tools})
     traces = [
-        attempt(agent, t, world, backend, model, Call(run="r", attempt=t.id, step=0, task=t.id)) for t in world.tasks()
+        attempt(agent, t, world, backend, model, Call(run="r", attempt=t.id, step=0, task=t.id))
+        for t in world.tasks()
     ]
-    solved = mean(world.grade(t, trace, backend).score for t, trace in zip(world.tasks(), traces, strict=True))
+    solved = mean(
+        world.grade(t, trace, backend).score for t, trace in zip(world.tasks(), traces, strict=True)
+    )
     used = [trace.usage for trace in traces]
     return solved, mean(u.calls for u in used), mean(u.tokens_in + u.tokens_out for u in used)
 

@@ -1,9 +1,11 @@
-"""python -m tests.mutate [MODULE ...]: does a test notice when the code is wrong? Cosmic Ray's mutants, one at a time.
+"""python -m tests.mutate [MODULE ...]: does a test notice when the code is wrong? Cosmic Ray's
+mutants, one at a time.
 
-Each mutant is one small change (a comparison turned, a condition negated, a number one off, `and` for `or` ...) in a
-private copy of the working tree. Killed means that a test of the module's list fails, or does not end in time; those
-lists hold the quick tests of a module only. What survives is a hole in the tests, or stands in tests/mutants.toml with
-the reason why no test can or need tell. Exits 4 when fewer than nine of ten of the others are killed.
+Each mutant is one small change (a comparison turned, a condition negated, a number one off, `and`
+for `or` ...) in a private copy of the working tree. Killed means that a test of the module's list
+fails, or does not end in time; those lists hold the quick tests of a module only. What survives is
+a hole in the tests, or stands in tests/mutants.toml with the reason why no test can or need tell.
+Exits 4 when fewer than nine of ten of the others are killed.
 
     python -m tests.mutate                        30 mutants a module, the same ones each time
     python -m tests.mutate gate --per-module 0    all mutants of recreate/runs/gate.py
@@ -48,7 +50,10 @@ MODULES = {
     "recreate/memory/held_out.py": ("tests/memory/test_held_out.py",),
     "recreate/memory/filters.py": ("tests/memory/test_filters.py",),
     "recreate/lessons/promotion.py": ("tests/lessons/test_promotion.py",),
-    "recreate/domains/swe/exam.py": ("tests/domains/test_swe_exam.py", "tests/domains/test_swe_withheld.py"),
+    "recreate/domains/swe/exam.py": (
+        "tests/domains/test_swe_exam.py",
+        "tests/domains/test_swe_withheld.py",
+    ),
     "recreate/domains/swe/withheld.py": (
         "tests/domains/test_swe_rewrite.py",
         "tests/domains/test_swe_withheld.py",
@@ -65,9 +70,18 @@ MODULES = {
         "tests/sandboxes/test_sandbox.py",
         "tests/sandboxes/test_breakout.py",
     ),
-    "recreate/sandboxes/bwrap.py": ("tests/sandboxes/test_walls.py", "tests/sandboxes/test_sandbox.py"),
-    "recreate/sandboxes/unshare.py": ("tests/sandboxes/test_walls.py", "tests/sandboxes/test_sandbox.py"),
-    "recreate/sandboxes/seccomp.py": ("tests/sandboxes/test_seccomp.py", "tests/sandboxes/test_sandbox.py"),
+    "recreate/sandboxes/bwrap.py": (
+        "tests/sandboxes/test_walls.py",
+        "tests/sandboxes/test_sandbox.py",
+    ),
+    "recreate/sandboxes/unshare.py": (
+        "tests/sandboxes/test_walls.py",
+        "tests/sandboxes/test_sandbox.py",
+    ),
+    "recreate/sandboxes/seccomp.py": (
+        "tests/sandboxes/test_seccomp.py",
+        "tests/sandboxes/test_sandbox.py",
+    ),
     "recreate/sandboxes/limits.py": (
         "tests/sandboxes/test_walls.py",
         "tests/sandboxes/test_breakout.py",
@@ -75,23 +89,60 @@ MODULES = {
     ),
 }
 """Module -> the tests that are run for it, in this order until one fails: the quickest first."""
-_TURNED = ("Lt_LtE", "LtE_Lt", "Gt_GtE", "GtE_Gt", "Lt_Gt", "Gt_Lt", "Eq_NotEq", "NotEq_Eq", "Is_IsNot", "IsNot_Is")
-_COUNTED = ("Add_Sub", "Sub_Add", "Mul_Div", "Div_Mul", "FloorDiv_Mul", "Mod_FloorDiv", "BitOr_BitAnd", "BitAnd_BitOr")
-_OTHERS = "ReplaceTrueWithFalse ReplaceFalseWithTrue ReplaceAndWithOr ReplaceOrWithAnd ReplaceBreakWithContinue"
-_OTHERS += " ReplaceContinueWithBreak AddNot ReplaceUnaryOperator_Delete_Not ReplaceUnaryOperator_Delete_USub"
+_TURNED = (
+    "Lt_LtE",
+    "LtE_Lt",
+    "Gt_GtE",
+    "GtE_Gt",
+    "Lt_Gt",
+    "Gt_Lt",
+    "Eq_NotEq",
+    "NotEq_Eq",
+    "Is_IsNot",
+    "IsNot_Is",
+)
+_COUNTED = (
+    "Add_Sub",
+    "Sub_Add",
+    "Mul_Div",
+    "Div_Mul",
+    "FloorDiv_Mul",
+    "Mod_FloorDiv",
+    "BitOr_BitAnd",
+    "BitAnd_BitOr",
+)
+_OTHERS = (
+    "ReplaceTrueWithFalse ReplaceFalseWithTrue ReplaceAndWithOr ReplaceOrWithAnd"
+    " ReplaceBreakWithContinue"
+)
+_OTHERS += (
+    " ReplaceContinueWithBreak AddNot ReplaceUnaryOperator_Delete_Not"
+    " ReplaceUnaryOperator_Delete_USub"
+)
 _OTHERS += " NumberReplacer ExceptionReplacer ZeroIterationForLoop"
 OPERATORS = [
     *(f"core/ReplaceComparisonOperator_{name}" for name in _TURNED),
     *(f"core/ReplaceBinaryOperator_{name}" for name in _COUNTED),
     *(f"core/{name}" for name in _OTHERS.split()),
 ]
-_LOADED = ("pytest", "hypothesis", "pydantic", "jinja2", "typer", "rich.console", "httpx", "numpy", "langgraph.graph")
+_LOADED = (
+    "pytest",
+    "hypothesis",
+    "pydantic",
+    "jinja2",
+    "typer",
+    "rich.console",
+    "httpx",
+    "numpy",
+    "langgraph.graph",
+)
 """Imported once, before a process is forked for each mutant: nothing of ours."""
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change: `line` is the first changed one, `was` and `becomes` are the changed lines without indentation."""
+    """One change: `line` is the first changed one, `was` and `becomes` are the changed lines
+    without indentation."""
 
     module: str
     operator: str
@@ -111,12 +162,15 @@ def places(source: str) -> list[tuple[str, int]]:
     return [
         (name, occurrence)
         for name in OPERATORS
-        for occurrence in range(sum(len(list(plugins.get_operator(name)().mutation_positions(node))) for node in tree))
+        for occurrence in range(
+            sum(len(list(plugins.get_operator(name)().mutation_positions(node))) for node in tree)
+        )
     ]
 
 
 def drawn(module: str, source: str, most: int, seed: int) -> list[Mutant]:
-    """`most` mutants drawn by the seed, all with 0. Changes of type annotations and docstrings alone are none."""
+    """`most` mutants drawn by the seed, all with 0. Changes of type annotations and docstrings
+    alone are none."""
     order = places(source)
     random.Random(f"{seed}:{module}").shuffle(order)
     plain = _meaning(source)
@@ -141,7 +195,12 @@ def _meaning(source: str) -> str:
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             node.returns = None
-            for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs, node.args.vararg):
+            for argument in (
+                *node.args.posonlyargs,
+                *node.args.args,
+                *node.args.kwonlyargs,
+                node.args.vararg,
+            ):
                 if argument:
                     argument.annotation = None
         elif isinstance(node, ast.AnnAssign):
@@ -154,9 +213,19 @@ def _meaning(source: str) -> str:
 def _changed(source: str, code: str) -> tuple[int, str, str]:
     """(number of the first changed line, the changed lines before, and after)."""
     before, after = source.splitlines(), code.splitlines()
-    first = next(n for n, (one, other) in enumerate(zip(before, after, strict=False)) if one != other)
-    last = next(n for n, (one, other) in enumerate(zip(before[::-1], after[::-1], strict=False)) if one != other)
-    return first + 1, _one_line(before[first : len(before) - last]), _one_line(after[first : len(after) - last])
+    first = next(
+        n for n, (one, other) in enumerate(zip(before, after, strict=False)) if one != other
+    )
+    last = next(
+        n
+        for n, (one, other) in enumerate(zip(before[::-1], after[::-1], strict=False))
+        if one != other
+    )
+    return (
+        first + 1,
+        _one_line(before[first : len(before) - last]),
+        _one_line(after[first : len(after) - last]),
+    )
 
 
 def _one_line(lines: list[str]) -> str:
@@ -175,7 +244,10 @@ def copy() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="mutants-") as name:
         folder = Path(name)
         listed = subprocess.run(
-            ["git", "ls-files", "-coz", "--exclude-standard"], cwd=ROOT, capture_output=True, check=True
+            ["git", "ls-files", "-coz", "--exclude-standard"],
+            cwd=ROOT,
+            capture_output=True,
+            check=True,
         ).stdout.decode()
         for file in filter(None, listed.split("\0")):
             if (ROOT / file).is_file():
@@ -250,14 +322,22 @@ def run(module: str, picked: list[Mutant], folder: Path) -> Iterator[tuple[Mutan
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.mutate", description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.mutate", description=(__doc__ or "").partition("\n")[0]
+    )
     parser.add_argument("module", nargs="*", help="a part of a module's path; every module without")
-    parser.add_argument("--per-module", type=int, default=30, metavar="N", help="at most so many each; 0: all")
+    parser.add_argument(
+        "--per-module", type=int, default=30, metavar="N", help="at most so many each; 0: all"
+    )
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, metavar="FILE", help="every mutant and its fate, one JSON object a line")
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="every mutant and its fate, one JSON object a line"
+    )
     parser.add_argument("--list", action="store_true", help="count them, run nothing")
     args = parser.parse_args()
-    names = [name for name in MODULES if not args.module or any(part in name for part in args.module)]
+    names = [
+        name for name in MODULES if not args.module or any(part in name for part in args.module)
+    ]
     if not names:
         parser.error(f"no module is called so; there are {', '.join(MODULES)}")
     for name in _LOADED:
@@ -283,12 +363,20 @@ def main() -> int:
                     survivors.append(mutant)
                 if out:
                     row = {k: v for k, v in asdict(mutant).items() if k != "code"}
-                    out.write(json.dumps({"schema": 1, **row, "fate": fate, "seconds": round(seconds, 2)}) + "\n")
+                    out.write(
+                        json.dumps({"schema": 1, **row, "fate": fate, "seconds": round(seconds, 2)})
+                        + "\n"
+                    )
                     out.flush()
-            counts = f"{fates['failed']:7} {fates['timeout']:7} {fates['excused']:7} {fates['passed']:6}"
+            counts = (
+                f"{fates['failed']:7} {fates['timeout']:7} {fates['excused']:7} {fates['passed']:6}"
+            )
             print(f"{name:40} {len(picked):7} {counts}", flush=True)
             for mutant in survivors:
-                print(f"    {name}:{mutant.line}\n      - {mutant.was}\n      + {mutant.becomes}", flush=True)
+                print(
+                    f"    {name}:{mutant.line}\n      - {mutant.was}\n      + {mutant.becomes}",
+                    flush=True,
+                )
             alive += fates["passed"]
             dead += fates["failed"] + fates["timeout"]
     if args.list:

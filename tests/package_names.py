@@ -1,11 +1,13 @@
-"""Writes the public names of packages that domains have in their sandboxes to recreate/agents/package_names.txt.
+"""Writes the public names of packages that domains have in their sandboxes to
+recreate/agents/package_names.txt.
 
     python tests/package_names.py ENVIRONMENT/lib/python3.10/site-packages numpy pandas ...
 
-Read from the packages' sources and stubs; nothing of them is imported or run. Public is what a module exports whose
-path has no leading underscore, what the classes among it hold (from their bases too; of what methods set only what
-ends in an underscore, as a fitted `coef_`), and the parameters of its functions and methods: without a leading
-underscore, of three letters or more. A package that was written before is replaced.
+Read from the packages' sources and stubs; nothing of them is imported or run. Public is what a
+module exports whose path has no leading underscore, what the classes among it hold (from their
+bases too; of what methods set only what ends in an underscore, as a fitted `coef_`), and the
+parameters of its functions and methods: without a leading underscore, of three letters or more. A
+package that was written before is replaced.
 """
 
 import ast
@@ -21,8 +23,10 @@ from recreate.api.syntax import parse_python
 
 FILE = Path(__file__).parents[1] / "recreate" / "agents" / "package_names.txt"
 HEAD = """\
-# Public names of packages that domains have in their sandboxes (`requires` of domain.toml). Where a domain has them, an
-# edit may say them though a task has them too (recreate/agents/leakage.py). Made by tests/package_names.py. Of each
+# Public names of packages that domains have in their sandboxes (`requires` of domain.toml). Where \
+a domain has them, an
+# edit may say them though a task has them too (recreate/agents/leakage.py). Made by \
+tests/package_names.py. Of each
 # package: its top modules; all its modules; what its classes hold; other names.
 """
 _OTHERS = "tests test conftest setup externals extern sandbox benchmarks examples distutils f2py"
@@ -31,7 +35,8 @@ DEEP = 12
 
 
 class Module:
-    """name: dotted. bound: what it binds at its top level -> nodes, or (module, name) where it is imported."""
+    """name: dotted. bound: what it binds at its top level -> nodes, or (module, name) where it is
+    imported."""
 
     def __init__(self, name: str, is_package: bool) -> None:
         self.name, self.is_package = name, is_package
@@ -52,10 +57,14 @@ class Module:
                     if each.name == "*":
                         self.stars.append(source)
                     else:
-                        self.bound.setdefault(each.asname or each.name, []).append((source, each.name))
+                        self.bound.setdefault(each.asname or each.name, []).append(
+                            (source, each.name)
+                        )
             elif isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-                for name in (n for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)):
+                for name in (
+                    n for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)
+                ):
                     if name.id == "__all__":
                         try:
                             listed = (listed or set()) | set(ast.literal_eval(node.value))
@@ -63,9 +72,13 @@ class Module:
                             computed = True
                     else:
                         self.bound.setdefault(name.id, []).append(node)
-            elif isinstance(node, ast.Expr) and "__all__" in {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}:
+            elif isinstance(node, ast.Expr) and "__all__" in {
+                n.id for n in ast.walk(node) if isinstance(n, ast.Name)
+            }:
                 computed = True
-        self.listed = None if computed or listed is None or self.listed is None else self.listed | listed
+        self.listed = (
+            None if computed or listed is None or self.listed is None else self.listed | listed
+        )
 
     def _source(self, node: ast.ImportFrom) -> str:
         if not node.level:
@@ -117,7 +130,11 @@ class Package:
                     held |= of_classes
                     others |= {name} | parameters
         public = [
-            {name for name in some if len(name) > 2 and not name.startswith("_") and name.isidentifier()}
+            {
+                name
+                for name in some
+                if len(name) > 2 and not name.startswith("_") and name.isidentifier()
+            }
             for some in (top, modules, held, others - held)
         ]
         return tuple(public)
@@ -139,7 +156,8 @@ class Package:
         return not isinstance(node, tuple) or node[0] in self.modules
 
     def _held(self, module: str, name: str, deep: int) -> tuple[set[str], set[str]]:
-        """(what a class that a module has under this name holds, parameters of its methods or of the function)"""
+        """(what a class that a module has under this name holds, parameters of its methods or of
+        the function)"""
         held, parameters = set[str](), set[str]()
         known = self.modules.get(module)
         if known is None or deep > DEEP:
@@ -153,7 +171,10 @@ class Package:
             elif isinstance(node, ast.ClassDef):
                 for found, some in zip((held, parameters), _members(node), strict=True):
                     found |= some
-                more += [(module, ast.unparse(base).rpartition(".")[2].partition("[")[0]) for base in node.bases]
+                more += [
+                    (module, ast.unparse(base).rpartition(".")[2].partition("[")[0])
+                    for base in node.bases
+                ]
         for place in more:
             for found, some in zip((held, parameters), self.held(*place, deep + 1), strict=True):
                 found |= some
@@ -183,12 +204,16 @@ def _members(of: ast.ClassDef) -> tuple[set[str], set[str]]:
             }
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            held |= {n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)}
+            held |= {
+                n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)
+            }
     return held, parameters
 
 
 def filled(words) -> str:
-    return textwrap.fill(" ".join(sorted(words)), 120, break_long_words=False, break_on_hyphens=False)
+    return textwrap.fill(
+        " ".join(sorted(words)), 120, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def main() -> None:
@@ -196,11 +221,16 @@ def main() -> None:
     packages: dict[str, list[str]] = {}
     if FILE.exists():
         _, *known = FILE.read_text("utf-8").rstrip("\n").split("\n\n")
-        packages = {known[at].partition("==")[0]: known[at : at + 4] for at in range(0, len(known), 4)}
+        packages = {
+            known[at].partition("==")[0]: known[at : at + 4] for at in range(0, len(known), 4)
+        }
     there = {canonicalize_name(each.name): each for each in distributions(path=[place])}
     for name in map(canonicalize_name, wanted):
         top, *others = Package(there[name]).names()
-        packages[name] = [f"{name}=={there[name].version} {' '.join(sorted(top))}", *map(filled, others)]
+        packages[name] = [
+            f"{name}=={there[name].version} {' '.join(sorted(top))}",
+            *map(filled, others),
+        ]
     parts = [part for name in sorted(packages) for part in packages[name]]
     FILE.write_text("\n".join([HEAD, *(f"{part}\n" for part in parts)]), "utf-8")
 

@@ -1,6 +1,8 @@
-"""The documentation as its readers use it: each port's page has one example, which is a module in a workspace.
+"""The documentation as its readers use it: each port's page has one example, which is a module in a
+workspace.
 
-`python -m tests.pages` checks the types of all examples, strictly; `.ci/run` calls it after mypy, for its cache.
+`python -m tests.pages` checks the types of all examples, strictly; `.ci/run` calls it after mypy,
+for its cache.
 """
 
 from __future__ import annotations
@@ -12,7 +14,17 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PORTS = ("agent", "domain", "embedder", "memory", "model", "optimizer", "policy", "sandbox", "scaffold")
+PORTS = (
+    "agent",
+    "domain",
+    "embedder",
+    "memory",
+    "model",
+    "optimizer",
+    "policy",
+    "sandbox",
+    "scaffold",
+)
 _PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _SAVED = re.compile(r"Save it as `(\w+\.py)`")
 
@@ -49,10 +61,12 @@ from trigrams import Trigrams
 from words import Words
 
 built: recreate.Outcome = recreate.build(
-    Problems(), model=Function(), optimizer=FirstFailure, sandbox=Logged(), embedder=Trigrams(), recall=Words()
+    Problems(), model=Function(), optimizer=FirstFailure, sandbox=Logged(), embedder=Trigrams(), \
+recall=Words()
 )
 better: bool = built.verdict.better
-experience: recreate.Experience = recreate.run(built.scaffold, "problems:sums:test-0", Problems(), model=Function())
+experience: recreate.Experience = recreate.run(built.scaffold, "problems:sums:test-0", Problems(), \
+model=Function())
 cells: list[recreate.Cell] = recreate.bench([built.path, "seed"], "problems:Problems", split="test")
 own: list[recreate.BenchResult] = recreate.bench(agent, Problems(), model=Function())
 provable: recreate.Validatable = Problems()
@@ -69,7 +83,16 @@ def main() -> int:
             for n, text in enumerate(examples(page)):
                 (Path(folder) / f"{page.stem}_{n}.py").write_text(text, "utf-8")
         plugin = ROOT / "tests" / "plugin" / "recreate_fruit"
-        command = [sys.executable, "-m", "mypy", "--strict", "--config-file", ROOT / "pyproject.toml", folder, plugin]
+        command = [
+            sys.executable,
+            "-m",
+            "mypy",
+            "--strict",
+            "--config-file",
+            ROOT / "pyproject.toml",
+            folder,
+            plugin,
+        ]
         return subprocess.run(command, cwd=ROOT, check=False).returncode
 
 

@@ -1,16 +1,20 @@
-"""Domains with a planted convention: every task needs it, no prompt tells it, and one source of evidence shows it.
+"""Domains with a planted convention: every task needs it, no prompt tells it, and one source of
+evidence shows it.
 
-A kind says where its rule hides, and what follows from it. The worker is a model that takes nothing from what it
-meets on the way: it does right when its own prompt tells the rule, and else the obvious. So an agent becomes better
-only by what its files are made to say, and an optimizer that cannot see the source cannot find the rule.
+A kind says where its rule hides, and what follows from it. The worker is a model that takes nothing
+from what it meets on the way: it does right when its own prompt tells the rule, and else the
+obvious. So an agent becomes better only by what its files are made to say, and an optimizer that
+cannot see the source cannot find the rule.
 
-    trajectory    what a live place said once, to the agent: a copy of the environment does not say it again; how a
-                  reply was refused; what another attempt said that it did
+    trajectory    what a live place said once, to the agent: a copy of the environment does not say
+                  it again; how a reply was refused; what another attempt said that it did
     environment   what the agent never looked at, or left behind
     evidence      the grader's words
 
-    python -m tests.planted KIND MODEL [--without SOURCE]    lets a real model be the optimizer; ends with 0 when it
-                                                             found what is planted and the gate kept it
+    python -m tests.planted KIND MODEL [--without SOURCE]    lets a real model be the optimizer;
+    ends with 0 when it
+                                                             found what is planted and the gate kept
+                                                             it
 """
 
 from __future__ import annotations
@@ -44,8 +48,13 @@ NOT_SO = "Not accepted."
 SEED = Scaffold(
     name="planted",
     files={
-        "agent.toml": 'description = "An agent that knows nothing of its domain."\n\n[limits]\nsteps = 16\n',
-        "system.md": "You work in a Linux shell.\n{% for lesson in lessons %}\n- {{ lesson.body }}\n{% endfor %}\n",
+        "agent.toml": (
+            'description = "An agent that knows nothing of its domain."\n\n[limits]\nsteps = 16\n'
+        ),
+        "system.md": (
+            "You work in a Linux shell.\n{% for lesson in lessons %}\n- {{ lesson.body }}\n{%"
+            " endfor %}\n"
+        ),
         "workflow.md": "{{ task.prompt }}\n",
         "observation.md": "{{ output.text }}\n",
         "format.md": "{{ error }}\n",
@@ -73,7 +82,8 @@ class Kind:
     plain     the obvious answer to the entry with a number; right: the one that is accepted
     acts      what the agent runs before it writes its answer
     files     in every box; those that can be run are bytes
-    once      in the box of an attempt, but in no copy of it that is made later: what a live place said then
+    once      in the box of an attempt, but in no copy of it that is made later: what a live place
+              said then
     env       the box's environment
     refusal   the grader's words on a wrong answer
     luck      said and done right by the second train attempt, which knows no better
@@ -96,7 +106,8 @@ class Kind:
 
 
 _QUEUE = (
-    "from pathlib import Path\nspool = Path('spool')\nprint(spool.read_text() if spool.exists() else 'no orders')\n"
+    "from pathlib import Path\nspool = Path('spool')\nprint(spool.read_text() if spool.exists()"
+    " else 'no orders')\n"
 )
 _BULLETIN = "Item {}: the office is closed on the day of the yearly fair, as it has been before.\n"
 _LEAVES = (
@@ -114,7 +125,8 @@ _CHECKS = (
 )
 
 KINDS: dict[str, Kind] = {
-    # ------------------------------------------------------------------------------------------- trajectory
+    # -------------------------------------------------------------------------------------------
+    # trajectory
     "deprecation": Kind(
         "trajectory",
         "use a leading double colon instead",
@@ -122,9 +134,13 @@ KINDS: dict[str, Kind] = {
         lambda n: f"{n}",
         acts=["./orders"],
         files={"orders": program(_QUEUE)},
-        once={"spool": "1 order. Bare numbers are deprecated: use a leading double colon instead.\n"},
+        once={
+            "spool": "1 order. Bare numbers are deprecated: use a leading double colon instead.\n"
+        },
     ),
-    "refused-reply": Kind("trajectory", "must hold exactly one ```bash block", entry, unfenced=True),
+    "refused-reply": Kind(
+        "trajectory", "must hold exactly one ```bash block", entry, unfenced=True
+    ),
     "out-of-sight": Kind(
         "trajectory",
         "Every answer must end with a semicolon.",
@@ -132,7 +148,8 @@ KINDS: dict[str, Kind] = {
         acts=["cat bulletin", *(f"seq {k}00 {k}50 | tr '\\n' ' '; seq 1 300" for k in range(1, 7))],
         once={
             "bulletin": "".join(
-                _BULLETIN.format(n) + ("Every answer must end with a semicolon.\n" if n == 45 else "")
+                _BULLETIN.format(n)
+                + ("Every answer must end with a semicolon.\n" if n == 45 else "")
                 for n in range(1, 91)
             )
         },
@@ -149,12 +166,17 @@ KINDS: dict[str, Kind] = {
         lambda n: f"W{n}",
         earlier="As far as I see, letters are required to be capitals.",
     ),
-    # ------------------------------------------------------------------------------------------ environment
+    # ------------------------------------------------------------------------------------------
+    # environment
     "helper": Kind(
         "environment",
         "must be wrapped in square brackets",
         lambda n: f"[w{n}]",
-        files={"bin/seal": program("print('usage: seal WORD. Every answer must be wrapped in square brackets.')")},
+        files={
+            "bin/seal": program(
+                "print('usage: seal WORD. Every answer must be wrapped in square brackets.')"
+            )
+        },
     ),
     "hidden-file": Kind(
         "environment",
@@ -181,7 +203,8 @@ KINDS: dict[str, Kind] = {
         lambda n: f"#w{n}",
         files={"check": program(_CHECKS)},
     ),
-    # --------------------------------------------------------------------------------------------- evidence
+    # ---------------------------------------------------------------------------------------------
+    # evidence
     "json": Kind(
         "evidence",
         "must be a JSON object whose only key is value",
@@ -217,7 +240,8 @@ def of(source: Source) -> list[str]:
 
 
 class Planted:
-    """The domain of one kind. A train task's first box is the attempt's; those after it are copies."""
+    """The domain of one kind. A train task's first box is the attempt's; those after it are
+    copies."""
 
     name = "planted"
 
@@ -259,11 +283,16 @@ class Planted:
 
     def grade(self, task: Task, trace: Trace, backend: SandboxBackend) -> Grade:
         passed = trace.answer == self.planted.right(task.facts["number"])
-        return Grade(score=float(passed), passed=passed, evidence="accepted" if passed else self.planted.refusal)
+        return Grade(
+            score=float(passed),
+            passed=passed,
+            evidence="accepted" if passed else self.planted.refusal,
+        )
 
 
 class Worker:
-    """The agent's model: it does what is obvious, or what its prompt says; what it meets teaches it nothing."""
+    """The agent's model: it does what is obvious, or what its prompt says; what it meets teaches it
+    nothing."""
 
     name = "scripted:worker"
     price: Price | None = FREE
@@ -289,11 +318,22 @@ class Worker:
 
 
 def attempted(kind: Kind) -> list[Experience]:
-    """What an earlier run left in the workspace's memory: one attempt that failed at something else."""
+    """What an earlier run left in the workspace's memory: one attempt that failed at something
+    else."""
     if not kind.earlier:
         return []
-    steps = (Step(step=0, reply="I look."), Step(step=1, reply=kind.earlier, action="true", status=0))
-    trace = Trace(attempt="e" * 16, task="planted:train:8", scaffold="s" * 16, model="m", steps=steps, ending="limit")
+    steps = (
+        Step(step=0, reply="I look."),
+        Step(step=1, reply=kind.earlier, action="true", status=0),
+    )
+    trace = Trace(
+        attempt="e" * 16,
+        task="planted:train:8",
+        scaffold="s" * 16,
+        model="m",
+        steps=steps,
+        ending="limit",
+    )
     return [
         Experience(
             id="e" * 16,
@@ -310,12 +350,23 @@ def attempted(kind: Kind) -> list[Experience]:
     ]
 
 
-def grow(name: str, workspace: Path, optimizer: Model, without: Sequence[Source] = (), **flags: Any) -> BuildResult:
+def grow(
+    name: str, workspace: Path, optimizer: Model, without: Sequence[Source] = (), **flags: Any
+) -> BuildResult:
     """A build on the domain of a kind, in workspace/runs/NAME."""
     kind = KINDS[name]
     parts = Parts(domain=Planted(kind), model=Worker(kind), optimizer_model=optimizer)
-    flags = {"domain": "planted", "optimizer": "recreate", "train": 2, "validation": 5, "without": without, **flags}
-    session = open_session(settings.load(workspace, flags), workspace, workspace / "runs" / name, parts=parts)
+    flags = {
+        "domain": "planted",
+        "optimizer": "recreate",
+        "train": 2,
+        "validation": 5,
+        "without": without,
+        **flags,
+    }
+    session = open_session(
+        settings.load(workspace, flags), workspace, workspace / "runs" / name, parts=parts
+    )
     try:
         session.memory.add(attempted(kind))
         return build(session, SEED)
@@ -326,7 +377,9 @@ def grow(name: str, workspace: Path, optimizer: Model, without: Sequence[Source]
 def main() -> int:
     from recreate.models import open_model
 
-    parser = argparse.ArgumentParser(prog="python -m tests.planted", description="Example: json openai:URL#MODEL")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.planted", description="Example: json openai:URL#MODEL"
+    )
     parser.add_argument("kind", choices=KINDS)
     parser.add_argument("model", help="the optimizer's model, as --models.optimizer takes it")
     parser.add_argument("--without", choices=SOURCES, action="append", default=[])
@@ -338,8 +391,17 @@ def main() -> int:
     kept = [revision for revision in built.revisions if revision.kept]
     for revision in built.revisions:
         for edit in revision.edits:
-            print("kept" if revision.kept else "dropped", edit.path, edit.new.strip(), sep="\n", end="\n\n")
-    print(f"{given.kind}: {'found' if kept else 'not found'}; its studies are in {workspace}/runs/{given.kind}/studies")
+            print(
+                "kept" if revision.kept else "dropped",
+                edit.path,
+                edit.new.strip(),
+                sep="\n",
+                end="\n\n",
+            )
+    print(
+        f"{given.kind}: {'found' if kept else 'not found'}; its studies are in"
+        f" {workspace}/runs/{given.kind}/studies"
+    )
     return 0 if kept else 4
 
 

@@ -1,4 +1,5 @@
-"""What memory policies are tried on: experiences nobody had, a model and re-runs that go by rule."""
+"""What memory policies are tried on: experiences nobody had, a model and re-runs that go by
+rule."""
 
 from __future__ import annotations
 
@@ -10,7 +11,11 @@ from recreate.api.types import Experience, Grade, Lesson, Message, Reply, Split,
 from recreate.lessons.context import PolicyContext
 from recreate.memory.embedders.hashed import Hashed
 
-READ = {"title": "Read the failing test first", "body": "It says what is expected.", "when": "a test fails"}
+READ = {
+    "title": "Read the failing test first",
+    "body": "It says what is expected.",
+    "when": "a test fails",
+}
 """The lesson that everybody's failures teach here."""
 
 
@@ -25,7 +30,9 @@ def attempted(
     prompt: str = "Mend the parser: a test fails",
 ) -> Experience:
     """An attempt; without more said it is a failure at a task and group of its own."""
-    step = Step(step=0, reply="looked", action="ls", output="parser.py", status=0, offered=tuple(offered))
+    step = Step(
+        step=0, reply="looked", action="ls", output="parser.py", status=0, offered=tuple(offered)
+    )
     task = task or f"task-{id}"
     return Experience(
         id=id,
@@ -36,18 +43,23 @@ def attempted(
         prompt=prompt,
         digest="d",
         trace=Trace(attempt=id, task=task, scaffold="s", model="m", steps=(step,), answer="a"),
-        grade=Grade(score=float(passed), passed=passed, evidence="ok" if passed else "AssertionError"),
+        grade=Grade(
+            score=float(passed), passed=passed, evidence="ok" if passed else "AssertionError"
+        ),
     )
 
 
 class Says:
-    """The model: an answer for each kind of question, by the fields it asks for. `asked`: what it was asked."""
+    """The model: an answer for each kind of question, by the fields it asks for. `asked`: what it
+    was asked."""
 
     def __init__(self, **answers: Any) -> None:
         self.answers: dict[str, Any] = {"title": READ, "same": {"same": True}, **answers}
         self.asked: list[tuple[str, str, str]] = []
 
-    def __call__(self, messages: Sequence[Message], *, step: int, thread: str = "", **params: Any) -> Reply:
+    def __call__(
+        self, messages: Sequence[Message], *, step: int, thread: str = "", **params: Any
+    ) -> Reply:
         field = next(name for name in params["json_schema"]["properties"] if name != "happened")
         text = messages[0]["content"]
         self.asked.append((field, f"{thread}/{step}", text))
@@ -60,14 +72,19 @@ class Says:
 
 
 class Reruns:
-    """Scores of re-runs: `with_` while any lesson is offered, `without` else; or a function of (lessons, repeat)."""
+    """Scores of re-runs: `with_` while any lesson is offered, `without` else; or a function of
+    (lessons, repeat)."""
 
     def __init__(self, with_: float | None = 1.0, without: float | None = 0.0) -> None:
         self.with_, self.without = with_, without
         self.made: list[tuple[tuple[str, ...], str, int]] = []
 
     def __call__(
-        self, lessons: Sequence[Lesson], experience: Experience, repeat: int = 0, without: Sequence[Lesson] = ()
+        self,
+        lessons: Sequence[Lesson],
+        experience: Experience,
+        repeat: int = 0,
+        without: Sequence[Lesson] = (),
     ) -> float | None:
         self.made.append((tuple(x.id for x in lessons), experience.task, repeat))
         return self.with_ if lessons else self.without

@@ -1,9 +1,11 @@
-"""Adds the names of the running Python's library to recreate/agents/python_names.txt: run it with every Python.
+"""Adds the names of the running Python's library to recreate/agents/python_names.txt: run it with
+every Python.
 
     for v in 3.11 3.12 3.13; do python$v tests/python_names.py; done
 
-Names of all modules that can be imported here, of what they hold, of what their classes hold, and of the parameters
-that functions have; without a leading underscore, of three letters or more. Needs no package.
+Names of all modules that can be imported here, of what they hold, of what their classes hold, and
+of the parameters that functions have; without a leading underscore, of three letters or more. Needs
+no package.
 """
 
 import contextlib
@@ -19,10 +21,23 @@ from pathlib import Path
 
 FILE = Path(__file__).parents[1] / "recreate" / "agents" / "python_names.txt"
 HEAD = """\
-# Names of Python's standard library, in small letters: its top modules, its classes, all of them. An edit may say them
-# though a task has them too (recreate/agents/leakage.py). Made by tests/python_names.py with the Pythons {versions}.
+# Names of Python's standard library, in small letters: its top modules, its classes, all of them. \
+An edit may say them
+# though a task has them too (recreate/agents/leakage.py). Made by tests/python_names.py with the \
+Pythons {versions}.
 """
-LEFT_OUT = ("antigravity", "this", "idlelib", "test", "lib2to3", "turtledemo", "__main__", "_", "msilib", "ensurepip")
+LEFT_OUT = (
+    "antigravity",
+    "this",
+    "idlelib",
+    "test",
+    "lib2to3",
+    "turtledemo",
+    "__main__",
+    "_",
+    "msilib",
+    "ensurepip",
+)
 
 
 def modules():
@@ -32,8 +47,12 @@ def modules():
         with contextlib.suppress(BaseException):
             module = importlib.import_module(name)
             yield name, module
-            for inner in pkgutil.walk_packages(getattr(module, "__path__", ()), f"{name}.", onerror=lambda _: None):
-                if not any(part.startswith(LEFT_OUT) or part == "tests" for part in inner.name.split(".")):
+            for inner in pkgutil.walk_packages(
+                getattr(module, "__path__", ()), f"{name}.", onerror=lambda _: None
+            ):
+                if not any(
+                    part.startswith(LEFT_OUT) or part == "tests" for part in inner.name.split(".")
+                ):
                     with contextlib.suppress(BaseException):
                         yield inner.name, importlib.import_module(inner.name)
 
@@ -56,17 +75,26 @@ def names():
                 with contextlib.suppress(BaseException):
                     found |= set(inspect.signature(each).parameters)
     return [
-        {name.casefold() for name in some if len(name) > 2 and not name.startswith("_") and name.isidentifier()}
+        {
+            name.casefold()
+            for name in some
+            if len(name) > 2 and not name.startswith("_") and name.isidentifier()
+        }
         for some in (classes, found)
     ]
 
 
 def filled(words):
-    return textwrap.fill(" ".join(sorted(words)), 120, break_long_words=False, break_on_hyphens=False)
+    return textwrap.fill(
+        " ".join(sorted(words)), 120, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def main():
-    versions, known = set(), [{n.casefold() for n in sys.stdlib_module_names if not n.startswith("_")}, set(), set()]
+    versions, known = (
+        set(),
+        [{n.casefold() for n in sys.stdlib_module_names if not n.startswith("_")}, set(), set()],
+    )
     if FILE.exists():
         head, *parts = FILE.read_text("utf-8").split("\n\n")
         versions = set(head.rpartition("Pythons ")[2].rstrip(".").split(", "))

@@ -1,4 +1,5 @@
-"""Whether a descriptor can be read: `select` knows those below 1024 only, and a test process may hold more."""
+"""Whether a descriptor can be read: `select` knows those below 1024 only, and a test process may
+hold more."""
 
 from __future__ import annotations
 

@@ -1,10 +1,12 @@
 """A world whose rule no task tells and no file holds: only earlier attempts show it.
 
-    python -m tests.recalling [TASKS]     what an agent makes of held-out tasks without memory, and when it may recall
+    python -m tests.recalling [TASKS]     what an agent makes of held-out tasks without memory, and
+    when it may recall
 
-Each guild writes its dates in a way of its own; a task asks for a date as one of the guilds writes it. The model knows
-six ways, and takes one at random. Where it may recall, it asks for the guild first, and does as an attempt did that
-passed. Train tasks are attempted once by the agent that recalls nothing. It costs nothing and needs no key.
+Each guild writes its dates in a way of its own; a task asks for a date as one of the guilds writes
+it. The model knows six ways, and takes one at random. Where it may recall, it asks for the guild
+first, and does as an attempt did that passed. Train tasks are attempted once by the agent that
+recalls nothing. It costs nothing and needs no key.
 """
 
 from __future__ import annotations
@@ -46,12 +48,18 @@ class Guilds:
         found = []
         for s in splits:
             for n in range(self.many):
-                guild, day = GUILDS[n % len(GUILDS)], date(1900, 1, 1) + timedelta(draw.randrange(50_000))
+                guild, day = (
+                    GUILDS[n % len(GUILDS)],
+                    date(1900, 1, 1) + timedelta(draw.randrange(50_000)),
+                )
                 found.append(
                     Task(
                         id=f"guilds:{s}:{n}",
                         domain="guilds",
-                        prompt=f"Write {day.isoformat()} to answer.txt as the guild {guild} writes its dates.",
+                        prompt=(
+                            f"Write {day.isoformat()} to answer.txt as the guild {guild} writes its"
+                            " dates."
+                        ),
                         split=s,
                         group=f"{s}-{n}",
                         facts={"written": day.strftime(way[guild])},
@@ -70,7 +78,11 @@ class Guilds:
 
     def grade(self, task: Task, trace: Trace, backend: SandboxBackend) -> Grade:
         right = trace.answer == task.facts["written"]
-        return Grade(score=float(right), passed=right, evidence="right" if right else "the guild does not write it so")
+        return Grade(
+            score=float(right),
+            passed=right,
+            evidence="right" if right else "the guild does not write it so",
+        )
 
 
 class Scribe:
@@ -93,7 +105,11 @@ class Scribe:
         else:
             way = (asks and learned(said[-1], guild)) or random.Random(call.task).choice(WAYS)
             command = f"echo '{day.strftime(way)}' > answer.txt"
-        return Reply(text=f"```bash\n{command}\n```", tokens_in=sum(map(len, said)) // 4, tokens_out=len(command) // 4)
+        return Reply(
+            text=f"```bash\n{command}\n```",
+            tokens_in=sum(map(len, said)) // 4,
+            tokens_out=len(command) // 4,
+        )
 
     def close(self) -> None:
         pass
@@ -113,21 +129,36 @@ def learned(told: str, guild: str) -> str:
 def agent(toml: str = "") -> Scaffold:
     seed = scaffolds.load(shipped("scaffolds") / "seed")
     return Scaffold(
-        name="recalls" if toml else "plain", files={**seed.files, "agent.toml": f"[limits]\nsteps = 4\n{toml}"}
+        name="recalls" if toml else "plain",
+        files={**seed.files, "agent.toml": f"[limits]\nsteps = 4\n{toml}"},
     )
 
 
 def play(workspace: Path, tasks: int, sandbox: str = "") -> dict[str, float]:
-    """The share of the held-out tasks that each agent solves: before anything was attempted, and after the train tasks
-    were."""
-    world: dict[str, Any] = {"domain": Guilds(tasks), "model": Scribe(), "workspace": workspace, "sandbox": sandbox}
+    """The share of the held-out tasks that each agent solves: before anything was attempted, and
+    after the train tasks were."""
+    world: dict[str, Any] = {
+        "domain": Guilds(tasks),
+        "model": Scribe(),
+        "workspace": workspace,
+        "sandbox": sandbox,
+    }
     world |= {"memory__embedder": "hashed", "jobs": 2}
     (workspace / "recreate.toml").touch()
     solved = {}
-    for name, toml in (("nothing to recall yet", RECALL), ("without memory", ""), ("recalling", RECALL)):
+    for name, toml in (
+        ("nothing to recall yet", RECALL),
+        ("without memory", ""),
+        ("recalling", RECALL),
+    ):
         if name == "without memory":
             bench(agent(), split="train", out=str(workspace / "runs" / "train"), **world)
-        (cell,) = bench(agent(toml), split="validation", out=str(workspace / "runs" / name.replace(" ", "-")), **world)
+        (cell,) = bench(
+            agent(toml),
+            split="validation",
+            out=str(workspace / "runs" / name.replace(" ", "-")),
+            **world,
+        )
         assert cell.mean is not None
         solved[name] = cell.mean
     return solved

@@ -1,10 +1,13 @@
-"""The boxes of `tests.lookahead` for an agent that observes before it acts, and one whose mistakes are taken back.
+"""The boxes of `tests.lookahead` for an agent that observes before it acts, and one whose mistakes
+are taken back.
 
-    python -m tests.restoring [TASKS]     what acting at once, observing and restoring make of it, and their calls
+    python -m tests.restoring [TASKS]     what acting at once, observing and restoring make of it,
+    and their calls
 
-A box has three doors. Each opens ("It is open.", status 0), one leaves the letter whole, the other two burn it. The
-model opens a door at random; where it is told that this was taken back, one of the others. Where it may observe first,
-it opens each door in a copy and looks. Then it copies the letter to answer.txt and submits. It costs nothing.
+A box has three doors. Each opens ("It is open.", status 0), one leaves the letter whole, the other
+two burn it. The model opens a door at random; where it is told that this was taken back, one of the
+others. Where it may observe first, it opens each door in a copy and looks. Then it copies the
+letter to answer.txt and submits. It costs nothing.
 """
 
 from __future__ import annotations
@@ -26,13 +29,22 @@ import os, sys
 sys.exit(not any(map(os.path.exists, ("box/letter", "letter"))))
 '''
 OBSERVE, RESTORE = f"[observe]\nsteps = {DOORS}\n", '[restore]\ncheck = "whole"\n'
-TABLES = {"acting at once": "", "observing": OBSERVE, "restoring": RESTORE, "both": OBSERVE + RESTORE}
+TABLES = {
+    "acting at once": "",
+    "observing": OBSERVE,
+    "restoring": RESTORE,
+    "both": OBSERVE + RESTORE,
+}
 
 
 def policy(messages: Sequence[Message], call: Call, **params: Any) -> Reply:
     """A model that does not know the doors apart."""
     said = [(m["role"], content(m)) for m in messages]
-    tried = re.findall(r"^sh door(\d)(.*)\n```", "\n".join(text for role, text in said if role == "assistant"), re.M)
+    tried = re.findall(
+        r"^sh door(\d)(.*)\n```",
+        "\n".join(text for role, text in said if role == "assistant"),
+        re.M,
+    )
     answers = [text for role, text in said if role == "user"][1:]
     seen = dict(zip((door for door, _ in tried), answers, strict=False))
     last, turn = answers[-1] if answers else "", len(answers)

@@ -1,13 +1,16 @@
-"""A loopback OpenAI-style endpoint for tests and measurements: canned answers, chosen faults, counts.
+"""A loopback OpenAI-style endpoint for tests and measurements: canned answers, chosen faults,
+counts.
 
-    with Stub(reply="hello") as stub:                       # in this process, on a thread of its own
+    with Stub(reply="hello") as stub:                       # in this process, on a thread of its
+    own
         open_model(f"openai:{stub.url}#stub") ...
         assert stub.calls == ["run/attempt/0"]
 
     python -m tests.stub --port 0 --delay-ms 20             # in its own process; prints its URL
 
-It is light (one asyncio protocol, canned bytes), so that a measurement beside it shows the client's own cost.
-GET /seen answers {"count", "connections", "calls": [...]}, so that a process from outside can be counted too.
+It is light (one asyncio protocol, canned bytes), so that a measurement beside it shows the client's
+own cost. GET /seen answers {"count", "connections", "calls": [...]}, so that a process from outside
+can be counted too.
 """
 
 from __future__ import annotations
@@ -27,7 +30,8 @@ Answer = str | Body
 
 Fault = int | str | tuple[int, str] | tuple[int, str, dict[str, str]]
 """A status; a status with the server's words (and headers); or one of
-`reset` (hangs up before a byte), `cut` (hangs up in the middle), `hang` (never answers), `garbage` (not JSON)."""
+`reset` (hangs up before a byte), `cut` (hangs up in the middle), `hang` (never answers), `garbage`
+(not JSON)."""
 
 
 class Stub:
@@ -36,8 +40,10 @@ class Stub:
     reply   a text, a whole body, or a function of the request's body
     delay   seconds before each answer
     faults  what happens to the first requests, one each; None is a normal answer
-    fault   a function of the request's body that names a fault (or None); asked when `faults` is used up
-    hold    from this request on (the first is 1) answers wait for `release`: a process is then where a test wants it
+    fault   a function of the request's body that names a fault (or None); asked when `faults` is
+            used up
+    hold    from this request on (the first is 1) answers wait for `release`: a process is then
+            where a test wants it
     hang_up close the connection after each answer, without announcing it
     """
 
@@ -54,7 +60,13 @@ class Stub:
         keep: bool = True,
         port: int = 0,
     ) -> None:
-        self.reply, self.delay, self.fault, self.hang_up, self.keep = reply, delay, fault, hang_up, keep
+        self.reply, self.delay, self.fault, self.hang_up, self.keep = (
+            reply,
+            delay,
+            fault,
+            hang_up,
+            keep,
+        )
         self.faults = list(faults)
         self.models = list(models)
         self.hold = hold
@@ -136,7 +148,10 @@ class Stub:
         method, path = head.split(b" ", 2)[:2]
         if method == b"GET":
             if path.endswith(b"/models"):
-                return _response(200, {"object": "list", "data": [{"id": m} for m in self.models]}), ""
+                return (
+                    _response(200, {"object": "list", "data": [{"id": m} for m in self.models]}),
+                    "",
+                )
             if path.endswith(b"/seen"):
                 seen = {"count": self.count, "connections": self.connections, "calls": self.calls}
                 return _response(200, seen), ""
@@ -150,7 +165,9 @@ class Stub:
         if self.keep:
             self.bodies.append(body)
             lines = head.decode("latin-1").split("\r\n")[1:]
-            self.headers.append({k.lower(): v for k, _, v in (line.partition(": ") for line in lines) if k})
+            self.headers.append(
+                {k.lower(): v for k, _, v in (line.partition(": ") for line in lines) if k}
+            )
         fault = self.faults.pop(0) if self.faults else (self.fault(body) if self.fault else None)
         if fault is None:
             return self._canned or _response(200, completion(self.reply(body))), ""  # type: ignore[operator]
@@ -166,7 +183,9 @@ class Stub:
         status, text, headers = (*(fault if isinstance(fault, tuple) else (fault,)), "", {})[:3]
         message = text or f"the stub says {status}"
         payload = (
-            message.encode() if str(message).startswith("{") else json.dumps({"error": {"message": message}}).encode()
+            message.encode()
+            if str(message).startswith("{")
+            else json.dumps({"error": {"message": message}}).encode()
         )
         return _raw(int(status), payload, headers if isinstance(headers, dict) else {}), ""
 
@@ -203,7 +222,11 @@ class _Wire(asyncio.Protocol):
             del self.buffer[: self.need]
             self.need = -1
             answer, then = self.stub._answer(self.head, payload)
-            if self.stub.hold and self.head.startswith(b"POST") and self.stub.count >= self.stub.hold:
+            if (
+                self.stub.hold
+                and self.head.startswith(b"POST")
+                and self.stub.count >= self.stub.hold
+            ):
                 self.stub.held.append(partial(self.send, answer, then))
             elif self.stub.delay and self.head.startswith(b"POST"):
                 asyncio.get_running_loop().call_later(self.stub.delay, self.send, answer, then)
@@ -219,7 +242,8 @@ class _Wire(asyncio.Protocol):
 
 
 def calling(*calls: tuple[str, Any], text: str | None = None) -> Body:
-    """A chat completion that calls tools: (name, arguments) each, with the ids `id-0`, `id-1` and so on."""
+    """A chat completion that calls tools: (name, arguments) each, with the ids `id-0`, `id-1` and
+    so on."""
     body = completion(text or "")
     body["choices"][0] = {
         "index": 0,
@@ -228,7 +252,11 @@ def calling(*calls: tuple[str, Any], text: str | None = None) -> Body:
             "role": "assistant",
             "content": text,
             "tool_calls": [
-                {"id": f"id-{n}", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+                {
+                    "id": f"id-{n}",
+                    "type": "function",
+                    "function": {"name": name, "arguments": json.dumps(arguments)},
+                }
                 for n, (name, arguments) in enumerate(calls)
             ],
         },
@@ -244,7 +272,13 @@ def completion(answer: Answer) -> Body:
         "id": "stub",
         "object": "chat.completion",
         "model": "stub",
-        "choices": [{"index": 0, "message": {"role": "assistant", "content": answer}, "finish_reason": "stop"}],
+        "choices": [
+            {
+                "index": 0,
+                "message": {"role": "assistant", "content": answer},
+                "finish_reason": "stop",
+            }
+        ],
         "usage": {"prompt_tokens": 10, "completion_tokens": len(answer) // 4 + 1},
     }
 
@@ -263,19 +297,30 @@ def _response(status: int, body: Any) -> bytes:
 
 
 def _raw(status: int, payload: bytes, headers: dict[str, str] | None = None) -> bytes:
-    lines = [f"HTTP/1.1 {status} Stub", "content-type: application/json", f"content-length: {len(payload)}"]
+    lines = [
+        f"HTTP/1.1 {status} Stub",
+        "content-type: application/json",
+        f"content-length: {len(payload)}",
+    ]
     lines += [f"{k}: {v}" for k, v in (headers or {}).items()]
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1") + payload
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--delay-ms", type=float, default=0.0)
     parser.add_argument("--reply", default="ok")
     parser.add_argument("--reply-bytes", type=int, default=0, help="pad the reply to this length")
     args = parser.parse_args()
-    stub = Stub(args.reply.ljust(args.reply_bytes, "."), delay=args.delay_ms / 1000, keep=False, port=args.port)
+    stub = Stub(
+        args.reply.ljust(args.reply_bytes, "."),
+        delay=args.delay_ms / 1000,
+        keep=False,
+        port=args.port,
+    )
     with contextlib.suppress(KeyboardInterrupt):
         stub.run(lambda: print(stub.url, flush=True))
 

@@ -26,7 +26,8 @@ ABOUT = {"reason": "The grader wants a mark.", "steps": [0]}
 
 
 class Tried:
-    """What a build left: the result, its run, its studies by experience and the model that was asked."""
+    """What a build left: the result, its run, its studies by experience and the model that was
+    asked."""
 
     def __init__(self, built: BuildResult, run: Run, model: Investigator) -> None:
         self.built, self.run, self.model = built, run, model
@@ -46,18 +47,30 @@ Try = Callable[..., Tried]
 
 
 def trying(workspace: Path) -> Try:
-    """Build on the toy domain with an optimizer that acts by rule; train tasks are studied one by one."""
+    """Build on the toy domain with an optimizer that acts by rule; train tasks are studied one by
+    one."""
 
     def go(study: Any, distil: Any = None, seed: Scaffold = SEED, **flags: Any) -> Tried:
         model_flags = {k: flags.pop(k) for k in ("native", "before") if k in flags}
         model = Investigator(flags.pop("rows", script()), study, distil, **model_flags)
-        values = {"domain": "tests.toy:Toy", "model": "scripted:" + str(workspace / "none.jsonl"), "train": 2}
+        values = {
+            "domain": "tests.toy:Toy",
+            "model": "scripted:" + str(workspace / "none.jsonl"),
+            "train": 2,
+        }
         (workspace / "none.jsonl").write_text('{"text": ""}\n')
-        values |= {"optimizer": "recreate", "models.retries": 0, "memory.embedder": "hashed", **flags}
+        values |= {
+            "optimizer": "recreate",
+            "models.retries": 0,
+            "memory.embedder": "hashed",
+            **flags,
+        }
         folder = workspace / "runs" / "a"
         resume = (folder / "settings.toml").exists()
         parts = Parts(model=model, optimizer_model=model)
-        session = open_session(settings.load(workspace, values, {}), workspace, folder, resume=resume, parts=parts)
+        session = open_session(
+            settings.load(workspace, values, {}), workspace, folder, resume=resume, parts=parts
+        )
         try:
             return Tried(build(session, seed), Run(folder), model)
         finally:

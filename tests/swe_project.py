@@ -1,4 +1,5 @@
-"""A small project with tests, a Python that has pytest and nothing else, and tasks made of the two."""
+"""A small project with tests, a Python that has pytest and nothing else, and tasks made of the
+two."""
 
 from __future__ import annotations
 
@@ -160,7 +161,13 @@ class Project:
             sandbox.close()
 
     def make(self, **changes: object) -> MadeTasks:
-        wanted = {"repo": self.repo, "env": self.env, "backend": self.backend, "n": 4, "file": self.data}
+        wanted = {
+            "repo": self.repo,
+            "env": self.env,
+            "backend": self.backend,
+            "n": 4,
+            "file": self.data,
+        }
         return make(**(wanted | changes))  # type: ignore[arg-type]
 
 
@@ -193,7 +200,8 @@ def project(_project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
 
 
 def recipe(repo: Path, path: str) -> str:
-    """By hand: `value > high` becomes `value < high` in clamp; one of the two tests that notice is hidden."""
+    """By hand: `value > high` becomes `value < high` in clamp; one of the two tests that notice is
+    hidden."""
     from recreate.domains.swe import sources
     from recreate.domains.swe.case import content
     from recreate.domains.swe.facts import Part
@@ -224,14 +232,24 @@ def recipe(repo: Path, path: str) -> str:
 
 
 def _environment(folder: Path) -> Path:
-    """A Python with copies of pytest and coverage: no plugin of the developer's own environment loads in it."""
+    """A Python with copies of pytest and coverage: no plugin of the developer's own environment
+    loads in it."""
     venv.create(folder, with_pip=False, symlinks=True)
     install(folder / "lib" / f"python3.{sys.version_info.minor}" / "site-packages")
     return folder
 
 
 def install(packages: Path) -> None:
-    for name in ("pytest", "py", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "coverage"):
+    for name in (
+        "pytest",
+        "py",
+        "_pytest",
+        "pluggy",
+        "iniconfig",
+        "packaging",
+        "pygments",
+        "coverage",
+    ):
         found = importlib.util.find_spec(name)
         assert found is not None, f"the tests of swe need {name}"
         assert found.origin is not None
@@ -239,5 +257,7 @@ def install(packages: Path) -> None:
             shutil.copy(found.origin, packages)
             continue
         shutil.copytree(Path(found.origin).parent, packages / name)
-    told = metadata.distribution("pluggy").locate_file(f"pluggy-{metadata.version('pluggy')}.dist-info")
+    told = metadata.distribution("pluggy").locate_file(
+        f"pluggy-{metadata.version('pluggy')}.dist-info"
+    )
     shutil.copytree(str(told), packages / Path(str(told)).name)  # which pytest shows

@@ -1,4 +1,5 @@
-"""Two small repositories with a past and a future, and rows in SWE-bench's schema of them: pytest's and unittest's."""
+"""Two small repositories with a past and a future, and rows in SWE-bench's schema of them: pytest's
+and unittest's."""
 
 from __future__ import annotations
 
@@ -12,18 +13,22 @@ from typing import Any
 from recreate.domains.swe import Swe, patch
 
 BUG = (
-    'def shout(text):\n    """In capitals."""\n    return text.lower()\n\n\ndef quiet(text):\n    return text.lower()\n'
+    'def shout(text):\n    """In capitals."""\n    return text.lower()\n\n\ndef quiet(text):\n   '
+    " return text.lower()\n"
 )
 MENDED = BUG.replace("text.lower()\n\n", "text.upper()\n\n", 1)
 
 PYTEST = {
     "calm/__init__.py": "",
     "calm/words.py": BUG,
-    "tests/test_words.py": "from calm.words import quiet\n\n\ndef test_quiet():\n    assert quiet('A') == 'a'\n",
+    "tests/test_words.py": (
+        "from calm.words import quiet\n\n\ndef test_quiet():\n    assert quiet('A') == 'a'\n"
+    ),
     "README.md": "# calm\n",
 }
-PYTEST_TESTS = PYTEST["tests/test_words.py"].replace("import quiet", "import quiet, shout") + (
-    "\n\ndef test_shout():\n    assert shout('a') == 'A'\n"
+PYTEST_TESTS = (
+    PYTEST["tests/test_words.py"].replace("import quiet", "import quiet, shout")
+    + "\n\ndef test_shout():\n    assert shout('a') == 'A'\n"
 )
 
 RUNNER = """import sys
@@ -39,19 +44,24 @@ UNITTEST = {
     "django/words.py": BUG,
     "tests/runtests.py": RUNNER,
     "tests/words/__init__.py": "",
-    "tests/words/tests.py": "import unittest\n\nfrom django.words import quiet\n\n\n"
-    "class WordsTests(unittest.TestCase):\n    def test_quiet(self):\n        self.assertEqual(quiet('A'), 'a')\n",
+    "tests/words/tests.py": (
+        "import unittest\n\nfrom django.words import quiet\n\n\nclass"
+        " WordsTests(unittest.TestCase):\n    def test_quiet(self):\n       "
+        " self.assertEqual(quiet('A'), 'a')\n"
+    ),
 }
-UNITTEST_TESTS = UNITTEST["tests/words/tests.py"].replace("import quiet", "import quiet, shout") + (
-    "\n    def test_shout(self):\n        self.assertEqual(shout('a'), 'A')\n"
-    "\n    def test_mark(self):\n"
-    '        """\n        Capitals are loud.\n        """\n        self.assertEqual(shout("b"), "B")\n'
+UNITTEST_TESTS = (
+    UNITTEST["tests/words/tests.py"].replace("import quiet", "import quiet, shout")
+    + "\n    def test_shout(self):\n        self.assertEqual(shout('a'), 'A')\n\n    def"
+    ' test_mark(self):\n        """\n        Capitals are loud.\n        """\n       '
+    ' self.assertEqual(shout("b"), "B")\n'
 )
 STATEMENT = "shout does not shout\nDescription\n\t\nIt says `a` where `A` is meant.\r\n"
 
 
 class RowsHere(Swe):
-    """swe with the environment that ROWS_ENV names, so that nothing is asked of the package index."""
+    """swe with the environment that ROWS_ENV names, so that nothing is asked of the package
+    index."""
 
     def __init__(self, data: Path | None = None, *, repos: Path | None = None) -> None:
         super().__init__(data, repos=repos, env=Path(os.environ["ROWS_ENV"]), say=lambda _: None)
@@ -64,7 +74,8 @@ def git(folder: Path, *words: str) -> str:
 
 
 def repository(folder: Path, files: dict[str, str], after: dict[str, str]) -> str:
-    """A repository with a commit before `files`, that one, and a later one with `after`; the id of the middle one."""
+    """A repository with a commit before `files`, that one, and a later one with `after`; the id of
+    the middle one."""
     folder.mkdir(parents=True)
     git(folder, "init", "-q")
     (folder / "PAST").write_text("what was\n")
@@ -102,7 +113,8 @@ def pytest_row(repos: Path, **changes: Any) -> dict[str, Any]:
 
 
 def unittest_row(repos: Path, **changes: Any) -> dict[str, Any]:
-    """The same of a django of our own; its names are those that older Pythons print, and one is a docstring."""
+    """The same of a django of our own; its names are those that older Pythons print, and one is a
+    docstring."""
     place = repos / "django"
     mend = {"django/words.py": MENDED}
     if not place.exists():
@@ -123,5 +135,7 @@ def unittest_row(repos: Path, **changes: Any) -> dict[str, Any]:
 
 
 def write_rows(file: Path, *rows: Any) -> Path:
-    file.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows))
+    file.write_text(
+        "".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows)
+    )
     return file

@@ -1,7 +1,9 @@
-"""What proves an export equal: tasks of three domains, replies as models give them, what was sent and run for them.
+"""What proves an export equal: tasks of three domains, replies as models give them, what was sent
+and run for them.
 
-Every odd thing that a reply may be is among the replies: no block, two, one cut off, nothing at all, `submit` between
-other words, a heredoc with fences of its own, an output too long to be shown, a command that fails or takes too long.
+Every odd thing that a reply may be is among the replies: no block, two, one cut off, nothing at
+all, `submit` between other words, a heredoc with fences of its own, an output too long to be shown,
+a command that fails or takes too long.
 """
 
 from __future__ import annotations
@@ -64,7 +66,8 @@ TOKENS_IN = 10
 
 
 class Watched:
-    """A sandbox that notes what is run in it. As `run` it is given scripts, or the words of a tool."""
+    """A sandbox that notes what is run in it. As `run` it is given scripts, or the words of a
+    tool."""
 
     def __init__(self, sandbox: Sandbox, ran: list[tuple[str, str]]) -> None:
         self._sandbox = sandbox
@@ -73,7 +76,9 @@ class Watched:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._sandbox, name)
 
-    def run(self, command: str | Sequence[str], timeout: float | None = None, stdin: bytes | None = None) -> Output:
+    def run(
+        self, command: str | Sequence[str], timeout: float | None = None, stdin: bytes | None = None
+    ) -> Output:
         script = command if isinstance(command, str) else " ".join(command)
         script = re.sub(
             r"\$PWD/(?=\.recreate/bin:)|^\./(?=\.recreate/bin/)", "/work/", script
@@ -105,9 +110,13 @@ def ours(case: Case) -> Seen:
     return seen
 
 
-# ------------------------------------------------------------------------------------------------ agents
+# ------------------------------------------------------------------------------------------------
+# agents
 
-LOOK = '#!/usr/bin/env python3\n"""Looks around."""\nimport os\nprint(sorted(os.listdir(".")), "word " * 200)\n'
+LOOK = (
+    '#!/usr/bin/env python3\n"""Looks around."""\nimport os\nprint(sorted(os.listdir(".")), "word "'
+    " * 200)\n"
+)
 COUNT = "#!/bin/bash\n# Counts lines.\nwc -l < answer.txt\n"
 LESSON = "# Look first\n\nThere may be more than one sees; {{ braces }} too.\n\nborn_of: abc\n"
 PROMPT = """{{ task.prompt }}
@@ -122,7 +131,13 @@ def shell() -> Scaffold:
     seed = scaffolds.load(shipped("scaffolds") / "seed")
     toml = 'before = ["look"]\n[limits]\nsteps = 9\nobservation_chars = 300\ncommand_seconds = 2\n'
     tools = {"tools/look.py": LOOK, "tools/count.sh": COUNT}
-    files = {**seed.files, "agent.toml": toml, "memory/look-first.md": LESSON, "workflow.md": PROMPT, **tools}
+    files = {
+        **seed.files,
+        "agent.toml": toml,
+        "memory/look-first.md": LESSON,
+        "workflow.md": PROMPT,
+        **tools,
+    }
     return Scaffold(name="shell", files=files)
 
 
@@ -130,7 +145,9 @@ def json_agent() -> Scaffold:
     """Its replies are JSON; five steps are all it has."""
     files = {
         "agent.toml": 'action = "json"\n[limits]\nsteps = 5\ntokens = 70\n',
-        "system.md": 'Reply with {"command": ...}. {{ limits.steps }} steps, {{ limits.tokens }} tokens.',
+        "system.md": (
+            'Reply with {"command": ...}. {{ limits.steps }} steps, {{ limits.tokens }} tokens.'
+        ),
         "workflow.md": "{{ task.prompt }}",
     }
     return Scaffold(name="json", files=files)
@@ -173,16 +190,28 @@ def cases() -> Iterator[Case]:
         end = bash("submit") if at % 2 else bash("echo more")  # or its steps end
         yield Case(shell(), Toy(), task, [*said, write, end])
     for n, task in enumerate(Filters().tasks("validation")[:7]):
-        odd = [("{not json", "stop"), ('{"command": ""}', "stop"), ('{"thought": "cut', "length"), ("[1]", "stop")][
-            n % 4
-        ]
+        odd = [
+            ("{not json", "stop"),
+            ('{"command": ""}', "stop"),
+            ('{"thought": "cut', "length"),
+            ("[1]", "stop"),
+        ][n % 4]
         write = f'{{"thought": "", "command": "printf \'cat #{n}\\\\n\' > filter.sh"}}'
-        yield Case(json_agent(), Filters(), task, [odd, (write, "stop"), ('{"command": "submit"}', "stop")])
+        yield Case(
+            json_agent(), Filters(), task, [odd, (write, "stop"), ('{"command": "submit"}', "stop")]
+        )
     for n, task in enumerate(Functions().tasks("validation")[:7]):
-        wrong = ["No function.", "```python\ndef f(:\n```", "", "```python\ndef wrong(text):\n    return 1\n```"][n % 4]
+        wrong = [
+            "No function.",
+            "```python\ndef f(:\n```",
+            "",
+            "```python\ndef wrong(text):\n    return 1\n```",
+        ][n % 4]
         right = f"```python\n{task.facts['gold']}```"
         finish = "length" if n in (0, 2) else "stop"
-        yield Case(demo(), Functions(), task, [(wrong, finish), (right if n % 3 else wrong, finish)])
+        yield Case(
+            demo(), Functions(), task, [(wrong, finish), (right if n % 3 else wrong, finish)]
+        )
 
 
 def cut_off() -> Case:
@@ -192,7 +221,8 @@ def cut_off() -> Case:
 
 
 def raised() -> list[Case]:
-    """Replies that reach their cap: what the next may have is raised, in text and where a tool reads the reply."""
+    """Replies that reach their cap: what the next may have is raised, in text and where a tool
+    reads the reply."""
     task, function = Toy().tasks("train")[0], Functions().tasks("validation")[0]
     long, empty = ("A long thought. " * 100, "length"), ("", "length")
     done = bash("submit")
@@ -200,7 +230,11 @@ def raised() -> list[Case]:
         Case(shell(), Toy(), task, [long, long, done], 1024),
         Case(demo(), Functions(), function, [empty, ("None.", "length")], 200),
         Case(
-            json_agent(), Filters(), Filters().tasks("validation")[0], [("{", "length"), ("{", "stop")], 1024
+            json_agent(),
+            Filters(),
+            Filters().tasks("validation")[0],
+            [("{", "length"), ("{", "stop")],
+            1024,
         ),  # no room
     ]
 

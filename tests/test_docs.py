@@ -21,7 +21,13 @@ from tests.policies import held
 from tests.toy import write_script
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-FEW: dict[str, Any] = {"validation": 5, "train": 2, "embedder": "hashed", "rounds": 1, "models__retries": 0}
+FEW: dict[str, Any] = {
+    "validation": 5,
+    "train": 2,
+    "embedder": "hashed",
+    "rounds": 1,
+    "models__retries": 0,
+}
 
 
 @pytest.fixture
@@ -44,7 +50,8 @@ def saved(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
 
 
 def add_up(messages: Sequence[recreate.Message]) -> str:
-    """The model page's rule, which also names the unit once a lesson says so; as optimizer it finds that lesson."""
+    """The model page's rule, which also names the unit once a lesson says so; as optimizer it finds
+    that lesson."""
     if messages[0]["content"].startswith("An agent was told"):
         return "An answer is a number and its unit."
     if len(messages) > 2:
@@ -61,7 +68,9 @@ def test_a_ports_example_is_under_forty_lines(port: str) -> None:
 
 
 @pytest.mark.slow
-def test_all_examples_together_are_a_build_that_learns(saved: Callable[[str], Any], workspace: Path) -> None:
+def test_all_examples_together_are_a_build_that_learns(
+    saved: Callable[[str], Any], workspace: Path
+) -> None:
     """Domain, model, optimizer, policy, sandbox, embedder and memory of the pages."""
     model = saved("function").Function(add_up)
     memory = saved("words").Words()
@@ -76,12 +85,19 @@ def test_all_examples_together_are_a_build_that_learns(saved: Callable[[str], An
         **FEW | {"embedder": saved("trigrams").Trigrams()},
     )
     assert (built.verdict.before, built.verdict.after, built.verdict.better) == (0.0, 1.0, True)
-    assert [lesson.body for lesson in built.scaffold.lessons] == ["An answer is a number and its unit."]
-    commands = [json.loads(line)["command"] for line in (workspace / "commands.jsonl").read_text().splitlines()]
+    assert [lesson.body for lesson in built.scaffold.lessons] == [
+        "An answer is a number and its unit."
+    ]
+    commands = [
+        json.loads(line)["command"]
+        for line in (workspace / "commands.jsonl").read_text().splitlines()
+    ]
     assert any("> answer.txt" in str(command) for command in commands)
     assert {e.split for e in memory.known.values()} == {"train"}
     (learned,) = (workspace / "memory" / "problems").rglob("remark-*.md")
-    assert "wrong number, or no unit" in learned.read_text("utf-8"), "the policy's lesson was not refused"
+    assert "wrong number, or no unit" in learned.read_text("utf-8"), (
+        "the policy's lesson was not refused"
+    )
 
 
 def test_the_domains_example_is_found_by_name_and_proved(
@@ -98,21 +114,27 @@ def test_what_the_domains_page_says_to_try_without_a_model(
     saved: Callable[[str], Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """But for `tasks check`, which the test above does."""
-    lines = [line for line in typed(ROOT / "docs" / "ports" / "domain.md") if "problems:Problems" in line]
+    lines = [
+        line for line in typed(ROOT / "docs" / "ports" / "domain.md") if "problems:Problems" in line
+    ]
     shown = [line for line in lines if line.split()[1] == "grade" or line.split()[2] == "list"]
     for line, ends in zip(shown, ("problems:sums:test-19 ", "passed (1)\nright\n"), strict=True):
         assert cli(shlex.split(line)[1:]) == 0
         assert ends in capsys.readouterr().out
 
 
-def test_the_models_example_answers_by_name(saved: Callable[[str], Any], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_models_example_answers_by_name(
+    saved: Callable[[str], Any], capsys: pytest.CaptureFixture[str]
+) -> None:
     flags = ["--domain", "problems:Problems", "--model", "function:Function", "--json"]
     assert cli(["run", "seed", "problems:sums:train-0", *flags]) == 0
     experience = json.loads(capsys.readouterr().out)
     assert (experience["ending"], experience["score"], experience["steps"]) == ("submitted", 0.0, 2)
 
 
-def test_the_agents_example_is_measured_and_its_prompt_is_what_it_says(saved: Callable[[str], Any]) -> None:
+def test_the_agents_example_is_measured_and_its_prompt_is_what_it_says(
+    saved: Callable[[str], Any],
+) -> None:
     brief = saved("brief").agent
 
     def told(messages: Sequence[recreate.Message]) -> str:
@@ -121,11 +143,15 @@ def test_the_agents_example_is_measured_and_its_prompt_is_what_it_says(saved: Ca
         unit = re.search(r"\d+ (\w+) lie", messages[-1]["content"])
         return f"{sum(numbers)} {unit[1] if unit else ''}"
 
-    (cell,) = recreate.bench(brief, "problems:Problems", model=saved("function").Function(told), tasks=3)
+    (cell,) = recreate.bench(
+        brief, "problems:Problems", model=saved("function").Function(told), tasks=3
+    )
     assert (cell.scaffold, cell.mean, cell.n) == ("brief", 1.0, 3)
 
 
-def test_the_optimizers_example_proposes_nothing_for_what_all_passed(saved: Callable[[str], Any]) -> None:
+def test_the_optimizers_example_proposes_nothing_for_what_all_passed(
+    saved: Callable[[str], Any],
+) -> None:
     seed = recreate.Scaffold(name="x", files={})
     context = recreate.OptimizerContext(ask=_nobody, recall=_nobody, get=_nobody, validate=_nobody)
     assert saved("first_failure").FirstFailure(context).propose(seed, []) == []
@@ -143,7 +169,9 @@ def test_the_sandboxs_example_logs_what_ran(
     assert json.loads((workspace / "commands.jsonl").read_text())["status"] == 0
 
 
-def test_the_embedders_example_finds_what_is_spelled_alike(saved: Callable[[str], Any], workspace: Path) -> None:
+def test_the_embedders_example_finds_what_is_spelled_alike(
+    saved: Callable[[str], Any], workspace: Path
+) -> None:
     embedder: recreate.Embedder = saved("trigrams").Trigrams()
     memory = recreate.ExperienceStore(workspace, embedder)
     problems = saved("problems").Problems()
@@ -158,8 +186,15 @@ def attempted(task: recreate.Task, n: int) -> recreate.Experience:
     """An experience nobody had: every second one passed."""
     trace = recreate.Trace(attempt=f"{n}", task=task.id, scaffold="s", model="m")
     grade = recreate.Grade(score=n % 2, passed=bool(n % 2), evidence="")
-    facts: dict[str, Any] = {"domain": task.domain, "task": task.id, "group": task.group, "split": task.split}
-    return recreate.Experience(id=f"{n}", prompt=task.prompt, digest="s", trace=trace, grade=grade, **facts)
+    facts: dict[str, Any] = {
+        "domain": task.domain,
+        "task": task.id,
+        "group": task.group,
+        "split": task.split,
+    }
+    return recreate.Experience(
+        id=f"{n}", prompt=task.prompt, digest="s", trace=trace, grade=grade, **facts
+    )
 
 
 def test_the_memorys_example_filters_and_orders(saved: Callable[[str], Any]) -> None:
@@ -172,16 +207,24 @@ def test_the_memorys_example_filters_and_orders(saved: Callable[[str], Any]) -> 
     assert all(hit.facts["passed"] for hit in hits)
 
 
-def test_the_policys_example_offers_first_what_most_failures_were_told(saved: Callable[[str], Any]) -> None:
+def test_the_policys_example_offers_first_what_most_failures_were_told(
+    saved: Callable[[str], Any],
+) -> None:
     materials = held()
     policy: recreate.MemoryPolicy = saved("remarks").Remarks(materials)
     tasks = saved("problems").Problems().tasks("train")
     told = ["too long", "no unit", "no unit"]
     failed = [
-        attempted(task, 2 * n).model_copy(update={"grade": recreate.Grade(score=0, passed=False, evidence=said)})
+        attempted(task, 2 * n).model_copy(
+            update={"grade": recreate.Grade(score=0, passed=False, evidence=said)}
+        )
         for n, (task, said) in enumerate(zip(tasks, told, strict=False))
     ]
-    assert [change.kind for change in policy.observe([*failed, *failed])] == ["born", "born", "supported"]
+    assert [change.kind for change in policy.observe([*failed, *failed])] == [
+        "born",
+        "born",
+        "supported",
+    ]
     assert [lesson.body for lesson in policy.offer("any task", 200)] == ["no unit", "too long"]
     assert [*policy.offer("any task", 1)] == []
 
@@ -197,16 +240,24 @@ def test_the_scaffolds_example_is_sound_and_is_measured(
     def totals(messages: Sequence[recreate.Message]) -> str:
         unit = re.search(r"\d+ (\w+) lie", messages[1]["content"])
         words = messages[1]["content"].partition("?")[0]
-        command = f'echo "$(total {words}) {unit[1] if unit else ""}" > answer.txt' if len(messages) == 2 else "submit"
+        command = (
+            f'echo "$(total {words}) {unit[1] if unit else ""}" > answer.txt'
+            if len(messages) == 2
+            else "submit"
+        )
         return f"```bash\n{command}\n```"
 
     model = saved("function").Function(totals)
-    cells = recreate.bench([calculator.calculator, "calculator"], "problems:Problems", model=model, tasks=3)
+    cells = recreate.bench(
+        [calculator.calculator, "calculator"], "problems:Problems", model=model, tasks=3
+    )
     assert [(c.scaffold, c.mean, c.n) for c in cells] == [("calculator", 1.0, 3)] * 2
     assert cells[0].digest == cells[1].digest
 
 
-def test_the_sdks_ten_lines_do_what_the_command_does(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_sdks_ten_lines_do_what_the_command_does(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     _, text = examples(ROOT / "docs" / "sdk.md")
     assert len(text.splitlines()) <= 13
     model = write_script(workspace / "s.jsonl")
@@ -233,14 +284,17 @@ def test_the_sdks_rows_are_built_with(workspace: Path, capsys: pytest.CaptureFix
     assert not (workspace / "benchmarks").exists()
 
 
-# -------------------------------------------------------------------------------------- what pages tell to type
+# -------------------------------------------------------------------------------------- what pages
+# tell to type
 
 
 def typed(page: Path) -> list[str]:
     """Every `recreate ...` of a page's blocks and backticks."""
     text = page.read_text("utf-8")
     found: list[str] = []
-    for block in re.findall(r"^```(?:bash|text|sh|console)?\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+    for block in re.findall(
+        r"^```(?:bash|text|sh|console)?\n(.*?)^```$", text, re.MULTILINE | re.DOTALL
+    ):
         for line in block.replace("\\\n", " ").splitlines():
             for part in re.split(r"&&|;|\|", line):
                 words = part.strip().removeprefix("$ ").strip()
@@ -252,14 +306,18 @@ def typed(page: Path) -> list[str]:
     for line in re.findall(r"^ {4}(recreate .*)$", prose, re.MULTILINE):
         found.append(line)
     for span in re.findall(r"`(recreate [^`\n]*)`", prose):
-        found.extend(part.strip() for part in re.split(r"&&|;", span) if part.strip().startswith("recreate "))
+        found.extend(
+            part.strip() for part in re.split(r"&&|;", span) if part.strip().startswith("recreate ")
+        )
     return found
 
 
 def fault(words: str) -> str:
     """Why typer does not know this command line, or ''. Its arguments are not looked at."""
     try:
-        tokens = shlex.split(re.split(r"\s{3,}", words)[0], comments=True)[1:]  # what follows a gap is prose
+        tokens = shlex.split(re.split(r"\s{3,}", words)[0], comments=True)[
+            1:
+        ]  # what follows a gap is prose
     except ValueError as e:
         return str(e)
     command: Any = program()
@@ -272,7 +330,10 @@ def fault(words: str) -> str:
             return f"there is no command {missing[0]!r}"
         command = command.commands[names[0].strip(",.")]
         at += 1
-    flags = {flag for p in command.params for flag in [*p.opts, *p.secondary_opts]} | {"--help", "-h"}
+    flags = {flag for p in command.params for flag in [*p.opts, *p.secondary_opts]} | {
+        "--help",
+        "-h",
+    }
     for token in tokens[at:]:
         if token == "--":
             break

@@ -1,4 +1,5 @@
-"""Each row of `python -m tests.league --mechanisms`, in a world or two: what the mechanism does, and what it costs."""
+"""Each row of `python -m tests.league --mechanisms`, in a world or two: what the mechanism does,
+and what it costs."""
 
 from __future__ import annotations
 
@@ -9,7 +10,10 @@ from tests.mechanisms import MECHANISMS, ROWS, Row, difference, play, table
 PROGRAMS = ("ReEx-SQL", "SCALER", "AutoEnv", "EvoCUA")
 """Mechanisms in whose worlds programs have to run."""
 LOSSES = [row for row in ROWS if row.world.startswith("loss: ")]
-NEEDED = {name: [row for row in ROWS if row.mechanism == name and row not in LOSSES] for name in MECHANISMS}
+NEEDED = {
+    name: [row for row in ROWS if row.mechanism == name and row not in LOSSES]
+    for name in MECHANISMS
+}
 MIDDLING = [rows[len(rows) // 2] for rows in NEEDED.values()]
 QUICK = [row for row in ROWS if row in (*MIDDLING, *LOSSES) and row.mechanism not in PROGRAMS]
 
@@ -50,7 +54,11 @@ def test_every_mechanism_has_a_world_that_needs_it_and_one_that_does_not() -> No
 
 
 def test_the_table_has_both_differences_with_their_paired_intervals() -> None:
-    found = [{"row": 0, "number": n, "off": [n % 2, 100.0], "on": [1.0, 150.0 + n]} for n in range(10)]
+    found = [
+        {"row": 0, "number": n, "off": [n % 2, 100.0], "on": [1.0, 150.0 + n]} for n in range(10)
+    ]
     (line,) = table(found).splitlines()[2:]
-    assert line.startswith(f"| {ROWS[0].mechanism} | {ROWS[0].world} | solved | 0.50 | 1.00 | +0.50 [+0.19, +0.81] |")
+    assert line.startswith(
+        f"| {ROWS[0].mechanism} | {ROWS[0].world} | solved | 0.50 | 1.00 | +0.50 [+0.19, +0.81] |"
+    )
     assert "| tokens | 100 | 154 | +54 [+53, +56] |" in line

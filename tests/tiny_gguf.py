@@ -1,4 +1,5 @@
-"""A random llama of 2 layers and width 32 as a .gguf file, with a tokenizer of single bytes: for llama.cpp's server."""
+"""A random llama of 2 layers and width 32 as a .gguf file, with a tokenizer of single bytes: for
+llama.cpp's server."""
 
 from __future__ import annotations
 
@@ -31,7 +32,10 @@ def model(file: Path, *, context: int = 512) -> Path:
     w.add_tokenizer_model("gpt2")
     w.add_tokenizer_pre("default")
     w.add_token_list(tokens)
-    w.add_token_types([gguf.TokenType.CONTROL] * len(special) + [gguf.TokenType.NORMAL] * (len(tokens) - len(special)))
+    w.add_token_types(
+        [gguf.TokenType.CONTROL] * len(special)
+        + [gguf.TokenType.NORMAL] * (len(tokens) - len(special))
+    )
     w.add_token_merges(["a b"])
     w.add_bos_token_id(0)
     w.add_eos_token_id(2)
@@ -61,7 +65,8 @@ def model(file: Path, *, context: int = 512) -> Path:
 
 
 def _byte_letters() -> list[str]:
-    """The letter that stands for each byte in a byte-level vocabulary: itself where printed, else one from 256 on."""
+    """The letter that stands for each byte in a byte-level vocabulary: itself where printed, else
+    one from 256 on."""
     printed = {*range(33, 127), *range(161, 173), *range(174, 256)}
     rest = iter(range(256, 512))
     return [chr(b if b in printed else next(rest)) for b in range(256)]

@@ -1,4 +1,5 @@
-"""A toy domain: every answer must end with an exclamation mark, which no task says; only experience shows it."""
+"""A toy domain: every answer must end with an exclamation mark, which no task says; only experience
+shows it."""
 
 from __future__ import annotations
 
@@ -47,7 +48,9 @@ class Toy:
         return Grade(
             score=float(right),
             passed=right,
-            evidence="right" if right else f"AssertionError: {trace.answer!r} does not end as it must",
+            evidence=(
+                "right" if right else f"AssertionError: {trace.answer!r} does not end as it must"
+            ),
         )
 
     def gold(self, task: Task) -> str:
@@ -58,7 +61,8 @@ LESSON = "End every answer with an exclamation mark."
 
 
 def script(*, learns: bool = True, delay_ms: int = 0) -> list[dict[str, Any]]:
-    """A scripted model that does as the lesson says once it reads it, and an optimizer that finds the lesson."""
+    """A scripted model that does as the lesson says once it reads it, and an optimizer that finds
+    the lesson."""
     rows: list[dict[str, Any]] = []
     for split, size in SIZES.items():
         for n in range(size):

@@ -1,4 +1,5 @@
-"""A loopback file server for tests: ranges, cuts and wrong answers, and a simple package index on top."""
+"""A loopback file server for tests: ranges, cuts and wrong answers, and a simple package index on
+top."""
 
 from __future__ import annotations
 
@@ -12,8 +13,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class Web:
-    """Serves `files` (path -> bytes). `cut[path]` = how many bytes each of the next answers gets before a hang-up;
-    `status[path]` = the statuses of the next answers. `seen` = (path, Range header) of every request."""
+    """Serves `files` (path -> bytes). `cut[path]` = how many bytes each of the next answers gets
+    before a hang-up; `status[path]` = the statuses of the next answers. `seen` = (path, Range
+    header) of every request.
+    """
 
     def __init__(self, files: Mapping[str, bytes] | None = None, ranges: bool = True) -> None:
         self.files = dict(files or {})
@@ -39,7 +42,9 @@ class Web:
 
         self._server = Server(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.02,), daemon=True
+        )
 
     def __enter__(self) -> Web:
         self._thread.start()
@@ -50,14 +55,19 @@ class Web:
         self._server.server_close()
         self._thread.join(10)
 
-    def index(self, name: str, files: Mapping[str, bytes], hashes: Mapping[str, str] | None = None) -> None:
-        """Put a project on the index at /simple/; `hashes` overrides what the page states of a file."""
+    def index(
+        self, name: str, files: Mapping[str, bytes], hashes: Mapping[str, str] | None = None
+    ) -> None:
+        """Put a project on the index at /simple/; `hashes` overrides what the page states of a
+        file."""
         rows = []
         for file, data in files.items():
             self.files[f"/files/{file}"] = data
             stated = (hashes or {}).get(file, hashlib.sha256(data).hexdigest())
             rows.append(f'<a href="/files/{file}#sha256={stated}">{file}</a>')
-        self.files[f"/simple/{name}/"] = ("<html><body>" + "\n".join(rows) + "</body></html>").encode()
+        self.files[f"/simple/{name}/"] = (
+            "<html><body>" + "\n".join(rows) + "</body></html>"
+        ).encode()
 
     def _get(self, handler: BaseHTTPRequestHandler) -> None:
         path = handler.path.partition("?")[0]
@@ -65,7 +75,11 @@ class Web:
         self.seen.append((path, wanted))
         self.auth.append(handler.headers.get("Authorization", ""))
         data = self.files.get(path)
-        status = self.status[path].pop(0) if self.status.get(path) else (200 if data is not None else 404)
+        status = (
+            self.status[path].pop(0)
+            if self.status.get(path)
+            else (200 if data is not None else 404)
+        )
         if status >= 300 or data is None:
             handler.send_response(status)
             handler.send_header("Content-Length", "0")
@@ -81,7 +95,9 @@ class Web:
         handler.send_response(206 if start else 200)
         if start:
             handler.send_header("Content-Range", f"bytes {start}-{len(data) - 1}/{len(data)}")
-        handler.send_header("Content-Type", "text/html" if path.endswith("/") else "application/octet-stream")
+        handler.send_header(
+            "Content-Type", "text/html" if path.endswith("/") else "application/octet-stream"
+        )
         handler.send_header("Content-Length", str(len(data) - start))
         handler.end_headers()
         if self.cut.get(path):

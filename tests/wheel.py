@@ -1,8 +1,9 @@
-"""python -m tests.wheel: build the wheel, compare it with git, install it alone elsewhere, and use it.
+"""python -m tests.wheel: build the wheel, compare it with git, install it alone elsewhere, and use
+it.
 
-What is installed are the base dependencies, as `pip install -e .` brings them: how long that took and how large it is
-are said, and more than MOST_MB is a failure. Not a pytest file: it asks the package index and takes a minute;
-`.ci/run` calls it.
+What is installed are the base dependencies, as `pip install -e .` brings them: how long that took
+and how large it is are said, and more than MOST_MB is a failure. Not a pytest file: it asks the
+package index and takes a minute; `.ci/run` calls it.
 """
 
 from __future__ import annotations
@@ -22,21 +23,26 @@ ROOT = Path(__file__).parent.parent
 CONTENT = ("scaffolds/", "memory/", "benchmarks/")
 MOST_MB = 120
 TASK = "swe:wcwidth-0.2.8:wcwidth-0.2.9"
-"""Its tests run in an environment, which is built by uv, which is not among the base dependencies."""
+"""Its tests run in an environment, which is built by uv, which is not among the base
+dependencies."""
 
 
 def expected() -> set[str]:
-    """What git says belongs in the wheel: the package, and the shipped content under recreate/_share."""
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split(
-        "\n"
-    )
+    """What git says belongs in the wheel: the package, and the shipped content under
+    recreate/_share."""
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split("\n")
     files = {f for f in listed if f.startswith("recreate/")}
     return files | {f"recreate/_share/{f}" for f in listed if f.startswith(CONTENT)}
 
 
 def size(folder: Path) -> float:
     """MB of all files below it."""
-    return sum(p.lstat().st_size for p in folder.rglob("*") if p.is_file() and not p.is_symlink()) / 1e6
+    return (
+        sum(p.lstat().st_size for p in folder.rglob("*") if p.is_file() and not p.is_symlink())
+        / 1e6
+    )
 
 
 def main() -> int:
@@ -48,21 +54,39 @@ def main() -> int:
         packed = {n for n in zipfile.ZipFile(wheel).namelist() if n.startswith("recreate/")}
         missing, extra = expected() - packed, packed - expected()
         if missing or extra:
-            print("missing from the wheel:", sorted(missing), "\nin the wheel and not in git:", sorted(extra))
+            print(
+                "missing from the wheel:",
+                sorted(missing),
+                "\nin the wheel and not in git:",
+                sorted(extra),
+            )
             return 1
         venv.create(out / "env", with_pip=True, symlinks=True)
         python = out / "env" / "bin" / "python"
         bare, began = size(out / "env"), time.monotonic()
         subprocess.run([python, "-m", "pip", "install", "-q", wheel], cwd=out, check=True)
         seconds, added = time.monotonic() - began, size(out / "env") - bare
-        print(f"the base install took {seconds:.0f} s and {added:.0f} MB beside the {bare:.0f} of pip itself")
+        print(
+            f"the base install took {seconds:.0f} s and {added:.0f} MB beside the {bare:.0f} of pip"
+            " itself"
+        )
         if added > MOST_MB:
             print(f"that is more than {MOST_MB} MB")
             return 1
-        path = os.pathsep.join(p for p in os.environ["PATH"].split(os.pathsep) if not (Path(p) / "uv").exists())
-        env = {**os.environ, "PATH": path, "RECREATE_HOME": str(out / "home"), "PYTHONSAFEPATH": "1"}
+        path = os.pathsep.join(
+            p for p in os.environ["PATH"].split(os.pathsep) if not (Path(p) / "uv").exists()
+        )
+        env = {
+            **os.environ,
+            "PATH": path,
+            "RECREATE_HOME": str(out / "home"),
+            "PYTHONSAFEPATH": "1",
+        }
         env.pop("PYTHONPATH", None)
-        ask = "import recreate.api.paths as p; print(p.SHARE.is_dir(), sorted(q.name for q in p.SHARE.glob('*/*')))"
+        ask = (
+            "import recreate.api.paths as p; print(p.SHARE.is_dir(), sorted(q.name for q in"
+            " p.SHARE.glob('*/*')))"
+        )
         with Stub("```bash\nsubmit\n```") as stub:
             hosted = ["--model", f"openai:{stub.url}#stub", "--price", "0,0"]
             for command in (
@@ -72,10 +96,28 @@ def main() -> int:
                 ["-m", "recreate", "doctor"],
                 ["-m", "recreate", "tasks", "list", "swe"],
                 ["-m", "recreate", "plan", "--domain", "swe", *hosted],
-                ["-m", "recreate", "run", "seed", TASK, *hosted, "--limits.steps", "2", "--out", "one"],
+                [
+                    "-m",
+                    "recreate",
+                    "run",
+                    "seed",
+                    TASK,
+                    *hosted,
+                    "--limits.steps",
+                    "2",
+                    "--out",
+                    "one",
+                ],
                 ["-m", "recreate", "traces", "list", "one"],
             ):
-                done = subprocess.run([python, *command], cwd=out, env=env, capture_output=True, text=True, check=False)
+                done = subprocess.run(
+                    [python, *command],
+                    cwd=out,
+                    env=env,
+                    capture_output=True,
+                    text=True,
+                    check=False,
+                )
                 print("$", *command[2:], "->", done.stdout.strip()[:300])
                 if done.returncode or (command[0] == "-c" and "True" not in done.stdout):
                     print(done.stderr)

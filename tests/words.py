@@ -1,8 +1,9 @@
-"""A domain, an agent and an optimizer for a build in which much happens: what report.html is looked at with.
+"""A domain, an agent and an optimizer for a build in which much happens: what report.html is looked
+at with.
 
-Rounds: a lesson that harms, one that helps, three edits at once that help and harm, one that helps, and a lesson
-whose texts try to break out of the page. Every attempt takes three steps; the first one fails and prints what must
-not reach a reader as it is. tests.words:Words, tests.words:Planned
+Rounds: a lesson that harms, one that helps, three edits at once that help and harm, one that helps,
+and a lesson whose texts try to break out of the page. Every attempt takes three steps; the first
+one fails and prints what must not reach a reader as it is. tests.words:Words, tests.words:Planned
 """
 
 from __future__ import annotations
@@ -19,15 +20,36 @@ from recreate.storage.log import Log
 from tests.toy import Toy
 
 SIZES: dict[Split, int] = {"train": 12, "validation": 20, "test": 5}
-ESCAPE = "</script><script>document.title='broken out'</script><img src=x onerror=\"document.title='broken'\">"
+ESCAPE = (
+    "</script><script>document.title='broken out'</script><img src=x"
+    " onerror=\"document.title='broken'\">"
+)
 HIDDEN = "\x1b[31mred\x1b[0m \x07 \u202eright to left\u202c"
 
 # lesson, file, reason, validation tasks it wins, those it loses
 PLAN: list[tuple[str, str, str, range | list[int], range | list[int]]] = [
     ("Think twice.", "memory/think-twice.md", "The answers look hasty.", [4], [0, 1]),
-    ("End every answer with a mark.", "memory/how-answers-end.md", "The grader wants a mark.", range(4, 14), [3]),
-    ("Look at the notes first.", "system.md", "The attempts begin without reading anything.", [14, 15], [5, 6, 7]),
-    ("Write the number out.", "memory/numbers.md", "Numbers are asked for as words.", range(14, 20), []),
+    (
+        "End every answer with a mark.",
+        "memory/how-answers-end.md",
+        "The grader wants a mark.",
+        range(4, 14),
+        [3],
+    ),
+    (
+        "Look at the notes first.",
+        "system.md",
+        "The attempts begin without reading anything.",
+        [14, 15],
+        [5, 6, 7],
+    ),
+    (
+        "Write the number out.",
+        "memory/numbers.md",
+        "Numbers are asked for as words.",
+        range(14, 20),
+        [],
+    ),
     ("Never mind " + ESCAPE, "memory/never-mind.md", ESCAPE + HIDDEN, [], []),
 ]
 TOOL = '#!/usr/bin/env python3\n"""Show the notes, if there are any."""\n\nprint("no notes")\n'
@@ -43,7 +65,10 @@ class Words(Toy):
             Task(
                 id=f"words:{s}:{'a-rather-long-name-of-a-task-' if n == 3 else ''}{n}",
                 domain="words",
-                prompt=f"Write the word number {n} of the {s} list to the file answer.txt. <b>{n}</b> & more.",
+                prompt=(
+                    f"Write the word number {n} of the {s} list to the file answer.txt. <b>{n}</b>"
+                    " & more."
+                ),
                 split=s,
                 group=f"{s}-{n}",
                 facts={"word": f"w{n}!"},
@@ -55,7 +80,8 @@ class Words(Toy):
 
 
 class Planned:
-    """Proposes what PLAN says, one entry a round, and leaves a study of each experience. tests.words:Planned"""
+    """Proposes what PLAN says, one entry a round, and leaves a study of each experience.
+    tests.words:Planned"""
 
     def __init__(self, context: OptimizerContext) -> None:
         self.context = context
@@ -67,17 +93,32 @@ class Planned:
         if not left or not failed:
             return []
         lesson, path, reason, *_ = left[0]
-        cited = (Evidence(experience=failed[0].id, step=1), Evidence(experience=failed[-1].id, step=0))
+        cited = (
+            Evidence(experience=failed[0].id, step=1),
+            Evidence(experience=failed[-1].id, step=0),
+        )
         new = f"# {lesson}\n\n{lesson}\n" if path.startswith("memory/") else f"{lesson}\n"
         edits = [Edit(path=path, new=new, reason=reason, evidence=cited)]
         if path == "system.md":
             edits += [
-                Edit(path="tools/notes.py", new=TOOL, reason="A tool shows the notes.", evidence=cited[:1]),
-                Edit(path="memory/notes.md", new="# Notes\n\nRead them.\n", reason="And a lesson.", evidence=cited[1:]),
+                Edit(
+                    path="tools/notes.py",
+                    new=TOOL,
+                    reason="A tool shows the notes.",
+                    evidence=cited[:1],
+                ),
+                Edit(
+                    path="memory/notes.md",
+                    new="# Notes\n\nRead them.\n",
+                    reason="And a lesson.",
+                    evidence=cited[1:],
+                ),
             ]
         assert self.context.folder is not None
         for experience in experiences:
-            write_study(self.context.folder, experience, edits if experience.id == failed[0].id else [])
+            write_study(
+                self.context.folder, experience, edits if experience.id == failed[0].id else []
+            )
         return edits
 
 
@@ -129,11 +170,19 @@ def script() -> list[dict[str, Any]]:
             if n in wins or n in loses:
                 rows.append(_write(task, f"w{n}!" if n in wins else f"w{n}", lesson))
         rows.append(_write(task, f"w{n}!" if n < 4 else f"w{n}"))
-    return [*rows, {"role": "agent", "step": 1, "text": "```bash\nprintf %s 'word' > answer.txt\n```"}]
+    return [
+        *rows,
+        {"role": "agent", "step": 1, "text": "```bash\nprintf %s 'word' > answer.txt\n```"},
+    ]
 
 
 def _write(task: str, word: str, lesson: str = "") -> dict[str, Any]:
-    row = {"role": "agent", "task": task, "step": 1, "text": f"```bash\nprintf %s '{word}' > answer.txt\n```"}
+    row = {
+        "role": "agent",
+        "task": task,
+        "step": 1,
+        "text": f"```bash\nprintf %s '{word}' > answer.txt\n```",
+    }
     return {**row, "contains": lesson} if lesson else row
 
 

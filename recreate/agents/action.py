@@ -1,12 +1,14 @@
-"""What a reply asks for, by the `action` of its agent's agent.toml, and how a turn is sent again once that is done.
+"""What a reply asks for, by the `action` of its agent's agent.toml, and how a turn is sent again
+once that is done.
 
-bash        the one ```bash block of the reply is run; `submit` alone hands the work in. With `native`, and a
-            model that takes tools, the same two are tools, and a reply may call `bash` several times
+bash        the one ```bash block of the reply is run; `submit` alone hands the work in. With
+            `native`, and a model that takes tools, the same two are tools, and a reply may call
+            `bash` several times
 json        the reply is {"command": ...}, held to that schema where the endpoint can
-tools       the reply calls functions: the scaffold's tools and MCP servers' (functions.py), in the endpoint's own
-            way where the model takes tools, else as {"tool", "arguments"}
-tool:NAME   the whole reply goes to the scaffold's tools/NAME on standard input; exit status 2 says it was
-            malformed and the output says how
+tools       the reply calls functions: the scaffold's tools and MCP servers' (functions.py), in the
+            endpoint's own way where the model takes tools, else as {"tool", "arguments"}
+tool:NAME   the whole reply goes to the scaffold's tools/NAME on standard input; exit status 2 says
+            it was malformed and the output says how
 """
 
 from __future__ import annotations
@@ -27,18 +29,21 @@ COMMAND_SCHEMA = object_of(thought={"type": "string"}, command={"type": "string"
 """What a reply of the action `json` is held to."""
 CUT_CHARS = 1000
 """What is sent again of a reply that was cut off before it held a command."""
-ALONE = "nothing was handed in: submit counts when it stands alone, so see what the other commands print, then submit"
+ALONE = (
+    "nothing was handed in: submit counts when it stands alone, so see what the other commands"
+    " print, then submit"
+)
 _NESTED = (
-    "it is not clear where the ```bash block ends, since lines of ``` stand in it: open it with four backticks, "
-    "````bash, and close it with ````"
+    "it is not clear where the ```bash block ends, since lines of ``` stand in it: open it with"
+    " four backticks, ````bash, and close it with ````"
 )
 
 
 @dataclass(frozen=True)
 class Action:
-    """One thing that a reply asks for: a command, or what is wrong with it. call: the id of the tool call, '' for a
-    reply in text. query: what memory is asked. says: what is answered, where nothing is done. function, arguments: what
-    is called where it is none of these."""
+    """One thing that a reply asks for: a command, or what is wrong with it. call: the id of the
+    tool call, '' for a reply in text. query: what memory is asked. says: what is answered, where
+    nothing is done. function, arguments: what is called where it is none of these."""
 
     command: str
     wrong: str = ""
@@ -75,10 +80,15 @@ class Done:
         self.seconds += output.seconds
 
     def fields(self, actions: Sequence[Action], called: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """The fields of the step. Of several calls all commands and outputs stand in it, with the first bad status."""
+        """The fields of the step. Of several calls all commands and outputs stand in it, with the
+        first bad status."""
         found: dict[str, Any] = {"action": "\n".join(self.commands)}
         if self.commands:
-            found |= {"output": "\n".join(self.texts), "status": self.status, "seconds": self.seconds}
+            found |= {
+                "output": "\n".join(self.texts),
+                "status": self.status,
+                "seconds": self.seconds,
+            }
         else:
             found |= {"kind": "malformed", "output": "\n".join(self.wrong)}
         if self.observed:
@@ -88,17 +98,27 @@ class Done:
         if ids := [id for each in self.recalled for id in each.found]:
             found["recalled"] = tuple(dict.fromkeys(ids))
         if called:
-            told = zip(actions, self.answers, strict=False)  # there are fewer when a template could not be filled in
+            told = zip(
+                actions, self.answers, strict=False
+            )  # there are fewer when a template could not be filled in
             one = len(called) == 1  # its answer is what the next step saw
-            answered = [{"id": action.call, **({} if one else {"text": text})} for action, text in told]
+            answered = [
+                {"id": action.call, **({} if one else {"text": text})} for action, text in told
+            ]
             found["foreign"] = {"tool_calls": list(called), "answered": answered}
         return found
 
 
-def asked_for(kind: str, reply: Reply, *, native: bool = False, recalls: bool = False) -> list[Action]:
-    """What a reply asks for: its tool calls, else what its text says; never none. recalls: it may ask memory."""
+def asked_for(
+    kind: str, reply: Reply, *, native: bool = False, recalls: bool = False
+) -> list[Action]:
+    """What a reply asks for: its tool calls, else what its text says; never none. recalls: it may
+    ask memory."""
     if native and reply.tool_calls:
-        return [_called(call, cut=reply.finish == "length", recalls=recalls) for call in reply.tool_calls]
+        return [
+            _called(call, cut=reply.finish == "length", recalls=recalls)
+            for call in reply.tool_calls
+        ]
     command, wrong = parse(kind, reply)
     if wrong and native:
         wrong = "the reply calls no tool" + cut_words(reply) if "```" not in reply.text else wrong
@@ -115,7 +135,10 @@ def function_calls(
 ) -> list[Action]:
     """What a reply asks for where it calls functions; never none."""
     if reply.tool_calls and native:
-        return [_function_call(c.name, c.arguments, c.id, reply, functions, recalls) for c in reply.tool_calls]
+        return [
+            _function_call(c.name, c.arguments, c.id, reply, functions, recalls)
+            for c in reply.tool_calls
+        ]
     name, arguments, wrong = read_call(reply.text)
     if not wrong:
         return [_function_call(name, arguments, "", reply, functions, recalls)]
@@ -124,11 +147,18 @@ def function_calls(
 
 
 def _function_call(
-    name: str, arguments: str, call: str, reply: Reply, functions: Mapping[str, Function], recalls: bool
+    name: str,
+    arguments: str,
+    call: str,
+    reply: Reply,
+    functions: Mapping[str, Function],
+    recalls: bool,
 ) -> Action:
     function = functions.get(name)
     if function is None:
-        return Action("", f"there is no tool {name[:60]!r}; there are: {', '.join(functions)}", call)
+        return Action(
+            "", f"there is no tool {name[:60]!r}; there are: {', '.join(functions)}", call
+        )
     if name == SUBMIT:
         return Action(SUBMIT, call=call)
     given, wrong = read_arguments(function, arguments)
@@ -156,23 +186,36 @@ def _called(call: ToolCall, *, cut: bool = False, recalls: bool = False) -> Acti
     except (ValueError, AttributeError):
         text = None
     if isinstance(text, str) and (text := text.strip()):
-        return Action(text, call=call.id) if key == "command" else Action(f"{RECALL} {text}", "", call.id, text)
+        return (
+            Action(text, call=call.id)
+            if key == "command"
+            else Action(f"{RECALL} {text}", "", call.id, text)
+        )
     short = "; the reply was cut off at the token limit" if cut else ""
-    return Action("", f'the arguments of {call.name} must be one JSON object with a "{key}"{short}', call.id)
+    return Action(
+        "", f'the arguments of {call.name} must be one JSON object with a "{key}"{short}', call.id
+    )
 
 
-def done_actions(kind: str, step: Step, functions: Mapping[str, Function], *, recalls: bool = False) -> list[Action]:
+def done_actions(
+    kind: str, step: Step, functions: Mapping[str, Function], *, recalls: bool = False
+) -> list[Action]:
     """The actions of a step that is over, each by itself as it was."""
     calls = tuple(ToolCall.model_validate(c) for c in step.foreign.get("tool_calls", ()))
     if kind == "tools":
-        return function_calls(Reply(text=step.reply, tool_calls=calls), functions, native=bool(calls), recalls=recalls)
+        return function_calls(
+            Reply(text=step.reply, tool_calls=calls), functions, native=bool(calls), recalls=recalls
+        )
     if calls and all(call.name in ("bash", SUBMIT, RECALL) for call in calls):
         return [_called(call, recalls=recalls) for call in calls]
     return [_read(step.action, recalls)]
 
 
-def exchange(reply: Reply, actions: Sequence[Action], answers: Sequence[str], *, cut: bool) -> list[Message]:
-    """A turn as it is sent again. cut: the reply was cut off and held nothing to do: little of it is sent again."""
+def exchange(
+    reply: Reply, actions: Sequence[Action], answers: Sequence[str], *, cut: bool
+) -> list[Message]:
+    """A turn as it is sent again. cut: the reply was cut off and held nothing to do: little of it
+    is sent again."""
     calls = [
         {
             "id": call.id,
@@ -184,18 +227,32 @@ def exchange(reply: Reply, actions: Sequence[Action], answers: Sequence[str], *,
         if action.call
     ]
     if cut or not calls:
-        text = cut_middle(reply.text, CUT_CHARS, "\n[... {} characters left out here ...]\n") if cut else reply.text
-        said: Message = {"role": "assistant", "content": text if text.strip() else "(nothing was said)"}
+        text = (
+            cut_middle(reply.text, CUT_CHARS, "\n[... {} characters left out here ...]\n")
+            if cut
+            else reply.text
+        )
+        said: Message = {
+            "role": "assistant",
+            "content": text if text.strip() else "(nothing was said)",
+        }
         return [said, {"role": "user", "content": "\n".join(answers)}]
     told = zip(actions, answers, strict=True)
     return [
         {"role": "assistant", "content": reply.text, "tool_calls": calls},
-        *[Message(role="tool", content=answer, tool_call_id=action.call) for action, answer in told],
+        *[
+            Message(role="tool", content=answer, tool_call_id=action.call)
+            for action, answer in told
+        ],
     ]
 
 
 def cut_words(reply: Reply) -> str:
-    return f": it was cut off at its limit of {reply.tokens_out} tokens" if reply.finish == "length" else ""
+    return (
+        f": it was cut off at its limit of {reply.tokens_out} tokens"
+        if reply.finish == "length"
+        else ""
+    )
 
 
 def parse(action: str, reply: Reply) -> tuple[str, str]:
@@ -215,7 +272,10 @@ def parse(action: str, reply: Reply) -> tuple[str, str]:
     if wrong:
         return "", wrong
     if len(blocks) != 1:
-        return "", f"the reply must hold exactly one ```bash block; found {len(blocks)}{cut_words(reply)}"
+        return (
+            "",
+            f"the reply must hold exactly one ```bash block; found {len(blocks)}{cut_words(reply)}",
+        )
     command = blocks[0].strip()
     return (command, "") if command else ("", "the ```bash block was empty")
 
@@ -233,15 +293,20 @@ _SHELL = {
 
 
 def bash_blocks(text: str) -> tuple[list[str], str]:
-    """(what stands in each block of ```bash, sh or shell, what is wrong); a block without an end is none.
+    """(what stands in each block of ```bash, sh or shell, what is wrong); a block without an end is
+    none.
 
-    A block ends at the first line of as many backticks as opened it, or more, that no heredoc of its command holds.
-    Where a quote is open at that line, or another block begins before it, nobody can tell: that is said, for half a
-    command must not be run.
+    A block ends at the first line of as many backticks as opened it, or more, that no heredoc of
+    its command holds. Where a quote is open at that line, or another block begins before it, nobody
+    can tell: that is said, for half a command must not be run.
     """
     lines = text.split("\n")
     final = {line.lstrip("\t"): n for n, line in enumerate(lines)}
-    bare = [n for n, line in enumerate(lines) if line.startswith("```") and not line.rstrip(" \t").strip("`")]
+    bare = [
+        n
+        for n, line in enumerate(lines)
+        if line.startswith("```") and not line.rstrip(" \t").strip("`")
+    ]
     blocks: list[str] = []
     at = 0
     while at < len(lines):
@@ -259,9 +324,11 @@ def bash_blocks(text: str) -> tuple[list[str], str]:
     return blocks, ""
 
 
-def _end(lines: Sequence[str], start: int, ticks: int, final: dict[str, int], last: int) -> tuple[int, str]:
-    """(the line that closes a block, -1 for none; what is wrong). final: where each line occurs for the last time;
-    last: the last line of backticks alone."""
+def _end(
+    lines: Sequence[str], start: int, ticks: int, final: dict[str, int], last: int
+) -> tuple[int, str]:
+    """(the line that closes a block, -1 for none; what is wrong). final: where each line occurs for
+    the last time; last: the last line of backticks alone."""
     waits: list[str] = []  # the ends of heredocs that are open
     quote, inner = "", False
     for n in range(start, len(lines)):
@@ -273,7 +340,10 @@ def _end(lines: Sequence[str], start: int, ticks: int, final: dict[str, int], la
                 inner = False
             elif fence:
                 if fence[2].strip() and inner:
-                    return -1, _NESTED  # what looked like the text of a heredoc is another block of the reply
+                    return (
+                        -1,
+                        _NESTED,
+                    )  # what looked like the text of a heredoc is another block of the reply
                 inner = not inner
             continue
         if fence and len(fence[1]) >= ticks:

@@ -1,7 +1,9 @@
-"""One agent, one task, one sandbox a sample (a fresh one, or a copy where samples branch): attempt(...) -> Trace.
+"""One agent, one task, one sandbox a sample (a fresh one, or a copy where samples branch):
+attempt(...) -> Trace.
 
-How the agent acts is its scaffold's (agent.toml, `action`; action.py). `before` tools run ahead of the first turn,
-`done` after every action (exit 0: handed in), `choose` ranks the samples, or they `vote`.
+How the agent acts is its scaffold's (agent.toml, `action`; action.py). `before` tools run ahead of
+the first turn, `done` after every action (exit 0: handed in), `choose` ranks the samples, or they
+`vote`.
 """
 
 from __future__ import annotations
@@ -59,7 +61,18 @@ from recreate.agents.workplace import (
 from recreate.api.errors import BadInput, Fault, Refused
 from recreate.api.ports import Domain, Sandbox, SandboxBackend
 from recreate.api.theirs import expect
-from recreate.api.types import Call, Ending, Message, Output, Reply, Step, Task, Trace, Usage, digest
+from recreate.api.types import (
+    Call,
+    Ending,
+    Message,
+    Output,
+    Reply,
+    Step,
+    Task,
+    Trace,
+    Usage,
+    digest,
+)
 from recreate.storage.redact import redact
 
 __all__ = [
@@ -81,29 +94,34 @@ __all__ = [
 QUERY_CHARS = 1500
 """Characters of a result's end that memory is asked with."""
 CUT_OFF = 3
-"""So many replies in a row that were cut off before they held a command end the attempt: each is billed whole."""
+"""So many replies in a row that were cut off before they held a command end the attempt: each is
+billed whole."""
 RAISED = "; from now on a reply may have %d tokens"
 _RECALL_TOLD = (
-    "\n\nThe command `recall WORDS`, when it is all that %s holds, asks what is remembered of earlier attempts at "
-    "other tasks: what was tried, and whether it passed. Say in your own words what you want to know, with the names "
-    "and errors that you see."
+    "\n\nThe command `recall WORDS`, when it is all that %s holds, asks what is remembered of"
+    " earlier attempts at other tasks: what was tried, and whether it passed. Say in your own words"
+    " what you want to know, with the names and errors that you see."
 )
 _OBSERVE_TOLD = (
-    "\n\nYou begin by observing. In the first %d replies your commands run in a copy of /work that is thrown away "
-    "after each: look at what you like, and try what you like. When you have seen enough, the command `act`, when it "
-    "is all that %s holds, ends this. Only what you do after that counts."
+    "\n\nYou begin by observing. In the first %d replies your commands run in a copy of /work that"
+    " is thrown away after each: look at what you like, and try what you like. When you have seen"
+    " enough, the command `act`, when it is all that %s holds, ends this. Only what you do after"
+    " that counts."
 )
 _OBSERVED = "\n[This was done in a copy, which is gone. Turns of observing that are left: %d]"
 _ACTING = "From now on what you do counts."
 _RESTORE_TOLD = (
-    "\n\nAfter each of your actions the check `%s` runs. When more fails than before, the action is taken back: the "
-    "files are then as they were before it."
+    "\n\nAfter each of your actions the check `%s` runs. When more fails than before, the action is"
+    " taken back: the files are then as they were before it."
 )
 _TAKEN_BACK = (
-    "\n[This action was taken back, and the files are as they were before it: by the check `%s`, %d failed before and "
-    "%d after. It said:]\n%s"
+    "\n[This action was taken back, and the files are as they were before it: by the check `%s`, %d"
+    " failed before and %d after. It said:]\n%s"
 )
-_UNCOPIED = "it was not run: /work holds a file that cannot be copied, so there is no observing; from now on it counts"
+_UNCOPIED = (
+    "it was not run: /work holds a file that cannot be copied, so there is no observing; from now"
+    " on it counts"
+)
 _NO_MEMORY = "there is no memory here that could be asked: go on without"
 
 
@@ -118,12 +136,24 @@ def attempt_key(
     repeat: int = 0,
     near: str = "",
 ) -> str:
-    """The attempt's id, and the key under which its score is reused: all that the outcome depends on.
+    """The attempt's id, and the key under which its score is reused: all that the outcome depends
+    on.
 
-    near: how near another question may be whose reply is taken, and by whose vectors; '' where none is.
+    near: how near another question may be whose reply is taken, and by whose vectors; '' where none
+    is.
     """
     params = scaffold.agent.model.model_dump(exclude={"schema_"})
-    made_from = [scaffold.digest, task.id, task.digest, memory, model, params, sandbox, grader, repeat]
+    made_from = [
+        scaffold.digest,
+        task.id,
+        task.digest,
+        memory,
+        model,
+        params,
+        sandbox,
+        grader,
+        repeat,
+    ]
     return digest([*made_from, near] if near else made_from)
 
 
@@ -137,8 +167,10 @@ class _Answered(NamedTuple):
 
 @dataclass
 class _Rollout:
-    """What comes of one first action in a copy of the sandbox. wanted: so many candidates asked for it; well: of each
-    action, whether it could be read and ended with 0; over: nothing follows; work: what it would hand in, if it did."""
+    """What comes of one first action in a copy of the sandbox. wanted: so many candidates asked for
+    it; well: of each action, whether it could be read and ended with 0; over: nothing follows;
+    work: what it would hand in, if it did.
+    """
 
     asked: _Answered
     step: int
@@ -156,15 +188,19 @@ class _Rollout:
         return sum(self.well) / len(self.well) if self.well else 0.0
 
     def agreement(self, others: Sequence[_Rollout]) -> float:
-        """The share of the other candidates that ask for the same, or come to hand in the same work."""
-        alike = sum(r.wanted for r in others if r is self or (r.work is not None and r.work == self.work))
+        """The share of the other candidates that ask for the same, or come to hand in the same
+        work."""
+        alike = sum(
+            r.wanted for r in others if r is self or (r.work is not None and r.work == self.work)
+        )
         return (alike - 1) / max(1, sum(r.wanted for r in others) - 1)
 
 
 @dataclass(eq=False)
 class _Path:
-    """How far a sample is. seen: what the agent is shown next; results: turns in which something was done; past: the
-    ids of the last turn; after: the step of another sample that it goes on from."""
+    """How far a sample is. seen: what the agent is shown next; results: turns in which something
+    was done; past: the ids of the last turn; after: the step of another sample that it goes on
+    from."""
 
     sample: int
     messages: list[Message]
@@ -185,7 +221,8 @@ class _Path:
 
 @dataclass(eq=False)
 class _Fork:
-    """Where so many more samples go on from, in copies of a sandbox. observing, failing: as of the attempt."""
+    """Where so many more samples go on from, in copies of a sandbox. observing, failing: as of the
+    attempt."""
 
     path: _Path
     sandbox: Sandbox
@@ -225,7 +262,11 @@ class Attempt(AttemptProgress):
     def params(self) -> dict[str, Any]:
         """What every call asks for, but for `tools` and a cap that was raised."""
         model = self.agent.model
-        asked = {k: v for k in ("temperature", "top_p", "max_tokens") if (v := getattr(model, k)) is not None}
+        asked = {
+            k: v
+            for k in ("temperature", "top_p", "max_tokens")
+            if (v := getattr(model, k)) is not None
+        }
         asked |= {"stop": list(model.stop)} if model.stop else {}
         return asked | ({"json_schema": COMMAND_SCHEMA} if self.agent.action == "json" else {})
 
@@ -236,10 +277,15 @@ class Attempt(AttemptProgress):
             own = [f.native for f in self.place.functions.values()]
             shell = (*NATIVE_TOOLS, RECALL_TOOL) if self.agent.memory.recall else NATIVE_TOOLS
             return {"tools": shell if self.agent.action == "bash" else own}
-        return {"json_schema": call_schema(self.place.functions)} if self.agent.action == "tools" else {}
+        return (
+            {"json_schema": call_schema(self.place.functions)}
+            if self.agent.action == "tools"
+            else {}
+        )
 
     def sample(self, number: int) -> tuple[Sandbox, Ending, str]:
-        """One try, from where an earlier one branches, else in a fresh sandbox; the caller closes the sandbox."""
+        """One try, from where an earlier one branches, else in a fresh sandbox; the caller closes
+        the sandbox."""
         path = self.branch(number)
         if path is None:
             self.sandbox = prepared(self.domain, self.task, self.backend)
@@ -253,19 +299,23 @@ class Attempt(AttemptProgress):
                     try:
                         self.place.open_functions(sandbox)
                     except McpError as e:
-                        # what runs before anything is spent has tried the servers: an edit broke one, or its task did
+                        # what runs before anything is spent has tried the servers: an edit broke
+                        # one, or its task did
                         self.note(sample=number, kind="malformed", action="", output=redact(str(e)))
                         return sandbox, "error", "mcp"
                 before = {n: self.before(sandbox, n, number) for n in self.agent.before}
             elif self.scaffold.tools:
-                with contextlib.suppress(BadInput, Fault):  # the agent put something else there, or filled its disk
+                with contextlib.suppress(
+                    BadInput, Fault
+                ):  # the agent put something else there, or filled its disk
                     tell_attempt(sandbox, self.prompt, number)
             try:
                 ending, limit = self.talk(before, number) if path is None else self.turns(path)
             except BadInput as e:
                 if e.code != "bad-template":
                     raise
-                # the agent's own fault, which no check could foresee: what it had done until then is graded
+                # the agent's own fault, which no check could foresee: what it had done until then
+                # is graded
                 self.note(sample=number, kind="malformed", action="", output=e.message)
                 ending, limit = "error", "template"
             self.idle = path is not None and path.after is not None
@@ -275,8 +325,8 @@ class Attempt(AttemptProgress):
             raise
 
     def branch(self, number: int) -> _Path | None:
-        """What a sample goes on from, its sandbox made; None where it begins anew. Those that share the least go first,
-        since they can differ the most."""
+        """What a sample goes on from, its sandbox made; None where it begins anew. Those that share
+        the least go first, since they can differ the most."""
         fork = min(self.forks, key=lambda fork: fork.path.results, default=None)
         if fork is None:
             return None
@@ -289,16 +339,21 @@ class Attempt(AttemptProgress):
         return fork.path.again(number, fork.path.after)
 
     def fork(self, path: _Path, step: int) -> None:
-        """After a step that had a result: where `branches` says so, keep what further samples go on from, as far as
-        samples that share less leave any to be made; and what they leave none for no longer."""
+        """After a step that had a result: where `branches` says so, keep what further samples go on
+        from, as far as samples that share less leave any to be made; and what they leave none for
+        no longer."""
         widths, at, left = self.agent.branches, path.results, self.agent.samples - path.sample - 1
         if at > len(widths) or path.turn >= self.agent.limits.turns:
             return
-        ways = min(widths[at - 1] - 1, left - sum(f.ways for f in self.forks if f.path.results <= at))
+        ways = min(
+            widths[at - 1] - 1, left - sum(f.ways for f in self.forks if f.path.results <= at)
+        )
         copy = copied(self.sandbox, self.agent) if ways > 0 else None
         if copy is None:
             return
-        self.forks.append(_Fork(path.again(path.sample, step), copy, ways, self.observing, self.failing))
+        self.forks.append(
+            _Fork(path.again(path.sample, step), copy, ways, self.observing, self.failing)
+        )
         while (spare := sum(f.ways for f in self.forks) - left) > 0:
             last = max(reversed(self.forks), key=lambda f: f.path.results)
             last.ways -= min(spare, last.ways)
@@ -318,7 +373,9 @@ class Attempt(AttemptProgress):
             {"role": "system", "content": self.render("system", before=before)},
             {"role": "user", "content": self.render("workflow", before=before)},
         ]
-        where = '"command"' if self.agent.action == "json" else "a call" if self.native else "the block"
+        where = (
+            '"command"' if self.agent.action == "json" else "a call" if self.native else "the block"
+        )
         if self.agent.action == "tools" and not self.native:
             messages[0]["content"] += "\n\n" + redact(told(list(self.place.functions.values())))
         elif self.agent.memory.recall and not self.native:
@@ -354,7 +411,9 @@ class Attempt(AttemptProgress):
             looked: dict[str, Any] = {}
             try:
                 if self.agent.lookahead and not self.observing:
-                    (reply, usage, params), looked = self.look_ahead(self.sandbox, messages, path.turn, number)
+                    (reply, usage, params), looked = self.look_ahead(
+                        self.sandbox, messages, path.turn, number
+                    )
                 else:
                     reply, usage, params = self.asked(messages, len(self.steps), number)
             except BadInput as e:
@@ -365,7 +424,13 @@ class Attempt(AttemptProgress):
             fresh, so_far.fresh = so_far.fresh, {}
             actions = self.asked_for(reply)
             called = self._called(reply, actions)
-            record: dict[str, Any] = {"observation": path.seen, "reply": reply.text, "usage": usage, **fresh, **looked}
+            record: dict[str, Any] = {
+                "observation": path.seen,
+                "reply": reply.text,
+                "usage": usage,
+                **fresh,
+                **looked,
+            }
             record["sent"] = self.requests.add(step, messages, self.full(params), path.seen)
             record |= {"cut": True} if reply.finish == "length" else {}
             record |= {"near": reply.near} if reply.near is not None else {}
@@ -383,12 +448,18 @@ class Attempt(AttemptProgress):
                 so_far.show([id for recalled in done.recalled for id in recalled.lessons])
                 if done.commands and not all(action.query for action in actions):
                     path.last, why = path.last.after("\n".join(done.texts))
-                    done.answers[-1] += self.offered(why or "step", done.texts[-1][-QUERY_CHARS:], so_far)
+                    done.answers[-1] += self.offered(
+                        why or "step", done.texts[-1][-QUERY_CHARS:], so_far
+                    )
             except BadInput:  # it was paid and done, whatever becomes of its answer
                 self.note(sample=number, **record, **done.fields(actions, called))
                 raise
             self.note(sample=number, **record, **done.fields(actions, called))
-            if done.counts and self.agent.done and self.place.tool(self.sandbox, self.agent.done).status == 0:
+            if (
+                done.counts
+                and self.agent.done
+                and self.place.tool(self.sandbox, self.agent.done).status == 0
+            ):
                 return "submitted", ""
             path.cut_off = path.cut_off + 1 if reply.finish == "length" and not done.commands else 0
             if path.cut_off == CUT_OFF:
@@ -415,12 +486,14 @@ class Attempt(AttemptProgress):
     def look_ahead(
         self, sandbox: Sandbox, messages: list[Message], turn: int, number: int
     ) -> tuple[_Answered, dict[str, Any]]:
-        """(the reply of several whose rollout is best, at no further cost; what its step says of that).
+        """(the reply of several whose rollout is best, at no further cost; what its step says of
+        that).
 
-        MAXS (arXiv 2601.09259): every reply and every action of a rollout is a step of the kind `lookahead`, in a
-        sample of its own. Candidates that ask for the same are one; where all do, none is rolled out. What is best:
-        the number of the tool `choose`, where there is one; then the share of actions that ended with 0; then how
-        many of the others ask for the same or come to hand in the same; then the first.
+        MAXS (arXiv 2601.09259): every reply and every action of a rollout is a step of the kind
+        `lookahead`, in a sample of its own. Candidates that ask for the same are one; where all do,
+        none is rolled out. What is best: the number of the tool `choose`, where there is one; then
+        the share of actions that ended with 0; then how many of the others ask for the same or come
+        to hand in the same; then the first.
         """
         look, raised, first = self.agent.lookahead, self.raised, len(self.steps)
         assert look is not None
@@ -433,7 +506,9 @@ class Attempt(AttemptProgress):
             self.candidates(sandbox, messages, found, rollouts, turn, number)
             for rollout in rollouts if len(rollouts) > 1 else ():
                 self.roll_out(rollout, turn, look.steps)
-            best = max(rollouts, key=lambda r: (r.rank, r.status, r.agreement(rollouts)), default=None)
+            best = max(
+                rollouts, key=lambda r: (r.rank, r.status, r.agreement(rollouts)), default=None
+            )
         finally:
             self.raised = raised
             for rollout in rollouts:
@@ -456,10 +531,13 @@ class Attempt(AttemptProgress):
         turn: int,
         number: int,
     ) -> None:
-        """Note each candidate, and try out those that differ, each in a copy that `rollouts` then holds. None is tried
-        out where there is but one, or where the sandbox made a file that cannot be copied."""
+        """Note each candidate, and try out those that differ, each in a copy that `rollouts` then
+        holds. None is tried out where there is but one, or where the sandbox made a file that
+        cannot be copied."""
         keys = [self._wants(asked.reply) for asked in found]
-        last = next((s for s in reversed(self.steps) if s.sample == number and s.kind != "before"), None)
+        last = next(
+            (s for s in reversed(self.steps) if s.sample == number and s.kind != "before"), None
+        )
         alone = len(set(keys)) == 1
         for n, asked in enumerate(found):
             step, sample = len(self.steps), self.agent.samples + n
@@ -467,7 +545,9 @@ class Attempt(AttemptProgress):
             if copy is None:
                 self.note(sample=sample, kind="lookahead", **self._looked(asked, messages))
                 continue
-            rollout = _Rollout(asked, step, sample, copy, list(messages), wanted=keys.count(keys[n]))
+            rollout = _Rollout(
+                asked, step, sample, copy, list(messages), wanted=keys.count(keys[n])
+            )
             rollouts.append(rollout)
             self.tried(rollout, asked, turn, last is not None and last.status == 0)
 
@@ -481,8 +561,8 @@ class Attempt(AttemptProgress):
         return {"reply": asked.reply.text, "usage": asked.usage, "sent": sent, **told}
 
     def roll_out(self, rollout: _Rollout, turn: int, steps: int) -> None:
-        """Go on from a first action until `steps` are done, it handed in, or a limit is reached; then say what the tool
-        `choose` thinks of it."""
+        """Go on from a first action until `steps` are done, it handed in, or a limit is reached;
+        then say what the tool `choose` thinks of it."""
         for ahead in range(turn + 1, min(turn + steps, self.agent.limits.turns)):
             if rollout.over or self.limits.reached(self.usage):
                 break
@@ -497,7 +577,8 @@ class Attempt(AttemptProgress):
             rollout.rank = self.place.rank(rollout.sandbox)
 
     def tried(self, rollout: _Rollout, asked: _Answered, turn: int, well: bool) -> None:
-        """Do in a copy what a reply asks for. well: how the action before it ended: what a hand-in is worth."""
+        """Do in a copy what a reply asks for. well: how the action before it ended: what a hand-in
+        is worth."""
         actions, record = self.asked_for(asked.reply), self._looked(asked, rollout.messages)
         record |= {"sample": rollout.sample}
         if len(actions) == 1 and actions[0].command == SUBMIT:
@@ -508,11 +589,17 @@ class Attempt(AttemptProgress):
             try:
                 self.answer(rollout.sandbox, actions, done, turn, asked.reply)
             finally:
-                self.note(**record, **done.fields(actions, self._called(asked.reply, actions)) | {"kind": "lookahead"})
+                self.note(
+                    **record,
+                    **done.fields(actions, self._called(asked.reply, actions))
+                    | {"kind": "lookahead"},
+                )
             well = bool(done.commands) and not done.wrong and done.status == 0
             rollout.messages += exchange(asked.reply, actions, done.answers, cut=False)
             finished = done.commands and self.agent.done
-            rollout.over = bool(finished) and self.place.tool(rollout.sandbox, self.agent.done).status == 0
+            rollout.over = (
+                bool(finished) and self.place.tool(rollout.sandbox, self.agent.done).status == 0
+            )
         rollout.well.append(well)
         if rollout.over:
             rollout.work = self.domain.collect(self.task, rollout.sandbox)
@@ -521,11 +608,11 @@ class Attempt(AttemptProgress):
         return [c.model_dump(exclude={"schema_"}) for c in reply.tool_calls if actions[0].call]
 
     def raise_cap(self, reply: Reply) -> str:
-        """After a reply that was cut off before it held what was to be done, let the next have twice the tokens, once
-        in an attempt: what is said of that, '' where it is not so.
+        """After a reply that was cut off before it held what was to be done, let the next have
+        twice the tokens, once in an attempt: what is said of that, '' where it is not so.
 
-        Nor is it where that would not help, since the model's own parameters or its window decide, or would eat up what
-        is left of the attempt's limits.
+        Nor is it where that would not help, since the model's own parameters or its window decide,
+        or would eat up what is left of the attempt's limits.
         """
         if self.raised or reply.finish != "length":
             return ""
@@ -538,8 +625,9 @@ class Attempt(AttemptProgress):
         return RAISED % self.raised
 
     def carry_out(self, actions: Sequence[Action], done: Done, turn: int, reply: Reply) -> None:
-        """Do what a reply asks for, and fill in what is answered: in a copy while the sample observes, else in its
-        sandbox, which is set back where the check of [restore] then finds that more fails."""
+        """Do what a reply asks for, and fill in what is answered: in a copy while the sample
+        observes, else in its sandbox, which is set back where the check of [restore] then finds
+        that more fails."""
         runs = any(not a.wrong and not a.query and a.command != SUBMIT for a in actions)
         if self.observing:
             self.observe(actions, done, turn, reply, runs)
@@ -548,7 +636,9 @@ class Attempt(AttemptProgress):
         else:
             self.answer(self.sandbox, actions, done, turn, reply)
 
-    def observe(self, actions: Sequence[Action], done: Done, turn: int, reply: Reply, runs: bool) -> None:
+    def observe(
+        self, actions: Sequence[Action], done: Done, turn: int, reply: Reply, runs: bool
+    ) -> None:
         """A turn whose commands are done in a copy. runs: there are any."""
         self.observing -= 1
         if [action.command for action in actions] == [ACT]:
@@ -557,7 +647,9 @@ class Attempt(AttemptProgress):
         copy = copied(self.sandbox, self.agent) if runs else None
         if runs and copy is None:
             self.observing = 0
-            return self.answer(self.sandbox, [replace(a, wrong=_UNCOPIED) for a in actions], done, turn, reply)
+            return self.answer(
+                self.sandbox, [replace(a, wrong=_UNCOPIED) for a in actions], done, turn, reply
+            )
         try:
             done.observed = copy is not None
             self.answer(self.sandbox if copy is None else copy, actions, done, turn, reply)
@@ -568,8 +660,11 @@ class Attempt(AttemptProgress):
                 copy.close()
         done.answers[-1] += _OBSERVED % self.observing + ("" if self.observing else f"\n{_ACTING}")
 
-    def act_and_check(self, check: str, actions: Sequence[Action], done: Done, turn: int, reply: Reply) -> None:
-        """Do what a reply asks for, and take it back where more fails by the check than did before."""
+    def act_and_check(
+        self, check: str, actions: Sequence[Action], done: Done, turn: int, reply: Reply
+    ) -> None:
+        """Do what a reply asks for, and take it back where more fails by the check than did
+        before."""
         if self.failing < 0:
             self.failing, _ = self.place.failures(self.sandbox, check)
         copy = copied(self.sandbox, self.agent)
@@ -588,13 +683,16 @@ class Attempt(AttemptProgress):
                 copy.close()
 
     def carry(self, source: Sandbox, target: Sandbox, commands: int) -> None:
-        """Keep the outputs of this step that the agent was told are kept, where the files of the source go."""
+        """Keep the outputs of this step that the agent was told are kept, where the files of the
+        source go."""
         for n in range(commands):
             file = f"{KEPT}/{_name(len(self.steps), n)}.txt"
             with contextlib.suppress(FileNotFoundError, BadInput, Fault):
                 target.write(file, source.read(file))
 
-    def answer(self, sandbox: Sandbox, actions: Sequence[Action], done: Done, turn: int, reply: Reply) -> None:
+    def answer(
+        self, sandbox: Sandbox, actions: Sequence[Action], done: Done, turn: int, reply: Reply
+    ) -> None:
         """Do what a reply asks for, one after the other, and fill in what is answered."""
         left, extended = turns_left(self.agent.limits.steps, self.agent.limits.extension, turn)
         for n, action in enumerate(actions):
@@ -606,7 +704,10 @@ class Attempt(AttemptProgress):
                 if output.status == 2 and self.agent.action.startswith("tool:"):
                     wrong = (text.strip() or "the reply could not be read") + cut_words(reply)
                 else:
-                    shown = {**output.model_dump(include={"status", "seconds", "timed_out", "cut"}), "text": text}
+                    shown = {
+                        **output.model_dump(include={"status", "seconds", "timed_out", "cut"}),
+                        "text": text,
+                    }
                     done.add(action.command, text, output)
                     told = {"output": shown, "step": turn}
                     done.answers.append(self.render("observation", **told, steps_left=left))
@@ -631,7 +732,9 @@ class Attempt(AttemptProgress):
             return Output(text=action.says, status=0), action.says
         if action.query:
             return self.recalled(action, done)
-        return self.place.act(sandbox, action, _name(len(self.steps), n), observing=self.observing > 0)
+        return self.place.act(
+            sandbox, action, _name(len(self.steps), n), observing=self.observing > 0
+        )
 
 
 def attempt(
@@ -652,14 +755,26 @@ def attempt(
 ) -> Trace:
     """Let the agent work on the task. Returns the trace with what was handed in.
 
-    `call` carries run, attempt, role, phase, task and repeat; its step is counted here. With `folder`, every
-    step is in folder/steps.jsonl as soon as it happened. native: the model takes tools. full: what is recorded as
-    asked. recall: whom an agent asks that may recall; None: it is told that there is nobody. What the agent does wrong
-    is data in the trace; what is raised is ours: OutOfBudget, Refused, Fault, Interrupted.
+    `call` carries run, attempt, role, phase, task and repeat; its step is counted here. With
+    `folder`, every step is in folder/steps.jsonl as soon as it happened. native: the model takes
+    tools. full: what is recorded as asked. recall: whom an agent asks that may recall; None: it is
+    told that there is nobody. What the agent does wrong is data in the trace; what is raised is
+    ours: OutOfBudget, Refused, Fault, Interrupted.
     """
     lines = steps_log(folder)
     work = Attempt(
-        scaffold, task, domain, backend, ask, call, lines, on_step, offers, native=native, full=full, recall=recall
+        scaffold,
+        task,
+        domain,
+        backend,
+        ask,
+        call,
+        lines,
+        on_step,
+        offers,
+        native=native,
+        full=full,
+        recall=recall,
     )
     agent = scaffold.agent
     tried: list[tuple[str, Ending, str]] = []
@@ -690,26 +805,35 @@ def attempt(
 
 
 def voted(ballots: Sequence[str | None], left: int) -> tuple[int, bool]:
-    """(the first of the most samples that came to the same, the first of all where none has a say; whether the `left`
-    that are still to be made cannot change it).
+    """(the first of the most samples that came to the same, the first of all where none has a say;
+    whether the `left` that are still to be made cannot change it).
 
-    Self-consistency (Wang et al., arXiv 2203.11171, section 2), without the samples that can decide nothing any more.
+    Self-consistency (Wang et al., arXiv 2203.11171, section 2), without the samples that can decide
+    nothing any more.
     """
     counts = Counter(ballot for ballot in ballots if ballot is not None)
-    most = max(counts, key=counts.__getitem__, default=None)  # the first of equals: a Counter keeps their order
+    most = max(
+        counts, key=counts.__getitem__, default=None
+    )  # the first of equals: a Counter keeps their order
     if most is None:
         return 0, not left
     rest = list(counts)
-    rivals = [counts[ballot] + left + (rest.index(ballot) < rest.index(most)) for ballot in rest if ballot != most]
+    rivals = [
+        counts[ballot] + left + (rest.index(ballot) < rest.index(most))
+        for ballot in rest
+        if ballot != most
+    ]
     return ballots.index(most), counts[most] >= max(rivals, default=left)
 
 
 def replay(
     scaffold: Scaffold, task: Task, trace: Trace, domain: Domain, backend: SandboxBackend
 ) -> tuple[Sandbox, str]:
-    """(a fresh sandbox in which the actions of the sample that was handed in are done again, how faithful that is).
+    """(a fresh sandbox in which the actions of the sample that was handed in are done again, how
+    faithful that is).
 
-    A sandbox is not kept for this: it would be lost with the process, and an experience of an earlier run has none.
+    A sandbox is not kept for this: it would be lost with the process, and an experience of an
+    earlier run has none.
     """
     place = Workplace(scaffold, task, domain)
     limits = LimitsLeft.of(scaffold.agent.limits)
@@ -720,7 +844,9 @@ def replay(
         furnish(sandbox, scaffold, prompt, path[0].sample if path else trace.chosen)
         if scaffold.agent.action == "tools":
             try:
-                place.open_functions(sandbox, elsewhere=False)  # what is not in the sandbox is not done twice
+                place.open_functions(
+                    sandbox, elsewhere=False
+                )  # what is not in the sandbox is not done twice
             except McpError as e:
                 other.append(str(e))
         for step in path:
@@ -731,20 +857,29 @@ def replay(
             if step.kind == "observe" or step.restored:
                 continue  # nothing of it stood
             if scaffold.foreign and (theirs := _not_shell(step)):
-                other.append(f"step {step.step} called {theirs}, which only the agent's own program can do")
+                other.append(
+                    f"step {step.step} called {theirs}, which only the agent's own program can do"
+                )
                 continue
             if limits.reached(Usage()):
                 other.append(f"there was no time for step {step.step} and what followed")
                 break
             status = _again(place, sandbox, step)
             again += 1
-            if status != step.status and step.status is not None:  # what a program of its own ran told no status
-                other.append(f"step {step.step} ended with status {status}, it had been {step.status}")
+            if (
+                status != step.status and step.status is not None
+            ):  # what a program of its own ran told no status
+                other.append(
+                    f"step {step.step} ended with status {status}, it had been {step.status}"
+                )
     except BaseException:
         sandbox.close()
         raise
     summary = f"{again} actions were done again"
-    return sandbox, f"{summary}; {'; '.join(other)}" if other else f"{summary}, and all ended as they had"
+    return (
+        sandbox,
+        f"{summary}; {'; '.join(other)}" if other else f"{summary}, and all ended as they had",
+    )
 
 
 def _again(place: Workplace, sandbox: Sandbox, step: Step) -> int | None:
@@ -764,7 +899,8 @@ def _again(place: Workplace, sandbox: Sandbox, step: Step) -> int | None:
 
 
 def _not_shell(step: Step) -> str:
-    """The functions of a foreign agent that a step called and that are no shell's command; '' for none."""
+    """The functions of a foreign agent that a step called and that are no shell's command; '' for
+    none."""
     lines = step.action.split("\n")
     calls = step.foreign.get("tool_calls", ())
     return ", ".join(c["name"] for c in calls if f"{c['name']} {c['arguments']}" in lines)
@@ -776,5 +912,6 @@ def _name(step: int, n: int) -> str:
 
 
 def may_rise(cap: int, reply: Reply, tokens: int, usd: float) -> bool:
-    """Whether a reply that was cut off did reach its cap, and what is left of tokens and usd has room for twice it."""
+    """Whether a reply that was cut off did reach its cap, and what is left of tokens and usd has
+    room for twice it."""
     return reply.tokens_out >= cap // 2 and tokens >= 4 * cap and usd >= 2 * reply.usd

@@ -1,4 +1,5 @@
-"""agent.toml: how an agent acts and what it may use. Read strictly: a misspelt key is a fault, not a default."""
+"""agent.toml: how an agent acts and what it may use. Read strictly: a misspelt key is a fault, not
+a default."""
 
 from __future__ import annotations
 
@@ -32,15 +33,16 @@ LEAST_RECALLED = 100
 
 
 EXTENDED = (
-    "\n\nThe %d turns are used up. You are given %d more, and no further ones: see what is still missing, and hand in."
+    "\n\nThe %d turns are used up. You are given %d more, and no further ones: see what is still"
+    " missing, and hand in."
 )
 
 
 class AgentLimits(Record):
     """What one attempt may use; `command_seconds` and `observation_chars` are per command.
 
-    extension   turns besides `steps`, for a sample that has not handed in by then; it learns of them only then (the
-                dynamic limit of Gao and Peng, arXiv 2510.16786)
+    extension   turns besides `steps`, for a sample that has not handed in by then; it learns of
+                them only then (the dynamic limit of Gao and Peng, arXiv 2510.16786)
     """
 
     steps: int = Field(default=20, ge=1, le=10_000)
@@ -58,7 +60,8 @@ class AgentLimits(Record):
 
 
 def turns_left(steps: int, extension: int, turn: int) -> tuple[int, str]:
-    """(turns that are left after this one, counted from 0, as an agent is told; what it is told of its extension)."""
+    """(turns that are left after this one, counted from 0, as an agent is told; what it is told of
+    its extension)."""
     if turn + 1 < steps:
         return steps - turn - 1, ""
     given = bool(extension) and turn + 1 == steps
@@ -66,20 +69,25 @@ def turns_left(steps: int, extension: int, turn: int) -> tuple[int, str]:
 
 
 class AgentModel(Record):
-    """How the model is asked; None leaves the endpoint's own default. stop: texts that end a reply, and are no part of
-    it."""
+    """How the model is asked; None leaves the endpoint's own default. stop: texts that end a reply,
+    and are no part of it."""
 
     temperature: float | None = Field(default=None, ge=0, le=5)
     top_p: float | None = Field(default=None, gt=0, le=1)
     max_tokens: int = Field(default=1024, ge=1)
-    stop: tuple[Annotated[str, Field(min_length=1)], ...] = Field(default=(), max_length=4, exclude_if=not_)
+    stop: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        default=(), max_length=4, exclude_if=not_
+    )
 
 
 class AgentMemory(Record):
-    """What the agent is offered of the workspace's memory: lessons of at most `tokens` in one attempt; 0: nothing.
+    """What the agent is offered of the workspace's memory: lessons of at most `tokens` in one
+    attempt; 0: nothing.
 
-    when     `start` of the task, an `error` it had not just seen, another result of the `tests`, or every `step`
-    recall   it may ask by itself, in its own words: an answer has at most so many tokens; 0: it may not
+    when     `start` of the task, an `error` it had not just seen, another result of the `tests`, or
+             every `step`
+    recall   it may ask by itself, in its own words: an answer has at most so many tokens; 0: it may
+             not
     """
 
     tokens: int = Field(default=0, ge=0, le=100_000)
@@ -89,36 +97,44 @@ class AgentMemory(Record):
     @field_validator("recall", mode="before")
     @classmethod
     def _tokens(cls, value: Any) -> Any:
-        if isinstance(value, bool) or (isinstance(value, int) and value != 0 and value < LEAST_RECALLED):
-            raise ValueError(f"the tokens of one answer, {LEAST_RECALLED} at least: recall = 1000, or 0 for none")
+        if isinstance(value, bool) or (
+            isinstance(value, int) and value != 0 and value < LEAST_RECALLED
+        ):
+            raise ValueError(
+                f"the tokens of one answer, {LEAST_RECALLED} at least: recall = 1000, or 0 for none"
+            )
         return value
 
 
 class LookAhead(Record):
-    """How far an agent looks before each action: so many candidates for it, each tried out in a copy of the sandbox for
-    so many steps, itself the first of them (MAXS, arXiv 2601.09259)."""
+    """How far an agent looks before each action: so many candidates for it, each tried out in a
+    copy of the sandbox for so many steps, itself the first of them (MAXS, arXiv 2601.09259)."""
 
     candidates: int = Field(default=3, ge=2, le=20)
     steps: int = Field(default=2, ge=1, le=20)
 
 
 class Observe(Record):
-    """How many turns a sample may observe before it acts: what its commands do then is done in a copy of the sandbox
-    that is thrown away after each turn (the Probe of AOI, which only reads, arXiv 2512.13956)."""
+    """How many turns a sample may observe before it acts: what its commands do then is done in a
+    copy of the sandbox that is thrown away after each turn (the Probe of AOI, which only reads,
+    arXiv 2512.13956)."""
 
     steps: int = Field(default=3, ge=1, le=1000)
 
 
 class Restore(Record):
-    """When an action is taken back: where more of what the tool `check` tests fails after it than before."""
+    """When an action is taken back: where more of what the tool `check` tests fails after it than
+    before."""
 
     check: str = Field(min_length=1)
 
 
 class ServerEntry(Record):
-    """An MCP server. server: the scaffold's tool that it is; or command: a program that the sandbox has, and its
-    arguments; or url: one elsewhere, and token: the environment variable that has its bearer token, MCP_...: a
-    folder from elsewhere must not send any other key away. No edit of an optimizer may name or change the last two."""
+    """An MCP server. server: the scaffold's tool that it is; or command: a program that the sandbox
+    has, and its arguments; or url: one elsewhere, and token: the environment variable that has its
+    bearer token, MCP_...: a folder from elsewhere must not send any other key away. No edit of an
+    optimizer may name or change the last two.
+    """
 
     server: str = ""
     command: tuple[Annotated[str, Field(min_length=1)], ...] = ()
@@ -127,9 +143,12 @@ class ServerEntry(Record):
 
     @model_validator(mode="after")
     def _one_of(self) -> ServerEntry:
-        if sum(map(bool, (self.server, self.command, self.url))) != 1 or (self.token and not self.url):
+        if sum(map(bool, (self.server, self.command, self.url))) != 1 or (
+            self.token and not self.url
+        ):
             raise ValueError(
-                'an MCP server is one of server = "NAME", a tool of this folder, command = [...], or url = "https://..."'
+                'an MCP server is one of server = "NAME", a tool of this folder, command = [...],'
+                ' or url = "https://..."'
             )
         return self
 
@@ -137,28 +156,33 @@ class ServerEntry(Record):
 class AgentConfig(Record):
     """agent.toml, parsed.
 
-    action   `bash` (one command a turn), `json` ({"command": ...}), `tools` (functions that are called: functions.py),
-             or `tool:NAME`: the reply is given to tools/NAME on its standard input; `command` or `python:MODULE:NAME`:
-             a foreign agent (docs/agents.md)
+    action   `bash` (one command a turn), `json` ({"command": ...}), `tools` (functions that are
+             called: functions.py), or `tool:NAME`: the reply is given to tools/NAME on its standard
+             input; `command` or `python:MODULE:NAME`: a foreign agent (docs/agents.md)
     shell    with `tools`: `bash` is one of the functions
     mcp      with `tools`: MCP servers by name, whose tools are functions too
-    native   with `bash`: where the model takes tools, commands are calls of the tool `bash`, several a turn if it
-             likes; elsewhere it is asked for the block. `{{ native }}` tells prompts which of the two it is
+    native   with `bash`: where the model takes tools, commands are calls of the tool `bash`,
+             several a turn if it likes; elsewhere it is asked for the block. `{{ native }}` tells
+             prompts which of the two it is
     before   tools run before the first turn; their output is `{{ before.NAME }}`
     done     a tool run after each action; exit 0 means that the work is handed in
-    samples  independent tries at a task; `choose` names the tool whose last line is a number, the highest wins
-    vote     the tool that prints what a sample came to: of the most that print the same the first is handed in
-    branches in how many ways samples go on after their first, second, ... result: those of one beginning share it
+    samples  independent tries at a task; `choose` names the tool whose last line is a number, the
+             highest wins
+    vote     the tool that prints what a sample came to: of the most that print the same the first
+             is handed in
+    branches in how many ways samples go on after their first, second, ... result: those of one
+    beginning share it
     lookahead, observe, restore  the tables of these names, None where there is none
     protect  patterns of files no edit may touch: see `protects`
 
     Of a foreign agent:
 
-    command  what a shell runs in the sandbox; `{prompt_file}`, `{agent}` (the folder of these files), `{base_url}`
-             and `{model}` stand for what they say
+    command  what a shell runs in the sandbox; `{prompt_file}`, `{agent}` (the folder of these
+             files), `{base_url}` and `{model}` stand for what they say
     texts    patterns of the files that may be edited; all others are protected
     env      variables that the command gets besides
-    venv     the host's folder of a Python environment, mounted read-only; its programs are first on PATH
+    venv     the host's folder of a Python environment, mounted read-only; its programs are first on
+             PATH
     mounts   path inside -> folder or file of the host, mounted read-only
     version  of the code that is not in this folder: scores are reused only under the same one
     """
@@ -173,7 +197,9 @@ class AgentConfig(Record):
     samples: int = Field(default=1, ge=1, le=100)
     choose: str = ""
     vote: str = Field(default="", exclude_if=not_)
-    branches: tuple[Annotated[int, Field(ge=1, le=100)], ...] = Field(default=(), max_length=20, exclude_if=not_)
+    branches: tuple[Annotated[int, Field(ge=1, le=100)], ...] = Field(
+        default=(), max_length=20, exclude_if=not_
+    )
     limits: AgentLimits = AgentLimits()
     model: AgentModel = AgentModel()
     memory: AgentMemory = AgentMemory()
@@ -188,16 +214,20 @@ class AgentConfig(Record):
     observe: Observe | None = Field(default=None, exclude_if=not_)
     restore: Restore | None = Field(default=None, exclude_if=not_)
     shell: bool = Field(default=True, exclude_if=bool)
-    mcp: Mapping[Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,29}$")], ServerEntry] = Field(
-        default={}, exclude_if=not_
+    mcp: Mapping[Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,29}$")], ServerEntry] = (
+        Field(default={}, exclude_if=not_)
     )
 
     @field_validator("action")
     @classmethod
     def _known(cls, value: str) -> str:
-        if value in ("bash", "json", "tools", "command") or re.fullmatch(r"tool:[\w.-]+|python:[\w.]+:[\w.]+", value):
+        if value in ("bash", "json", "tools", "command") or re.fullmatch(
+            r"tool:[\w.-]+|python:[\w.]+:[\w.]+", value
+        ):
             return value
-        raise ValueError(f"{value!r} is none of bash, json, tools, tool:NAME, command, python:MODULE:NAME")
+        raise ValueError(
+            f"{value!r} is none of bash, json, tools, tool:NAME, command, python:MODULE:NAME"
+        )
 
     @field_validator("env")
     @classmethod
@@ -210,12 +240,20 @@ class AgentConfig(Record):
     @model_validator(mode="after")
     def _foreign(self) -> AgentConfig:
         if self.foreign:
-            ours = [key for key in ("native", "before", "done", "choose", "vote", *COPYING) if getattr(self, key)]
+            ours = [
+                key
+                for key in ("native", "before", "done", "choose", "vote", *COPYING)
+                if getattr(self, key)
+            ]
             ours += ["samples"] * (self.samples > 1)
             if ours:
-                raise ValueError(f"{ours[0]} is for agents of recreate's own, and this is action {self.action}")
+                raise ValueError(
+                    f"{ours[0]} is for agents of recreate's own, and this is action {self.action}"
+                )
             if self.limits.extension:
-                raise ValueError("limits.extension is told to agents of recreate's own; here, raise limits.steps")
+                raise ValueError(
+                    "limits.extension is told to agents of recreate's own; here, raise limits.steps"
+                )
             if self.action == "command" and not self.command.strip():
                 raise ValueError('action command needs what is run: command = "..."')
         for key in ("command", "env", "venv", "mounts") if self.action != "command" else ():
@@ -236,41 +274,62 @@ class AgentConfig(Record):
     @model_validator(mode="after")
     def _votes(self) -> AgentConfig:
         if self.vote and self.choose:
-            raise ValueError("`choose` ranks samples one by one, with `vote` they agree: name one of the two")
+            raise ValueError(
+                "`choose` ranks samples one by one, with `vote` they agree: name one of the two"
+            )
         return self
 
     @model_validator(mode="after")
     def _recalls(self) -> AgentConfig:
         if self.memory.recall and self.foreign:
             raise ValueError(
-                "memory.recall is for agents of recreate's own; give this one `recreate memory serve` (MCP)"
+                "memory.recall is for agents of recreate's own; give this one `recreate memory"
+                " serve` (MCP)"
             )
         if self.memory.recall and self.action.startswith("tool:"):
-            raise ValueError(f"memory.recall is for actions bash, json and tools: {self.action} takes the whole reply")
+            raise ValueError(
+                f"memory.recall is for actions bash, json and tools: {self.action} takes the whole"
+                " reply"
+            )
         return self
 
     @model_validator(mode="after")
     def _looks(self) -> AgentConfig:
         if self.copies and self.action == "tools":
             raise ValueError(
-                f"{self.copies} is for actions bash, json and tool:NAME: what a server did cannot be copied"
+                f"{self.copies} is for actions bash, json and tool:NAME: what a server did cannot"
+                " be copied"
             )
         if self.observe and self.action.startswith("tool:"):
-            raise ValueError("observe is for actions bash and json: of another it is not known when it begins to act")
+            raise ValueError(
+                "observe is for actions bash and json: of another it is not known when it begins"
+                " to act"
+            )
         if self.observe and self.observe.steps >= self.limits.steps:
-            raise ValueError("observe.steps leaves no turn to act: let it be fewer than limits.steps")
+            raise ValueError(
+                "observe.steps leaves no turn to act: let it be fewer than limits.steps"
+            )
         if self.lookahead and self.model.temperature == 0:
-            raise ValueError("lookahead needs candidates that differ: set model.temperature above 0, or leave it out")
+            raise ValueError(
+                "lookahead needs candidates that differ: set model.temperature above 0, or leave"
+                " it out"
+            )
         return self
 
     @model_validator(mode="after")
     def _branches(self) -> AgentConfig:
         if self.branches and (self.samples == 1 or max(self.branches) == 1):
-            raise ValueError("branches says in how many ways `samples` go on: both need a number above 1")
+            raise ValueError(
+                "branches says in how many ways `samples` go on: both need a number above 1"
+            )
         if self.branches and self.lookahead:
-            raise ValueError("branches go on from each candidate, lookahead from the best: name one of the two")
+            raise ValueError(
+                "branches go on from each candidate, lookahead from the best: name one of the two"
+            )
         if self.branches and self.model.temperature == 0:
-            raise ValueError("branches needs replies that differ: set model.temperature above 0, or leave it out")
+            raise ValueError(
+                "branches needs replies that differ: set model.temperature above 0, or leave it out"
+            )
         return self
 
     @property
@@ -284,8 +343,8 @@ class AgentConfig(Record):
         return self.native or self.action == "tools"
 
     def protects(self, path: str) -> bool:
-        """Whether no edit may touch (make, change, delete) the file. A pattern that names a folder means all in it; of
-        a foreign agent everything is protected but for its `texts`."""
+        """Whether no edit may touch (make, change, delete) the file. A pattern that names a folder
+        means all in it; of a foreign agent everything is protected but for its `texts`."""
         return _matches(path, self.protect) or (self.foreign and not self.declares(path))
 
     def declares(self, path: str) -> bool:
@@ -294,19 +353,21 @@ class AgentConfig(Record):
 
     @property
     def foreign(self) -> bool:
-        """Whether the agent is a program of somebody else's, of which only the texts are ours to edit."""
+        """Whether the agent is a program of somebody else's, of which only the texts are ours to
+        edit."""
         return self.action == "command" or self.action.startswith("python:")
 
     @property
     def reply_tokens(self) -> int:
-        """The most tokens of one reply. A foreign agent, which asks for as many as it likes, has more where agent.toml
-        says nothing."""
+        """The most tokens of one reply. A foreign agent, which asks for as many as it likes, has
+        more where agent.toml says nothing."""
         said = "max_tokens" in self.model.model_fields_set
         return self.model.max_tokens if said or not self.foreign else FOREIGN_TOKENS
 
     @property
     def uses(self) -> dict[str, str]:
-        """The tools named here: key (`action`, `before`, `done`, `choose`, ...) and name, as {name: key}."""
+        """The tools named here: key (`action`, `before`, `done`, `choose`, ...) and name, as {name:
+        key}."""
         named = {name: "before" for name in self.before}
         named |= {name: key for key in ("done", "choose", "vote") if (name := getattr(self, key))}
         named |= {self.restore.check: "restore"} if self.restore else {}
@@ -320,7 +381,8 @@ def _matches(path: str, patterns: Sequence[str]) -> bool:
     for pattern in patterns:
         plain = posixpath.normpath(pattern.strip()).lstrip("/")
         if any(
-            fnmatchcase(path, p) for p in (plain, plain.removeprefix("**/"), plain.replace("/**/", "/"), f"{plain}/*")
+            fnmatchcase(path, p)
+            for p in (plain, plain.removeprefix("**/"), plain.replace("/**/", "/"), f"{plain}/*")
         ):
             return True
     return False
@@ -346,11 +408,22 @@ def with_limits(text: str, limits: Mapping[str, float]) -> str:
         text = _with_key(text, "model" if key == "max_tokens" else "limits", key, json.dumps(value))
     agent, faults = read_agent(text)
     if agent is not None and any(
-        getattr(agent.model if key == "max_tokens" else agent.limits, key) != value for key, value in wanted.items()
+        getattr(agent.model if key == "max_tokens" else agent.limits, key) != value
+        for key, value in wanted.items()
     ):
-        faults = [(1, f"its limits are not written one a line: {', '.join(wanted)} cannot be changed by a flag")]
+        faults = [
+            (
+                1,
+                (
+                    f"its limits are not written one a line: {', '.join(wanted)} cannot be changed"
+                    " by a flag"
+                ),
+            )
+        ]
     if faults:
-        raise BadInput(f"agent.toml:{faults[0][0]}: {faults[0][1]}", fix="correct that line", code="bad-agent")
+        raise BadInput(
+            f"agent.toml:{faults[0][0]}: {faults[0][1]}", fix="correct that line", code="bad-agent"
+        )
     return text
 
 
@@ -370,7 +443,8 @@ def _with_key(text: str, table: str, key: str, value: str) -> str:
 
 
 def read_agent(text: str) -> tuple[AgentConfig | None, list[tuple[int, str]]]:
-    """agent.toml and what is wrong with it as (line, message); the agent is None when anything is."""
+    """agent.toml and what is wrong with it as (line, message); the agent is None when anything
+    is."""
     agent, faults = _read(text)
     return agent, [*faults]
 
@@ -386,7 +460,12 @@ def _read(text: str) -> tuple[AgentConfig | None, list[tuple[int, str]]]:
     faults = _unknown(raw, AgentConfig, text, ())
     schema = raw.get("schema", SCHEMA)
     if isinstance(schema, int) and schema > SCHEMA:
-        faults.append((key_line(text, ("schema",)), f"schema {schema} is newer than this recreate reads ({SCHEMA})"))
+        faults.append(
+            (
+                key_line(text, ("schema",)),
+                f"schema {schema} is newer than this recreate reads ({SCHEMA})",
+            )
+        )
     try:
         agent = AgentConfig.model_validate(raw)
     except ValidationError as e:
@@ -398,14 +477,18 @@ def _read(text: str) -> tuple[AgentConfig | None, list[tuple[int, str]]]:
     return (None if faults else agent), sorted(faults)
 
 
-def _unknown(raw: Mapping[str, Any], kind: type[BaseModel], text: str, under: tuple[str, ...]) -> list[tuple[int, str]]:
+def _unknown(
+    raw: Mapping[str, Any], kind: type[BaseModel], text: str, under: tuple[str, ...]
+) -> list[tuple[int, str]]:
     known = [f.alias or name for name, f in kind.model_fields.items()]
     faults = []
     for key, value in raw.items():
         if key not in known:
             near = difflib.get_close_matches(key, known, 1, 0.5)
             hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known)}"
-            faults.append((key_line(text, (*under, key)), f"unknown key {'.'.join((*under, key))!r}; {hint}"))
+            faults.append(
+                (key_line(text, (*under, key)), f"unknown key {'.'.join((*under, key))!r}; {hint}")
+            )
         elif key == "mcp" and not under and isinstance(value, Mapping):
             for name, entry in value.items():
                 if isinstance(entry, Mapping):

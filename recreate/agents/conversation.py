@@ -1,4 +1,5 @@
-"""The calls of one foreign attempt: each under its limits, at its address in the journal, and a step of the trace."""
+"""The calls of one foreign attempt: each under its limits, at its address in the journal, and a
+step of the trace."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ _COMMANDS = ("command", "cmd", "bash", "script")
 
 @dataclass
 class Conversation:
-    """The calls of one foreign attempt: each under its limits, at its address, and a step of the trace."""
+    """The calls of one foreign attempt: each under its limits, at its address, and a step of the
+    trace."""
 
     work: AttemptProgress
     halt: Callable[[], None] = lambda: None
@@ -55,8 +57,11 @@ class Conversation:
         reply = self.turn(asked.messages, asked.params, asked.left_out)
         return reply, f"{self.work.call.attempt}-{self.turns - 1}"
 
-    def turn(self, messages: Sequence[Message], params: Mapping[str, Any], left_out: set[str]) -> Reply:
-        """One call and its step. Raises Denied at a limit, and when the run itself is to stop (`failed`)."""
+    def turn(
+        self, messages: Sequence[Message], params: Mapping[str, Any], left_out: set[str]
+    ) -> Reply:
+        """One call and its step. Raises Denied at a limit, and when the run itself is to stop
+        (`failed`)."""
         self._allow()
         work = self.work
         sent = [_masked(message) for message in messages]
@@ -68,7 +73,9 @@ class Conversation:
         asked = self._params(params, call)
         try:
             reply = work.ask(sent, call, **asked)
-        except BaseException as e:  # the agent's own code stands between this and the run, which raises it (`failed`)
+        except (
+            BaseException
+        ) as e:  # the agent's own code stands between this and the run, which raises it (`failed`)
             if isinstance(e, BadInput) and e.code == "context-length":
                 self.too_long = True
                 raise Denied(e.message, 400, "context_length_exceeded") from None
@@ -102,7 +109,9 @@ class Conversation:
             self.failed = Interrupted("stopped")
             self.end("stopped")
         if not self.over:
-            reached = "steps" if self.turns >= limits.steps else self.work.limits.reached(self.work.usage)
+            reached = (
+                "steps" if self.turns >= limits.steps else self.work.limits.reached(self.work.usage)
+            )
             if reached:
                 self.end(reached)
         if self.over == "stopped":
@@ -112,12 +121,15 @@ class Conversation:
             raise Denied(f"the attempt is over: its limit of {self.over} ({most}) is reached", 429)
 
     def _fits(self, messages: Sequence[Message]) -> None:
-        """A prompt that alone is more than the attempt may use ends the attempt: under the cap it could end the run."""
+        """A prompt that alone is more than the attempt may use ends the attempt: under the cap it
+        could end the run."""
         work = self.work
         size = sum(tokens(json.dumps(message)) for message in messages)
         if work.usage.tokens_in + work.usage.tokens_out + size > work.limits.tokens:
             self.end("tokens")
-            raise Denied(f"the prompt is about {size} tokens, more than are left to the attempt", 429)
+            raise Denied(
+                f"the prompt is about {size} tokens, more than are left to the attempt", 429
+            )
 
     def end(self, why: str) -> None:
         """No more calls: the agent is to stop."""
@@ -134,14 +146,18 @@ class Conversation:
         return asked | {"max_tokens": min(asked.get("max_tokens", most), most)}
 
     def _news(self, messages: Sequence[Message]) -> tuple[str, bool]:
-        """(what the agent tells its model that it did not tell before, whether it follows on the last reply)."""
+        """(what the agent tells its model that it did not tell before, whether it follows on the
+        last reply)."""
         marks = _marks(messages)
         known = max((len(t) for t in self.threads if marks[: len(t)] == t), default=0)
         follows = bool(self.threads) and known == len(self.threads[-1])
-        if not known and self.threads:  # it rewrote its history: what is the same at its beginning is no news
+        if (
+            not known and self.threads
+        ):  # it rewrote its history: what is the same at its beginning is no news
             last = self.threads[-1]
             known = next(
-                (n for n, (a, b) in enumerate(zip(marks, last, strict=False)) if a != b), min(len(marks), len(last))
+                (n for n, (a, b) in enumerate(zip(marks, last, strict=False)) if a != b),
+                min(len(marks), len(last)),
             )
         new = [m for m in messages[known:] if m["role"] != "assistant"]
         told = [m for m in new if m["role"] != "system"] or new
@@ -149,8 +165,15 @@ class Conversation:
 
     def ran(self, command: str, output: Output) -> None:
         """A command that the agent ran where we see it: what its last reply led to."""
-        text = cut_middle(output.text, self.work.agent.limits.observation_chars, _LEFT, dropped=output.cut)
-        done: dict[str, Any] = {"action": command, "output": text, "status": output.status, "seconds": output.seconds}
+        text = cut_middle(
+            output.text, self.work.agent.limits.observation_chars, _LEFT, dropped=output.cut
+        )
+        done: dict[str, Any] = {
+            "action": command,
+            "output": text,
+            "status": output.status,
+            "seconds": output.seconds,
+        }
         record = self.pending
         if record is None:
             self.work.note(**done)
@@ -186,10 +209,13 @@ class Conversation:
 
 
 def action_of(reply: Reply) -> str:
-    """What a reply asks its agent to do, as a shell's commands where it is that: of its tool calls, else of the one
-    block of bash in its text; '' for a reply that is an answer."""
+    """What a reply asks its agent to do, as a shell's commands where it is that: of its tool calls,
+    else of the one block of bash in its text; '' for a reply that is an answer."""
     if reply.tool_calls:
-        return "\n".join(command_of(c.name, arguments_of(c)) or f"{c.name} {c.arguments}" for c in reply.tool_calls)
+        return "\n".join(
+            command_of(c.name, arguments_of(c)) or f"{c.name} {c.arguments}"
+            for c in reply.tool_calls
+        )
     (action,) = asked_for("bash", reply)
     return action.command
 
@@ -205,4 +231,7 @@ def _masked(message: Message) -> Message:
 
 
 def _marks(messages: Sequence[Message]) -> list[int]:
-    return [zlib.crc32(json.dumps(message, sort_keys=True).encode("utf-8", "surrogatepass")) for message in messages]
+    return [
+        zlib.crc32(json.dumps(message, sort_keys=True).encode("utf-8", "surrogatepass"))
+        for message in messages
+    ]

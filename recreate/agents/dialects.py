@@ -1,11 +1,13 @@
-"""Chat APIs as foreign agents speak them: a request's body read into our messages, a reply told in their form.
+"""Chat APIs as foreign agents speak them: a request's body read into our messages, a reply told in
+their form.
 
     POST /v1/chat/completions    OpenAI chat completions, streamed or whole
     POST /v1/messages            Anthropic messages, streamed or whole
     POST /v1/responses           OpenAI responses, streamed or whole
 
-Text, tool calls and their results pass both ways. What `Model.reply` does not know is left out and named
-(`Asked.left_out`); what would change the question if it were (an image, several choices) is refused.
+Text, tool calls and their results pass both ways. What `Model.reply` does not know is left out and
+named (`Asked.left_out`); what would change the question if it were (an image, several choices) is
+refused.
 """
 
 from __future__ import annotations
@@ -24,8 +26,8 @@ from recreate.storage.log import decode
 
 @dataclass
 class Asked:
-    """One request: our messages and parameters (as for `Model.reply`), what was left out of it, whether it is to be
-    streamed, and the name that it calls the model by."""
+    """One request: our messages and parameters (as for `Model.reply`), what was left out of it,
+    whether it is to be streamed, and the name that it calls the model by."""
 
     messages: list[Message]
     params: dict[str, Any]
@@ -39,11 +41,14 @@ class BadRequest(BadInput):
     """A request that is none, or asks for what cannot be passed on."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(message, fix="docs/agents.md says what the gateway passes on", code="bad-request")
+        super().__init__(
+            message, fix="docs/agents.md says what the gateway passes on", code="bad-request"
+        )
 
 
 class Dialect(ABC):
-    """One API. `error` is the body of an answer that is none; `type` and `code` are the API's words for it."""
+    """One API. `error` is the body of an answer that is none; `type` and `code` are the API's words
+    for it."""
 
     path: str
 
@@ -69,7 +74,8 @@ def _sse(data: Mapping[str, Any], event: str = "") -> str:
     return f"{head}data: {json.dumps(data)}\n\n"
 
 
-# ------------------------------------------------------------------------------------------------ what all share
+# ------------------------------------------------------------------------------------------------
+# what all share
 
 _TEXTS = ("text", "input_text", "output_text", "refusal")
 _NUMBERS = ("temperature", "top_p", "seed")
@@ -82,7 +88,11 @@ def _common(body: Mapping[str, Any], known: Sequence[str]) -> tuple[dict[str, An
         value = body.get(name)
         if value is None:
             continue
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not math.isfinite(value)
+        ):
             raise BadRequest(f"{name} must be a number, got {value!r}")
         params[name] = int(value) if name == "seed" else value
     stop = body.get("stop", body.get("stop_sequences"))
@@ -91,7 +101,11 @@ def _common(body: Mapping[str, Any], known: Sequence[str]) -> tuple[dict[str, An
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
             raise BadRequest("stop must be a text or a list of texts")
         params["stop"] = texts[:4]
-    left = {name for name, value in body.items() if value is not None and name not in (*known, *_NUMBERS)}
+    left = {
+        name
+        for name, value in body.items()
+        if value is not None and name not in (*known, *_NUMBERS)
+    }
     return params, left
 
 
@@ -119,10 +133,17 @@ def flat(content: Any, where: str) -> str:
         raise BadRequest(f"the content of {where} is neither a text nor a list of parts")
     texts = []
     for part in content:
-        kind = "text" if isinstance(part, str) else part.get("type") if isinstance(part, Mapping) else None
+        kind = (
+            "text"
+            if isinstance(part, str)
+            else part.get("type")
+            if isinstance(part, Mapping)
+            else None
+        )
         if kind not in _TEXTS:
             raise BadRequest(
-                f"{where} holds a part of type {kind!r}: only text is passed on, no images, sound or files"
+                f"{where} holds a part of type {kind!r}: only text is passed on, no images, sound"
+                " or files"
             )
         text = part if isinstance(part, str) else part.get("text", part.get("refusal"))
         texts.append(text if isinstance(text, str) else "")
@@ -135,13 +156,23 @@ def _tool(name: Any, description: Any, parameters: Any) -> dict[str, Any]:
     about: dict[str, Any] = {"name": name}
     if isinstance(description, str):
         about["description"] = description
-    about["parameters"] = parameters if isinstance(parameters, Mapping) else {"type": "object", "properties": {}}
+    about["parameters"] = (
+        parameters if isinstance(parameters, Mapping) else {"type": "object", "properties": {}}
+    )
     return {"type": "function", "function": about}
 
 
 def _call(id: Any, name: Any, arguments: Any) -> dict[str, Any]:
-    text = arguments if isinstance(arguments, str) else json.dumps({} if arguments is None else arguments)
-    return {"id": str(id or ""), "type": "function", "function": {"name": str(name or ""), "arguments": text}}
+    text = (
+        arguments
+        if isinstance(arguments, str)
+        else json.dumps({} if arguments is None else arguments)
+    )
+    return {
+        "id": str(id or ""),
+        "type": "function",
+        "function": {"name": str(name or ""), "arguments": text},
+    }
 
 
 def _object(value: Any, what: str) -> Mapping[str, Any]:
@@ -151,7 +182,8 @@ def _object(value: Any, what: str) -> Mapping[str, Any]:
 
 
 def arguments_of(call: ToolCall) -> dict[str, Any]:
-    """The arguments of a call as an object; what is none stands in it as `arguments`, to the letter."""
+    """The arguments of a call as an object; what is none stands in it as `arguments`, to the
+    letter."""
     try:
         found = decode(call.arguments or "{}", strict=False)
     except ValueError:
@@ -159,7 +191,8 @@ def arguments_of(call: ToolCall) -> dict[str, Any]:
     return found if isinstance(found, dict) else {"arguments": call.arguments}
 
 
-# ------------------------------------------------------------------------------------------------ OpenAI chat
+# ------------------------------------------------------------------------------------------------
+# OpenAI chat
 
 
 class ChatCompletions(Dialect):
@@ -171,9 +204,22 @@ class ChatCompletions(Dialect):
         if body.get("n") not in (None, 1):
             raise BadRequest("n must be 1: one answer is given to a request")
         if body.get("functions"):
-            raise BadRequest("functions are an old spelling that is not passed on: send them as tools")
-        known = ("model", "messages", "tools", "tool_choice", "max_tokens", "max_completion_tokens", "stop", "stream")
-        params, left = _common(body, (*known, "stream_options", "response_format", "n", "user", "metadata", "store"))
+            raise BadRequest(
+                "functions are an old spelling that is not passed on: send them as tools"
+            )
+        known = (
+            "model",
+            "messages",
+            "tools",
+            "tool_choice",
+            "max_tokens",
+            "max_completion_tokens",
+            "stop",
+            "stream",
+        )
+        params, left = _common(
+            body, (*known, "stream_options", "response_format", "n", "user", "metadata", "store")
+        )
         params |= _most(body, "max_completion_tokens", "max_tokens")
         if body.get("tools"):
             params["tools"] = [_chat_tool(tool) for tool in _list(body, "tools")]
@@ -181,7 +227,9 @@ class ChatCompletions(Dialect):
                 params["tool_choice"] = choice
         form = body.get("response_format") or {}
         if isinstance(form, Mapping) and form.get("type") == "json_schema":
-            params["json_schema"] = _object(_object(form.get("json_schema"), "json_schema").get("schema"), "schema")
+            params["json_schema"] = _object(
+                _object(form.get("json_schema"), "json_schema").get("schema"), "schema"
+            )
         elif isinstance(form, Mapping) and form.get("type") not in (None, "text"):
             left.add("response_format")
         options = body.get("stream_options")
@@ -200,17 +248,32 @@ class ChatCompletions(Dialect):
             "content": reply.text or None if reply.tool_calls else reply.text,
         }
         if reply.tool_calls:
-            message["tool_calls"] = [_call(call.id, call.name, call.arguments) for call in reply.tool_calls]
-        choice = {"index": 0, "message": message, "finish_reason": _chat_finish(reply), "logprobs": None}
-        return {**_chat(asked, id, "chat.completion"), "choices": [choice], "usage": _chat_usage(reply)}
+            message["tool_calls"] = [
+                _call(call.id, call.name, call.arguments) for call in reply.tool_calls
+            ]
+        choice = {
+            "index": 0,
+            "message": message,
+            "finish_reason": _chat_finish(reply),
+            "logprobs": None,
+        }
+        return {
+            **_chat(asked, id, "chat.completion"),
+            "choices": [choice],
+            "usage": _chat_usage(reply),
+        }
 
     def events(self, reply: Reply, asked: Asked, id: str) -> Iterator[str]:
         head = _chat(asked, id, "chat.completion.chunk")
 
         def chunk(delta: Mapping[str, Any], finish: str | None = None) -> str:
-            return _sse({**head, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
+            return _sse(
+                {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
+            )
 
-        yield chunk({"role": "assistant", "content": reply.text or None if reply.tool_calls else reply.text})
+        yield chunk(
+            {"role": "assistant", "content": reply.text or None if reply.tool_calls else reply.text}
+        )
         for n, call in enumerate(reply.tool_calls):
             yield chunk({"tool_calls": [{"index": n, **_call(call.id, call.name, call.arguments)}]})
         yield chunk({}, _chat_finish(reply))
@@ -219,7 +282,13 @@ class ChatCompletions(Dialect):
         yield "data: [DONE]\n\n"
 
     def error(self, status: int, message: str, code: str) -> dict[str, Any]:
-        kind = "rate_limit_error" if status == 429 else "invalid_request_error" if status < 500 else "server_error"
+        kind = (
+            "rate_limit_error"
+            if status == 429
+            else "invalid_request_error"
+            if status < 500
+            else "server_error"
+        )
         return {"error": {"message": message, "type": kind, "param": None, "code": code}}
 
 
@@ -228,11 +297,16 @@ def _chat_message(message: Any, n: int) -> Message:
     role = message.get("role")
     role = "system" if role == "developer" else role
     if role not in ("system", "user", "assistant", "tool"):
-        raise BadRequest(f"message {n} is of the role {role!r}: there are system, user, assistant and tool")
+        raise BadRequest(
+            f"message {n} is of the role {role!r}: there are system, user, assistant and tool"
+        )
     found = Message(role=role, content=flat(message.get("content"), f"message {n}"))
     if role == "assistant" and message.get("tool_calls"):
         calls = [_object(call, f"a tool call of message {n}") for call in message["tool_calls"]]
-        functions = [(call.get("id"), _object(call.get("function"), "a tool call's function")) for call in calls]
+        functions = [
+            (call.get("id"), _object(call.get("function"), "a tool call's function"))
+            for call in calls
+        ]
         found["tool_calls"] = [_call(id, f.get("name"), f.get("arguments")) for id, f in functions]
     if role == "tool":
         found["tool_call_id"] = str(message.get("tool_call_id") or "")
@@ -242,13 +316,20 @@ def _chat_message(message: Any, n: int) -> Message:
 def _chat_tool(tool: Any) -> dict[str, Any]:
     tool = _object(tool, "a tool")
     if tool.get("type") != "function":
-        raise BadRequest(f"a tool of type {tool.get('type')!r} is not passed on: only functions are")
+        raise BadRequest(
+            f"a tool of type {tool.get('type')!r} is not passed on: only functions are"
+        )
     about = _object(tool.get("function"), "a tool's function")
     return _tool(about.get("name"), about.get("description"), about.get("parameters"))
 
 
 def _chat(asked: Asked, id: str, kind: str) -> dict[str, Any]:
-    return {"id": f"chatcmpl-{id}", "object": kind, "created": 0, "model": asked.model or "recreate"}
+    return {
+        "id": f"chatcmpl-{id}",
+        "object": kind,
+        "created": 0,
+        "model": asked.model or "recreate",
+    }
 
 
 def _chat_finish(reply: Reply) -> str:
@@ -264,7 +345,8 @@ def _chat_usage(reply: Reply) -> dict[str, Any]:
     }
 
 
-# ------------------------------------------------------------------------------------------------ Anthropic
+# ------------------------------------------------------------------------------------------------
+# Anthropic
 
 
 class AnthropicMessages(Dialect):
@@ -273,7 +355,16 @@ class AnthropicMessages(Dialect):
     path = "/v1/messages"
 
     def read(self, body: Mapping[str, Any]) -> Asked:
-        known = ("model", "messages", "system", "tools", "tool_choice", "max_tokens", "stop_sequences", "stream")
+        known = (
+            "model",
+            "messages",
+            "system",
+            "tools",
+            "tool_choice",
+            "max_tokens",
+            "stop_sequences",
+            "stream",
+        )
         params, left = _common(body, (*known, "metadata"))
         params |= _most(body, "max_tokens")
         if body.get("tools"):
@@ -285,19 +376,36 @@ class AnthropicMessages(Dialect):
             messages.append({"role": "system", "content": system})
         for n, message in enumerate(_list(body, "messages")):
             messages += _anthropic_message(_object(message, f"message {n}"), n, left)
-        return Asked(messages, params, str(body.get("model") or ""), body.get("stream") is True, left_out=left)
+        return Asked(
+            messages,
+            params,
+            str(body.get("model") or ""),
+            body.get("stream") is True,
+            left_out=left,
+        )
 
     def whole(self, reply: Reply, asked: Asked, id: str) -> dict[str, Any]:
         content: list[dict[str, Any]] = []
         if reply.text or not reply.tool_calls:
             content.append({"type": "text", "text": reply.text})
         for call in reply.tool_calls:
-            content.append({"type": "tool_use", "id": call.id, "name": call.name, "input": arguments_of(call)})
-        return {**_anthropic(reply, asked, id), "content": content, "stop_reason": _anthropic_stop(reply)}
+            content.append(
+                {"type": "tool_use", "id": call.id, "name": call.name, "input": arguments_of(call)}
+            )
+        return {
+            **_anthropic(reply, asked, id),
+            "content": content,
+            "stop_reason": _anthropic_stop(reply),
+        }
 
     def events(self, reply: Reply, asked: Asked, id: str) -> Iterator[str]:
         whole = self.whole(reply, asked, id)
-        start = {**whole, "content": [], "stop_reason": None, "usage": {**whole["usage"], "output_tokens": 0}}
+        start = {
+            **whole,
+            "content": [],
+            "stop_reason": None,
+            "usage": {**whole["usage"], "output_tokens": 0},
+        }
         yield _sse({"type": "message_start", "message": start}, "message_start")
         for n, block in enumerate(whole["content"]):
             empty: dict[str, Any] = {"type": "text", "text": ""}
@@ -306,8 +414,13 @@ class AnthropicMessages(Dialect):
             else:
                 empty = {**block, "input": {}}
                 delta = {"type": "input_json_delta", "partial_json": json.dumps(block["input"])}
-            yield _sse({"type": "content_block_start", "index": n, "content_block": empty}, "content_block_start")
-            yield _sse({"type": "content_block_delta", "index": n, "delta": delta}, "content_block_delta")
+            yield _sse(
+                {"type": "content_block_start", "index": n, "content_block": empty},
+                "content_block_start",
+            )
+            yield _sse(
+                {"type": "content_block_delta", "index": n, "delta": delta}, "content_block_delta"
+            )
             yield _sse({"type": "content_block_stop", "index": n}, "content_block_stop")
         ended = {"stop_reason": whole["stop_reason"], "stop_sequence": None}
         usage = {"output_tokens": reply.tokens_out}
@@ -315,7 +428,13 @@ class AnthropicMessages(Dialect):
         yield _sse({"type": "message_stop"}, "message_stop")
 
     def error(self, status: int, message: str, code: str) -> dict[str, Any]:
-        kind = "rate_limit_error" if status == 429 else "invalid_request_error" if status < 500 else "api_error"
+        kind = (
+            "rate_limit_error"
+            if status == 429
+            else "invalid_request_error"
+            if status < 500
+            else "api_error"
+        )
         return {"type": "error", "error": {"type": kind, "message": message}}
 
 
@@ -339,7 +458,11 @@ def _anthropic_message(message: Mapping[str, Any], n: int, left: set[str]) -> It
                 calls.append(_call(block.get("id"), block.get("name"), block.get("input")))
             case "tool_result" if role == "user":
                 text = flat(block.get("content"), f"a result in message {n}")
-                yield {"role": "tool", "content": text, "tool_call_id": str(block.get("tool_use_id") or "")}
+                yield {
+                    "role": "tool",
+                    "content": text,
+                    "tool_call_id": str(block.get("tool_use_id") or ""),
+                }
             case kind if kind in _PASSED_OVER:
                 left.add(str(kind))
             case _:
@@ -356,7 +479,10 @@ def _anthropic_message(message: Mapping[str, Any], n: int, left: set[str]) -> It
 def _anthropic_tool(tool: Any) -> dict[str, Any]:
     tool = _object(tool, "a tool")
     if tool.get("type") not in (None, "custom"):
-        raise BadRequest(f"a tool of type {tool.get('type')!r} is not passed on: only tools of the agent's own are")
+        raise BadRequest(
+            f"a tool of type {tool.get('type')!r} is not passed on: only tools of the agent's"
+            " own are"
+        )
     return _tool(tool.get("name"), tool.get("description"), tool.get("input_schema"))
 
 
@@ -373,15 +499,23 @@ def _anthropic(reply: Reply, asked: Asked, id: str) -> dict[str, Any]:
         "cache_read_input_tokens": reply.tokens_cached,
         "cache_creation_input_tokens": reply.tokens_cache_written,
     }
-    head = {"id": f"msg_{id}", "type": "message", "role": "assistant", "model": asked.model or "recreate"}
+    head = {
+        "id": f"msg_{id}",
+        "type": "message",
+        "role": "assistant",
+        "model": asked.model or "recreate",
+    }
     return {**head, "stop_sequence": None, "usage": usage}
 
 
 def _anthropic_stop(reply: Reply) -> str:
-    return "tool_use" if reply.tool_calls else "max_tokens" if reply.finish == "length" else "end_turn"
+    return (
+        "tool_use" if reply.tool_calls else "max_tokens" if reply.finish == "length" else "end_turn"
+    )
 
 
-# ------------------------------------------------------------------------------------------------ OpenAI responses
+# ------------------------------------------------------------------------------------------------
+# OpenAI responses
 
 
 class Responses(Dialect):
@@ -392,8 +526,19 @@ class Responses(Dialect):
     def read(self, body: Mapping[str, Any]) -> Asked:
         if body.get("previous_response_id") or body.get("conversation"):
             raise BadRequest("no response is kept here: send the whole input with each request")
-        known = ("model", "input", "instructions", "tools", "tool_choice", "max_output_tokens", "stream", "text")
-        params, left = _common(body, (*known, "store", "user", "metadata", "previous_response_id", "conversation"))
+        known = (
+            "model",
+            "input",
+            "instructions",
+            "tools",
+            "tool_choice",
+            "max_output_tokens",
+            "stream",
+            "text",
+        )
+        params, left = _common(
+            body, (*known, "store", "user", "metadata", "previous_response_id", "conversation")
+        )
         params |= _most(body, "max_output_tokens")
         if body.get("tools"):
             params["tools"] = [_responses_tool(tool) for tool in _list(body, "tools")]
@@ -401,7 +546,11 @@ class Responses(Dialect):
             if isinstance(choice, Mapping):
                 choice = {"type": "function", "function": {"name": str(choice.get("name") or "")}}
             params |= {"tool_choice": choice} if choice is not None else {}
-        form = (body.get("text") or {}).get("format") if isinstance(body.get("text"), Mapping) else None
+        form = (
+            (body.get("text") or {}).get("format")
+            if isinstance(body.get("text"), Mapping)
+            else None
+        )
         if isinstance(form, Mapping) and form.get("type") == "json_schema":
             params["json_schema"] = _object(form.get("schema"), "schema")
         messages: list[Message] = []
@@ -413,7 +562,13 @@ class Responses(Dialect):
         else:
             for n, item in enumerate(_list(body, "input")):
                 _responses_item(_object(item, f"item {n}"), n, messages, left)
-        return Asked(messages, params, str(body.get("model") or ""), body.get("stream") is True, left_out=left)
+        return Asked(
+            messages,
+            params,
+            str(body.get("model") or ""),
+            body.get("stream") is True,
+            left_out=left,
+        )
 
     def whole(self, reply: Reply, asked: Asked, id: str) -> dict[str, Any]:
         short = reply.finish == "length"
@@ -436,21 +591,35 @@ class Responses(Dialect):
         def event(kind: str, **more: Any) -> str:
             return _sse({"type": kind, "sequence_number": next(count), **more}, kind)
 
-        yield event("response.created", response={**_response(asked, id, "in_progress"), "output": []})
+        yield event(
+            "response.created", response={**_response(asked, id, "in_progress"), "output": []}
+        )
         for n, item in enumerate(_responses_output(reply, id)):
             at = {"item_id": item["id"], "output_index": n}
             if item["type"] == "message":
                 part = item["content"][0]
                 text, empty = part["text"], {**part, "text": ""}
-                yield event("response.output_item.added", output_index=n, item={**item, "content": []})
+                yield event(
+                    "response.output_item.added", output_index=n, item={**item, "content": []}
+                )
                 yield event("response.content_part.added", **at, content_index=0, part=empty)
-                yield event("response.output_text.delta", **at, content_index=0, delta=text, logprobs=[])
-                yield event("response.output_text.done", **at, content_index=0, text=text, logprobs=[])
-                yield event("response.content_part.done", **at, content_index=0, part=item["content"][0])
+                yield event(
+                    "response.output_text.delta", **at, content_index=0, delta=text, logprobs=[]
+                )
+                yield event(
+                    "response.output_text.done", **at, content_index=0, text=text, logprobs=[]
+                )
+                yield event(
+                    "response.content_part.done", **at, content_index=0, part=item["content"][0]
+                )
             else:
-                yield event("response.output_item.added", output_index=n, item={**item, "arguments": ""})
+                yield event(
+                    "response.output_item.added", output_index=n, item={**item, "arguments": ""}
+                )
                 yield event("response.function_call_arguments.delta", **at, delta=item["arguments"])
-                yield event("response.function_call_arguments.done", **at, arguments=item["arguments"])
+                yield event(
+                    "response.function_call_arguments.done", **at, arguments=item["arguments"]
+                )
             yield event("response.output_item.done", output_index=n, item=item)
         whole = self.whole(reply, asked, id)
         yield event(f"response.{whole['status']}", response=whole)
@@ -459,10 +628,14 @@ class Responses(Dialect):
         return ChatCompletions().error(status, message, code)
 
 
-def _responses_item(item: Mapping[str, Any], n: int, messages: list[Message], left: set[str]) -> None:
+def _responses_item(
+    item: Mapping[str, Any], n: int, messages: list[Message], left: set[str]
+) -> None:
     kind = item.get("type") or "message"
     if kind == "message":
-        messages.append(_chat_message({"role": item.get("role"), "content": item.get("content")}, n))
+        messages.append(
+            _chat_message({"role": item.get("role"), "content": item.get("content")}, n)
+        )
     elif kind == "function_call":
         call = _call(item.get("call_id"), item.get("name"), item.get("arguments"))
         if not messages or messages[-1]["role"] != "assistant":
@@ -470,17 +643,23 @@ def _responses_item(item: Mapping[str, Any], n: int, messages: list[Message], le
         messages[-1].setdefault("tool_calls", []).append(call)
     elif kind == "function_call_output":
         text = flat(item.get("output"), f"item {n}")
-        messages.append({"role": "tool", "content": text, "tool_call_id": str(item.get("call_id") or "")})
+        messages.append(
+            {"role": "tool", "content": text, "tool_call_id": str(item.get("call_id") or "")}
+        )
     elif kind == "reasoning":
         left.add("reasoning")
     else:
-        raise BadRequest(f"item {n} of the input is of type {kind!r}: messages and function calls are passed on")
+        raise BadRequest(
+            f"item {n} of the input is of type {kind!r}: messages and function calls are passed on"
+        )
 
 
 def _responses_tool(tool: Any) -> dict[str, Any]:
     tool = _object(tool, "a tool")
     if tool.get("type") != "function":
-        raise BadRequest(f"a tool of type {tool.get('type')!r} is not passed on: only functions are")
+        raise BadRequest(
+            f"a tool of type {tool.get('type')!r} is not passed on: only functions are"
+        )
     return _tool(tool.get("name"), tool.get("description"), tool.get("parameters"))
 
 
@@ -507,13 +686,26 @@ def _responses_output(reply: Reply, id: str) -> list[dict[str, Any]]:
     output: list[dict[str, Any]] = []
     if reply.text or not reply.tool_calls:
         part = {"type": "output_text", "text": reply.text, "annotations": []}
-        said = {"type": "message", "id": f"msg_{id}", "role": "assistant", "status": "completed", "content": [part]}
+        said = {
+            "type": "message",
+            "id": f"msg_{id}",
+            "role": "assistant",
+            "status": "completed",
+            "content": [part],
+        }
         output.append(said)
     for n, call in enumerate(reply.tool_calls):
-        about = {"call_id": call.id, "name": call.name, "arguments": call.arguments, "status": "completed"}
+        about = {
+            "call_id": call.id,
+            "name": call.name,
+            "arguments": call.arguments,
+            "status": "completed",
+        }
         output.append({"type": "function_call", "id": f"fc_{id}_{n}", **about})
     return output
 
 
-DIALECTS: dict[str, Dialect] = {each.path: each for each in (ChatCompletions(), AnthropicMessages(), Responses())}
+DIALECTS: dict[str, Dialect] = {
+    each.path: each for each in (ChatCompletions(), AnthropicMessages(), Responses())
+}
 """By path. A client may leave /v1 out, since some base addresses hold it and some do not."""

@@ -1,13 +1,16 @@
 """A foreign agent at one task: attempt_foreign(...) -> Trace, like one of ours.
 
-`action = "command"`: a program that speaks to an OpenAI- or Anthropic-style endpoint. It runs in the task's sandbox,
-whose only way out is the gateway; there is no key inside. In the sandbox:
+`action = "command"`: a program that speaks to an OpenAI- or Anthropic-style endpoint. It runs in
+the task's sandbox, whose only way out is the gateway; there is no key inside. In the sandbox:
 
-    /work/.recreate/agent      the agent's files, as they stand now         /gateway    the gateway's socket
-    /work/.recreate/task.md    the task's words                             127.0.0.1:8484    the same, relayed
+    /work/.recreate/agent      the agent's files, as they stand now         /gateway    the
+                               gateway's socket
+    /work/.recreate/task.md    the task's words                             127.0.0.1:8484    the
+                               same, relayed
 
-Each request is a step: what is new in its messages, the reply, the tools that it calls. What came of them is what the
-next request brings. The last step, of the kind `ended`, is what the program printed, and its exit status.
+Each request is a step: what is new in its messages, the reply, the tools that it calls. What came
+of them is what the next request brings. The last step, of the kind `ended`, is what the program
+printed, and its exit status.
 """
 
 from __future__ import annotations
@@ -54,7 +57,9 @@ ENV = {
     "ANTHROPIC_BASE_URL": "{base_url}",
     "ANTHROPIC_API_BASE": "{base_url}",
     "ANTHROPIC_API_KEY": KEY,
-    "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # its list of prices is fetched otherwise, from an address that is not here
+    "LITELLM_LOCAL_MODEL_COST_MAP": (
+        "True"
+    ),  # its list of prices is fetched otherwise, from an address that is not here
     "NO_PROXY": "127.0.0.1,localhost",
     "PYTHONPATH": "{agent}",
     "PYTHONDONTWRITEBYTECODE": "1",
@@ -84,11 +89,15 @@ def attempt_foreign(
     full: FullParams = dict,
     stop: threading.Event | None = None,
 ) -> Trace:
-    """As `recreate.agents.attempt.attempt`, for an agent that is somebody else's. stop: the run is being stopped, which
-    an agent that asks no model would not notice."""
-    work = AttemptProgress(scaffold, task, domain, backend, ask, call, steps_log(folder), on_step, offers, full=full)
+    """As `recreate.agents.attempt.attempt`, for an agent that is somebody else's. stop: the run is
+    being stopped, which an agent that asks no model would not notice."""
+    work = AttemptProgress(
+        scaffold, task, domain, backend, ask, call, steps_log(folder), on_step, offers, full=full
+    )
     with contextlib.closing(work):
-        ending, limit, answer = (_command if work.agent.action == "command" else attempt_here)(work, stop)
+        ending, limit, answer = (_command if work.agent.action == "command" else attempt_here)(
+            work, stop
+        )
     return work.trace(model, ending, limit, answer)
 
 
@@ -115,8 +124,11 @@ def _command(work: AttemptProgress, stop: threading.Event | None) -> tuple[Endin
                 "files": {"prompt_file": TASK, "agent": FILES},
             }
             with _watching(stop, talk):
-                output = sandbox.run(["python3", "-I", "-S", LAUNCHER, json.dumps(told)], timeout=_left(work))
-            # a call may be under way, of an agent that did not wait for it: it is paid, and belongs to the trace
+                output = sandbox.run(
+                    ["python3", "-I", "-S", LAUNCHER, json.dumps(told)], timeout=_left(work)
+                )
+            # a call may be under way, of an agent that did not wait for it: it is paid, and belongs
+            # to the trace
             with gateway.line:
                 talk.over = talk.over or "ended"
                 talk.flush()
@@ -126,7 +138,9 @@ def _command(work: AttemptProgress, stop: threading.Event | None) -> tuple[Endin
             work.note(
                 kind="ended",
                 action=agent.command,
-                output=cut_middle(_explained(output, gateway, talk), PRINTED, _LEFT, dropped=output.cut),
+                output=cut_middle(
+                    _explained(output, gateway, talk), PRINTED, _LEFT, dropped=output.cut
+                ),
                 status=output.status,
                 seconds=output.seconds,
             )
@@ -158,7 +172,9 @@ class _watching:
 
     def __enter__(self) -> None:
         if self.stop is not None:
-            threading.Thread(target=self._watch, args=(self.stop,), daemon=True, name="stopping").start()
+            threading.Thread(
+                target=self._watch, args=(self.stop,), daemon=True, name="stopping"
+            ).start()
 
     def __exit__(self, *_: object) -> None:
         self.done.set()
@@ -195,7 +211,8 @@ def _explained(output: Output, gateway: Gateway, talk: Conversation) -> str:
     why = [f"[the gateway could not pass on: {text}]" for text in sorted(gateway.refused)[:5]]
     if not (talk.turns or talk.too_long or gateway.refused):
         why.append(
-            "[it made no request to its model: the sandbox has no network, so it must take the address of its endpoint "
-            "from OPENAI_BASE_URL or ANTHROPIC_BASE_URL, or be told {base_url} in its command]"
+            "[it made no request to its model: the sandbox has no network, so it must take the"
+            " address of its endpoint from OPENAI_BASE_URL or ANTHROPIC_BASE_URL, or be told"
+            " {base_url} in its command]"
         )
     return redact("\n".join([*why, output.text]))

@@ -1,10 +1,13 @@
-"""A foreign agent's way to its model: an HTTP server that speaks the APIs of `dialects.py`, and holds no key.
+"""A foreign agent's way to its model: an HTTP server that speaks the APIs of `dialects.py`, and
+holds no key.
 
-It listens on a Unix socket that is mounted into the agent's sandbox, where `launcher.py` relays a port of 127.0.0.1 to
-it: the sandbox has no other way out. What the agent sends as a key is not looked at. For an agent in our own process it
-listens on 127.0.0.1 and asks for a key that nobody else on this machine knows.
+It listens on a Unix socket that is mounted into the agent's sandbox, where `launcher.py` relays a
+port of 127.0.0.1 to it: the sandbox has no other way out. What the agent sends as a key is not
+looked at. For an agent in our own process it listens on 127.0.0.1 and asks for a key that nobody
+else on this machine knows.
 
-Requests are answered one at a time, in the order in which they came: their order is their address in the journal.
+Requests are answered one at a time, in the order in which they came: their order is their address
+in the journal.
 """
 
 from __future__ import annotations
@@ -38,7 +41,8 @@ MOST_BYTES = 64 * 2**20
 """Of one request."""
 CONNECTIONS = 64
 BAD_REQUESTS = 100
-"""So many that cannot be passed on, or came after the end, and the agent is stopped: it does not listen."""
+"""So many that cannot be passed on, or came after the end, and the agent is stopped: it does not
+listen."""
 
 
 class Denied(Exception):
@@ -56,7 +60,8 @@ Answer = Callable[[Asked], tuple[Reply, str]]
 class Gateway:
     """Use as a context manager.
 
-    answer: who answers; flooded: called once, when so many requests were useless that the agent is to be stopped.
+    answer: who answers; flooded: called once, when so many requests were useless that the agent is
+    to be stopped.
     """
 
     def __init__(self, answer: Answer, flooded: Callable[[], None] = lambda: None) -> None:
@@ -76,7 +81,8 @@ class Gateway:
         self._server: socketserver.BaseServer | None = None
 
     def on_socket(self) -> Path:
-        """Listen on a Unix socket: returns the folder that holds it, to be mounted. Raises Fault."""
+        """Listen on a Unix socket: returns the folder that holds it, to be mounted. Raises
+        Fault."""
         try:
             private = Path(tempfile.mkdtemp(prefix="recreate-"))
             if len(str(private)) > 80:  # the kernel's bound on the name of a socket
@@ -89,7 +95,9 @@ class Gateway:
             (self.folder / SOCKET).chmod(0o666)
             self.folder.chmod(0o755)
         except OSError as e:
-            raise Fault(f"the gateway cannot listen: {e}", fix="make room in the folder for temporary files") from e
+            raise Fault(
+                f"the gateway cannot listen: {e}", fix="make room in the folder for temporary files"
+            ) from e
         return self.folder
 
     def on_loopback(self) -> str:
@@ -105,7 +113,9 @@ class Gateway:
 
     def _serve(self, server: socketserver.BaseServer) -> None:
         self._server = server
-        threading.Thread(target=server.serve_forever, args=(0.05,), name="gateway", daemon=True).start()
+        threading.Thread(
+            target=server.serve_forever, args=(0.05,), name="gateway", daemon=True
+        ).start()
 
     def stop(self) -> None:
         """Have the launcher end the agent's command. Safe to call from any thread, and twice."""
@@ -131,7 +141,8 @@ class Gateway:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # ------------------------------------------------------------------------------------------ one request
+    # ------------------------------------------------------------------------------------------ one
+    # request
 
     def enter(self, connection: socket.socket) -> bool:
         """Whether another connection is taken."""
@@ -152,7 +163,11 @@ class Gateway:
         """Whether a request comes from whom it should."""
         if not self.key:
             return True
-        given = (headers.get("authorization") or "").removeprefix("Bearer ").strip() or headers.get("x-api-key") or ""
+        given = (
+            (headers.get("authorization") or "").removeprefix("Bearer ").strip()
+            or headers.get("x-api-key")
+            or ""
+        )
         return hmac.compare_digest(given.encode(), self.key.encode())
 
     def reply(self, dialect: Dialect, body: bytes) -> tuple[int, str, bytes]:
@@ -176,10 +191,16 @@ class Gateway:
             # a library in this process that would try again, and again, cannot be killed
             return self.error(dialect, 400 if self.key else e.status, e.message, e.code)
         if asked.stream:
-            return 200, "text/event-stream", "".join(dialect.events(reply, asked, id)).encode("utf-8", "replace")
+            return (
+                200,
+                "text/event-stream",
+                "".join(dialect.events(reply, asked, id)).encode("utf-8", "replace"),
+            )
         return 200, "application/json", _json(dialect.whole(reply, asked, id))
 
-    def error(self, dialect: Dialect, status: int, message: str, code: str) -> tuple[int, str, bytes]:
+    def error(
+        self, dialect: Dialect, status: int, message: str, code: str
+    ) -> tuple[int, str, bytes]:
         return status, "application/json", _json(dialect.error(status, message, code))
 
     def useless(self) -> None:
@@ -260,9 +281,17 @@ class _Handler(BaseHTTPRequestHandler):
             self.gateway.wait()
             self.close_connection = True
             return
-        one = {"id": MODEL, "object": "model", "type": "model", "created": 0, "owned_by": "recreate"}
+        one = {
+            "id": MODEL,
+            "object": "model",
+            "type": "model",
+            "created": 0,
+            "owned_by": "recreate",
+        }
         if path in ("/v1/models", "/models"):
-            self._send(200, "application/json", _json({"object": "list", "data": [one], "has_more": False}))
+            self._send(
+                200, "application/json", _json({"object": "list", "data": [one], "has_more": False})
+            )
         elif path.startswith(("/v1/models/", "/models/")):
             self._send(200, "application/json", _json({**one, "id": path.rpartition("/")[2]}))
         else:
@@ -275,7 +304,11 @@ class _Handler(BaseHTTPRequestHandler):
         if body is None:
             return
         if not self.gateway.allowed({name.lower(): value for name, value in self.headers.items()}):
-            self._send(*self.gateway.error(ChatCompletions(), 401, "this key is not this attempt's", "invalid_api_key"))
+            self._send(
+                *self.gateway.error(
+                    ChatCompletions(), 401, "this key is not this attempt's", "invalid_api_key"
+                )
+            )
         elif path == "/v1/messages/count_tokens":
             self._send(200, "application/json", _json({"input_tokens": -(-len(body) // 4)}))
         elif path in DIALECTS:
@@ -324,7 +357,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))
             if status >= 400:
-                self.send_header("x-should-retry", "false")  # OpenAI's and Anthropic's clients heed it
+                self.send_header(
+                    "x-should-retry", "false"
+                )  # OpenAI's and Anthropic's clients heed it
             if self.close_connection:
                 self.send_header("Connection", "close")
             self.end_headers()

@@ -16,25 +16,45 @@ STEPS = 100
 
 
 def from_command(
-    command: str, folder: Path, *, texts: Sequence[str] = (), files: Sequence[str] = (), venv: str = ""
+    command: str,
+    folder: Path,
+    *,
+    texts: Sequence[str] = (),
+    files: Sequence[str] = (),
+    venv: str = "",
 ) -> Scaffold:
     """The scaffold of a foreign agent that is a command: `--agent`.
 
-    Files of `folder` that the command names come along, and those that match `texts` (they may be edited) or `files`
-    (they may not). Raises BadInput (`no-files`, `bad-scaffold`) for a pattern that matches nothing, and a file that
-    cannot be taken.
+    Files of `folder` that the command names come along, and those that match `texts` (they may be
+    edited) or `files` (they may not). Raises BadInput (`no-files`, `bad-scaffold`) for a pattern
+    that matches nothing, and a file that cannot be taken.
     """
     words = re.findall(r"[^\s'\";|&()<>=]+", command)
-    named = [w for w in dict.fromkeys(words) if not Path(w).is_absolute() and (folder / w).is_file()]
+    named = [
+        w for w in dict.fromkeys(words) if not Path(w).is_absolute() and (folder / w).is_file()
+    ]
     found = read_files(folder, (*texts, *files)) | _read(folder, [folder / w for w in named])
     for word in named:
         place = PurePosixPath(word).as_posix()
-        command = re.sub(rf"(?<![^\s'\";|&()<>=]){re.escape(word)}(?![^\s'\";|&()<>=])", f"{{agent}}/{place}", command)
+        command = re.sub(
+            rf"(?<![^\s'\";|&()<>=]){re.escape(word)}(?![^\s'\";|&()<>=])",
+            f"{{agent}}/{place}",
+            command,
+        )
     lines = ['action = "command"', f"command = {_toml(command)}", f"texts = {_toml(list(texts))}"]
     lines += [f"venv = {_toml(str(Path(venv).expanduser().absolute()))}"] if venv else []
     # a program of somebody else's makes more of a turn than ours does, and shorter ones
     text = "\n".join(
-        [*lines, "", "[limits]", f"steps = {STEPS}", "seconds = 1800", "tokens = 2000000", "usd = 3.0", ""]
+        [
+            *lines,
+            "",
+            "[limits]",
+            f"steps = {STEPS}",
+            "seconds = 1800",
+            "tokens = 2000000",
+            "usd = 3.0",
+            "",
+        ]
     )
     program = next((PurePosixPath(w).stem for w in [*named, *words] if "=" not in w), "agent")
     name = re.sub(r"[^\w.-]+", "-", program).strip("-.") or "agent"
@@ -54,7 +74,9 @@ def read_files(folder: Path, patterns: Sequence[str]) -> dict[str, str]:
             )
         found |= _read(folder, matched)
     if len(found) > MOST_FILES:
-        raise BadInput(f"{len(found)} files are more than {MOST_FILES}", fix="name fewer", code="no-files")
+        raise BadInput(
+            f"{len(found)} files are more than {MOST_FILES}", fix="name fewer", code="no-files"
+        )
     return found
 
 
@@ -66,8 +88,14 @@ def _matching(folder: Path, pattern: str) -> list[Path]:
     try:
         found = sorted(p for p in folder.glob(pattern) if p.is_file())
     except (ValueError, NotImplementedError) as e:
-        raise BadInput(f"{pattern!r} is no pattern: {e}", fix="--texts 'prompts/*.md'", code="no-files") from None
-    shown = [p for p in found if not any(part.startswith(".") or part == "__pycache__" for part in _parts(p, folder))]
+        raise BadInput(
+            f"{pattern!r} is no pattern: {e}", fix="--texts 'prompts/*.md'", code="no-files"
+        ) from None
+    shown = [
+        p
+        for p in found
+        if not any(part.startswith(".") or part == "__pycache__" for part in _parts(p, folder))
+    ]
     return [p for p in shown if p.suffix != ".pyc"]
 
 
@@ -79,17 +107,26 @@ def _read(folder: Path, paths: Iterable[Path]) -> dict[str, str]:
     found = {}
     for path in paths:
         if not path.resolve().is_relative_to(folder.resolve()):
-            raise BadInput(f"{path} leads outside {folder}", fix="put a copy of it there", code="bad-scaffold")
+            raise BadInput(
+                f"{path} leads outside {folder}", fix="put a copy of it there", code="bad-scaffold"
+            )
         name = path.relative_to(folder).as_posix()
         try:
             if path.stat().st_size > MAX_FILE:
-                raise BadInput(f"{name} has over {MAX_FILE} bytes", fix="leave it out of --files", code="bad-scaffold")
+                raise BadInput(
+                    f"{name} has over {MAX_FILE} bytes",
+                    fix="leave it out of --files",
+                    code="bad-scaffold",
+                )
             found[name] = path.read_text("utf-8")
         except (OSError, UnicodeError) as e:
             why = e.strerror if isinstance(e, OSError) else "it is not UTF-8 text"
             raise BadInput(
                 f"{name} cannot be taken along: {why}",
-                fix="an agent's folder holds text; what else it needs is mounted: mounts in agent.toml",
+                fix=(
+                    "an agent's folder holds text; what else it needs is mounted: mounts in"
+                    " agent.toml"
+                ),
                 code="bad-scaffold",
             ) from None
     return found

@@ -1,13 +1,16 @@
-"""The lineage of a build: scaffold.git in the run folder, a bare git repository that any git client can read.
+"""The lineage of a build: scaffold.git in the run folder, a bare git repository that any git client
+can read.
 
-Each revision is a commit. Kept ones follow each other on `main`; each dropped one is a branch `dropped/<digest>`
-off its parent. `review/<digest>` is a candidate while a person is asked about it, `human/<digest>` what a person wrote
-in the agent's folder, saved before another revision took its place. Author and dates are fixed, so the same files,
-parent and message give the same commit id, and committing again after a kill changes nothing. The user's git settings
-and hooks play no part.
+Each revision is a commit. Kept ones follow each other on `main`; each dropped one is a branch
+`dropped/<digest>` off its parent. `review/<digest>` is a candidate while a person is asked about
+it, `human/<digest>` what a person wrote in the agent's folder, saved before another revision took
+its place. Author and dates are fixed, so the same files, parent and message give the same commit
+id, and committing again after a kill changes nothing. The user's git settings and hooks play no
+part.
 
-A message is for people first (outcome, reasons, evidence, score with its interval) and ends in a paragraph of
-trailers for programs: Recreate-Name, Recreate-Digest, Recreate-Kept and, from `describe`, Recreate-Revision.
+A message is for people first (outcome, reasons, evidence, score with its interval) and ends in a
+paragraph of trailers for programs: Recreate-Name, Recreate-Digest, Recreate-Kept and, from
+`describe`, Recreate-Revision.
 """
 
 from __future__ import annotations
@@ -37,7 +40,8 @@ _TRAILER = re.compile(r"(Recreate-[A-Za-z]+): (.*)")
 
 
 class Commit(Record):
-    """One commit of the lineage. `revision` has its edits without their texts: those are in the commit itself."""
+    """One commit of the lineage. `revision` has its edits without their texts: those are in the
+    commit itself."""
 
     sha: str
     parent: str
@@ -57,11 +61,20 @@ class History:
         self.path = Path(path)
         self._mine = False
 
-    def commit(self, scaffold: Scaffold, parent: str | None, kept: bool, message: str, side: Side = "dropped") -> str:
-        """Record a revision and return its commit id; doing it again returns the same id and changes nothing.
+    def commit(
+        self,
+        scaffold: Scaffold,
+        parent: str | None,
+        kept: bool,
+        message: str,
+        side: Side = "dropped",
+    ) -> str:
+        """Record a revision and return its commit id; doing it again returns the same id and
+        changes nothing.
 
-        parent: a commit id, branch or scaffold digest in here, None for the first. side: the kind of side branch for
-        what is not kept. A candidate that is kept or dropped is no longer on `review/`.
+        parent: a commit id, branch or scaffold digest in here, None for the first. side: the kind
+        of side branch for what is not kept. A candidate that is kept or dropped is no longer on
+        `review/`.
         """
         self._open()
         above = self._resolve(parent) if parent else ""
@@ -91,7 +104,8 @@ class History:
         return sha
 
     def read(self, name: str) -> Scaffold:
-        """The scaffold at a branch, a commit id or a scaffold digest. Raises BadInput when there is none."""
+        """The scaffold at a branch, a commit id or a scaffold digest. Raises BadInput when there is
+        none."""
         sha = self._resolve(name)
         _, trailers = _split(self._git("log", "-1", "--format=%B", sha).decode("utf-8", "replace"))
         paths, blobs = [], []
@@ -117,9 +131,9 @@ class History:
         if not branches:
             return []
         at = {sha: name for name, sha in sorted(branches.items(), reverse=True)}
-        text = self._git("log", "--branches", "--topo-order", "-z", "--format=%H%x1f%P%x1f%B").decode(
-            "utf-8", "replace"
-        )
+        text = self._git(
+            "log", "--branches", "--topo-order", "-z", "--format=%H%x1f%P%x1f%B"
+        ).decode("utf-8", "replace")
         entries = []
         for row in text.split("\0"):
             if row:
@@ -127,20 +141,33 @@ class History:
                 entries.append(_entry(sha, parent, at.get(sha, "main"), message))
         return entries
 
-    # ------------------------------------------------------------------------------------------ plumbing
+    # ------------------------------------------------------------------------------------------
+    # plumbing
 
     def _open(self) -> None:
         if not (self.path / "HEAD").exists():
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._git("init", "--quiet", "--bare", "--template=", "--object-format=sha1", "-b", "main", str(self.path))
+            self._git(
+                "init",
+                "--quiet",
+                "--bare",
+                "--template=",
+                "--object-format=sha1",
+                "-b",
+                "main",
+                str(self.path),
+            )
         elif not self._mine:
-            # one build at a time writes here, so a lock that is there now was left by one that was killed
+            # one build at a time writes here, so a lock that is there now was left by one that was
+            # killed
             for lock in [*self.path.glob("*.lock"), *(self.path / "refs").rglob("*.lock")]:
                 lock.unlink(missing_ok=True)
         self._mine = True
 
     def _import(self, scaffold: Scaffold, parent: str, message: str) -> str:
-        stream = [f"feature done\ncommit {_NEW}\nmark :1\nauthor {WHO} {WHEN}\ncommitter {WHO} {WHEN}\n".encode()]
+        stream = [
+            f"feature done\ncommit {_NEW}\nmark :1\nauthor {WHO} {WHEN}\ncommitter {WHO} {WHEN}\n".encode()
+        ]
         stream.append(_data(message.encode("utf-8", "replace")))
         if parent:
             stream.append(f"from {parent}\ndeleteall\n".encode())
@@ -157,8 +184,15 @@ class History:
         self._git("update-ref", "--stdin", stdin="".join(f"{line}\n" for line in commands).encode())
 
     def _branches(self) -> dict[str, str]:
-        rows = self._git("for-each-ref", "--format=%(refname) %(objectname)", "refs/heads").decode().splitlines()
-        return {name.removeprefix("refs/heads/"): sha for name, _, sha in (row.partition(" ") for row in rows)}
+        rows = (
+            self._git("for-each-ref", "--format=%(refname) %(objectname)", "refs/heads")
+            .decode()
+            .splitlines()
+        )
+        return {
+            name.removeprefix("refs/heads/"): sha
+            for name, _, sha in (row.partition(" ") for row in rows)
+        }
 
     def _is_ancestor(self, sha: str, of: str) -> bool:
         return sha in self._git("rev-list", of).decode().split()
@@ -169,7 +203,11 @@ class History:
         for entry in entries:
             if name in (entry.digest, entry.sha, entry.branch):  # main: its newest comes first
                 return entry.sha
-        near = [e.sha for e in entries if len(name) >= 4 and (e.sha.startswith(name) or e.digest.startswith(name))]
+        near = [
+            e.sha
+            for e in entries
+            if len(name) >= 4 and (e.sha.startswith(name) or e.digest.startswith(name))
+        ]
         if len(set(near)) == 1:
             return near[0]
         there = ", ".join(f"{e.digest} ({e.branch})" for e in entries[:8])
@@ -182,7 +220,9 @@ class History:
     def _git(self, *arguments: str, stdin: bytes = b"") -> bytes:
         git = shutil.which("git")
         if git is None:
-            raise BadInput("git is not installed", fix="apt install git (or your system's way)", code="no-git")
+            raise BadInput(
+                "git is not installed", fix="apt install git (or your system's way)", code="no-git"
+            )
         environment = {k: v for k, v in os.environ.items() if k in ("PATH", "TMPDIR")} | {
             "LC_ALL": "C",
             "HOME": os.devnull,
@@ -203,44 +243,74 @@ class History:
             "-c",
             "core.logAllRefUpdates=false",
         ]
-        done = subprocess.run([*command, *arguments], input=stdin, capture_output=True, env=environment, check=False)
+        done = subprocess.run(
+            [*command, *arguments], input=stdin, capture_output=True, env=environment, check=False
+        )
         if done.returncode:
-            lines = done.stderr.decode("utf-8", "replace").strip().splitlines() or [f"exit status {done.returncode}"]
+            lines = done.stderr.decode("utf-8", "replace").strip().splitlines() or [
+                f"exit status {done.returncode}"
+            ]
             raise Fault(
                 f"git {arguments[0]} failed in {self.path}: {lines[0]}",
-                fix="check that the disk has space and the folder can be written, then resume the run",
+                fix=(
+                    "check that the disk has space and the folder can be written, then resume"
+                    " the run"
+                ),
                 code="git-failed",
             )
         return done.stdout
 
 
 def describe(revision: Revision) -> str:
-    """A commit message: outcome, reasons with their evidence, the score with its interval, and the trailer."""
+    """A commit message: outcome, reasons with their evidence, the score with its interval, and the
+    trailer."""
     verdict = revision.verdict
     reasons = [edit.reason.strip() for edit in revision.edits if edit.reason.strip()]
     what = " ".join(reasons[0].split()) if reasons else f"{len(revision.edits)} edits"
     subject = f"{'Kept' if revision.kept else 'Dropped'} ({verdict.verdict}): {what}"
     lines = [subject if len(subject) <= 72 else subject[:69].rstrip() + "...", ""]
     for edit in revision.edits:
-        lines.append(f"- {edit.path} ({edit.origin}): {' '.join(edit.reason.split()) or 'no reason given'}")
+        lines.append(
+            f"- {edit.path} ({edit.origin}): {' '.join(edit.reason.split()) or 'no reason given'}"
+        )
         if edit.evidence:
-            lines.append("  seen in " + ", ".join(f"{e.experience} step {e.step}" for e in edit.evidence))
+            lines.append(
+                "  seen in " + ", ".join(f"{e.experience} step {e.step}" for e in edit.evidence)
+            )
     note = [f"Review: {' '.join(revision.review.split())}"] if revision.review else []
-    lines += ["", score_line(revision), *note, *(f"Fault: {' '.join(fault.split())}" for fault in revision.faults), ""]
+    lines += [
+        "",
+        score_line(revision),
+        *note,
+        *(f"Fault: {' '.join(fault.split())}" for fault in revision.faults),
+        "",
+    ]
     short = [edit.model_copy(update={"old": "", "new": ""}) for edit in revision.edits]
-    lines.append(f"Recreate-Revision: {revision.model_copy(update={'edits': tuple(short)}).model_dump_json()}")
+    lines.append(
+        "Recreate-Revision:"
+        f" {revision.model_copy(update={'edits': tuple(short)}).model_dump_json()}"
+    )
     return "\n".join(lines)
 
 
 def score_line(revision: Revision) -> str:
-    """One line of prose: before and after, the difference with its interval, on what, and why so decided."""
+    """One line of prose: before and after, the difference with its interval, on what, and why so
+    decided."""
     v = revision.verdict
-    if v.before is None or v.after is None or v.diff is None or v.lo is None or v.hi is None or v.p is None:
+    if (
+        v.before is None
+        or v.after is None
+        or v.diff is None
+        or v.lo is None
+        or v.hi is None
+        or v.p is None
+    ):
         return f"Score: not measured; {v.verdict}" + (f", {v.reason}" if v.reason else "")
     level = "at 90 %" if v.alpha is None else f"at every time, {v.alpha:.2g} an end"
     return (
-        f"Score: {v.before:.3f} -> {v.after:.3f}, difference {v.diff:+.3f} [{v.lo:+.3f}, {v.hi:+.3f}] {level}, "
-        f"p {v.p:.3f}, {v.tasks} tasks x {v.repeats}; {v.verdict}" + (f", {v.reason}" if v.reason else "")
+        f"Score: {v.before:.3f} -> {v.after:.3f}, difference {v.diff:+.3f} [{v.lo:+.3f},"
+        f" {v.hi:+.3f}] {level}, p {v.p:.3f}, {v.tasks} tasks x {v.repeats}; {v.verdict}"
+        + (f", {v.reason}" if v.reason else "")
     )
 
 
@@ -255,7 +325,8 @@ def _with(message: str, trailers: dict[str, str]) -> str:
 
 
 def _split(message: str) -> tuple[str, dict[str, str]]:
-    """(prose, trailers): only a last paragraph made of nothing but trailers counts; prose may quote them."""
+    """(prose, trailers): only a last paragraph made of nothing but trailers counts; prose may quote
+    them."""
     body, _, last = message.strip().rpartition("\n\n")
     found = [_TRAILER.fullmatch(line) for line in last.split("\n")]
     if not all(found):

@@ -1,7 +1,7 @@
 """An agent that is Python of the user's own, in this process: `action = "python:MODULE:NAME"`.
 
-It is handed a desk: the task's words, its texts as they stand now, the task's sandbox, and its model. Only texts are
-edited, never code: what a model writes runs in sandboxes alone.
+It is handed a desk: the task's words, its texts as they stand now, the task's sandbox, and its
+model. Only texts are edited, never code: what a model writes runs in sandboxes alone.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ _given: dict[str, Any] = {}
 
 
 def give(action: str, agent: Any) -> str:
-    """Keep an agent that no import finds, for as long as this process lives: the action that names it."""
+    """Keep an agent that no import finds, for as long as this process lives: the action that names
+    it."""
     name, n = action, 2
     while _given.get(name, agent) is not agent:
         name, n = f"{action}.{n}", n + 1
@@ -41,7 +42,8 @@ def give(action: str, agent: Any) -> str:
 
 
 def found(action: str) -> Callable[[Any], Any]:
-    """What attempts a task for an action. Raises BadInput (`no-agent`, `misfit`, `not-importable`)."""
+    """What attempts a task for an action. Raises BadInput (`no-agent`, `misfit`,
+    `not-importable`)."""
     agent: Any = _given.get(action)
     if agent is None:
         _, module, path = action.split(":")
@@ -51,7 +53,10 @@ def found(action: str) -> Callable[[Any], Any]:
         if agent is None:
             raise BadInput(
                 f"{module} has no {path}",
-                fix="an agent that a script made is there when the script runs: go on with the same script",
+                fix=(
+                    "an agent that a script made is there when the script runs: go on with the same"
+                    " script"
+                ),
                 code="no-agent",
             )
     if isinstance(agent, type):
@@ -61,7 +66,8 @@ def found(action: str) -> Callable[[Any], Any]:
     if callable(agent):
         return agent  # type: ignore[no-any-return]
     raise BadInput(
-        f"{action.removeprefix('python:')} is no agent: it has no attempt(desk), and cannot be called",
+        f"{action.removeprefix('python:')} is no agent: it has no attempt(desk), and cannot be"
+        " called",
         fix="docs/ports/agent.md has an example",
         code="misfit",
     )
@@ -73,7 +79,9 @@ class OpenDesk:
     def __init__(self, talk: Conversation, sandbox: Sandbox, gateway: Gateway) -> None:
         agent = talk.work.scaffold
         self.prompt = talk.prompt
-        self.texts: Mapping[str, str] = {p: t for p, t in agent.files.items() if agent.agent.declares(p)}
+        self.texts: Mapping[str, str] = {
+            p: t for p, t in agent.files.items() if agent.agent.declares(p)
+        }
         self.sandbox: Sandbox = _Recorded(sandbox, talk)
         self.model = MODEL
         self._talk = talk
@@ -109,7 +117,9 @@ class _Recorded:
         self._inner = inner
         self._talk = talk
 
-    def run(self, command: str | Sequence[str], timeout: float | None = None, stdin: bytes | None = None) -> Output:
+    def run(
+        self, command: str | Sequence[str], timeout: float | None = None, stdin: bytes | None = None
+    ) -> Output:
         talk = self._talk
         left = max(0.1, talk.work.limits.ends - time.monotonic())
         most = talk.work.agent.limits.command_seconds if timeout is None else timeout
@@ -153,10 +163,13 @@ def attempt_here(work: AttemptProgress, stop: threading.Event | None) -> tuple[E
                 raise talk.failed
             if answer is not None and not isinstance(answer, str):
                 said = (
-                    f"attempt(desk) gave {type(answer).__name__}: it gives a text, or None for what is in the sandbox"
+                    f"attempt(desk) gave {type(answer).__name__}: it gives a text, or None for what"
+                    " is in the sandbox"
                 )
                 answer = None
-            why = [f"[the gateway could not pass on: {text}]" for text in sorted(gateway.refused)[:5]]
+            why = [
+                f"[the gateway could not pass on: {text}]" for text in sorted(gateway.refused)[:5]
+            ]
             work.note(
                 kind="ended",
                 action=work.agent.action,
@@ -189,6 +202,10 @@ def _told(error: BaseException) -> str:
     """What was raised, and the innermost line of the agent's own that it came from."""
     if isinstance(error, Denied):
         return error.message
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if "/recreate/agents/" not in f.filename]
+    frames = [
+        f
+        for f in traceback.extract_tb(error.__traceback__)
+        if "/recreate/agents/" not in f.filename
+    ]
     at = f" ({frames[-1].filename}:{frames[-1].lineno}, in {frames[-1].name})" if frames else ""
     return f"{type(error).__name__}: {error}{at}"

@@ -38,14 +38,18 @@ class SolverAgent:
             try:
                 once = GenerateConfig(max_retries=0)
                 where = {"base_url": desk.base_url, "api_key": desk.api_key}
-                model = get_model(f"{_provider()}/{desk.model}", config=once, memoize=False, **where)
+                model = get_model(
+                    f"{_provider()}/{desk.model}", config=once, memoize=False, **where
+                )
                 task = inspect_ai.Task(
                     name="attempt",
                     dataset=[Sample(input=desk.prompt)],
                     solver=self.source(desk),
                     sandbox=_environment(),
                 )
-                (log,) = inspect_ai.eval(task, model=model, log_dir=logs, display="none", score=False)
+                (log,) = inspect_ai.eval(
+                    task, model=model, log_dir=logs, display="none", score=False
+                )
             finally:
                 _at_work.clear()
         if log.error is not None:
@@ -56,11 +60,16 @@ class SolverAgent:
 def solver_agent(make: Callable[[Desk], Any], *, answers: bool = False) -> SolverAgent:
     """What `recreate.wrap` takes, of a solver of inspect_ai.
 
-    make(desk) returns the solver; `sandbox()` in it and in its tools is the task's. answers: what its model said last
-    is handed in, in place of what lies in the sandbox. Raises BadInput (`misfit`) for what is no function.
+    make(desk) returns the solver; `sandbox()` in it and in its tools is the task's. answers: what
+    its model said last is handed in, in place of what lies in the sandbox. Raises BadInput
+    (`misfit`) for what is no function.
     """
     if not callable(make):
-        raise BadInput("a solver is made for each attempt", fix="solver_agent(lambda desk: my_solver())", code="misfit")
+        raise BadInput(
+            "a solver is made for each attempt",
+            fix="solver_agent(lambda desk: my_solver())",
+            code="misfit",
+        )
     return SolverAgent(make, answers)
 
 
@@ -68,15 +77,25 @@ def solver_agent(make: Callable[[Desk], Any], *, answers: bool = False) -> Solve
 def _provider() -> str:
     """Register the gateway as a provider of models: its name.
 
-    Inspect's own providers, and its functions that turn messages into JSON, ask for a version of the package openai
-    that litellm forbade for months: who has both could not evaluate. So nothing of openai is needed here.
+    Inspect's own providers, and its functions that turn messages into JSON, ask for a version of
+    the package openai that litellm forbade for months: who has both could not evaluate. So nothing
+    of openai is needed here.
     """
     import httpx
     from inspect_ai.model import ModelAPI, ModelOutput, modelapi
 
     class ByGateway(ModelAPI):  # type: ignore[misc]
-        async def generate(self, input: Sequence[Any], tools: Any, tool_choice: Any, config: Any) -> ModelOutput:
-            sets = ("max_tokens", "temperature", "top_p", "seed", "parallel_tool_calls", "reasoning_effort")
+        async def generate(
+            self, input: Sequence[Any], tools: Any, tool_choice: Any, config: Any
+        ) -> ModelOutput:
+            sets = (
+                "max_tokens",
+                "temperature",
+                "top_p",
+                "seed",
+                "parallel_tool_calls",
+                "reasoning_effort",
+            )
             body = {
                 "model": self.model_name,
                 "messages": [_message(message) for message in input],
@@ -86,9 +105,14 @@ def _provider() -> str:
             if tools:
                 named = getattr(tool_choice, "name", None)
                 one = {"type": "function", "function": {"name": named}}
-                body["tool_choice"] = one if named else {"any": "required"}.get(tool_choice, tool_choice)
+                body["tool_choice"] = (
+                    one if named else {"any": "required"}.get(tool_choice, tool_choice)
+                )
                 body["tools"] = [
-                    {"type": "function", "function": tool.model_dump(exclude={"options"}, exclude_none=True)}
+                    {
+                        "type": "function",
+                        "function": tool.model_dump(exclude={"options"}, exclude_none=True),
+                    }
                     for tool in tools
                 ]
             async with httpx.AsyncClient(timeout=None) as client:  # the attempt's own clock ends it
@@ -107,7 +131,8 @@ def _provider() -> str:
 
 
 def _message(message: Any) -> dict[str, Any]:
-    """A message of Inspect as OpenAI's chat completions spell it. Raises ValueError for what is no text."""
+    """A message of Inspect as OpenAI's chat completions spell it. Raises ValueError for what is no
+    text."""
     if not isinstance(message.content, str):
         odd = {part.type for part in message.content} - {"text", "reasoning"}
         if odd:
@@ -141,7 +166,11 @@ def _output(model: str, told: Mapping[str, Any]) -> Any:
     ends = {"length": "max_tokens", "tool_calls": "tool_calls", "content_filter": "content_filter"}
     return ModelOutput(
         model=model,
-        choices=[ChatCompletionChoice(message=message, stop_reason=ends.get(choice["finish_reason"], "stop"))],
+        choices=[
+            ChatCompletionChoice(
+                message=message, stop_reason=ends.get(choice["finish_reason"], "stop")
+            )
+        ],
         usage=ModelUsage(
             input_tokens=usage["prompt_tokens"],
             output_tokens=usage["completion_tokens"],
@@ -159,7 +188,9 @@ def _call(call: Mapping[str, Any]) -> Any:
         wrong = None if isinstance(arguments, dict) else "the arguments are no JSON object"
     except ValueError as e:
         arguments, wrong = {}, f"the arguments are no JSON: {e}"
-    return ToolCall(id=call["id"], function=name, arguments={} if wrong else arguments, parse_error=wrong)
+    return ToolCall(
+        id=call["id"], function=name, arguments={} if wrong else arguments, parse_error=wrong
+    )
 
 
 @cache
@@ -174,11 +205,15 @@ def _environment() -> str:
             self.desk = desk
 
         @classmethod
-        async def sample_init(cls, task_name: str, config: Any, metadata: Mapping[str, str]) -> dict[str, Any]:
+        async def sample_init(
+            cls, task_name: str, config: Any, metadata: Mapping[str, str]
+        ) -> dict[str, Any]:
             return {"default": cls(_at_work[-1])}
 
         @classmethod
-        async def sample_cleanup(cls, task_name: str, config: Any, environments: Any, interrupted: bool) -> None:
+        async def sample_cleanup(
+            cls, task_name: str, config: Any, environments: Any, interrupted: bool
+        ) -> None:
             """The attempt closes its sandbox."""
 
         async def exec(
@@ -193,7 +228,9 @@ def _environment() -> str:
         ) -> Any:
             line = _shell(cmd, cwd, env)
             stdin = input.encode() if isinstance(input, str) else input
-            output = await anyio.to_thread.run_sync(lambda: self.desk.sandbox.run(line, timeout, stdin))
+            output = await anyio.to_thread.run_sync(
+                lambda: self.desk.sandbox.run(line, timeout, stdin)
+            )
             if output.timed_out:
                 raise TimeoutError(f"{shlex.join(cmd)} was stopped after {output.seconds:g} s")
             return ExecResult(output.status == 0, output.status, output.text, "")
@@ -211,8 +248,13 @@ def _environment() -> str:
 
 
 def _shell(words: Sequence[str], folder: str | None, env: Mapping[str, str] | None) -> str:
-    """A command as a shell takes it; of `bash --login -c TEXT` the text alone, as it then stands in the trace."""
-    asks = len(words) > 2 and words[0] in ("bash", "sh") and set(words[1:-1]) <= {"-c", "-lc", "--login", "-l"}
+    """A command as a shell takes it; of `bash --login -c TEXT` the text alone, as it then stands in
+    the trace."""
+    asks = (
+        len(words) > 2
+        and words[0] in ("bash", "sh")
+        and set(words[1:-1]) <= {"-c", "-lc", "--login", "-l"}
+    )
     line = words[-1] if asks else shlex.join(words)
     sets = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in (env or {}).items())
     return (f"cd {shlex.quote(folder)} || exit\n" if folder else "") + sets + line

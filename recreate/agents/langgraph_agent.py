@@ -14,7 +14,11 @@ class GraphAgent:
     """Runs the graph on `{"messages": [the task's words]}`, or what `state` makes of a desk."""
 
     def __init__(
-        self, make: Callable[[Any, Desk], Any], state: Callable[[Desk], Any] | None, answers: bool, recursion: int
+        self,
+        make: Callable[[Any, Desk], Any],
+        state: Callable[[Desk], Any] | None,
+        answers: bool,
+        recursion: int,
     ) -> None:
         self.source = make
         self.state = state
@@ -29,7 +33,11 @@ class GraphAgent:
                 fix="return builder.compile()",
                 code="misfit",
             )
-        begin = self.state(desk) if self.state else {"messages": [{"role": "user", "content": desk.prompt}]}
+        begin = (
+            self.state(desk)
+            if self.state
+            else {"messages": [{"role": "user", "content": desk.prompt}]}
+        )
         ended = graph.invoke(begin, {"recursion_limit": self.recursion})
         return str(ended["messages"][-1].content) if self.answers else None
 
@@ -43,9 +51,10 @@ def graph_agent(
 ) -> GraphAgent:
     """What `recreate.wrap` takes, of a LangGraph graph.
 
-    make(model, desk) compiles the graph with the chat model that it is given: a compiled graph holds a model of its
-    own already, whose calls nobody would see. answers: the last message is handed in, in place of what lies in the
-    sandbox. Raises BadInput (`misfit`) for what is no function.
+    make(model, desk) compiles the graph with the chat model that it is given: a compiled graph
+    holds a model of its own already, whose calls nobody would see. answers: the last message is
+    handed in, in place of what lies in the sandbox. Raises BadInput (`misfit`) for what is no
+    function.
     """
     if not callable(make) or callable(getattr(make, "get_graph", None)):
         raise BadInput(
@@ -69,14 +78,24 @@ def chat_model(desk: Desk) -> Any:
             return "recreate"
 
         def _generate(
-            self, messages: list[BaseMessage], stop: list[str] | None = None, run_manager: Any = None, **params: Any
+            self,
+            messages: list[BaseMessage],
+            stop: list[str] | None = None,
+            run_manager: Any = None,
+            **params: Any,
         ) -> ChatResult:
-            told = {k: v for k, v in params.items() if k in ("tools", "tool_choice", "temperature", "max_tokens")}
+            told = {
+                k: v
+                for k, v in params.items()
+                if k in ("tools", "tool_choice", "temperature", "max_tokens")
+            }
             told |= {"stop": stop} if stop else {}
             said = desk.ask(convert_to_openai_messages(messages), **told)
             return ChatResult(generations=[ChatGeneration(message=_message(said, AIMessage))])
 
-        def bind_tools(self, tools: Sequence[Any], *, tool_choice: Any = None, **params: Any) -> Any:
+        def bind_tools(
+            self, tools: Sequence[Any], *, tool_choice: Any = None, **params: Any
+        ) -> Any:
             made = [convert_to_openai_tool(tool) for tool in tools]
             choice = {"any": "required", True: "required"}.get(tool_choice, tool_choice)
             return self.bind(tools=made, **({"tool_choice": choice} if choice else {}), **params)
@@ -87,7 +106,10 @@ def chat_model(desk: Desk) -> Any:
 def _message(reply: Reply, kind: Any) -> Any:
     from recreate.agents.dialects import arguments_of
 
-    calls = [{"name": c.name, "args": arguments_of(c), "id": c.id, "type": "tool_call"} for c in reply.tool_calls]
+    calls = [
+        {"name": c.name, "args": arguments_of(c), "id": c.id, "type": "tool_call"}
+        for c in reply.tool_calls
+    ]
     usage = {"input_tokens": reply.tokens_in, "output_tokens": reply.tokens_out}
     usage["total_tokens"] = reply.tokens_in + reply.tokens_out
     return kind(content=reply.text, tool_calls=calls, usage_metadata=usage)

@@ -1,7 +1,9 @@
-"""Runs inside the sandbox of a foreign agent: its command, and a port of 127.0.0.1 that leads to the gateway.
+"""Runs inside the sandbox of a foreign agent: its command, and a port of 127.0.0.1 that leads to
+the gateway.
 
-A program of its own, for any Python from 3.6 on: it imports nothing of recreate. Its one argument is JSON: `socket`,
-`port`, `command`, `env`, `path`, and `files` (folders whose place here the command is told).
+A program of its own, for any Python from 3.6 on: it imports nothing of recreate. Its one argument
+is JSON: `socket`, `port`, `command`, `env`, `path`, and `files` (folders whose place here the
+command is told).
 """
 
 import contextlib

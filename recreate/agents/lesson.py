@@ -1,6 +1,8 @@
-"""A lesson on disk: one Markdown file. An agent carries the short form; the workspace keeps what speaks for it.
+"""A lesson on disk: one Markdown file. An agent carries the short form; the workspace keeps what
+speaks for it.
 
-In a scaffold                                       In memory/, with a header in TOML and the re-runs at the end
+In a scaffold                                       In memory/, with a header in TOML and the
+re-runs at the end
 
     # Read the failing test first                       +++
                                                         scope = "domain"
@@ -39,32 +41,48 @@ _REST = "<!-- evidence"
 _ROWS: dict[str, tuple[str, tuple[str, ...]]] = {
     "steps": ("steps that show it: experience, step", ("experience", "step")),
     "gains": (
-        "re-runs with and without it: experience, group, what it changed in the score, repeat, task, test",
+        (
+            "re-runs with and without it: experience, group, what it changed in the score, repeat,"
+            " task, test"
+        ),
         ("experience", "group", "diff", "repeat", "task", "round"),
     ),
-    "trials": ("attempts in which it was offered: experience, score, test", ("experience", "score", "round")),
+    "trials": (
+        "attempts in which it was offered: experience, score, test",
+        ("experience", "score", "round"),
+    ),
     "draws": (
-        "attempts in which it was drawn whether to offer it: experience, task, group, score, offered, with which "
-        "probability, attempts before, how often it was quarantined before",
+        (
+            "attempts in which it was drawn whether to offer it: experience, task, group, score,"
+            " offered, with which probability, attempts before, how often it was quarantined before"
+        ),
         ("experience", "task", "group", "score", "shown", "propensity", "at", "falls"),
     ),
-    "signs": ("of these, attempts that showed signs of gaming: experience, step, what", ("experience", "step", "what")),
+    "signs": (
+        "of these, attempts that showed signs of gaming: experience, step, what",
+        ("experience", "step", "what"),
+    ),
 }
 
 
 def lesson_at(path: Path) -> Lesson:
-    """The lesson in a file of memory/. Raises BadInput (`broken-lesson`) for what is none, OSError."""
+    """The lesson in a file of memory/. Raises BadInput (`broken-lesson`) for what is none,
+    OSError."""
     return read_lesson(path.stem, lesson_text(path))
 
 
 def lesson_text(path: Path) -> str:
-    """The file as it stands. A link is not followed: what it leads to may be no lesson and nobody's to show.
+    """The file as it stands. A link is not followed: what it leads to may be no lesson and nobody's
+    to show.
 
-    Raises BadInput (`broken-lesson`) for a link, a folder, a pipe, an empty file and what is not UTF-8, OSError.
+    Raises BadInput (`broken-lesson`) for a link, a folder, a pipe, an empty file and what is not
+    UTF-8, OSError.
     """
     mode = path.lstat().st_mode
     if not stat.S_ISREG(mode):
-        raise _broken("it is a link, which is not followed" if stat.S_ISLNK(mode) else "it is no file")
+        raise _broken(
+            "it is a link, which is not followed" if stat.S_ISLNK(mode) else "it is no file"
+        )
     try:
         text = path.read_text("utf-8")
     except UnicodeDecodeError:
@@ -77,7 +95,8 @@ def lesson_text(path: Path) -> str:
 def read_lesson(name: str, text: str) -> Lesson:
     """The lesson in a file, in either form; its id is the file's name without `.md`.
 
-    Raises BadInput (`broken-lesson`) for a header that is not what it must be; without a header nothing can be wrong.
+    Raises BadInput (`broken-lesson`) for a header that is not what it must be; without a header
+    nothing can be wrong.
     """
     text = text.replace("\r\n", "\n").lstrip("\ufeff")
     if text.startswith(_FENCE + "\n"):
@@ -106,7 +125,8 @@ def read_lesson(name: str, text: str) -> Lesson:
 
 
 def lesson_file(title: str, body: str, born_of: Sequence[str] = ()) -> tuple[str, str]:
-    """(path, text) of a new lesson; the path is the title in plain letters and six digits of the content."""
+    """(path, text) of a new lesson; the path is the title in plain letters and six digits of the
+    content."""
     title = " ".join(title.split()) or "untitled"
     body = re.sub(r"\r\n?", "\n", body).strip("\n")
     text = f"# {title}\n\n{body}\n\nborn_of: {', '.join(born_of)}".rstrip() + "\n"
@@ -120,10 +140,15 @@ def lesson_id(title: str, body: str) -> str:
 
 
 def headed(lesson: Lesson) -> str:
-    """The lesson with its header, as it stands in memory/. `read_lesson` reads the same lesson back."""
-    facts = lesson.model_dump(mode="json", by_alias=True, exclude={"id", "title", "body", *_ROWS, "schema_"})
+    """The lesson with its header, as it stands in memory/. `read_lesson` reads the same lesson
+    back."""
+    facts = lesson.model_dump(
+        mode="json", by_alias=True, exclude={"id", "title", "body", *_ROWS, "schema_"}
+    )
     first = {key: facts.pop(key) for key in ("scope", "status")}
-    lines = [f"{key} = {_toml(value)}" for key, value in (first | facts).items() if key in first or value]
+    lines = [
+        f"{key} = {_toml(value)}" for key, value in (first | facts).items() if key in first or value
+    ]
     rest = []
     for name, (comment, fields) in _ROWS.items():
         rows = [[getattr(row, field) for field in fields] for row in getattr(lesson, name)]
@@ -172,13 +197,19 @@ def _headed(name: str, text: str) -> Lesson:
         return Lesson.model_validate(facts)
     except ValidationError as e:
         first = e.errors(include_url=False)[0]
-        raise _broken(f"{'.'.join(map(str, first['loc']))}: {first['msg'].lower()}, got {first['input']!r}") from None
+        raise _broken(
+            f"{'.'.join(map(str, first['loc']))}: {first['msg'].lower()}, got {first['input']!r}"
+        ) from None
     except (TypeError, ValueError):
-        known = "; ".join(f"{key} are lists of [{', '.join(fields)}]" for key, (_, fields) in _ROWS.items())
+        known = "; ".join(
+            f"{key} are lists of [{', '.join(fields)}]" for key, (_, fields) in _ROWS.items()
+        )
         raise _broken(known) from None
 
 
 def _broken(why: str) -> BadInput:
     return BadInput(
-        why, fix="mend that line, or take the file away: what it stood on is in the experiences", code="broken-lesson"
+        why,
+        fix="mend that line, or take the file away: what it stood on is in the experiences",
+        code="broken-lesson",
     )

@@ -1,8 +1,9 @@
 """What is wrong with a scaffold, found before a token is spent.
 
-agent.toml is valid and names tools that exist; every template parses, uses only variables it has, and renders with
-all of them; prompts, lessons and tools are of bounded size; lessons are shown to the agent; each tool says what it
-is for, compiles and, given a sandbox backend, starts in a sandbox with nothing but the standard library.
+agent.toml is valid and names tools that exist; every template parses, uses only variables it has,
+and renders with all of them; prompts, lessons and tools are of bounded size; lessons are shown to
+the agent; each tool says what it is for, compiles and, given a sandbox backend, starts in a sandbox
+with nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -30,7 +31,15 @@ from recreate.agents.scaffold import (
     variables_example,
 )
 from recreate.agents.surroundings import places
-from recreate.agents.template import BRACES, METHODS, OWN_NAMES, instead_of, parse_template, reason, render_text
+from recreate.agents.template import (
+    BRACES,
+    METHODS,
+    OWN_NAMES,
+    instead_of,
+    parse_template,
+    reason,
+    render_text,
+)
 from recreate.api.config import read_json, read_toml
 from recreate.api.errors import BadInput
 from recreate.api.ports import SandboxBackend
@@ -39,7 +48,8 @@ from recreate.api.types import Record
 from recreate.storage.redact import redact
 
 MAX_PROMPT = 24_000
-"""Characters of system.md and workflow.md together, rendered with this scaffold's lessons and a short task."""
+"""Characters of system.md and workflow.md together, rendered with this scaffold's lessons and a
+short task."""
 MAX_LESSON = 2_000
 MAX_LESSONS = 40
 MAX_TOOL = 64_000
@@ -60,7 +70,8 @@ class Problem(Record):
 def check(
     scaffold: Scaffold, backend: SandboxBackend | None = None, *, prompt_chars: int = MAX_PROMPT
 ) -> list[Problem]:
-    """All faults, by file and line; [] when there are none. With a backend, each tool is started in a sandbox."""
+    """All faults, by file and line; [] when there are none. With a backend, each tool is started in
+    a sandbox."""
     found: list[Problem] = []
     for name in scaffold.required:
         if name not in scaffold.files:
@@ -84,7 +95,9 @@ def check(
         broken = {fault.file for fault in found}
         if agent is not None:  # a server waits for what it is sent, and has what the domain brings
             broken |= {scaffold.tools.get(entry.server, "") for entry in agent.mcp.values()}
-        found += _starts(scaffold, backend, [path for path in scaffold.tools.values() if path not in broken])
+        found += _starts(
+            scaffold, backend, [path for path in scaffold.tools.values() if path not in broken]
+        )
     return sorted(found, key=lambda fault: (fault.file, fault.line, fault.message))
 
 
@@ -107,7 +120,11 @@ def _keys(scaffold: Scaffold) -> Iterator[Problem]:
     """An agent's folder is read by others, and copied into every run."""
     for file, text in scaffold.files.items():
         if (plain := redact(text)) != text:
-            line = next(n for n, (a, b) in enumerate(zip_longest(text.split("\n"), plain.split("\n")), 1) if a != b)
+            line = next(
+                n
+                for n, (a, b) in enumerate(zip_longest(text.split("\n"), plain.split("\n")), 1)
+                if a != b
+            )
             yield Problem(file=file, line=line, message="holds what looks like a key: leave it out")
 
 
@@ -116,20 +133,32 @@ def _named(scaffold: Scaffold, agent: AgentConfig) -> Iterator[Problem]:
         if name not in scaffold.tools:
             there = ", ".join(scaffold.tools) or "none"
             line = key_line(scaffold.files["agent.toml"], (key,))
-            yield Problem(file="agent.toml", line=line, message=f"{key} names the tool {name!r}; there are: {there}")
+            yield Problem(
+                file="agent.toml",
+                line=line,
+                message=f"{key} names the tool {name!r}; there are: {there}",
+            )
 
 
-# ---------------------------------------------------------------------------------------------- foreign agents
+# ----------------------------------------------------------------------------------------------
+# foreign agents
 
 PLAIN = (".md", ".txt", ".prompt", ".toml", ".json", ".yaml", ".yml", ".csv", "")
-"""How the texts of an agent in our own process may end: a model edits them, and what a model writes is not run here."""
+"""How the texts of an agent in our own process may end: a model edits them, and what a model writes
+is not run here."""
 MAX_TEXTS = 200_000
 """Characters of all texts of a foreign agent together."""
 
 
-def _foreign(scaffold: Scaffold, agent: AgentConfig | None, backend: SandboxBackend | None) -> Iterator[Problem]:
+def _foreign(
+    scaffold: Scaffold, agent: AgentConfig | None, backend: SandboxBackend | None
+) -> Iterator[Problem]:
     toml = scaffold.files.get("agent.toml", "")
-    texts = {path: text for path, text in scaffold.files.items() if agent is not None and agent.declares(path)}
+    texts = {
+        path: text
+        for path, text in scaffold.files.items()
+        if agent is not None and agent.declares(path)
+    }
     if agent is not None and agent.texts and not texts:
         message = f"texts matches no file of this folder: {', '.join(agent.texts)}"
         yield Problem(file="agent.toml", line=key_line(toml, ("texts",)), message=message)
@@ -140,7 +169,8 @@ def _foreign(scaffold: Scaffold, agent: AgentConfig | None, backend: SandboxBack
     for path, text in texts.items():
         if not inside and PurePosixPath(path).suffix not in PLAIN:
             message = (
-                f"is code, and code that a model edits runs in no process of ours: {', '.join(filter(None, PLAIN))}"
+                "is code, and code that a model edits runs in no process of ours:"
+                f" {', '.join(filter(None, PLAIN))}"
             )
             yield Problem(file=path, line=1, message=message)
         elif path.endswith(".py"):
@@ -161,12 +191,15 @@ def _parses(path: str, text: str) -> Iterator[Problem]:
 
 
 def _runs(agent: AgentConfig, toml: str, backend: SandboxBackend) -> Iterator[Problem]:
-    """Whether the sandbox has the program that the command begins with, and a Python to start it."""
+    """Whether the sandbox has the program that the command begins with, and a Python to start
+    it."""
     line = key_line(toml, ("command",))
     try:
         mounts, path = places(agent)
     except BadInput as e:
-        yield Problem(file="agent.toml", line=key_line(toml, ("venv",)), message=f"{e.message}; {e.fix}")
+        yield Problem(
+            file="agent.toml", line=key_line(toml, ("venv",)), message=f"{e.message}; {e.fix}"
+        )
         return
     try:
         words = [w for w in shlex.split(agent.command) if not re.match(r"\w+=", w)]
@@ -181,11 +214,18 @@ def _runs(agent: AgentConfig, toml: str, backend: SandboxBackend) -> Iterator[Pr
         return
     try:
         for name in ("python3", program):
-            output = sandbox.run(f"PATH={shlex.quote(path)}${{PATH:+:$PATH}}\ncommand -v {shlex.quote(name)}")
+            output = sandbox.run(
+                f"PATH={shlex.quote(path)}${{PATH:+:$PATH}}\ncommand -v {shlex.quote(name)}"
+            )
             if output.status:
-                what = "which starts the command" if name != program else "which the command begins with"
+                what = (
+                    "which starts the command"
+                    if name != program
+                    else "which the command begins with"
+                )
                 message = (
-                    f"the sandbox has no {name}, {what}: name its environment with venv, or its folder with mounts"
+                    f"the sandbox has no {name}, {what}: name its environment with venv, or its"
+                    " folder with mounts"
                 )
                 yield Problem(file="agent.toml", line=line, message=message)
                 break
@@ -196,25 +236,36 @@ def _runs(agent: AgentConfig, toml: str, backend: SandboxBackend) -> Iterator[Pr
 def _functions(scaffold: Scaffold, agent: AgentConfig) -> Iterator[Problem]:
     """What a model may call has names that no other has."""
     if agent.memory.recall and (path := scaffold.tools.get(RECALL)):
-        message = f"is called {RECALL!r}, by which the agent asks memory ([memory] recall): rename it"
+        message = (
+            f"is called {RECALL!r}, by which the agent asks memory ([memory] recall): rename it"
+        )
         yield Problem(file=path, line=1, message=message)
     if agent.observe and (path := scaffold.tools.get(ACT)):
-        yield Problem(file=path, line=1, message=f"is called {ACT!r}, which ends observing ([observe]): rename it")
+        yield Problem(
+            file=path,
+            line=1,
+            message=f"is called {ACT!r}, which ends observing ([observe]): rename it",
+        )
     if agent.action != "tools":
         return
     taken = dict.fromkeys(OWN_FUNCTIONS, "the agent's own")
     for function in own_functions(scaffold):
         path = scaffold.tools[function.tool]
         if function.name in taken:
-            message = f"would be called as {function.name!r}, which is {taken[function.name]}: rename it"
+            message = (
+                f"would be called as {function.name!r}, which is {taken[function.name]}: rename it"
+            )
             yield Problem(file=path, line=1, message=message)
         taken[function.name] = path
 
 
-# ---------------------------------------------------------------------------------------------- templates
+# ----------------------------------------------------------------------------------------------
+# templates
 
 
-def _templates(scaffold: Scaffold, agent: AgentConfig | None, prompt_chars: int) -> Iterator[Problem]:
+def _templates(
+    scaffold: Scaffold, agent: AgentConfig | None, prompt_chars: int
+) -> Iterator[Problem]:
     shown, prompt = False, 0
     for template in TEMPLATES:
         file = f"{template}.md"
@@ -229,9 +280,15 @@ def _templates(scaffold: Scaffold, agent: AgentConfig | None, prompt_chars: int)
         except RecursionError:
             yield Problem(file=file, line=1, message="is nested too deeply")
             continue
-        shown = shown or any(isinstance(node, nodes.Name) and node.name == "lessons" for node in parts)
+        shown = shown or any(
+            isinstance(node, nodes.Name) and node.name == "lessons" for node in parts
+        )
         # an agent.toml that could not be read says nothing of `before`: that is one fault, not two
-        before = agent.before if agent else tuple(node.attr for node in parts if isinstance(node, nodes.Getattr))
+        before = (
+            agent.before
+            if agent
+            else tuple(node.attr for node in parts if isinstance(node, nodes.Getattr))
+        )
         example = variables_example(template, before)
         strange = list(_strange(file, parts, undeclared, example))
         yield from strange
@@ -242,14 +299,22 @@ def _templates(scaffold: Scaffold, agent: AgentConfig | None, prompt_chars: int)
                 size = len(render_text(file, source, variables))
         except BadInput as e:
             at = re.match(r"[^:]*:(\d+): (.*)", e.message, re.DOTALL)
-            yield Problem(file=file, line=int(at[1]) if at else 1, message=at[2] if at else e.message)
+            yield Problem(
+                file=file, line=int(at[1]) if at else 1, message=at[2] if at else e.message
+            )
         else:
             prompt += size if template in ("system", "workflow") else 0
     if prompt > prompt_chars:
-        message = f"with workflow.md this makes a prompt of {prompt} characters, over {prompt_chars}: shorten them"
+        message = (
+            f"with workflow.md this makes a prompt of {prompt} characters, over {prompt_chars}:"
+            " shorten them"
+        )
         yield Problem(file="system.md", line=1, message=message)
     if scaffold.lessons and not shown:
-        message = f"no template shows the {len(scaffold.lessons)} lessons of memory/: write a loop over `lessons`"
+        message = (
+            f"no template shows the {len(scaffold.lessons)} lessons of memory/: write a loop over"
+            " `lessons`"
+        )
         yield Problem(file="system.md", line=1, message=message)
 
 
@@ -267,7 +332,8 @@ def _read(source: str) -> tuple[tuple[nodes.Node, ...], frozenset[str]]:
 def _strange(
     file: str, parts: Sequence[nodes.Node], undeclared: Set[str], example: Mapping[str, Any]
 ) -> Iterator[Problem]:
-    """Variables, their fields, and calls, that the template does not have: in branches not taken today as well."""
+    """Variables, their fields, and calls, that the template does not have: in branches not taken
+    today as well."""
     lines: dict[str, int] = {}
     assigned, fields = set(), []
     for node in parts:
@@ -284,7 +350,9 @@ def _strange(
             called, owner = node.node, getattr(node.node, "node", None)
             of_jinja = isinstance(owner, nodes.Name) and owner.name in _JINJAS
             if isinstance(called, nodes.Getattr) and not of_jinja and called.attr not in METHODS:
-                message = f"{called.attr!r} is not to be called in templates; {instead_of(called.attr)}"
+                message = (
+                    f"{called.attr!r} is not to be called in templates; {instead_of(called.attr)}"
+                )
                 yield Problem(file=file, line=called.lineno, message=message)
     for unknown in sorted(undeclared - set(example)):
         message = f"{unknown!r} is undefined; this template has {', '.join(example)}"
@@ -298,8 +366,11 @@ def _strange(
             yield Problem(file=file, line=line, message=message)
 
 
-def _cases(scaffold: Scaffold, template: Template, example: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """What to render with: an example with nothing empty, other outputs, and last the scaffold's own."""
+def _cases(
+    scaffold: Scaffold, template: Template, example: dict[str, Any]
+) -> Iterator[dict[str, Any]]:
+    """What to render with: an example with nothing empty, other outputs, and last the scaffold's
+    own."""
     yield example
     yield {**example, "native": False}
     if "output" in example:
@@ -307,11 +378,16 @@ def _cases(scaffold: Scaffold, template: Template, example: dict[str, Any]) -> I
             yield {**example, "steps_left": 0, "output": {**example["output"], **change}}
     tools = [{"name": n, "help": scaffold.help(n), "path": p} for n, p in scaffold.tools.items()]
     lessons = [{"id": x.id, "title": x.title, "body": x.body} for x in scaffold.lessons]
-    own = {key: value for key, value in (("tools", tools), ("lessons", lessons)) if key in VARIABLES[template]}
+    own = {
+        key: value
+        for key, value in (("tools", tools), ("lessons", lessons))
+        if key in VARIABLES[template]
+    }
     yield {**example, **own}
 
 
-# ---------------------------------------------------------------------------------------- lessons and tools
+# ---------------------------------------------------------------------------------------- lessons
+# and tools
 
 
 def _lessons(scaffold: Scaffold) -> Iterator[Problem]:
@@ -319,9 +395,15 @@ def _lessons(scaffold: Scaffold) -> Iterator[Problem]:
         file = f"memory/{lesson.id}.md"
         size = len(scaffold.files[file])
         if size > MAX_LESSON:
-            yield Problem(file=file, line=1, message=f"has {size} characters, over {MAX_LESSON}: say it shorter")
+            yield Problem(
+                file=file,
+                line=1,
+                message=f"has {size} characters, over {MAX_LESSON}: say it shorter",
+            )
         if not lesson.body.strip():
-            yield Problem(file=file, line=1, message="says nothing: after the title comes what was learned")
+            yield Problem(
+                file=file, line=1, message="says nothing: after the title comes what was learned"
+            )
     if len(scaffold.lessons) > MAX_LESSONS:
         message = f"has {len(scaffold.lessons)} lessons, over {MAX_LESSONS}: merge or drop some"
         yield Problem(file="memory", line=1, message=message)
@@ -335,22 +417,36 @@ def _tools(scaffold: Scaffold) -> Iterator[Problem]:
         name = PurePosixPath(path).stem
         if path.endswith(".json"):
             _, wrong = read_schema(text)
-            wrong = wrong if name in scaffold.tools else f"is the schema of no tool: there is no tools/{name}.py"
+            wrong = (
+                wrong
+                if name in scaffold.tools
+                else f"is the schema of no tool: there is no tools/{name}.py"
+            )
             if wrong:
                 yield Problem(file=path, line=1, message=wrong)
             continue
         if path not in known:
             twin = scaffold.tools.get(name)
-            message = f"has the same name as {twin}" if twin else "is no tool: those are NAME.py, NAME.sh and NAME"
+            message = (
+                f"has the same name as {twin}"
+                if twin
+                else "is no tool: those are NAME.py, NAME.sh and NAME"
+            )
             yield Problem(file=path, line=1, message=message)
             continue
         if (size := len(text.encode())) > MAX_TOOL:
             yield Problem(file=path, line=1, message=f"has {size} bytes, over {MAX_TOOL}")
         if not scaffold.help(name):
             kind = "docstring" if path.endswith(".py") else "comment at its head"
-            yield Problem(file=path, line=1, message=f"has no {kind}: that is the help which the agent sees")
+            yield Problem(
+                file=path, line=1, message=f"has no {kind}: that is the help which the agent sees"
+            )
         if not path.endswith(".py") and not text.startswith("#!"):
-            yield Problem(file=path, line=1, message="does not say what runs it: begin with #!/bin/bash or the like")
+            yield Problem(
+                file=path,
+                line=1,
+                message="does not say what runs it: begin with #!/bin/bash or the like",
+            )
         if path.endswith(".py"):
             yield from _compiles(path, text)
 
@@ -365,24 +461,38 @@ def _compiles(path: str, text: str) -> Iterator[Problem]:
 
 
 def _starts(scaffold: Scaffold, backend: SandboxBackend, paths: list[str]) -> Iterator[Problem]:
-    """Run each tool's --help in one sandbox. A fault of the sandbox itself is raised, not listed."""
+    """Run each tool's --help in one sandbox. A fault of the sandbox itself is raised, not
+    listed."""
     if not paths:
         return
     sandbox = backend.open()
     try:
         for path in paths:
-            sandbox.write(path, scaffold.files[path].replace("\r\n", "\n").encode(), 0o755)  # as `executable`
+            sandbox.write(
+                path, scaffold.files[path].replace("\r\n", "\n").encode(), 0o755
+            )  # as `executable`
         for path in paths:
             # -S: what happens to be installed on this machine may not be there on the next
-            command = ["python3", "-S", path, "--help"] if path.endswith(".py") else [f"./{path}", "--help"]
+            command = (
+                ["python3", "-S", path, "--help"]
+                if path.endswith(".py")
+                else [f"./{path}", "--help"]
+            )
             output = sandbox.run(command, timeout=START_SECONDS, stdin=b"")
             if output.timed_out:
-                yield Problem(file=path, line=1, message=f"`--help` does not end within {START_SECONDS:g} s")
+                yield Problem(
+                    file=path, line=1, message=f"`--help` does not end within {START_SECONDS:g} s"
+                )
             elif output.status:
                 lines = output.text.strip().splitlines() or ["it printed nothing"]
-                message = f"does not start: `--help` ends with status {output.status}: {lines[-1][:200]}"
+                message = (
+                    f"does not start: `--help` ends with status {output.status}: {lines[-1][:200]}"
+                )
                 if lines[-1].startswith("ModuleNotFoundError"):
-                    message += "; it is tried without packages: import those of the task's sandbox after `--help`"
+                    message += (
+                        "; it is tried without packages: import those of the task's sandbox after"
+                        " `--help`"
+                    )
                 yield Problem(file=path, line=_raised_at(path, output.text), message=message)
     finally:
         sandbox.close()

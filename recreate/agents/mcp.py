@@ -1,12 +1,16 @@
-"""A server of the Model Context Protocol, run in an attempt's sandbox, and asked over its standard input and output.
+"""A server of the Model Context Protocol, run in an attempt's sandbox, and asked over its standard
+input and output.
 
     server = McpServer("notes", talk, seconds=60)      # talk: a program that goes on in the sandbox
-    server.open()                                      # -> its tools: name, description, schema of the arguments
-    server.call("add", {"text": "x"})                  # -> Output: its text, status 1 where it says that it failed
+    server.open()                                      # -> its tools: name, description, schema of
+    the arguments
+    server.call("add", {"text": "x"})                  # -> Output: its text, status 1 where it says
+    that it failed
 
-Four messages of JSON-RPC, a line each, are all that is said: written by hand, since the package's client brings an
-event loop for each attempt's thread and starts the server itself, outside of any sandbox. What the server asks of us
-is refused, `ping` answered. A server elsewhere is asked the same over HTTP (`RemoteServer`).
+Four messages of JSON-RPC, a line each, are all that is said: written by hand, since the package's
+client brings an event loop for each attempt's thread and starts the server itself, outside of any
+sandbox. What the server asks of us is refused, `ping` answered. A server elsewhere is asked the
+same over HTTP (`RemoteServer`).
 """
 
 from __future__ import annotations
@@ -27,7 +31,8 @@ PROTOCOL = "2025-06-18"
 MOST_TOOLS = 128
 """Tools of one server that are offered; those after are passed over."""
 MOST_WORDS, MOST_SCHEMA = 4_000, 16_000
-"""Characters of a tool's description that are told, and of the JSON of a schema that is: each call pays for them."""
+"""Characters of a tool's description that are told, and of the JSON of a schema that is: each call
+pays for them."""
 MOST_BYTES = 4 << 20
 """Of one answer over HTTP."""
 MOST_LINES = 10_000
@@ -43,18 +48,24 @@ class McpTool(NamedTuple):
 
 
 class McpError(Exception):
-    """What a server did wrong: it is gone, does not answer in time, or answers what is no answer."""
+    """What a server did wrong: it is gone, does not answer in time, or answers what is no
+    answer."""
 
 
 class RemoteServer:
-    """A server elsewhere, asked over HTTP: what a RunningProgram is, for McpServer. token: a bearer token, '' for none.
+    """A server elsewhere, asked over HTTP: what a RunningProgram is, for McpServer. token: a bearer
+    token, '' for none.
 
-    One request, one answer, as JSON or as a stream of events; what the server would say unasked is not listened to.
+    One request, one answer, as JSON or as a stream of events; what the server would say unasked is
+    not listened to.
     """
 
     def __init__(self, url: str, token: str = "") -> None:
         self.url = url
-        self.headers = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+        self.headers = {
+            "Accept": "application/json, text/event-stream",
+            "Content-Type": "application/json",
+        }
         self.headers |= {"Authorization": f"Bearer {token}"} if token else {}
         self.lines: deque[bytes] = deque()
 
@@ -63,7 +74,9 @@ class RemoteServer:
         import httpx
 
         try:
-            with httpx.stream("POST", self.url, content=line, headers=self.headers, timeout=seconds) as answer:
+            with httpx.stream(
+                "POST", self.url, content=line, headers=self.headers, timeout=seconds
+            ) as answer:
                 ends, body = time.monotonic() + seconds, bytearray()
                 for part in answer.iter_bytes():
                     body += part
@@ -77,7 +90,11 @@ class RemoteServer:
             self.headers["Mcp-Session-Id"] = session
         self.headers.setdefault("MCP-Protocol-Version", PROTOCOL)
         if "text/event-stream" in answer.headers.get("content-type", ""):
-            said = [x.removeprefix(b"data:").strip() for x in bytes(body).splitlines() if x.startswith(b"data:")]
+            said = [
+                x.removeprefix(b"data:").strip()
+                for x in bytes(body).splitlines()
+                if x.startswith(b"data:")
+            ]
             self.lines.extend(said)
         elif body:
             self.lines.append(bytes(body))
@@ -90,7 +107,9 @@ class RemoteServer:
 
     def _failed(self, line: bytes, why: str) -> bool:
         number = json.loads(line).get("id")
-        self.lines.append(encode({"jsonrpc": "2.0", "id": number, "error": {"message": why}}).encode())
+        self.lines.append(
+            encode({"jsonrpc": "2.0", "id": number, "error": {"message": why}}).encode()
+        )
         return number is not None
 
 
@@ -108,7 +127,9 @@ class McpServer:
     def open(self) -> list[McpTool]:
         """Greet it, and its tools. Raises McpError."""
         about = {"name": "recreate", "version": "1"}
-        self._ask("initialize", {"protocolVersion": PROTOCOL, "capabilities": {}, "clientInfo": about})
+        self._ask(
+            "initialize", {"protocolVersion": PROTOCOL, "capabilities": {}, "clientInfo": about}
+        )
         self._tell({"method": "notifications/initialized"})
         found: list[McpTool] = []
         cursor: Any = None
@@ -131,13 +152,17 @@ class McpServer:
     def call(self, tool: str, arguments: Mapping[str, Any]) -> Output:
         """What a tool answers; a server that does not answer is ended, and then always says so."""
         if self.gone:
-            return Output(text=f"the server {self.name} is not there any more: {self.gone}", status=1)
+            return Output(
+                text=f"the server {self.name} is not there any more: {self.gone}", status=1
+            )
         began = time.monotonic()
         try:
             told = self._ask("tools/call", {"name": tool, "arguments": dict(arguments)})
         except McpError as e:
             took = time.monotonic() - began
-            return Output(text=str(e), status=124 if self.late else 1, seconds=took, timed_out=self.late)
+            return Output(
+                text=str(e), status=124 if self.late else 1, seconds=took, timed_out=self.late
+            )
         failed = "error" in told or told.get("isError") is True
         text = _refusal(told["error"]) if "error" in told else _text(told)
         return Output(text=text, status=int(failed), seconds=time.monotonic() - began)
@@ -154,7 +179,9 @@ class McpServer:
             line = ends.take(self.talk)
             if line is None:
                 self.late = ends.left() <= 0
-                raise self._end(f"it did not answer within {self.seconds:g} s" if self.late else "it ended")
+                raise self._end(
+                    f"it did not answer within {self.seconds:g} s" if self.late else "it ended"
+                )
             told = _read(line)
             if told is None:
                 continue  # what a program says besides
@@ -168,7 +195,13 @@ class McpServer:
             if "error" in told and method != "tools/call":
                 raise self._end(_refusal(told["error"]))
             result = told.get("result")
-            return {"error": told["error"]} if "error" in told else result if isinstance(result, dict) else {}
+            return (
+                {"error": told["error"]}
+                if "error" in told
+                else result
+                if isinstance(result, dict)
+                else {}
+            )
         raise self._end("it says a great deal, and does not answer")
 
     def _tell(self, message: Mapping[str, Any]) -> None:
@@ -189,7 +222,9 @@ _NOT_HERE = {"code": -32601, "message": "there is nothing to ask here"}
 
 def _schema(said: Any) -> Any:
     """The schema of a tool's arguments; of what is none, or too long, that of any object."""
-    fits = isinstance(said, dict) and said.get("type") == "object" and len(encode(said)) <= MOST_SCHEMA
+    fits = (
+        isinstance(said, dict) and said.get("type") == "object" and len(encode(said)) <= MOST_SCHEMA
+    )
     return said if fits else {"type": "object"}
 
 
@@ -211,7 +246,9 @@ def _text(told: Mapping[str, Any]) -> str:
     texts = []
     for part in parts if isinstance(parts, list) else ():
         if isinstance(part, dict):
-            texts.append(str(part.get("text", "")) if part.get("type") == "text" else f"[{part.get('type')}]")
+            texts.append(
+                str(part.get("text", "")) if part.get("type") == "text" else f"[{part.get('type')}]"
+            )
     if not texts and told.get("structuredContent") is not None:
         return json.dumps(told["structuredContent"], ensure_ascii=False)
     return "\n".join(texts)

@@ -1,4 +1,5 @@
-"""An attempt that is under way, whoever's agent makes it: its limits, its steps, and what it was offered."""
+"""An attempt that is under way, whoever's agent makes it: its limits, its steps, and what it was
+offered."""
 
 from __future__ import annotations
 
@@ -26,12 +27,14 @@ class AskAgent(Protocol):
 
 
 FullParams = Callable[[Mapping[str, Any]], Mapping[str, Any]]
-"""All that a call asks of its model, from what an attempt asks for: Calls.params with the model filled in."""
+"""All that a call asks of its model, from what an attempt asks for: Calls.params with the model
+filled in."""
 
 
 @dataclass
 class LimitsLeft:
-    """What is left of the scaffold's limits, over all samples but for `steps`, which is per sample."""
+    """What is left of the scaffold's limits, over all samples but for `steps`, which is per
+    sample."""
 
     tokens: int
     usd: float
@@ -52,8 +55,8 @@ class LimitsLeft:
 
 @dataclass
 class OfferedSoFar:
-    """Which lessons a sample was offered so far, or might have been; what those offered took; what the step that
-    answers to the last offer says of it."""
+    """Which lessons a sample was offered so far, or might have been; what those offered took; what
+    the step that answers to the last offer says of it."""
 
     ids: set[str] = field(default_factory=set)
     tokens: int = 0
@@ -67,7 +70,8 @@ class OfferedSoFar:
 
 
 def tokens(text: str) -> int:
-    """About so many tokens, from the characters: a budget for lessons must not depend on a model's tokenizer."""
+    """About so many tokens, from the characters: a budget for lessons must not depend on a model's
+    tokenizer."""
     return -(-len(text) // 4)
 
 
@@ -101,7 +105,13 @@ class AttemptProgress:
         self.prompt = redact(self.task.prompt)
         self.when: tuple[str, ...] = ()
         if self.offers is not None and self.offers.lessons:
-            self.when = ("start",) if self.offers.forced else agent.memory.when if agent.memory.tokens else ()
+            self.when = (
+                ("start",)
+                if self.offers.forced
+                else agent.memory.when
+                if agent.memory.tokens
+                else ()
+            )
 
     def close(self) -> None:
         """No more steps are written."""
@@ -130,7 +140,8 @@ class AttemptProgress:
         return {"task": {"prompt": self.prompt}, "native": self.native}
 
     def render(self, name: Template, **shown: Any) -> str:
-        """A template filled in, as it is sent: what its words and a text make together may look like a key."""
+        """A template filled in, as it is sent: what its words and a text make together may look
+        like a key."""
         return redact(self.scaffold.render(name, **shown, **self.shown))
 
     def note(self, **fields: Any) -> None:
@@ -143,8 +154,11 @@ class AttemptProgress:
             self.on_step(step)
 
     def offered(self, why: str, seen: str, so_far: OfferedSoFar) -> str:
-        """What memory has to say about what the agent sees, as it is shown; '' for nothing, or nothing new."""
-        if self.offers is None or not (why in self.when or ("step" in self.when and why != "start")):
+        """What memory has to say about what the agent sees, as it is shown; '' for nothing, or
+        nothing new."""
+        if self.offers is None or not (
+            why in self.when or ("step" in self.when and why != "start")
+        ):
             return ""
         budget = sys.maxsize if self.offers.forced else self.agent.memory.tokens - so_far.tokens
         own = {lesson.id for lesson in self.scaffold.lessons}
@@ -166,11 +180,15 @@ class AttemptProgress:
             return ""
         so_far.show([lesson.id for lesson in found])
         told = self.offers.support
-        given = [{**x.model_dump(include={"id", "title", "body", "scope"}), "support": told(x)} for x in found]
+        given = [
+            {**x.model_dump(include={"id", "title", "body", "scope"}), "support": told(x)}
+            for x in found
+        ]
         return "\n\n" + self.render("offer", offered=given, why=why).strip("\n")
 
     def offered_at_start(self) -> tuple[str, dict[str, Any]]:
-        """(the same, what its step says of it) for an agent that runs by itself: it is offered nothing later."""
+        """(the same, what its step says of it) for an agent that runs by itself: it is offered
+        nothing later."""
         so_far = OfferedSoFar()
         return self.offered("start", self.prompt, so_far), so_far.fresh
 
@@ -185,7 +203,8 @@ def steps_log(folder: Path | None) -> Log | None:
 
 
 def in_tokens(reply: Reply, past: tuple[int, ...] = ()) -> dict[str, TurnTokens]:
-    """{"tokens": ...} of a reply whose model tells all that training needs; else {}. past: the last turn's ids."""
+    """{"tokens": ...} of a reply whose model tells all that training needs; else {}. past: the last
+    turn's ids."""
     if reply.token_ids is None or reply.logprobs is None or reply.prompt_ids is None:
         return {}
     known = len(past) if reply.prompt_ids[: len(past)] == past else 0

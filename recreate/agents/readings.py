@@ -1,8 +1,8 @@
 """How else a text can be read: what it says once it is decoded, turned round or put together.
 
-A reader of an agent's files is a model, and reads base64, text that is written backwards, or two halves that a tool
-joins, as well as the words. What cannot be read here is a paraphrase, a translation, a cipher with a key, and what a
-tool computes.
+A reader of an agent's files is a model, and reads base64, text that is written backwards, or two
+halves that a tool joins, as well as the words. What cannot be read here is a paraphrase, a
+translation, a cipher with a key, and what a tool computes.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ _MOST = 200_000
 
 
 class Reading(NamedTuple):
-    """how: '' for the text itself, else what was done to it, as ` (in rot13)`. whole: it is the text that was turned,
-    and most of it never meant anything: only what is long enough to be no accident counts."""
+    """how: '' for the text itself, else what was done to it, as ` (in rot13)`. whole: it is the
+    text that was turned, and most of it never meant anything: only what is long enough to be no
+    accident counts."""
 
     text: str
     how: str = ""
@@ -41,7 +42,9 @@ def visible(text: str) -> str:
     if text.isascii():
         return text
     return "".join(
-        c for c in unicodedata.normalize("NFKC", text) if unicodedata.category(c) != "Cf" and c not in _UNSEEN
+        c
+        for c in unicodedata.normalize("NFKC", text)
+        if unicodedata.category(c) != "Cf" and c not in _UNSEEN
     )
 
 
@@ -67,7 +70,11 @@ def unreadable(text: str) -> list[str]:
     for run in _BLOB.findall(text):
         kinds = sum(bool(re.search(kind, run)) for kind in ("[a-z]", "[A-Z]", "[0-9]"))
         hexed = re.fullmatch(r"(?:0x)?[0-9a-fA-F]+", run) and len(set(run)) >= 8
-        mixed = kinds == 3 and len(set(run)) >= 20 and run.count("/") + run.count("_") + run.count("-") < len(run) / 8
+        mixed = (
+            kinds == 3
+            and len(set(run)) >= 20
+            and run.count("/") + run.count("_") + run.count("-") < len(run) / 8
+        )
         if (hexed or mixed) and not any(True for _ in _payloads(run)):
             found.append(run)
     return found
@@ -94,7 +101,10 @@ def _decoded(text: str, code: bool, deep: int = _DEEP) -> Iterator[Reading]:
             yield Reading(payload.text, form.how + payload.how)
             for inner in _decoded(visible(payload.text), False, deep - 1) if deep > 1 else ():
                 yield inner._replace(how=form.how + payload.how + inner.how)
-    for how, turned in ((" (in rot13)", codecs.encode(text, "rot13")), (" (backwards)", text[::-1])):
+    for how, turned in (
+        (" (in rot13)", codecs.encode(text, "rot13")),
+        (" (backwards)", text[::-1]),
+    ):
         yield Reading(turned, how, whole=True)
         yield from (Reading(r.text, how + r.how) for r in _payloads(turned))
 
@@ -107,7 +117,9 @@ def _mended(text: str, code: bool) -> Iterator[Reading]:
     for piece in [text] if code else _FENCE.findall(text):
         if strings := _strings(piece):
             yield Reading("\n".join(strings), " (put together)")
-    plain = _PERCENT.sub(_percented, _ESCAPE.sub(_escaped, html.unescape(text) if "&" in text else text))
+    plain = _PERCENT.sub(
+        _percented, _ESCAPE.sub(_escaped, html.unescape(text) if "&" in text else text)
+    )
     if plain != text:
         yield Reading(plain, " (in escapes)")
 
@@ -159,7 +171,8 @@ def _percented(match: re.Match[str]) -> str:
     return bytes.fromhex(match[0].replace("%", "")).decode("utf-8", "replace")
 
 
-# ------------------------------------------------------------------------------------- put together by a program
+# ------------------------------------------------------------------------------------- put together
+# by a program
 
 
 def parsed(code: str) -> ast.Module | None:
@@ -171,13 +184,18 @@ def parsed(code: str) -> ast.Module | None:
 
 
 def _strings(code: str) -> list[str]:
-    """The strings of a piece of Python, what it adds up of them worked out. [] when it is no Python."""
+    """The strings of a piece of Python, what it adds up of them worked out. [] when it is no
+    Python."""
     if (tree := parsed(code)) is None:
         return []
     named: dict[str, str] = {}
     found = list[str]()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+        if (
+            isinstance(node, ast.Assign)
+            and len(node.targets) == 1
+            and isinstance(node.targets[0], ast.Name)
+        ):
             if (value := _constant(node.value, named)) is not None:
                 named[node.targets[0].id] = value
         elif isinstance(node, ast.BinOp | ast.JoinedStr | ast.Call | ast.Constant):
@@ -210,25 +228,80 @@ def _constant(node: ast.AST, named: dict[str, str], deep: int = 50) -> str | Non
         case ast.FormattedValue(value=value):
             return of(value)
         case ast.Call(
-            func=ast.Attribute(value=between, attr="join"), args=[ast.List(elts=parts) | ast.Tuple(elts=parts)]
+            func=ast.Attribute(value=between, attr="join"),
+            args=[ast.List(elts=parts) | ast.Tuple(elts=parts)],
         ):
             return None if (glue := of(between)) is None else all_of(parts, glue)
-        case ast.Call(func=ast.Name(id="chr"), args=[ast.Constant(value=int(code))]) if 0 <= code < 0x110000:
+        case ast.Call(func=ast.Name(id="chr"), args=[ast.Constant(value=int(code))]) if (
+            0 <= code < 0x110000
+        ):
             return chr(code)
     return None
 
 
-# --------------------------------------------------------------------------------------------- what looks alike
+# --------------------------------------------------------------------------------------------- what
+# looks alike
 
-_UNSEEN = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0" + "".join(map(chr, range(0xFE00, 0xFE10))))
+_UNSEEN = frozenset(
+    "\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0" + "".join(map(chr, range(0xFE00, 0xFE10)))
+)
 _ALIKE = {
-    "a": "аαɑᴀ", "b": "ЬƄᏏʙ", "c": "сϲᴄⅽ", "d": "ԁᴅɗ", "e": "еεҽᴇ", "f": "ғꜰſ", "g": "ɡɢց", "h": "һհʜ", "i": "іιıɪɩ",
-    "j": "јϳᴊ", "k": "кκᴋ", "l": "ӏʟⅼ", "m": "мᴍ", "n": "пηոɴ", "o": "оοօᴏσ", "p": "рρᴘ", "q": "ԛգ", "r": "гʀᴦ",
-    "s": "ѕꜱʂ", "t": "тτᴛ", "u": "υսᴜц", "v": "ѵνᴠ", "w": "ԝωᴡѡ", "x": "хχ", "y": "уγүʏ", "z": "ᴢʐ",
-    "A": "АΑ", "B": "ВΒ", "C": "СϹ", "E": "ЕΕ", "F": "Ϝ", "G": "Ԍ", "H": "НΗ", "I": "ІΙӀ", "J": "Ј", "K": "КΚ",
-    "M": "МΜ", "N": "Ν", "O": "ОΟ", "P": "РΡ", "Q": "Ԛ", "S": "Ѕ", "T": "ТΤ", "V": "Ѵ", "W": "Ԝ", "X": "ХΧ", "Y": "УΥҮ",
-    "Z": "Ζ", "-": "‐‑‒–—―−﹣", "'": "‘’ʼ′", '"': "“”″", "/": "∕⁄", ":": "∶꞉", "_": "ˍ", ".": "․",
-}  # fmt: skip
+    "a": "аαɑᴀ",
+    "b": "ЬƄᏏʙ",
+    "c": "сϲᴄⅽ",
+    "d": "ԁᴅɗ",
+    "e": "еεҽᴇ",
+    "f": "ғꜰſ",
+    "g": "ɡɢց",
+    "h": "һհʜ",
+    "i": "іιıɪɩ",
+    "j": "јϳᴊ",
+    "k": "кκᴋ",
+    "l": "ӏʟⅼ",
+    "m": "мᴍ",
+    "n": "пηոɴ",
+    "o": "оοօᴏσ",
+    "p": "рρᴘ",
+    "q": "ԛգ",
+    "r": "гʀᴦ",
+    "s": "ѕꜱʂ",
+    "t": "тτᴛ",
+    "u": "υսᴜц",
+    "v": "ѵνᴠ",
+    "w": "ԝωᴡѡ",
+    "x": "хχ",
+    "y": "уγүʏ",
+    "z": "ᴢʐ",
+    "A": "АΑ",
+    "B": "ВΒ",
+    "C": "СϹ",
+    "E": "ЕΕ",
+    "F": "Ϝ",
+    "G": "Ԍ",
+    "H": "НΗ",
+    "I": "ІΙӀ",
+    "J": "Ј",
+    "K": "КΚ",
+    "M": "МΜ",
+    "N": "Ν",
+    "O": "ОΟ",
+    "P": "РΡ",
+    "Q": "Ԛ",
+    "S": "Ѕ",
+    "T": "ТΤ",
+    "V": "Ѵ",
+    "W": "Ԝ",
+    "X": "ХΧ",
+    "Y": "УΥҮ",
+    "Z": "Ζ",
+    "-": "‐‑‒–—―−﹣",
+    "'": "‘’ʼ′",
+    '"': "“”″",
+    "/": "∕⁄",
+    ":": "∶꞉",
+    "_": "ˍ",
+    ".": "․",
+}
 _TO_LATIN = str.maketrans({other: latin for latin, others in _ALIKE.items() for other in others})
 
 

@@ -1,15 +1,18 @@
-"""What a model was sent, told by what it was sent before: each message is kept once, each step has references.
+"""What a model was sent, told by what it was sent before: each message is kept once, each step has
+references.
 
     requests = Requests()
-    sent = requests.add(step, messages, params, observation)     # before the step is made: its field `sent`
+    sent = requests.add(step, messages, params, observation)     # before the step is made: its
+    field `sent`
     requests.know(step)                                          # its texts need not be kept again
 
     had = Recorded(experience.trace.steps)
     had[3].messages, had[3].params                               # as they were sent before step 3
 
-A request mostly goes on from the one before: the answer to that, and what came of it. Both are texts of a step, so
-what is new is a few references; a system message and the schemas of tools stand in the first request of an attempt.
-Messages and params are JSON: a tuple comes back as a list, nothing else changes, the order of keys included.
+A request mostly goes on from the one before: the answer to that, and what came of it. Both are
+texts of a step, so what is new is a few references; a system message and the schemas of tools stand
+in the first request of an attempt. Messages and params are JSON: a tuple comes back as a list,
+nothing else changes, the order of keys included.
 """
 
 from __future__ import annotations
@@ -25,17 +28,20 @@ from recreate.api.types import Message, Sent, Step
 from recreate.storage.log import encode
 
 REF = "@"
-"""The key of a reference, in place of a text: {"@": [STEP, FIELD, ...]}, the way to it in the steps."""
+"""The key of a reference, in place of a text: {"@": [STEP, FIELD, ...]}, the way to it in the
+steps."""
 SHORTEST = 40
 """Characters of a text for which a reference is shorter."""
 TEXTS = ("observation", "reply", "output", "foreign")
 """The fields of a step that a reference may name."""
 OPEN = 16
-"""So many conversations of one attempt are gone on with; what goes on from an older one is kept as a new one."""
+"""So many conversations of one attempt are gone on with; what goes on from an older one is kept as
+a new one."""
 
 
 class SentRequest(NamedTuple):
-    """What a model was asked with: chat messages, and the parameters of the call (`tools`, `temperature`, ...)."""
+    """What a model was asked with: chat messages, and the parameters of the call (`tools`,
+    `temperature`, ...)."""
 
     messages: list[Message]
     params: dict[str, Any]
@@ -66,9 +72,14 @@ class Requests:
         self._texts: dict[str, tuple[str | int, ...]] = {}
 
     def add(
-        self, step: int, messages: Sequence[Message], params: Mapping[str, Any] | None = None, observation: str = ""
+        self,
+        step: int,
+        messages: Sequence[Message],
+        params: Mapping[str, Any] | None = None,
+        observation: str = "",
     ) -> Sent:
-        """How a request goes on from an earlier one. step, observation: of the step whose reply answers it.
+        """How a request goes on from an earlier one. step, observation: of the step whose reply
+        answers it.
 
         The messages are held until the next request: whoever changes one makes another of it.
         """
@@ -107,7 +118,8 @@ class Requests:
             self._texts.setdefault(text, at)
 
     def _part(self, message: Message) -> int | dict[str, Any]:
-        """The number of a message that was sent before, else the message with references for texts of steps."""
+        """The number of a message that was sent before, else the message with references for texts
+        of steps."""
         key = hashlib.sha256(_json(message)).digest()
         if (number := self._numbers.get(key)) is not None:
             return number
@@ -127,10 +139,11 @@ class Requests:
 
 
 class Recorded:
-    """The requests of an attempt, had back from its steps by the number of the step; `in` says whether one is there.
+    """The requests of an attempt, had back from its steps by the number of the step; `in` says
+    whether one is there.
 
-    Steps of an earlier version have none. Where a step is missing, or a reference leads nowhere, it and those after it
-    have none: nothing is guessed.
+    Steps of an earlier version have none. Where a step is missing, or a reference leads nowhere, it
+    and those after it have none: nothing is guessed.
     """
 
     def __init__(self, steps: Sequence[Step]) -> None:
@@ -154,10 +167,15 @@ class Recorded:
         new = [p for p in parts if not isinstance(p, int)]
         table = count(len(self.messages))
         numbers = [p if isinstance(p, int) else next(table) for p in parts]
-        if not 0 <= sent.keep <= base.length or any(not 0 <= n < len(self.messages) + len(new) for n in numbers):
+        if not 0 <= sent.keep <= base.length or any(
+            not 0 <= n < len(self.messages) + len(new) for n in numbers
+        ):
             raise IndexError("no such message")
         before = self._params[sent.base] if sent.base is not None else {}
-        self._params[step] = {**{k: v for k, v in before.items() if k not in sent.dropped}, **sent.params}
+        self._params[step] = {
+            **{k: v for k, v in before.items() if k not in sent.dropped},
+            **sent.params,
+        }
         self._parts[step] = _Part(sent.base, sent.keep, numbers, sent.keep + len(numbers))
         self.messages += new
 
@@ -180,7 +198,8 @@ class Recorded:
         return [n for piece in reversed(pieces) for n in piece]
 
     def ranges(self, step: int) -> list[list[int]]:
-        """The same as [first, end] of each run of neighbours: of a conversation that only grew there is one."""
+        """The same as [first, end] of each run of neighbours: of a conversation that only grew
+        there is one."""
         found: list[list[int]] = []
         for n in self.numbers(step):
             if found and found[-1][1] == n:
@@ -194,9 +213,12 @@ class Recorded:
         return [self.messages[n] for n in self._parts[step].own]
 
     def last(self) -> Iterator[int]:
-        """The steps that end a conversation: no later request goes on from all that was sent before them."""
+        """The steps that end a conversation: no later request goes on from all that was sent before
+        them."""
         parts = self._parts
-        gone_on = {p.base for p in parts.values() if p.base is not None and p.keep == parts[p.base].length}
+        gone_on = {
+            p.base for p in parts.values() if p.base is not None and p.keep == parts[p.base].length
+        }
         return (step for step in self._parts if step not in gone_on)
 
 
@@ -225,7 +247,8 @@ def _has_ref(value: Any) -> bool:
 
 
 def _whole(part: Any, steps: Mapping[int, Step]) -> Any:
-    """A message with its texts in place of their references. Raises LookupError, TypeError, ValueError."""
+    """A message with its texts in place of their references. Raises LookupError, TypeError,
+    ValueError."""
     if isinstance(part, Mapping):
         if REF not in part:
             return {k: _whole(v, steps) for k, v in part.items()}

@@ -1,5 +1,5 @@
-"""Which lessons an attempt is shown, and when: a policy over lessons that stand still while attempts run; and what an
-agent asks memory by itself."""
+"""Which lessons an attempt is shown, and when: a policy over lessons that stand still while
+attempts run; and what an agent asks memory by itself."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ RECALL = "recall"
 
 
 class MemoryAnswer(NamedTuple):
-    """What memory answers to an agent. found: the ids of the experiences that are told of, and `lesson:DOMAIN/NAME` of
-    lessons."""
+    """What memory answers to an agent. found: the ids of the experiences that are told of, and
+    `lesson:DOMAIN/NAME` of lessons."""
 
     text: str
     found: tuple[str, ...] = ()
@@ -36,7 +36,8 @@ class MemoryAnswer(NamedTuple):
 
 
 class Recaller(Protocol):
-    """What an agent asks: its words, and the address of the call (`Call.id`) whose reply has them."""
+    """What an agent asks: its words, and the address of the call (`Call.id`) whose reply has
+    them."""
 
     def __call__(self, query: str, call: str, /) -> MemoryAnswer: ...
 
@@ -52,16 +53,20 @@ def recall_query(command: str) -> str:
         split = list(words)
     except ValueError:  # a quote that is not closed is an apostrophe
         return "" if re.search(r"[;<>|&]", found[1]) else found[1].strip()
-    return "" if any(word and not word.strip(";<>|&") for word in split) else " ".join(split).strip()
+    return (
+        "" if any(word and not word.strip(";<>|&") for word in split) else " ".join(split).strip()
+    )
 
 
 @dataclass(frozen=True)
 class LessonRetrieval:
-    """`offer` answers from `lessons` alone, so that `digest`, a part of every attempt's key, says all about it.
+    """`offer` answers from `lessons` alone, so that `digest`, a part of every attempt's key, says
+    all about it.
 
     forced: offered to an agent that did not ask for it as well (re-runs with and without a lesson).
-    propensities: lessons of which an attempt that calls for them is shown each with this probability; others always.
-    unproven: those that stand in other domains only, which is said with them.
+    propensities: lessons of which an attempt that calls for them is shown each with this
+    probability; others always. unproven: those that stand in other domains only, which is said with
+    them.
     """
 
     offer: Retriever
@@ -84,22 +89,25 @@ def frozen(
     propensities: Mapping[str, float] | None = None,
     unproven: Collection[str] = (),
 ) -> LessonRetrieval:
-    """A policy's offers from a snapshot. The same policy, lessons, propensities and marks give the same digest, ''
-    without any lesson."""
-    shown = [(id, x.title, x.body, x.scope, x.status, support(x)) for id, x in sorted(lessons.items())]
+    """A policy's offers from a snapshot. The same policy, lessons, propensities and marks give the
+    same digest, '' without any lesson."""
+    shown = [
+        (id, x.title, x.body, x.scope, x.status, support(x)) for id, x in sorted(lessons.items())
+    ]
     more = [each for each in (sorted((propensities or {}).items()), sorted(unproven)) if each]
     key = digest([policy, shown, *more]) if shown else ""
     return LessonRetrieval(offer, lessons, key, propensities=propensities or {}, unproven=unproven)
 
 
 def drawn(attempt: str, lesson: str, propensity: float) -> bool:
-    """Whether an attempt that calls for a lesson is shown it: the same for the same attempt's key, whenever it is
-    asked; independent of other lessons and other attempts."""
+    """Whether an attempt that calls for a lesson is shown it: the same for the same attempt's key,
+    whenever it is asked; independent of other lessons and other attempts."""
     return int(digest([attempt, "offer", lesson], 13), 16) < propensity * 16**13
 
 
 def exactly(lessons: Sequence[Lesson]) -> LessonRetrieval:
-    """Offers of just these lessons, to any agent, when it begins; nobody is told that they are being tested."""
+    """Offers of just these lessons, to any agent, when it begins; nobody is told that they are
+    being tested."""
     plain = [Lesson(id=x.id, title=x.title, body=x.body) for x in lessons]
     key = digest(["exactly", [(x.id, x.title, x.body) for x in plain]]) if plain else ""
     return LessonRetrieval(lambda query, budget: plain, {x.id: x for x in plain}, key, forced=True)
@@ -121,13 +129,15 @@ def support(lesson: Lesson) -> str:
 
 @dataclass(frozen=True)
 class LastSeen:
-    """The exception an agent met last, and what tests said last ('' for none): memory is asked when one changes."""
+    """The exception an agent met last, and what tests said last ('' for none): memory is asked when
+    one changes."""
 
     error: str = ""
     tests: str = ""
 
     def after(self, text: str) -> tuple[LastSeen, str]:
-        """(what was seen last after a result, why memory is asked: `error`, `tests`, or '' when it is not)."""
+        """(what was seen last after a result, why memory is asked: `error`, `tests`, or '' when it
+        is not)."""
         error, tests = error_type(text), summary_of_tests(text)
         then = LastSeen(error or self.error, tests or self.tests)
         if error and error != self.error:

@@ -1,13 +1,17 @@
 """A created agent on disk: a folder of text files, and the one module that reads and writes it.
 
     agent.toml        parent, domain, how it acts, limits           system.md       who the agent is
-    README.md         for people; not part of the digest            workflow.md     how it goes about a task
-    tools/NAME.py     one script each, its docstring is its help    observation.md  how a result is shown
-    memory/NAME.md    one lesson each                               format.md       the answer to a malformed reply
-                                                                    offer.md        how memory's lessons are shown
+    README.md         for people; not part of the digest            workflow.md     how it goes
+                      about a task
+    tools/NAME.py     one script each, its docstring is its help    observation.md  how a result is
+                      shown
+    memory/NAME.md    one lesson each                               format.md       the answer to a
+                      malformed reply
+                                                                    offer.md        how memory's
+                                                                    lessons are shown
 
-A scaffold *is* its files: digest, prompts, tools and lessons are read from them, `apply` and `diff` are pure.
-Templates are Jinja, within the bounds of `template.py`.
+A scaffold *is* its files: digest, prompts, tools and lessons are read from them, `apply` and `diff`
+are pure. Templates are Jinja, within the bounds of `template.py`.
 """
 
 from __future__ import annotations
@@ -53,11 +57,17 @@ MAX_FILE = 256_000
 """Bytes one file may have."""
 
 DEFAULTS = {
-    "observation": "{{ output.text }}\n[exit status {{ output.status }}; {{ steps_left }} steps left]",
-    "format": "Your reply could not be read: {{ error }}\nReply again; {{ steps_left }} steps left.",
-    "offer": "From memory, learned on other tasks; use what fits:\n"
-    "{% for lesson in offered %}- {{ lesson.title }}: {{ lesson.body }}"
-    "{% if lesson.support %} ({{ lesson.support }}){% endif %}\n{% endfor %}",
+    "observation": (
+        "{{ output.text }}\n[exit status {{ output.status }}; {{ steps_left }} steps left]"
+    ),
+    "format": (
+        "Your reply could not be read: {{ error }}\nReply again; {{ steps_left }} steps left."
+    ),
+    "offer": (
+        "From memory, learned on other tasks; use what fits:\n"
+        "{% for lesson in offered %}- {{ lesson.title }}: {{ lesson.body }}"
+        "{% if lesson.support %} ({{ lesson.support }}){% endif %}\n{% endfor %}"
+    ),
 }
 """What is used when a scaffold has no observation.md, format.md or offer.md."""
 
@@ -68,30 +78,38 @@ VARIABLES: dict[str, tuple[str, ...]] = {
     "format": ("error", "steps_left", "task", "native", "tools", "lessons", "limits"),
     "offer": ("offered", "why", "task", "native", "tools", "lessons", "limits"),
 }
-"""What each template may use. tools, lessons and limits come from the scaffold itself; native: whether commands are
-called as a tool of the endpoint's."""
+"""What each template may use. tools, lessons and limits come from the scaffold itself; native:
+whether commands are called as a tool of the endpoint's."""
 
 
 class BadEdit(BadInput):
-    """An edit that cannot be applied as it stands. `index` counts from 0 in the list given to `apply`."""
+    """An edit that cannot be applied as it stands. `index` counts from 0 in the list given to
+    `apply`."""
 
     def __init__(self, message: str, *, edit: Edit, index: int, fix: str = "") -> None:
-        super().__init__(f"edit {index + 1} ({edit.path or 'no path'}): {message}", fix=fix, code="bad-edit")
+        super().__init__(
+            f"edit {index + 1} ({edit.path or 'no path'}): {message}", fix=fix, code="bad-edit"
+        )
         self.edit = edit
         self.index = index
 
 
 class Scaffold(Record):
-    """An agent: a name and its files, {posix relative path: text}. Everything else is read from the files.
+    """An agent: a name and its files, {posix relative path: text}. Everything else is read from the
+    files.
 
-    Nothing is checked here: `check` (recreate.agents.lint) says what is wrong, and a build refuses what is broken.
+    Nothing is checked here: `check` (recreate.agents.lint) says what is wrong, and a build refuses
+    what is broken.
     """
 
     name: str
     files: Mapping[str, str]
 
-    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Scaffold:
-        """Pydantic's, but for what was read from the old files: digest, agent, tools and lessons are read anew."""
+    def model_copy(
+        self, *, update: Mapping[str, Any] | None = None, deep: bool = False
+    ) -> Scaffold:
+        """Pydantic's, but for what was read from the old files: digest, agent, tools and lessons
+        are read anew."""
         return Scaffold.model_validate({**self.model_dump(), **(update or {})})
 
     @cached_property
@@ -105,7 +123,11 @@ class Scaffold(Record):
         agent, faults = read_agent(self.files.get("agent.toml", ""))
         if agent is None:
             line, message = faults[0]
-            raise BadInput(f"{self.name}/agent.toml:{line}: {message}", fix="correct that line", code="bad-agent")
+            raise BadInput(
+                f"{self.name}/agent.toml:{line}: {message}",
+                fix="correct that line",
+                code="bad-agent",
+            )
         return agent
 
     @cached_property
@@ -120,20 +142,25 @@ class Scaffold(Record):
 
     @cached_property
     def tools(self) -> dict[str, str]:
-        """Name -> path of each tool: tools/NAME.py, tools/NAME.sh or tools/NAME; `_shared.py` is none. A foreign
-        agent's are its own affair: {}."""
+        """Name -> path of each tool: tools/NAME.py, tools/NAME.sh or tools/NAME; `_shared.py` is
+        none. A foreign agent's are its own affair: {}."""
         found: dict[str, str] = {}
         if self.foreign:
             return found
         for path in sorted(self.files):
             parts = PurePosixPath(path)
-            if parts.parts[:-1] == ("tools",) and parts.suffix in (".py", ".sh", "") and parts.name[0] not in "_.":
+            if (
+                parts.parts[:-1] == ("tools",)
+                and parts.suffix in (".py", ".sh", "")
+                and parts.name[0] not in "_."
+            ):
                 found.setdefault(parts.stem, path)
         return found
 
     @cached_property
     def lessons(self) -> list[Lesson]:
-        """memory/*.md in the order of their names; a lesson's id is its file's name without `.md`."""
+        """memory/*.md in the order of their names; a lesson's id is its file's name without
+        `.md`."""
         return [
             read_lesson(PurePosixPath(path).stem, text)
             for path, text in sorted(self.files.items())
@@ -142,11 +169,13 @@ class Scaffold(Record):
 
     @property
     def asks_for_lessons(self) -> bool:
-        """Whether a lesson of the workspace can come to something: it is offered some, or carries some to doubt."""
+        """Whether a lesson of the workspace can come to something: it is offered some, or carries
+        some to doubt."""
         return self.agent.memory.tokens > 0 or bool(self.lessons)
 
     def help(self, tool: str) -> str:
-        """What a tool says of itself: the module's docstring, or the comment at the head of a script.
+        """What a tool says of itself: the module's docstring, or the comment at the head of a
+        script.
 
         Raises KeyError for a name that `tools` has not.
         """
@@ -172,17 +201,22 @@ class Scaffold(Record):
         if not any(limits.values()):
             return self
         return Scaffold(
-            name=self.name, files={**self.files, "agent.toml": with_limits(self.files["agent.toml"], limits)}
+            name=self.name,
+            files={**self.files, "agent.toml": with_limits(self.files["agent.toml"], limits)},
         )
 
     def render(self, template: Template, **variables: Any) -> str:
-        """The text of a template. `variables` as VARIABLES says; `task` and `output` may be records.
+        """The text of a template. `variables` as VARIABLES says; `task` and `output` may be
+        records.
 
-        Raises TypeError for a variable no template has, BadInput (file, line) when the template fails.
+        Raises TypeError for a variable no template has, BadInput (file, line) when the template
+        fails.
         """
         known = VARIABLES[template]
         if strange := sorted(variables.keys() - known):
-            raise TypeError(f"{template}.md has no variable {', '.join(strange)}; it has {', '.join(known)}")
+            raise TypeError(
+                f"{template}.md has no variable {', '.join(strange)}; it has {', '.join(known)}"
+            )
         given = {**self.own}
         for key, value in variables.items():
             given[key] = value if type(value) in (int, str, bool) else _plain(key, value)
@@ -190,19 +224,32 @@ class Scaffold(Record):
 
 
 def variables_example(template: Template, before: Sequence[str] = ()) -> dict[str, Any]:
-    """Values of every variable a template may use, none of them empty: what `check` renders with."""
+    """Values of every variable a template may use, none of them empty: what `check` renders
+    with."""
     values: dict[str, Any] = {
         "task": {"prompt": "Mend the failing test."},
         "native": True,
-        "tools": [{"name": "find_tests", "help": "Lists the tests.", "path": "tools/find_tests.py"}],
-        "lessons": [{"id": "read-first", "title": "Read first", "body": "Read the failing test first."}],
+        "tools": [
+            {"name": "find_tests", "help": "Lists the tests.", "path": "tools/find_tests.py"}
+        ],
+        "lessons": [
+            {"id": "read-first", "title": "Read first", "body": "Read the failing test first."}
+        ],
         "before": {name: f"what {name} printed" for name in before},
         "limits": AgentLimits().model_dump(by_alias=False),
         "output": {"text": "1 failed", "status": 1, "seconds": 0.5, "timed_out": False, "cut": 0},
         "step": 1,
         "steps_left": 19,
         "error": "no command was found",
-        "offered": [{"id": "read-first", "title": "Read first", "body": "Read it.", "scope": "domain", "support": "x"}],
+        "offered": [
+            {
+                "id": "read-first",
+                "title": "Read first",
+                "body": "Read it.",
+                "scope": "domain",
+                "support": "x",
+            }
+        ],
         "why": "start",
     }
     return {key: values[key] for key in VARIABLES[template]}
@@ -215,15 +262,19 @@ def _plain(key: str, value: Any) -> Any:
     if key == "task":
         return {"prompt": value["prompt"]}
     if key == "output":
-        return {k: value[k] for k in ("text", "status", "seconds", "timed_out", "cut") if k in value}
+        return {
+            k: value[k] for k in ("text", "status", "seconds", "timed_out", "cut") if k in value
+        }
     return value
 
 
-# ------------------------------------------------------------------------------------------ tools, lessons
+# ------------------------------------------------------------------------------------------ tools,
+# lessons
 
 
 def tool_help(path: str, text: str) -> str:
-    """A tool's own words: a Python module's docstring, else the leading comment block; '' when there is none."""
+    """A tool's own words: a Python module's docstring, else the leading comment block; '' when
+    there is none."""
     if path.endswith(".py"):
         return _docstring(text)
     lines = text.splitlines()
@@ -240,20 +291,27 @@ def tool_help(path: str, text: str) -> str:
 
 
 def _docstring(text: str) -> str:
-    """A module's docstring by its tokens: parsing a stranger's tool would print the warnings of all its lines."""
+    """A module's docstring by its tokens: parsing a stranger's tool would print the warnings of all
+    its lines."""
     try:
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
             if token.type == tokenize.STRING:
                 words = literal(token.string)
                 return inspect.cleandoc(words).strip() if isinstance(words, str) else ""
-            if token.type not in (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.ENCODING):
+            if token.type not in (
+                tokenize.COMMENT,
+                tokenize.NL,
+                tokenize.NEWLINE,
+                tokenize.ENCODING,
+            ):
                 break
     except (SyntaxError, ValueError, tokenize.TokenError):
         pass  # check says what is wrong with it
     return ""
 
 
-# ---------------------------------------------------------------------------------------------- apply, diff
+# ----------------------------------------------------------------------------------------------
+# apply, diff
 
 
 def apply(scaffold: Scaffold, edits: Iterable[Edit]) -> Scaffold:
@@ -272,9 +330,13 @@ def apply(scaffold: Scaffold, edits: Iterable[Edit]) -> Scaffold:
             raise refuse(wrong, f"use one of {', '.join(agent.texts) if agent.foreign else ROOTS}")
         if agent.protects(edit.path):
             why = f"edit what matches {', '.join(agent.texts) or 'nothing: it declares no texts'}"
-            raise refuse("is protected by agent.toml", why if agent.foreign else "leave this file as it is")
+            raise refuse(
+                "is protected by agent.toml", why if agent.foreign else "leave this file as it is"
+            )
         if edit.origin == "experience" and not edit.evidence:
-            raise refuse("comes from experience and cites none", "cite an experience and a step in it")
+            raise refuse(
+                "comes from experience and cites none", "cite an experience and a step in it"
+            )
         if edit.origin == "prune" and not _removes(edit):
             raise refuse("is a pruning and adds text", "a pruning only takes lines away")
         if edit.old == edit.new:
@@ -286,7 +348,10 @@ def apply(scaffold: Scaffold, edits: Iterable[Edit]) -> Scaffold:
         text = files.get(edit.path)
         if text is None:
             if edit.old:
-                raise refuse("there is no such file to replace text in", 'leave `old` empty ("") to create it')
+                raise refuse(
+                    "there is no such file to replace text in",
+                    'leave `old` empty ("") to create it',
+                )
             files[edit.path] = edit.new
         elif not edit.old:
             files[edit.path] = text + edit.new
@@ -309,15 +374,20 @@ def apply(scaffold: Scaffold, edits: Iterable[Edit]) -> Scaffold:
             files[edit.path] = text[:first] + edit.new + text[first + len(edit.old) :]
         if edit.path == "agent.toml":
             child, _ = read_agent(files[edit.path])
-            if child is not None and edit.origin != "human" and _commands(child) != _commands(agent):
+            if (
+                child is not None
+                and edit.origin != "human"
+                and _commands(child) != _commands(agent)
+            ):
                 raise refuse(
                     "changes which commands and addresses are MCP servers",
                     'a server is a tool of the agent: server = "NAME"',
                 )
             if child is not None and edit.origin != "human" and child.foreign and not agent.foreign:
                 raise refuse(
-                    f"makes the agent a program of its own, by action {child.action}: what runs outside of recreate's "
-                    "turns, and what of the host it sees, is a person's to decide",
+                    f"makes the agent a program of its own, by action {child.action}: what runs"
+                    " outside of recreate's turns, and what of the host it sees, is a person's to"
+                    " decide",
                     "an action is bash, json, tools or tool:NAME",
                 )
             if child is not None and not set(agent.protect) <= set(child.protect):
@@ -335,11 +405,15 @@ def _removes(edit: Edit) -> bool:
     return bool(edit.old) and all(line in left for line in edit.new.splitlines())
 
 
-ROOTS = "system.md, workflow.md, observation.md, format.md, offer.md, agent.toml, README.md, tools/NAME, memory/NAME.md"
+ROOTS = (
+    "system.md, workflow.md, observation.md, format.md, offer.md, agent.toml, README.md,"
+    " tools/NAME, memory/NAME.md"
+)
 
 
 def path_fault(path: str, foreign: bool = False) -> str:
-    """Why a path cannot be a scaffold's file, or ''. foreign: of an agent that is somebody else's program."""
+    """Why a path cannot be a scaffold's file, or ''. foreign: of an agent that is somebody else's
+    program."""
     if foreign:
         return _foreign_path_fault(path)
     if path in (*REQUIRED, "observation.md", "format.md", "offer.md", "README.md"):
@@ -357,7 +431,9 @@ def _foreign_path_fault(path: str) -> str:
     parts = path.split("/")
     if path.startswith("/") or "\\" in path or ".." in parts or not path:
         return "leads outside the agent's folder"
-    if any(part in ("", "__pycache__") or part.startswith(".") for part in parts) or path.endswith(".pyc"):
+    if any(part in ("", "__pycache__") or part.startswith(".") for part in parts) or path.endswith(
+        ".pyc"
+    ):
         return "is hidden: such files are no part of an agent"
     if len(path) > 200 or not path.isprintable():
         return "has a name that is too long, or has characters that cannot be seen"
@@ -366,12 +442,15 @@ def _foreign_path_fault(path: str) -> str:
 
 def same_edit(a: Edit, b: Edit) -> bool:
     """Whether two edits do the same; a lesson's `born_of` makes it no other lesson."""
-    contents = [[line for line in e.new.splitlines() if not line.startswith("born_of:")] for e in (a, b)]
+    contents = [
+        [line for line in e.new.splitlines() if not line.startswith("born_of:")] for e in (a, b)
+    ]
     return (a.path, a.old) == (b.path, b.old) and contents[0] == contents[1]
 
 
 def _nearest(old: str, text: str) -> str:
-    """Where the first line that is not in the file may have been meant to be; '' when nothing there is like it."""
+    """Where the first line that is not in the file may have been meant to be; '' when nothing there
+    is like it."""
     lines = text.splitlines()
     wrong = next((line for line in old.splitlines() if line.strip() and line not in lines), "")
     near = difflib.get_close_matches(wrong, lines, 1)
@@ -412,11 +491,13 @@ def _lines(text: str) -> list[str]:
     return [line + "\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
 
 
-# ---------------------------------------------------------------------------------------------- load, save
+# ----------------------------------------------------------------------------------------------
+# load, save
 
 
 def load(path: Path | str, *, parse: bool = True) -> Scaffold:
-    """Read a folder. Hidden files, `__pycache__` and `*.pyc` are not part of it; line ends are kept.
+    """Read a folder. Hidden files, `__pycache__` and `*.pyc` are not part of it; line ends are
+    kept.
 
     parse=False leaves agent.toml unread, so that `check` can list all that is wrong with it.
     Raises BadInput naming the file and what to do about it.
@@ -433,7 +514,9 @@ def load(path: Path | str, *, parse: bool = True) -> Scaffold:
     for name in needed:
         if not (root / name).is_file():
             raise BadInput(
-                f"{root / name} is missing", fix=f"a scaffold needs {', '.join(needed)}", code="bad-scaffold"
+                f"{root / name} is missing",
+                fix=f"a scaffold needs {', '.join(needed)}",
+                code="bad-scaffold",
             )
     scaffold = Scaffold(name=root.resolve().name, files={p: _read(root, p) for p in _walk(root)})
     if parse:
@@ -442,7 +525,8 @@ def load(path: Path | str, *, parse: bool = True) -> Scaffold:
 
 
 def _toml(root: Path) -> str:
-    """agent.toml as far as it can be read: what is wrong with it is said by who reads it in earnest."""
+    """agent.toml as far as it can be read: what is wrong with it is said by who reads it in
+    earnest."""
     try:
         return (root / "agent.toml").read_text("utf-8")
     except (OSError, UnicodeError):
@@ -457,11 +541,19 @@ def _walk(root: Path) -> list[str]:
     while todo:
         for entry in sorted(os.scandir(todo.pop()), key=lambda e: e.name):
             at = Path(entry.path)
-            if entry.name.startswith(".") or entry.name == "__pycache__" or entry.name.endswith(".pyc"):
+            if (
+                entry.name.startswith(".")
+                or entry.name == "__pycache__"
+                or entry.name.endswith(".pyc")
+            ):
                 continue
             if entry.is_symlink():
                 if not at.resolve().is_relative_to(inside):
-                    raise _bad(at, "is a link that leads outside the scaffold", "put a copy of the file in its place")
+                    raise _bad(
+                        at,
+                        "is a link that leads outside the scaffold",
+                        "put a copy of the file in its place",
+                    )
                 if at.is_dir():
                     raise _bad(at, "is a link to a folder", "put the files themselves in its place")
             if entry.is_dir():
@@ -470,11 +562,17 @@ def _walk(root: Path) -> list[str]:
             try:
                 kind = at.stat()
             except OSError as e:
-                raise _bad(at, f"cannot be read: {e.strerror}", "remove it or mend the link") from None
+                raise _bad(
+                    at, f"cannot be read: {e.strerror}", "remove it or mend the link"
+                ) from None
             if not stat.S_ISREG(kind.st_mode):
                 raise _bad(at, "is not a plain file", "remove it")
             if kind.st_size > MAX_FILE:
-                raise _bad(at, f"has {kind.st_size} bytes, over {MAX_FILE}", "shorten it or keep it elsewhere")
+                raise _bad(
+                    at,
+                    f"has {kind.st_size} bytes, over {MAX_FILE}",
+                    "shorten it or keep it elsewhere",
+                )
             found.append(at.relative_to(root).as_posix())
     return sorted(found)
 
@@ -485,13 +583,17 @@ def _read(root: Path, path: str) -> str:
         with (root / path).open(encoding="utf-8", newline="") as file:
             return file.read()
     except UnicodeError:
-        raise _bad(root / path, "is not UTF-8 text", "a scaffold holds text only: convert or remove it") from None
+        raise _bad(
+            root / path, "is not UTF-8 text", "a scaffold holds text only: convert or remove it"
+        ) from None
     except OSError as e:
         raise _bad(root / path, f"cannot be read: {e.strerror}", "check its permissions") from None
 
 
 def _bad(path: Path, message: str, fix: str) -> BadInput:
-    return BadInput(f"{str(path).encode(errors='replace').decode()} {message}", fix=fix, code="bad-scaffold")
+    return BadInput(
+        f"{str(path).encode(errors='replace').decode()} {message}", fix=fix, code="bad-scaffold"
+    )
 
 
 def _writable(text: str) -> bool:
@@ -503,19 +605,32 @@ def _writable(text: str) -> bool:
 
 
 def save(scaffold: Scaffold, path: Path | str) -> None:
-    """Write the folder: all files first to a sibling, then each moved into place, then the vanished removed.
+    """Write the folder: all files first to a sibling, then each moved into place, then the vanished
+    removed.
 
-    Tools become executable. Hidden files (a `.git`) are left alone. Refuses a non-empty folder that is no
-    scaffold. Raises BadInput, or Fault when the disk does (nothing was touched then).
+    Tools become executable. Hidden files (a `.git`) are left alone. Refuses a non-empty folder that
+    is no scaffold. Raises BadInput, or Fault when the disk does (nothing was touched then).
     """
     root = Path(path).resolve()
     for name, text in scaffold.files.items():
         if not _writable(name) or "\0" in name or not _writable(text):
-            raise BadInput(f"{name!r} is not UTF-8 text", fix="a scaffold holds text only", code="bad-scaffold")
-        if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts or not PurePosixPath(name).parts:
-            raise BadInput(f"{name!r} leads outside the scaffold", fix="use a relative path", code="bad-scaffold")
+            raise BadInput(
+                f"{name!r} is not UTF-8 text", fix="a scaffold holds text only", code="bad-scaffold"
+            )
+        if (
+            PurePosixPath(name).is_absolute()
+            or ".." in PurePosixPath(name).parts
+            or not PurePosixPath(name).parts
+        ):
+            raise BadInput(
+                f"{name!r} leads outside the scaffold",
+                fix="use a relative path",
+                code="bad-scaffold",
+            )
     if root.exists() and not root.is_dir():
-        raise BadInput(f"{root} is a file", fix="name a folder to save the scaffold in", code="not-a-scaffold")
+        raise BadInput(
+            f"{root} is a file", fix="name a folder to save the scaffold in", code="not-a-scaffold"
+        )
     fresh = not root.exists()
     strange = not fresh and not (root / "agent.toml").exists()
     if strange and any(not p.name.startswith(".") for p in root.iterdir()):
@@ -550,7 +665,8 @@ def _write(scaffold: Scaffold, folder: Path) -> None:
 
 
 def _swap(scaffold: Scaffold, beside: Path, root: Path) -> None:
-    # file by file, not folder by folder: .git stays, and a shell standing in the folder is not left in a dead one
+    # file by file, not folder by folder: .git stays, and a shell standing in the folder is not left
+    # in a dead one
     for name in scaffold.files:
         at = root / name
         for parent in [p for p in at.parents if p.is_relative_to(root) and p != root]:
@@ -565,7 +681,9 @@ def _swap(scaffold: Scaffold, beside: Path, root: Path) -> None:
     for old in _present(root):
         if old not in scaffold.files:
             (root / old).unlink()
-    for folder in sorted((p for p in root.rglob("*") if p.is_dir() and not p.is_symlink()), reverse=True):
+    for folder in sorted(
+        (p for p in root.rglob("*") if p.is_dir() and not p.is_symlink()), reverse=True
+    ):
         hidden = any(part.startswith(".") for part in folder.relative_to(root).parts)
         if not hidden and not any(folder.iterdir()):
             folder.rmdir()

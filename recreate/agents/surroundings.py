@@ -1,4 +1,5 @@
-"""What a foreign agent finds in its sandbox besides the task: mounts for its environment and for its gateway."""
+"""What a foreign agent finds in its sandbox besides the task: mounts for its environment and for
+its gateway."""
 
 from __future__ import annotations
 
@@ -36,8 +37,8 @@ def _host(text: str) -> Path:
 
 
 class Furnished:
-    """A backend whose sandboxes have some mounts more, and processor time for as long as an attempt may last: one
-    command is the attempt, whose limit is wall time."""
+    """A backend whose sandboxes have some mounts more, and processor time for as long as an attempt
+    may last: one command is the attempt, whose limit is wall time."""
 
     def __init__(self, inner: SandboxBackend, mounts: Mapping[str, Path], seconds: float) -> None:
         self.inner = inner
@@ -59,13 +60,17 @@ class Furnished:
         given = limits or Limits()
         cpu = max(given.cpu_seconds, int(self.seconds) + 1)
         longer = given.model_copy(update={"cpu_seconds": cpu, "wall_factor": 1.0})
-        return self.inner.open(source=source, mounts={**self.mounts, **(mounts or {})}, env=env, limits=longer)
+        return self.inner.open(
+            source=source, mounts={**self.mounts, **(mounts or {})}, env=env, limits=longer
+        )
 
 
 class _FurnishedImages(Furnished):
     inner: OpensImages  # type: ignore[assignment]
 
-    def image(self, name: str, folder: str = "", say: Callable[[str], None] | None = None) -> SandboxBackend:
+    def image(
+        self, name: str, folder: str = "", say: Callable[[str], None] | None = None
+    ) -> SandboxBackend:
         return furnished(self.inner.image(name, folder, say), self.mounts, self.seconds)
 
 
@@ -81,7 +86,8 @@ class _FurnishedImage(Furnished):
 
 
 def furnished(inner: SandboxBackend, mounts: Mapping[str, Path], seconds: float) -> SandboxBackend:
-    """`inner` with these mounts in every sandbox. It can what `inner` can: open images, copy from one."""
+    """`inner` with these mounts in every sandbox. It can what `inner` can: open images, copy from
+    one."""
     if isinstance(inner, ImageBackend):
         return _FurnishedImage(inner, mounts, seconds)
     if isinstance(inner, OpensImages):

@@ -1,8 +1,10 @@
-"""Prompts: Jinja templates in an immutable sandbox, bounded in work and output; and the JSON object in a reply.
+"""Prompts: Jinja templates in an immutable sandbox, bounded in work and output; and the JSON object
+in a reply.
 
-No loaders, no unknown variable, no autoescape. Whole-line tags leave no blank line behind (`trim_blocks`,
-`lstrip_blocks`). What could make a huge value from a small template (powers, padding, `*` on text) is refused,
-loops are counted, so a template from a stranger or a model costs at most a moment.
+No loaders, no unknown variable, no autoescape. Whole-line tags leave no blank line behind
+(`trim_blocks`, `lstrip_blocks`). What could make a huge value from a small template (powers,
+padding, `*` on text) is refused, loops are counted, so a template from a stranger or a model costs
+at most a moment.
 """
 
 from __future__ import annotations
@@ -68,17 +70,20 @@ class _Metered(NodeTransformer):
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
         self.generic_visit(node)
-        return nodes.Call(nodes.Name("_concat", "load"), node.nodes, [], None, None).set_lineno(node.lineno)
+        return nodes.Call(nodes.Name("_concat", "load"), node.nodes, [], None, None).set_lineno(
+            node.lineno
+        )
 
 
 _FILTERS = (
-    "abs capitalize count d default dictsort e escape first float groupby int items last length list lower "
-    "map max min reject rejectattr reverse round select selectattr sort title trim truncate unique upper wordcount "
-    "wordwrap"
+    "abs capitalize count d default dictsort e escape first float groupby int items last length"
+    " list lower map max min reject rejectattr reverse round select selectattr sort title trim"
+    " truncate unique upper wordcount wordwrap"
 )
 _METHODS = (
-    "capitalize count endswith find get index isdigit items keys lower lstrip partition removeprefix removesuffix "
-    "replace rfind rpartition rsplit rstrip split splitlines startswith strip title upper values"
+    "capitalize count endswith find get index isdigit items keys lower lstrip partition"
+    " removeprefix removesuffix replace rfind rpartition rsplit rstrip split splitlines startswith"
+    " strip title upper values"
 )
 METHODS = frozenset(_METHODS.split())
 """What a template may call on a text, a list or a dict."""
@@ -106,12 +111,19 @@ class _Bounded(ImmutableSandboxedEnvironment):
         self.filters |= {
             "indent": _indent,
             "join": lambda value, by="": _join([_text(v) for v in value], _text(by)),
-            "replace": lambda value, old, new, count=-1: _replace(_text(value), _text(old), _text(new), count),
+            "replace": lambda value, old, new, count=-1: _replace(
+                _text(value), _text(old), _text(new), count
+            ),
             "string": lambda value: str(_text(value)),
             "tojson": lambda value: json.dumps(_measured(value), ensure_ascii=False, default=str),
             "sum": lambda value: sum(float(v) if isinstance(v, float) else int(v) for v in value),
         }
-        self.globals = {"range": _range, "namespace": self.globals["namespace"], "dict": dict, "_concat": _concat}
+        self.globals = {
+            "range": _range,
+            "namespace": self.globals["namespace"],
+            "dict": dict,
+            "_concat": _concat,
+        }
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
         return _Metered().visit(super()._parse(source, name, filename))  # type: ignore[no-any-return]
@@ -124,11 +136,14 @@ class _Bounded(ImmutableSandboxedEnvironment):
         return super().getattr(obj, attribute)
 
     def wrap_str_format(self, value: Any) -> None:
-        """No `str.format`: it pads without end. Answering None lets `is_safe_attribute` refuse it."""
+        """No `str.format`: it pads without end. Answering None lets `is_safe_attribute` refuse
+        it."""
         return None
 
     def unsafe_undefined(self, obj: Any, attribute: str) -> Any:
-        message = f"{attribute!r} of a {type(obj).__name__} is not for templates; {instead_of(attribute)}"
+        message = (
+            f"{attribute!r} of a {type(obj).__name__} is not for templates; {instead_of(attribute)}"
+        )
         return self.undefined(message, exc=SecurityError)
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
@@ -140,7 +155,11 @@ class _Bounded(ImmutableSandboxedEnvironment):
         if operator == "**":
             raise _TooMuch("powers are not for prompts")
         if operator == "+":
-            if hasattr(left, "__len__") and hasattr(right, "__len__") and len(left) + len(right) > MAX_TEXT:
+            if (
+                hasattr(left, "__len__")
+                and hasattr(right, "__len__")
+                and len(left) + len(right) > MAX_TEXT
+            ):
                 raise _TooMuch(f"a value grows over {MAX_TEXT} characters")
         elif isinstance(left, str) and operator == "%":
             raise _TooMuch("write {{ value }} in place of '%' formatting")
@@ -189,7 +208,8 @@ def _range(*bounds: int) -> range:
 
 
 def _measured(value: Any) -> Any:
-    """`value`, or an error when writing it out would be endless (a nested list doubles at every level)."""
+    """`value`, or an error when writing it out would be endless (a nested list doubles at every
+    level)."""
     left, todo = MAX_TURNS, [value]
     while todo:
         part = todo.pop()
@@ -205,7 +225,13 @@ def _measured(value: Any) -> Any:
 
 def _text(value: Any) -> Any:
     """What a print statement writes; a list or dict only when it is small."""
-    return value if isinstance(value, str) else str(_measured(value)) if isinstance(value, Iterable) else value
+    return (
+        value
+        if isinstance(value, str)
+        else str(_measured(value))
+        if isinstance(value, Iterable)
+        else value
+    )
 
 
 _ENVIRONMENT = _Bounded()
@@ -218,11 +244,15 @@ def instead_of(method: str) -> str:
     if method in _ENVIRONMENT.filters:
         return f"write it as a filter: {{{{ value|{method}(...) }}}}"
     filters = " ".join(sorted(_ENVIRONMENT.filters))
-    return f"calls that are: {' '.join(sorted(METHODS))}; filters, as in {{{{ value|upper }}}}: {filters}"
+    return (
+        f"calls that are: {' '.join(sorted(METHODS))}; filters, as in {{{{ value|upper }}}}:"
+        f" {filters}"
+    )
 
 
 def parse_template(source: str) -> nodes.Template:
-    """The template's syntax tree, ticks included. Raises jinja2.TemplateSyntaxError, which has `lineno`."""
+    """The template's syntax tree, ticks included. Raises jinja2.TemplateSyntaxError, which has
+    `lineno`."""
     return _ENVIRONMENT.parse(source)
 
 
@@ -282,11 +312,12 @@ _ESCAPES = re.compile(r'\\(?:["\\/nrt]|u[0-9a-fA-F]{4}|[bf](?![a-zA-Z]))|\\')
 
 
 def read_object(text: str) -> dict[str, Any] | None:
-    r"""The JSON object in a reply: the whole of it, a fenced block, the outermost braces, or what the last braces hold
+    r"""The JSON object in a reply: the whole of it, a fenced block, the outermost braces, or what
+     the last braces hold
     that can be read; else None.
 
-    A backslash that begins no escape of JSON is one of the text, as where a model writes `"\(x\)"`, `"\d"` or
-    `"\boxed"`: no text means to have a backspace or a form feed before a letter.
+    A backslash that begins no escape of JSON is one of the text, as where a model writes `"\(x\)"`,
+    `"\d"` or `"\boxed"`: no text means to have a backspace or a form feed before a letter.
     """
     text = _ESCAPES.sub(lambda found: found[0] if len(found[0]) > 1 else r"\\", text)
     blocks = (part.partition("\n") for part in text.split("```")[1:])
@@ -303,8 +334,8 @@ def read_object(text: str) -> dict[str, Any] | None:
 
 
 def _among_prose(text: str) -> dict[str, Any] | None:
-    """The last object of at least one key that begins at a brace and is whole, whatever braces stand before and after
-    it, such as a template's marks that a reply speaks of."""
+    """The last object of at least one key that begins at a brace and is whole, whatever braces
+    stand before and after it, such as a template's marks that a reply speaks of."""
     reader, at, last = json.JSONDecoder(strict=False), 0, None
     for _ in range(_BRACES):
         at = text.find("{", at)
@@ -322,7 +353,8 @@ def _among_prose(text: str) -> dict[str, Any] | None:
 
 
 def object_of(**properties: Any) -> dict[str, Any]:
-    """The JSON schema of an object of exactly these properties, each with its own schema: what a reply is held to."""
+    """The JSON schema of an object of exactly these properties, each with its own schema: what a
+    reply is held to."""
     return {
         "type": "object",
         "properties": properties,

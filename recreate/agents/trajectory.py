@@ -1,11 +1,15 @@
-"""Reading a trajectory: what a text mentions, an attempt told in a few hundred words, its index, what it ends like.
+"""Reading a trajectory: what a text mentions, an attempt told in a few hundred words, its index,
+what it ends like.
 
-    mentions   error_type, errors, tools, files, summary_of_tests: one pattern each, for all who read output
+    mentions   error_type, errors, tools, files, summary_of_tests: one pattern each, for all who
+               read output
     telling    tell (an attempt), tell_step, cut_middle
-    index      one row a step: files seen and edited, commands, errors, tests; and where two attempts part
+    index      one row a step: files seen and edited, commands, errors, tests; and where two
+               attempts part
     evidence   signature and clusters of failures; whether what an edit cites is really there
 
-All of it is pure, and made of plain searches: an attempt of hundreds of steps and megabytes is indexed at once.
+All of it is pure, and made of plain searches: an attempt of hundreds of steps and megabytes is
+indexed at once.
 """
 
 from __future__ import annotations
@@ -18,7 +22,8 @@ from heapq import merge
 from recreate.api.types import UNASKED, Edit, Experience, Record, Step, Trace
 from recreate.storage.log import decode
 
-# --------------------------------------------------------------------------------------- what a text mentions
+# --------------------------------------------------------------------------------------- what a
+# text mentions
 
 MOST = 64
 """Files and programs that one step is found by."""
@@ -30,21 +35,57 @@ _ACTION_CHARS = 8_000
 _KINDS = ("Error", "Exception", "Interrupt", "Exit", "Timeout")
 _EXCEPTION = re.compile(rf"\b(?:[A-Z]\w{{0,60}})?(?:{'|'.join(_KINDS)})\b")
 _MODULE = re.compile(r"\s*(?:E\s+)?(?:\w+\.)*")
-_HEREDOC = re.compile(r"<<-?[ \t]*+(['\"]?)(\w++)\1[^\n]*+\n")  # possessive: ten thousand blank lines cost no more
+_HEREDOC = re.compile(
+    r"<<-?[ \t]*+(['\"]?)(\w++)\1[^\n]*+\n"
+)  # possessive: ten thousand blank lines cost no more
 _QUOTED = re.compile(r"'[^'\n]*'|\"(?:\\.|[^\"\\\n])*\"")
 _COMMAND = re.compile(r"[;\n|&(]+|`|\bthen\b|\bdo\b|\belse\b")
 _PROGRAM = re.compile(r"(?:[\w.~+-]*/)*([A-Za-z_][\w.+-]*)\Z")
-_BEFORE = frozenset(["sudo", "env", "time", "nohup", "exec", "xargs", "command", "!", "if", "while", "until", "elif"])
-_NOT = frozenset(["for", "case", "esac", "fi", "done", "in", "function", "return", "export", "local", "set", "unset"])
+_BEFORE = frozenset(
+    [
+        "sudo",
+        "env",
+        "time",
+        "nohup",
+        "exec",
+        "xargs",
+        "command",
+        "!",
+        "if",
+        "while",
+        "until",
+        "elif",
+    ]
+)
+_NOT = frozenset(
+    [
+        "for",
+        "case",
+        "esac",
+        "fi",
+        "done",
+        "in",
+        "function",
+        "return",
+        "export",
+        "local",
+        "set",
+        "unset",
+    ]
+)
 _NOT |= frozenset(["true", "false", "then", "do", "else"])
 _EXTENSION = (
-    "py|pyi|pyx|ipynb|toml|cfg|ini|txt|md|rst|json|jsonl|yaml|yml|csv|tsv|xml|html|css|scss|js|jsx|mjs|cjs|ts|tsx|c|h|"
-    "cc|cpp|hpp|cxx|rs|go|java|kt|rb|php|pl|lua|r|jl|swift|scala|hs|ml|ex|erl|sh|bash|zsh|bat|ps1|sql|proto|"
-    "lock|log|diff|patch|env|conf|tex|vue|svelte|gradle|cmake|mk|so|whl|gz|zip|tar|png|svg|pdf|db|sqlite"
+    "py|pyi|pyx|ipynb|toml|cfg|ini|txt|md|rst|json|jsonl|yaml|yml|csv|tsv|xml|html|css|scss|js|"
+    "jsx|mjs|cjs|ts|tsx|c|h|"
+    "cc|cpp|hpp|cxx|rs|go|java|kt|rb|php|pl|lua|r|jl|swift|scala|hs|ml|ex|erl|sh|bash|zsh|bat|ps1|"
+    "sql|proto|"
+    "lock|log|diff|patch|env|conf|tex|vue|svelte|gradle|cmake|mk|so|whl|gz|zip|tar|png|svg|pdf|db|"
+    "sqlite"
 )
 _FILE = re.compile(
     rf"(?<![\w/.:+@-])(?:(?:\.{{0,2}}/)?(?:[\w.+@-]+/)*[\w+@-][\w.+@-]*\.(?:{_EXTENSION})|"
-    r"(?:\.{1,2})?/(?:[\w.+@-]+/)*[\w.+@-]*[\w+@-]|(?:[\w.+@-]+/)*(?:Makefile|Dockerfile|Jenkinsfile))(?![\w/])"
+    r"(?:\.{1,2})?/(?:[\w.+@-]+/)*[\w.+@-]*[\w+@-]|(?:[\w.+@-]+/)*(?:Makefile|Dockerfile|"
+    r"Jenkinsfile))(?![\w/])"
 )
 _COUNT = re.compile(r"\b\d+ (?:passed|failed|errors?|skipped)\b")
 _COUNTED = (" passed", " failed", " error", " skipped")
@@ -54,14 +95,17 @@ _VERDICT = re.compile(r"^(OK|FAILED|PASS|FAIL)\b.*$", re.MULTILINE)
 def error_type(text: str) -> str:
     """The name of the last exception that a text mentions, else ''."""
     end = text[-_READ:]
-    if not any(kind in end for kind in _KINDS):  # most texts name none, and plain searches are quick
+    if not any(
+        kind in end for kind in _KINDS
+    ):  # most texts name none, and plain searches are quick
         return ""
     found = [name for name in _EXCEPTION.findall(end) if name not in _KINDS]
     return found[-1] if found else ""
 
 
 def errors(text: str) -> Iterator[str]:
-    """Names of exceptions that begin a line (after pytest's `E`), as a traceback ends, without their modules."""
+    """Names of exceptions that begin a line (after pytest's `E`), as a traceback ends, without
+    their modules."""
     return (name for _, name in merge(*(_begin_a_line(text, kind) for kind in _KINDS)))
 
 
@@ -77,9 +121,11 @@ def _begin_a_line(text: str, kind: str) -> Iterator[tuple[int, str]]:
 
 
 def tools(action: str) -> list[str]:
-    """The programs and tools that an action runs, by name: `python -m pytest x | tail` gives python, pytest, tail.
+    """The programs and tools that an action runs, by name: `python -m pytest x | tail` gives
+    python, pytest, tail.
 
-    An action that is a JSON object names its tool under `name` or `tool`, and its command under `command`.
+    An action that is a JSON object names its tool under `name` or `tool`, and its command under
+    `command`.
     """
     action = action.strip()
     if action.startswith("{"):
@@ -117,7 +163,9 @@ def without_heredocs(action: str) -> str:
     kept, at = [], 0
     while found := _HEREDOC.search(action, at):
         kept += [action[at : found.start()], "\n"]
-        closing = re.compile(rf"^[ \t]*+{found[2]}[ \t]*$", re.MULTILINE).search(action, found.end())
+        closing = re.compile(rf"^[ \t]*+{found[2]}[ \t]*$", re.MULTILINE).search(
+            action, found.end()
+        )
         at = closing.end() if closing else len(action)
     return "".join([*kept, action[at:]])
 
@@ -135,13 +183,15 @@ def files(*texts: str) -> list[str]:
 
 
 def is_file(asked: str, path: str) -> bool:
-    """Whether a path is the one asked for: the same, or ending in it (`b.py` and `a/b.py` name `/x/a/b.py`)."""
+    """Whether a path is the one asked for: the same, or ending in it (`b.py` and `a/b.py` name
+    `/x/a/b.py`)."""
     asked = asked.removeprefix("./")
     return path == asked or path.endswith("/" + asked.lstrip("/"))
 
 
 def summary_of_tests(text: str) -> str:
-    """The last line of a test run that gives its result, without its times: `1 failed, 2 passed`; '' for none."""
+    """The last line of a test run that gives its result, without its times: `1 failed, 2 passed`;
+    '' for none."""
     end = len(text)
     while (at := max(text.rfind(word, 0, end) for word in _COUNTED)) >= 0:
         start, stop = text.rfind("\n", 0, at) + 1, text.find("\n", at)
@@ -152,21 +202,29 @@ def summary_of_tests(text: str) -> str:
     return verdicts[-1] if verdicts else ""
 
 
-# -------------------------------------------------------------------------------------------------- telling
+# --------------------------------------------------------------------------------------------------
+# telling
 
 
-def cut_middle(text: str, limit: int, mark: str = "\n[...]\n", *, head: int | None = None, dropped: int = 0) -> str:
-    """At most `limit` characters: the head of the text (a half, or `head` characters) and its tail, joined by `mark`.
+def cut_middle(
+    text: str, limit: int, mark: str = "\n[...]\n", *, head: int | None = None, dropped: int = 0
+) -> str:
+    """At most `limit` characters: the head of the text (a half, or `head` characters) and its tail,
+    joined by `mark`.
 
-    A `{}` in the mark becomes how many characters are left out, `dropped` ones that the text has lost already among
-    them; such a mark is not counted in the limit.
+    A `{}` in the mark becomes how many characters are left out, `dropped` ones that the text has
+    lost already among them; such a mark is not counted in the limit.
     """
     if len(text) <= limit:
         return text
     room = limit if "{}" in mark else max(2, limit - len(mark))
     first = room // 2 if head is None else head
     last = first if head is None else room - head
-    return text[:first] + mark.replace("{}", str(len(text) - first - last + dropped)) + text[len(text) - last :]
+    return (
+        text[:first]
+        + mark.replace("{}", str(len(text) - first - last + dropped))
+        + text[len(text) - last :]
+    )
 
 
 def clip(text: str, limit: int) -> str:
@@ -176,7 +234,10 @@ def clip(text: str, limit: int) -> str:
 
 def tell_step(step: Step, limit: int) -> str:
     """One step: what was said and done, and what came of it, each in at most `limit` characters."""
-    parts = [f"step {step.step}" + (f" (sample {step.sample}{_goes_on(step.after)})" if step.sample else "")]
+    parts = [
+        f"step {step.step}"
+        + (f" (sample {step.sample}{_goes_on(step.after)})" if step.sample else "")
+    ]
     if step.kind == "before":
         parts[0] += f": the tool {step.action} ran before the first turn and printed"
     elif step.kind == "ended":
@@ -186,7 +247,11 @@ def tell_step(step: Step, limit: int) -> str:
         parts.append(clip(step.reply, limit))
     else:
         apart = {"lookahead": ": looking ahead,", "observe": ": observing,"}.get(step.kind, "")
-        parts[0] += f"{apart} in a copy of the sandbox, the agent answered" if apart else ": the agent answered"
+        parts[0] += (
+            f"{apart} in a copy of the sandbox, the agent answered"
+            if apart
+            else ": the agent answered"
+        )
         parts.append(clip(tell_reply(step), limit))
     if step.output:
         parts.append(f"-> (status {step.status}) {clip(step.output, limit)}")
@@ -201,17 +266,19 @@ def _goes_on(after: int | None) -> str:
 
 
 def tell_reply(step: Step) -> str:
-    """A reply, and the tools that it called in the endpoint's own way, which stand in no text of it."""
+    """A reply, and the tools that it called in the endpoint's own way, which stand in no text of
+    it."""
     if not step.action or step.action in step.reply or not step.foreign:
         return step.reply
     return f"{step.reply}\n$ {step.action}".strip()
 
 
 def tell(experience: Experience, limit: int = 2400, without: Collection[str] = ()) -> str:
-    """An experience in about `limit` characters: the task, the steps, how it ended, the grader's words.
+    """An experience in about `limit` characters: the task, the steps, how it ended, the grader's
+    words.
 
-    without: `trajectory` leaves the steps out, `evidence` the grader's words. What fits is told whole; else the first
-    and last steps, each part cut to its share.
+    without: `trajectory` leaves the steps out, `evidence` the grader's words. What fits is told
+    whole; else the first and last steps, each part cut to its share.
     """
     steps: Sequence[Step] = experience.trace.steps if "trajectory" not in without else ()
     evidence = experience.grade.evidence if "evidence" not in without else None
@@ -223,9 +290,15 @@ def tell(experience: Experience, limit: int = 2400, without: Collection[str] = (
 
 
 def _told(
-    experience: Experience, steps: Sequence[Step], evidence: str | None, task: int, step: int, grader: int
+    experience: Experience,
+    steps: Sequence[Step],
+    evidence: str | None,
+    task: int,
+    step: int,
+    grader: int,
 ) -> str:
-    """Its parts, each in at most so many characters; a step has them twice, for its reply and its output."""
+    """Its parts, each in at most so many characters; a step has them twice, for its reply and its
+    output."""
     trace, grade = experience.trace, experience.grade
     passed = "PASSED" if grade.passed else f"FAILED (score {grade.score:g})"
     head = f"experience {experience.id}: {passed}, ended by {trace.ending} {trace.limit}".rstrip()
@@ -236,11 +309,13 @@ def _told(
 
 
 def _worth_telling(steps: Sequence[Step], most: int = 8) -> Sequence[Step]:
-    """First and last steps: how it began and how it ended; the middle of a long attempt repeats itself."""
+    """First and last steps: how it began and how it ended; the middle of a long attempt repeats
+    itself."""
     return steps if len(steps) <= most else [*steps[: most // 2], *steps[-most // 2 :]]
 
 
-# ---------------------------------------------------------------------------------------------------- index
+# ------------------------------------------------------------------------------------------------
+# index
 
 _CELL = 6
 """Names one cell of a row holds."""
@@ -285,7 +360,8 @@ def tell_index(rows: Sequence[IndexRow]) -> str:
 
 
 def differ(a: Experience, b: Experience) -> str:
-    """What sets two experiences apart, in a few lines: how they went, what only one of them did and met."""
+    """What sets two experiences apart, in a few lines: how they went, what only one of them did and
+    met."""
     rows = [index(e.trace) for e in (a, b)]
     lines = []
     for name, e, own in (("this", a, rows[0]), ("other", b, rows[1])):
@@ -302,7 +378,9 @@ def differ(a: Experience, b: Experience) -> str:
         this, other = (Counter(name for cell in own for name in cell) for own in both)
         for name, only in (("this", this - other), ("other", other - this)):
             if only:
-                listed = ", ".join(f"{what} x{n}" if n > 1 else what for what, n in only.most_common(12))
+                listed = ", ".join(
+                    f"{what} x{n}" if n > 1 else what for what, n in only.most_common(12)
+                )
                 lines.append(f"{title}, more in {name}: {listed}")
     for name, own in (("this", rows[0]), ("other", rows[1])):
         tests = [f"step {row.step}: {row.tests}" for row in own if row.tests]
@@ -313,7 +391,11 @@ def differ(a: Experience, b: Experience) -> str:
 
 def _row(step: Step) -> IndexRow:
     # a reply that a tool of the scaffold took whole is no shell: its words are not commands
-    done = step.action if (step.action != step.reply or step.kind == "before") and step.kind != "ended" else ""
+    done = (
+        step.action
+        if (step.action != step.reply or step.kind == "before") and step.kind != "ended"
+        else ""
+    )
     bare = without_heredocs(done)[:_ACTION_CHARS]
     action = done[:_ACTION_CHARS]
     # Python in a here-document may write files itself
@@ -326,7 +408,11 @@ def _row(step: Step) -> IndexRow:
         sample=step.sample,
         kind=step.kind,
         status=step.status,
-        commands=(action,) if step.kind == "before" else _first(n for n in tools(bare) if n not in ("cd", "echo")),
+        commands=(
+            (action,)
+            if step.kind == "before"
+            else _first(n for n in tools(bare) if n not in ("cd", "echo"))
+        ),
         seen=seen,
         edited=edited,
         errors=_first(errors(step.output)),
@@ -337,7 +423,9 @@ def _row(step: Step) -> IndexRow:
 
 
 def _line(row: IndexRow) -> str:
-    parts = [f"step {row.step}" + (f" sample {row.sample}{_goes_on(row.after)}" if row.sample else "")]
+    parts = [
+        f"step {row.step}" + (f" sample {row.sample}{_goes_on(row.after)}" if row.sample else "")
+    ]
     if row.kind == "before":
         parts.append(f"{', '.join(row.commands)} ran before the first turn")
     elif row.kind == "ended":
@@ -390,7 +478,8 @@ def _first(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-# ------------------------------------------------------------------------------------------------- evidence
+# -------------------------------------------------------------------------------------------------
+# evidence
 
 
 def signature(experience: Experience, without: Collection[str] = ()) -> str:
@@ -411,7 +500,8 @@ def signature(experience: Experience, without: Collection[str] = ()) -> str:
 def clusters(
     experiences: Sequence[Experience], most: int, without: Collection[str] = ()
 ) -> list[tuple[str, list[Experience]]]:
-    """Failures by signature, largest first, at most `most` groups; what is over joins the last group.
+    """Failures by signature, largest first, at most `most` groups; what is over joins the last
+    group.
 
     A single signature is cut into even parts, so that different attempts are still looked at apart.
     """
@@ -429,7 +519,8 @@ def clusters(
 
 
 def uncited(edits: Sequence[Edit], experiences: Mapping[str, Experience]) -> list[str]:
-    """What is wrong with the evidence of edits from experience; [] when every citation is really there."""
+    """What is wrong with the evidence of edits from experience; [] when every citation is really
+    there."""
     faults = []
     for edit in edits:
         if edit.origin != "experience":
@@ -444,5 +535,7 @@ def uncited(edits: Sequence[Edit], experiences: Mapping[str, Experience]) -> lis
                 faults.append(f"{edit.path}: {cited.experience} is a {experience.split} experience")
             elif not 0 <= cited.step < len(experience.trace.steps):
                 last = len(experience.trace.steps) - 1
-                faults.append(f"{edit.path}: {cited.experience} has steps 0 to {last}, not {cited.step}")
+                faults.append(
+                    f"{edit.path}: {cited.experience} has steps 0 to {last}, not {cited.step}"
+                )
     return faults

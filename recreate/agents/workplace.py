@@ -1,7 +1,9 @@
-"""The sandbox that an agent works in, and what it finds there: its tools, functions and MCP servers.
+"""The sandbox that an agent works in, and what it finds there: its tools, functions and MCP
+servers.
 
-Tools lie in the sandbox as /work/.recreate/bin/NAME and are on PATH. None of them sees anything hidden, because nothing
-hidden is in the sandbox. What they may know of the attempt lies in /work/.recreate/attempt.json.
+Tools lie in the sandbox as /work/.recreate/bin/NAME and are on PATH. None of them sees anything
+hidden, because nothing hidden is in the sandbox. What they may know of the attempt lies in
+/work/.recreate/attempt.json.
 """
 
 from __future__ import annotations
@@ -19,27 +21,47 @@ from typing import Any
 
 from recreate.agents.action import ALONE, CUT_CHARS, Action
 from recreate.agents.config import ACT, AgentConfig, ServerEntry
-from recreate.agents.functions import SUBMIT, Function, own_functions, server_functions, shell_functions, spelled
+from recreate.agents.functions import (
+    SUBMIT,
+    Function,
+    own_functions,
+    server_functions,
+    shell_functions,
+    spelled,
+)
 from recreate.agents.mcp import McpError, McpServer, McpTool, RemoteServer
 from recreate.agents.retrieval import RECALL
 from recreate.agents.scaffold import Scaffold
 from recreate.agents.trajectory import cut_middle
 from recreate.api.errors import BadInput, Fault
-from recreate.api.ports import BringsServers, Copyable, Domain, Sandbox, SandboxBackend, Talking, ToolsOnly
+from recreate.api.ports import (
+    BringsServers,
+    Copyable,
+    Domain,
+    Sandbox,
+    SandboxBackend,
+    Talking,
+    ToolsOnly,
+)
 from recreate.api.theirs import expect
 from recreate.api.types import Output, Task
 from recreate.storage.redact import redact
 
 BIN = ".recreate/bin"  # commands start in the work folder, which without a sandbox is not /work
-"""Where a scaffold's tools lie, relative to /work. A domain leaves `.recreate/` out of what is handed in."""
+"""Where a scaffold's tools lie, relative to /work. A domain leaves `.recreate/` out of what is
+handed in."""
 
 ABOUT = ".recreate/attempt.json"
-"""Read by tools: `prompt`, the task's words, and `sample`, which try of the attempt this is, from 0."""
+"""Read by tools: `prompt`, the task's words, and `sample`, which try of the attempt this is, from
+0."""
 
 LEFT_OUT = "\n[... {} characters left out here; print less, or a part at a time ...]\n"
 KEPT = ".recreate/output"
 """Where an output lies whole of which a part was left out."""
-KEPT_OUT = "\n[... {} characters left out here; the output is kept: see the rest by sed -n '%d,%dp' /work/%s ...]\n"
+KEPT_OUT = (
+    "\n[... {} characters left out here; the output is kept: see the rest by sed -n '%d,%dp'"
+    " /work/%s ...]\n"
+)
 _OPENED = threading.Lock()
 _opened: weakref.WeakValueDictionary[int, Sandbox] = weakref.WeakValueDictionary()
 """Sandboxes that domains gave: each is of one attempt alone."""
@@ -64,7 +86,8 @@ class Workplace:
         self.servers: dict[str, McpServer] = {}
 
     def open_functions(self, sandbox: Sandbox, *, elsewhere: bool = True) -> None:
-        """What may be called in this sandbox; its MCP servers are started. Raises McpError when one does not start.
+        """What may be called in this sandbox; its MCP servers are started. Raises McpError when one
+        does not start.
 
         elsewhere: servers that are not in the sandbox are asked too.
         """
@@ -73,7 +96,11 @@ class Workplace:
         entries: dict[str, ServerEntry] = {}
         if isinstance(self.domain, BringsServers):
             for name, what in self.domain.servers(self.task).items():
-                entry = ServerEntry(url=what) if isinstance(what, str) else ServerEntry(command=tuple(what))
+                entry = (
+                    ServerEntry(url=what)
+                    if isinstance(what, str)
+                    else ServerEntry(command=tuple(what))
+                )
                 entries[spelled(name)] = entry
         entries |= self.agent.mcp
         for name, entry in entries.items():
@@ -85,14 +112,20 @@ class Workplace:
         for function in found:
             self.functions.setdefault(function.name, function)
 
-    def _open_server(self, sandbox: Sandbox, name: str, entry: ServerEntry) -> tuple[McpServer, list[McpTool]]:
+    def _open_server(
+        self, sandbox: Sandbox, name: str, entry: ServerEntry
+    ) -> tuple[McpServer, list[McpTool]]:
         """A server that runs, and its tools. Raises McpError."""
         patience = self.agent.limits.command_seconds
         if entry.url:
-            server = McpServer(name, RemoteServer(entry.url, os.environ.get(entry.token, "")), patience)
+            server = McpServer(
+                name, RemoteServer(entry.url, os.environ.get(entry.token, "")), patience
+            )
             return server, server.open()
         if not isinstance(sandbox, Talking):
-            raise McpError(f"the server {name}: sandboxes of {sandbox.backend} cannot keep a program going")
+            raise McpError(
+                f"the server {name}: sandboxes of {sandbox.backend} cannot keep a program going"
+            )
         log = f".recreate/mcp/{name}.log"
         sandbox.write(log, b"", 0o666)
         command = entry.command or (f"./{BIN}/{entry.server}",)
@@ -103,9 +136,12 @@ class Workplace:
         except McpError as e:
             raise McpError(f"{e}{_last_words(sandbox, log)}") from None
 
-    def act(self, sandbox: Sandbox, action: Action, name: str, *, observing: bool = False) -> tuple[Output, str]:
-        """(what came of an action, its text as it is shown). name: of the file that keeps what is left out of that.
-        observing: the action is done in a copy, which `act` beside other commands does not end."""
+    def act(
+        self, sandbox: Sandbox, action: Action, name: str, *, observing: bool = False
+    ) -> tuple[Output, str]:
+        """(what came of an action, its text as it is shown). name: of the file that keeps what is
+        left out of that. observing: the action is done in a copy, which `act` beside other commands
+        does not end."""
         kind, limit = self.agent.action, self.agent.limits.observation_chars
         if action.function is not None:
             output = self._call(sandbox, action.function, action.arguments)
@@ -139,7 +175,8 @@ class Workplace:
             try:
                 sandbox.write(file, text.encode("utf-8", "replace"))
             except (BadInput, Fault):
-                pass  # the agent put something else there, or filled its disk: then it sees what it sees
+                # the agent put something else there, or filled its disk: then it sees what it sees
+                pass
             else:
                 line = text.count("\n", 0, limit // 2) + 1
                 mark = KEPT_OUT % (line, line + 100, file)
@@ -155,7 +192,8 @@ class Workplace:
         )
 
     def rank(self, sandbox: Sandbox) -> float:
-        """What the `choose` tool thinks of a sample: the number on its last line, lowest when there is none."""
+        """What the `choose` tool thinks of a sample: the number on its last line, lowest when there
+        is none."""
         lines = self.tool(sandbox, self.agent.choose).text.strip().splitlines()
         try:
             rank = float(lines[-1])
@@ -164,33 +202,44 @@ class Workplace:
         return rank if math.isfinite(rank) else float("-inf")
 
     def ballot(self, sandbox: Sandbox) -> str | None:
-        """What the `vote` tool prints of a sample; None where it has no say: it failed, or printed nothing."""
+        """What the `vote` tool prints of a sample; None where it has no say: it failed, or printed
+        nothing."""
         output = self.tool(sandbox, self.agent.vote)
         return None if output.status else output.text.strip() or None
 
     def failures(self, sandbox: Sandbox, check: str) -> tuple[int, str]:
-        """(how much fails: 0 where the tool exits with 0, else the number on its last line, 1 without one; what it
-        said)."""
+        """(how much fails: 0 where the tool exits with 0, else the number on its last line, 1
+        without one; what it said)."""
         output = self.tool(sandbox, check)
         last = output.text.strip().rpartition("\n")[2].strip()
         many = min(int(last), sys.maxsize) if re.fullmatch(r"\d{1,18}", last, re.ASCII) else 1
-        return max(1, many) if output.status else 0, cut_middle(output.text.strip(), CUT_CHARS, LEFT_OUT)
+        return max(1, many) if output.status else 0, cut_middle(
+            output.text.strip(), CUT_CHARS, LEFT_OUT
+        )
 
 
 def prepared(domain: Domain, task: Task, backend: SandboxBackend) -> Sandbox:
     """A sandbox in which the task can be worked on. Raises BadInput where the domain gives none."""
     sandbox = domain.prepare(task, backend)
-    expect(all(callable(getattr(sandbox, each, None)) for each in _OF_A_SANDBOX), domain, "prepare", sandbox)
+    expect(
+        all(callable(getattr(sandbox, each, None)) for each in _OF_A_SANDBOX),
+        domain,
+        "prepare",
+        sandbox,
+    )
     with suppress(TypeError):  # one that no weak reference can name is taken at its word
         with _OPENED:
             again = _opened.get(id(sandbox)) is sandbox
             _opened[id(sandbox)] = sandbox
-        expect(not again, domain, "prepare", sandbox, "returned a sandbox that it had returned before")
+        expect(
+            not again, domain, "prepare", sandbox, "returned a sandbox that it had returned before"
+        )
     return sandbox
 
 
 def furnish(sandbox: Sandbox, scaffold: Scaffold, prompt: str = "", sample: int = 0) -> None:
-    """Put the scaffold's tools where its agent finds them; with a prompt, also what tools may know of the attempt."""
+    """Put the scaffold's tools where its agent finds them; with a prompt, also what tools may know
+    of the attempt."""
     for name, path in scaffold.tools.items():
         sandbox.write(f"{BIN}/{name}", executable(scaffold.files[path]), 0o755)
     if scaffold.tools and prompt:
@@ -203,12 +252,14 @@ def tell_attempt(sandbox: Sandbox, prompt: str, sample: int) -> None:
 
 
 def try_servers(scaffold: Scaffold, task: Task, domain: Domain, backend: SandboxBackend) -> None:
-    """Start the MCP servers that the scaffold or the domain names, as an attempt at the task would. Raises BadInput
-    (`bad-mcp`) when one does not start, (`calls-no-tools`) for an agent that could do nothing in this domain, and
-    (`no-lookahead`, `no-observe`, ...) for what needs copies where no sandbox can be copied."""
+    """Start the MCP servers that the scaffold or the domain names, as an attempt at the task would.
+    Raises BadInput (`bad-mcp`) when one does not start, (`calls-no-tools`) for an agent that could
+    do nothing in this domain, and (`no-lookahead`, `no-observe`, ...) for what needs copies where
+    no sandbox can be copied."""
     if scaffold.agent.action != "tools" and isinstance(domain, ToolsOnly) and domain.tools_only:
         raise BadInput(
-            f"tasks of {domain.name} are done by calling tools, and the agent {scaffold.name} calls none",
+            f"tasks of {domain.name} are done by calling tools, and the agent {scaffold.name} calls"
+            " none",
             fix='name one with action = "tools" in its agent.toml, such as --scaffold seed-tools',
             code="calls-no-tools",
         )
@@ -218,7 +269,9 @@ def try_servers(scaffold: Scaffold, task: Task, domain: Domain, backend: Sandbox
             _copyable(sandbox, scaffold.agent)
         finally:
             sandbox.close()
-    if scaffold.agent.action != "tools" or not (scaffold.agent.mcp or isinstance(domain, BringsServers)):
+    if scaffold.agent.action != "tools" or not (
+        scaffold.agent.mcp or isinstance(domain, BringsServers)
+    ):
         return
     sandbox = prepared(domain, task, backend)
     try:
@@ -235,8 +288,8 @@ def try_servers(scaffold: Scaffold, task: Task, domain: Domain, backend: Sandbox
 
 
 def executable(text: str) -> bytes:
-    """A tool as it lies in the sandbox: with a first line that says what runs it, and no ends of lines as Windows has
-    them, with which the kernel finds no such program."""
+    """A tool as it lies in the sandbox: with a first line that says what runs it, and no ends of
+    lines as Windows has them, with which the kernel finds no such program."""
     text = text.replace("\r\n", "\n")
     return (text if text.startswith("#!") else "#!/usr/bin/env python3\n" + text).encode("utf-8")
 
@@ -245,8 +298,12 @@ def _copyable(sandbox: Sandbox, agent: AgentConfig) -> Copyable:
     """Raises BadInput (`no-lookahead`, ...) for a sandbox that cannot be copied."""
     if not isinstance(sandbox, Copyable):
         raise BadInput(
-            f"the agent {_COPYING[agent.copies]}, and sandboxes of {sandbox.backend} cannot be copied",
-            fix=f"use --sandbox bwrap or --sandbox unshare, or take {agent.copies} out of agent.toml",
+            f"the agent {_COPYING[agent.copies]}, and sandboxes of {sandbox.backend} cannot be"
+            " copied",
+            fix=(
+                f"use --sandbox bwrap or --sandbox unshare, or take {agent.copies} out of"
+                " agent.toml"
+            ),
             code=f"no-{agent.copies}",
         )
     return sandbox

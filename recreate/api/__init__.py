@@ -1,1 +1,2 @@
-"""What a plug-in is written against: records, errors, ports, the registry. It imports nothing of ours."""
+"""What a plug-in is written against: records, errors, ports, the registry. It imports nothing of
+ours."""

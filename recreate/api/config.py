@@ -1,4 +1,5 @@
-"""What settings are written in. It stands alone: every command reads it, and `--help` must not wait for the records."""
+"""What settings are written in. It stands alone: every command reads it, and `--help` must not wait
+for the records."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ MAX_DEPTH = 64
 
 
 def read_toml(text: str) -> dict[str, Any]:
-    """A TOML text as a table. Raises ValueError for what cannot be read, whatever is wrong with it."""
+    """A TOML text as a table. Raises ValueError for what cannot be read, whatever is wrong with
+    it."""
     import tomllib
 
     try:

@@ -7,11 +7,13 @@
     |- OutOfBudget        exit 3  the cap was reached; the run can be resumed
     |- CheckFailed        exit 4  a check was asked for and did not hold
     |  `- Differs         exit 4  a replay came to what is not on its cassette
-    |- Fault              exit 1  the infrastructure failed (network, disk, sandbox); never the agent's doing
+    |- Fault              exit 1  the infrastructure failed (network, disk, sandbox); never the
+    agent's doing
     |  `- Transient       exit 1  the same, and worth trying again
     `- Interrupted        exit 130
 
-A bad attempt is not here: a wrong answer, a malformed reply and a limit reached are data (a Grade), not errors.
+A bad attempt is not here: a wrong answer, a malformed reply and a limit reached are data (a Grade),
+not errors.
 """
 
 from __future__ import annotations
@@ -19,9 +21,11 @@ from __future__ import annotations
 from typing import Any
 
 UNSOUND = "unsound-task"
-"""The code of a Fault that is one task's own: it cannot be attempted or graded here, however often, and others can."""
+"""The code of a Fault that is one task's own: it cannot be attempted or graded here, however often,
+and others can."""
 IMAGE = "image"
-"""The code of a Fault of a container image that cannot be had, or is not as its task says: that of its tasks alone."""
+"""The code of a Fault of a container image that cannot be had, or is not as its task says: that of
+its tasks alone."""
 
 
 class RecreateError(Exception):
@@ -69,10 +73,14 @@ class CheckFailed(RecreateError):
 
 
 class Differs(CheckFailed):
-    """A replay is not what was recorded. call: where, a call's id, an attempt's, or `end`; expected and got: digests of
-    the two requests (of agents at the end), or scores; expected is None where nothing was recorded."""
+    """A replay is not what was recorded. call: where, a call's id, an attempt's, or `end`; expected
+    and got: digests of the two requests (of agents at the end), or scores; expected is None where
+    nothing was recorded.
+    """
 
-    def __init__(self, message: str, *, fix: str, call: str, expected: str | float | None, got: str | float) -> None:
+    def __init__(
+        self, message: str, *, fix: str, call: str, expected: str | float | None, got: str | float
+    ) -> None:
         super().__init__(message, fix=fix)
         self.call = call
         self.expected = expected
@@ -85,23 +93,33 @@ class Differs(CheckFailed):
 class Fault(RecreateError):
     """The infrastructure failed for good.
 
-    unspent: of a call to a model, that it certainly did no work: the request was never sent, or was turned away. A
-    call of which nobody knows (the answer was cut off, or did not come) may have been paid, and stays charged.
+    unspent: of a call to a model, that it certainly did no work: the request was never sent, or was
+    turned away. A call of which nobody knows (the answer was cut off, or did not come) may have
+    been paid, and stays charged.
     """
 
-    def __init__(self, message: str, *, fix: str = "", code: str = "", unspent: bool = False) -> None:
+    def __init__(
+        self, message: str, *, fix: str = "", code: str = "", unspent: bool = False
+    ) -> None:
         super().__init__(message, fix=fix, code=code)
         self.unspent = unspent
 
 
 class Transient(Fault):
-    """The infrastructure failed in a way that often passes: a timeout, a 429, a 5xx, a reset connection.
+    """The infrastructure failed in a way that often passes: a timeout, a 429, a 5xx, a reset
+    connection.
 
     `after` is the server's own wish in seconds (Retry-After), or None; unspent as in Fault.
     """
 
     def __init__(
-        self, message: str, *, fix: str = "", code: str = "", after: float | None = None, unspent: bool = False
+        self,
+        message: str,
+        *,
+        fix: str = "",
+        code: str = "",
+        after: float | None = None,
+        unspent: bool = False,
     ) -> None:
         super().__init__(message, fix=fix, code=code, unspent=unspent)
         self.after = after

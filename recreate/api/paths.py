@@ -11,14 +11,16 @@ from recreate.api.config import read_toml
 from recreate.api.errors import BadInput
 
 SHARE = Path(__file__).parents[1] / "_share"
-"""Shipped content inside an installed wheel; in a clone the same content lies at the repository's root."""
+"""Shipped content inside an installed wheel; in a clone the same content lies at the repository's
+root."""
 
 DISTRIBUTION = "recreate-agents"
 """What the package index knows us by: `recreate` there is a stranger's."""
 
 
 def version() -> str:
-    """Of this program. By its name, since everything below is imported by the package, which says it."""
+    """Of this program. By its name, since everything below is imported by the package, which says
+    it."""
     return str(vars(sys.modules["recreate"])["__version__"])
 
 
@@ -40,8 +42,9 @@ def shipped(kind: str) -> Path:
 def member(root: Path, name: str) -> Path:
     """Where the member `name` of an archive comes to lie below `root`.
 
-    Raises ValueError when `name` is absolute, climbs by `..`, or leads through or onto a link that lies there: the
-    filters of `tarfile` see to the same, which Python has since 3.11.4 only (Debian 12 has 3.11.2).
+    Raises ValueError when `name` is absolute, climbs by `..`, or leads through or onto a link that
+    lies there: the filters of `tarfile` see to the same, which Python has since 3.11.4 only (Debian
+    12 has 3.11.2).
     """
     at, parts = root, PurePosixPath(name).parts
     if PurePosixPath(name).is_absolute() or ".." in parts:
@@ -54,7 +57,8 @@ def member(root: Path, name: str) -> Path:
 
 
 def install(extra: str) -> str:
-    """The command that brings an extra: from the package index for a wheel, from its folder for a clone."""
+    """The command that brings an extra: from the package index for a wheel, from its folder for a
+    clone."""
     if SHARE.is_dir():
         return f"pip install '{DISTRIBUTION}[{extra}]'"
     return f"pip install -e '{short(SHARE.parents[1])}[{extra}]'"
@@ -82,10 +86,11 @@ def workspace(start: Path | None = None) -> Path:
 
 
 def memory(where: Path, namespace: str | None = None) -> Path:
-    """The folder of a workspace's memory: `memory`, or `memory/@NAME` of a namespace, such as a team's.
+    """The folder of a workspace's memory: `memory`, or `memory/@NAME` of a namespace, such as a
+    team's.
 
-    namespace: None is the one that RECREATE_MEMORY__NAMESPACE names, else `[memory] namespace` of recreate.toml; '' is
-    none. Raises BadInput for a name that no folder should have.
+    namespace: None is the one that RECREATE_MEMORY__NAMESPACE names, else `[memory] namespace` of
+    recreate.toml; '' is none. Raises BadInput for a name that no folder should have.
     """
     name = _namespace(where) if namespace is None else namespace
     if not name:

@@ -1,14 +1,16 @@
-"""The ports: what a part must offer to take a place in recreate. At most four methods; nobody must inherit.
+"""The ports: what a part must offer to take a place in recreate. At most four methods; nobody must
+inherit.
 
-A part is opened by `recreate.api.registry.open(kind, name)`: built-in, an installed entry point (`recreate.<kind>`),
-or `module:Class`, and compared with its port before anything is spent. Each port has a page with an example in
-docs/ports/.
+A part is opened by `recreate.api.registry.open(kind, name)`: built-in, an installed entry point
+(`recreate.<kind>`), or `module:Class`, and compared with its port before anything is spent. Each
+port has a page with an example in docs/ports/.
 
-What a part may offer besides is a small Protocol of its own, listed under the port it adds to and asked for by
-`isinstance`: OpensImages (a SandboxBackend); Talking (a Sandbox); TellsWaiting (a RunningProgram); Preparable,
-ToolCalling, Overriding (a Model); Versioned, Describable, Validatable, GradesUntouched, ComparesUntouched, AsksModel,
-Hiding, BringsPackages, BringsServers, ToolsOnly, Refusing, Weighing, Auditable, TaskGenerator, Kinds, Rated, Imaged (a
-Domain). An attribute or method of that name suffices.
+What a part may offer besides is a small Protocol of its own, listed under the port it adds to and
+asked for by `isinstance`: OpensImages (a SandboxBackend); Talking (a Sandbox); TellsWaiting (a
+RunningProgram); Preparable, ToolCalling, Overriding (a Model); Versioned, Describable, Validatable,
+GradesUntouched, ComparesUntouched, AsksModel, Hiding, BringsPackages, BringsServers, ToolsOnly,
+Refusing, Weighing, Auditable, TaskGenerator, Kinds, Rated, Imaged (a Domain). An attribute or
+method of that name suffices.
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ from recreate.api.types import (
 class Price(Record):
     """US dollars per million tokens, each 0 or more; the default is free.
 
-    cached, cache_written: of tokens in, those that the endpoint had read before, and puts by; None: as the others.
+    cached, cache_written: of tokens in, those that the endpoint had read before, and puts by; None:
+    as the others.
     """
 
     tokens_in: float = Field(default=0.0, ge=0, allow_inf_nan=False)
@@ -49,7 +52,9 @@ class Price(Record):
     cached: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     cache_written: float | None = Field(default=None, ge=0, allow_inf_nan=False)
 
-    def usd(self, tokens_in: int, tokens_out: int, tokens_cached: int = 0, tokens_cache_written: int = 0) -> float:
+    def usd(
+        self, tokens_in: int, tokens_out: int, tokens_cached: int = 0, tokens_cache_written: int = 0
+    ) -> float:
         """US dollars for so many tokens; the last two are among tokens_in."""
         own = self.tokens_in
         cached, written = (own if p is None else p for p in (self.cached, self.cache_written))
@@ -74,13 +79,14 @@ class Model(Protocol):
     price: Price | None
 
     def reply(self, messages: Sequence[Message], call: Call, **params: Any) -> Reply:
-        """One answer. params: temperature, top_p, max_tokens, seed, stop, timeout (s), json_schema (a dict), tools
-        (a list of {"type": "function", "function": {"name", "description", "parameters"}}), tool_choice (auto |
-        required | none, or {"type": "function", "function": {"name"}}). The same call.id is the same question again.
+        """One answer. params: temperature, top_p, max_tokens, seed, stop, timeout (s), json_schema
+        (a dict), tools (a list of {"type": "function", "function": {"name", "description",
+        "parameters"}}), tool_choice (auto | required | none, or {"type": "function", "function":
+        {"name"}}). The same call.id is the same question again.
 
-        A parameter that the endpoint does not know is left out, not an error; but for tools, whose lack is `Refused`
-        with the code `no-tools`. Raises `Transient` for what may pass (the caller retries, this method does not),
-        `Refused` for what will not, BadInput with the code
+        A parameter that the endpoint does not know is left out, not an error; but for tools, whose
+        lack is `Refused` with the code `no-tools`. Raises `Transient` for what may pass (the caller
+        retries, this method does not), `Refused` for what will not, BadInput with the code
         `context-length` for a prompt that is too long, `Fault` otherwise.
         """
         ...
@@ -94,7 +100,9 @@ class Model(Protocol):
 class Preparable(Protocol):
     """A model that must be fetched or started: it is asked to, once, before its first call."""
 
-    def prepare(self, progress: Callable[[int, int | None], None], say: Callable[[str], None]) -> None:
+    def prepare(
+        self, progress: Callable[[int, int | None], None], say: Callable[[str], None]
+    ) -> None:
         """Fetch and start what `reply` would. progress: (bytes done, bytes in all, None when
         nobody says); say: what takes a while, in words. Raises BadInput, Fault."""
         ...
@@ -102,14 +110,16 @@ class Preparable(Protocol):
 
 @runtime_checkable
 class ToolCalling(Protocol):
-    """A model that says whether `tools` are worth handing to it; one that does not is asked for JSON."""
+    """A model that says whether `tools` are worth handing to it; one that does not is asked for
+    JSON."""
 
     native_tools: bool
 
 
 @runtime_checkable
 class Overriding(Protocol):
-    """A model whose own parameters go before what a call asks for, `{}` for none: a recipe's temperature."""
+    """A model whose own parameters go before what a call asks for, `{}` for none: a recipe's
+    temperature."""
 
     override: Mapping[str, Any]
 
@@ -120,8 +130,9 @@ WALL_FACTOR = 10.0
 class Limits(Record):
     """What one sandbox may use. Units in the names; `seconds` is the default limit of one command.
 
-    A command's time is wall time without what it waited for a core that others used, where the backend can tell, and
-    at the most `wall_factor` times the limit by the clock; 1.0 for wall time as it is.
+    A command's time is wall time without what it waited for a core that others used, where the
+    backend can tell, and at the most `wall_factor` times the limit by the clock; 1.0 for wall time
+    as it is.
     """
 
     seconds: float = 60.0
@@ -137,27 +148,33 @@ class Limits(Record):
 class Sandbox(Protocol):
     """A private folder seen inside as /work, no network, no host environment.
 
-    `run` is stateless between calls but for the files: cwd is /work, HOME is private, the environment is only
-    what the sandbox was opened with. All paths of `read`/`write` are relative to /work; neither follows a link out.
-    One thread at a time uses it; `backend` names what made it.
+    `run` is stateless between calls but for the files: cwd is /work, HOME is private, the
+    environment is only what the sandbox was opened with. All paths of `read`/`write` are relative
+    to /work; neither follows a link out. One thread at a time uses it; `backend` names what made
+    it.
     """
 
     backend: str
 
-    def run(self, command: str | Sequence[str], timeout: float | None = None, stdin: bytes | None = None) -> Output:
-        """Run a shell command (str, by bash -c) or an argv. timeout: seconds as `Limits` counts them, None for its own.
+    def run(
+        self, command: str | Sequence[str], timeout: float | None = None, stdin: bytes | None = None
+    ) -> Output:
+        """Run a shell command (str, by bash -c) or an argv. timeout: seconds as `Limits` counts
+        them, None for its own.
 
-        Never raises for what the command does: that is in the Output. Raises Fault when the sandbox itself fails.
+        Never raises for what the command does: that is in the Output. Raises Fault when the sandbox
+        itself fails.
         """
         ...
 
     def write(self, path: str, data: bytes, mode: int = 0o644) -> None:
-        """Write a file, its folders made. Raises BadInput when a link or `..` leads outside, Fault on a full disk."""
+        """Write a file, its folders made. Raises BadInput when a link or `..` leads outside, Fault
+        on a full disk."""
         ...
 
     def read(self, path: str) -> bytes:
-        """The file's bytes. Raises FileNotFoundError when no file is there: a link, a folder or a pipe is none. Raises
-        BadInput for a path that cannot be one, as with `..`."""
+        """The file's bytes. Raises FileNotFoundError when no file is there: a link, a folder or a
+        pipe is none. Raises BadInput for a path that cannot be one, as with `..`."""
         ...
 
     def close(self) -> None:
@@ -167,11 +184,12 @@ class Sandbox(Protocol):
 
 @runtime_checkable
 class RunningProgram(Protocol):
-    """A program that goes on in a sandbox while commands are run there. `send` and `take` raise Fault when the sandbox
-    itself failed."""
+    """A program that goes on in a sandbox while commands are run there. `send` and `take` raise
+    Fault when the sandbox itself failed."""
 
     def send(self, line: bytes, seconds: float) -> bool:
-        """Write a line to its standard input; False when it is gone, or did not take it for so long."""
+        """Write a line to its standard input; False when it is gone, or did not take it for so
+        long."""
         ...
 
     def take(self, seconds: float) -> bytes | None:
@@ -185,7 +203,8 @@ class RunningProgram(Protocol):
 
 @runtime_checkable
 class TellsWaiting(Protocol):
-    """A running program of which is known how long it waited for a core, which then does not count."""
+    """A running program of which is known how long it waited for a core, which then does not
+    count."""
 
     @property
     def waited(self) -> float:
@@ -198,9 +217,9 @@ class Talking(Protocol):
     """A sandbox in which a program can go on while commands are run: what MCP servers need."""
 
     def start(self, command: str | Sequence[str], timeout: float) -> RunningProgram:
-        """Start it; it is ended with the sandbox, and after `timeout` seconds, as `Limits` counts them, at the latest.
-        It shares the sandbox's files and limits. Raises Fault when the sandbox itself fails, BadInput for what is no
-        command."""
+        """Start it; it is ended with the sandbox, and after `timeout` seconds, as `Limits` counts
+        them, at the latest. It shares the sandbox's files and limits. Raises Fault when the sandbox
+        itself fails, BadInput for what is no command."""
         ...
 
 
@@ -209,7 +228,8 @@ class Copyable(Protocol):
     """A sandbox that can be copied: what looking ahead, observing and taking back need."""
 
     def copy(self) -> Sandbox:
-        """Another sandbox with the same files, limits and mounts; no running program goes along. The caller closes it.
+        """Another sandbox with the same files, limits and mounts; no running program goes along.
+        The caller closes it.
 
         Raises BadInput (`no-copy`) for files that cannot be read, Fault when the host fails."""
         ...
@@ -217,7 +237,8 @@ class Copyable(Protocol):
 
 @runtime_checkable
 class SandboxBackend(Protocol):
-    """A way to make sandboxes: bwrap, unshare, docker ... `open` is called from several threads at once."""
+    """A way to make sandboxes: bwrap, unshare, docker ... `open` is called from several threads at
+    once."""
 
     name: str
 
@@ -233,8 +254,9 @@ class SandboxBackend(Protocol):
         env: Mapping[str, str] | None = None,
         limits: Limits | None = None,
     ) -> Sandbox:
-        """A fresh sandbox. `source` is a folder whose copy becomes /work (links copied as links); `mounts` maps
-        paths inside to host paths, read-only; `env` is added to a minimal environment (PATH, HOME, LANG).
+        """A fresh sandbox. `source` is a folder whose copy becomes /work (links copied as links);
+        `mounts` maps paths inside to host paths, read-only; `env` is added to a minimal environment
+        (PATH, HOME, LANG).
 
         Raises BadInput for a mount that cannot be, Fault when none can be made."""
         ...
@@ -242,13 +264,16 @@ class SandboxBackend(Protocol):
 
 @runtime_checkable
 class ImageBackend(SandboxBackend, Protocol):
-    """A backend whose sandboxes are containers of one image. digest: of what is in it, whatever it is called."""
+    """A backend whose sandboxes are containers of one image. digest: of what is in it, whatever it
+    is called."""
 
     digest: str
 
     def copy(self, folder: str, target: Path, without: Collection[str] = ()) -> None:
-        """Copy the files, folders and links below a folder of the image to `target`, a new folder; but for what has
-        one of these names, wherever it is. Raises Fault, with the code `image`, when there is no such folder."""
+        """Copy the files, folders and links below a folder of the image to `target`, a new folder;
+        but for what has one of these names, wherever it is. Raises Fault, with the code `image`,
+        when there is no such folder.
+        """
         ...
 
 
@@ -256,12 +281,17 @@ class ImageBackend(SandboxBackend, Protocol):
 class OpensImages(Protocol):
     """A backend whose sandboxes can be containers of a named image: docker, podman."""
 
-    def image(self, name: str, folder: str = "", say: Callable[[str], None] | None = None) -> ImageBackend:
-        """The backend whose sandboxes are containers of the image `name`, pulled if it is not here; `say` is told.
+    def image(
+        self, name: str, folder: str = "", say: Callable[[str], None] | None = None
+    ) -> ImageBackend:
+        """The backend whose sandboxes are containers of the image `name`, pulled if it is not here;
+        `say` is told.
 
-        `folder`: the image's folder that is worked on, such as /testbed: without a `source`, /work is a copy of it as
-        the image has it; commands start in it, and what is in /work is seen there too. Raises Fault, with the code
-        `image`, for one that cannot be pulled or has no such folder: the task's doing, not an outage."""
+        `folder`: the image's folder that is worked on, such as /testbed: without a `source`, /work
+        is a copy of it as the image has it; commands start in it, and what is in /work is seen
+        there too. Raises Fault, with the code `image`, for one that cannot be pulled or has no such
+        folder: the task's doing, not an outage.
+        """
         ...
 
 
@@ -269,13 +299,15 @@ class OpensImages(Protocol):
 class Domain(Protocol):
     """A kind of task and how it is graded. `name` names folders: letters, digits, `.`, `_`, `-`.
 
-    Its methods are called from several threads at once. What they raise but for Fault stops the run.
+    Its methods are called from several threads at once. What they raise but for Fault stops the
+    run.
     """
 
     name: str
 
     def tasks(self, split: Split | None = None) -> Sequence[Task]:
-        """The tasks of one split (or all), in a stable order: ids unique, no group in two splits."""
+        """The tasks of one split (or all), in a stable order: ids unique, no group in two
+        splits."""
         ...
 
     def prepare(self, task: Task, backend: SandboxBackend) -> Sandbox:
@@ -283,13 +315,16 @@ class Domain(Protocol):
         ...
 
     def collect(self, task: Task, sandbox: Sandbox) -> str:
-        """What the agent hands in, as text, read from its sandbox ('' for nothing): for code, a diff."""
+        """What the agent hands in, as text, read from its sandbox ('' for nothing): for code, a
+        diff."""
         ...
 
     def grade(self, task: Task, trace: Trace, backend: SandboxBackend) -> Grade:
-        """Grade `trace.answer` in a fresh sandbox that the agent never touched: score 0..1, passed, the grader's words.
+        """Grade `trace.answer` in a fresh sandbox that the agent never touched: score 0..1, passed,
+        the grader's words.
 
-        A bad answer is a Grade, not an error. Raises Fault when it cannot be graded: the attempt is then excluded.
+        A bad answer is a Grade, not an error. Raises Fault when it cannot be graded: the attempt is
+        then excluded.
         """
         ...
 
@@ -305,7 +340,8 @@ class Validatable(Protocol):
 
 @runtime_checkable
 class GradesUntouched(Protocol):
-    """A domain whose grader may refuse an empty answer unseen, so that it grades the task as it was given besides."""
+    """A domain whose grader may refuse an empty answer unseen, so that it grades the task as it was
+    given besides."""
 
     def untouched(self, task: Task, backend: SandboxBackend) -> Grade:
         """What the grader says of the task before anything is mended: its score should be 0."""
@@ -314,36 +350,39 @@ class GradesUntouched(Protocol):
 
 @runtime_checkable
 class ComparesUntouched(Protocol):
-    """A domain that knows, besides, what the gold breaks: `tasks check` asks it in place of `untouched`."""
+    """A domain that knows, besides, what the gold breaks: `tasks check` asks it in place of
+    `untouched`."""
 
     def compared(self, task: Task, backend: SandboxBackend) -> tuple[Grade, Sequence[str]]:
-        """What `untouched` gives, and the names of the tests that pass there and not with the gold: of a sound task
-        none."""
+        """What `untouched` gives, and the names of the tests that pass there and not with the gold:
+        of a sound task none."""
         ...
 
 
 @runtime_checkable
 class BringsServers(Protocol):
-    """A domain that brings MCP servers: agents with `action = "tools"` are offered their tools, as NAME__TOOL."""
+    """A domain that brings MCP servers: agents with `action = "tools"` are offered their tools, as
+    NAME__TOOL."""
 
     def servers(self, task: Task) -> Mapping[str, str | Sequence[str]]:
-        """name -> the command that starts a server in the sandbox that `prepare` made; it speaks MCP over its standard
-        input and output, and what it says on stderr is shown when it does not start. A text is the address of a server
-        elsewhere, which is asked over HTTP."""
+        """name -> the command that starts a server in the sandbox that `prepare` made; it speaks
+        MCP over its standard input and output, and what it says on stderr is shown when it does not
+        start. A text is the address of a server elsewhere, which is asked over HTTP."""
         ...
 
 
 @runtime_checkable
 class ToolsOnly(Protocol):
-    """A domain whose tasks are done by calling its servers' tools and in no other way: where it is true, an agent that
-    calls no tools is refused before anything is paid."""
+    """A domain whose tasks are done by calling its servers' tools and in no other way: where it is
+    true, an agent that calls no tools is refused before anything is paid."""
 
     tools_only: bool
 
 
 @runtime_checkable
 class PassFail(Protocol):
-    """A domain that says whether its scores are 0 and 1 only: `tune` then says what a method makes of that."""
+    """A domain that says whether its scores are 0 and 1 only: `tune` then says what a method makes
+    of that."""
 
     pass_fail: bool
 
@@ -371,14 +410,18 @@ class Auditable(Protocol):
     """A domain that attacks its own grader: `tasks audit` needs this."""
 
     def exploits(self, task: Task) -> Mapping[str, str]:
-        """name -> an answer, in the form `collect` returns, that leaves the task unsolved and tries to be scored all
-        the same. `recreate.domains.audit` has lists to take: `python` for code, `texts` for text."""
+        """name -> an answer, in the form `collect` returns, that leaves the task unsolved and tries
+        to be scored all the same. `recreate.domains.audit` has lists to take: `python` for code,
+        `texts` for text.
+        """
         ...
 
 
 class AskJudge(Protocol):
-    """A call of the judge's model, paid once and in the run's ledger under the role `judge`. attempt: what tells this
-    judging from every other; step: counts the calls of one. Raises OutOfBudget, Refused, Fault, Interrupted."""
+    """A call of the judge's model, paid once and in the run's ledger under the role `judge`.
+    attempt: what tells this judging from every other; step: counts the calls of one. Raises
+    OutOfBudget, Refused, Fault, Interrupted.
+    """
 
     def __call__(
         self, messages: Sequence[Message], *, attempt: str, task: str, step: int = 0, **params: Any
@@ -387,53 +430,60 @@ class AskJudge(Protocol):
 
 @runtime_checkable
 class AsksModel(Protocol):
-    """A domain that asks a model while it grades. `grade` stays as it is: the domain is handed what to ask with."""
+    """A domain that asks a model while it grades. `grade` stays as it is: the domain is handed what
+    to ask with."""
 
     asks_model: bool
 
     def judged_by(self, model: str, ask: AskJudge) -> Domain:
-        """The same domain with a model to ask, known by its name: scores of another one are not reused. It must show
-        the model nothing of who made the answer: no scaffold, no model, no side of a comparison."""
+        """The same domain with a model to ask, known by its name: scores of another one are not
+        reused. It must show the model nothing of who made the answer: no scaffold, no model, no
+        side of a comparison."""
         ...
 
 
 @runtime_checkable
 class Hiding(Protocol):
-    """A domain that says what no agent is shown of a task: no edit, tool or lesson may carry it. Without it `gold` is
-    asked."""
+    """A domain that says what no agent is shown of a task: no edit, tool or lesson may carry it.
+    Without it `gold` is asked."""
 
     def hidden(self, task: Task) -> Sequence[str]:
-        """Right answers, hidden tests, as text. Asked once for every task of every split; what it raises leaves the
-        task's answers out, and is said."""
+        """Right answers, hidden tests, as text. Asked once for every task of every split; what it
+        raises leaves the task's answers out, and is said."""
         ...
 
 
 @runtime_checkable
 class BringsPackages(Protocol):
-    """A domain whose sandboxes have packages of the index: an edit may say their public names whatever tasks say."""
+    """A domain whose sandboxes have packages of the index: an edit may say their public names
+    whatever tasks say."""
 
     def packages(self) -> Sequence[str]:
-        """Requirements that the Python of every task's sandbox meets, as pandas==1.5.3. None that tasks are about."""
+        """Requirements that the Python of every task's sandbox meets, as pandas==1.5.3. None that
+        tasks are about."""
         ...
 
 
 @runtime_checkable
 class Demanding(Protocol):
-    """A domain of whose tasks some need what not every machine has: a run leaves those out, and says so."""
+    """A domain of whose tasks some need what not every machine has: a run leaves those out, and
+    says so."""
 
     def lacking(self, task: Task) -> str:
-        """'' when the task can be attempted and graded on this machine, else what is not here and what to type to get
-        it. Asked often and of every task: it looks, and prepares nothing."""
+        """'' when the task can be attempted and graded on this machine, else what is not here and
+        what to type to get it. Asked often and of every task: it looks, and prepares nothing."""
         ...
 
 
 @runtime_checkable
 class Imaged(Protocol):
-    """A domain of whose tasks some run in a container image: which one it was is part of an attempt's key."""
+    """A domain of whose tasks some run in a container image: which one it was is part of an
+    attempt's key."""
 
     def image(self, task: Task) -> str:
-        """What tells the task's image from every other, whatever it is called; '' for a task of none. The image is
-        pulled when it is not here. Raises Fault, with the code `image`, when it cannot be had."""
+        """What tells the task's image from every other, whatever it is called; '' for a task of
+        none. The image is pulled when it is not here. Raises Fault, with the code `image`, when it
+        cannot be had."""
         ...
 
 
@@ -457,8 +507,8 @@ class Stratified(Protocol):
 
 @runtime_checkable
 class Rated(Protocol):
-    """A domain that knows how hard its tasks were: what `--difficulty` chooses by. One without it is asked for in the
-    workspace's benchmarks/NAME/pass_rates.jsonl and sets.toml."""
+    """A domain that knows how hard its tasks were: what `--difficulty` chooses by. One without it
+    is asked for in the workspace's benchmarks/NAME/pass_rates.jsonl and sets.toml."""
 
     def pass_rates(self, task: Task) -> Sequence[PassRate]:
         """What was measured of this task as it is now: a record for each agent and model."""
@@ -490,8 +540,10 @@ class TaskGenerator(Protocol):
         backend: SandboxBackend | None,
         on_progress: Callable[[str], None] | None,
     ) -> Any:
-        """Write up to `n` tasks of a package or a repository to `file` (None: the workspace's), and return an object
-        with `tasks` (Tasks), `tried` (how many candidates there were) and `file`. Raises BadInput."""
+        """Write up to `n` tasks of a package or a repository to `file` (None: the workspace's), and
+        return an object with `tasks` (Tasks), `tried` (how many candidates there were) and `file`.
+        Raises BadInput.
+        """
         ...
 
 
@@ -504,16 +556,18 @@ class Versioned(Protocol):
 
 @runtime_checkable
 class Describable(Protocol):
-    """A domain that says what it is about: what `--scaffold create` is told, in place of the class's docstring."""
+    """A domain that says what it is about: what `--scaffold create` is told, in place of the
+    class's docstring."""
 
     description: str
 
 
 class Hit(Record):
-    """One result of `recall`. grain: experience | step | lesson. score: higher is closer, within one query.
+    """One result of `recall`. grain: experience | step | lesson. score: higher is closer, within
+    one query.
 
-    text: what the reader is shown, about 1,500 characters; experience: its id, '' for a lesson; step counts from 0;
-    facts: what filters may name (domain, task, passed, ...).
+    text: what the reader is shown, about 1,500 characters; experience: its id, '' for a lesson;
+    step counts from 0; facts: what filters may name (domain, task, passed, ...).
     """
 
     id: str
@@ -537,7 +591,8 @@ class Embedder(Protocol):
     dimensions: int
 
     def embed(self, texts: Sequence[str], kind: str = "passage") -> list[list[float]]:
-        """One vector per text, in their order: `dimensions` finite floats of length 1. Raises Missing, Fault."""
+        """One vector per text, in their order: `dimensions` finite floats of length 1. Raises
+        Missing, Fault."""
         ...
 
 
@@ -546,34 +601,44 @@ class Memory(Protocol):
     """Experience, searchable. Both methods are called from several threads at once."""
 
     def add(self, experiences: Sequence[Experience]) -> None:
-        """Take experiences in; one whose id is known already is the same one. Raises Fault when it cannot."""
+        """Take experiences in; one whose id is known already is the same one. Raises Fault when it
+        cannot."""
         ...
 
     def recall(
-        self, query: str, k: int = 8, filters: Mapping[str, Any] | None = None, reader: str = "optimizer"
+        self,
+        query: str,
+        k: int = 8,
+        filters: Mapping[str, Any] | None = None,
+        reader: str = "optimizer",
     ) -> list[Hit]:
-        """At most k hits, best first. reader `optimizer` and `agent` see the train split only; `human` sees all.
+        """At most k hits, best first. reader `optimizer` and `agent` see the train split only;
+        `human` sees all.
 
-        filters: a fact's name -> a value, or a list of them. Raises BadInput for a filter or reader it does not know.
+        filters: a fact's name -> a value, or a list of them. Raises BadInput for a filter or reader
+        it does not know.
         """
         ...
 
 
 class Ask(Protocol):
-    """A call of the optimizer's model, paid once: `thread` and `step` make its address, so that a resumed build
-    finds the reply again. Raises OutOfBudget, Refused, Fault, Interrupted."""
+    """A call of the optimizer's model, paid once: `thread` and `step` make its address, so that a
+    resumed build finds the reply again. Raises OutOfBudget, Refused, Fault, Interrupted."""
 
-    def __call__(self, messages: Sequence[Message], *, step: int, thread: str = "", **params: Any) -> Reply: ...
+    def __call__(
+        self, messages: Sequence[Message], *, step: int, thread: str = "", **params: Any
+    ) -> Reply: ...
 
 
 @runtime_checkable
 class Desk(Protocol):
     """What an agent of the user's own is handed for one attempt at one task.
 
-    prompt     the task's words          texts     the files that it declares, as they stand now: path -> text
+    prompt     the task's words          texts     the files that it declares, as they stand now:
+               path -> text
     sandbox    where the task is; what is run there stands in the trace
-    base_url   of an endpoint on this machine, for libraries that want one: OpenAI's, with `/v1`; api_key: its key,
-               for this attempt alone; model: a name to give it
+    base_url   of an endpoint on this machine, for libraries that want one: OpenAI's, with `/v1`;
+               api_key: its key, for this attempt alone; model: a name to give it
     """
 
     prompt: str
@@ -588,106 +653,127 @@ class Desk(Protocol):
     def api_key(self) -> str: ...
 
     def ask(self, messages: Sequence[Message | Mapping[str, Any]], **params: Any) -> Reply:
-        """The model's reply to chat messages; params: temperature, max_tokens, tools, tool_choice, stop, ...
+        """The model's reply to chat messages; params: temperature, max_tokens, tools, tool_choice,
+        stop, ...
 
-        Raises when the attempt is over, at a limit: let it through. BadInput for messages that are none."""
+        Raises when the attempt is over, at a limit: let it through. BadInput for messages that are
+        none.
+        """
         ...
 
 
 @runtime_checkable
 class Agent(Protocol):
-    """Something that attempts tasks: `recreate.wrap` makes a scaffold of it. Called from several threads at once."""
+    """Something that attempts tasks: `recreate.wrap` makes a scaffold of it. Called from several
+    threads at once."""
 
     def attempt(self, desk: Desk) -> str | None:
-        """Work on the task. Returns what is handed in, in the form that the domain's `collect` returns; None: what lies
-        in the sandbox. What it raises ends the attempt as an `error`, and what is in the sandbox is graded."""
+        """Work on the task. Returns what is handed in, in the form that the domain's `collect`
+        returns; None: what lies in the sandbox. What it raises ends the attempt as an `error`, and
+        what is in the sandbox is graded.
+        """
         ...
 
 
 @runtime_checkable
 class MemoryPolicy(Protocol):
-    """Decides which lessons there are and which an agent is offered. Its class is made with a PolicyContext.
+    """Decides which lessons there are and which an agent is offered. Its class is made with a
+    PolicyContext.
 
-    `observe` is called by one thread between batches; `offer` by several at once, and never while `observe` runs.
+    `observe` is called by one thread between batches; `offer` by several at once, and never while
+    `observe` runs.
     """
 
     def observe(self, experiences: Sequence[Experience]) -> Sequence[Change]:
-        """Learn from graded train experiences: change `context.lessons`, and say what was changed and why.
+        """Learn from graded train experiences: change `context.lessons`, and say what was changed
+        and why.
 
-        What is observed twice counts once. Lets OutOfBudget, Refused, Fault and Interrupted of its calls through.
+        What is observed twice counts once. Lets OutOfBudget, Refused, Fault and Interrupted of its
+        calls through.
         """
         ...
 
     def offer(self, query: str, budget: int) -> Sequence[Lesson]:
-        """The lessons to show for a query, best first, of at most `budget` tokens together; [] for none.
+        """The lessons to show for a query, best first, of at most `budget` tokens together; [] for
+        none.
 
-        The same lessons and query give the same offer. query: the task's prompt, or what the agent just saw.
+        The same lessons and query give the same offer. query: the task's prompt, or what the agent
+        just saw.
         """
         ...
 
 
 @runtime_checkable
 class Randomising(Protocol):
-    """A policy that draws which lessons a train attempt is shown, so that attempts say what lessons do. Each draw is
-    recorded with its probability in the step (`Step.propensities`)."""
+    """A policy that draws which lessons a train attempt is shown, so that attempts say what lessons
+    do. Each draw is recorded with its probability in the step (`Step.propensities`)."""
 
     def eligible(self, query: str, budget: int) -> Sequence[Lesson]:
         """In place of `offer`, for train attempts: what a query calls for, on trial or proven."""
         ...
 
     def propensities(self) -> Mapping[str, float]:
-        """Lesson -> the probability (above 0, below 1) with which an attempt that calls for it is shown it; one that is
-        not named is shown always."""
+        """Lesson -> the probability (above 0, below 1) with which an attempt that calls for it is
+        shown it; one that is not named is shown always."""
         ...
 
 
 @runtime_checkable
 class Optimizer(Protocol):
-    """Something that reads experience and proposes edits. Its class is made with OptimizerContext, or with nothing."""
+    """Something that reads experience and proposes edits. Its class is made with OptimizerContext,
+    or with nothing."""
 
     def propose(self, scaffold: Any, experiences: Sequence[Experience]) -> Sequence[Edit]:
         """Edits of `scaffold` (a Scaffold) that a batch of train experiences supports, [] for none.
 
-        Each cites experience and step. Lets OutOfBudget, Refused, Fault and Interrupted of its calls through.
+        Each cites experience and step. Lets OutOfBudget, Refused, Fault and Interrupted of its
+        calls through.
         """
         ...
 
 
 @runtime_checkable
 class Population(Protocol):
-    """An optimizer that proposes several candidates a round; `propose` is then its first alone, and is not called."""
+    """An optimizer that proposes several candidates a round; `propose` is then its first alone, and
+    is not called."""
 
-    def candidates(self, scaffold: Any, experiences: Sequence[Experience]) -> Sequence[Sequence[Edit]]:
+    def candidates(
+        self, scaffold: Any, experiences: Sequence[Experience]
+    ) -> Sequence[Sequence[Edit]]:
         """Each candidate as its edits of `scaffold`, the most promising first; [] for none.
 
-        The gate judges them in turn, each against `scaffold`, until one is kept: what comes after it is left.
+        The gate judges them in turn, each against `scaffold`, until one is kept: what comes after
+        it is left.
         """
         ...
 
 
 @runtime_checkable
 class Configurable(Protocol):
-    """An optimizer with settings of its own. `Config`, a pydantic model on its class, checks `[optimizer_settings]`
-    before anything is spent; `context.settings` is an object of it."""
+    """An optimizer with settings of its own. `Config`, a pydantic model on its class, checks
+    `[optimizer_settings]` before anything is spent; `context.settings` is an object of it."""
 
     Config: type[BaseModel]
 
 
 @runtime_checkable
 class Needing(Protocol):
-    """An optimizer that works with packages that may not be here. `needs`, names of modules on its class: each is
-    imported before anything is spent, and a missing one is refused with the command that installs it."""
+    """An optimizer that works with packages that may not be here. `needs`, names of modules on its
+    class: each is imported before anything is spent, and a missing one is refused with the command
+    that installs it.
+    """
 
     needs: Sequence[str]
 
 
 @runtime_checkable
 class Estimated(Protocol):
-    """An optimizer that says what a proposal of it takes, which `plan` and the first lines of a build tell. One that
-    does not is taken for an agent that studies every experience, the dearest."""
+    """An optimizer that says what a proposal of it takes, which `plan` and the first lines of a
+    build tell. One that does not is taken for an agent that studies every experience, the
+    dearest."""
 
     @staticmethod
     def takes(settings: Any, batch: int) -> tuple[int, int]:
-        """(calls of the optimizer's model, attempts at train tasks) at most. settings: an object of its `Config`, None
-        without one; batch: experiences in a round."""
+        """(calls of the optimizer's model, attempts at train tasks) at most. settings: an object of
+        its `Config`, None without one; batch: experiences in a round."""
         ...

@@ -1,11 +1,14 @@
-"""Name -> part, and whether it fits its port: finding a part and seeing that it fits is one act, `open`.
+"""Name -> part, and whether it fits its port: finding a part and seeing that it fits is one act,
+`open`.
 
-A part is built in, or installed by somebody else (an entry point of the group `recreate.<kind>`), or named in
-full as `module:Class`. Built-in parts are spelled the same way, so a stranger's part takes the same door.
+A part is built in, or installed by somebody else (an entry point of the group `recreate.<kind>`),
+or named in full as `module:Class`. Built-in parts are spelled the same way, so a stranger's part
+takes the same door.
 
-A Protocol compares names at best, and only when somebody runs a type checker. Here each method is compared with the
-port's by how recreate calls it, before anything is spent, and the answer is all that is missing; a domain's tasks are
-looked at besides (`fit_tasks`), since what is wrong with them costs the most later.
+A Protocol compares names at best, and only when somebody runs a type checker. Here each method is
+compared with the port's by how recreate calls it, before anything is spent, and the answer is all
+that is missing; a domain's tasks are looked at besides (`fit_tasks`), since what is wrong with them
+costs the most later.
 """
 
 from __future__ import annotations
@@ -79,8 +82,8 @@ PORTS: dict[str, type] = {
     "optimizer": Optimizer,
     "policy": MemoryPolicy,
 }
-"""Kind of part -> its port; `opened-sandbox` is what a sandbox backend's `open` returns. A format of traces has its
-port beside the importers, which ask for it."""
+"""Kind of part -> its port; `opened-sandbox` is what a sandbox backend's `open` returns. A format
+of traces has its port beside the importers, which ask for it."""
 
 BESIDES: dict[str, tuple[type, ...]] = {
     "model": (Preparable, ToolCalling, Overriding),
@@ -232,7 +235,9 @@ EXTRAS = {
 }
 """Which extra brings a module: a missing one is answered with the command that installs it."""
 
-_HUB = re.compile(r"hf:.+|(hub:)?[\w.-]+/[\w.-]+(?<!\.jsonl)(?<!\.json)(?<!\.toml)(?<!\.parquet)(:\w+)?")
+_HUB = re.compile(
+    r"hf:.+|(hub:)?[\w.-]+/[\w.-]+(?<!\.jsonl)(?<!\.json)(?<!\.toml)(?<!\.parquet)(:\w+)?"
+)
 """A data set's name on the hub, and one of its splits."""
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+>")
@@ -251,8 +256,8 @@ def _group(kind: str) -> str:
 
 
 def brought(kind: str) -> tuple[EntryPoint, ...]:
-    """The parts of a kind that installed packages bring. They are read once for each `sys.path`: a reading opens a file
-    of every package there is, and a build asks hundreds of times."""
+    """The parts of a kind that installed packages bring. They are read once for each `sys.path`: a
+    reading opens a file of every package there is, and a build asks hundreds of times."""
     return _brought(_group(kind), tuple(sys.path))
 
 
@@ -280,9 +285,9 @@ def names(kind: str) -> dict[str, str]:
 def find(kind: str, name: str) -> Any:
     """The class (or factory) called `name`.
 
-    A `module:Class` is looked for on PYTHONPATH and then in the workspace's folder. Raises BadInput that lists the
-    names there are (`unknown-KIND`), or says why a class cannot be found from here (`not-importable`); Missing for a
-    part whose extra is not installed.
+    A `module:Class` is looked for on PYTHONPATH and then in the workspace's folder. Raises BadInput
+    that lists the names there are (`unknown-KIND`), or says why a class cannot be found from here
+    (`not-importable`); Missing for a part whose extra is not installed.
     """
     known = names(kind)
     target = known.get(name) or (name if ":" in name else "")
@@ -293,14 +298,20 @@ def find(kind: str, name: str) -> Any:
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise BadInput(
             f"no {kind} is called {name!r}",
-            fix=f"{hint}there are: {', '.join([*known, *here]) or 'none'}; or name your own as module:Class",
+            fix=(
+                f"{hint}there are: {', '.join([*known, *here]) or 'none'}; or name your own as"
+                " module:Class"
+            ),
             code=f"unknown-{kind}",
         )
     module, _, attribute = target.partition(":")
     if module == "__main__" or "<" in attribute:
         raise BadInput(
             f"the {kind} {target} was made by a script, so it cannot be found from here",
-            fix="run that script again (with out= it goes on), or put the class into a module of its own",
+            fix=(
+                "run that script again (with out= it goes on), or put the class into a module of"
+                " its own"
+            ),
             code="not-importable",
         )
     if kind == "optimizer" and name not in known and module in names("model"):
@@ -316,12 +327,15 @@ def find(kind: str, name: str) -> Any:
         for part in attribute.split("."):
             found = getattr(found, part)
     except AttributeError:
-        raise BadInput(f"{module} has no {attribute!r}", fix=f"check the spelling of {target!r}") from None
+        raise BadInput(
+            f"{module} has no {attribute!r}", fix=f"check the spelling of {target!r}"
+        ) from None
     return found
 
 
 def _see_workspace(module: str) -> None:
-    """Let a module that lies in the workspace be imported; last on the path, so that it hides nothing."""
+    """Let a module that lies in the workspace be imported; last on the path, so that it hides
+    nothing."""
     top, here = module.partition(".")[0], str(paths.workspace())
     if top not in sys.modules and here not in sys.path and find_spec(top) is None:
         sys.path.append(here)
@@ -329,9 +343,11 @@ def _see_workspace(module: str) -> None:
 
 
 def open(kind: str, name: str, *arguments: Any, **options: Any) -> Any:
-    """The part called `name`, made with these arguments and with those of the options that it takes; it fits its port.
+    """The part called `name`, made with these arguments and with those of the options that it
+    takes; it fits its port.
 
-    Raises BadInput like `find`, `cannot-be-made` when its class wants other arguments, `misfit` naming what it lacks.
+    Raises BadInput like `find`, `cannot-be-made` when its class wants other arguments, `misfit`
+    naming what it lacks.
     """
     part = find(kind, name)
     try:
@@ -345,7 +361,10 @@ def open(kind: str, name: str, *arguments: Any, **options: Any) -> Any:
     except TypeError as e:
         raise BadInput(
             f"the {kind} {name} cannot be made from its name: {e}",
-            fix="give its constructor defaults, or run the script that made it (with out= it goes on)",
+            fix=(
+                "give its constructor defaults, or run the script that made it (with out= it"
+                " goes on)"
+            ),
             code="cannot-be-made",
         ) from None
     return fit(kind, _made(kind, name, part, *arguments, **options))
@@ -362,21 +381,31 @@ def open_domain(
     score: str = "",
     columns: Mapping[str, str] | None = None,
 ) -> Domain:
-    """The domain called `name`, given what it takes of: the workspace, a file or folder of tasks (or a data set's name
-    on the hub, OWNER/NAME), a folder of clones, how its tasks are told, what its sandboxes will be opened with; how
-    answers are scored, and which column of the data is what. A name that no part has is one of rows, where there is
-    data for it: given, or named in benchmarks/NAME/domain.toml. Raises BadInput as `open`, and for what is not there or
-    not taken."""
+    """The domain called `name`, given what it takes of: the workspace, a file or folder of tasks
+    (or a data set's name on the hub, OWNER/NAME), a folder of clones, how its tasks are told, what
+    its sandboxes will be opened with; how answers are scored, and which column of the data is what.
+    A name that no part has is one of rows, where there is data for it: given, or named in
+    benchmarks/NAME/domain.toml. Raises BadInput as `open`, and for what is not there or not
+    taken."""
     folders = {
         "data": Path(data).expanduser() if data else None,
         "repos": Path(repos).expanduser() if repos else None,
     }
     if (place := folders["data"]) is not None and not place.exists() and not _HUB.fullmatch(data):
-        raise BadInput(f"there is no {data}", fix="name a file or folder of tasks", code="no-tasks-file")
+        raise BadInput(
+            f"there is no {data}", fix="name a file or folder of tasks", code="no-tasks-file"
+        )
     if (place := folders["repos"]) is not None and not place.is_dir():
-        raise BadInput(f"{repos} is not a folder", fix="name a folder of repositories", code="no-repos")
+        raise BadInput(
+            f"{repos} is not a folder", fix="name a folder of repositories", code="no-repos"
+        )
     columns = {what: column for what, column in (columns or {}).items() if column}
-    given: dict[str, Any] = {**folders, "prompt": prompt or None, "score": score or None, "columns": columns or None}
+    given: dict[str, Any] = {
+        **folders,
+        "prompt": prompt or None,
+        "score": score or None,
+        "columns": columns or None,
+    }
     part = "rows" if is_rows(name, workspace, data) else name
     if part in ROWS and data.startswith("hf:"):
         given["data"] = data  # as a path it would lose a slash
@@ -396,12 +425,15 @@ ROWS = ("rows", "code", "math", "sql", "ds1000", "dacode")
 
 
 def is_rows(name: str, workspace: Path, data: str) -> bool:
-    """Whether a domain's name is that of rows: nothing else is called so, and there is data for it."""
+    """Whether a domain's name is that of rows: nothing else is called so, and there is data for
+    it."""
     if name == "rows":
         return True
     if ":" in name or name in names("domain"):
         return False
-    return bool(data) or (_FOLDER.fullmatch(name) is not None and rows_file(name, workspace).is_file())
+    return bool(data) or (
+        _FOLDER.fullmatch(name) is not None and rows_file(name, workspace).is_file()
+    )
 
 
 def rows_file(name: str, workspace: Path) -> Path:
@@ -410,7 +442,8 @@ def rows_file(name: str, workspace: Path) -> Path:
 
 
 def _made(kind: str, name: str, part: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    """What a part makes of itself. A stranger's that fails, or ends the process, is the user's to mend."""
+    """What a part makes of itself. A stranger's that fails, or ends the process, is the user's to
+    mend."""
     with _theirs(part, f"the {kind} {name} cannot be made", "cannot-be-made"):
         return part(*arguments, **options)
 
@@ -423,7 +456,11 @@ def _theirs(part: Any, what: str, code: str) -> Iterator[None]:
     except (RecreateError, KeyboardInterrupt):
         raise
     except BaseException as e:
-        module = getattr(part if isinstance(part, type) or inspect.isroutine(part) else type(part), "__module__", "")
+        module = getattr(
+            part if isinstance(part, type) or inspect.isroutine(part) else type(part),
+            "__module__",
+            "",
+        )
         if str(module).partition(".")[0] == "recreate":
             raise
         if (theirs := raised(e)) is not None:
@@ -432,10 +469,11 @@ def _theirs(part: Any, what: str, code: str) -> Iterator[None]:
 
 
 def factory(kind: str, part: Any) -> Callable[[Any], Any]:
-    """What makes a part from its context, for a kind that is made anew each time (optimizer, policy).
+    """What makes a part from its context, for a kind that is made anew each time (optimizer,
+    policy).
 
-    part: a name; an object that fits already; or a class or function that takes the context or nothing.
-    Raises BadInput (`misfit`) when that cannot be.
+    part: a name; an object that fits already; or a class or function that takes the context or
+    nothing. Raises BadInput (`misfit`) when that cannot be.
     """
     if isinstance(part, str):
         part = find(kind, part)
@@ -444,8 +482,14 @@ def factory(kind: str, part: Any) -> Callable[[Any], Any]:
             raise _misfit(kind, part, wrong)
     elif isinstance(part, PORTS[kind]) or not callable(part):
         fitting = fit(kind, part)
-        if kind == "policy":  # what it changes are the lessons of its context, which each run has its own of
-            raise _misfit(kind, part, [f"it is an object; give what makes one from a context: {type(part).__name__}"])
+        if (
+            kind == "policy"
+        ):  # what it changes are the lessons of its context, which each run has its own of
+            raise _misfit(
+                kind,
+                part,
+                [f"it is an object; give what makes one from a context: {type(part).__name__}"],
+            )
         return lambda context: fitting
     signature = inspect.signature(part)
     for arguments in (["context"], []):
@@ -461,7 +505,8 @@ def factory(kind: str, part: Any) -> Callable[[Any], Any]:
 
 
 def fit(kind: str, part: Part) -> Part:
-    """The part, when it fits the port of its kind. Raises BadInput (`misfit`) that names all that is missing."""
+    """The part, when it fits the port of its kind. Raises BadInput (`misfit`) that names all that
+    is missing."""
     if kind in PORTS and (wrong := _misfits(kind, part)):
         raise _misfit(kind, part, wrong)
     return part
@@ -471,16 +516,26 @@ def _misfit(kind: str, part: Any, wrong: list[str]) -> BadInput:
     port = PORTS[kind].__name__
     return BadInput(
         f"{spelled(part)} does not fit the port {port}: {'; '.join(wrong)}",
-        fix=f"docs/ports/{kind.removeprefix('opened-')}.md has an example; help(recreate.{port}) says what is promised",
+        fix=(
+            f"docs/ports/{kind.removeprefix('opened-')}.md has an example; help(recreate.{port})"
+            " says what is promised"
+        ),
         code="misfit",
     )
 
 
 def _misfits(kind: str, part: Any) -> list[str]:
     if isinstance(part, type):
-        return list(_methods(PORTS[kind], part)) or [f"it is a class; give an object: {part.__name__}(...)"]
-    # a property says what it says when it is asked: litellm's imports the package, which takes seconds
-    later = {ToolCalling} if isinstance(inspect.getattr_static(part, "native_tools", None), property) else set()
+        return list(_methods(PORTS[kind], part)) or [
+            f"it is a class; give an object: {part.__name__}(...)"
+        ]
+    # a property says what it says when it is asked: litellm's imports the package, which takes
+    # seconds
+    later = (
+        {ToolCalling}
+        if isinstance(inspect.getattr_static(part, "native_tools", None), property)
+        else set()
+    )
     beside = [port for port in BESIDES.get(kind, ()) if port not in later]
     ports = [PORTS[kind], *(port for port in beside if isinstance(part, port))]
     return [wrong for port in ports for wrong in (*_attributes(port, part), *_methods(port, part))]
@@ -489,7 +544,9 @@ def _misfits(kind: str, part: Any) -> list[str]:
 def _attributes(port: type, part: Any) -> Iterator[str]:
     for name in port.__annotations__:
         if not hasattr(part, name):
-            yield f"it has no `{name}`" + (" (None when nobody knows it)" if name == "price" else "")
+            yield f"it has no `{name}`" + (
+                " (None when nobody knows it)" if name == "price" else ""
+            )
             continue
         value = getattr(part, name)
         if name == "description" and value == "":
@@ -500,7 +557,9 @@ def _attributes(port: type, part: Any) -> Iterator[str]:
             yield f"its `{name}` is {value!r}, not True or False"
         elif name == "override" and not isinstance(value, Mapping):
             yield f"its `{name}` is {value!r}, not parameters by their names"
-        elif name == "name" and port is Domain and (not _FOLDER.fullmatch(value) or value == "index"):
+        elif (
+            name == "name" and port is Domain and (not _FOLDER.fullmatch(value) or value == "index")
+        ):
             yield f"its name {value!r} cannot name a folder: use letters, digits, `.`, `_` and `-`"
         elif name == "price" and not isinstance(value, Price | None):
             yield f"its price is {value!r}, not a Price or None"
@@ -509,7 +568,8 @@ def _attributes(port: type, part: Any) -> Iterator[str]:
 
 
 def _is_text(value: Any) -> bool:
-    """A text that can be stored: some, and Unicode (a file's name that is not, gives half of a surrogate pair)."""
+    """A text that can be stored: some, and Unicode (a file's name that is not, gives half of a
+    surrogate pair)."""
     return isinstance(value, str) and value != "" and not _HALF.search(value)
 
 
@@ -517,7 +577,9 @@ def _methods(port: type, part: Any) -> Iterator[str]:
     for name, wanted, shown in _promised(port):
         have = getattr(part, name, None)
         if not callable(have):
-            yield f"it has no {shown}" + (f": its `{name}` is {have!r:.80}, no method" if have is not None else "")
+            yield f"it has no {shown}" + (
+                f": its `{name}` is {have!r:.80}, no method" if have is not None else ""
+            )
         elif inspect.iscoroutinefunction(have):
             yield f"{shown} is async; recreate calls it from threads"
         else:
@@ -534,7 +596,9 @@ def _methods(port: type, part: Any) -> Iterator[str]:
 @cache
 def _promised(port: type) -> tuple[tuple[str, inspect.Signature, str], ...]:
     """(name, signature, both as they are shown) of each method of a port."""
-    methods = [(n, m) for n, m in vars(port).items() if not n.startswith("_") and inspect.isfunction(m)]
+    methods = [
+        (n, m) for n, m in vars(port).items() if not n.startswith("_") and inspect.isfunction(m)
+    ]
     wanted = [(name, _without_self(inspect.signature(method))) for name, method in methods]
     return tuple((name, signature, f"`{name}{_shown(signature)}`") for name, signature in wanted)
 
@@ -547,7 +611,11 @@ def _refused(wanted: inspect.Signature, have: inspect.Signature) -> str:
     named = [p.name for p in every if p.kind is p.KEYWORD_ONLY]
     open_ended = ["temperature"] if any(p.kind is p.VAR_KEYWORD for p in every) else []
     optional = [p.name for p in plain[required:]]
-    for count, names in ((required, []), (len(plain), named), (required, [*optional, *named, *open_ended])):
+    for count, names in (
+        (required, []),
+        (len(plain), named),
+        (required, [*optional, *named, *open_ended]),
+    ):
         try:
             have.bind(*range(count), **dict.fromkeys(names))
         except TypeError as e:
@@ -568,8 +636,8 @@ def _shown(signature: inspect.Signature) -> str:
 def fit_tasks(domain: Domain) -> None:
     """Look at all tasks of a domain. Raises BadInput (`bad-tasks`) naming the first that cannot be.
 
-    Each is a Task of the split that was asked for, ids are unique, and no group is in two splits: what one task
-    teaches would give away the other.
+    Each is a Task of the split that was asked for, ids are unique, and no group is in two splits:
+    what one task teaches would give away the other.
     """
     ids: set[str] = set()
     groups: dict[str, str] = {}
@@ -582,20 +650,32 @@ def fit_tasks(domain: Domain) -> None:
             if not isinstance(task, Task):
                 raise _bad(domain, f"tasks({split!r}) holds {type(task).__name__}, not Task")
             if task.split != split:
-                raise _bad(domain, f"tasks({split!r}) holds {task.id}, which is of the split {task.split}")
+                raise _bad(
+                    domain, f"tasks({split!r}) holds {task.id}, which is of the split {task.split}"
+                )
             if task.id in ids:
                 raise _bad(domain, f"two tasks have the id {task.id}")
             if not _is_text(task.id) or _HALF.search(task.group):
-                raise _bad(domain, f"the id {task.id!r} or the group {task.group!r} is no text that can be stored")
+                raise _bad(
+                    domain,
+                    f"the id {task.id!r} or the group {task.group!r} is no text that can be stored",
+                )
             if why := _unstable(task):
-                raise _bad(domain, f"facts of {task.id} hold {why}, another thing in each process; JSON values are not")
+                raise _bad(
+                    domain,
+                    f"facts of {task.id} hold {why}, another thing in each process; JSON values"
+                    " are not",
+                )
             ids.add(task.id)
             if groups.setdefault(task.group, split) != split:
-                raise _bad(domain, f"the group {task.group!r} is in {groups[task.group]} and in {split}")
+                raise _bad(
+                    domain, f"the group {task.group!r} is in {groups[task.group]} and in {split}"
+                )
 
 
 def _unstable(task: Task) -> str:
-    """What makes a task's digest, by which scores are reused, differ from process to process; '' for nothing."""
+    """What makes a task's digest, by which scores are reused, differ from process to process; ''
+    for nothing."""
     if _ADDRESS.search(str(task.facts)) is None:  # as every object has that says nothing of itself
         return ""
     found: list[str] = []
@@ -612,7 +692,11 @@ def _unstable(task: Task) -> str:
 
 
 def _bad(domain: Domain, why: str) -> BadInput:
-    return BadInput(f"domain {domain.name}: {why}", fix="docs/ports/domain.md says what tasks are", code="bad-tasks")
+    return BadInput(
+        f"domain {domain.name}: {why}",
+        fix="docs/ports/domain.md says what tasks are",
+        code="bad-tasks",
+    )
 
 
 def spelled(part: Any) -> str:
@@ -647,16 +731,20 @@ def need(module: str) -> Any:
 
 
 def need_all(part: Any) -> None:
-    """Import what a part says that it needs. Raises Missing, or BadInput for what no extra brings."""
+    """Import what a part says that it needs. Raises Missing, or BadInput for what no extra
+    brings."""
     for module in needs(part):
         need(module)
 
 
 def needs(part: Any) -> Sequence[str]:
-    """The modules that an optimizer says it needs. Raises BadInput (`misfit`) where that is no list of names."""
+    """The modules that an optimizer says it needs. Raises BadInput (`misfit`) where that is no list
+    of names."""
     found = part.needs if isinstance(part, Needing) else ()
     if not all_are(found, str):
-        raise _misfit("optimizer", part, [f"its `needs` is {found!r}, not a list of modules' names"])
+        raise _misfit(
+            "optimizer", part, [f"its `needs` is {found!r}, not a list of modules' names"]
+        )
     return found
 
 
@@ -672,7 +760,12 @@ def reachable(module: str) -> bool:
     """Whether a module could be imported here, as `find` looks for it; it is not."""
     top = module.partition(".")[0]
     here = paths.workspace() / top
-    return top in sys.modules or installed(top) or here.is_dir() or here.with_name(f"{top}.py").is_file()
+    return (
+        top in sys.modules
+        or installed(top)
+        or here.is_dir()
+        or here.with_name(f"{top}.py").is_file()
+    )
 
 
 def _broken(module: str, error: BaseException) -> BadInput:
@@ -689,4 +782,7 @@ def missing(module: str) -> Missing | None:
     absent = module.partition(".")[0]
     if absent not in EXTRAS:
         return None
-    return Missing(f"this needs the package {absent}, which is not installed", fix=paths.install(EXTRAS[absent]))
+    return Missing(
+        f"this needs the package {absent}, which is not installed",
+        fix=paths.install(EXTRAS[absent]),
+    )

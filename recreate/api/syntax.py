@@ -1,4 +1,5 @@
-"""Python that somebody wrote, read and not run: nothing here says whether it is good, or warns of it."""
+"""Python that somebody wrote, read and not run: nothing here says whether it is good, or warns of
+it."""
 
 from __future__ import annotations
 
@@ -8,13 +9,14 @@ import warnings
 from typing import Any
 
 _ONE = threading.Lock()
-"""Before Python 3.11.8 and 3.12.2 two threads that make a syntax tree at once can end in a SystemError or a
-RecursionError (gh-106905). Compiling to code, `ast.dump` and `ast.unparse` make none. Nobody's threads may silence
-warnings side by side either."""
+"""Before Python 3.11.8 and 3.12.2 two threads that make a syntax tree at once can end in a
+SystemError or a RecursionError (gh-106905). Compiling to code, `ast.dump` and `ast.unparse` make
+none. Nobody's threads may silence warnings side by side either."""
 
 
 def parse_python(text: str | bytes, file: str = "<unknown>") -> ast.Module:
-    """A module's tree. Raises SyntaxError, ValueError, RecursionError or MemoryError for what is none."""
+    """A module's tree. Raises SyntaxError, ValueError, RecursionError or MemoryError for what is
+    none."""
     with _ONE, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return ast.parse(text, file)
@@ -28,5 +30,6 @@ def parse_expression(text: str) -> ast.expr:
 
 
 def literal(written: str | ast.expr) -> Any:
-    """The value of a literal; raises as parse_python does, and ValueError for another expression."""
+    """The value of a literal; raises as parse_python does, and ValueError for another
+    expression."""
     return ast.literal_eval(parse_expression(written) if isinstance(written, str) else written)

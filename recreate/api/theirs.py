@@ -1,8 +1,10 @@
-"""Code that somebody else wrote: what is said when it raises, returns the wrong thing, or does not return at all.
+"""Code that somebody else wrote: what is said when it raises, returns the wrong thing, or does not
+return at all.
 
-A part may be anybody's (a domain, a model, an optimizer, a callback), and its mistakes are its author's to mend. So
-they are named by method, file and line, with what was expected, and are no crash of ours. A domain's own way to say
-that something is not the attempt's fault is to raise Fault; what it means for the user to mend, BadInput.
+A part may be anybody's (a domain, a model, an optimizer, a callback), and its mistakes are its
+author's to mend. So they are named by method, file and line, with what was expected, and are no
+crash of ours. A domain's own way to say that something is not the attempt's fault is to raise
+Fault; what it means for the user to mend, BadInput.
 """
 
 from __future__ import annotations
@@ -57,7 +59,8 @@ RETURNS = {
 """Method of a port -> what it returns, and the page that has an example."""
 
 PATIENCE = 600.0
-"""Seconds that a call of somebody else's may stay in its own code on end, where it says nothing of it itself."""
+"""Seconds that a call of somebody else's may stay in its own code on end, where it says nothing of
+it itself."""
 
 _ROOT = Path(__file__).resolve().parents[1]
 _LIBRARY = tuple(str(Path(sysconfig.get_path(name)).resolve()) for name in ("stdlib", "platstdlib"))
@@ -89,8 +92,9 @@ def callback(call: Callable[..., T]) -> Callable[..., T]:
 
 
 def raised(error: BaseException, *, anything: bool = False) -> BadInput | None:
-    """What to say of an exception that a part of somebody else's raised where we called it; None for one of ours, and
-    for one that says already what it is. anything: whatever the function is called."""
+    """What to say of an exception that a part of somebody else's raised where we called it; None
+    for one of ours, and for one that says already what it is. anything: whatever the function is
+    called."""
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
     if isinstance(error, RecreateError) or not isinstance(error, Exception | SystemExit) or full:
         return None
@@ -101,16 +105,24 @@ def raised(error: BaseException, *, anything: bool = False) -> BadInput | None:
             below, called = True, ""
         elif below and _is_theirs(code.co_filename, str(frame.f_globals.get("__name__"))):
             if not called:  # what we called; the frames after it are what that called
-                called, known = _method(frame), anything or code.co_name in _methods() or "self" in frame.f_locals
+                called, known = (
+                    _method(frame),
+                    anything or code.co_name in _methods() or "self" in frame.f_locals,
+                )
             last = (called, f"{_short(code.co_filename)}:{line}") if known else None
     if last is None:
         return None
     name, place = last
-    return BadInput(f"{name} raised {said(error)} ({place})", fix=f"mend {place}{_expected(name)}", code="their-code")
+    return BadInput(
+        f"{name} raised {said(error)} ({place})",
+        fix=f"mend {place}{_expected(name)}",
+        code="their-code",
+    )
 
 
 def said(error: BaseException) -> str:
-    """An exception in a line: its type and words; of a record that cannot be made, which field and why."""
+    """An exception in a line: its type and words; of a record that cannot be made, which field and
+    why."""
     if isinstance(error, ValidationError):
         first, *more = error.errors(include_url=False)
         field = ".".join(map(str, first["loc"])) or "it"
@@ -120,12 +132,13 @@ def said(error: BaseException) -> str:
 
 
 class OwnTime:
-    """The time that calls of one part take for themselves: none may stay in the part's own code for longer than its
-    patience on end. What it asks of us meanwhile, by functions that `asked` made, takes what it takes.
+    """The time that calls of one part take for themselves: none may stay in the part's own code for
+    longer than its patience on end. What it asks of us meanwhile, by functions that `asked` made,
+    takes what it takes.
 
-    A call that stays longer is given up. Whoever waits for it is told where it is; what it asks of us from then on
-    raises Interrupted, so that it spends nothing any more; and its thread is told to end, which one that waits for
-    something outside of Python hears late or never.
+    A call that stays longer is given up. Whoever waits for it is told where it is; what it asks of
+    us from then on raises Interrupted, so that it spends nothing any more; and its thread is told
+    to end, which one that waits for something outside of Python hears late or never.
     """
 
     def __init__(self) -> None:
@@ -153,8 +166,8 @@ class OwnTime:
         return asking
 
     def run(self, call: Callable[..., T], name: str, patience: float, *arguments: Any) -> T:
-        """What the call returns, or raises. patience: in seconds; 0: without end. Raises BadInput, `hangs`, which
-        names the call, when it is given up."""
+        """What the call returns, or raises. patience: in seconds; 0: without end. Raises BadInput,
+        `hangs`, which names the call, when it is given up."""
         done: Future[T] = Future()
 
         def work() -> None:
@@ -182,17 +195,21 @@ class OwnTime:
         """Seconds to wait before a look at how long it has been away."""
         with self._lock:
             since = time.monotonic() - max(began, self._back)
-            return None if not patience else patience if self._asking else max(0.0, patience - since)
+            return (
+                None if not patience else patience if self._asking else max(0.0, patience - since)
+            )
 
     def _gives_up(self, began: float, patience: float) -> bool:
         with self._lock:
-            self._given_up |= not self._asking and time.monotonic() - max(began, self._back) >= patience
+            self._given_up |= (
+                not self._asking and time.monotonic() - max(began, self._back) >= patience
+            )
             return self._given_up
 
 
 def patience_of(part: Any) -> float:
-    """Seconds that a part's calls may stay in its own code on end: its `patience`, 0 for without end; 0 for ours.
-    Raises BadInput."""
+    """Seconds that a part's calls may stay in its own code on end: its `patience`, 0 for without
+    end; 0 for ours. Raises BadInput."""
     if type(part).__module__.partition(".")[0] == __name__.partition(".")[0]:
         return 0.0
     found = getattr(part, "patience", PATIENCE)
@@ -207,9 +224,12 @@ def patience_of(part: Any) -> float:
 
 def _hangs(name: str, patience: float, place: str) -> BadInput:
     return BadInput(
-        f"{name} did not come back: it was in its own code for {patience:g} s{f', last at {place}' if place else ''}",
-        fix=f"mend {place or name}, or say `patience = SECONDS` in its class if it takes so long; what was attempted "
-        "and paid for is kept, and recreate resume asks it again",
+        f"{name} did not come back: it was in its own code for {patience:g}"
+        f" s{f', last at {place}' if place else ''}",
+        fix=(
+            f"mend {place or name}, or say `patience = SECONDS` in its class if it takes so long;"
+            " what was attempted and paid for is kept, and recreate resume asks it again"
+        ),
         code="hangs",
     )
 
@@ -226,7 +246,8 @@ def _place_in(thread: threading.Thread) -> str:
 
 
 def expect(fits: bool, part: Any, method: str, value: Any, why: str = "") -> None:
-    """Raise BadInput (`misfit`) unless what a part's method returned `fits`. why: what is wrong but for its type."""
+    """Raise BadInput (`misfit`) unless what a part's method returned `fits`. why: what is wrong but
+    for its type."""
     if not fits:
         returned = why or f"returned {_kind(value)}"
         wanted, page = RETURNS[method]
@@ -243,7 +264,8 @@ def all_are(values: Any, kind: type) -> bool:
 
 
 def place_of(part: Any, method: str) -> str:
-    """` (FILE:LINE)` of a part's method, or of a function that is the part; '' where that cannot be known."""
+    """` (FILE:LINE)` of a part's method, or of a function that is the part; '' where that cannot be
+    known."""
     try:
         code = inspect.unwrap(part if inspect.isroutine(part) else getattr(part, method)).__code__
     except (AttributeError, ValueError):
@@ -257,12 +279,17 @@ def _expected(name: str) -> str:
 
 
 def _called(part: Any, method: str) -> str:
-    return _name(part.__qualname__) if inspect.isroutine(part) else f"{type(part).__name__}.{method}"
+    return (
+        _name(part.__qualname__) if inspect.isroutine(part) else f"{type(part).__name__}.{method}"
+    )
 
 
 def _kind(value: Any) -> str:
     if isinstance(value, list | tuple) and value:
-        return f"a {type(value).__name__} that holds {', '.join(sorted({type(v).__name__ for v in value}))}"
+        return (
+            f"a {type(value).__name__} that holds"
+            f" {', '.join(sorted({type(v).__name__ for v in value}))}"
+        )
     return "None" if value is None else f"{type(value).__name__} {value!r}"[:100]
 
 
@@ -285,8 +312,9 @@ def _is_ours(file: str) -> bool:
 
 
 def _is_theirs(file: str, module: str) -> bool:
-    """A user's file, or one of an installed package that brings parts; no library that either of us only uses. What has
-    no file was typed (`python -`, `-c`, a console) where its module is the program itself, and is generated elsewhere.
+    """A user's file, or one of an installed package that brings parts; no library that either of us
+    only uses. What has no file was typed (`python -`, `-c`, a console) where its module is the
+    program itself, and is generated elsewhere.
     """
     if file.startswith("<"):
         return module == "__main__"
@@ -296,5 +324,7 @@ def _is_theirs(file: str, module: str) -> bool:
         return True
     groups = entry_points()
     kinds = [group for group in groups.groups if group.startswith("recreate.")]
-    bring = {point.module.partition(".")[0] for kind in kinds for point in groups.select(group=kind)}
+    bring = {
+        point.module.partition(".")[0] for kind in kinds for point in groups.select(group=kind)
+    }
     return module.partition(".")[0] in bring

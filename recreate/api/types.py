@@ -1,15 +1,18 @@
 """The nouns: frozen records of what was asked, done, graded, learned and decided.
 
-Everything here is data that is stored and read back; behaviour lives in the modules named after the verbs.
-A record keeps fields it does not know (a newer version's, a stranger's) and says its schema.
+Everything here is data that is stored and read back; behaviour lives in the modules named after the
+verbs. A record keeps fields it does not know (a newer version's, a stranger's) and says its schema.
 
     Task        what is asked                       Scaffold    an agent, as text files
     Step        one turn of an attempt              Edit        one change to a scaffold, and why
     Trace       a whole attempt, ungraded           Verdict     what the gate found
     Grade       the score and the grader's words    Revision    edits + verdict, kept or dropped
-    Experience  trace + grade: the unit learned from         Study       an optimizer's investigation
-    Lesson      what was learned, in a few sentences        Review      a person's word on a candidate
-    Gain        a re-run with and without a lesson          Change      what a memory policy did to a lesson
+    Experience  trace + grade: the unit learned from         Study       an optimizer's
+                investigation
+    Lesson      what was learned, in a few sentences        Review      a person's word on a
+                candidate
+    Gain        a re-run with and without a lesson          Change      what a memory policy did to
+                a lesson
 """
 
 from __future__ import annotations
@@ -38,8 +41,8 @@ _CANARY = re.compile(r"recreate-canary-[0-9a-f]{16}")
 class Message(TypedDict):
     """One chat message, in the form every OpenAI-style endpoint takes.
 
-    An assistant's message may carry `tool_calls` ({"id", "type": "function", "function": {"name", "arguments"}});
-    the answer to one is a message of role `tool` with its `tool_call_id`.
+    An assistant's message may carry `tool_calls` ({"id", "type": "function", "function": {"name",
+    "arguments"}}); the answer to one is a message of role `tool` with its `tool_call_id`.
     """
 
     role: str
@@ -49,7 +52,8 @@ class Message(TypedDict):
 
 
 def digest(value: Any, length: int = 16) -> str:
-    """The first `length` hex digits of the SHA-256 of `value` as canonical JSON (sorted keys, no spaces).
+    """The first `length` hex digits of the SHA-256 of `value` as canonical JSON (sorted keys, no
+    spaces).
 
     Every id in recreate is made by this: same inputs, same id.
     """
@@ -57,8 +61,8 @@ def digest(value: Any, length: int = 16) -> str:
 
 
 def canary(task: str) -> str:
-    """What stands in every text that is made of a held-out task's attempts, and in nothing else: a text that holds it
-    was made from what nobody may learn from."""
+    """What stands in every text that is made of a held-out task's attempts, and in nothing else: a
+    text that holds it was made from what nobody may learn from."""
     return f"recreate-canary-{digest(['canary', task])}"
 
 
@@ -77,12 +81,16 @@ def _plain(value: Any) -> Any:
     return str(value)
 
 
-_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=_plain).encode
+_canonical = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=_plain
+).encode
 
 
 class Record(BaseModel):
-    """A frozen record that carries `schema`. Code that makes one of an unknown field raises ValidationError, as it does
-    for a wrong type; `model_validate` reads what a file holds, and keeps the fields that a newer version added."""
+    """A frozen record that carries `schema`. Code that makes one of an unknown field raises
+    ValidationError, as it does for a wrong type; `model_validate` reads what a file holds, and
+    keeps the fields that a newer version added.
+    """
 
     model_config = ConfigDict(
         frozen=True,
@@ -99,7 +107,9 @@ class Record(BaseModel):
         def __init__(self, /, **data: Any) -> None:
             self.__pydantic_validator__.validate_python(data, self_instance=self, extra="forbid")
 
-        __init__.__pydantic_base_init__ = True  # as pydantic marks its own: records in a file are made without it
+        __init__.__pydantic_base_init__ = (
+            True  # as pydantic marks its own: records in a file are made without it
+        )
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """The record with other values. Raises TypeError for a field that there is not."""
@@ -109,7 +119,8 @@ class Record(BaseModel):
 
 
 class Task(Record):
-    """What is asked. `facts` (JSON values) is read by the task's domain only and is never shown to a model.
+    """What is asked. `facts` (JSON values) is read by the task's domain only and is never shown to
+    a model.
 
     id       domain:source:id
     group    what must never be split between train, validation and test (a module, a bug, a table)
@@ -137,8 +148,8 @@ class Task(Record):
 class PassRate(Record):
     """How often a task was passed, as measured: `passed` of `attempts`.
 
-    task, digest: the task and what it was when it was attempted; scaffold, agent: the agent's name and digest; each:
-    attempt -> whether it passed, so that what is added twice counts once.
+    task, digest: the task and what it was when it was attempted; scaffold, agent: the agent's name
+    and digest; each: attempt -> whether it passed, so that what is added twice counts once.
     """
 
     task: str
@@ -152,7 +163,8 @@ class PassRate(Record):
 
 
 class TaskSet(Record):
-    """Tasks chosen once under a name: by their ids, or by the pass rate of one agent and model. about: for people."""
+    """Tasks chosen once under a name: by their ids, or by the pass rate of one agent and model.
+    about: for people."""
 
     tasks: tuple[str, ...] = ()
     scaffold: str = ""
@@ -164,10 +176,10 @@ class TaskSet(Record):
 class Call(Record):
     """Who asks a model, and for what: the address under which the reply is journalled.
 
-    role: agent | optimizer | judge | writer; phase: train | validation | test | select | rerun | propose | observe |
-    grade | invent; task '' for an optimizer; repeat and sample count from 0.
-    `id` = run/attempt/step is sent as the header `x-recreate-call`; a proposal's "attempt" is its own digest.
-    `step` counts over all samples of an attempt, so that the id is unique.
+    role: agent | optimizer | judge | writer; phase: train | validation | test | select | rerun |
+    propose | observe | grade | invent; task '' for an optimizer; repeat and sample count from 0.
+    `id` = run/attempt/step is sent as the header `x-recreate-call`; a proposal's "attempt" is its
+    own digest. `step` counts over all samples of an attempt, so that the id is unique.
     """
 
     run: str
@@ -185,11 +197,12 @@ class Call(Record):
 
 
 class Usage(Record):
-    """What was paid. tokens are counts, usd is US dollars, seconds is time spent waiting for replies.
+    """What was paid. tokens are counts, usd is US dollars, seconds is time spent waiting for
+    replies.
 
-    tokens_cached, tokens_cache_written: of tokens_in, those that the endpoint had read before, and those that it put by
-    for the next time; each has a price of its own. role and phase: whose calls these are and what for, as in Call; ''
-    where several are added up, or nobody said.
+    tokens_cached, tokens_cache_written: of tokens_in, those that the endpoint had read before, and
+    those that it put by for the next time; each has a price of its own. role and phase: whose calls
+    these are and what for, as in Call; '' where several are added up, or nobody said.
     """
 
     calls: int = 0
@@ -234,7 +247,8 @@ class Usage(Record):
 
 
 class ToolCall(Record):
-    """A tool that a model asked for in its endpoint's own way. arguments: JSON text, as the model wrote it."""
+    """A tool that a model asked for in its endpoint's own way. arguments: JSON text, as the model
+    wrote it."""
 
     id: str
     name: str
@@ -242,8 +256,9 @@ class ToolCall(Record):
 
 
 class Near(Record):
-    """Whose reply a request was answered with in its place (`--cache-near`): the cosine of the two questions' vectors,
-    and the task and the call (`run/attempt/step`) that the reply had been made for."""
+    """Whose reply a request was answered with in its place (`--cache-near`): the cosine of the two
+    questions' vectors, and the task and the call (`run/attempt/step`) that the reply had been made
+    for."""
 
     similarity: float
     task: str
@@ -253,13 +268,14 @@ class Near(Record):
 class Reply(Record):
     """A model's answer to one call. finish: stop | length | tool_calls | other.
 
-    tokens_in and tokens_out are counts, usd is US dollars (0 where the price says it), latency seconds. token_ids and
-    logprobs (natural) are one per token of the reply, where an endpoint tells them; prompt_ids are all that it read.
-    mix_ids and mix: for each latent step at the start of the reply, the tokens that it mixes and their shares.
-    estimated: the endpoint told no counts, so they are guessed from the text. doubtful: it told counts or a length that
-    cannot be, so the call is charged as it was reserved. tokens_cached, tokens_cache_written: as in Usage. from_cache:
-    it was paid for by an earlier call (`--cache`); its counts and usd are those of then. near: set where that call
-    asked something else, though nearly the same.
+    tokens_in and tokens_out are counts, usd is US dollars (0 where the price says it), latency
+    seconds. token_ids and logprobs (natural) are one per token of the reply, where an endpoint
+    tells them; prompt_ids are all that it read. mix_ids and mix: for each latent step at the start
+    of the reply, the tokens that it mixes and their shares. estimated: the endpoint told no counts,
+    so they are guessed from the text. doubtful: it told counts or a length that cannot be, so the
+    call is charged as it was reserved. tokens_cached, tokens_cache_written: as in Usage.
+    from_cache: it was paid for by an earlier call (`--cache`); its counts and usd are those of
+    then. near: set where that call asked something else, though nearly the same.
     """
 
     text: str
@@ -286,10 +302,10 @@ class Reply(Record):
 
 
 class TurnTokens(Record):
-    """One turn in tokens: what training needs of it. The model read `past` ids of the turn before (all of its prompt
-    and reply, or none) and then `prompt`; reply: all it wrote, its end mark too; logprobs (natural) one per token of
-    the reply, as the server that wrote it told them; mix_ids and mix as in Reply; cut: the reply ended at the most
-    tokens that it might have."""
+    """One turn in tokens: what training needs of it. The model read `past` ids of the turn before
+    (all of its prompt and reply, or none) and then `prompt`; reply: all it wrote, its end mark too;
+    logprobs (natural) one per token of the reply, as the server that wrote it told them; mix_ids
+    and mix as in Reply; cut: the reply ended at the most tokens that it might have."""
 
     past: int = 0
     prompt: tuple[int, ...]
@@ -304,8 +320,9 @@ class TurnTokens(Record):
 class Output(Record):
     """What a command printed (stdout and stderr interleaved), its exit status and how long it ran.
 
-    status is the exit code, 128+N for a signal, 124 for a timeout. `cut`: so many bytes were dropped in the middle.
-    `limit` is the one that ended the command: seconds, memory, processes, disk, or '' for none.
+    status is the exit code, 128+N for a signal, 124 for a timeout. `cut`: so many bytes were
+    dropped in the middle. `limit` is the one that ended the command: seconds, memory, processes,
+    disk, or '' for none.
     """
 
     text: str
@@ -321,12 +338,16 @@ def _is_none(value: Any) -> bool:
 
 
 class Sent(Record):
-    """What the model was sent before a step, told by what it was sent before; recreate/agents/request.py has it back.
+    """What the model was sent before a step, told by what it was sent before;
+    recreate/agents/request.py has it back.
 
-    base     the step with whose request this one begins, None for none; keep: so many of its messages
-    rest     the messages that follow: the number of one that was sent before in this attempt (from 0, in the order in
-             which they were sent first), or a whole one. In these {"@": [STEP, FIELD, ...]} stands for a text of a step
-    params   the parameters that base's request had otherwise, or not; dropped: those that it had and this one has not
+    base     the step with whose request this one begins, None for none; keep: so many of its
+             messages
+    rest     the messages that follow: the number of one that was sent before in this attempt (from
+             0, in the order in which they were sent first), or a whole one. In these {"@": [STEP,
+             FIELD, ...]} stands for a text of a step
+    params   the parameters that base's request had otherwise, or not; dropped: those that it had
+             and this one has not
     """
 
     base: int | None = Field(default=None, exclude_if=_is_none)
@@ -337,26 +358,27 @@ class Sent(Record):
 
 
 class Step(Record):
-    """One turn: what the agent saw (`observation`, the anchor state), said, did, and what came of it.
+    """One turn: what the agent saw (`observation`, the anchor state), said, did, and what came of
+    it.
 
-    step counts from 0 over all samples of the attempt, sample from 0; status as in Output, None when nothing ran;
-    seconds are the action's own.
-    kind: `action` (the reply was acted on), `malformed` (the scaffold's format message was the answer),
-    `lookahead` (done in a copy of the sandbox, which is gone; its sample is none that is handed in), `observe` (a turn
-    of the sample, done in a copy that is gone),
-    `before` (a tool of the scaffold ran before the first turn; no model was asked), `ended` (the program of a foreign
-    agent ended: what it printed, and its exit status; no model was asked).
-    tokens: the same turn in token ids, where the model tells them. sent: what it was sent, system message and all.
-    cut: the reply ended at the most tokens that it might have. near: as in Reply.
-    after: of the first step of a sample that goes on from another: the step after which it does, which both share.
-    looked: which of several candidates this is, and why: its reply was paid for in the `lookahead` step that it names.
-    restored: why what was done was taken back: the sandbox is as it was before this step; '' where it was not.
-    recalled: what memory told the agent of that asked it here: ids of experiences, and `lesson:DOMAIN/NAME`.
-    propensities: where it was drawn which lessons to offer: each that was called for here, `offered` or not, with the
-    probability with which it was.
-    foreign: of an imported step, what has no place among our fields. Of one that called tools in the endpoint's own
-    way `tool_calls` (id, name, arguments) and `answered` (id, and text where there were several): its commands and
-    their outputs stand one after the other in action and output, status is the first that is not 0.
+    step counts from 0 over all samples of the attempt, sample from 0; status as in Output, None
+    when nothing ran; seconds are the action's own. kind: `action` (the reply was acted on),
+    `malformed` (the scaffold's format message was the answer), `lookahead` (done in a copy of the
+    sandbox, which is gone; its sample is none that is handed in), `observe` (a turn of the sample,
+    done in a copy that is gone), `before` (a tool of the scaffold ran before the first turn; no
+    model was asked), `ended` (the program of a foreign agent ended: what it printed, and its exit
+    status; no model was asked). tokens: the same turn in token ids, where the model tells them.
+    sent: what it was sent, system message and all. cut: the reply ended at the most tokens that it
+    might have. near: as in Reply. after: of the first step of a sample that goes on from another:
+    the step after which it does, which both share. looked: which of several candidates this is, and
+    why: its reply was paid for in the `lookahead` step that it names. restored: why what was done
+    was taken back: the sandbox is as it was before this step; '' where it was not. recalled: what
+    memory told the agent of that asked it here: ids of experiences, and `lesson:DOMAIN/NAME`.
+    propensities: where it was drawn which lessons to offer: each that was called for here,
+    `offered` or not, with the probability with which it was. foreign: of an imported step, what has
+    no place among our fields. Of one that called tools in the endpoint's own way `tool_calls` (id,
+    name, arguments) and `answered` (id, and text where there were several): its commands and their
+    outputs stand one after the other in action and output, status is the first that is not 0.
     """
 
     step: int
@@ -387,13 +409,15 @@ UNASKED = ("before", "ended")
 
 
 class Trace(Record):
-    """A whole attempt, ungraded. `answer` is what was handed in; `fault` is set when ours, not the agent's.
+    """A whole attempt, ungraded. `answer` is what was handed in; `fault` is set when ours, not the
+    agent's.
 
-    ending: submitted | limit | error; limit names the one reached: steps, tokens, usd, seconds, context, reply (three
-    in a row were cut off before they held a command); or with `error`: `template`, when a template of the agent could
-    not be filled in, and `mcp`, when a server of its did not start. Of a foreign agent also memory, processes, disk
-    (`limit`), and with `error` exit (its status was not 0), no-calls (it never asked its model) and flood. chosen is
-    the sample that was handed in. attempt: its key, under which its calls were made.
+    ending: submitted | limit | error; limit names the one reached: steps, tokens, usd, seconds,
+    context, reply (three in a row were cut off before they held a command); or with `error`:
+    `template`, when a template of the agent could not be filled in, and `mcp`, when a server of its
+    did not start. Of a foreign agent also memory, processes, disk (`limit`), and with `error` exit
+    (its status was not 0), no-calls (it never asked its model) and flood. chosen is the sample that
+    was handed in. attempt: its key, under which its calls were made.
     """
 
     attempt: str
@@ -410,8 +434,9 @@ class Trace(Record):
     fault: str = ""
 
     def path(self, sample: int | None = None) -> list[Step]:
-        """The steps that led to what a sample did, by default the one that was handed in: its own, and before them
-        those of the samples that it goes on from, up to where it does (`Step.after`)."""
+        """The steps that led to what a sample did, by default the one that was handed in: its own,
+        and before them those of the samples that it goes on from, up to where it does
+        (`Step.after`)."""
         number = self.chosen if sample is None else sample
         by_number = {step.step: step for step in self.steps}
         found: list[Step] = []
@@ -428,8 +453,8 @@ class Trace(Record):
 class Grade(Record):
     """score in 0..1, passed, and the evidence: the grader's own words, whole.
 
-    graded: False while nobody has graded: score and passed then say nothing. Such an experience waits outside memory
-    (`recreate.memory.ungraded`), so that nothing can take it for a failure.
+    graded: False while nobody has graded: score and passed then say nothing. Such an experience
+    waits outside memory (`recreate.memory.ungraded`), so that nothing can take it for a failure.
     """
 
     score: float
@@ -439,10 +464,11 @@ class Grade(Record):
 
 
 class Provisional(Record):
-    """What a model thinks of an attempt that nobody has graded: score in 0..1, passed, and its reason.
+    """What a model thinks of an attempt that nobody has graded: score in 0..1, passed, and its
+    reason.
 
-    It is no Grade, and stands beside one: recall and whoever looks are shown it, marked; what counts, trains, promotes
-    or judges reads `grade`, and there is none.
+    It is no Grade, and stands beside one: recall and whoever looks are shown it, marked; what
+    counts, trains, promotes or judges reads `grade`, and there is none.
     """
 
     score: float
@@ -459,8 +485,8 @@ class Provisional(Record):
 class Experience(Record):
     """Trace + grade + what is needed to find a way back: the unit learned from.
 
-    id: the attempt's key (`trace.attempt`), or one made of it and of what happened, where another attempt of the same
-    key went otherwise.
+    id: the attempt's key (`trace.attempt`), or one made of it and of what happened, where another
+    attempt of the same key went otherwise.
 
     foreign: of an imported one, where it comes from and what has no place among our fields.
     provisional: what a judge said of one that nobody has graded.
@@ -486,7 +512,8 @@ class Experience(Record):
 
     @property
     def judged(self) -> Grade | Provisional | None:
-        """What there is to show of how good it was: its grade, else a judge's provisional one, else None."""
+        """What there is to show of how good it was: its grade, else a judge's provisional one, else
+        None."""
         return self.grade if self.grade.graded else self.provisional
 
     @property
@@ -505,7 +532,8 @@ class Experience(Record):
 
 
 class Gain(Record):
-    """A re-run of one experience's task with and without a lesson: score with - score without, in -1..1.
+    """A re-run of one experience's task with and without a lesson: score with - score without, in
+    -1..1.
 
     round: which test of the lesson it belongs to; a later test weighs more.
     """
@@ -527,9 +555,11 @@ class Trial(Record):
 
 
 class Draw(Record):
-    """An attempt that called for a lesson, where it was drawn whether to offer it; falls as in Lesson, at the time.
+    """An attempt that called for a lesson, where it was drawn whether to offer it; falls as in
+    Lesson, at the time.
 
-    propensity: the probability with which it was offered; at: how many attempts its policy had observed before.
+    propensity: the probability with which it was offered; at: how many attempts its policy had
+    observed before.
     """
 
     experience: str
@@ -564,24 +594,29 @@ class Lesson(Record):
     """What was learned: a title, a few sentences (Markdown), and what speaks for and against it.
 
     scope        instance: born of one experience; domain, general: a pattern that earned it
-    status       candidate: being tested; active: offered; quarantined: it stopped helping; forgotten: nobody used it;
-                 merged: it lives on in `merged_into`; vetoed: a person forbade it; held: it seems to game its grader,
-                 and a person decides
+    status       candidate: being tested; active: offered; quarantined: it stopped helping;
+                 forgotten: nobody used it; merged: it lives on in `merged_into`; vetoed: a person
+                 forbade it; held: it seems to game its grader, and a person decides
     before_veto  the status that it had when it was vetoed or held; '' where it was neither
     held         why it is held; where it is not any more, a person saw that and let it go on
     frozen       a person forbade that code changes it
-    born_of, supports, contradicts: ids of experiences, each at most once, whatever is observed twice
-    steps        steps that show it, of experiences among its births and supports; none where nobody said which
+    born_of, supports, contradicts: ids of experiences, each at most once, whatever is observed
+    twice
+    steps        steps that show it, of experiences among its births and supports; none where nobody
+                 said which
     groups       the independent groups of tasks among its supports
     domains      the domains in which it became a pattern
     failed_in    those in which it stopped helping while it stands in others
     merged       ids of the lessons that joined it
-    gains        its re-runs, the newest last; trials: attempts in which it was offered or carried, the newest last
+    gains        its re-runs, the newest last; trials: attempts in which it was offered or carried,
+                 the newest last
     draws        attempts in which it was drawn whether to offer it, the newest last
     signs        attempts among its draws that showed signs of gaming, the newest last
     falls        how often it was demoted; checked: draws from this `at` on may raise an alarm
-    rounds       how often its standing was put to the test anew; tested: supports it had at its last test
-    offered, helpful, harmful: attempts in which it was offered, and what a policy that counts made of them; carried:
+    rounds       how often its standing was put to the test anew; tested: supports it had at its
+                 last test
+    offered, helpful, harmful: attempts in which it was offered, and what a policy that counts made
+    of them; carried:
                  attempts whose agent had it in its own files
     seen         how many attempts its policy had observed when it was last offered or supported
     """
@@ -622,15 +657,16 @@ class Lesson(Record):
         return sorted({at.step for at in self.steps if at.experience == id})
 
     def cited(self, ids: Iterable[str]) -> list[str]:
-        """Each of these experiences with the steps that show it, such as `3f2a91bc04de7788 step 3`."""
+        """Each of these experiences with the steps that show it, such as `3f2a91bc04de7788 step
+        3`."""
         return [" step ".join([id, *map(str, self.shown_in(id))]) for id in ids]
 
 
 class Change(Record):
     """What a memory policy did to one lesson, and why: counts and intervals, not prose.
 
-    kind: born | supported | contradicted | merged | split | tested | promoted | demoted | quarantined | forgotten |
-    revised | held.
+    kind: born | supported | contradicted | merged | split | tested | promoted | demoted |
+    quarantined | forgotten | revised | held.
     """
 
     kind: str
@@ -654,12 +690,14 @@ class Forecast(Record):
 class Edit(Record):
     """One change to one file of a scaffold.
 
-    old=""  and the file does not exist: create it with `new`.      old="" and it exists: append `new`.
-    new=""  with old == the whole file: delete it.                  otherwise: replace `old`, found exactly once.
-    origin is given by whoever accepts the edit, never by who proposes it: `experience` for an optimizer's (without
-    evidence it is refused), `search` for the writing of a seed and for text that a pruning puts back, `human` for a
-    review, `prune` for a removal by the loop, which may only take lines away. forecast: what was expected
-    of it, or of all edits that it came with.
+    old=""  and the file does not exist: create it with `new`.      old="" and it exists: append
+            `new`.
+    new=""  with old == the whole file: delete it.                  otherwise: replace `old`, found
+            exactly once.
+    origin is given by whoever accepts the edit, never by who proposes it: `experience` for an
+    optimizer's (without evidence it is refused), `search` for the writing of a seed and for text
+    that a pruning puts back, `human` for a review, `prune` for a removal by the loop, which may
+    only take lines away. forecast: what was expected of it, or of all edits that it came with.
     """
 
     path: str
@@ -672,9 +710,9 @@ class Edit(Record):
 
 
 class Saving(Record):
-    """What a task costs with the parent and with the candidate, in `unit` (usd, tokens, calls or seconds): means over
-    the paired tasks, their difference and its interval. cheaper: the interval is below 0, by enough to
-    be worth a change.
+    """What a task costs with the parent and with the candidate, in `unit` (usd, tokens, calls or
+    seconds): means over the paired tasks, their difference and its interval. cheaper: the interval
+    is below 0, by enough to be worth a change.
 
     usd are at the full price of every token: what an endpoint had cached depends on who came first.
     """
@@ -689,7 +727,8 @@ class Saving(Record):
 
 
 class Stratum(Record):
-    """The part of a verdict that is of one kind of task: mean scores of parent and candidate on so many of them."""
+    """The part of a verdict that is of one kind of task: mean scores of parent and candidate on so
+    many of them."""
 
     name: str
     tasks: int
@@ -703,10 +742,11 @@ class Stratum(Record):
 class Verdict(Record):
     """Paired scores on the same tasks and repeats: mean difference, its 90 % interval, sign-flip p.
 
-    before, after, diff, lo and hi are in units of the score (0..1), None when nothing could be paired; tasks counts
-    pairs, dropped those lost because an attempt was excluded. saving: what it costs, where it is not worse and cheaper.
-    alpha: of a candidate's trial, the chance that it is kept without helping: then lo, hi and p hold at every time, and
-    each end misses with that chance at most. strata: the same by kind of task, where there are several.
+    before, after, diff, lo and hi are in units of the score (0..1), None when nothing could be
+    paired; tasks counts pairs, dropped those lost because an attempt was excluded. saving: what it
+    costs, where it is not worse and cheaper. alpha: of a candidate's trial, the chance that it is
+    kept without helping: then lo, hi and p hold at every time, and each end misses with that chance
+    at most. strata: the same by kind of task, where there are several.
     """
 
     before: float | None
@@ -737,11 +777,14 @@ class Verdict(Record):
 
 
 class Study(Record):
-    """One investigation by an optimizer, and what it proposes. id: its address among the run's calls.
+    """One investigation by an optimizer, and what it proposes. id: its address among the run's
+    calls.
 
     kind      `study` of one experience, `distil` of a batch's ideas, `create` of a seed
-    ending    `finished`; or `limit`, `prose` (no tool was called), `fault` (ours): these deliver no edits
-    cause     where the need lies: knowledge | strategy | tool | none; '' for a study that did not finish
+    ending    `finished`; or `limit`, `prose` (no tool was called), `fault` (ours): these deliver no
+              edits
+    cause     where the need lies: knowledge | strategy | tool | none; '' for a study that did not
+              finish
     actions   how often each tool was called; kinds: the same by inspect | try | edit | decide
     rejected  distil only: (idea, why) of what was turned down
     """
@@ -785,7 +828,8 @@ class Review(Record):
 
     decision  accept | edit | reject
     reason    why; a rejection needs one, since the optimizer reads it
-    files     edit only: all files of the candidate as the person wrote them, {posix relative path: text}
+    files     edit only: all files of the candidate as the person wrote them, {posix relative path:
+              text}
     """
 
     decision: Literal["accept", "edit", "reject"]

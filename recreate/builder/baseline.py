@@ -1,7 +1,9 @@
-"""An agent beside what it was in another commit: the same tasks, repeats and model, and the gate's word on the two.
+"""An agent beside what it was in another commit: the same tasks, repeats and model, and the gate's
+word on the two.
 
-Nothing is built. Only the scaffold's folder is taken from the commit; domain, lessons and program are those of now.
-What an earlier measuring of this workspace paid for is read back by the attempt's key.
+Nothing is built. Only the scaffold's folder is taken from the commit; domain, lessons and program
+are those of now. What an earlier measuring of this workspace paid for is read back by the attempt's
+key.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from recreate.runs.session import Session
 
 
 class Pair(Record):
-    """A scaffold as it stood in the base, None where it was not there, and as it is in the working tree."""
+    """A scaffold as it stood in the base, None where it was not there, and as it is in the working
+    tree."""
 
     path: str
     base: Scaffold | None
@@ -45,15 +48,23 @@ class Judged(Record):
     @property
     def regression(self) -> bool:
         """Significantly worse: the gate says `not-better` and the whole interval lies below 0."""
-        return self.verdict.verdict == "not-better" and self.verdict.hi is not None and self.verdict.hi < 0
+        return (
+            self.verdict.verdict == "not-better"
+            and self.verdict.hi is not None
+            and self.verdict.hi < 0
+        )
 
     def row(self) -> dict[str, Any]:
         """What `--json` says of the difference."""
-        return {"scaffold": self.pair.path, **self.verdict.model_dump(mode="json", exclude={"schema_"})}
+        return {
+            "scaffold": self.pair.path,
+            **self.verdict.model_dump(mode="json", exclude={"schema_"}),
+        }
 
 
 def commit_of(ref: str, folder: Path) -> str:
-    """The commit that a ref names in the repository of a folder; a branch that is not there is looked for at origin.
+    """The commit that a ref names in the repository of a folder; a branch that is not there is
+    looked for at origin.
 
     Raises BadInput (`no-base`).
     """
@@ -70,9 +81,12 @@ def commit_of(ref: str, folder: Path) -> str:
 
 
 def pair_of(named: str, workspace: Path, commit: str) -> Pair:
-    """A scaffold's folder, by path or name, now and in a commit. Raises BadInput: no such folder, not in git, or what
-    stands in the commit is no scaffold."""
-    folder = next((p for p in (Path(named), workspace / "scaffolds" / named) if (p / "agent.toml").is_file()), None)
+    """A scaffold's folder, by path or name, now and in a commit. Raises BadInput: no such folder,
+    not in git, or what stands in the commit is no scaffold."""
+    folder = next(
+        (p for p in (Path(named), workspace / "scaffolds" / named) if (p / "agent.toml").is_file()),
+        None,
+    )
     if folder is None:
         raise BadInput(
             f"there is no scaffold {named!r} in this working tree",
@@ -103,7 +117,8 @@ def top_of(folder: Path) -> Path:
     code, out = _git(folder, "rev-parse", "--show-toplevel")
     if code:
         raise BadInput(
-            f"{short(folder)} is in no git repository: {out.decode('utf-8', 'replace').strip() or 'git failed'}",
+            f"{short(folder)} is in no git repository:"
+            f" {out.decode('utf-8', 'replace').strip() or 'git failed'}",
             fix="run it in a clone that holds the scaffold",
             code="no-git",
         )
@@ -111,7 +126,8 @@ def top_of(folder: Path) -> Path:
 
 
 def compared(session: Session, pair: Pair, split: Split, most: int = 0) -> Judged:
-    """Measure both sides, the base first. Raises OutOfBudget and what `measure` raises; what was paid is kept."""
+    """Measure both sides, the base first. Raises OutOfBudget and what `measure` raises; what was
+    paid is kept."""
     assert pair.base is not None
     limits = session.settings.limits.model_dump()
     sides = [scaffold.limited(limits) for scaffold in (pair.base, pair.head)]
@@ -127,20 +143,30 @@ def markdown(base: str, commit: str, judged: Sequence[Judged], still: Sequence[P
     for row in judged:
         verdict = row.verdict
         means = [
-            "no score" if c.mean is None else f"{c.mean:.3f} [{c.lo:.3f}, {c.hi:.3f}]" for c in (row.base, row.head)
+            "no score" if c.mean is None else f"{c.mean:.3f} [{c.lo:.3f}, {c.hi:.3f}]"
+            for c in (row.base, row.head)
         ]
         measured = verdict.diff is not None and verdict.tasks
         diff = f"{verdict.diff:+.3f} [{verdict.lo:+.3f}, {verdict.hi:+.3f}]" if measured else ""
-        lines.append(f"| {_cell(row.pair.path)} | {means[0]} | {means[1]} | {diff} | {_word(row)} |")
+        lines.append(
+            f"| {_cell(row.pair.path)} | {means[0]} | {means[1]} | {diff} | {_word(row)} |"
+        )
     for pair in still:
-        word = "unchanged, not measured" if pair.base is not None else f"new: not in {base}, not measured"
+        word = (
+            "unchanged, not measured"
+            if pair.base is not None
+            else f"new: not in {base}, not measured"
+        )
         lines.append(f"| {_cell(pair.path)} | | | | {word} |")
     for cell in [row.head for row in judged[:1]]:
         spent = sum(c.usd for row in judged for c in (row.base, row.head))
         lines += [
             "",
-            f"{_cell(cell.model)} on the {cell.split} tasks of {_cell(cell.domain)}, {cell.n} x {cell.repeats}; "
-            f"these scores cost ${spent:.3f}. A regression is an interval below 0.",
+            (
+                f"{_cell(cell.model)} on the {cell.split} tasks of {_cell(cell.domain)}, {cell.n} x"
+                f" {cell.repeats}; these scores cost ${spent:.3f}. A regression is an interval"
+                " below 0."
+            ),
         ]
     return "\n".join(lines)
 
@@ -158,31 +184,42 @@ def _cell(text: str) -> str:
 
 
 def _files(top: Path, commit: str, path: str) -> dict[str, bytes]:
-    """The files of a folder in a commit, by their place in it; hidden ones are none of a scaffold's."""
-    code, listing = _git(top, "ls-tree", "-r", "-z", commit, "--", "." if path == "." else f"{path}/")
+    """The files of a folder in a commit, by their place in it; hidden ones are none of a
+    scaffold's."""
+    code, listing = _git(
+        top, "ls-tree", "-r", "-z", commit, "--", "." if path == "." else f"{path}/"
+    )
     if code:
         raise BadInput(listing.decode("utf-8", "replace").strip(), fix="git fsck", code="no-base")
     found: dict[str, bytes] = {}
     for entry in listing.split(b"\0")[:-1]:
         about, _, raw = entry.partition(b"\t")
         mode, kind, sha = about.decode().split()
-        name = raw.decode("utf-8", "surrogateescape").removeprefix("" if path == "." else f"{path}/")
+        name = raw.decode("utf-8", "surrogateescape").removeprefix(
+            "" if path == "." else f"{path}/"
+        )
         if any(part.startswith(".") or part == "__pycache__" for part in name.split("/")):
             continue
         if kind != "blob" or mode == "120000":
             raise BadInput(
-                f"{commit[:7]}:{path}/{name} is a link", fix="give a --base where it is a file", code="bad-scaffold"
+                f"{commit[:7]}:{path}/{name} is a link",
+                fix="give a --base where it is a file",
+                code="bad-scaffold",
             )
         code, found[name] = _git(top, "cat-file", "blob", sha)
         if code:
-            raise BadInput(f"{commit[:7]}:{path}/{name} cannot be read", fix="git fsck", code="no-base")
+            raise BadInput(
+                f"{commit[:7]}:{path}/{name} cannot be read", fix="git fsck", code="no-base"
+            )
     return found
 
 
 def _git(folder: Path, *words: str) -> tuple[int, bytes]:
     """(exit code, what it printed, or why not)."""
     try:
-        done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, timeout=60, check=False)
+        done = subprocess.run(
+            ["git", "-C", str(folder), *words], capture_output=True, timeout=60, check=False
+        )
     except FileNotFoundError:
         raise BadInput("git is not installed", fix="apt install git", code="no-git") from None
     except subprocess.TimeoutExpired:

@@ -1,4 +1,5 @@
-"""Many agents, models and domains measured in one run: a table of cells, from flags or a suite file.
+"""Many agents, models and domains measured in one run: a table of cells, from flags or a suite
+file.
 
     scaffold = ["seed", "scaffolds/swe"]
     model = ["litellm:openai/gpt-5-mini", "openai:http://127.0.0.1:8000/v1#qwen"]
@@ -9,9 +10,9 @@
     budget = ["20usd"]
     cell_budget = ["2usd"]
 
-Every setting of recreate.toml may stand there too. All attempts are one queue, task by task over all cells, so that a
-suite that stops in the middle has compared its cells on the same tasks. What any run of the workspace measured under
-the same key is read back and not paid again.
+Every setting of recreate.toml may stand there too. All attempts are one queue, task by task over
+all cells, so that a suite that stops in the middle has compared its cells on the same tasks. What
+any run of the workspace measured under the same key is read back and not paid again.
 """
 
 from __future__ import annotations
@@ -54,11 +55,12 @@ _ONCE = "name one of them; --repeats N attempts every task N times"
 
 
 class Batch(Config):
-    """What is measured: every scaffold with every model on every domain. settings: of the first of each.
+    """What is measured: every scaffold with every model on every domain. settings: of the first of
+    each.
 
-    tasks: of each domain at most so many, 0 for all. baseline: the scaffold or the model that the others are compared
-    with, '' for the first of several. cell_budget: the cap of each cell, besides that of all. format: which files are
-    written.
+    tasks: of each domain at most so many, 0 for all. baseline: the scaffold or the model that the
+    others are compared with, '' for the first of several. cell_budget: the cap of each cell,
+    besides that of all. format: which files are written.
     """
 
     settings: Settings
@@ -73,7 +75,8 @@ class Batch(Config):
 
     @property
     def against(self) -> tuple[str, str]:
-        """(`scaffold` or `model`, its name) that the others are compared with; ('', '') where there is one of each."""
+        """(`scaffold` or `model`, its name) that the others are compared with; ('', '') where there
+        is one of each."""
         several: dict[str, tuple[str, ...]] = {"scaffold": self.scaffolds, "model": self.models}
         for axis, names in several.items():
             if len(names) > 1 and self.baseline in ("", *names):
@@ -82,17 +85,27 @@ class Batch(Config):
 
     def dump(self) -> str:
         """As SUITE.toml, which `read` takes again."""
-        own = {"split": self.split, "tasks": self.tasks, "baseline": self.baseline, "cell_budget": self.cell_budget}
+        own = {
+            "split": self.split,
+            "tasks": self.tasks,
+            "baseline": self.baseline,
+            "cell_budget": self.cell_budget,
+        }
         own["format"] = self.format
         several = {"scaffold": self.scaffolds, "model": self.models, "domain": self.domains}
-        text = "".join(f"{k} = {toml(v)}\n" for k, v in {**several, **own}.items() if v not in ("", (), ("",)))
+        text = "".join(
+            f"{k} = {toml(v)}\n" for k, v in {**several, **own}.items() if v not in ("", (), ("",))
+        )
         rest = settings_.dump(self.settings).splitlines(keepends=True)
-        return text + "".join(line for line in rest if line.partition(" = ")[0] not in (*AXES, "out"))
+        return text + "".join(
+            line for line in rest if line.partition(" = ")[0] not in (*AXES, "out")
+        )
 
 
 @dataclass(frozen=True)
 class Batched:
-    """What came of a batch. differences: each cell that could be paired with its baseline, the gate's verdict.
+    """What came of a batch. differences: each cell that could be paired with its baseline, the
+    gate's verdict.
 
     stopped: why cells are not whole, in words; error: what to end with, once the table is shown.
     """
@@ -108,9 +121,17 @@ class Batched:
         """The object that `--json` prints."""
         found: dict[str, Any] = {"run": str(self.run), "cells": [cell.row() for cell in self.cells]}
         found |= {"test_openings": self.openings, "differences": list(self.differences)}
-        ended = "done" if self.error is None else "budget" if isinstance(self.error, OutOfBudget) else "stopped"
+        ended = (
+            "done"
+            if self.error is None
+            else "budget"
+            if isinstance(self.error, OutOfBudget)
+            else "stopped"
+        )
         found |= {"status": ended, "stopped": list(self.stopped)}
-        return found | (self.error.record() if self.error is not None and ended == "stopped" else {})
+        return found | (
+            self.error.record() if self.error is not None and ended == "stopped" else {}
+        )
 
 
 def has_arms(file: Path) -> bool:
@@ -118,9 +139,17 @@ def has_arms(file: Path) -> bool:
     return "arms" in _table(file)
 
 
-def read(file: Path, where: Path, given: Mapping[str, Any], several: Mapping[str, Sequence[str]], **own: Any) -> Batch:
-    """A batch of a suite file. given: flags by address, several: those of AXES that were typed, own: typed keys of
-    OWN; all of them win over the file. Raises BadInput that names a key it does not know, and the one meant."""
+def read(
+    file: Path,
+    where: Path,
+    given: Mapping[str, Any],
+    several: Mapping[str, Sequence[str]],
+    **own: Any,
+) -> Batch:
+    """A batch of a suite file. given: flags by address, several: those of AXES that were typed,
+    own: typed keys of OWN; all of them win over the file. Raises BadInput that names a key it does
+    not know, and the one meant.
+    """
     table = _table(file)
     kept = {key: table.pop(key) for key in OWN if key in table}
     lists = {axis: _texts(file, axis, table.pop(axis)) for axis in AXES if axis in table}
@@ -128,7 +157,11 @@ def read(file: Path, where: Path, given: Mapping[str, Any], several: Mapping[str
     for key in settings_.flat(table):
         if key not in known and not key.startswith(settings_.OWN + "."):
             near = difflib.get_close_matches(key, [*known, *OWN], 1, 0.6)
-            fix = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join([*OWN, *AXES, *known])}"
+            fix = (
+                f"did you mean {near[0]!r}?"
+                if near
+                else f"there are: {', '.join([*OWN, *AXES, *known])}"
+            )
             if key == "optimizers":
                 fix = 'write each as an arm: [arms.gepa] build = true, optimizer = "gepa"'
             raise BadInput(f"{file.name}: there is no key {key!r}", fix=fix, code="unknown-key")
@@ -137,11 +170,14 @@ def read(file: Path, where: Path, given: Mapping[str, Any], several: Mapping[str
     lists = {**lists, **{axis: tuple(names) for axis, names in several.items() if names}}
     firsts = {axis: names[0] for axis, names in lists.items() if names}
     loaded = settings_.load(where, {**settings_.flat(table), **firsts, **given})
-    return of(loaded, lists, **{**kept, **{k: v for k, v in own.items() if v not in ("", (), None)}})
+    return of(
+        loaded, lists, **{**kept, **{k: v for k, v in own.items() if v not in ("", (), None)}}
+    )
 
 
 def of(settings: Settings, several: Mapping[str, Sequence[str]], **own: Any) -> Batch:
-    """A batch whose parts go together. several: names by AXES, one each from the settings where there is none.
+    """A batch whose parts go together. several: names by AXES, one each from the settings where
+    there is none.
 
     Raises BadInput for what can be seen without opening a part.
     """
@@ -152,13 +188,18 @@ def of(settings: Settings, several: Mapping[str, Sequence[str]], **own: Any) -> 
     lists = {axis: names or (getattr(settings, axis),) for axis, names in lists.items()}
     if lists["scaffold"] == ("",) and not settings.agent.command:
         raise BadInput(
-            "nothing to measure is named", fix="--scaffold NAME, --agent COMMAND, --arms or a SUITE.toml", code="usage"
+            "nothing to measure is named",
+            fix="--scaffold NAME, --agent COMMAND, --arms or a SUITE.toml",
+            code="usage",
         )
     if own.get("split", "validation") not in get_args(Split):
         fix = "--split train, validation or test"
         raise BadInput(f"there is no split {own['split']!r}", fix=fix, code="bad-split")
     if len(lists["domain"]) > 1 and settings.data:
-        fix = "one bench a data set; or name each domain's rows as data in its benchmarks/NAME/domain.toml"
+        fix = (
+            "one bench a data set; or name each domain's rows as data in its"
+            " benchmarks/NAME/domain.toml"
+        )
         raise BadInput("--data is of one domain, and several are named", fix=fix, code="usage")
     for key in ("format", "cell_budget"):
         if isinstance(own.get(key), str):
@@ -167,12 +208,18 @@ def of(settings: Settings, several: Mapping[str, Sequence[str]], **own: Any) -> 
         Budget.parse(budget)
     if Budget.parse(tuple(own.get("cell_budget", ()))).minutes is not None:
         fix = "give minutes with --budget, and the cells usd, tokens or attempts"
-        raise BadInput("cells are measured at once, so no cell has minutes of its own", fix=fix, code="bad-budget")
+        raise BadInput(
+            "cells are measured at once, so no cell has minutes of its own",
+            fix=fix,
+            code="bad-budget",
+        )
     baseline, names = own.get("baseline", ""), [*lists["scaffold"], *lists["model"]]
     if baseline and baseline not in names:
         near = difflib.get_close_matches(baseline, names, 1, 0.5)
         fix = f"did you mean {near[0]!r}?" if near else f"one of: {', '.join(filter(None, names))}"
-        raise BadInput(f"the baseline {baseline!r} is not measured here", fix=fix, code="no-baseline")
+        raise BadInput(
+            f"the baseline {baseline!r} is not measured here", fix=fix, code="no-baseline"
+        )
     parts = {"scaffolds": lists["scaffold"], "models": lists["model"], "domains": lists["domain"]}
     first = {"model": lists["model"][0], "domain": lists["domain"][0]}
     try:
@@ -192,9 +239,9 @@ def measure_all(
 ) -> Batched:
     """Measure every cell of a batch in an opened session, or go on with it.
 
-    agent: a scaffold by its name, for a session's domain and model. fresh: what runs/ holds already is attempted, and
-    paid, again. Raises Interrupted, BadInput, Fault (a full disk among them); what else ends some cells only, or all at
-    the budget, is `error` of what is returned.
+    agent: a scaffold by its name, for a session's domain and model. fresh: what runs/ holds already
+    is attempted, and paid, again. Raises Interrupted, BadInput, Fault (a full disk among them);
+    what else ends some cells only, or all at the budget, is `error` of what is returned.
     """
     with _sessions(session, batch) as opened:
         begun = [begin(*cell) for cell in _cells(opened, batch, agent)]
@@ -204,14 +251,28 @@ def measure_all(
             bring(session, [each for cell in work for each in cell])
         cap = Budget.parse(batch.cell_budget)
         for cell, own in zip(cells, work, strict=True) if cap.caps else ():
-            keys = (key_of(w.session, w.scaffold, w.task, w.repeat, w.offers, image="") for w in own)
+            keys = (
+                key_of(w.session, w.scaffold, w.task, w.repeat, w.offers, image="") for w in own
+            )
             session.ledger.cap(keys, cap, cell.name)
         totals = {cell.name: len(own) for cell, own in zip(cells, work, strict=True)}
         against = _against(batch, cells)
-        pairs = [{"cell": cells[n].key, "baseline": cells[p].key} for n, p in enumerate(against) if p is not None]
+        pairs = [
+            {"cell": cells[n].key, "baseline": cells[p].key}
+            for n, p in enumerate(against)
+            if p is not None
+        ]
         session.journal.add("baselines", of=pairs)
         first = cells[0].scaffold.digest
-        session.say("gather", {"phase": batch.split, "total": sum(totals.values()), "scaffold": first, "cells": totals})
+        session.say(
+            "gather",
+            {
+                "phase": batch.split,
+                "total": sum(totals.values()),
+                "scaffold": first,
+                "cells": totals,
+            },
+        )
         scores: dict[Place, Score] = {}
         error: RecreateError | None = None
         try:
@@ -219,14 +280,18 @@ def measure_all(
         except RecreateError as e:
             if len(cells) == 1 and not isinstance(e, OutOfBudget):
                 raise
-            if e.exit_code == 130 or files.of_disk(e):  # nothing more can be written, the table's files neither
+            if e.exit_code == 130 or files.of_disk(
+                e
+            ):  # nothing more can be written, the table's files neither
                 raise
             error = e
         results = [cell.result(scores) for cell in cells]
-        openings = sum(test_openings(each) for each in {s.domain.name: s for s in opened.values()}.values())
+        openings = sum(
+            test_openings(each) for each in {s.domain.name: s for s in opened.values()}.values()
+        )
         short = [
-            f"{cell.name}: {len(result.scores) - result.set_aside} of {totals[cell.name]} attempts graded"
-            + (f", {result.set_aside} excluded" if result.set_aside else "")
+            f"{cell.name}: {len(result.scores) - result.set_aside} of {totals[cell.name]} attempts"
+            " graded" + (f", {result.set_aside} excluded" if result.set_aside else "")
             for cell, result in zip(cells, results, strict=True)
             if len(result.scores) < totals[cell.name] or (error is not None and result.set_aside)
         ]
@@ -236,11 +301,14 @@ def measure_all(
 
 
 def differences(
-    results: Sequence[BenchResult], against: Sequence[int | None], settings: Settings, kinds: Mapping[str, str]
+    results: Sequence[BenchResult],
+    against: Sequence[int | None],
+    settings: Settings,
+    kinds: Mapping[str, str],
 ) -> Iterator[dict[str, Any]]:
-    """The gate's verdict on each cell against its baseline, over the tasks and repeats that both have. against: the
-    place of each cell's baseline, None where it has none; kinds: task -> its kind. No correction is made for how many
-    there are."""
+    """The gate's verdict on each cell against its baseline, over the tasks and repeats that both
+    have. against: the place of each cell's baseline, None where it has none; kinds: task -> its
+    kind. No correction is made for how many there are."""
     for cell, place in zip(results, against, strict=True):
         if place is None:
             continue
@@ -249,8 +317,13 @@ def differences(
         both = ((old, after.get(at)) for at, old in before.items())
         pairs = [(old, new) for old, new in both if old is not None and new is not None]
         yield {
-            **{key: getattr(cell, key) for key in ("scaffold", "digest", "model", "domain", "split")},
-            "baseline": {key: getattr(results[place], key) for key in ("scaffold", "digest", "model")},
+            **{
+                key: getattr(cell, key)
+                for key in ("scaffold", "digest", "model", "domain", "split")
+            },
+            "baseline": {
+                key: getattr(results[place], key) for key in ("scaffold", "digest", "model")
+            },
             **verdict.model_dump(mode="json", exclude={"schema_"}),
             "won": sum(new > old for old, new in pairs),
             "lost": sum(new < old for old, new in pairs),
@@ -263,16 +336,24 @@ def batched(run: Run, cells: Sequence[BenchResult]) -> Batched:
     bases = run.baselines() or {}
     against = [order.get(bases[cell.key]) if cell.key in bases else None for cell in cells]
     found = differences(cells, against, run.settings, run.kinds())
-    return Batched(run.folder, tuple(cells), tuple(found), max((cell.test_openings for cell in cells), default=0))
+    return Batched(
+        run.folder,
+        tuple(cells),
+        tuple(found),
+        max((cell.test_openings for cell in cells), default=0),
+    )
 
 
 def write(batched: Batched, formats: Collection[str]) -> list[Path]:
-    """results.jsonl (a line an attempt), cells.csv (a row a cell), predictions/NAME.jsonl (an answer a line, of each
-    cell its first attempt at each task), into the run folder. Raises Fault for a full disk."""
+    """results.jsonl (a line an attempt), cells.csv (a row a cell), predictions/NAME.jsonl (an
+    answer a line, of each cell its first attempt at each task), into the run folder. Raises Fault
+    for a full disk."""
     made: dict[Path, str] = {}
     if "jsonl" in formats:
         rows = ({**_of(cell), **score} for cell in batched.cells for score in cell.scores)
-        made[batched.run / "results.jsonl"] = "".join(json.dumps({"schema": 1, **row}) + "\n" for row in rows)
+        made[batched.run / "results.jsonl"] = "".join(
+            json.dumps({"schema": 1, **row}) + "\n" for row in rows
+        )
     if "csv" in formats:
         made[batched.run / "cells.csv"] = _csv(batched)
     if "predictions" in formats:
@@ -281,32 +362,48 @@ def write(batched: Batched, formats: Collection[str]) -> list[Path]:
             made[batched.run / "predictions" / f"{name}.jsonl"] = "".join(lines)
     for file, text in made.items():
         file.parent.mkdir(exist_ok=True)
-        files.write(file, text, fix="free some space, and give the same command again: nothing is paid twice")
+        files.write(
+            file,
+            text,
+            fix="free some space, and give the same command again: nothing is paid twice",
+        )
     return list(made)
 
 
-# ------------------------------------------------------------------------------------------------ its parts
+# ------------------------------------------------------------------------------------------------
+# its parts
 
 
 def _table(file: Path) -> dict[str, Any]:
     try:
         return read_toml(file.read_text("utf-8"))
     except OSError as e:
-        raise BadInput(f"{file}: {e.strerror}", fix="name a suite: docs/bench.md has one", code="no-suite") from None
+        raise BadInput(
+            f"{file}: {e.strerror}", fix="name a suite: docs/bench.md has one", code="no-suite"
+        ) from None
     except ValueError as e:
-        raise BadInput(f"{file} cannot be read: {e}", fix="mend the line that it names", code="bad-suite") from None
+        raise BadInput(
+            f"{file} cannot be read: {e}", fix="mend the line that it names", code="bad-suite"
+        ) from None
 
 
 def _texts(file: Path, key: str, value: Any) -> tuple[str, ...]:
     several = [value] if isinstance(value, str) else value
-    if not isinstance(several, list) or not several or not all(isinstance(each, str) for each in several):
-        raise BadInput(f"{file.name}: {key} is {value!r}", fix=f'{key} = ["NAME", "NAME"]', code="bad-suite")
+    if (
+        not isinstance(several, list)
+        or not several
+        or not all(isinstance(each, str) for each in several)
+    ):
+        raise BadInput(
+            f"{file.name}: {key} is {value!r}", fix=f'{key} = ["NAME", "NAME"]', code="bad-suite"
+        )
     return tuple(several)
 
 
 @contextmanager
 def _sessions(session: Session, batch: Batch) -> Iterator[dict[tuple[str, str], Session]]:
-    """(model, domain) as the batch names them -> the session that measures it; further models closed in the end."""
+    """(model, domain) as the batch names them -> the session that measures it; further models
+    closed in the end."""
     with ExitStack() as closing:
         models: dict[str, tuple[Model, Price]] = {batch.models[0]: (session.model, session.price)}
         for name in batch.models[1:]:
@@ -343,11 +440,16 @@ def _domains(session: Session, batch: Batch) -> dict[str, Session]:
         return {batch.domains[0]: session}
     tasks = {
         name: list(
-            open_domain(settings.model_copy(update={"domain": name}), session.workspace, session.backend).tasks()
+            open_domain(
+                settings.model_copy(update={"domain": name}), session.workspace, session.backend
+            ).tasks()
         )
         for name in batch.domains
     }
-    words = {name: tuple(w for w in settings.select.tasks if _is_of(each, w)) for name, each in tasks.items()}
+    words = {
+        name: tuple(w for w in settings.select.tasks if _is_of(each, w))
+        for name, each in tasks.items()
+    }
     for word in settings.select.tasks:
         if not any(word in known for known in words.values()):
             for where in ([task for each in tasks.values() for task in each], *tasks.values()):
@@ -358,7 +460,9 @@ def _domains(session: Session, batch: Batch) -> dict[str, Session]:
             fix = "name some of its tasks too, or leave the domain out"
             raise BadInput(f"--tasks names no task of {name}", fix=fix, code="too-few-tasks")
         select = settings.select.model_copy(update={"tasks": words[name]})
-        found[name] = session.with_domain(settings.model_copy(update={"domain": name, "select": select}))
+        found[name] = session.with_domain(
+            settings.model_copy(update={"domain": name, "select": select})
+        )
     return found
 
 
@@ -370,12 +474,19 @@ def _is_of(tasks: Sequence[Task], word: str) -> bool:
 
 
 def _cells(
-    opened: Mapping[tuple[str, str], Session], batch: Batch, agent: Callable[[str, Session], Scaffold]
+    opened: Mapping[tuple[str, str], Session],
+    batch: Batch,
+    agent: Callable[[str, Session], Scaffold],
 ) -> Iterator[tuple[Session, Scaffold, Split, int, str]]:
-    """What `begin` takes, in the order of domains, models, scaffolds; a cell's name is as short as tells it."""
-    agents = {(m, d): [agent(name, own) for name in batch.scaffolds] for (m, d), own in opened.items()}
+    """What `begin` takes, in the order of domains, models, scaffolds; a cell's name is as short as
+    tells it."""
+    agents = {
+        (m, d): [agent(name, own) for name in batch.scaffolds] for (m, d), own in opened.items()
+    }
     for each in agents.values():
-        _refuse_twice("scaffold", {name: a.digest for name, a in zip(batch.scaffolds, each, strict=True)})
+        _refuse_twice(
+            "scaffold", {name: a.digest for name, a in zip(batch.scaffolds, each, strict=True)}
+        )
     _refuse_twice("model", {m: own.model_name for (m, _), own in opened.items()})
     _refuse_twice("domain", {d: own.domain.name for (_, d), own in opened.items()})
     every = {a.digest: a.name for each in agents.values() for a in each}
@@ -385,13 +496,16 @@ def _cells(
             for scaffold in agents[model, domain]:
                 twice = list(every.values()).count(scaffold.name) > 1
                 parts = [f"{scaffold.name} {scaffold.digest[:6]}" if twice else scaffold.name]
-                parts += [own.model_name.rpartition("/")[2].rpartition("#")[2]] * (len(batch.models) > 1)
+                parts += [own.model_name.rpartition("/")[2].rpartition("#")[2]] * (
+                    len(batch.models) > 1
+                )
                 parts += [own.domain.name] * (len(batch.domains) > 1)
                 yield own, scaffold, batch.split, batch.tasks, ", ".join(parts)
 
 
 def _refuse_twice(what: str, names: Mapping[str, str]) -> None:
-    """names: what was named -> what it is. Two of a kind would be the same attempts, made at the same time."""
+    """names: what was named -> what it is. Two of a kind would be the same attempts, made at the
+    same time."""
     known: dict[str, str] = {}
     for name, found in names.items():
         if found in known:
@@ -401,14 +515,17 @@ def _refuse_twice(what: str, names: Mapping[str, str]) -> None:
 
 
 def _against(batch: Batch, cells: Sequence[Cell]) -> list[int | None]:
-    """The place of each cell's baseline: what differs from it in the scaffold, or in the model, alone."""
+    """The place of each cell's baseline: what differs from it in the scaffold, or in the model,
+    alone."""
     axis, name = batch.against
     order = [(d, m, s) for d in batch.domains for m in batch.models for s in batch.scaffolds]
     assert len(order) == len(cells)
     if not axis:
         return [None] * len(order)
     bases = [(d, m, name) if axis == "scaffold" else (d, name, s) for d, m, s in order]
-    return [order.index(base) if base != own else None for base, own in zip(bases, order, strict=True)]
+    return [
+        order.index(base) if base != own else None for base, own in zip(bases, order, strict=True)
+    ]
 
 
 def _interleaved(work: Sequence[Sequence[Any]]) -> list[Any]:
@@ -423,21 +540,49 @@ def _of(cell: BenchResult) -> dict[str, Any]:
 
 def _csv(batched: Batched) -> str:
     most = max((int(k) for cell in batched.cells for k in cell.pass_hat), default=1)
-    plain = ("n", "repeats", "mean", "lo", "hi", "usd", "tokens_in", "tokens_out", "calls", "latency", "set_aside")
+    plain = (
+        "n",
+        "repeats",
+        "mean",
+        "lo",
+        "hi",
+        "usd",
+        "tokens_in",
+        "tokens_out",
+        "calls",
+        "latency",
+        "set_aside",
+    )
     judged = {(d["digest"], d["model"], d["domain"]): d for d in batched.differences}
     out = io.StringIO()
     rows = csv.writer(out, lineterminator="\n")
     rows.writerow(
-        [*("scaffold", "digest", "model", "domain", "split"), *plain, *(f"pass^{k}" for k in range(1, most + 1)),
-         *("diff", "diff_lo", "diff_hi", "p", "verdict"), "endings", "baseline", "baseline_model"]
-    )  # fmt: skip
+        [
+            *("scaffold", "digest", "model", "domain", "split"),
+            *plain,
+            *(f"pass^{k}" for k in range(1, most + 1)),
+            *("diff", "diff_lo", "diff_hi", "p", "verdict"),
+            "endings",
+            "baseline",
+            "baseline_model",
+        ]
+    )
     for cell in batched.cells:
         diff = judged.get((cell.digest, cell.model, cell.domain), {})
         hats = [cell.pass_hat.get(str(k), "") for k in range(1, most + 1)]
         judgement = [diff.get(key, "") for key in ("diff", "lo", "hi", "p", "verdict")]
         endings = "; ".join(f"{name} {count}" for name, count in cell.endings.items())
         base = [diff["baseline"][key] for key in ("scaffold", "model")] if diff else ["", ""]
-        rows.writerow([*_of(cell).values(), *(getattr(cell, key) for key in plain), *hats, *judgement, endings, *base])
+        rows.writerow(
+            [
+                *_of(cell).values(),
+                *(getattr(cell, key) for key in plain),
+                *hats,
+                *judgement,
+                endings,
+                *base,
+            ]
+        )
     return out.getvalue()
 
 
@@ -445,7 +590,9 @@ def _names(cells: Sequence[BenchResult]) -> list[str]:
     """A file's name for each cell."""
     found = []
     for n, cell in enumerate(cells):
-        model = "".join(c if c.isalnum() or c in ".-_" else "-" for c in cell.model.rpartition("/")[2])[-40:]
+        model = "".join(
+            c if c.isalnum() or c in ".-_" else "-" for c in cell.model.rpartition("/")[2]
+        )[-40:]
         name = "-".join((cell.scaffold, model, cell.domain.rpartition(":")[2]))
         found.append(f"{name}-{n}" if name in found else name)
     return found

@@ -1,8 +1,10 @@
-"""Where each line of an agent comes from: the edit that wrote it, its verdict, and the steps that the edit cites.
+"""Where each line of an agent comes from: the edit that wrote it, its verdict, and the steps that
+the edit cites.
 
-An agent's versions are followed back through the histories of the workspace's runs: from the folder to the revision
-that stands there, to its parents, and on to the run that had made the seed. Each version's text is laid over the one
-before it; a line that both have keeps its writer. What stands in the folder and in no history is a person's.
+An agent's versions are followed back through the histories of the workspace's runs: from the folder
+to the revision that stands there, to its parents, and on to the run that had made the seed. Each
+version's text is laid over the one before it; a line that both have keeps its writer. What stands
+in the folder and in no history is a person's.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ Origin = Literal["seed", "human", "edit"]
 
 @dataclass(frozen=True)
 class LineWriter:
-    """Who wrote a line. run, revision, edit: of `edit`, and of a person's edit that a build judged."""
+    """Who wrote a line. run, revision, edit: of `edit`, and of a person's edit that a build
+    judged."""
 
     origin: Origin
     run: Path | None = None
@@ -51,15 +54,22 @@ class BlamedLine:
             "origin": self.writer.origin,
             "run": str(self.writer.run or ""),
             "revision": revision.id if revision else "",
-            "edit": {"path": edit.path, "reason": edit.reason, "origin": edit.origin} if edit else None,
+            "edit": (
+                {"path": edit.path, "reason": edit.reason, "origin": edit.origin} if edit else None
+            ),
             "verdict": revision.verdict.model_dump(mode="json") if revision else None,
-            "evidence": [e.model_dump(mode="json", exclude={"schema_"}) for e in edit.evidence] if edit else [],
+            "evidence": (
+                [e.model_dump(mode="json", exclude={"schema_"}) for e in edit.evidence]
+                if edit
+                else []
+            ),
         }
 
 
 @dataclass(frozen=True)
 class AgentVersion:
-    """An agent as it stood: files, and the run and revision that made it so; human: a person wrote in it."""
+    """An agent as it stood: files, and the run and revision that made it so; human: a person wrote
+    in it."""
 
     files: Scaffold
     run: Path | None = None
@@ -68,20 +78,29 @@ class AgentVersion:
 
 
 def blame(text: str, where: Path) -> list[BlamedLine]:
-    """The lines of FILE or FILE:LINE. Raises BadInput for what is no file of an agent, and for a line that it lacks."""
+    """The lines of FILE or FILE:LINE. Raises BadInput for what is no file of an agent, and for a
+    line that it lacks."""
     path, number = _place(text, where)
     folder = next((p for p in path.parents if (p / "agent.toml").is_file()), None)
     if folder is None:
         raise BadInput(
-            f"{path} is in no agent's folder", fix="name a file below a folder with agent.toml", code="no-file"
+            f"{path} is in no agent's folder",
+            fix="name a file below a folder with agent.toml",
+            code="no-file",
         )
     name = path.relative_to(folder).as_posix()
     if name not in (agent := load(folder, parse=False)).files:
-        raise BadInput(f"{name} is no part of the agent {folder.name}", fix="hidden files are none", code="no-file")
+        raise BadInput(
+            f"{name} is no part of the agent {folder.name}",
+            fix="hidden files are none",
+            code="no-file",
+        )
     lines = written(list(versions(agent, folders_of(where))), name)
     found = [BlamedLine(at, said, writer) for at, (said, writer) in enumerate(lines, 1)]
     if number is not None and not 1 <= number <= len(found):
-        raise BadInput(f"{name} has {len(found)} lines", fix=f"{text.rpartition(':')[0]}:1", code="no-line")
+        raise BadInput(
+            f"{name} has {len(found)} lines", fix=f"{text.rpartition(':')[0]}:1", code="no-line"
+        )
     return found if number is None else [found[number - 1]]
 
 
@@ -117,14 +136,21 @@ def versions(agent: Scaffold, folders: Iterable[Path]) -> Iterator[AgentVersion]
     """From what stands there back to the first seed, through the histories of these runs."""
     histories: dict[Path, dict[str, Commit]] = {}  # the newest first
     for folder in sorted(folders, key=_when, reverse=True):
-        histories[folder] = {commit.digest: commit for commit in History(folder / "scaffold.git").log()}
-    first = {load(file.parent, parse=False).digest for file in shipped("scaffolds").glob("*/agent.toml")}
+        histories[folder] = {
+            commit.digest: commit for commit in History(folder / "scaffold.git").log()
+        }
+    first = {
+        load(file.parent, parse=False).digest for file in shipped("scaffolds").glob("*/agent.toml")
+    }
     current = agent
     while True:
         run = next((f for f, known in histories.items() if _made(known, current.digest)), None)
         if run is not None:
             judged, known = {r.id: r for r in Run(run).revisions()}, histories.pop(run)
-            history, by_sha = History(run / "scaffold.git"), {commit.sha: commit for commit in known.values()}
+            history, by_sha = (
+                History(run / "scaffold.git"),
+                {commit.sha: commit for commit in known.values()},
+            )
             commit = known[current.digest]
             while commit.parent:
                 revision = judged.get(commit.digest)
@@ -133,20 +159,25 @@ def versions(agent: Scaffold, folders: Iterable[Path]) -> Iterator[AgentVersion]
                 current = history.read(commit.sha)
             histories = {f: known for f, known in histories.items() if _when(f) <= _when(run)}
             continue
-        began = [f for f, known in histories.items() if current.digest in known]  # and made nothing of it
+        began = [
+            f for f, known in histories.items() if current.digest in known
+        ]  # and made nothing of it
         near = [] if current.digest in first else list(_near(current, histories, began))
         if not near:
             yield AgentVersion(current)
             return
-        yield AgentVersion(current, human=True)  # a person wrote in it between two builds, or since the last
+        yield AgentVersion(
+            current, human=True
+        )  # a person wrote in it between two builds, or since the last
         _, _, current = max(near, key=lambda found: found[:2])
 
 
 def _near(
     agent: Scaffold, histories: dict[Path, dict[str, Commit]], began: Sequence[Path]
 ) -> Iterator[tuple[int, int, Scaffold]]:
-    """(how many lines they share, how new it is, the version) of what builds kept that shares at least half of them.
-    began: runs that began from the agent; those before the first of them count alone."""
+    """(how many lines they share, how new it is, the version) of what builds kept that shares at
+    least half of them. began: runs that began from the agent; those before the first of them count
+    alone."""
     last = min(map(_when, began), default=float("inf"))
     lines = sum(len(set(text.splitlines())) for text in agent.files.values())
     for age, (run, known) in enumerate(histories.items()):
@@ -162,7 +193,9 @@ def _near(
 
 
 def _when(folder: Path) -> float:
-    return (folder / "settings.toml").stat().st_mtime if (folder / "settings.toml").exists() else 0.0
+    return (
+        (folder / "settings.toml").stat().st_mtime if (folder / "settings.toml").exists() else 0.0
+    )
 
 
 def _made(known: dict[str, Commit], digest: str) -> bool:
@@ -170,8 +203,11 @@ def _made(known: dict[str, Commit], digest: str) -> bool:
     return digest in known and bool(known[digest].parent)
 
 
-def _over(lines: Sequence[tuple[str, LineWriter]], version: AgentVersion, name: str) -> list[tuple[str, LineWriter]]:
-    """A version's text, each line with its writer: who wrote it before, where it was there already."""
+def _over(
+    lines: Sequence[tuple[str, LineWriter]], version: AgentVersion, name: str
+) -> list[tuple[str, LineWriter]]:
+    """A version's text, each line with its writer: who wrote it before, where it was there
+    already."""
     new = version.files.files.get(name, "").splitlines()
     made: list[tuple[str, LineWriter]] = []
     for tag, old_at, old_end, at, end in difflib.SequenceMatcher(

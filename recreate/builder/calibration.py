@@ -1,10 +1,11 @@
-"""What an agent's own noise lets the gate see: the agent against itself on validation tasks, before a build pays.
+"""What an agent's own noise lets the gate see: the agent against itself on validation tasks, before
+a build pays.
 
-Each task is attempted several times. From how the scores differ within a task and between tasks come: how often a
-build would keep a candidate that changes nothing, simulated with the gate itself on scores drawn from these; and the
-smallest gain that it would keep eight times in ten, for more and fewer tasks and repeats. A line for each agent and
-model is kept beside the domain's tasks (`benchmarks/DOMAIN/calibration.jsonl` in the workspace); `plan` and `build` go
-by it.
+Each task is attempted several times. From how the scores differ within a task and between tasks
+come: how often a build would keep a candidate that changes nothing, simulated with the gate itself
+on scores drawn from these; and the smallest gain that it would keep eight times in ten, for more
+and fewer tasks and repeats. A line for each agent and model is kept beside the domain's tasks
+(`benchmarks/DOMAIN/calibration.jsonl` in the workspace); `plan` and `build` go by it.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ BUILDS = 400
 
 
 class Noise(Record):
-    """within: the variance of a score over repeats of one task; between: of the tasks' own means. flips: the share of
-    tasks whose repeats were not all alike."""
+    """within: the variance of a score over repeats of one task; between: of the tasks' own means.
+    flips: the share of tasks whose repeats were not all alike."""
 
     within: float
     between: float
@@ -43,7 +44,8 @@ class Noise(Record):
 
 
 class FalseKeep(Record):
-    """How often a build keeps anything, of candidates that change nothing: rate with its 95 % interval."""
+    """How often a build keeps anything, of candidates that change nothing: rate with its 95 %
+    interval."""
 
     rate: float
     lo: float
@@ -61,7 +63,8 @@ class Detectable(Record):
 
 
 class Calibration(Record):
-    """mean with its 90 % interval over `tasks`, each attempted `repeats` times; agent: its digest."""
+    """mean with its 90 % interval over `tasks`, each attempted `repeats` times; agent: its
+    digest."""
 
     domain: str
     scaffold: str
@@ -83,8 +86,8 @@ class Calibration(Record):
 
 
 def calibrate(session: Session, scaffold: Scaffold) -> tuple[Calibration, BenchResult]:
-    """The agent on `validation` tasks of its split, `repeats` times each. Raises BadInput for one repeat, and when too
-    few tasks were scored."""
+    """The agent on `validation` tasks of its split, `repeats` times each. Raises BadInput for one
+    repeat, and when too few tasks were scored."""
     settings = session.settings
     if settings.repeats < 2:
         raise BadInput("one attempt a task says nothing of noise", fix="--repeats 3", code="usage")
@@ -104,7 +107,8 @@ def calibrate(session: Session, scaffold: Scaffold) -> tuple[Calibration, BenchR
 def calibration(
     scores: Mapping[tuple[str, int], float], settings: Settings, who: tuple[str, str, str, str]
 ) -> Calibration:
-    """Of these scores; pure. who: domain, scaffold, its digest, model. Raises BadInput (`too-few-tasks`)."""
+    """Of these scores; pure. who: domain, scaffold, its digest, model. Raises BadInput
+    (`too-few-tasks`)."""
     by_task: dict[str, list[float]] = {}
     for (task, _), score in sorted(scores.items()):
         by_task.setdefault(task, []).append(score)
@@ -118,7 +122,9 @@ def calibration(
     repeats = min(map(len, several))
     within = fmean(variance(each) for each in several)
     between = max(0.0, variance([fmean(each) for each in several]) - within / repeats)
-    noise = Noise(within=within, between=between, flips=fmean(len(set(each)) > 1 for each in several))
+    noise = Noise(
+        within=within, between=between, flips=fmean(len(set(each)) > 1 for each in several)
+    )
     mean, lo, hi = interval(scores)
     spread, rounds = spread_of(within, between), max(1, settings.rounds)
     sizes = sorted({settings.validation, *(settings.validation * n for n in (2, 5)), len(several)})
@@ -136,23 +142,30 @@ def calibration(
         noise=noise,
         false_keep=_false_keep(list(by_task.values()), settings, rounds, mean, spread),
         detectable=tuple(
-            Detectable(tasks=n, repeats=r, gain=round(finds(settings.gate, n, r, mean, rounds, spread), 3))
+            Detectable(
+                tasks=n, repeats=r, gain=round(finds(settings.gate, n, r, mean, rounds, spread), 3)
+            )
             for n in sizes
             for r in (1, 2, 3)
         ),
     )
 
 
-def _false_keep(tasks: Sequence[list[float]], settings: Settings, rounds: int, mean: float, spread: float) -> FalseKeep:
-    """A task's score is drawn from those that it had, or, as often as one of them, from all: two repeats alike are no
-    proof that a third would be."""
+def _false_keep(
+    tasks: Sequence[list[float]], settings: Settings, rounds: int, mean: float, spread: float
+) -> FalseKeep:
+    """A task's score is drawn from those that it had, or, as often as one of them, from all: two
+    repeats alike are no proof that a third would be."""
     draw, wrong = random.Random(0), 0
     pool = [score for each in tasks for score in each]
     gate, order = settings.gate, [str(n) for n in range(settings.validation)]
     alpha, gain = share(gate, rounds), finds(gate, len(order), 1, mean, rounds, spread)
 
     def scored(chosen: Sequence[list[float]]) -> dict[tuple[str, int], float | None]:
-        return {(name, 0): draw.choice([*each, draw.choice(pool)]) for name, each in zip(order, chosen, strict=True)}
+        return {
+            (name, 0): draw.choice([*each, draw.choice(pool)])
+            for name, each in zip(order, chosen, strict=True)
+        }
 
     def kept(before: Scores, after: Scores) -> bool:
         if not gate.false_keep:
@@ -177,7 +190,8 @@ def keep(file: Path, found: Calibration) -> None:
 
 
 def known(where: Path, domain: str, agent: str, model: str) -> Calibration | None:
-    """What was measured of an agent with a model in this workspace; a line that cannot be read is none."""
+    """What was measured of an agent with a model in this workspace; a line that cannot be read is
+    none."""
     rows = _read(where / "benchmarks" / domain / FILE)
     return next((c for c in rows if (c.agent, c.model) == (agent, model)), None)
 

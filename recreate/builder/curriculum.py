@@ -1,15 +1,18 @@
-"""Which train tasks a round attempts with `--choose learning`: those that teach most, and none forgotten; pure.
+"""Which train tasks a round attempts with `--choose learning`: those that teach most, and none
+forgotten; pure.
 
-What is known of a task is what this agent and the versions that it came from made of it, older versions counting half
-as much each (`DECAY`). It teaches most where it is solved sometimes: its weight is the expected variance p(1 - p) of
-one more attempt, p having a Beta posterior whose prior is one attempt with the mean of all tasks. That is A2R's
-ambiguity over epochs (rl/parts/a2r.py), an epoch being a version here, reckoned for few attempts: tasks that all
-versions solve or fail lose weight slowly, and quickly where most others do the same. A task that one version solved and
-the next did not, or the other way round, counts double (`FLIPPED`).
+What is known of a task is what this agent and the versions that it came from made of it, older
+versions counting half as much each (`DECAY`). It teaches most where it is solved sometimes: its
+weight is the expected variance p(1 - p) of one more attempt, p having a Beta posterior whose prior
+is one attempt with the mean of all tasks. That is A2R's ambiguity over epochs (rl/parts/a2r.py), an
+epoch being a version here, reckoned for few attempts: tasks that all versions solve or fail lose
+weight slowly, and quickly where most others do the same. A task that one version solved and the
+next did not, or the other way round, counts double (`FLIPPED`).
 
-Tasks that no version attempted come first, in an order that the seed fixes. Then the least attempted have a share of
-each batch (`FLOOR`), so that after k * ceil(pool / that share) rounds each task was attempted k times at least, and the
-rest is drawn by weight. `python -m tests.evidence tasks` compares it with taking them in turn; figures in docs/log.md.
+Tasks that no version attempted come first, in an order that the seed fixes. Then the least
+attempted have a share of each batch (`FLOOR`), so that after k * ceil(pool / that share) rounds
+each task was attempted k times at least, and the rest is drawn by weight. `python -m tests.evidence
+tasks` compares it with taking them in turn; figures in docs/log.md.
 """
 
 from __future__ import annotations
@@ -27,7 +30,8 @@ FLIPPED = 2.0
 
 
 class Tried(NamedTuple):
-    """One attempt at a train task: its agent's digest, its number as a repeat, its score in 0..1."""
+    """One attempt at a train task: its agent's digest, its number as a repeat, its score in
+    0..1."""
 
     task: str
     agent: str
@@ -48,8 +52,8 @@ def draw(
 ) -> list[DrawnTask]:
     """A batch of different tasks of the pool, which is in the order that ties go by.
 
-    lineage: digests of the agent's versions, itself last; attempts of others count for nothing. The same seed draws the
-    same.
+    lineage: digests of the agent's versions, itself last; attempts of others count for nothing. The
+    same seed draws the same.
     """
     known = _by_version(history, lineage)
     random_, left, batch = random.Random(repr(seed)), list(pool), list[str]()
@@ -70,12 +74,18 @@ def draw(
     return [DrawnTask(task, made[task], told(known.get(task, {}))) for task in batch]
 
 
-def chances(pool: Sequence[str], history: Sequence[Tried], lineage: Sequence[str]) -> dict[str, float]:
+def chances(
+    pool: Sequence[str], history: Sequence[Tried], lineage: Sequence[str]
+) -> dict[str, float]:
     """How likely each task is to be the first that is drawn by weight: they add up to 1."""
     known = _by_version(history, lineage)
     sums = {
         task: [
-            math.fsum(DECAY ** (len(lineage) - 1 - at) * part for at, scores in versions.items() for part in scores)
+            math.fsum(
+                DECAY ** (len(lineage) - 1 - at) * part
+                for at, scores in versions.items()
+                for part in scores
+            )
             for versions in (known.get(task, {}), _failed(known.get(task, {})))
         ]
         for task in pool
@@ -83,7 +93,10 @@ def chances(pool: Sequence[str], history: Sequence[Tried], lineage: Sequence[str
     won, lost = (math.fsum(pair[side] for pair in sums.values()) for side in (0, 1))
     mean = (won + 0.5) / (won + lost + 1)
     found = {task: _variance(mean + a, 1 - mean + b) for task, (a, b) in sums.items()}
-    found = {task: value * (FLIPPED if flipped(known.get(task, {})) else 1) for task, value in found.items()}
+    found = {
+        task: value * (FLIPPED if flipped(known.get(task, {})) else 1)
+        for task, value in found.items()
+    }
     return {task: value / math.fsum(found.values()) for task, value in found.items()}
 
 
@@ -109,7 +122,9 @@ def summary(why: Sequence[str]) -> str:
     return f"{len(why)} train {'task' if len(why) == 1 else 'tasks'}: {kinds}"
 
 
-def _by_version(history: Sequence[Tried], lineage: Sequence[str]) -> dict[str, dict[int, list[float]]]:
+def _by_version(
+    history: Sequence[Tried], lineage: Sequence[str]
+) -> dict[str, dict[int, list[float]]]:
     """Task -> number in the lineage -> scores."""
     number = {agent: at for at, agent in enumerate(lineage)}
     found: dict[str, dict[int, list[float]]] = {}

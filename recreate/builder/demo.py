@@ -4,8 +4,8 @@
     benchmarks/demo/seed/          the agent that the build started from
     benchmarks/demo/tape/          the cassette
 
-The models' replies come from the cassette. The commands are run, the answers graded and the candidate judged here and
-now, in whichever sandbox works.
+The models' replies come from the cassette. The commands are run, the answers graded and the
+candidate judged here and now, in whichever sandbox works.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ SIZES: Mapping[str, Any] = {"train": 8, "batch": 6, "validation": 24, "rounds": 
 
 
 class AnySandbox:
-    """The best sandbox that works, under one name: the demo's attempts have the same ids in each of them."""
+    """The best sandbox that works, under one name: the demo's attempts have the same ids in each of
+    them."""
 
     name = "any"
 
@@ -69,12 +70,16 @@ def about() -> About:
 
 
 def replay(folder: Path | None = None, *, jobs: int = 2, say: Say = silent) -> Outcome:
-    """The shipped build again, in a workspace of its own: a new one at `folder`, else the one below RECREATE_HOME,
-    where the last replay is kept. Raises Differs, BadInput when no sandbox works."""
+    """The shipped build again, in a workspace of its own: a new one at `folder`, else the one below
+    RECREATE_HOME, where the last replay is kept. Raises Differs, BadInput when no sandbox works."""
     about()
     backend = AnySandbox()
-    if backend.backend.name == "none":  # what commands find there is this machine's, and not what was recorded
-        raise BadInput("the demo needs a sandbox with walls", fix="unset RECREATE_SANDBOX", code="no-sandbox")
+    if (
+        backend.backend.name == "none"
+    ):  # what commands find there is this machine's, and not what was recorded
+        raise BadInput(
+            "the demo needs a sandbox with walls", fix="unset RECREATE_SANDBOX", code="no-sandbox"
+        )
     if folder is None:
         folder = paths.home() / "demo"
         files.make(folder)
@@ -86,7 +91,15 @@ def replay(folder: Path | None = None, *, jobs: int = 2, say: Say = silent) -> O
 def _replay(folder: Path, backend: SandboxBackend, jobs: int, say: Say) -> Outcome:
     out = str(folder / "runs" / "demo")
     # the cassette's own paths mean nothing here, and a workspace of ours has no settings
-    return build(Functions(), sandbox=backend, workspace=folder, replay=str(tape()), out=out, jobs=jobs, say=say)
+    return build(
+        Functions(),
+        sandbox=backend,
+        workspace=folder,
+        replay=str(tape()),
+        out=out,
+        jobs=jobs,
+        say=say,
+    )
 
 
 def _emptied(folder: Path) -> Path:
@@ -97,7 +110,9 @@ def _emptied(folder: Path) -> Path:
     return folder
 
 
-def record(folder: Path, into: Path, model: str, optimizer_model: str, *, jobs: int = 2, say: Say = silent) -> Outcome:
+def record(
+    folder: Path, into: Path, model: str, optimizer_model: str, *, jobs: int = 2, say: Say = silent
+) -> Outcome:
     """Make the cassette that ships, with real models: `python -m tests.demo --record`."""
     return build(
         Functions(),

@@ -1,13 +1,15 @@
 """What a build will take, said before anything is spent; pure.
 
-Attempts are the most that a build makes of one candidate a round (a round may propose nothing and then judges nothing),
-with the re-runs that its memory policy may make, as far as the budget has them to spare; a population's further
-candidates and what a person edits come on top. Calls, tokens, dollars and minutes are estimates, from `low` to `high`;
-the plan's own figures are the high ones, which a budget should cover. Attempts are taken from this workspace's own with
-the same agent and model when there are any, else guessed from the scaffold's limits; studies from this workspace's own
-with the same optimizer's model, else from what studies of strong models were seen to take. `assumes` says which, and
-what is taken to be read from the endpoint's cache: whatever was said before in a conversation, where that has a price
-of its own, at the low end; nothing at the high one.
+Attempts are the most that a build makes of one candidate a round (a round may propose nothing and
+then judges nothing), with the re-runs that its memory policy may make, as far as the budget has
+them to spare; a population's further candidates and what a person edits come on top. Calls, tokens,
+dollars and minutes are estimates, from `low` to `high`; the plan's own figures are the high ones,
+which a budget should cover. Attempts are taken from this workspace's own with the same agent and
+model when there are any, else guessed from the scaffold's limits; studies from this workspace's own
+with the same optimizer's model, else from what studies of strong models were seen to take.
+`assumes` says which, and what is taken to be read from the endpoint's cache: whatever was said
+before in a conversation, where that has a price of its own, at the low end; nothing at the high
+one.
 """
 
 from __future__ import annotations
@@ -34,15 +36,17 @@ from recreate.runs.settings import DRAWN, Settings, own
 from recreate.runs.trial import LATTICE, SPREAD, decidable, finds, odds, share
 
 STUDY_CALLS, STUDY_IN, STUDY_OUT = (8, 50), 38_000, 2_800
-"""Calls that one study of the optimizer `recreate`, or its distilling, takes, and the tokens of each call: the build of
-docs/tour.md made nine in 69 calls, 2.65 million tokens in and 0.19 million out; others took up to 50 turns a study."""
+"""Calls that one study of the optimizer `recreate`, or its distilling, takes, and the tokens of
+each call: the build of docs/tour.md made nine in 69 calls, 2.65 million tokens in and 0.19 million
+out; others took up to 50 turns a study."""
 
 TURNS = (4, 15)
 """Turns of an attempt that nobody has measured here."""
 
 CALL_SECONDS, LOCAL_SECONDS = 12.0, 17.0
-"""Of a call that nobody has measured here: to an endpoint, and to `local:` on two cores, which all jobs share. That
-is reckoned from the CPU seconds in docs/serve.md, with half of the calls meeting their prompt again."""
+"""Of a call that nobody has measured here: to an endpoint, and to `local:` on two cores, which all
+jobs share. That is reckoned from the CPU seconds in docs/serve.md, with half of the calls meeting
+their prompt again."""
 
 OPTIMIZER_CALL = 2.0
 """Of the optimizer's model, in calls of an attempt: it reads and writes more."""
@@ -61,12 +65,12 @@ class Amounts(Record):
 
 
 class Estimate(Record):
-    """attempts, calls, tokens, usd, minutes: of the whole build, at the high end. proposals: how many the budget pays
-    for, at that end.
+    """attempts, calls, tokens, usd, minutes: of the whole build, at the high end. proposals: how
+    many the budget pays for, at that end.
 
-    detectable_gain: the smallest true gain in the validation score that the gate would keep 8 times in 10, from a score
-    of base_rate. assumes: where the figures come from, in words. memory_share: the part of each cap that the memory
-    policy may use; 0 where it has none of its own.
+    detectable_gain: the smallest true gain in the validation score that the gate would keep 8 times
+    in 10, from a score of base_rate. assumes: where the figures come from, in words. memory_share:
+    the part of each cap that the memory policy may use; 0 where it has none of its own.
     """
 
     attempts: int
@@ -123,11 +127,14 @@ def typical(scaffold: Scaffold, past: Sequence[Usage], price: Price, settings: S
 
     few, many = guess(TURNS[0], True), guess(TURNS[1], False)
     where = " and two cores" if local else ""
-    return Span(few, many, f"a guess from the scaffold's limits{where}: no attempts were made here before")
+    return Span(
+        few, many, f"a guess from the scaffold's limits{where}: no attempts were made here before"
+    )
 
 
 def _shared(agent: AgentConfig, turns: int) -> int:
-    """The turns of all samples that are another's too, where each turn has a result and no sample ends early."""
+    """The turns of all samples that are another's too, where each turn has a result and no sample
+    ends early."""
     forks, shared = list[int](), 0
     for made in range(1, agent.samples + 1):
         began = min(forks, default=0)
@@ -145,7 +152,8 @@ def _local(settings: Settings) -> bool:
 
 
 class Proposal(Record):
-    """What one proposal takes besides studies' own calls: calls of `reflect` at most, attempts at train tasks, studies.
+    """What one proposal takes besides studies' own calls: calls of `reflect` at most, attempts at
+    train tasks, studies.
 
     rehearsals: attempts that are only made when the budget has them to spare.
     """
@@ -157,7 +165,8 @@ class Proposal(Record):
 
 
 def proposal(settings: Settings) -> Proposal:
-    """The proposal of an optimizer; one that is not ours is taken for the agentic one, the dearest."""
+    """The proposal of an optimizer; one that is not ours is taken for the agentic one, the
+    dearest."""
     if settings.optimizer == "reflect":
         return Proposal(calls=MOST_CALLS)
     if settings.optimizer == "best-of-n":
@@ -178,24 +187,32 @@ def proposal(settings: Settings) -> Proposal:
 
 
 def study(settings: Settings, price: Price, past: Sequence[Usage] = ()) -> Span:
-    """One study, within what `--study.*` lets it use. past: what each took that was made here before."""
+    """One study, within what `--study.*` lets it use. past: what each took that was made here
+    before."""
     if past:
         names = ("calls", "tokens_in", "tokens_out", "tokens_cached", "tokens_cache_written")
         ends = {name: _quartiles(past, name) for name in names}
         low, high = (
-            Usage.model_validate({name: round(values[end]) for name, values in ends.items()}) for end in (0, 1)
+            Usage.model_validate({name: round(values[end]) for name, values in ends.items()})
+            for end in (0, 1)
         )
         return Span(low, high, f"the middle half of {len(past)} studies made here before")
 
     def of(calls: int, cached: bool) -> Usage:
         each = Usage(calls=1, tokens_in=STUDY_IN, tokens_out=STUDY_OUT)
-        most = min(calls, settings.study.steps, max(1, settings.study.tokens // (STUDY_IN + STUDY_OUT)))
+        most = min(
+            calls, settings.study.steps, max(1, settings.study.tokens // (STUDY_IN + STUDY_OUT))
+        )
         used = Usage(calls=most, tokens_in=most * each.tokens_in, tokens_out=most * each.tokens_out)
         return _cached(used, most, price) if cached else used
 
     few, many = of(STUDY_CALLS[0], True), of(STUDY_CALLS[1], False)
-    turns = f"{few.calls} to {many.calls} calls" if few.calls != many.calls else f"{few.calls} calls"
-    return Span(few, many, f"{turns} of {STUDY_IN:,} tokens, as elsewhere: no studies were made here before")
+    turns = (
+        f"{few.calls} to {many.calls} calls" if few.calls != many.calls else f"{few.calls} calls"
+    )
+    return Span(
+        few, many, f"{turns} of {STUDY_IN:,} tokens, as elsewhere: no studies were made here before"
+    )
 
 
 QUESTION = Usage(calls=1, tokens_in=2500, tokens_out=900)
@@ -213,8 +230,8 @@ def questions(settings: Settings) -> int:
 
 
 def reruns(settings: Settings, each: Usage, price: Price) -> int:
-    """The most re-runs with and without lessons of the whole build, 0 for policies that make none. each: what one takes
-    at least."""
+    """The most re-runs with and without lessons of the whole build, 0 for policies that make none.
+    each: what one takes at least."""
     memory, rounds = settings.memory, settings.rounds
     if memory.policy in ("none", "playbook", "reasoningbank", "workflows"):
         return 0
@@ -224,8 +241,15 @@ def reruns(settings: Settings, each: Usage, price: Price) -> int:
     share = rerun_share(memory, Budget.parse(settings.budget), price)
     if share is None:
         return most
-    takes = {"usd": _usd(each, price), "tokens": _tokens(each), "minutes": each.seconds / 60, "attempts": 1.0}
-    return min([most, *(math.floor(cap / takes[name]) for name, cap in share.caps.items() if takes[name])])
+    takes = {
+        "usd": _usd(each, price),
+        "tokens": _tokens(each),
+        "minutes": each.seconds / 60,
+        "attempts": 1.0,
+    }
+    return min(
+        [most, *(math.floor(cap / takes[name]) for name, cap in share.caps.items() if takes[name])]
+    )
 
 
 def _memory(settings: Settings, again: int) -> list[str]:
@@ -233,15 +257,27 @@ def _memory(settings: Settings, again: int) -> list[str]:
     memory, budget = settings.memory, Budget.parse(settings.budget)
     if memory.policy == "none" or not settings.rounds:
         return []
-    asked = f"at most {n} questions to the optimizer's model a round" if (n := questions(settings)) else ""
+    asked = (
+        f"at most {n} questions to the optimizer's model a round"
+        if (n := questions(settings))
+        else ""
+    )
     if memory.policy != DRAWN or memory.reruns >= 0:
         each = again // settings.rounds
-        tested = f"tested by {each} re-runs a round (--memory.reruns), at the low none" if each else ""
-        return [f"at the high end lessons are {tested}"] * bool(tested) + [f"lessons: {asked}"] * bool(asked)
+        tested = (
+            f"tested by {each} re-runs a round (--memory.reruns), at the low none" if each else ""
+        )
+        return [f"at the high end lessons are {tested}"] * bool(tested) + [
+            f"lessons: {asked}"
+        ] * bool(asked)
     told = f"lessons ({memory.policy}): {asked}"
     if not budget.caps:
         return [f"{told}; no re-runs without a --budget (--memory.reruns)"]
-    part = f"{memory.share:.0%} of the budget, {share_of(memory, budget)} (--memory.share)" if memory.shared else "it"
+    part = (
+        f"{memory.share:.0%} of the budget, {share_of(memory, budget)} (--memory.share)"
+        if memory.shared
+        else "it"
+    )
     most = f"at most {again} re-runs in all" if again else "no re-runs"
     return [f"{told}, and {most}, together within {part}"]
 
@@ -249,8 +285,10 @@ def _memory(settings: Settings, again: int) -> list[str]:
 class Course(Record):
     """What a build does one after the other, when each round proposes one candidate.
 
-    judged     attempts that judge an agent on validation: the seed once, then each round's candidate
-    first      attempts at train tasks in the first round; batch: in each later one; proposing: more for each proposal
+    judged     attempts that judge an agent on validation: the seed once, then each round's
+               candidate
+    first      attempts at train tasks in the first round; batch: in each later one; proposing: more
+               for each proposal
     calls      of the optimizer's model for a proposal, at least and at most
     call       how long such a call takes, in calls of an attempt
     """
@@ -264,7 +302,8 @@ class Course(Record):
     call: float
 
     def attempts(self, rounds: int | None = None, trial: int | None = None) -> int:
-        """Of so many of its rounds, the seed's among them. trial: of one candidate's, in place of the most."""
+        """Of so many of its rounds, the seed's among them. trial: of one candidate's, in place of
+        the most."""
         rounds = self.rounds if rounds is None else rounds
         return (
             self.judged
@@ -285,18 +324,21 @@ def course(settings: Settings, optimizer_price: Price, studies: Sequence[Usage] 
         batch=settings.batch_size,
         proposing=one.attempts,
         calls=(low, high),
-        call=OPTIMIZER_CALL / (settings.jobs if _local(settings) else 1),  # what asks alone has the cores to itself
+        call=OPTIMIZER_CALL
+        / (settings.jobs if _local(settings) else 1),  # what asks alone has the cores to itself
     )
 
 
 def _cached(used: Usage, turns: int, price: Price) -> Usage:
-    """The same with what a conversation repeats read from the cache: its prompts grow evenly, turn by turn, so that of
-    1 + 2 + ... + n parts n are new."""
+    """The same with what a conversation repeats read from the cache: its prompts grow evenly, turn
+    by turn, so that of 1 + 2 + ... + n parts n are new."""
     if price.cached is None or turns < 2:
         return used
     new = round(used.tokens_in * 2 / (turns + 1))
     written = new if price.cache_written is not None else 0
-    return used.model_copy(update={"tokens_cached": used.tokens_in - new, "tokens_cache_written": written})
+    return used.model_copy(
+        update={"tokens_cached": used.tokens_in - new, "tokens_cache_written": written}
+    )
 
 
 def _quartiles(past: Sequence[Usage], name: str) -> tuple[float, float]:
@@ -313,7 +355,8 @@ def _usd(used: Usage, price: Price) -> float:
 
 @dataclass(frozen=True)
 class _Costs:
-    """What so many rounds come to. quickly: the attempts that judge a candidate which changes nothing."""
+    """What so many rounds come to. quickly: the attempts that judge a candidate which changes
+    nothing."""
 
     settings: Settings
     budget: Budget
@@ -326,12 +369,19 @@ class _Costs:
     quickly: int
 
     def of(self, rounds: int, high: bool, rehearsals: int = 0, again: int = 0) -> Amounts:
-        """rehearsals, again (re-runs for lessons): attempts that are only made when the budget has them to spare."""
+        """rehearsals, again (re-runs for lessons): attempts that are only made when the budget has
+        them to spare."""
         settings, one, way = self.settings, self.one, self.way
-        each, look = (self.attempt.high, self.inquiry.high) if high else (self.attempt.low, self.inquiry.low)
+        each, look = (
+            (self.attempt.high, self.inquiry.high) if high else (self.attempt.low, self.inquiry.low)
+        )
         attempts = way.attempts(rounds, None if high else self.quickly) + rehearsals
         part = share_of(settings.memory, self.budget)
-        looks, calls, lessons = one.studies * rounds, one.calls * rounds, questions(settings) * rounds * high
+        looks, calls, lessons = (
+            one.studies * rounds,
+            one.calls * rounds,
+            questions(settings) * rounds * high,
+        )
         looked = min(_usd(look, self.optimizer_price), settings.study.usd)
         learned = again * _usd(each, self.price) + lessons * _usd(QUESTION, self.optimizer_price)
         learned = learned if part.usd is None else min(learned, part.usd)
@@ -340,11 +390,17 @@ class _Costs:
         asked = way.calls[high] * rounds
         learnt = again * _tokens(each) + lessons * _tokens(QUESTION)
         learnt = learnt if part.tokens is None else min(learnt, part.tokens)
-        tokens = attempts * _tokens(each) + looks * _tokens(look) + calls * _tokens(REFLECT) + learnt
+        tokens = (
+            attempts * _tokens(each) + looks * _tokens(look) + calls * _tokens(REFLECT) + learnt
+        )
         attempts += again
-        seconds = (attempts * each.seconds) / settings.jobs + asked * (each.seconds / max(1, each.calls)) * way.call
+        seconds = (attempts * each.seconds) / settings.jobs + asked * (
+            each.seconds / max(1, each.calls)
+        ) * way.call
         whole = attempts * each.calls + asked
-        return Amounts(calls=whole, tokens=tokens, usd=round(usd, 4), minutes=round(seconds / 60, 1))
+        return Amounts(
+            calls=whole, tokens=tokens, usd=round(usd, 4), minutes=round(seconds / 60, 1)
+        )
 
     def fit(self, rounds: int) -> bool:
         """Whether the budget pays for so many rounds, at the high end."""
@@ -361,8 +417,9 @@ class _Costs:
 class Past:
     """What was measured here before; nothing: what a build takes is guessed.
 
-    usages: of each attempt; studies: of each study. rate: the mean score on validation tasks before any edit, measured
-    as `source` says, None when too few were. spread: of the tasks, as calibrated.
+    usages: of each attempt; studies: of each study. rate: the mean score on validation tasks before
+    any edit, measured as `source` says, None when too few were. spread: of the tasks, as
+    calibrated.
     """
 
     usages: Sequence[Usage] = ()
@@ -376,12 +433,19 @@ NOTHING = Past()
 
 
 def plan(
-    settings: Settings, scaffold: Scaffold, price: Price, optimizer_price: Price, past: Past = NOTHING
+    settings: Settings,
+    scaffold: Scaffold,
+    price: Price,
+    optimizer_price: Price,
+    past: Past = NOTHING,
 ) -> Estimate:
     """The plan of a build."""
     idle = settings.memory.shared and not scaffold.asks_for_lessons
     settings = settings.learning("none") if idle else settings
-    attempt, inquiry = typical(scaffold, past.usages, price, settings), study(settings, optimizer_price, past.studies)
+    attempt, inquiry = (
+        typical(scaffold, past.usages, price, settings),
+        study(settings, optimizer_price, past.studies),
+    )
     one, way = proposal(settings), course(settings, optimizer_price, past.studies)
     rate = ASSUMED_RATE if past.rate is None else past.rate
     gain, quickly = _finds(settings, rate, SPREAD if past.spread is None else past.spread)
@@ -391,17 +455,34 @@ def plan(
     assumes += [f"studies: {inquiry.source}"] if one.studies else []
     measured = past.usages and (past.studies or not one.studies)
     if any(p.cached is not None for p in (price, optimizer_price)) and not measured:
-        assumes.append("at the low end a conversation's earlier turns are read from the cache, at the high end none")
-    assumes.append(f"the seed's score: {past.source}" if past.source else f"the seed's score: {rate:g}, assumed")
+        assumes.append(
+            "at the low end a conversation's earlier turns are read from the cache, at the high end"
+            " none"
+        )
+    assumes.append(
+        f"the seed's score: {past.source}"
+        if past.source
+        else f"the seed's score: {rate:g}, assumed"
+    )
     if past.spread is not None:
-        assumes.append(f"how tasks differ: calibrated, {past.spread:.0%} of a score's variance lies between them")
+        assumes.append(
+            f"how tasks differ: calibrated, {past.spread:.0%} of a score's variance lies between"
+            " them"
+        )
     if quickly < way.judged:
         assumes.append(
-            f"at the low end a trial is clear after {quickly} attempts, as one that changes nothing mostly is"
+            f"at the low end a trial is clear after {quickly} attempts, as one that changes nothing"
+            " mostly is"
         )
     rehearsals, again = one.rehearsals * settings.rounds, reruns(settings, attempt.low, price)
-    assumes += ["lessons: none, since the agent asks for none ([memory] tokens)"] if idle else _memory(settings, again)
-    low, high = (costs.of(settings.rounds, end, rehearsals * end, again * end) for end in (False, True))
+    assumes += (
+        ["lessons: none, since the agent asks for none ([memory] tokens)"]
+        if idle
+        else _memory(settings, again)
+    )
+    low, high = (
+        costs.of(settings.rounds, end, rehearsals * end, again * end) for end in (False, True)
+    )
     return Estimate(
         attempts=way.attempts() + rehearsals + again,
         **high.model_dump(exclude={"schema_"}),
@@ -417,13 +498,17 @@ def plan(
 
 
 def _finds(settings: Settings, rate: float, spread: float) -> tuple[float, int]:
-    """(the gain that the gate keeps eight times in ten; the attempts that judge a candidate which changes nothing)."""
+    """(the gain that the gate keeps eight times in ten; the attempts that judge a candidate which
+    changes nothing)."""
     tasks, repeats, gate = settings.validation, settings.repeats, settings.gate
     gain = finds(gate, tasks, repeats, rate, settings.rounds, spread)
     if gate.cheaper or not gate.false_keep:
         return gain, tasks * repeats
     rate, alpha = min(0.99, round(rate, 2)), share(gate, decidable(gate, tasks, settings.rounds))
-    tried = odds(min(tasks, LATTICE), repeats, rate, 0.0, alpha=alpha, worth=gain, spread=spread).tasks * repeats
+    tried = (
+        odds(min(tasks, LATTICE), repeats, rate, 0.0, alpha=alpha, worth=gain, spread=spread).tasks
+        * repeats
+    )
     return gain, min(tasks * repeats, math.ceil(tried) + settings.jobs)
 
 
@@ -431,11 +516,14 @@ def _tokens(used: Usage) -> int:
     return used.tokens_in + used.tokens_out
 
 
-def refuse_if_too_small(settings: Settings, scaffold: Scaffold, price: Price, optimizer_price: Price) -> None:
-    """Raises BadInput when the budget cannot pay for one proposal, judged; `fix` has the number it takes.
+def refuse_if_too_small(
+    settings: Settings, scaffold: Scaffold, price: Price, optimizer_price: Price
+) -> None:
+    """Raises BadInput when the budget cannot pay for one proposal, judged; `fix` has the number it
+    takes.
 
-    Attempts are counted exactly. Tokens and dollars are taken from the low end of the guess, and a cap is refused only
-    below half of that.
+    Attempts are counted exactly. Tokens and dollars are taken from the low end of the guess, and a
+    cap is refused only below half of that.
     """
     budget = Budget.parse(settings.budget)
     if settings.rounds == 0:
@@ -457,7 +545,8 @@ def refuse_if_too_small(settings: Settings, scaffold: Scaffold, price: Price, op
         wanted.append(f"--budget {one.high.tokens}tokens")
     if wanted:
         raise BadInput(
-            f"a budget of {budget} does not pay for one proposal, judged on {settings.validation} validation tasks",
+            f"a budget of {budget} does not pay for one proposal, judged on {settings.validation}"
+            " validation tasks",
             fix=f"give {' and '.join(wanted)}, or fewer tasks with --validation and --train",
             code="budget-too-small",
         )

@@ -1,21 +1,24 @@
 """Which parts to switch off together, and what each is worth by the scores that came of it; pure.
 
-Every part is off in half of the attempts, in an order that makes all of them orthogonal, so that each attempt says
-something of every part: a foldover of Hadamard matrices, two levels, resolution IV (Plackett and Burman, The design of
-optimum multifactorial experiments, Biometrika 1946; Box and Hunter, The 2^(k-p) fractional factorial designs,
-Technometrics 1961). One part after the other against a control takes four to five times the attempts for the same
-certainty, and sees no two that get in each other's way.
+Every part is off in half of the attempts, in an order that makes all of them orthogonal, so that
+each attempt says something of every part: a foldover of Hadamard matrices, two levels, resolution
+IV (Plackett and Burman, The design of optimum multifactorial experiments, Biometrika 1946; Box and
+Hunter, The 2^(k-p) fractional factorial designs, Technometrics 1961). One part after the other
+against a control takes four to five times the attempts for the same certainty, and sees no two that
+get in each other's way.
 
-    block      a task under a row of the design and under its mirror image (what was on is off): the difference of the
-               two holds no task, and no pair of parts; their sum tells pairs
-    stretch    as many blocks as the matrix has rows. Within one, parts are orthogonal; each has columns and signs of
-               its own, so that two pairs that cannot be told apart in one can be in the next
-    task       its own level is taken out as far as the scores say it has one (a random intercept, Swamy and Arora
-               1972); `python -m tests.evidence credit` has the figures
+    block      a task under a row of the design and under its mirror image (what was on is off): the
+               difference of the two holds no task, and no pair of parts; their sum tells pairs
+    stretch    as many blocks as the matrix has rows. Within one, parts are orthogonal; each has
+               columns and signs of its own, so that two pairs that cannot be told apart in one can
+               be in the next
+    task       its own level is taken out as far as the scores say it has one (a random intercept,
+               Swamy and Arora 1972); `python -m tests.evidence credit` has the figures
 
-A part's worth is what the score loses without it, the others being on in half of the attempts; where two were found to
-depend on each other, with the other one on, as in the agent. Intervals hold for all parts at once (Bonferroni), and a
-pair is named only where its interval, one of those of all pairs, leaves out 0.
+A part's worth is what the score loses without it, the others being on in half of the attempts;
+where two were found to depend on each other, with the other one on, as in the agent. Intervals hold
+for all parts at once (Bonferroni), and a pair is named only where its interval, one of those of all
+pairs, leaves out 0.
 """
 
 from __future__ import annotations
@@ -53,8 +56,10 @@ class Observation(NamedTuple):
 
 
 class Worth(NamedTuple):
-    """Of a part: value with its interval [lo, hi]. with_: the part that it clashes with, drop: whether it is the weaker
-    of the two. needed: about how many attempts in all would tell, where they do not yet; 0 for none."""
+    """Of a part: value with its interval [lo, hi]. with_: the part that it clashes with, drop:
+    whether it is the weaker of the two. needed: about how many attempts in all would tell, where
+    they do not yet; 0 for none.
+    """
 
     value: float
     lo: float
@@ -66,9 +71,9 @@ class Worth(NamedTuple):
 
 
 class Interaction(NamedTuple):
-    """Two parts that depend on each other: value, with its interval, is by how much one is worth more where the other
-    is on. kind: `clash`, one is of use without the other and harmful beside it; `overlap`, together they are worth less
-    than one by one; `need`, more."""
+    """Two parts that depend on each other: value, with its interval, is by how much one is worth
+    more where the other is on. kind: `clash`, one is of use without the other and harmful beside
+    it; `overlap`, together they are worth less than one by one; `need`, more."""
 
     first: int
     second: int
@@ -79,8 +84,9 @@ class Interaction(NamedTuple):
 
 
 class Analysis(NamedTuple):
-    """parts: in their order. pairs: those that were found. suspects: to be looked at again. full, bare: the predicted
-    value with all parts, and with none; gain: their difference with its 90 % interval."""
+    """parts: in their order. pairs: those that were found. suspects: to be looked at again. full,
+    bare: the predicted value with all parts, and with none; gain: their difference with its 90 %
+    interval."""
 
     parts: tuple[Worth, ...]
     pairs: tuple[Interaction, ...]
@@ -91,22 +97,27 @@ class Analysis(NamedTuple):
     attempts: int
 
 
-# -------------------------------------------------------------------------------------------------- the design
+# --------------------------------------------------------------------------------------------------
+# the design
 
 
 def stretch(parts: int) -> int:
-    """How many blocks it takes to tell so many parts apart: the order of the smallest Hadamard matrix that has them."""
+    """How many blocks it takes to tell so many parts apart: the order of the smallest Hadamard
+    matrix that has them."""
     return next(order for order in range(max(1, parts), 2 * parts + 8) if _matrix(order))
 
 
 def design(parts: int, blocks: int, seed: int = 0) -> list[Row]:
-    """A row for each block; `mirror` gives the other half. The first stretch has the agent as it is among its rows."""
+    """A row for each block; `mirror` gives the other half. The first stretch has the agent as it is
+    among its rows."""
     order, draw, rows = stretch(parts), random.Random(f"{seed}/design"), list[Row]()
     matrix = _matrix(order)
     while len(rows) < blocks:
         columns = draw.sample(range(order), parts)
         signs = [1 if not rows else draw.choice((1, -1)) for _ in columns]
-        made = [tuple(line[c] * s > 0 for c, s in zip(columns, signs, strict=True)) for line in matrix]
+        made = [
+            tuple(line[c] * s > 0 for c, s in zip(columns, signs, strict=True)) for line in matrix
+        ]
         draw.shuffle(made)
         rows += made
     return rows[:blocks]
@@ -118,7 +129,8 @@ def mirror(row: Row) -> Row:
 
 
 def cells(parts: int, pair: tuple[int, int]) -> list[Row]:
-    """The four ways in which two parts are on and off, all others being on; the agent as it is comes first."""
+    """The four ways in which two parts are on and off, all others being on; the agent as it is
+    comes first."""
     return [
         tuple((i != pair[0] or a) and (i != pair[1] or b) for i in range(parts))
         for a in (True, False)
@@ -128,43 +140,59 @@ def cells(parts: int, pair: tuple[int, int]) -> list[Row]:
 
 @lru_cache(maxsize=64)
 def _matrix(order: int) -> tuple[tuple[int, ...], ...]:
-    """A Hadamard matrix whose first row and column are 1; () where neither Paley's nor Sylvester's way makes one."""
+    """A Hadamard matrix whose first row and column are 1; () where neither Paley's nor Sylvester's
+    way makes one."""
     if order == 1:
         return ((1,),)
     if order % 2 == 0 and (half := _matrix(order // 2)):
-        return tuple((*row, *row) for row in half) + tuple((*row, *(-x for x in row)) for row in half)
+        return tuple((*row, *row) for row in half) + tuple(
+            (*row, *(-x for x in row)) for row in half
+        )
     prime = order - 1
     if order % 4 or any(prime % n == 0 for n in range(2, math.isqrt(prime) + 1)):
         return ()
     squares = {n * n % prime for n in range(1, prime)}  # quadratic residues: Paley 1933
-    lines = ((1, *(1 if (j - i) % prime in squares else -1 for j in range(prime))) for i in range(prime))
+    lines = (
+        (1, *(1 if (j - i) % prime in squares else -1 for j in range(prime))) for i in range(prime)
+    )
     return ((1,) * order, *lines)
 
 
-# ------------------------------------------------------------------------------------------------ the analysis
+# ------------------------------------------------------------------------------------------------
+# the analysis
 
 
 def analyse(
-    outcomes: Sequence[Observation], parts: int, *, alpha: float = 0.10, margin: float = 0.10, bounded: bool = True
+    outcomes: Sequence[Observation],
+    parts: int,
+    *,
+    alpha: float = 0.10,
+    margin: float = 0.10,
+    bounded: bool = True,
 ) -> Analysis:
     """What the outcomes say of every part and pair.
 
-    margin: a part that is worth less, with certainty, is dead weight. bounded: they are scores, 0 to 1. Raises
-    ValueError when there are too few to tell.
+    margin: a part that is worth less, with certainty, is dead weight. bounded: they are scores, 0
+    to 1. Raises ValueError when there are too few to tell.
     """
     every = list(combinations(range(parts), 2))
     fit = _Fit(outcomes, parts, (), bounded)
     suspects = list[tuple[int, int]]()
-    while len(suspects) < FOLLOWED and (found := fit.nearest([p for p in every if p not in suspects], SUSPECT)):
+    while len(suspects) < FOLLOWED and (
+        found := fit.nearest([p for p in every if p not in suspects], SUSPECT)
+    ):
         suspects.append(found)
         fit = _Fit(outcomes, parts, suspects, bounded)
     confirmed = [
         pair
         for n, pair in enumerate(suspects)
-        if abs(fit.beta[parts + n]) > fit.reach(PAIRS / len(every)) * math.sqrt(fit.variance(parts + n))
+        if abs(fit.beta[parts + n])
+        > fit.reach(PAIRS / len(every)) * math.sqrt(fit.variance(parts + n))
     ]
     fit = _Fit(outcomes, parts, confirmed, bounded)
-    pairs = tuple(_pair(fit, parts, n, pair, PAIRS / len(every)) for n, pair in enumerate(confirmed))
+    pairs = tuple(
+        _pair(fit, parts, n, pair, PAIRS / len(every)) for n, pair in enumerate(confirmed)
+    )
     return Analysis(
         _advised(fit, parts, pairs, alpha, margin),
         pairs,
@@ -177,11 +205,16 @@ def analyse(
 class _Fit:
     """Least squares over attempts, each task's own level taken out in the share that it has one.
 
-    A part is +1/2 or -1/2, a pair their product: coefficients are differences of means, and of such differences.
+    A part is +1/2 or -1/2, a pair their product: coefficients are differences of means, and of such
+    differences.
     """
 
     def __init__(
-        self, outcomes: Sequence[Observation], parts: int, pairs: Sequence[tuple[int, int]], bounded: bool
+        self,
+        outcomes: Sequence[Observation],
+        parts: int,
+        pairs: Sequence[tuple[int, int]],
+        bounded: bool,
     ) -> None:
         self.parts = parts
         self.most = 1.0 if bounded else math.inf
@@ -203,7 +236,11 @@ class _Fit:
         size = len(rows) / len(self.tasks)
         between = max(0.0, pvariance(list(means.values())) - within / size)
         self.take = {
-            task: min(0.999, 1 - math.sqrt(within / (within + len(at) * between))) if within + between > 0 else 0.0
+            task: (
+                min(0.999, 1 - math.sqrt(within / (within + len(at) * between)))
+                if within + between > 0
+                else 0.0
+            )
             for task, at in self.tasks.items()
         }
         held = self.within(rows)
@@ -211,7 +248,8 @@ class _Fit:
         self.beta, self.inverse = _solved(held, wanted)
         self.left = [y - _dot(row, self.beta) for row, y in zip(held, wanted, strict=True)]
         self.free = free
-        # where hardly any score differs the residuals are too sure of themselves: as if one more had gone either way
+        # where hardly any score differs the residuals are too sure of themselves: as if one more
+        # had gone either way
         mean, n = min(1.0, max(0.0, fmean(self.values))), len(self.values)
         least = (mean * n + 1) * ((1 - mean) * n + 1) / (n + 2) ** 2 if bounded else 0.0
         self.noise = max(sum(e * e for e in self.left) / free, min(least, 1 / n))
@@ -220,7 +258,10 @@ class _Fit:
         """Columns less the share of their task's mean."""
         made: list[list[float]] = [[] for _ in rows]
         for task, at in self.tasks.items():
-            means = [fmean(column) * self.take[task] for column in zip(*(rows[n] for n in at), strict=True)]
+            means = [
+                fmean(column) * self.take[task]
+                for column in zip(*(rows[n] for n in at), strict=True)
+            ]
             for n in at:
                 made[n] = [x - mean for x, mean in zip(rows[n], means, strict=True)]
         return made
@@ -239,15 +280,21 @@ class _Fit:
         return _dot(weights, self.beta), math.sqrt(max(0.0, self.noise * spread))
 
     def nearest(self, pairs: Sequence[tuple[int, int]], error: float) -> tuple[int, int] | None:
-        """The pair that explains most of what is left, if it is more than chance explains of so many."""
+        """The pair that explains most of what is left, if it is more than chance explains of so
+        many."""
         best, found, count = 0.0, None, self.parts * (self.parts - 1) // 2
         left = [row[0] for row in self.within([[e] for e in self.left])]
         signs = list(zip(*self.signs, strict=True))
-        takes = [(at, (2 - self.take[task]) * self.take[task] / len(at)) for task, at in self.tasks.items()]
+        takes = [
+            (at, (2 - self.take[task]) * self.take[task] / len(at))
+            for task, at in self.tasks.items()
+        ]
         for a, b in pairs:
             column = list(map(mul, signs[a], signs[b]))
             # the square of the column less the shares of its tasks' means, without making it
-            square = _dot(column, column) - sum(take * sum(column[n] for n in at) ** 2 for at, take in takes)
+            square = _dot(column, column) - sum(
+                take * sum(column[n] for n in at) ** 2 for at, take in takes
+            )
             told = abs(_dot(column, left)) / math.sqrt(square) if square > 1e-9 else 0.0
             if told > best:
                 best, found = told, (a, b)
@@ -269,8 +316,12 @@ def _pair(fit: _Fit, parts: int, n: int, pair: tuple[int, int], alpha: float) ->
     return Interaction(*pair, value, value - half, value + half, kind)
 
 
-def _advised(fit: _Fit, parts: int, pairs: Sequence[Interaction], alpha: float, margin: float) -> tuple[Worth, ...]:
-    weaker: dict[int, int] = {}  # of two that are too much together: the one that is worth less alone
+def _advised(
+    fit: _Fit, parts: int, pairs: Sequence[Interaction], alpha: float, margin: float
+) -> tuple[Worth, ...]:
+    weaker: dict[
+        int, int
+    ] = {}  # of two that are too much together: the one that is worth less alone
     for pair in sorted(pairs, key=lambda p: p.value):
         if pair.kind != "need" and not {pair.first, pair.second} & weaker.keys():
             one, other = sorted((pair.first, pair.second), key=lambda i: fit.beta[i])
@@ -283,7 +334,8 @@ def _advised(fit: _Fit, parts: int, pairs: Sequence[Interaction], alpha: float, 
             other = clash.second if part == clash.first else clash.first
             found.append(Worth(value, lo, hi, "clash", other, weaker.get(part) == other))
             continue
-        # the stronger of two that overlap is judged as if the weaker were gone: not both of them are dead weight
+        # the stronger of two that overlap is judged as if the weaker were gone: not both of them
+        # are dead weight
         gone = frozenset(one for one, other in weaker.items() if other == part)
         judged = _interval(fit, parts, part, pairs, gone, alpha)
         advice = _advice(*judged[1:], margin)
@@ -293,7 +345,12 @@ def _advised(fit: _Fit, parts: int, pairs: Sequence[Interaction], alpha: float, 
 
 
 def _interval(
-    fit: _Fit, parts: int, part: int, pairs: Sequence[Interaction], gone: frozenset[int], alpha: float
+    fit: _Fit,
+    parts: int,
+    part: int,
+    pairs: Sequence[Interaction],
+    gone: frozenset[int],
+    alpha: float,
 ) -> tuple[float, float, float]:
     weights = [0.0] * len(fit.beta)
     weights[part] = 1.0
@@ -314,39 +371,54 @@ def _advice(lo: float, hi: float, margin: float) -> Advice:
 
 
 def _needed(value: float, lo: float, hi: float, margin: float, attempts: int) -> int:
-    """An interval shrinks with the root of its attempts: until it leaves out 0, or all that is worth keeping."""
+    """An interval shrinks with the root of its attempts: until it leaves out 0, or all that is
+    worth keeping."""
     wanted = max(abs(value), margin - value)
     return math.ceil(attempts * ((hi - lo) / 2 / wanted) ** 2)
 
 
-def _ends(fit: _Fit, parts: int, pairs: Sequence[tuple[int, int]]) -> tuple[float, float, tuple[float, float, float]]:
+def _ends(
+    fit: _Fit, parts: int, pairs: Sequence[tuple[int, int]]
+) -> tuple[float, float, tuple[float, float, float]]:
     full = [*([0.5] * parts), *([0.25] * len(pairs)), 1.0]
     bare = [*([-0.5] * parts), *([0.25] * len(pairs)), 1.0]
     gain, error = fit.of([a - b for a, b in zip(full, bare, strict=True)])
     half = fit.reach(0.10) * error
-    return fit.of(full)[0], fit.of(bare)[0], (gain, max(-fit.most, gain - half), min(fit.most, gain + half))
+    return (
+        fit.of(full)[0],
+        fit.of(bare)[0],
+        (gain, max(-fit.most, gain - half), min(fit.most, gain + half)),
+    )
 
 
 def half_width(parts: int, attempts: int, alpha: float = 0.10, noise: float = 0.20) -> float:
-    """Half of the interval of a part's worth after so many attempts, before there are any. noise: the variance of a
-    score within a task; 0.25 is the most that yes-or-no scores have."""
+    """Half of the interval of a part's worth after so many attempts, before there are any. noise:
+    the variance of a score within a task; 0.25 is the most that yes-or-no scores have."""
     free = max(1, attempts - parts - 1)
     return student_quantile(free + 1, alpha / parts) * math.sqrt(4 * noise / max(1, attempts))
 
 
-# ------------------------------------------------------------------------------------------------- small algebra
+# -------------------------------------------------------------------------------------------------
+# small algebra
 
 
 def _dot(a: Sequence[float], b: Sequence[float]) -> float:
     return float(sum(map(mul, a, b)))
 
 
-def _solved(rows: Sequence[Sequence[float]], values: Sequence[float]) -> tuple[list[float], list[list[float]]]:
-    """(coefficients, inverse of the normal matrix) by Gauss and Jordan; by hand, since numpy is no dependency and the
-    matrix has as many rows as an agent has parts. Raises ValueError where the columns do not tell the parts apart."""
+def _solved(
+    rows: Sequence[Sequence[float]], values: Sequence[float]
+) -> tuple[list[float], list[list[float]]]:
+    """(coefficients, inverse of the normal matrix) by Gauss and Jordan; by hand, since numpy is no
+    dependency and the matrix has as many rows as an agent has parts. Raises ValueError where the
+    columns do not tell the parts apart.
+    """
     columns = list(zip(*rows, strict=True))
     width = len(columns)
-    matrix = [[_dot(a, b) for b in columns] + [float(i == j) for j in range(width)] for i, a in enumerate(columns)]
+    matrix = [
+        [_dot(a, b) for b in columns] + [float(i == j) for j in range(width)]
+        for i, a in enumerate(columns)
+    ]
     for at in range(width):
         best = max(range(at, width), key=lambda n: abs(matrix[n][at]))
         if abs(matrix[best][at]) < 1e-9:

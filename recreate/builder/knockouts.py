@@ -1,9 +1,10 @@
-"""`credit`: what each part of an agent is worth, by attempts with half of its parts switched off; `rebase`: the same
-with another model, and how many tasks it takes until the build is repaid.
+"""`credit`: what each part of an agent is worth, by attempts with half of its parts switched off;
+`rebase`: the same with another model, and how many tasks it takes until the build is repaid.
 
-An agent with parts off is an agent: it has a digest, its attempts have the keys that they have everywhere, so that what
-runs/ holds is read back, and going on in the same folder pays for nothing twice. Validation tasks only. `factorial`
-says which parts go off together and what came of it; `parts` what the parts are.
+An agent with parts off is an agent: it has a digest, its attempts have the keys that they have
+everywhere, so that what runs/ holds is read back, and going on in the same folder pays for nothing
+twice. Validation tasks only. `factorial` says which parts go off together and what came of it;
+`parts` what the parts are.
 """
 
 from __future__ import annotations
@@ -50,8 +51,10 @@ Knockout = tuple[Row, Task, int]
 
 
 class PartCredit(Record):
-    """A part: worth with its interval, from so many attempts. advice: what to do with it, in words. needs: about how
-    many attempts in all would tell, where these do not; edits: the run, revision and reason of each edit of it."""
+    """A part: worth with its interval, from so many attempts. advice: what to do with it, in words.
+    needs: about how many attempts in all would tell, where these do not; edits: the run, revision
+    and reason of each edit of it.
+    """
 
     path: str
     worth: float
@@ -72,7 +75,8 @@ class PartCredit(Record):
 
 
 class PairCredit(Record):
-    """Two parts of which one is worth `value` more where the other is on; kind: clash, overlap or need."""
+    """Two parts of which one is worth `value` more where the other is on; kind: clash, overlap or
+    need."""
 
     parts: tuple[str, str]
     value: float
@@ -82,8 +86,10 @@ class PairCredit(Record):
 
 
 class BreakEven(Record):
-    """tasks: how many it takes until what the builds cost is repaid, None for never; best, worst: at the ends of the
-    gain's interval. unit: usd or tokens. saved: by the agent, a task; says: all of it in words, and what is assumed."""
+    """tasks: how many it takes until what the builds cost is repaid, None for never; best, worst:
+    at the ends of the gain's interval. unit: usd or tokens. saved: by the agent, a task; says: all
+    of it in words, and what is assumed.
+    """
 
     tasks: int | None
     best: int | None
@@ -95,9 +101,11 @@ class BreakEven(Record):
 
 
 class Credit(Record):
-    """full, bare: the predicted score with all parts on, and with none; gain: their difference [gain_lo, gain_hi].
+    """full, bare: the predicted score with all parts on, and with none; gain: their difference
+    [gain_lo, gain_hi].
 
-    paid: attempts that this run made; the others were read back. fixed: what could not be switched off, and why.
+    paid: attempts that this run made; the others were read back. fixed: what could not be switched
+    off, and why.
     """
 
     domain: str
@@ -127,8 +135,9 @@ class Credit(Record):
 
 
 class CreditPlan(Record):
-    """What it takes, before anything is paid. attempts: new ones of the design; known: of earlier runs; follow_up: more
-    at most, where pairs are suspected. half: half of the interval that a part's worth will have."""
+    """What it takes, before anything is paid. attempts: new ones of the design; known: of earlier
+    runs; follow_up: more at most, where pairs are suspected. half: half of the interval that a
+    part's worth will have."""
 
     parts: int
     tasks: int
@@ -151,24 +160,40 @@ class Lineage(Record):
     @property
     def runs(self) -> list[Path]:
         """The builds that made it."""
-        return list(dict.fromkeys(v.run for v in self.versions if v.run is not None and v.revision is not None))
+        return list(
+            dict.fromkeys(
+                v.run for v in self.versions if v.run is not None and v.revision is not None
+            )
+        )
 
 
 def newest_build(where: Path) -> str:
-    """What `last` means here: the newest run that made revisions of its own. Raises BadInput when there is none."""
+    """What `last` means here: the newest run that made revisions of its own. Raises BadInput when
+    there is none."""
     for folder in runs(where):
         first = next(Run(folder).records("start"), {})
         if (folder / "seed").is_dir() and first.get("command") != "prune":
             return str(folder)
-    raise BadInput("there is no build here yet", fix="recreate build makes one; or name an agent", code="no-run")
+    raise BadInput(
+        "there is no build here yet",
+        fix="recreate build makes one; or name an agent",
+        code="no-run",
+    )
 
 
 def lineage_of(what: str, where: Path, base: str = "") -> Lineage:
-    """Of a scaffold: all builds of the workspace back to the first seed; of a run: itself. base: what it was made from,
-    where somebody names it. Raises BadInput (`no-parts`) for an agent that has nothing beyond it."""
+    """Of a scaffold: all builds of the workspace back to the first seed; of a run: itself. base:
+    what it was made from, where somebody names it. Raises BadInput (`no-parts`) for an agent that
+    has nothing beyond it.
+    """
     agent = find_agent(what, where)
     run = named_run(what.rpartition(":")[0] or what, where, whole=":" not in what)
-    run = None if (where / "scaffolds" / what / "agent.toml").is_file() or Path(what, "agent.toml").is_file() else run
+    run = (
+        None
+        if (where / "scaffolds" / what / "agent.toml").is_file()
+        or Path(what, "agent.toml").is_file()
+        else run
+    )
     known = list(versions(agent, dict.fromkeys([*folders_of(where), *([run] if run else [])])))
     seed = Run(run).seed() if run is not None else None
     if base:
@@ -201,7 +226,8 @@ def _parent(agent: Scaffold, where: Path) -> Scaffold:
 
 
 def parts_in(lineage: Lineage, settings: Any, *, whole: bool = False) -> AgentParts:
-    """Its parts, with the limits that the settings give to both sides. Raises BadInput (`no-parts`)."""
+    """Its parts, with the limits that the settings give to both sides. Raises BadInput
+    (`no-parts`)."""
     limits = settings.limits.model_dump()
     agent, base = (each.limited(limits) for each in (lineage.agent, lineage.base))
     refuse(agent)
@@ -216,7 +242,8 @@ def parts_in(lineage: Lineage, settings: Any, *, whole: bool = False) -> AgentPa
     return found
 
 
-# --------------------------------------------------------------------------------------------- the experiment
+# --------------------------------------------------------------------------------------------- the
+# experiment
 
 
 class Knockouts:
@@ -230,16 +257,20 @@ class Knockouts:
         blocks = len(self.tasks) * settings.repeats
         if blocks < (least := max(3, stretch(len(parts)))):
             raise BadInput(
-                f"to tell apart {len(parts)} parts takes {least} pairs of attempts at least, and {len(self.tasks)} "
-                f"tasks x {settings.repeats} are {blocks}",
-                fix=f"--repeats {-(-least // len(self.tasks))}, more --tasks, or --whole-edits: an edit is one part",
+                f"to tell apart {len(parts)} parts takes {least} pairs of attempts at least, and"
+                f" {len(self.tasks)} tasks x {settings.repeats} are {blocks}",
+                fix=(
+                    f"--repeats {-(-least // len(self.tasks))}, more --tasks, or --whole-edits: an"
+                    " edit is one part"
+                ),
                 code="too-few-tasks",
             )
         self.work = self.designed(blocks)
         self.agree()
 
     def designed(self, blocks: int) -> list[Knockout]:
-        """Each task under its rows and their mirrors; what a check refuses is left out, and said."""
+        """Each task under its rows and their mirrors; what a check refuses is left out, and
+        said."""
         left, met, work = Counter[str](), Counter[tuple[str, Row]](), list[Knockout]()
         for n, half in enumerate(design(len(self.parts), blocks, self.session.settings.seed)):
             task = self.tasks[n % len(self.tasks)]
@@ -252,7 +283,8 @@ class Knockouts:
                 met[task.id, row] += 1
         for why, count in left.items():
             self.session.say(
-                "note", {"text": f"{count} pairs of attempts are left out, since the check refuses: {why}"}
+                "note",
+                {"text": f"{count} pairs of attempts are left out, since the check refuses: {why}"},
             )
         return work
 
@@ -267,8 +299,12 @@ class Knockouts:
         record = {"agent": self.parts.agent.digest, "base": self.parts.base.digest, "design": which}
         begun = next(self.session.journal.records("knockouts"), None)
         if begun is None:
-            self.session.journal.add("knockouts", **record, parts=[part.path for part in self.parts.parts])
-            self.session.journal.add("agent", name=self.parts.agent.name, scaffold=self.parts.agent.digest)
+            self.session.journal.add(
+                "knockouts", **record, parts=[part.path for part in self.parts.parts]
+            )
+            self.session.journal.add(
+                "agent", name=self.parts.agent.name, scaffold=self.parts.agent.digest
+            )
         elif not record.items() <= begun.items():
             raise BadInput(
                 "the agent, its parts or the tasks are others than this folder was begun with",
@@ -280,7 +316,10 @@ class Knockouts:
         """As the queue of attempts takes them: a row is a cell."""
         told: dict[str, Any] = {"phase": "validation", "offers": self.offers}
         agents = ((self.parts.without(row), task, n) for row, task, n in work)
-        return [Work(self.session, agent, task, n, cell=agent.digest, **told) for agent, task, n in agents]
+        return [
+            Work(self.session, agent, task, n, cell=agent.digest, **told)
+            for agent, task, n in agents
+        ]
 
     def held(self, agent: Scaffold, task: Task, n: int) -> bool:
         """Whether the run folder has this attempt."""
@@ -292,10 +331,14 @@ class Knockouts:
         return (self.session.folder / "attempts" / id / "experience.json").exists()
 
     def unpaid(self, work: Sequence[Knockout]) -> int:
-        return sum(fresh(self.session, w.scaffold, [w.task], [w.repeat], self.offers) for w in self.each(work))
+        return sum(
+            fresh(self.session, w.scaffold, [w.task], [w.repeat], self.offers)
+            for w in self.each(work)
+        )
 
     def plan(self) -> CreditPlan:
-        """What it will take; reads back what earlier runs paid for. Raises BadInput (`budget-too-small`)."""
+        """What it will take; reads back what earlier runs paid for. Raises BadInput
+        (`budget-too-small`)."""
         session, settings = self.session, self.session.settings
         bring(session, self.each(self.work))
         new = sum(not self.held(w.scaffold, w.task, w.repeat) for w in self.each(self.work))
@@ -306,10 +349,17 @@ class Knockouts:
         ).usages
         span = typical(self.parts.agent, usages, session.price, settings)
         price = session.price
-        usd = [price.usd(u.tokens_in, u.tokens_out, u.tokens_cached, u.tokens_cache_written) for u in span[:2]]
+        usd = [
+            price.usd(u.tokens_in, u.tokens_out, u.tokens_cached, u.tokens_cache_written)
+            for u in span[:2]
+        ]
         budget = Budget.parse(settings.budget)
-        wanted = [f"--budget {new + begun}attempts"] * (budget.attempts is not None and budget.attempts < new + begun)
-        wanted += [f"--budget {new * usd[1]:.2f}usd"] * (budget.usd is not None and budget.usd < new * usd[0] / 2)
+        wanted = [f"--budget {new + begun}attempts"] * (
+            budget.attempts is not None and budget.attempts < new + begun
+        )
+        wanted += [f"--budget {new * usd[1]:.2f}usd"] * (
+            budget.usd is not None and budget.usd < new * usd[0] / 2
+        )
         if wanted:
             raise BadInput(
                 f"a budget of {budget} does not pay for the {new} attempts that are to be made",
@@ -322,7 +372,9 @@ class Knockouts:
             tasks=len(self.tasks),
             attempts=new,
             known=len(self.work) - new,
-            follow_up=len(self.tasks) * (1 + min(len(self.parts), 2 * pairs) + pairs) if pairs else 0,
+            follow_up=(
+                len(self.tasks) * (1 + min(len(self.parts), 2 * pairs) + pairs) if pairs else 0
+            ),
             usd=(round(new * usd[0], 4), round(new * usd[1], 4)),
             minutes=_minutes(new * span.low.seconds, new * span.high.seconds, settings.jobs),
             half=round(half_width(len(self.parts), len(self.work), settings.gate.alpha), 3),
@@ -330,21 +382,33 @@ class Knockouts:
         )
 
     def run(self) -> tuple[Analysis, list[tuple[Knockout, Score]], str]:
-        """(what was found, the attempts, why it ended early). Raises what `run_attempts` raises before the design is
-        whole."""
+        """(what was found, the attempts, why it ended early). Raises what `run_attempts` raises
+        before the design is whole."""
         session = self.session
         for task in self.tasks[:1]:
             try_servers(self.parts.agent, task, session.domain, session.backend)
         made, ended = self.scored(self.work), ""
         found = self.analysed(made)
-        follow = list(dict.fromkeys(chain.from_iterable(cells(len(self.parts), pair) for pair in found.suspects)))
+        follow = list(
+            dict.fromkeys(
+                chain.from_iterable(cells(len(self.parts), pair) for pair in found.suspects)
+            )
+        )
         more = [(row, task, 0) for row in follow if not self.faults(row) for task in self.tasks]
         done = {(row, task.id, n) for row, task, n in self.work}
         more = [(row, task, n) for row, task, n in more if (row, task.id, n) not in done]
         if more:
-            names = "; ".join(" and ".join(self.parts.parts[n].path for n in pair) for pair in found.suspects)
+            names = "; ".join(
+                " and ".join(self.parts.parts[n].path for n in pair) for pair in found.suspects
+            )
             session.say(
-                "note", {"text": f"{len(more)} attempts more look at pairs that may depend on each other: {names}"}
+                "note",
+                {
+                    "text": (
+                        f"{len(more)} attempts more look at pairs that may depend on each other:"
+                        f" {names}"
+                    )
+                },
             )
             try:
                 bring(session, self.each(more))
@@ -357,13 +421,18 @@ class Knockouts:
 
     def scored(self, work: Sequence[Knockout]) -> list[tuple[Knockout, Score]]:
         each, scores = self.each(work), dict[Place, Score]()
-        self.session.say("gather", {"phase": "validation", "total": len(work), "scaffold": self.parts.agent.digest})
+        self.session.say(
+            "gather",
+            {"phase": "validation", "total": len(work), "scaffold": self.parts.agent.digest},
+        )
         run_work(self.session, each, scores)
         return [(one, scores[w.place]) for one, w in zip(work, each, strict=True)]
 
     def analysed(self, made: Sequence[tuple[Knockout, Score]]) -> Analysis:
         gate = self.session.settings.gate
-        outcomes = [Observation(task.id, row, s.score) for (row, task, _), s in made if s.score is not None]
+        outcomes = [
+            Observation(task.id, row, s.score) for (row, task, _), s in made if s.score is not None
+        ]
         try:
             return analyse(outcomes, len(self.parts), alpha=gate.alpha, margin=gate.margin)
         except ValueError as e:
@@ -375,7 +444,8 @@ class Knockouts:
 
 
 def credit(session: Session, parts: AgentParts) -> Credit:
-    """What each part is worth with this session's model. The estimate is told before anything is paid."""
+    """What each part is worth with this session's model. The estimate is told before anything is
+    paid."""
     work = Knockouts(session, parts)
     session.say("note", {"text": told(work.plan())})
     found, made, ended = work.run()
@@ -383,17 +453,21 @@ def credit(session: Session, parts: AgentParts) -> Credit:
 
 
 def rebase(session: Session, parts: AgentParts, lineage: Lineage, worth: float = 0.0) -> Credit:
-    """The same with another model, and what of it to learn anew. worth: USD that a solved task is worth; 0: what it
-    costs to solve one without the agent's parts."""
+    """The same with another model, and what of it to learn anew. worth: USD that a solved task is
+    worth; 0: what it costs to solve one without the agent's parts."""
     work = Knockouts(session, parts)
     session.say("note", {"text": told(work.plan())})
     found, made, ended = work.run()
     record, before = _record(work, found, made, ended), _reached(lineage)
     behind = before is not None and record.full < before
     rows = [
-        part.model_copy(update={"advice": "relearn"}) if behind and _useless(part) else part for part in record.parts
+        part.model_copy(update={"advice": "relearn"}) if behind and _useless(part) else part
+        for part in record.parts
     ]
-    change = {"parts": tuple(rows), "break_even": break_even(record, _costs(work, made), _paid(lineage.runs), worth)}
+    change = {
+        "parts": tuple(rows),
+        "break_even": break_even(record, _costs(work, made), _paid(lineage.runs), worth),
+    }
     if before is not None:
         why = f"its builds' model reached {before:.3f} with it, this one {record.full:.3f}"
         change["note"] = "; ".join(filter(None, [record.note, why]))
@@ -411,7 +485,11 @@ def _useless(part: PartCredit) -> bool:
 
 def _reached(lineage: Lineage) -> float | None:
     """The score at which the agent was kept last, by its builds' model."""
-    judged = (v.revision.verdict.after for v in lineage.versions if v.revision is not None and v.revision.kept)
+    judged = (
+        v.revision.verdict.after
+        for v in lineage.versions
+        if v.revision is not None and v.revision.kept
+    )
     return next((after for after in judged if after is not None), None)
 
 
@@ -426,8 +504,14 @@ class Cost(NamedTuple):
 def _costs(work: Knockouts, made: Sequence[tuple[Knockout, Score]]) -> Cost:
     scored = [(row, task, s.usage) for (row, task, _), s in made if s.score is not None]
     unit = "usd" if any(usage.usd for _, _, usage in scored) else "tokens"
-    values = [usage.usd if unit == "usd" else float(usage.tokens_in + usage.tokens_out) for *_, usage in scored]
-    outcomes = [Observation(task.id, row, value) for (row, task, _), value in zip(scored, values, strict=True)]
+    values = [
+        usage.usd if unit == "usd" else float(usage.tokens_in + usage.tokens_out)
+        for *_, usage in scored
+    ]
+    outcomes = [
+        Observation(task.id, row, value)
+        for (row, task, _), value in zip(scored, values, strict=True)
+    ]
     found = analyse(outcomes, len(work.parts), bounded=False)
     return Cost(unit, max(0.0, found.full), max(0.0, found.bare))
 
@@ -435,27 +519,42 @@ def _costs(work: Knockouts, made: Sequence[tuple[Knockout, Score]]) -> Cost:
 def _paid(runs: Sequence[Path]) -> Mapping[str, float]:
     """What builds took by their ledgers, all roles."""
     totals = [Run(folder).spend().total for folder in runs]
-    return {"usd": sum(t.usd for t in totals), "tokens": float(sum(t.tokens_in + t.tokens_out for t in totals))}
+    return {
+        "usd": sum(t.usd for t in totals),
+        "tokens": float(sum(t.tokens_in + t.tokens_out for t in totals)),
+    }
 
 
-def break_even(record: Credit, cost: Cost, paid: Mapping[str, float], worth: float = 0.0) -> BreakEven:
+def break_even(
+    record: Credit, cost: Cost, paid: Mapping[str, float], worth: float = 0.0
+) -> BreakEven:
     """After how many tasks the agent has saved what its builds cost; pure.
 
-    A task saves what its solving is worth, times the gain in the score, less what the attempt costs more. Where nobody
-    says what a solved task is worth, it is what one costs without the parts: cost / score.
+    A task saves what its solving is worth, times the gain in the score, less what the attempt costs
+    more. Where nobody says what a solved task is worth, it is what one costs without the parts:
+    cost / score.
     """
     unit, build = cost.unit, paid[cost.unit]
     value = worth if worth else cost.bare / record.bare if record.bare > 0 else 0.0
     if worth and unit == "tokens":
-        return _never("tokens", build, "--worth is in USD, and these attempts have no price: give --price IN,OUT")
+        return _never(
+            "tokens",
+            build,
+            "--worth is in USD, and these attempts have no price: give --price IN,OUT",
+        )
     if not value:
         return _never(
-            unit, build, "without its parts the agent solves nothing, so no cost stands for a solved task: --worth USD"
+            unit,
+            build,
+            "without its parts the agent solves nothing, so no cost stands for a solved task:"
+            " --worth USD",
         )
 
     def tasks(gain: float) -> int | None:
         saved = value * gain - (cost.full - cost.bare)
-        return math.ceil(build / saved - 1e-9) if saved > 1e-9 * value else None  # else it is rounding
+        return (
+            math.ceil(build / saved - 1e-9) if saved > 1e-9 * value else None
+        )  # else it is rounding
 
     saved = value * record.gain - (cost.full - cost.bare)
     money = "${:.4g}" if unit == "usd" else "{:,.0f} tokens"
@@ -465,15 +564,20 @@ def break_even(record: Credit, cost: Cost, paid: Mapping[str, float], worth: flo
     says = f"after {middle:,} tasks" if middle is not None else "never"
     gain = f"{record.gain:+.3f} [{record.gain_lo:+.3f}, {record.gain_hi:+.3f}]"
     says = (
-        f"the build's {money.format(build)} are repaid {says} ({span}): a task saves {money.format(saved)}, at a gain "
-        f"of {gain} and {money.format(cost.full)} an attempt in place of {money.format(cost.bare)}; assumed: a solved "
-        f"task is worth {of}, and tasks to come are like these"
+        f"the build's {money.format(build)} are repaid {says} ({span}): a task saves"
+        f" {money.format(saved)}, at a gain of {gain} and {money.format(cost.full)} an attempt in"
+        f" place of {money.format(cost.bare)}; assumed: a solved task is worth {of}, and tasks to"
+        " come are like these"
     )
-    return BreakEven(tasks=middle, best=best, worst=worst, unit=unit, cost=build, saved=saved, says=says)
+    return BreakEven(
+        tasks=middle, best=best, worst=worst, unit=unit, cost=build, saved=saved, says=says
+    )
 
 
 def _never(unit: str, cost: float, why: str) -> BreakEven:
-    return BreakEven(tasks=None, best=None, worst=None, unit=unit, cost=cost, saved=0.0, says=f"not known: {why}")
+    return BreakEven(
+        tasks=None, best=None, worst=None, unit=unit, cost=cost, saved=0.0, says=f"not known: {why}"
+    )
 
 
 def _count(tasks: int | None) -> str:
@@ -487,15 +591,22 @@ def told(plan: CreditPlan) -> str:
     usd = " to ".join(dict.fromkeys(f"${x:.2f}" for x in plan.usd))
     minutes = " to ".join(dict.fromkeys(f"{x:g}" for x in plan.minutes))
     return (
-        f"{plan.parts} parts on {plan.tasks} validation tasks: {plan.attempts} attempts{back}{more}; {usd}, {minutes} "
-        f"minutes ({plan.source}). A part's worth will be known to about {plan.half:.2f} either way"
+        f"{plan.parts} parts on {plan.tasks} validation tasks: {plan.attempts}"
+        f" attempts{back}{more}; {usd}, {minutes} minutes ({plan.source}). A part's worth will be"
+        f" known to about {plan.half:.2f} either way"
     )
 
 
-def _record(work: Knockouts, found: Analysis, made: Sequence[tuple[Knockout, Score]], ended: str) -> Credit:
+def _record(
+    work: Knockouts, found: Analysis, made: Sequence[tuple[Knockout, Score]], ended: str
+) -> Credit:
     session, parts = work.session, work.parts
     scores = [s.score for _, s in made if s.score is not None]
-    flat = f"every attempt scored {scores[0]:g}: these tasks tell no part from another" if len(set(scores)) == 1 else ""
+    flat = (
+        f"every attempt scored {scores[0]:g}: these tasks tell no part from another"
+        if len(set(scores)) == 1
+        else ""
+    )
     gate = session.settings.gate
     return Credit(
         domain=session.domain.name,
@@ -509,7 +620,9 @@ def _record(work: Knockouts, found: Analysis, made: Sequence[tuple[Knockout, Sco
         paid=session.ledger.attempts,
         excluded=len(made) - len(scores),
         usd=round(session.ledger.record()["usd"], 6),
-        full=round(min(1.0, max(0.0, found.full)), 4),  # a prediction may lie beside what a score can be
+        full=round(
+            min(1.0, max(0.0, found.full)), 4
+        ),  # a prediction may lie beside what a score can be
         bare=round(min(1.0, max(0.0, found.bare)), 4),
         gain=round(found.gain[0], 4),
         gain_lo=round(found.gain[1], 4),
@@ -536,11 +649,16 @@ def _record(work: Knockouts, found: Analysis, made: Sequence[tuple[Knockout, Sco
     )
 
 
-def _part(part: AgentPart, worth: Worth, every: Sequence[AgentPart], attempts: int, flat: str) -> PartCredit:
+def _part(
+    part: AgentPart, worth: Worth, every: Sequence[AgentPart], attempts: int, flat: str
+) -> PartCredit:
     match worth.advice:
         case "clash":
             assert worth.with_ is not None
-            advice = f"clashes with {every[worth.with_].path}: {'drop' if worth.drop else 'keep without it'}"
+            advice = (
+                f"clashes with {every[worth.with_].path}:"
+                f" {'drop' if worth.drop else 'keep without it'}"
+            )
         case "keep" | "undecided":
             advice = worth.advice
         case _:

@@ -1,8 +1,9 @@
-"""What a build learns beside its agent: lessons in the workspace's memory, by the policy it was asked to use.
+"""What a build learns beside its agent: lessons in the workspace's memory, by the policy it was
+asked to use.
 
-Train attempts are offered what memory holds when their round begins, validation what it held when the build began, and
-nothing at all where offers are drawn: what a build itself taught counts in its score only once it was promoted into the
-agent, through the gate.
+Train attempts are offered what memory holds when their round begins, validation what it held when
+the build began, and nothing at all where offers are drawn: what a build itself taught counts in its
+score only once it was promoted into the agent, through the gate.
 """
 
 from __future__ import annotations
@@ -22,7 +23,19 @@ from recreate.api.errors import BadInput, Fault, Missing, OutOfBudget
 from recreate.api.paths import short
 from recreate.api.ports import MemoryPolicy, Randomising
 from recreate.api.theirs import PATIENCE, OwnTime, all_are, expect, patience_of
-from recreate.api.types import Call, Change, Edit, Evidence, Experience, Lesson, Message, Reply, Revision, Task, digest
+from recreate.api.types import (
+    Call,
+    Change,
+    Edit,
+    Evidence,
+    Experience,
+    Lesson,
+    Message,
+    Reply,
+    Revision,
+    Task,
+    digest,
+)
 from recreate.builder.share import MOST_RERUNS, MemoryShare
 from recreate.lessons import draws, gaming
 from recreate.lessons.context import PolicyContext, RerunGroup, RerunRequest
@@ -36,15 +49,16 @@ from recreate.storage import files
 from recreate.storage.redact import redacted
 
 PROMOTED = 3
-"""Patterns copied into the agent in one round at most: a candidate with many changes tells little about each."""
+"""Patterns copied into the agent in one round at most: a candidate with many changes tells little
+about each."""
 
 
 class Learning:
     """Of one run. With the policy `none` nothing is read, asked or written.
 
-    judging: of a build, how many attempts it takes to judge a candidate; re-runs must leave them over.
-    seed: the agent that it begins from. What that carries is offered to no validation attempt: an agent that lacks it
-    is to be measured without.
+    judging: of a build, how many attempts it takes to judge a candidate; re-runs must leave them
+    over. seed: the agent that it begins from. What that carries is offered to no validation
+    attempt: an agent that lacks it is to be measured without.
     """
 
     def __init__(self, session: Session, judging: int = 0, seed: Scaffold | None = None) -> None:
@@ -63,30 +77,43 @@ class Learning:
     # what is offered
 
     def offers(self, round: int = 0, *, drawn: bool = False) -> LessonRetrieval | None:
-        """What attempts of a round may be offered: memory as it was when the round began, also after a kill.
+        """What attempts of a round may be offered: memory as it was when the round began, also
+        after a kill.
 
-        drawn: for attempts that are made to learn from: a policy that draws its offers may show what is not proven.
+        drawn: for attempts that are made to learn from: a policy that draws its offers may show
+        what is not proven.
         """
         if not self.on:
             return None
         if (round, drawn) not in self._offers:
             lessons, told = self._snapshot(round)
-            propensities = {id: p for id, p in told.get("propensities", {}).items() if drawn and id in lessons}
+            propensities = {
+                id: p for id, p in told.get("propensities", {}).items() if drawn and id in lessons
+            }
             if not drawn:
                 some = {} if told.get("alone") else lessons
-                lessons = {id: x for id, x in some.items() if self._offered(x) and id not in self.carried}
+                lessons = {
+                    id: x for id, x in some.items() if self._offered(x) and id not in self.carried
+                }
             made = self._made(dict(lessons), _nobody, _nothing)
-            offer = partial(made.ask, "eligible" if drawn and isinstance(made.policy, Randomising) else "offer")
+            offer = partial(
+                made.ask, "eligible" if drawn and isinstance(made.policy, Randomising) else "offer"
+            )
             unproven = [id for id in told.get("unproven", ()) if id in lessons]
             checked = _checked(made.policy, offer)
-            self._offers[round, drawn] = frozen(self.policy, checked, lessons, propensities, unproven)
+            self._offers[round, drawn] = frozen(
+                self.policy, checked, lessons, propensities, unproven
+            )
         return self._offers[round, drawn]
 
     def _snapshot(self, round: int) -> tuple[dict[str, Lesson], Mapping[str, Any]]:
-        """(the lessons that a round may offer, its record: `propensities` of those that are drawn; `unproven`, those
-        that stand in other domains only; `alone` where only train attempts are offered any)."""
+        """(the lessons that a round may offer, its record: `propensities` of those that are drawn;
+        `unproven`, those that stand in other domains only; `alone` where only train attempts are
+        offered any)."""
         folder = self.session.folder / "memory"
-        known = next((r for r in self.session.journal.records("snapshot") if r["round"] == round), None)
+        known = next(
+            (r for r in self.session.journal.records("snapshot") if r["round"] == round), None
+        )
         if known is not None:
             return self._open(_stored(folder / known["file"])), known
         there = self._read()
@@ -96,37 +123,52 @@ class Learning:
         expect(_are_propensities(drawn), made.policy, "propensities", drawn)
         some = {id: x for id, x in there.items() if self._offered(x) or id in drawn}
         lessons = {id: x for id, x in some.items() if not self._leaks(x) and not self._games(x)}
-        propensities = {id: min(0.999, max(0.001, float(f"{p:.3f}"))) for id, p in drawn.items() if id in lessons}
+        propensities = {
+            id: min(0.999, max(0.001, float(f"{p:.3f}")))
+            for id, p in drawn.items()
+            if id in lessons
+        }
         text = json.dumps([x.model_dump(mode="json") for x in lessons.values()], ensure_ascii=False)
         name = digest(text)
         files.write(folder / f"{name}.json", text, fix=files.RESUME)
         told: dict[str, Any] = {"propensities": propensities} if propensities else {}
         elsewhere = [
-            id for id, x in lessons.items() if x.scope == "general" and self.session.domain.name not in x.domains
+            id
+            for id, x in lessons.items()
+            if x.scope == "general" and self.session.domain.name not in x.domains
         ]
         told |= {"unproven": elsewhere} if elsewhere else {}
         told |= {"alone": True} if self.judging and draws_offers else {}
-        self.session.journal.add("snapshot", round=round, file=f"{name}.json", lessons=len(lessons), **told)
+        self.session.journal.add(
+            "snapshot", round=round, file=f"{name}.json", lessons=len(lessons), **told
+        )
         return lessons, told
 
     def announce(self, agent: Scaffold) -> None:
         """Say when an agent will be offered nothing because it does not ask for it."""
         if self.on and not agent.agent.memory.tokens:
-            text = f"{agent.name} asks for nothing of memory: [memory] with tokens = 600 in its agent.toml does"
+            text = (
+                f"{agent.name} asks for nothing of memory: [memory] with tokens = 600 in its"
+                " agent.toml does"
+            )
             text += "" if self._of_use(agent) else "; until then no lessons are learned"
             self.session.say("note", {"text": text})
 
     def _of_use(self, agent: Scaffold) -> bool:
-        """Whether a lesson can come to something: where it is only drawn, an agent must ask for it."""
+        """Whether a lesson can come to something: where it is only drawn, an agent must ask for
+        it."""
         drawn = self.session.settings.memory.shared
         return self.on and (not drawn or agent.asks_for_lessons)
 
     def _offered(self, lesson: Lesson) -> bool:
-        return lesson.status == "active" or (self.policy not in CLIMBING and lesson.status == "candidate")
+        return lesson.status == "active" or (
+            self.policy not in CLIMBING and lesson.status == "candidate"
+        )
 
     def _leaks(self, lesson: Lesson, batch: tuple[str, ...] = ()) -> bool:
-        """Whether a lesson names what belongs to one task; it is said, once a text. batch: groups of the attempts that
-        the policy had before it when it wrote the lesson, of whichever of them that was born."""
+        """Whether a lesson names what belongs to one task; it is said, once a text. batch: groups
+        of the attempts that the policy had before it when it wrote the lesson, of whichever of them
+        that was born."""
         key = (lesson.title, lesson.body, batch)
         if key not in self._scanned:
             self._scanned[key] = self.session.lesson_leaks(lesson, batch)
@@ -135,36 +177,52 @@ class Learning:
         return bool(self._scanned[key])
 
     def _games(self, lesson: Lesson) -> bool:
-        """Whether a lesson's own words tell to game a grader; it is held when the policy observes next."""
+        """Whether a lesson's own words tell to game a grader; it is held when the policy observes
+        next."""
         why = gaming.words(lesson) if gaming.watched(lesson) else ""
         if why:
             self._say_once(
-                f"the lesson {lesson.id} is not used: it {why}; recreate patterns keep {lesson.id} lets it go on"
+                f"the lesson {lesson.id} is not used: it {why}; recreate patterns keep {lesson.id}"
+                " lets it go on"
             )
         return bool(why)
 
     # what is learned
 
     def observe(self, round: int, agent: Scaffold, experiences: Sequence[Experience]) -> None:
-        """Let the policy learn from a batch; its model's words and its re-runs are paid for once."""
+        """Let the policy learn from a batch; its model's words and its re-runs are paid for
+        once."""
         if not self._of_use(agent) or not experiences:
             return
-        known = next((r for r in self.session.journal.records("memory") if r["round"] == round), None)
+        known = next(
+            (r for r in self.session.journal.records("memory") if r["round"] == round), None
+        )
         if known is not None:
-            before, after = ({x["id"]: Lesson.model_validate(x) for x in known[k]} for k in ("before", "after"))
+            before, after = (
+                {x["id"]: Lesson.model_validate(x) for x in known[k]} for k in ("before", "after")
+            )
             self.store.write(before, self._not_forgotten(after))
-            self.session.memory.add([e for id in known.get("reruns", ()) if (e := ended(self.session, id)) is not None])
+            self.session.memory.add(
+                [e for id in known.get("reruns", ()) if (e := ended(self.session, id)) is not None]
+            )
             return
         key = digest(["memory", self.policy, round, agent.digest, [e.id for e in experiences]])
         threads, made = {key}, dict[str, Experience]()
         self._reruns.clear()
         self.share.begin(experiences)
         failures = sum(not e.grade.passed for e in experiences)
-        self.session.say("observe", {"policy": self.policy, "experiences": len(experiences), "failures": failures})
+        self.session.say(
+            "observe",
+            {"policy": self.policy, "experiences": len(experiences), "failures": failures},
+        )
 
-        def ask(messages: Sequence[Message], *, step: int, thread: str = "", **params: Any) -> Reply:
+        def ask(
+            messages: Sequence[Message], *, step: int, thread: str = "", **params: Any
+        ) -> Reply:
             threads.add(address := digest([key, thread]) if thread else key)
-            call = Call(run=self.session.run, attempt=address, step=step, role="optimizer", phase="observe")
+            call = Call(
+                run=self.session.run, attempt=address, step=step, role="optimizer", phase="observe"
+            )
             params.setdefault("seed", int(digest([address, step], 7), 16))
             with self.share.asking(address):
                 return self.session.ask_optimizer(list(messages), call, **params)
@@ -175,7 +233,10 @@ class Learning:
             return scores
 
         def rerun(
-            lessons: Sequence[Lesson], experience: Experience, repeat: int = 0, without: Sequence[Lesson] = ()
+            lessons: Sequence[Lesson],
+            experience: Experience,
+            repeat: int = 0,
+            without: Sequence[Lesson] = (),
         ) -> float | None:
             return side_by_side([[RerunRequest(lessons, experience, repeat, without)]])[0][0]
 
@@ -183,18 +244,27 @@ class Learning:
         after = dict(before)
         shown = [_carrying(e, [x.id for x in agent.lessons if x.id in before]) for e in experiences]
         questions = QUESTIONS * self.session.settings.memory.shared
-        asked = self._made(after, ask, rerun, len(shown), questions, side_by_side, partial(self._affords, agent))
+        asked = self._made(
+            after, ask, rerun, len(shown), questions, side_by_side, partial(self._affords, agent)
+        )
         changes = list(found) if isinstance(found := asked.ask("observe", shown), tuple) else found
         expect(all_are(changes, Change), asked.policy, "observe", changes)
         for id, lesson in after.items():
             if before.get(id) != lesson and (why := _no_lesson(id, lesson)):
-                expect(False, asked.policy, "observe", changes, f"left in context.lessons[{id!r}] {why}")
+                expect(
+                    False,
+                    asked.policy,
+                    "observe",
+                    changes,
+                    f"left in context.lessons[{id!r}] {why}",
+                )
         dropped = self._drop_leaks(before, after, tuple(dict.fromkeys(e.group for e in shown)))
         changes = [change for change in changes if change.lesson not in dropped]
         for id, lesson in after.items():
             if (
                 before.get(id) != lesson
-                and (plain := redacted(texts := {"title": lesson.title, "body": lesson.body})) is not texts
+                and (plain := redacted(texts := {"title": lesson.title, "body": lesson.body}))
+                is not texts
             ):
                 after[id] = lesson.model_copy(update=plain)
         changes = gaming.observed(before, after, changes, shown, made.values())
@@ -226,10 +296,17 @@ class Learning:
     def _marks(self, lesson: Lesson) -> list[str]:
         return [lesson_mark(domain, lesson.id) for domain in (self.session.domain.name, "general")]
 
-    def _drop_leaks(self, before: Mapping[str, Lesson], after: dict[str, Lesson], batch: tuple[str, ...]) -> set[str]:
-        """Take new or changed texts that name a task out of `after`; what had joined one is again what it was."""
+    def _drop_leaks(
+        self, before: Mapping[str, Lesson], after: dict[str, Lesson], batch: tuple[str, ...]
+    ) -> set[str]:
+        """Take new or changed texts that name a task out of `after`; what had joined one is again
+        what it was."""
         texts = {id: (x.title, x.body) for id, x in before.items()}
-        dropped = {id for id, x in after.items() if texts.get(id) != (x.title, x.body) and self._leaks(x, batch)}
+        dropped = {
+            id
+            for id, x in after.items()
+            if texts.get(id) != (x.title, x.body) and self._leaks(x, batch)
+        }
         for id in dropped:
             after.pop(id)
             after.update({id: before[id]} if id in before else {})
@@ -240,34 +317,52 @@ class Learning:
         return dropped
 
     def born(self, edits: Sequence[Edit], experiences: Mapping[str, Experience]) -> None:
-        """Lessons that the optimizer wrote into the agent are the workspace's as well, kept by the gate or not.
-        edits: those that were accepted for judging."""
+        """Lessons that the optimizer wrote into the agent are the workspace's as well, kept by the
+        gate or not. edits: those that were accepted for judging."""
         if not self.on or self.policy not in CLIMBING:
             return
         before = self._read()
         after = dict(before)
         for edit in edits:
-            cited = [experiences[c.experience] for c in edit.evidence if c.experience in experiences]
+            cited = [
+                experiences[c.experience] for c in edit.evidence if c.experience in experiences
+            ]
             if not edit.path.startswith("memory/") or edit.old or not cited:
                 continue
             lesson = Scaffold(name="", files={edit.path: edit.new}).lessons[0]
             ids = tuple(dict.fromkeys(e.id for e in cited))
             groups = tuple(sorted({e.group for e in cited}))
             steps = tuple(dict.fromkeys(c for c in edit.evidence if c.experience in experiences))
-            fresh = {"born_of": ids, "supports": ids, "groups": groups, "scope": "instance", "steps": steps}
+            fresh = {
+                "born_of": ids,
+                "supports": ids,
+                "groups": groups,
+                "scope": "instance",
+                "steps": steps,
+            }
             after.setdefault(lesson.id, lesson.model_copy(update=fresh))
         self.store.write(before, self._not_forgotten(after))
 
     def promotions(self, agent: Scaffold, tried: Sequence[Revision]) -> list[Edit]:
-        """Edits that copy proven patterns into the agent, the best supported first; none that was dropped."""
+        """Edits that copy proven patterns into the agent, the best supported first; none that was
+        dropped."""
         if not self.on or self.policy not in CLIMBING:
             return []
         told = {(edit.path, edit.new) for r in tried for edit in r.edits}
         edits = []
         for lesson in sorted(self._read().values(), key=lambda x: (-len(x.groups), x.id)):
             path = f"memory/{lesson.id}.md"
-            cited = [e for id in (*lesson.supports, *lesson.born_of) if (e := self._train_experience(id)) is not None]
-            if lesson.status != "active" or lesson.scope == "instance" or path in agent.files or not cited:
+            cited = [
+                e
+                for id in (*lesson.supports, *lesson.born_of)
+                if (e := self._train_experience(id)) is not None
+            ]
+            if (
+                lesson.status != "active"
+                or lesson.scope == "instance"
+                or path in agent.files
+                or not cited
+            ):
                 continue
             if self._games(lesson) or self._failed_here(lesson):
                 continue
@@ -276,17 +371,26 @@ class Learning:
             _, text = lesson_file(lesson.title, lesson.body, ids)
             if (path, text) not in told:
                 shown = sorted(
-                    {(at.experience, at.step) for at in lesson.steps if at.step < count.get(at.experience, 0)}
+                    {
+                        (at.experience, at.step)
+                        for at in lesson.steps
+                        if at.step < count.get(at.experience, 0)
+                    }
                 )
                 # of what was learned before steps were told, only the attempts are known
-                evidence = tuple(Evidence(experience=id, step=n) for id, n in shown or [(id, 0) for id in ids])
-                reason = f"a {lesson.scope} pattern: {'; '.join(filter(None, (support(lesson), draws.told(lesson))))}"
+                evidence = tuple(
+                    Evidence(experience=id, step=n) for id, n in shown or [(id, 0) for id in ids]
+                )
+                reason = (
+                    f"a {lesson.scope} pattern:"
+                    f" {'; '.join(filter(None, (support(lesson), draws.told(lesson))))}"
+                )
                 edits.append(Edit(path=path, new=text, reason=reason, evidence=evidence))
         return edits[:PROMOTED]
 
     def removals(self, agent: Scaffold, tried: Sequence[Revision]) -> list[Edit]:
-        """Edits that take out of the agent what stopped helping here since it came in, or what a person vetoed; none
-        that was dropped."""
+        """Edits that take out of the agent what stopped helping here since it came in, or what a
+        person vetoed; none that was dropped."""
         if not self.on or self.policy not in CLIMBING:
             return []
         known = {x.id: x for x in self._elsewhere() if self._failed_here(x)} | self._read()
@@ -296,10 +400,18 @@ class Learning:
             path, lesson = f"memory/{id}.md", known.get(id)
             if lesson is None or agent.agent.protects(path):
                 continue
-            if lesson.status not in ("quarantined", "vetoed", "held") and not self._failed_here(lesson):
+            if lesson.status not in ("quarantined", "vetoed", "held") and not self._failed_here(
+                lesson
+            ):
                 continue
-            why = {"vetoed": "a person vetoed it", "held": f"it is held: {lesson.held}"}.get(lesson.status, "")
-            stands = f" here, and stands in {' and '.join(lesson.domains)}" if lesson.status == "active" else ""
+            why = {"vetoed": "a person vetoed it", "held": f"it is held: {lesson.held}"}.get(
+                lesson.status, ""
+            )
+            stands = (
+                f" here, and stands in {' and '.join(lesson.domains)}"
+                if lesson.status == "active"
+                else ""
+            )
             why = why or f"it stopped helping{stands}: {support(lesson)}"
             if (path, agent.files[path]) not in told:
                 edits.append(Edit(path=path, old=agent.files[path], reason=why, origin="prune"))
@@ -313,11 +425,14 @@ class Learning:
     def _read(self) -> dict[str, Lesson]:
         lessons = self.store.read()
         for path, why in self.store.broken.items():
-            self.session.say("note", {"text": f"{path}: {why}; it is left out until somebody mends it"})
+            self.session.say(
+                "note", {"text": f"{path}: {why}; it is left out until somebody mends it"}
+            )
         return self._open(lessons)
 
     def _open(self, lessons: Mapping[str, Lesson]) -> dict[str, Lesson]:
-        """None that is born of what is held out by now: no attempt is offered it, and no policy reads it."""
+        """None that is born of what is held out by now: no attempt is offered it, and no policy
+        reads it."""
         there: dict[str, Lesson] = self.session.memory.open_lessons(lessons)
         for id in sorted(lessons.keys() - there.keys()):
             self._say_once(f"the lesson {id} is not used: an attempt that it cites is held out")
@@ -337,7 +452,8 @@ class Learning:
         side_by_side: Any = None,
         affords: Any = None,
     ) -> _Made:
-        """The policy over these lessons. batch: how many experiences it is about to observe, in memory already."""
+        """The policy over these lessons. batch: how many experiences it is about to observe, in
+        memory already."""
         time = OwnTime()
         context = PolicyContext(
             domain=self.session.domain.name,
@@ -358,11 +474,16 @@ class Learning:
             odds=self.session.settings.memory.odds,
             note=time.asked(lambda text: self.session.say("note", {"text": text})),
         )
-        return _Made(time.run(self.session.policy, f"the policy {self.policy}", PATIENCE, context), time)
+        return _Made(
+            time.run(self.session.policy, f"the policy {self.policy}", PATIENCE, context), time
+        )
 
     @cached_property
     def _train(self) -> dict[str, Task]:
-        return {task.id: task for task in self.session.memory.held_out.usable(self.session.domain, "train")[0]}
+        return {
+            task.id: task
+            for task in self.session.memory.held_out.usable(self.session.domain, "train")[0]
+        }
 
     def _train_experience(self, id: str) -> Experience | None:
         found: Experience | None = self.session.memory.get(id, "optimizer")
@@ -373,9 +494,10 @@ class Learning:
     ) -> tuple[list[list[float | None]], list[Experience]]:
         """(what `PolicyContext.reruns` answers, the attempts that it took), `jobs` at once.
 
-        Which are begun is settled before any of them is, by what all before them took, and where the share is used up
-        on the way none of them counts (they are found again at their addresses): so nothing depends on who was faster.
-        Where it may not do for them, one is made after the other.
+        Which are begun is settled before any of them is, by what all before them took, and where
+        the share is used up on the way none of them counts (they are found again at their
+        addresses): so nothing depends on who was faster. Where it may not do for them, one is made
+        after the other.
         """
         wave, answers = dict[str, _Rerun](), list[list[str]]()
         easily = True
@@ -385,25 +507,33 @@ class Learning:
             if len(asked) < len(found) or not self._begins(wave, asked, easily=True):
                 if answers:
                     break
-                if len(asked) < len(found) or not self._begins(wave, asked, easily=False, aloud=True):
+                if len(asked) < len(found) or not self._begins(
+                    wave, asked, easily=False, aloud=True
+                ):
                     return [[None] * len(group)], []
                 easily = False
             answers.append([each.key for each in asked])
             wave |= {each.key: each for each in asked}
             if not easily:
                 break
-        scores, in_full = self._make(list(wave.values()), 1 if not easily else self.session.settings.jobs)
+        scores, in_full = self._make(
+            list(wave.values()), 1 if not easily else self.session.settings.jobs
+        )
         begun = self.session.ledger.has_begun
         self._reruns |= {each.key for each in wave.values() if not each.known and begun(each.key)}
-        made = [e for x in scores.values() if x.score is not None and (e := ended(self.session, x.attempt)) is not None]
+        made = [
+            e
+            for x in scores.values()
+            if x.score is not None and (e := ended(self.session, x.attempt)) is not None
+        ]
         if not in_full:
             self._say_once(self.share.refusal)
             return [[None] * len(groups[0])], made
         return [[scores[key].score for key in keys] for keys in answers], made
 
     def _affords(self, agent: Scaffold, groups: Sequence[RerunGroup]) -> bool:
-        """Whether what is left of the budget does for all of these. A cap of one round is not asked: the next one goes
-        on with what this one made."""
+        """Whether what is left of the budget does for all of these. A cap of one round is not
+        asked: the next one goes on with what this one made."""
         found = (self._asked(agent, each) for group in groups for each in group)
         asked = {each.key: each for each in found if each is not None}
         new = sum(not each.known and key not in self._reruns for key, each in asked.items())
@@ -418,9 +548,9 @@ class Learning:
         return False
 
     def _asked(self, agent: Scaffold, asked: RerunRequest) -> _Rerun | None:
-        """None where it cannot be attempted. Never the attempt that was observed: it was chosen for how it ended, and
-        any other would look better. No lesson is tried that names a task: what it says would stand in the attempt, for
-        optimizers to read."""
+        """None where it cannot be attempted. Never the attempt that was observed: it was chosen for
+        how it ended, and any other would look better. No lesson is tried that names a task: what it
+        says would stand in the attempt, for optimizers to read."""
         agent = _lacking(agent, asked.without)
         if any(self._leaks(x) or self._games(x) for x in asked.lessons):
             return None
@@ -428,17 +558,32 @@ class Learning:
         if task is None or {x.id for x in asked.lessons} & {x.id for x in agent.lessons}:
             return None  # without the lesson that it carries it would be another agent
         told, repeat = exactly(asked.lessons), 1 + asked.repeat
-        if not (key := self._key(agent, task, repeat, told)):  # its image cannot be had: the attempt says so
-            return _Rerun(digest([agent.digest, task.id, repeat, told.digest]), agent, task, repeat, told, known=True)
+        if not (
+            key := self._key(agent, task, repeat, told)
+        ):  # its image cannot be had: the attempt says so
+            return _Rerun(
+                digest([agent.digest, task.id, repeat, told.digest]),
+                agent,
+                task,
+                repeat,
+                told,
+                known=True,
+            )
         id = self.session.journal.renamed.get(key, key)
         known = any(id in r.get("reruns", ()) for r in self.session.journal.records("memory"))
         return _Rerun(key, agent, task, repeat, told, known)
 
     def _begins(
-        self, wave: Mapping[str, _Rerun], asked: Sequence[_Rerun], *, easily: bool, aloud: bool = False
+        self,
+        wave: Mapping[str, _Rerun],
+        asked: Sequence[_Rerun],
+        *,
+        easily: bool,
+        aloud: bool = False,
     ) -> bool:
-        """Whether these re-runs are begun with those of the wave. What an earlier round made costs nothing, and what
-        this round made before a kill counts again, so that it ends as it would have."""
+        """Whether these re-runs are begun with those of the wave. What an earlier round made costs
+        nothing, and what this round made before a kill counts again, so that it ends as it would
+        have."""
         whole = {**wave, **{each.key: each for each in asked}}
         new = [key for key, each in whole.items() if not each.known and key not in self._reruns]
         most = self._most
@@ -464,7 +609,9 @@ class Learning:
             given = self.session, each.agent, each.task, each.repeat, "rerun"
             score = attempt_task(*given, in_memory=False, offers=each.offers)
             lessons = list(each.offers.lessons)
-            self.session.say("rerun", {"task": each.task.id, "lessons": lessons, "score": score.score})
+            self.session.say(
+                "rerun", {"task": each.task.id, "lessons": lessons, "score": score.score}
+            )
             return score
 
         with (
@@ -475,11 +622,15 @@ class Learning:
             wait(futures.values(), return_when=FIRST_EXCEPTION)
             for future in futures.values():
                 future.cancel()
-        errors = [e for f in futures.values() if not f.cancelled() and (e := f.exception()) is not None]
+        errors = [
+            e for f in futures.values() if not f.cancelled() and (e := f.exception()) is not None
+        ]
         for error in errors:
             if not isinstance(error, OutOfBudget) or error.code != CELL_BUDGET:
                 raise error
-        scores = {k: f.result() for k, f in futures.items() if not f.cancelled() and f.exception() is None}
+        scores = {
+            k: f.result() for k, f in futures.items() if not f.cancelled() and f.exception() is None
+        }
         return scores, not errors
 
     @property
@@ -517,17 +668,20 @@ class Learning:
         return next((e for e in found if e.id != experience.id), None)
 
     def _recall(self, text: str, k: int, **where: Any) -> list[Experience]:
-        """Train experiences of this domain that are nearest to a text; none where there is nothing to search with."""
+        """Train experiences of this domain that are nearest to a text; none where there is nothing
+        to search with."""
         try:
-            hits = self.session.recall(text, k, {"domain": self.session.domain.name, "grain": "experience", **where})
+            hits = self.session.recall(
+                text, k, {"domain": self.session.domain.name, "grain": "experience", **where}
+            )
         except Missing:
             return []
         return [e for h in hits if (e := self._train_experience(h.experience)) is not None]
 
 
 class _Rerun(NamedTuple):
-    """An attempt with just these offers. known: it does not count among what a round may make, for an earlier round
-    made it, or it cannot be."""
+    """An attempt with just these offers. known: it does not count among what a round may make, for
+    an earlier round made it, or it cannot be."""
 
     key: str
     agent: Scaffold
@@ -544,7 +698,8 @@ class _Made(NamedTuple):
     time: OwnTime
 
     def ask(self, method: str, *given: Any) -> Any:
-        """What a method returns; one of somebody else's that hangs is given up. Raises BadInput (`hangs`)."""
+        """What a method returns; one of somebody else's that hangs is given up. Raises BadInput
+        (`hangs`)."""
         call = getattr(self.policy, method)
         if not (patience := patience_of(self.policy)):
             return call(*given)
@@ -557,16 +712,21 @@ def _no_lesson(id: Any, lesson: Any) -> str:
         return f"what is no Lesson: {lesson!r}"[:200]
     if lesson.id != id:
         return f"a lesson whose id is {lesson.id!r}"
-    named = id.isprintable() and "/" not in id and id[:1] not in ("", ".") and len(id.encode()) <= 200
+    named = (
+        id.isprintable() and "/" not in id and id[:1] not in ("", ".") and len(id.encode()) <= 200
+    )
     return "" if named else "a lesson whose id cannot name a file"
 
 
 def _are_propensities(drawn: Any) -> bool:
-    return isinstance(drawn, Mapping) and all(isinstance(p, float) and 0 < p < 1 for p in drawn.values())
+    return isinstance(drawn, Mapping) and all(
+        isinstance(p, float) and 0 < p < 1 for p in drawn.values()
+    )
 
 
 def _stored(file: Path) -> dict[str, Lesson]:
-    """What a round offered, by id; the file's name is the digest of its text. Raises BadInput (damaged)."""
+    """What a round offered, by id; the file's name is the digest of its text. Raises BadInput
+    (damaged)."""
     try:
         text = file.read_text("utf-8")
         if digest(text) == file.stem:
@@ -575,7 +735,10 @@ def _stored(file: Path) -> dict[str, Lesson]:
         pass
     raise BadInput(
         f"{short(file)} is not as it was written: what its round offered is not known",
-        fix="put it back from a copy, or build again with another --out; what was attempted is in memory",
+        fix=(
+            "put it back from a copy, or build again with another --out; what was attempted is in"
+            " memory"
+        ),
         code="damaged",
     )
 
@@ -584,17 +747,22 @@ def _lacking(agent: Scaffold, lessons: Sequence[Lesson]) -> Scaffold:
     """The agent without the files of these lessons; itself when it carries none of them."""
     paths = {f"memory/{x.id}.md" for x in lessons} & agent.files.keys()
     return (
-        agent.model_copy(update={"files": {p: t for p, t in agent.files.items() if p not in paths}}) if paths else agent
+        agent.model_copy(update={"files": {p: t for p, t in agent.files.items() if p not in paths}})
+        if paths
+        else agent
     )
 
 
 def _carrying(experience: Experience, ids: Sequence[str]) -> Experience:
-    """The experience with the workspace's lessons that its agent carries among those it was offered."""
+    """The experience with the workspace's lessons that its agent carries among those it was
+    offered."""
     steps = experience.trace.steps
     if not ids or not steps:
         return experience
     first = steps[0].model_copy(update={"offered": tuple(dict.fromkeys((*steps[0].offered, *ids)))})
-    return experience.model_copy(update={"trace": experience.trace.model_copy(update={"steps": (first, *steps[1:])})})
+    return experience.model_copy(
+        update={"trace": experience.trace.model_copy(update={"steps": (first, *steps[1:])})}
+    )
 
 
 def _nobody(messages: Sequence[Message], **params: Any) -> Reply:

@@ -1,18 +1,21 @@
 """`build`: attempt -> propose -> settle -> again, until the rounds or the budget are used.
 
-    attempt   validation of the current agent (where no outcome could be kept in place of the seed, the build ends
-              here, status `ceiling`), then a train batch with it; every attempt becomes an experience
-              (with --from-experience the first batch is what memory holds already)
+    attempt   validation of the current agent (where no outcome could be kept in place of the seed,
+              the build ends here, status `ceiling`), then a train batch with it; every attempt
+              becomes an experience (with --from-experience the first batch is what memory holds
+              already)
     propose   the optimizer reads the batch and proposes edits           (none: next round)
-    settle    apply -> check -> leak scan -> paired re-runs on validation -> judge -> keep or drop -> history
-              (again for the next candidate of the round, when it proposed several and none was kept yet)
-    review    with --review: what would be kept waits for a person             (langgraph's interrupt)
+    settle    apply -> check -> leak scan -> paired re-runs on validation -> judge -> keep or drop
+              -> history (again for the next candidate of the round, when it proposed several and
+              none was kept yet)
+    review    with --review: what would be kept waits for a person             (langgraph's
+              interrupt)
     decide    keep it, drop it, or judge what the person made of it and offer that -> review
 
-The graph is langgraph's, its state is small (digests and ids) and checkpointed in SQLite before the next node begins;
-what costs money is in the journal besides, so that a node which was killed half-way pays for nothing twice, and a
-checkpoint that is lost or does not agree with the journal is made again from it.
-`build` never opens the test split.
+The graph is langgraph's, its state is small (digests and ids) and checkpointed in SQLite before the
+next node begins; what costs money is in the journal besides, so that a node which was killed
+half-way pays for nothing twice, and a checkpoint that is lost or does not agree with the journal is
+made again from it. `build` never opens the test split.
 """
 
 from __future__ import annotations
@@ -53,7 +56,17 @@ from recreate.memory.importers.overlap import Overlap
 from recreate.optimizers.investigator.create import create as write_seed
 from recreate.runs.attempts import Score, copy_in, ended, fresh, run_attempts, stretch_of
 from recreate.runs.forecasts import ForecastOutcome, forecasts_of, tally, told, train_scores
-from recreate.runs.gate import MIN_TASKS, Scores, alone, interval, judge, not_worse, saved, saving, unjudged
+from recreate.runs.gate import (
+    MIN_TASKS,
+    Scores,
+    alone,
+    interval,
+    judge,
+    not_worse,
+    saved,
+    saving,
+    unjudged,
+)
 from recreate.runs.reader import BuildResult, Run
 from recreate.runs.session import Session
 from recreate.runs.settings import MOST
@@ -67,7 +80,8 @@ class BuildState(TypedDict, total=False):
     edits      of the candidate to be judged; others: those of the round's further candidates
     more       the round goes on with `edits` unless a person accepts what was offered
     candidate  what a person is asked about, '' for nothing
-    offer      how often a person was asked, which is the number of the offer; answer: what was said of it
+    offer      how often a person was asked, which is the number of the offer; answer: what was said
+               of it
     """
 
     round: int
@@ -82,12 +96,12 @@ class BuildState(TypedDict, total=False):
 
 
 def choose_tasks(session: Session) -> tuple[list[Task], list[Task]]:
-    """(train, validation): the first N of each split in an order that the seed fixes; with `choose = learning` all of
-    train, of which each round takes its own.
+    """(train, validation): the first N of each split in an order that the seed fixes; with `choose
+    = learning` all of train, of which each round takes its own.
 
-    What the workspace holds out as another split is left out first, and said, then what is not selected. Raises
-    BadInput when there are too few validation tasks for the gate to decide anything, or no train tasks to learn from;
-    with `from_experience` none are needed.
+    What the workspace holds out as another split is left out first, and said, then what is not
+    selected. Raises BadInput when there are too few validation tasks for the gate to decide
+    anything, or no train tasks to learn from; with `from_experience` none are needed.
     """
 
     def pick(split: Split, most: int, *, needed: bool) -> list[Task]:
@@ -96,22 +110,30 @@ def choose_tasks(session: Session) -> tuple[list[Task], list[Task]]:
         return tasks[:most]
 
     learning = session.settings.choose == "learning"
-    train = pick("train", MOST if learning else session.settings.train, needed=not session.settings.from_experience)
+    train = pick(
+        "train",
+        MOST if learning else session.settings.train,
+        needed=not session.settings.from_experience,
+    )
     validation = pick("validation", session.settings.validation, needed=False)
     if len(validation) < MIN_TASKS:
         raise too_few(len(validation), session)
     count = session.settings.model_copy(update={"validation": len(validation)})
-    begun = any(session.journal.records("proposal"))  # perhaps when a build that learns lessons was not refused
+    begun = any(
+        session.journal.records("proposal")
+    )  # perhaps when a build that learns lessons was not refused
     if not begun and (wrong := cannot_decide(count)):
         raise wrong
     return train, validation
 
 
 def build(session: Session, seed: Scaffold, review: Reviewer | None = None) -> BuildResult:
-    """Improve `seed` on the session's domain. Resumes by itself when the run folder holds a part of the work.
+    """Improve `seed` on the session's domain. Resumes by itself when the run folder holds a part of
+    the work.
 
-    review: asked before a revision is kept when `settings.review`; without one the build stops there, status `review`.
-    Raises what stops a run (OutOfBudget is not raised but is the status); everything paid for is on disk.
+    review: asked before a revision is kept when `settings.review`; without one the build stops
+    there, status `review`. Raises what stops a run (OutOfBudget is not raised but is the status);
+    everything paid for is on disk.
     """
     refuse(seed, session.backend)
     if seed.agent.action == "tools" or isinstance(session.domain, ToolsOnly):
@@ -121,9 +143,11 @@ def build(session: Session, seed: Scaffold, review: Reviewer | None = None) -> B
 
 
 def create(session: Session, start: Scaffold) -> Scaffold:
-    """A seed for the session's domain, written by the optimizer's model from `start` and two train tasks.
+    """A seed for the session's domain, written by the optimizer's model from `start` and two train
+    tasks.
 
-    Raises BadInput, before anything is asked, where nothing could be kept in place of a seed that solves a task.
+    Raises BadInput, before anything is asked, where nothing could be kept in place of a seed that
+    solves a task.
     """
     work = _Build(session, start, None)
     work.worth_writing()
@@ -131,21 +155,34 @@ def create(session: Session, start: Scaffold) -> Scaffold:
     tasks = work.train[:2]
     key = digest(["create", start.digest, [t.id for t in tasks]])
     context = replace(
-        work.proposals(key, start, []).context(), validate=lambda scaffold, edits: _unfit(session, scaffold, edits)
+        work.proposals(key, start, []).context(),
+        validate=lambda scaffold, edits: _unfit(session, scaffold, edits),
     )
     domain = session.domain
-    description = (domain.description if isinstance(domain, Describable) else "") or inspect.getdoc(type(domain)) or ""
-    text = "the optimizer writes a seed from the domain's description and two train tasks; run folder "
+    description = (
+        (domain.description if isinstance(domain, Describable) else "")
+        or inspect.getdoc(type(domain))
+        or ""
+    )
+    text = (
+        "the optimizer writes a seed from the domain's description and two train tasks; run folder "
+    )
     session.say("note", {"text": text + short(session.folder)})
     seed = write_seed(context, start, description, tasks, session.model_name)
-    work.history.commit(seed, start.digest, True, f"Create a seed for {domain.name} from {start.name}")
+    work.history.commit(
+        seed, start.digest, True, f"Create a seed for {domain.name} from {start.name}"
+    )
     return seed.model_copy(update={"name": f"created-{domain.name}"})
 
 
-def judge_candidate(session: Session, agent: Scaffold, edits: Sequence[Edit], seen: Sequence[str] = ()) -> BuildResult:
-    """A candidate that somebody has made already, through the gate of a build: kept or dropped, in the history and the
-    journal. Doing it again changes nothing. seen: validation tasks whose scores it was made from; it is judged on
-    others, where there are enough. Raises BadEdit, BadInput for one that the check refuses, OutOfBudget."""
+def judge_candidate(
+    session: Session, agent: Scaffold, edits: Sequence[Edit], seen: Sequence[str] = ()
+) -> BuildResult:
+    """A candidate that somebody has made already, through the gate of a build: kept or dropped, in
+    the history and the journal. Doing it again changes nothing. seen: validation tasks whose scores
+    it was made from; it is judged on others, where there are enough. Raises BadEdit, BadInput for
+    one that the check refuses, OutOfBudget.
+    """
     if not (session.folder / "seed").is_dir():
         session.journal.add("seed", name=agent.name, scaffold=agent.digest)
         scaffolds.save(agent, session.folder / "seed")
@@ -156,7 +193,8 @@ def judge_candidate(session: Session, agent: Scaffold, edits: Sequence[Edit], se
     elif seen:
         work.validation = [task for task in work.validation if task.id in seen]
         text = (
-            "there are too few other validation tasks: the candidate is judged on those that it was made from, which "
+            "there are too few other validation tasks: the candidate is judged on those that it was"
+            " made from, which "
         )
         session.say("note", {"text": text + "flatters it"})
     child = scaffolds.apply(agent, edits)
@@ -186,17 +224,22 @@ def _unfit(session: Session, scaffold: Scaffold, edits: Sequence[Edit]) -> list[
         child = scaffolds.apply(scaffold, edits)
     except BadEdit as e:
         return [e.message]
-    return proposals.closed(scaffold, child) or problems(child) or session.scanner.leaks(edits, scaffold)
+    return (
+        proposals.closed(scaffold, child)
+        or problems(child)
+        or session.scanner.leaks(edits, scaffold)
+    )
 
 
 def _are_several(made: Any) -> bool:
-    """Whether what a stranger returned is a list of its kind: a record and a text can be iterated over too."""
+    """Whether what a stranger returned is a list of its kind: a record and a text can be iterated
+    over too."""
     return isinstance(made, Iterable) and not isinstance(made, Record | str | Mapping)
 
 
 def forecasts_before(session: Session) -> str:
-    """What came of the forecasts of this workspace's other builds of the domain, by the same model; '' for none. With a
-    cassette none is read: who replays it has other builds in the workspace."""
+    """What came of the forecasts of this workspace's other builds of the domain, by the same model;
+    '' for none. With a cassette none is read: who replays it has other builds in the workspace."""
     if session.settings.record or session.settings.replay:
         return ""
     found = list[ForecastOutcome]()
@@ -226,15 +269,23 @@ class _Build:
         self.reviewer = reviewer
         self.history = History(session.folder / "scaffold.git")
         self.desk = ReviewDesk(session, self.history)
-        self.train, self.validation = choose_tasks(session)  # first: what is refused there leaves nothing
+        self.train, self.validation = choose_tasks(
+            session
+        )  # first: what is refused there leaves nothing
         if seed.digest not in {e.digest for e in self.history.log()}:
             self.history.commit(seed, None, True, f"Start from {seed.name}")
-        session.memory.hold_out([t for s in ("validation", "test") for t in session.domain.tasks(s)])
-        measured = calibration.known(session.workspace, session.domain.name, seed.digest, session.model_name)
+        session.memory.hold_out(
+            [t for s in ("validation", "test") for t in session.domain.tasks(s)]
+        )
+        measured = calibration.known(
+            session.workspace, session.domain.name, seed.digest, session.model_name
+        )
         self.spread = measured.spread if measured is not None else SPREAD
         self.learning = Learning(session, self.judging, seed)
         self.known = {seed.digest: seed}
-        self.revisions = [Revision.model_validate(r["revision"]) for r in session.journal.records("revision")]
+        self.revisions = [
+            Revision.model_validate(r["revision"]) for r in session.journal.records("revision")
+        ]
         self.learning.announce(seed)
         self.learning.offers()  # before anybody learns: what validation is offered
 
@@ -252,24 +303,42 @@ class _Build:
         graph.add_edge("review", "decide")
         for node in (self.settle, self.decide):
             graph.add_conditional_edges(
-                node.__name__, self.again, {"review": "review", "settle": "settle", "attempt": "attempt", "end": END}
+                node.__name__,
+                self.again,
+                {"review": "review", "settle": "settle", "attempt": "attempt", "end": END},
             )
         config: Any = {
             "configurable": {"thread_id": "build"},
             "recursion_limit": 1000 * (1 + self.session.settings.rounds),
         }
         status, waiting, top = "done", None, ""
-        with checkpoints(self.session.folder / "checkpoint.sqlite", graph, config, self.agrees, self.note) as compiled:
+        with checkpoints(
+            self.session.folder / "checkpoint.sqlite", graph, config, self.agrees, self.note
+        ) as compiled:
             earlier: BuildState = compiled.get_state(config).values
             start: Any = None if earlier else {"round": 0, "scaffold": self.seed.digest}
-            there = {"train": min(self.session.settings.train, len(self.train)), "validation": len(self.validation)}
-            ahead = course(self.session.settings.model_copy(update=there), self.session.optimizer_price)
+            there = {
+                "train": min(self.session.settings.train, len(self.train)),
+                "validation": len(self.validation),
+            }
+            ahead = course(
+                self.session.settings.model_copy(update=there), self.session.optimizer_price
+            )
             settings = self.session.settings
-            over = decidable(settings.gate, len(self.validation), settings.rounds) if settings.gate.false_keep else 0
+            over = (
+                decidable(settings.gate, len(self.validation), settings.rounds)
+                if settings.gate.false_keep
+                else 0
+            )
             if 0 < over < settings.rounds and not earlier:
                 first = f"the first {over}" if over > 1 else "the first one"
-                text = f"{len(self.validation)} validation tasks decide {first} of {settings.rounds} rounds' candidates"
-                self.session.say("note", {"text": f"{text}: more with --validation, or --gate.false_keep"})
+                text = (
+                    f"{len(self.validation)} validation tasks decide {first} of {settings.rounds}"
+                    " rounds' candidates"
+                )
+                self.session.say(
+                    "note", {"text": f"{text}: more with --validation, or --gate.false_keep"}
+                )
             facts = {"pool": len(self.train), "course": ahead, "over": earlier.get("round", 0)}
             self.session.say("build", {**there, **facts})
             if self.session.settings.rounds == 0:
@@ -300,25 +369,31 @@ class _Build:
             waiting=waiting,
         )
 
-    # ------------------------------------------------------------------------------------------------ nodes
+    # --------------------------------------------------------------------------------------------
+    # nodes
 
     def attempt(self, state: BuildState) -> BuildState:
         current = self.scaffold(state["scaffold"])
         if state["round"] == 0 and (top := self.top(current)):
             raise _NoRoom(top)
-        self.session.say("round", {"round": state["round"] + 1, "rounds": self.session.settings.rounds})
+        self.session.say(
+            "round", {"round": state["round"] + 1, "rounds": self.session.settings.rounds}
+        )
         if self.session.settings.from_experience and (state["round"] == 0 or not self.train):
             return {"experiences": self.remembered(state["round"])}
         batch = self.batch(state["round"], current)
         tasks, first = [task for task, _ in batch], {task.id: repeat for task, repeat in batch}
         offers = self.learning.offers(state["round"], drawn=True)
-        scores = run_attempts(self.session, current, tasks, phase="train", offers=offers, first=first)
+        scores = run_attempts(
+            self.session, current, tasks, phase="train", offers=offers, first=first
+        )
         ids = [s.attempt for s in scores if s.score is not None]
         self.say_offered(ids, offers)
         return {"experiences": ids}
 
     def say_offered(self, ids: Sequence[str], offers: LessonRetrieval | None) -> None:
-        """Say which lessons the attempts of a round were offered, and from how many each was held back, by lot."""
+        """Say which lessons the attempts of a round were offered, and from how many each was held
+        back, by lot."""
         if offers is None or not offers.lessons:
             return
         shown, held = Counter[str](), Counter[str]()
@@ -327,17 +402,32 @@ class _Build:
             shown.update(got)
             held.update({id for step in e.trace.steps for id in step.propensities} - got)
         if shown or held:
-            counts = {id: (shown[id], held[id]) for id in sorted({*shown, *held}, key=lambda id: (-shown[id], id))}
-            facts = {"lessons": counts, "attempts": len(ids), "unproven": sorted(counts.keys() & {*offers.unproven})}
+            counts = {
+                id: (shown[id], held[id])
+                for id in sorted({*shown, *held}, key=lambda id: (-shown[id], id))
+            }
+            facts = {
+                "lessons": counts,
+                "attempts": len(ids),
+                "unproven": sorted(counts.keys() & {*offers.unproven}),
+            }
             self.session.say("offered", facts)
 
     def propose(self, state: BuildState) -> BuildState:
         current = self.scaffold(state["scaffold"])
         experiences = [e for id in state["experiences"] if (e := self.experience(id)) is not None]
         key = digest(
-            ["proposal", current.digest, state["round"], state["experiences"], self.session.settings.optimizer]
+            [
+                "proposal",
+                current.digest,
+                state["round"],
+                state["experiences"],
+                self.session.settings.optimizer,
+            ]
         )
-        known = next((r for r in self.session.journal.records("proposal") if r["attempt"] == key), None)
+        known = next(
+            (r for r in self.session.journal.records("proposal") if r["attempt"] == key), None
+        )
         if known is not None:
             self.proposed(known, current, self.proposals("", current, experiences))
             return {"edits": known["edits"], "others": known.get("others", [])}
@@ -346,7 +436,11 @@ class _Build:
             self.session.journal.add("proposal", attempt=key, round=state["round"], edits=[])
             return {"edits": [], "others": []}
         self.session.say(
-            "propose", {"experiences": len(experiences), "failures": sum(not e.grade.passed for e in experiences)}
+            "propose",
+            {
+                "experiences": len(experiences),
+                "failures": sum(not e.grade.passed for e in experiences),
+            },
         )
         batch = self.proposals(key, current, experiences, self.learning.offers(state["round"]))
         optimizer = self.session.optimizer(batch.context())
@@ -366,8 +460,12 @@ class _Build:
             expect(all_are(edits, Edit), optimizer, method, edits)
         proposed = [[proposals.proposed(e) for e in edits] for edits in proposed]
         promoted = self.learning.promotions(current, self.revisions)
-        candidates = [[*edits, *promoted] for edits in proposed] + [self.learning.removals(current, self.revisions)]
-        first, *others = [[e.model_dump(mode="json") for e in edits] for edits in candidates if edits] or [[]]
+        candidates = [[*edits, *promoted] for edits in proposed] + [
+            self.learning.removals(current, self.revisions)
+        ]
+        first, *others = [
+            [e.model_dump(mode="json") for e in edits] for edits in candidates if edits
+        ] or [[]]
         record: dict[str, Any] = {
             "attempt": key,
             "round": state["round"],
@@ -384,12 +482,19 @@ class _Build:
     def proposed(self, record: Mapping[str, Any], current: Scaffold, batch: Proposals) -> None:
         """What follows from a proposal once it is in the journal. Doing it again changes nothing.
 
-        Until then its attempts and lessons stay out of memory: a proposal that is made again must find what it found.
+        Until then its attempts and lessons stay out of memory: a proposal that is made again must
+        find what it found.
         """
         made = [e for id in record.get("made", ()) if (e := self.experience(id)) is not None]
         batch.attempted.update({e.id: e for e in made})
-        edits = [Edit.model_validate(e) for edits in (record["edits"], *record.get("others", ())) for e in edits]
-        self.learning.born([e for e in edits if not batch.validate(current, [e])], batch.batch | batch.attempted)
+        edits = [
+            Edit.model_validate(e)
+            for edits in (record["edits"], *record.get("others", ()))
+            for e in edits
+        ]
+        self.learning.born(
+            [e for e in edits if not batch.validate(current, [e])], batch.batch | batch.attempted
+        )
         self.session.memory.add(made)
         if made and self.session.own_memory is not None:
             self.session.own_memory.add(made)
@@ -398,9 +503,13 @@ class _Build:
         current = self.scaffold(state["scaffold"])
         others = state.get("others", [])
         over: BuildState = {"round": state["round"] + 1, "others": [], "more": False}
-        after: BuildState = {"edits": others[0], "others": others[1:], "more": True} if others else over
+        after: BuildState = (
+            {"edits": others[0], "others": others[1:], "more": True} if others else over
+        )
         edits = [Edit.model_validate(e) for e in state["edits"]]
-        experiences = {id: e for id in state["experiences"] if (e := self.experience(id)) is not None}
+        experiences = {
+            id: e for id in state["experiences"] if (e := self.experience(id)) is not None
+        }
         batch = self.proposals("", current, list(experiences.values()))
         batch.tried = self.tried_then(batch, state["round"], current, edits)
         child, made, faults = batch.apply(current, edits)
@@ -413,7 +522,9 @@ class _Build:
             return after
         tried = next((r for r in self.revisions if r.id == child.digest), None)
         if tried is not None:
-            self.session.say("nothing", {"reason": f"the same files were tried before (revision {tried.id})"})
+            self.session.say(
+                "nothing", {"reason": f"the same files were tried before (revision {tried.id})"}
+            )
             return {**over, "scaffold": child.digest} if tried.kept else after
         self.known[child.digest] = child
         wrong = problems(child, self.session.backend)
@@ -423,7 +534,11 @@ class _Build:
             self.afford(child)
             self.session.say("candidate", {"edits": made})
             known = self.session.journal.records("proposal")
-            several = [1 + len(r.get("others", ())) for r in known if r["round"] == state["round"] and r["edits"]]
+            several = [
+                1 + len(r.get("others", ()))
+                for r in known
+                if r["round"] == state["round"] and r["edits"]
+            ]
             verdict = self.judged(current, child, state["round"], max(several, default=1))
         won = self.wins(verdict)
         revision = Revision(
@@ -443,8 +558,9 @@ class _Build:
     def tried_then(
         self, batch: Proposals, in_round: int, current: Scaffold, edits: Sequence[Edit]
     ) -> Sequence[Revision]:
-        """What had been tried when these edits were settled: all, or what stands before their own revision, which a
-        process that was killed since left behind, and for which they would be refused."""
+        """What had been tried when these edits were settled: all, or what stands before their own
+        revision, which a process that was killed since left behind, and for which they would be
+        refused."""
         for place, revision in enumerate(self.revisions):
             if (revision.round, revision.parent) == (in_round, current.digest):
                 batch.tried = self.revisions[:place]
@@ -464,21 +580,29 @@ class _Build:
             case "accept":
                 self.record(offered.model_copy(update={"kept": True, "review": "accepted"}))
                 after: BuildState = {"candidate": "", "scaffold": offered.id}
-                return {**after, "round": state["round"] + 1, "more": False} if state.get("more") else after
+                return (
+                    {**after, "round": state["round"] + 1, "more": False}
+                    if state.get("more")
+                    else after
+                )
             case "reject":
                 self.record(offered.model_copy(update={"review": f"rejected: {answer['reason']}"}))
                 return {"candidate": ""}
         current, child = self.scaffold(offered.parent), self.scaffold(offered.id)
         edited = self.scaffold(answer["edited"])
         self.afford(edited)
-        edits = human_edits(current, offered, child, edited, answer["reason"] or "edited by a person")
+        edits = human_edits(
+            current, offered, child, edited, answer["reason"] or "edited by a person"
+        )
         self.session.say("candidate", {"edits": edits})
         verdict = self.judged(current, edited, state["round"])
         changes = {"id": edited.digest, "edits": tuple(edits), "verdict": verdict, "faults": ()}
         made = offered.model_copy(update=changes)
         if self.wins(verdict):
             self.record(
-                offered.model_copy(update={"review": f"rejected: a person's edit of it, {made.id}, replaced it"})
+                offered.model_copy(
+                    update={"review": f"rejected: a person's edit of it, {made.id}, replaced it"}
+                )
             )
             return self.offer(state, made)
         self.record(made)
@@ -491,13 +615,17 @@ class _Build:
             return "settle"
         return "attempt" if state["round"] < self.session.settings.rounds else "end"
 
-    # ---------------------------------------------------------------------------------------------- their parts
+    # ----------------------------------------------------------------------------------------------
+    # their parts
 
     def record(self, revision: Revision) -> None:
-        """A revision's end, in the history and in the journal; once, however often a killed node runs again."""
+        """A revision's end, in the history and in the journal; once, however often a killed node
+        runs again."""
         if any(r.id == revision.id for r in self.revisions):
             return
-        self.history.commit(self.scaffold(revision.id), revision.parent, revision.kept, describe(revision))
+        self.history.commit(
+            self.scaffold(revision.id), revision.parent, revision.kept, describe(revision)
+        )
         self.session.journal.add("revision", revision=revision.model_dump(mode="json"))
         self.revisions.append(revision)
         self.session.say("revision", {"revision": revision})
@@ -512,16 +640,25 @@ class _Build:
         return len(self.validation) * self.session.settings.repeats
 
     def afford(self, child: Scaffold) -> None:
-        """Raises OutOfBudget when the attempts that judging a candidate still takes are not left."""
+        """Raises OutOfBudget when the attempts that judging a candidate still takes are not
+        left."""
         repeats = range(self.session.settings.repeats)
-        self.session.ledger.afford(fresh(self.session, child, self.validation, repeats, self.learning.offers()))
+        self.session.ledger.afford(
+            fresh(self.session, child, self.validation, repeats, self.learning.offers())
+        )
 
     def proposals(
-        self, key: str, current: Scaffold, experiences: Sequence[Experience], retrieval: LessonRetrieval | None = None
+        self,
+        key: str,
+        current: Scaffold,
+        experiences: Sequence[Experience],
+        retrieval: LessonRetrieval | None = None,
     ) -> Proposals:
         """The batch as the optimizer and the check of its edits know it."""
         tasks = [task.id for task in self.train]
-        kinds, record = (strata(self.session.domain, self.train), self.forecasts()) if key else ({}, [])
+        kinds, record = (
+            (strata(self.session.domain, self.train), self.forecasts()) if key else ({}, [])
+        )
         return Proposals(
             self.session,
             key,
@@ -537,8 +674,8 @@ class _Build:
         )
 
     def forecasts(self) -> list[str]:
-        """What came of the optimizer's forecasts so far; that of earlier builds as it stood when it was first asked,
-        or a resumed build would ask other questions than it did."""
+        """What came of the optimizer's forecasts so far; that of earlier builds as it stood when it
+        was first asked, or a resumed build would ask other questions than it did."""
         session = self.session
         if session.settings.study.forecast == "none":
             return []
@@ -561,8 +698,8 @@ class _Build:
         )
 
     def compare(self, before: Scaffold, after: Scaffold) -> Verdict:
-        """What the build ends with, on all validation tasks. With less than the gate needs on disk (the budget ended
-        first): undecided."""
+        """What the build ends with, on all validation tasks. With less than the gate needs on disk
+        (the budget ended first): undecided."""
         ended = "the budget ended before validation did"
         try:
             a, b = self.scores(before), self.scores(after)
@@ -589,8 +726,9 @@ class _Build:
         return next((t for t in self.terms() if (t.parent, t.candidate) == ends), None)
 
     def trial(self, current: Scaffold, child: Scaffold, in_round: int, of: int) -> Verdict:
-        """A candidate's validation tasks, one stretch after the other, until it is clear. What it may err stands in the
-        journal before its first attempt. of: how many candidates the round has; 0: this is a person's edit.
+        """A candidate's validation tasks, one stretch after the other, until it is clear. What it
+        may err stands in the journal before its first attempt. of: how many candidates the round
+        has; 0: this is a person's edit.
         """
         settings, gate = self.session.settings, self.session.settings.gate
         before = _by_task(self.scores(current))
@@ -612,7 +750,11 @@ class _Build:
                 round=in_round,
                 of=of,
                 alpha=alpha,
-                gain=1.0 if gate.cheaper else detectable(len(order), settings.repeats, rate, alpha, self.spread),
+                gain=(
+                    1.0
+                    if gate.cheaper
+                    else detectable(len(order), settings.repeats, rate, alpha, self.spread)
+                ),
                 repeats=settings.repeats,
                 order=tuple(order),
                 strata=strata(self.session.domain, self.validation),
@@ -645,8 +787,13 @@ class _Build:
             return None
         first = ended(self.session, failed[0].attempt)
         assert first is not None
-        at = first.trace.steps[-1].output.partition(": ")[0]  # where, and not what it met: these tasks are held out
-        words = f"the check failed: {at} cannot be filled in at run time: it ended {len(failed)} attempts"
+        at = first.trace.steps[-1].output.partition(": ")[
+            0
+        ]  # where, and not what it met: these tasks are held out
+        words = (
+            f"the check failed: {at} cannot be filled in at run time: it ended {len(failed)}"
+            " attempts"
+        )
         return unjudged("not-better", words)
 
     @property
@@ -655,12 +802,14 @@ class _Build:
         return {"alpha": self.session.settings.gate.alpha, "seed": self.session.settings.seed}
 
     def top(self, current: Scaffold) -> str:
-        """Why nothing could be kept in place of the seed, '' when something could, or `current` is another agent."""
+        """Why nothing could be kept in place of the seed, '' when something could, or `current` is
+        another agent."""
         before = _by_task(self.scores(current))
         return self.no_room(before) if current.digest == self.seed.digest else ""
 
     def no_room(self, before: Scores) -> str:
-        """Why nothing could be kept in place of an agent with these scores, '' when something could."""
+        """Why nothing could be kept in place of an agent with these scores, '' when something
+        could."""
         settings, gate = self.session.settings, self.session.settings.gate
         text = room(gate, settings.rounds, before, settings.seed)
         if not text or not gate.cheaper:
@@ -669,25 +818,30 @@ class _Build:
         return f"{text}; nor could one be kept as cheaper: {best}" if best else ""
 
     def worth_writing(self) -> None:
-        """Say how many validation tasks a seed that is to be written may solve for the build to go on with it; raises
-        BadInput where it is none."""
+        """Say how many validation tasks a seed that is to be written may solve for the build to go
+        on with it; raises BadInput where it is none."""
         if not self.session.settings.rounds:
             return
         tasks = [task.id for task in self.validation]
 
         def ends(solved: int) -> bool:
-            return bool(self.no_room({(task, 0): float(n < solved) for n, task in enumerate(tasks)}))
+            return bool(
+                self.no_room({(task, 0): float(n < solved) for n, task in enumerate(tasks)})
+            )
 
         most = bisect_left(range(1, len(tasks) + 1), True, key=ends)
         if not most:
             raise BadInput(
-                f"{len(tasks)} validation tasks are too few to write a seed for: nothing could be kept in place of one "
-                "that solves a single one of them",
+                f"{len(tasks)} validation tasks are too few to write a seed for: nothing could be"
+                " kept in place of one that solves a single one of them",
                 fix="more with --validation, or start from a seed: leave --scaffold out",
                 code="too-few-tasks",
             )
         if most < len(tasks):
-            text = f"a seed that solves more than {most} of {len(tasks)} validation tasks leaves nothing to be kept"
+            text = (
+                f"a seed that solves more than {most} of {len(tasks)} validation tasks leaves"
+                " nothing to be kept"
+            )
             self.session.say("note", {"text": f"{text}: the build then ends with it"})
 
     @property
@@ -698,10 +852,11 @@ class _Build:
         return 2 * share(gate, over) if gate.false_keep else gate.alpha
 
     def judged(self, current: Scaffold, child: Scaffold, in_round: int, of: int = 0) -> Verdict:
-        """The gate on a candidate; what is not better may be cheaper and not worse, which the reason then says.
+        """The gate on a candidate; what is not better may be cheaper and not worse, which the
+        reason then says.
 
-        Not worse than the best agent so far, which need not be the one that it came from: or each that is kept as
-        cheaper could lose a little, and all of them together a lot.
+        Not worse than the best agent so far, which need not be the one that it came from: or each
+        that is kept as cheaper could lose a little, and all of them together a lot.
         """
         gate = self.session.settings.gate
         if gate.false_keep:
@@ -714,15 +869,24 @@ class _Build:
             return verdict
         price, after = self.session.price, self.scores(child)
         unit = gate.cost or ("usd" if price.tokens_in or price.tokens_out else "tokens")
-        found = saving(*(_costs(side, price, unit) for side in (self.scores(current), after)), unit=unit, **self.rule)
+        found = saving(
+            *(_costs(side, price, unit) for side in (self.scores(current), after)),
+            unit=unit,
+            **self.rule,
+        )
         if found is None or not found.cheaper:
             return verdict
         so_far = [self.seed, *(self.scaffold(r.id) for r in self.revisions if r.kept)]
-        best = max((_by_task(self.scores(each)) for each in so_far), key=lambda scores: interval(scores)[0])
+        best = max(
+            (_by_task(self.scores(each)) for each in so_far), key=lambda scores: interval(scores)[0]
+        )
         why = not_worse(best, _by_task(after), margin=gate.margin, alpha=self.half)
         if why and not gate.cheaper:
             return verdict
-        reason = f"cheaper: {saved(found)}, and a fall of its score by {gate.margin:g} or more is ruled out"
+        reason = (
+            f"cheaper: {saved(found)}, and a fall of its score by {gate.margin:g} or more is"
+            " ruled out"
+        )
         if why:
             reason = f"{verdict.reason}; it is cheaper ({saved(found)}), but {why}"
         elif not gate.cheaper:
@@ -734,7 +898,8 @@ class _Build:
         return verdict.better or (self.session.settings.gate.cheaper and verdict.saving is not None)
 
     def batch(self, round: int, current: Scaffold) -> list[tuple[Task, int]]:
-        """A round's train tasks, each with its attempt's number as a repeat; what was drawn stands in the journal."""
+        """A round's train tasks, each with its attempt's number as a repeat; what was drawn stands
+        in the journal."""
         session, size = self.session, min(self.session.settings.batch_size, len(self.train))
         if session.settings.choose == "uniform":
             return [(self.train[(round * size + i) % len(self.train)], 0) for i in range(size)]
@@ -751,12 +916,16 @@ class _Build:
             session.journal.add("batch", **known)
         session.say("note", {"text": known["told"]})
         there = {task.id: task for task in self.train}
-        return [(there[id], n) for id, n in zip(known["tasks"], known["repeats"], strict=True) if id in there]
+        return [
+            (there[id], n)
+            for id, n in zip(known["tasks"], known["repeats"], strict=True)
+            if id in there
+        ]
 
     @cached_property
     def before(self) -> tuple[list[str], list[Tried]]:
-        """The versions that the seed came from, itself last, and what they made of train tasks in other runs; with a
-        cassette nothing: who replays it has another workspace."""
+        """The versions that the seed came from, itself last, and what they made of train tasks in
+        other runs; with a cassette nothing: who replays it has another workspace."""
         session = self.session
         if session.settings.record or session.settings.replay:
             return [self.seed.digest], []
@@ -764,15 +933,23 @@ class _Build:
         return lineage, tried_before(session, lineage)
 
     def remembered(self, round: int) -> list[str]:
-        """A batch out of memory, brought into the run folder: ids. Of each group one before a second of any, and
-        failures before what passed. Raises BadInput when memory holds nothing that may be learned from.
+        """A batch out of memory, brought into the run folder: ids. Of each group one before a
+        second of any, and failures before what passed. Raises BadInput when memory holds nothing
+        that may be learned from.
         """
         session = self.session
-        rows = list(session.memory.facts({"domain": session.domain.name, "split": "train"}, "optimizer"))
+        rows = list(
+            session.memory.facts({"domain": session.domain.name, "split": "train"}, "optimizer")
+        )
         random.Random(f"{session.settings.seed}/experience").shuffle(rows)
         nth = Counter[str]()
-        ranks = {row["id"]: (nth.update([row["group"]]) or nth[row["group"]], row["passed"]) for row in rows}
-        overlap = Overlap([t for s in get_args(Split) for t in session.domain.tasks(s)], session.memory.held_out)
+        ranks = {
+            row["id"]: (nth.update([row["group"]]) or nth[row["group"]], row["passed"])
+            for row in rows
+        }
+        overlap = Overlap(
+            [t for s in get_args(Split) for t in session.domain.tasks(s)], session.memory.held_out
+        )
         fit = list[Experience]()
         for id in sorted(ranks, key=lambda id: ranks[id]):
             e = session.memory.get(id, "optimizer")
@@ -784,14 +961,23 @@ class _Build:
         if not fit:
             raise BadInput(
                 f"memory holds no graded train experience of {session.domain.name} to start from",
-                fix=f"recreate traces import PATH --domain {session.settings.domain}, and recreate traces grade for "
-                "what has no outcome",
+                fix=(
+                    f"recreate traces import PATH --domain {session.settings.domain}, and recreate"
+                    " traces grade for what has no outcome"
+                ),
                 code="no-experience",
             )
         chosen = fit[session.settings.batch_size * round :] or fit[-session.settings.batch_size :]
         for e in chosen:
             copy_in(session, e)
-        session.say("note", {"text": f"{len(chosen)} experiences of memory are studied; no attempt was made for them"})
+        session.say(
+            "note",
+            {
+                "text": (
+                    f"{len(chosen)} experiences of memory are studied; no attempt was made for them"
+                )
+            },
+        )
         return [e.id for e in chosen]
 
     def scaffold(self, digest: str) -> Scaffold:
@@ -805,7 +991,8 @@ class _Build:
         return self.scaffold(kept[-1]) if kept else self.seed
 
     def experience(self, id: str) -> Experience | None:
-        """One of the batch; None for what was held out since it was attempted, or recalled such an attempt."""
+        """One of the batch; None for what was held out since it was attempted, or recalled such an
+        attempt."""
         found = ended(self.session, id)
         return None if found is None or self.session.memory.closed(found) else found
 
@@ -829,9 +1016,14 @@ class _Build:
 
 @contextmanager
 def checkpoints(
-    file: Path, graph: Any, config: Any, agrees: Callable[[BuildState], bool], note: Callable[[str], None]
+    file: Path,
+    graph: Any,
+    config: Any,
+    agrees: Callable[[BuildState], bool],
+    note: Callable[[str], None],
 ) -> Iterator[Any]:
-    """The graph with its checkpoints in a file; a damaged one is begun anew. Raises Fault when the disk is full."""
+    """The graph with its checkpoints in a file; a damaged one is begun anew. Raises Fault when the
+    disk is full."""
     import sqlite3
 
     from langgraph.checkpoint.sqlite import SqliteSaver
@@ -858,7 +1050,12 @@ def checkpoints(
             if not good:
                 note(f"{file.name} is damaged: the build goes on from what its journal says")
                 connection.close()
-                for name in (file.name, f"{file.name}-wal", f"{file.name}-shm", f"{file.name}-journal"):
+                for name in (
+                    file.name,
+                    f"{file.name}-wal",
+                    f"{file.name}-shm",
+                    f"{file.name}-journal",
+                ):
                     file.with_name(name).unlink(missing_ok=True)
                 connection, compiled = opened()
             yield compiled
@@ -882,8 +1079,8 @@ def _by_task(scores: Sequence[Score]) -> dict[tuple[str, int], float | None]:
 
 
 def _costs(scores: Sequence[Score], price: Price, unit: str) -> dict[tuple[str, int], float | None]:
-    """What each attempt took: usd at the full price of its tokens, which no cache takes part of; tokens in and out;
-    calls; or seconds."""
+    """What each attempt took: usd at the full price of its tokens, which no cache takes part of;
+    tokens in and out; calls; or seconds."""
     found: dict[tuple[str, int], float | None] = {}
     for s in scores:
         used = s.usage

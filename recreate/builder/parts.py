@@ -1,13 +1,15 @@
-"""The parts of an agent: what was written into it beyond its seed, cut into pieces that can be switched off one by one.
+"""The parts of an agent: what was written into it beyond its seed, cut into pieces that can be
+switched off one by one.
 
     lesson, tool   a file of memory/ or tools/ that the seed does not have; off, it is not there
-    rule           an item of a list, or a section, in a text that the seed has; off, its lines are not there
+    rule           an item of a list, or a section, in a text that the seed has; off, its lines are
+                   not there
     edit           lines that took the place of others, or took them out; off, the others are back
     file           a file of code or settings that was changed; off, it is the seed's
 
-Who wrote a part is known from the histories of the builds that led to the agent (`blame`). What the check of a scaffold
-does not let go alone, such as a tool and the line that names it, goes together. So do edits that lie over each
-other: their text is one piece by now.
+Who wrote a part is known from the histories of the builds that led to the agent (`blame`). What the
+check of a scaffold does not let go alone, such as a tool and the line that names it, goes together.
+So do edits that lie over each other: their text is one piece by now.
 """
 
 from __future__ import annotations
@@ -37,8 +39,10 @@ _TEXTS = (".md", ".txt", ".j2", "")
 
 @dataclass(frozen=True)
 class AgentPart:
-    """path: its file, with the lines that it has there where it is not the whole. says: how it begins. edits: whose it
-    is, '' for what nobody wrote down. adds: it takes nothing of the seed's away, so that taking it out is a pruning."""
+    """path: its file, with the lines that it has there where it is not the whole. says: how it
+    begins. edits: whose it is, '' for what nobody wrote down. adds: it takes nothing of the seed's
+    away, so that taking it out is a pruning.
+    """
 
     path: str
     kind: Kind
@@ -51,7 +55,8 @@ class AgentPart:
 
 @dataclass(frozen=True)
 class _Piece:
-    """Lines of a file. part: on or off with that one; frame: there while any of these is on; else always there."""
+    """Lines of a file. part: on or off with that one; frame: there while any of these is on; else
+    always there."""
 
     lines: tuple[str, ...]
     off: tuple[str, ...] = ()
@@ -61,7 +66,8 @@ class _Piece:
 
 @dataclass(frozen=True)
 class AgentParts:
-    """An agent and what it was made from, part by part. fixed: what cannot be switched off, and why.
+    """An agent and what it was made from, part by part. fixed: what cannot be switched off, and
+    why.
 
     files: the pieces of each file that has parts; a file that is whole one part is one piece.
     """
@@ -107,27 +113,33 @@ class AgentParts:
         return Scaffold(name=self.agent.name, files=files)
 
     def edits(self, off: Sequence[int], reasons: Mapping[int, str]) -> list[Edit]:
-        """What takes these parts out of the agent, a file's one edit. reasons: part -> why. What puts back text of the
-        seed is no pruning, and has the origin `search`."""
+        """What takes these parts out of the agent, a file's one edit. reasons: part -> why. What
+        puts back text of the seed is no pruning, and has the origin `search`."""
         made = self.without([n not in off for n in range(len(self))])
         found = []
         for path in sorted({*self.agent.files, *made.files}):
             old, new = self.agent.files.get(path), made.files.get(path)
             if old == new:
                 continue
-            whose = [n for n in off if path in (_file(self.parts[n].path), *map(_file, self.parts[n].also))]
+            whose = [
+                n
+                for n in off
+                if path in (_file(self.parts[n].path), *map(_file, self.parts[n].also))
+            ]
             why = "; ".join(reasons[n] for n in whose)
             adds = all(self.parts[n].adds for n in whose)
             edit = Edit(path=path, old=old or "") if new is None else change(path, old, new)
-            found.append(edit.model_copy(update={"origin": "prune" if adds else "search", "reason": why}))
+            found.append(
+                edit.model_copy(update={"origin": "prune" if adds else "search", "reason": why})
+            )
         return found
 
 
 def parts_of(
     agent: Scaffold, base: Scaffold, lineage: Sequence[AgentVersion] = (), *, whole: bool = False
 ) -> AgentParts:
-    """What an agent has beyond `base`. lineage: its versions, the newest first. whole: an edit is one part, however
-    many rules it wrote."""
+    """What an agent has beyond `base`. lineage: its versions, the newest first. whole: an edit is
+    one part, however many rules it wrote."""
     draft = _Draft(agent, base, lineage)
     for path in sorted({*agent.files, *base.files} - set(UNCOUNTED)):
         draft.take(path)
@@ -156,11 +168,23 @@ class _Draft:
         if old == new or (path == "agent.toml" and _same_config(old or "", new or "")):
             return
         writers = written(self.lineage, path) if self.lineage and new is not None else []
-        who = [writer for _, writer in writers] if len(writers) == len((new or "").splitlines()) else []
+        who = (
+            [writer for _, writer in writers]
+            if len(writers) == len((new or "").splitlines())
+            else []
+        )
         if new is None:
-            self.missing[path] = self.add(AgentPart(f"{path} (taken out)", "edit", _begin(old or ""), adds=False))
+            self.missing[path] = self.add(
+                AgentPart(f"{path} (taken out)", "edit", _begin(old or ""), adds=False)
+            )
         elif old is None:
-            kind: Kind = "lesson" if path.startswith("memory/") else "tool" if path.startswith("tools/") else "file"
+            kind: Kind = (
+                "lesson"
+                if path.startswith("memory/")
+                else "tool"
+                if path.startswith("tools/")
+                else "file"
+            )
             self.gone[path] = self.add(AgentPart(path, kind, _begin(new), _several(who)))
         elif PurePosixPath(path).suffix not in _TEXTS or path.startswith(("memory/", "tools/")):
             part = self.add(AgentPart(path, "file", _begin(new), _several(who), adds=False))
@@ -181,11 +205,16 @@ class _Draft:
                 where = _place(path, start, stop) if lines else f"{path}:{start + 1} (taken out)"
                 says = _begin("".join(lines or theirs))
                 yield _Piece(
-                    lines, theirs, self.add(AgentPart(where, "edit", says, _several(who[start:stop]), adds=False))
+                    lines,
+                    theirs,
+                    self.add(AgentPart(where, "edit", says, _several(who[start:stop]), adds=False)),
                 )
 
-    def rules(self, path: str, start: int, lines: tuple[str, ...], who: Sequence[LineWriter]) -> Iterator[_Piece]:
-        """Inserted lines, cut into sections and items; a heading stays as long as anything under it does."""
+    def rules(
+        self, path: str, start: int, lines: tuple[str, ...], who: Sequence[LineWriter]
+    ) -> Iterator[_Piece]:
+        """Inserted lines, cut into sections and items; a heading stays as long as anything under it
+        does."""
         chunks = _chunks(lines, who)
         first = len(self.parts)
         numbers, count = [], 0
@@ -205,7 +234,9 @@ class _Draft:
         self.parts.append(part)
         return len(self.parts) - 1
 
-    def grouped(self, groups: Sequence[set[int]], fixed: tuple[tuple[str, str], ...] = ()) -> AgentParts:
+    def grouped(
+        self, groups: Sequence[set[int]], fixed: tuple[tuple[str, str], ...] = ()
+    ) -> AgentParts:
         """Parts with those of a group as one; what is in none is always on."""
         place = {part: at for at, group in enumerate(groups) for part in group}
 
@@ -228,7 +259,9 @@ class _Draft:
         )
 
 
-def _switchable(made: AgentParts, groups: Sequence[set[int]]) -> tuple[list[set[int]], dict[int, str]]:
+def _switchable(
+    made: AgentParts, groups: Sequence[set[int]]
+) -> tuple[list[set[int]], dict[int, str]]:
     """(groups that the check lets go, each by itself; what it does not, and why)."""
 
     def wrong(off: set[int]) -> list[str]:
@@ -246,7 +279,9 @@ def _switchable(made: AgentParts, groups: Sequence[set[int]]) -> tuple[list[set[
     kept = [n for n in range(len(groups)) if n not in fixed]
     at = {n: place for place, n in enumerate(kept)}
     pairs = {(at[a], at[b]) for a, b in bound if a in at and b in at}
-    joined = _joined([{n} for n in range(len(left))], lambda a, b: (a, b) in pairs or (b, a) in pairs)
+    joined = _joined(
+        [{n} for n in range(len(left))], lambda a, b: (a, b) in pairs or (b, a) in pairs
+    )
     return [set().union(*(left[n] for n in group)) for group in joined], fixed
 
 
@@ -266,11 +301,20 @@ def _united(parts: Sequence[AgentPart]) -> AgentPart:
     if not more:
         return first
     edits = tuple(dict.fromkeys(writer for part in parts for writer in part.edits))
-    return AgentPart(first.path, first.kind, first.says, edits, all(p.adds for p in parts), tuple(p.path for p in more))
+    return AgentPart(
+        first.path,
+        first.kind,
+        first.says,
+        edits,
+        all(p.adds for p in parts),
+        tuple(p.path for p in more),
+    )
 
 
 def _same_edit(a: AgentPart, b: AgentPart) -> bool:
-    ours = [{(w.revision.id, w.edit.reason) for w in p.edits if w.revision and w.edit} for p in (a, b)]
+    ours = [
+        {(w.revision.id, w.edit.reason) for w in p.edits if w.revision and w.edit} for p in (a, b)
+    ]
     return bool(ours[0] & ours[1])
 
 
@@ -281,7 +325,8 @@ def _shown(piece: _Piece, on: Sequence[bool]) -> tuple[str, ...]:
 
 
 def _same_config(old: str, new: str) -> bool:
-    """Whether an attempt goes alike under both: who made the agent, and of what, is no part of it."""
+    """Whether an attempt goes alike under both: who made the agent, and of what, is no part of
+    it."""
     sides = [config for config, _ in map(read_agent, (old, new)) if config is not None]
     rest = [side.model_dump(exclude={"parent", "domain", "description"}) for side in sides]
     return len(rest) == 2 and rest[0] == rest[1]
@@ -291,14 +336,21 @@ def _several(who: Sequence[LineWriter]) -> tuple[LineWriter, ...]:
     return tuple(dict.fromkeys(writer for writer in who if writer.origin != "seed"))
 
 
-def _chunks(lines: Sequence[str], who: Sequence[LineWriter]) -> list[tuple[int, int, tuple[int, ...]]]:
-    """(from, to, the chunks that it heads) of each piece of inserted lines; () for a piece by itself.
+def _chunks(
+    lines: Sequence[str], who: Sequence[LineWriter]
+) -> list[tuple[int, int, tuple[int, ...]]]:
+    """(from, to, the chunks that it heads) of each piece of inserted lines; () for a piece by
+    itself.
 
     Lines of a template's logic are not taken apart.
     """
     if any("{%" in line for line in lines):
         return [(0, len(lines), ())]
-    starts, fenced, least = [0], False, min((len(m[1]) for line in lines if (m := _ITEM.match(line))), default=0)
+    starts, fenced, least = (
+        [0],
+        False,
+        min((len(m[1]) for line in lines if (m := _ITEM.match(line))), default=0),
+    )
     item = False
     for at, line in enumerate(lines):
         blank = not line.strip()
@@ -311,7 +363,9 @@ def _chunks(lines: Sequence[str], who: Sequence[LineWriter]) -> list[tuple[int, 
             after = at > 0 and not lines[at - 1].strip()
             begins = opens and item and after and not line.startswith((" ", "\t"))
             item = item and not begins
-        if begins or (opens and who and at and who[at] is not who[at - 1] and who[at] != who[at - 1]):
+        if begins or (
+            opens and who and at and who[at] is not who[at - 1] and who[at] != who[at - 1]
+        ):
             starts.append(at)
         if line.lstrip().startswith(("```", "~~~")):
             fenced = not fenced
@@ -319,11 +373,17 @@ def _chunks(lines: Sequence[str], who: Sequence[LineWriter]) -> list[tuple[int, 
     if len(starts) > 1 and not "".join(lines[: starts[1]]).strip():
         del starts[1]  # blank lines before the first
     ends = [*starts[1:], len(lines)]
-    return [(at, end, _under(lines, starts, ends, n)) for n, (at, end) in enumerate(zip(starts, ends, strict=True))]
+    return [
+        (at, end, _under(lines, starts, ends, n))
+        for n, (at, end) in enumerate(zip(starts, ends, strict=True))
+    ]
 
 
-def _under(lines: Sequence[str], starts: Sequence[int], ends: Sequence[int], n: int) -> tuple[int, ...]:
-    """The chunks that a chunk is the heading, or the first words, of: a heading alone, or a line before a list."""
+def _under(
+    lines: Sequence[str], starts: Sequence[int], ends: Sequence[int], n: int
+) -> tuple[int, ...]:
+    """The chunks that a chunk is the heading, or the first words, of: a heading alone, or a line
+    before a list."""
     text = [line for line in lines[starts[n] : ends[n]] if line.strip()]
     heads = [_level(lines, starts[i]) for i in range(len(starts))]
     if heads[n] and len(text) == 1:

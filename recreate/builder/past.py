@@ -1,4 +1,5 @@
-"""What was measured in a workspace before: attempts of one agent and model, studies of one optimizer's model."""
+"""What was measured in a workspace before: attempts of one agent and model, studies of one
+optimizer's model."""
 
 from __future__ import annotations
 
@@ -24,20 +25,36 @@ from recreate.runs.session import Session
 
 
 def attempts(
-    where: Path, domain: Domain, validation: Sequence[Task], rater: Rater, namespace: str | None = None
+    where: Path,
+    domain: Domain,
+    validation: Sequence[Task],
+    rater: Rater,
+    namespace: str | None = None,
 ) -> Past:
-    """Attempts of the rater's agent with its model; how it did on these validation tasks, by them or else by the pass
-    rates that were measured."""
-    wanted, usages, scores = {task.id: task for task in validation}, list[Usage](), dict[str, list[float]]()
+    """Attempts of the rater's agent with its model; how it did on these validation tasks, by them
+    or else by the pass rates that were measured."""
+    wanted, usages, scores = (
+        {task.id: task for task in validation},
+        list[Usage](),
+        dict[str, list[float]](),
+    )
     for e in ExperienceStore(where, namespace=namespace).experiences(domain=domain.name):
         if e.trace.model == rater.model and e.digest == rater.agent:
             usages.append(e.trace.usage)
             if e.task in wanted and e.grade.graded:
                 scores.setdefault(e.task, []).append(e.grade.score)
     if len(scores) >= MIN_TASKS:
-        return Past(usages, _mean(scores), f"{_mean(scores):.2f} on {len(scores)} validation tasks attempted here")
+        return Past(
+            usages,
+            _mean(scores),
+            f"{_mean(scores):.2f} on {len(scores)} validation tasks attempted here",
+        )
     rated = rates_of(domain, where)
-    known = {t.id: [rate] for t in validation if (rate := pass_rate(rated.pass_rates(t), rater)) is not None}
+    known = {
+        t.id: [rate]
+        for t in validation
+        if (rate := pass_rate(rated.pass_rates(t), rater)) is not None
+    }
     if len(known) >= MIN_TASKS:
         text = f"{_mean(known):.2f} by the measured pass rates of {len(known)} validation tasks"
         return Past(usages, _mean(known), text)
@@ -45,29 +62,35 @@ def attempts(
 
 
 def tried_before(session: Session, lineage: Collection[str]) -> list[Tried]:
-    """What these versions of an agent, with this model, made of the domain's train tasks in other runs of the
-    workspace."""
+    """What these versions of an agent, with this model, made of the domain's train tasks in other
+    runs of the workspace."""
     wanted = {"domain": session.domain.name, "split": "train", "model": session.model_name}
     here = {r["attempt"] for r in session.journal.records("experience")}
     rows = session.memory.facts(wanted, "optimizer")
-    fit = (r for r in rows if r["digest"] in lineage and r["id"] not in here and r["score"] is not None)
+    fit = (
+        r for r in rows if r["digest"] in lineage and r["id"] not in here and r["score"] is not None
+    )
     return [Tried(r["task"], r["digest"], r["repeat"], r["score"]) for r in fit]
 
 
 def attempted_in(records: Iterable[Mapping[str, Any]]) -> list[Tried]:
-    """What agents made of train tasks, by a journal's `experience` records; re-runs with other lessons left out."""
+    """What agents made of train tasks, by a journal's `experience` records; re-runs with other
+    lessons left out."""
     fit = (r for r in records if r["split"] == "train" and r.get("phase") != "rerun")
     return [Tried(r["task"], r["scaffold"], r["repeat"], r["score"]) for r in fit]
 
 
 def rates_in(run: Run, domain: Domain, model: str = "") -> list[PassRate]:
-    """How often each agent of a run passed each task of the domain that is asked as it was then. model: a name to give
-    it; '' for its own."""
+    """How often each agent of a run passed each task of the domain that is asked as it was then.
+    model: a name to give it; '' for its own."""
     tasks = {task.id: task for task in domain.tasks()}
     names = _names(run)
     found: dict[tuple[str, ...], PassRate] = {}
     for record in run.records("experience"):
-        task, e = tasks.get(record["task"]), read_experience(run.folder / "attempts" / record["attempt"], steps=False)
+        task, e = (
+            tasks.get(record["task"]),
+            read_experience(run.folder / "attempts" / record["attempt"], steps=False),
+        )
         if task is None or e is None or not e.grade.graded or e.prompt != task.prompt:
             continue
         rate = PassRate(
@@ -86,7 +109,8 @@ def rates_in(run: Run, domain: Domain, model: str = "") -> list[PassRate]:
 
 
 def studies(where: Path, model: str) -> list[Usage]:
-    """What each study and distilling took that this model made in the workspace's runs and that ended."""
+    """What each study and distilling took that this model made in the workspace's runs and that
+    ended."""
     found = []
     for file in sorted((where / "runs").glob("*/settings.toml")):
         try:
@@ -101,7 +125,8 @@ def studies(where: Path, model: str) -> list[Usage]:
 
 
 def _names(run: Run) -> dict[str, str]:
-    """digest -> name of the agents of a run; one that it does not name, as a folder of scaffolds/ that is the same."""
+    """digest -> name of the agents of a run; one that it does not name, as a folder of scaffolds/
+    that is the same."""
     found = {}
     for root in (shipped("scaffolds"), run.folder.parents[1] / "scaffolds"):
         for file in root.glob("*/agent.toml"):

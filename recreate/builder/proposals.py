@@ -1,4 +1,5 @@
-"""A batch of experiences under study: what the optimizer is handed, and what is accepted of its edits."""
+"""A batch of experiences under study: what the optimizer is handed, and what is accepted of its
+edits."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ class Proposals:
 
     agent        the one that attempted the batch
     tried        the run's revisions so far
-    judging      how many attempts it takes to judge a candidate: trying one out must leave them over
+    judging      how many attempts it takes to judge a candidate: trying one out must leave them
+                 over
     scaffold_of  an agent of this run by digest; raises BadInput for one that is not
     retrieval    the lessons that its agents are shown
     tasks        ids of the run's train tasks; kinds: the stratum of each, where there are several
@@ -68,16 +70,21 @@ class Proposals:
         self.kinds = kinds
         self.record = record
         self.attempted: dict[str, Experience] = {}
-        """Attempts of candidates, made for this proposal. They come into memory when it is made: until then a search
-        must find what it found before, or a resumed build would ask other questions."""
+        """Attempts of candidates, made for this proposal. They come into memory when it is made:
+        until then a search must find what it found before, or a resumed build would ask other
+        questions."""
 
     def context(self) -> OptimizerContext:
         """What the optimizer works with."""
         key, settings = self.key, self.session.settings
 
-        def ask(messages: Sequence[Message], *, step: int, thread: str = "", **params: Any) -> Reply:
+        def ask(
+            messages: Sequence[Message], *, step: int, thread: str = "", **params: Any
+        ) -> Reply:
             attempt = thread or key
-            call = Call(run=self.session.run, attempt=attempt, step=step, role="optimizer", phase="propose")
+            call = Call(
+                run=self.session.run, attempt=attempt, step=step, role="optimizer", phase="propose"
+            )
             params.setdefault("seed", int(digest([attempt, step], 7), 16))
             return self.session.ask_optimizer(list(messages), call, **params)
 
@@ -85,7 +92,9 @@ class Proposals:
         return OptimizerContext(
             ask=ask,
             recall=self.recall,
-            search=lambda words, k, filters: self.session.memory.search(words, filters, "optimizer", k),
+            search=lambda words, k, filters: self.session.memory.search(
+                words, filters, "optimizer", k
+            ),
             get=self.get,
             validate=lambda scaffold, edits: self.validate(scaffold, [proposed(e) for e in edits]),
             smoke_test=lambda child: problems(child, self.session.backend),
@@ -118,7 +127,11 @@ class Proposals:
         What a killed proposal wrote is thrown away, so that it is made again from where it began.
         """
         folder = self.session.folder / "optimizer"
-        made = [r["attempt"] for r in self.session.journal.records("proposal") if (folder / r["attempt"]).is_dir()]
+        made = [
+            r["attempt"]
+            for r in self.session.journal.records("proposal")
+            if (folder / r["attempt"]).is_dir()
+        ]
         last = made[-1] if made else ""
         for other in folder.iterdir() if folder.is_dir() else ():
             if other.name != last:
@@ -131,15 +144,21 @@ class Proposals:
         return mine
 
     def native(self) -> bool:
-        """Whether tools are called in the endpoint's own way: as `study.tools` says, else what the model can."""
+        """Whether tools are called in the endpoint's own way: as `study.tools` says, else what the
+        model can."""
         asked = self.session.settings.study.tools
         model = self.session.optimizer_model
-        return asked == "native" or (asked == "auto" and isinstance(model, ToolCalling) and model.native_tools)
+        return asked == "native" or (
+            asked == "auto" and isinstance(model, ToolCalling) and model.native_tools
+        )
 
     @cached_property
     def train(self) -> dict[str, Task]:
         """The domain's train tasks by id, without what the workspace holds out."""
-        return {task.id: task for task in self.session.memory.held_out.usable(self.session.domain, "train")[0]}
+        return {
+            task.id: task
+            for task in self.session.memory.held_out.usable(self.session.domain, "train")[0]
+        }
 
     def get(self, id: str) -> Experience | None:
         """A train experience: of the batch, made for this proposal, or of memory."""
@@ -147,7 +166,8 @@ class Proposals:
         return found or self.session.memory.get(id, "optimizer")
 
     def validate(self, scaffold: Scaffold, edits: Sequence[Edit]) -> list[str]:
-        """Why edits cannot be used: they cite what is not there, do not apply, break the agent, or leak a task."""
+        """Why edits cannot be used: they cite what is not there, do not apply, break the agent, or
+        leak a task."""
         experiences = dict(self.batch)
         for id in {c.experience for edit in edits for c in edit.evidence} - experiences.keys():
             if (other := self.get(id)) is not None:
@@ -162,20 +182,27 @@ class Proposals:
         if wrong := [*closed(scaffold, child), *problems(child)]:
             return wrong
         for edit in edits:
-            dropped = (r for r in self.tried if not r.kept and r.verdict.tasks and len(r.edits) == 1)
+            dropped = (
+                r for r in self.tried if not r.kept and r.verdict.tasks and len(r.edits) == 1
+            )
             tried = next((r for r in dropped if scaffolds.same_edit(edit, r.edits[0])), None)
             if tried is not None:
                 why = f"a person {tried.review}" if tried.review else "did not help"
-                return [f"{edit.path}: exactly this was tried before and {why}; propose something else"]
-        # what was handed in names the places of one task; whole traces are left out, since what the environment says
-        # (a command, a format) is just what there is to learn
-        return self.session.scanner.leaks(edits, scaffold, [e.trace.answer for e in experiences.values()]) or [
+                return [
+                    f"{edit.path}: exactly this was tried before and {why}; propose something else"
+                ]
+        # what was handed in names the places of one task; whole traces are left out, since what the
+        # environment says (a command, a format) is just what there is to learn
+        return self.session.scanner.leaks(
+            edits, scaffold, [e.trace.answer for e in experiences.values()]
+        ) or [
             *self.particular(edits, experiences),
             *self.gaming(scaffold, child),
         ]
 
     def particular(self, edits: Sequence[Edit], cited: Mapping[str, Experience]) -> list[str]:
-        """Why lessons among the edits are none: they are about the things of a task that they come from."""
+        """Why lessons among the edits are none: they are about the things of a task that they come
+        from."""
         found = []
         for number, edit in enumerate(edits, 1):
             if edit.path.startswith("memory/") and edit.new:
@@ -186,11 +213,16 @@ class Proposals:
         return found
 
     def gaming(self, before: Scaffold, after: Scaffold) -> list[str]:
-        """Which lessons and prompts of a candidate tell to game the grader, where the agent's own did not."""
+        """Which lessons and prompts of a candidate tell to game the grader, where the agent's own
+        did not."""
         found = []
         for path, text in after.files.items():
             old = before.files.get(path, "")
-            if path.endswith(".md") and text != old and (why := advice(text)) not in ("", advice(old)):
+            if (
+                path.endswith(".md")
+                and text != old
+                and (why := advice(text)) not in ("", advice(old))
+            ):
                 found += [] if self.let_go(path, text) else [f"{path} {why}"]
         return found
 
@@ -199,12 +231,16 @@ class Proposals:
         if not path.startswith("memory/"):
             return False
         lesson = read_lesson(PurePosixPath(path).stem, text)
-        store = LessonStore(self.session.memory.folder, self.session.domain.name, self.session.policy_name)
+        store = LessonStore(
+            self.session.memory.folder, self.session.domain.name, self.session.policy_name
+        )
         known = store.read().get(lesson.id, lesson)
         same = (known.title, known.body) == (lesson.title, lesson.body)
         return same and known.status == "active" and not watched(known)
 
-    def apply(self, current: Scaffold, edits: Sequence[Edit]) -> tuple[Scaffold, list[Edit], list[str]]:
+    def apply(
+        self, current: Scaffold, edits: Sequence[Edit]
+    ) -> tuple[Scaffold, list[Edit], list[str]]:
         """(the child, the edits it is made of, what was wrong with the others)."""
         child, made, faults = current, [], []
         for edit in edits:
@@ -230,19 +266,24 @@ class Proposals:
             sandbox = prepared(self.session.domain, task, self.session.backend)
             furnish(sandbox, scaffold, task.prompt)
             return sandbox, "as the agent found it" + other
-        sandbox, how = replay(scaffold, task, experience.trace, self.session.domain, self.session.backend)
+        sandbox, how = replay(
+            scaffold, task, experience.trace, self.session.domain, self.session.backend
+        )
         return sandbox, how + other
 
     def task_of(self, experience: Experience) -> Task:
-        """The train task of an experience. Raises BadInput when the domain has none: it was imported, or is gone."""
+        """The train task of an experience. Raises BadInput when the domain has none: it was
+        imported, or is gone."""
         task = self.train.get(experience.task)
         if task is None:
-            raise BadInput(f"the task of {experience.id} is not here any more", fix="read its steps instead")
+            raise BadInput(
+                f"the task of {experience.id} is not here any more", fix="read its steps instead"
+            )
         return task
 
     def attempt(self, child: Scaffold, experience: Experience) -> Experience | None:
-        """An attempt of `child` at the task of a train experience; None when judging it could then not be paid.
-        Raises BadInput when the domain has no such task.
+        """An attempt of `child` at the task of a train experience; None when judging it could then
+        not be paid. Raises BadInput when the domain has no such task.
         """
         task = self.task_of(experience)
         try:
@@ -250,13 +291,17 @@ class Proposals:
                 self.session.ledger.afford(new + self.judging)
         except OutOfBudget:
             return None
-        score = attempt_task(self.session, child, task, 0, "rehearse", in_memory=False, offers=self.retrieval)
+        score = attempt_task(
+            self.session, child, task, 0, "rehearse", in_memory=False, offers=self.retrieval
+        )
         return self.take(score)
 
     def evaluate(self, child: Scaffold, tasks: Sequence[str]) -> list[Experience]:
-        """Attempts of a candidate at train tasks, in their order; those that are excluded are left out.
+        """Attempts of a candidate at train tasks, in their order; those that are excluded are left
+        out.
 
-        Raises BadInput for an id that is no train task of the domain; OutOfBudget when judging could then not be paid.
+        Raises BadInput for an id that is no train task of the domain; OutOfBudget when judging
+        could then not be paid.
         """
         if unknown := [id for id in tasks if id not in self.train]:
             raise BadInput(
@@ -267,22 +312,28 @@ class Proposals:
         chosen = [self.train[id] for id in dict.fromkeys(tasks)]
         if new := fresh(self.session, child, chosen, offers=self.retrieval):
             self.session.ledger.afford(new + self.judging)
-        scores = run_attempts(self.session, child, chosen, phase="select", in_memory=False, offers=self.retrieval)
+        scores = run_attempts(
+            self.session, child, chosen, phase="select", in_memory=False, offers=self.retrieval
+        )
         return [e for score in scores if (e := self.take(score)) is not None]
 
     def take(self, score: Score) -> Experience | None:
-        """The experience of an attempt made for this proposal; None when the attempt was excluded."""
+        """The experience of an attempt made for this proposal; None when the attempt was
+        excluded."""
         made = ended(self.session, score.attempt)
         if made is not None and made.id not in self.batch:
             self.attempted[made.id] = made
         return made
 
     def recall(self, query: str, k: int, filters: Mapping[str, Any]) -> Sequence[Hit]:
-        """Search memory as the optimizer may. Without the `memory` extra there is nothing to search, and it says so."""
+        """Search memory as the optimizer may. Without the `memory` extra there is nothing to
+        search, and it says so."""
         try:
             return self.session.recall(query, k, filters)
         except Missing as e:
-            self.session.say("note", {"text": f"the optimizer cannot search memory: {e.message} ({e.fix})"})
+            self.session.say(
+                "note", {"text": f"the optimizer cannot search memory: {e.message} ({e.fix})"}
+            )
             return []
 
 
@@ -290,27 +341,36 @@ CLOSED = ("limits", "model", "samples", "branches", "lookahead", "observe", "res
 
 
 def proposed(edit: Edit) -> Edit:
-    """An edit as an optimizer may propose it: without keys, and from experience, whatever it says of itself. Who else
-    makes edits (a person in a review, the loop that takes a lesson out, the writing of a seed) is known by where they
-    are made."""
+    """An edit as an optimizer may propose it: without keys, and from experience, whatever it says
+    of itself. Who else makes edits (a person in a review, the loop that takes a lesson out, the
+    writing of a seed) is known by where they are made."""
     texts = redacted({"old": edit.old, "new": edit.new, "reason": edit.reason})
     if edit.forecast is not None:
         named = redacted({"mends": list(edit.forecast.mends), "breaks": list(edit.forecast.breaks)})
-        texts["forecast"] = edit.forecast.model_copy(update={key: tuple(names) for key, names in named.items()})
+        texts["forecast"] = edit.forecast.model_copy(
+            update={key: tuple(names) for key, names in named.items()}
+        )
     return edit.model_copy(update={**texts, "origin": "experience"})
 
 
-def without_idle(before: Scaffold, after: Scaffold, edits: Sequence[Edit]) -> tuple[list[Edit], list[str]]:
-    """The edits that make a candidate which carries no tool for nothing, and what is said of the others.
+def without_idle(
+    before: Scaffold, after: Scaffold, edits: Sequence[Edit]
+) -> tuple[list[Edit], list[str]]:
+    """The edits that make a candidate which carries no tool for nothing, and what is said of the
+    others.
 
-    A new tool that nothing in the candidate calls (`uncalled`) is left out. One that the parent called and nothing
-    calls any more is taken out, if it may be; one that nothing called before either is left to who put it there.
+    A new tool that nothing in the candidate calls (`uncalled`) is left out. One that the parent
+    called and nothing calls any more is taken out, if it may be; one that nothing called before
+    either is left to who put it there.
     """
     new, left = list(edits), list[str]()
     idle = [path for path in uncalled(after) if path not in before.files]
     for path in idle:
         new = [edit for edit in new if edit.path not in _with_schema(path)]
-        left.append(f"{path}: nothing in the candidate calls it (no prompt, lesson, other tool, nor agent.toml)")
+        left.append(
+            f"{path}: nothing in the candidate calls it (no prompt, lesson, other tool, nor"
+            " agent.toml)"
+        )
     called = set(before.tools.values()) - set(uncalled(before))
     for path in uncalled(after):
         if path in called and not after.agent.protects(path):
@@ -325,12 +385,20 @@ def _with_schema(tool: str) -> set[str]:
 
 
 def closed(before: Scaffold, after: Scaffold) -> list[str]:
-    """What a candidate changes that is a person's to decide: what an attempt costs and touches, what people read."""
+    """What a candidate changes that is a person's to decide: what an attempt costs and touches,
+    what people read."""
     wrong = []
     if before.files.get("README.md") != after.files.get("README.md"):
-        wrong.append("README.md is for people, and written by the build: no agent reads it; edit another file")
+        wrong.append(
+            "README.md is for people, and written by the build: no agent reads it; edit another"
+            " file"
+        )
     agent, _ = read_agent(after.files.get("agent.toml", ""))
-    changed = [key for key in CLOSED if agent is not None and getattr(before.agent, key) != getattr(agent, key)]
+    changed = [
+        key
+        for key in CLOSED
+        if agent is not None and getattr(before.agent, key) != getattr(agent, key)
+    ]
     if changed:
         whose = "what an attempt may cost and touch is a person's to decide; leave them as they are"
         wrong.append(f"agent.toml: {', '.join(changed)}: {whose}")

@@ -1,6 +1,8 @@
-"""scaffolds/NAME and the revisions of runs: which one stands there, and putting another in its place.
+"""scaffolds/NAME and the revisions of runs: which one stands there, and putting another in its
+place.
 
-Nothing is lost: what stands there and is in no history of the run is first committed to it, on `human/<digest>`.
+Nothing is lost: what stands there and is in no history of the run is first committed to it, on
+`human/<digest>`.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from recreate.viewer.markdown import chosen, readme
 
 @dataclass(frozen=True)
 class Kept:
-    """What was put where. before: the digest of what stood there, '' for nothing; saved: it was not in the run yet."""
+    """What was put where. before: the digest of what stood there, '' for nothing; saved: it was not
+    in the run yet."""
 
     run: Path
     path: Path
@@ -40,7 +43,8 @@ def _writing(target: Path) -> str:
 
 
 def standing(target: Path) -> str:
-    """The digest of the agent that stands in a folder, '' for none. Raises BadInput when it cannot be read."""
+    """The digest of the agent that stands in a folder, '' for none. Raises BadInput when it cannot
+    be read."""
     if not target.is_dir() or not any(not p.name.startswith(".") for p in target.iterdir()):
         return ""
     return scaffolds.load(target, parse=False).digest
@@ -49,13 +53,18 @@ def standing(target: Path) -> str:
 def target_of(name: str, where: Path) -> Path:
     """scaffolds/NAME of a workspace. Raises BadInput for a name that is none."""
     if not re.fullmatch(r"\w[\w.-]{0,99}", name):
-        raise BadInput(f"{name!r} cannot be a folder under scaffolds/", fix="give a plain name", code="bad-name")
+        raise BadInput(
+            f"{name!r} cannot be a folder under scaffolds/",
+            fix="give a plain name",
+            code="bad-name",
+        )
     return where / "scaffolds" / name
 
 
 def left_alone(target: Path, run: Run) -> str:
-    """Why a build may not put its result there; '' where nothing stands, what stood there when it began (which was said
-    then, where it began from something else: `stranger`), or a revision of its own."""
+    """Why a build may not put its result there; '' where nothing stands, what stood there when it
+    began (which was said then, where it began from something else: `stranger`), or a revision of
+    its own."""
     kept = {r.id for r in run.revisions() if r.kept}
     if _writing(target) in kept:
         return ""  # it was killed while it put it there
@@ -64,13 +73,23 @@ def left_alone(target: Path, run: Run) -> str:
     except BadInput:
         return "somebody is writing it"
     seed, began = run.seed(), next(run.records("seed"), {}).get("stood", now)
-    return "" if now in {"", began, seed.digest if seed else "", *kept} else "it was changed while this build ran"
+    return (
+        ""
+        if now in {"", began, seed.digest if seed else "", *kept}
+        else "it was changed while this build ran"
+    )
 
 
 def stranger(digest: str, run: Run) -> bool:
-    """Whether what stood somewhere is nothing that a build came from: another build's, or a person's."""
+    """Whether what stood somewhere is nothing that a build came from: another build's, or a
+    person's."""
     seed, begun = run.seed(), next(run.records("seed"), {})
-    own = {"", seed.digest if seed else "", begun.get("made_of", ""), *(r.id for r in run.revisions() if r.kept)}
+    own = {
+        "",
+        seed.digest if seed else "",
+        begun.get("made_of", ""),
+        *(r.id for r in run.revisions() if r.kept),
+    }
     return digest not in own
 
 
@@ -78,7 +97,8 @@ def publish(agent: Scaffold, folder: Path, target: Path, text: str = "") -> Kept
     """Make `agent`, a revision of the run in `folder`, what stands in `target`.
 
     text: its README.md; else one is written with the score that it was measured at in that run.
-    Raises BadInput when what stands there cannot be read, or has to be saved and a process works on the run.
+    Raises BadInput when what stands there cannot be read, or has to be saved and a process works on
+    the run.
     """
     before = standing(target) if _writing(target) != agent.digest else agent.digest
     saved = before not in ("", agent.digest) and _save(scaffolds.load(target, parse=False), folder)
@@ -102,16 +122,21 @@ def _save(standing: Scaffold, folder: Path) -> bool:
     try:
         journal.open()
     except BadInput as e:
-        raise BadInput(e.message, fix="wait for it to end, or stop it with Ctrl-C", code=e.code) from None
+        raise BadInput(
+            e.message, fix="wait for it to end, or stop it with Ctrl-C", code=e.code
+        ) from None
     try:
-        history.commit(standing, "main", False, f"Written by a person in {standing.name}", side="human")
+        history.commit(
+            standing, "main", False, f"Written by a person in {standing.name}", side="human"
+        )
     finally:
         journal.close()
     return True
 
 
 def before(digest: str, folders: list[Path]) -> tuple[Path, str]:
-    """(the run, the digest of the parent) of a revision, from the first of the run folders that has it.
+    """(the run, the digest of the parent) of a revision, from the first of the run folders that has
+    it.
 
     Raises BadInput when it is the first of its lineage, or in none.
     """
@@ -124,14 +149,20 @@ def before(digest: str, folders: list[Path]) -> tuple[Path, str]:
                 found.append((_by_hand(entry), folder, entries[entry.parent].digest))
             elif entry.digest == digest:
                 begun = begun or folder
-    for by_hand in (False, True):  # a revision of one run may have been saved as a person's files in a newer one
+    for by_hand in (
+        False,
+        True,
+    ):  # a revision of one run may have been saved as a person's files in a newer one
         for hand, folder, parent in found:
             if hand == by_hand:
                 return folder, parent
     if begun:
         raise BadInput(
             f"{digest} is where {begun.name} began: no run has a revision before it",
-            fix=f"recreate keep {begun.name}:REVISION chooses a later one; recreate log {begun.name} lists them",
+            fix=(
+                f"recreate keep {begun.name}:REVISION chooses a later one; recreate log"
+                f" {begun.name} lists them"
+            ),
             code="no-parent",
         )
     raise BadInput(

@@ -1,8 +1,10 @@
-"""Where a person decides: a candidate that the gate would keep is offered, and what was said of it is written down.
+"""Where a person decides: a candidate that the gate would keep is offered, and what was said of it
+is written down.
 
-The journal has two lines for each offer: `candidate` (its number and the revision) and `review` (the decision). The
-candidate's files lie on `review/<digest>` of the history until it is kept or dropped, so that a kill at any point loses
-neither a judged candidate nor a decision, and nobody is asked twice.
+The journal has two lines for each offer: `candidate` (its number and the revision) and `review`
+(the decision). The candidate's files lie on `review/<digest>` of the history until it is kept or
+dropped, so that a kill at any point loses neither a judged candidate nor a decision, and nobody is
+asked twice.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from recreate.runs.session import Session
 from recreate.storage.redact import redact
 
 Reviewer = Callable[[Revision, Scaffold, Scaffold], Review | None]
-"""(the revision, its parent, the candidate) -> a decision; None leaves the candidate waiting and ends the session."""
+"""(the revision, its parent, the candidate) -> a decision; None leaves the candidate waiting and
+ends the session."""
 
 
 class ReviewDesk:
@@ -31,17 +34,22 @@ class ReviewDesk:
         self.history = history
 
     def offer(self, last: int, revision: Revision, child: Scaffold) -> int:
-        """Lay a judged candidate before the person, and return the number of the offer. last: the one before it.
+        """Lay a judged candidate before the person, and return the number of the offer. last: the
+        one before it.
 
         Doing it again changes nothing, also when nobody remembers how many offers there were.
         """
         self.lay(child, revision.parent)
-        made: dict[int, str] = {r["offer"]: r["revision"]["id"] for r in self.session.journal.records("candidate")}
+        made: dict[int, str] = {
+            r["offer"]: r["revision"]["id"] for r in self.session.journal.records("candidate")
+        }
         known = [number for number, id in made.items() if number > last and id == revision.id]
         if known:
             return min(known)
         number = max(made, default=0) + 1
-        self.session.journal.add("candidate", offer=number, revision=revision.model_dump(mode="json"))
+        self.session.journal.add(
+            "candidate", offer=number, revision=revision.model_dump(mode="json")
+        )
         return number
 
     def lay(self, child: Scaffold, parent: str) -> None:
@@ -53,10 +61,11 @@ class ReviewDesk:
         return Revision.model_validate(found["revision"])
 
     def answer(self, number: int, reviewer: Reviewer | None) -> dict[str, Any] | None:
-        """The decision on an offer as the journal has it, else the reviewer's, written down; None: it waits.
+        """The decision on an offer as the journal has it, else the reviewer's, written down; None:
+        it waits.
 
-        {decision, reason, edited}; edited is the digest of what the person made of the candidate. What cannot be used
-        is told, and asked again; the same answer a second time is an error.
+        {decision, reason, edited}; edited is the digest of what the person made of the candidate.
+        What cannot be used is told, and asked again; the same answer a second time is an error.
         """
         for record in self.session.journal.records("review"):
             if record["offer"] == number:
@@ -69,7 +78,11 @@ class ReviewDesk:
             if said is None:
                 return None
             # a new one: a copy would bring the candidate's digest along
-            edited = Scaffold(name=child.name, files=dict(said.files or {})) if said.decision == "edit" else None
+            edited = (
+                Scaffold(name=child.name, files=dict(said.files or {}))
+                if said.decision == "edit"
+                else None
+            )
             faults = self.unusable(said, parent, child, edited)
             if not faults:
                 break
@@ -80,11 +93,17 @@ class ReviewDesk:
             before = said
         if edited:
             self.lay(edited, revision.parent)
-        answer = {"decision": said.decision, "reason": redact(said.reason), "edited": edited.digest if edited else ""}
+        answer = {
+            "decision": said.decision,
+            "reason": redact(said.reason),
+            "edited": edited.digest if edited else "",
+        }
         self.session.journal.add("review", offer=number, revision=revision.id, **answer)
         return answer
 
-    def ask(self, reviewer: Reviewer, revision: Revision, parent: Scaffold, child: Scaffold) -> Review | None:
+    def ask(
+        self, reviewer: Reviewer, revision: Revision, parent: Scaffold, child: Scaffold
+    ) -> Review | None:
         self.session.say("review", {"revision": revision})
         try:
             with self.session.ledger.unclocked():
@@ -94,7 +113,9 @@ class ReviewDesk:
         finally:
             self.session.say("reviewed", {"revision": revision})
 
-    def unusable(self, said: Review, parent: Scaffold, child: Scaffold, edited: Scaffold | None) -> list[str]:
+    def unusable(
+        self, said: Review, parent: Scaffold, child: Scaffold, edited: Scaffold | None
+    ) -> list[str]:
         """Why a decision cannot stand. Protected files bind the optimizer, not the person."""
         if said.decision == "reject" and not said.reason.strip():
             return ["a rejection needs a reason: the optimizer reads it"]
@@ -104,33 +125,48 @@ class ReviewDesk:
             return ["nothing was edited: the files are the candidate's own"]
         if edited.digest == parent.digest:
             return ["these are the files of the parent: reject the candidate instead"]
-        if any(r["revision"]["id"] == edited.digest for r in self.session.journal.records("revision")):
+        if any(
+            r["revision"]["id"] == edited.digest for r in self.session.journal.records("revision")
+        ):
             return [f"these very files were judged before, as revision {edited.digest}"]
-        written = {p: text for p, text in edited.files.items() if child.files.get(p) != text and p not in UNCOUNTED}
+        written = {
+            p: text
+            for p, text in edited.files.items()
+            if child.files.get(p) != text and p not in UNCOUNTED
+        }
         edits = [Edit(path=p, old=child.files.get(p, ""), new=text) for p, text in written.items()]
         if named := self.session.scanner.leaks(edits, child):
             return named
-        return faults_of(edited) or [f"{f.file}:{f.line}: {f.message}" for f in check(edited, self.session.backend)]
+        return faults_of(edited) or [
+            f"{f.file}:{f.line}: {f.message}" for f in check(edited, self.session.backend)
+        ]
 
 
 def faults_of(scaffold: Scaffold) -> list[str]:
-    """What is wrong with files that a person wrote, as `file:line: message`, without starting a tool."""
+    """What is wrong with files that a person wrote, as `file:line: message`, without starting a
+    tool."""
     return [f"{f.file}:{f.line}: {f.message}" for f in check(scaffold)]
 
 
-def human_edits(parent: Scaffold, offered: Revision, child: Scaffold, edited: Scaffold, reason: str) -> list[Edit]:
-    """The edits from parent to edited: the candidate's own for files left as it had them, `human` ones elsewhere."""
+def human_edits(
+    parent: Scaffold, offered: Revision, child: Scaffold, edited: Scaffold, reason: str
+) -> list[Edit]:
+    """The edits from parent to edited: the candidate's own for files left as it had them, `human`
+    ones elsewhere."""
     same = {p for p in {*child.files, *edited.files} if child.files.get(p) == edited.files.get(p)}
     edits = [e for e in offered.edits if e.path in same]
     for path in sorted({*parent.files, *edited.files} - same - set(UNCOUNTED)):
         old, new = parent.files.get(path), edited.files.get(path)
         if old != new:
-            edits.append(change(path, old, new).model_copy(update={"origin": "human", "reason": reason}))
+            edits.append(
+                change(path, old, new).model_copy(update={"origin": "human", "reason": reason})
+            )
     return edits
 
 
 def change(path: str, old: str | None, new: str | None) -> Edit:
-    """One edit that makes a file's text another: the lines that differ, and as many around as make them unique."""
+    """One edit that makes a file's text another: the lines that differ, and as many around as make
+    them unique."""
     if old is None or new is None:
         return Edit(path=path, old=old or "", new=new or "")
     before, after = old.splitlines(keepends=True), new.splitlines(keepends=True)

@@ -1,7 +1,8 @@
 """What the commands do, as functions: `recreate.build`, `recreate.run`, `recreate.bench`.
 
-Every part may be a name, as on the command line, or an object of your own that fits its port; every setting has the
-name of its flag (`models.timeout` is written `models__timeout`). What is paid for is on disk, as with the commands.
+Every part may be a name, as on the command line, or an object of your own that fits its port; every
+setting has the name of its flag (`models.timeout` is written `models__timeout`). What is paid for
+is on disk, as with the commands.
 """
 
 from __future__ import annotations
@@ -21,7 +22,16 @@ from recreate.agents.scaffold import Scaffold
 from recreate.agents.workplace import try_servers
 from recreate.api import paths
 from recreate.api.errors import BadInput, Fault, Interrupted
-from recreate.api.ports import Domain, Embedder, Memory, MemoryPolicy, Model, Optimizer, Preparable, SandboxBackend
+from recreate.api.ports import (
+    Domain,
+    Embedder,
+    Memory,
+    MemoryPolicy,
+    Model,
+    Optimizer,
+    Preparable,
+    SandboxBackend,
+)
 from recreate.api.registry import spelled
 from recreate.api.theirs import callback, raised
 from recreate.api.types import Experience, Revision, Split, Task, Verdict
@@ -59,14 +69,15 @@ class Outcome:
     """What a build ended with.
 
     run        the run folder: reports, lineage, every attempt
-    path       the agent's folder, scaffolds/NAME (`name=`, else the domain's); written when something was kept, or when
-               there was none
-    status     done | budget | review | ceiling: the seed leaves no room for an outcome that the gate could keep
+    path       the agent's folder, scaffolds/NAME (`name=`, else the domain's); written when
+               something was kept, or when there was none
+    status     done | budget | review | ceiling: the seed leaves no room for an outcome that the
+               gate could keep
     scaffold   the best version, which is `seed` when nothing was kept
     verdict    how `scaffold` and `seed` compare on validation: scores 0..1, `.better`
     revisions  what was judged, kept and dropped alike, in order
-    place      where the result is found again: `path`, or RUN:DIGEST when what stands there `stays`, since a person
-               changed it meanwhile
+    place      where the result is found again: `path`, or RUN:DIGEST when what stands there
+               `stays`, since a person changed it meanwhile
     waiting    the candidate that a person must see first, with status `review`
     kept       what was put into the folder, and what stood there before; None when nothing was
     """
@@ -104,35 +115,57 @@ def build(
 ) -> Outcome:
     """Create an agent for a domain from experience: what `recreate build` does.
 
-    domain           its name, `module:Class`, or an object that fits the port; so for the other parts
+    domain           its name, `module:Class`, or an object that fits the port; so for the other
+                     parts
     optimizer        an Optimizer, or a class or function that makes one from OptimizerContext
-    scaffold         the agent to start from: itself, its folder or name, "create"; "": the domain's own, else a seed
-    memory           the policy, as `--memory`: who learns lessons and offers them, recreate, playbook, mistakes,
-                     reasoningbank, workflows, or what makes a MemoryPolicy from PolicyContext; "": none
+    scaffold         the agent to start from: itself, its folder or name, "create"; "": the domain's
+                     own, else a seed
+    memory           the policy, as `--memory`: who learns lessons and offers them, recreate,
+                     playbook, mistakes, reasoningbank, workflows, or what makes a MemoryPolicy from
+                     PolicyContext; "": none
     recall           who recalls for the optimizer; "": the workspace's own memory
-    review           asked before a revision is kept (docs/review.md); True waits there, with status `review`
-    workspace        the folder that holds scaffolds/, memory/ and runs/; None: the one around the current folder
+    review           asked before a revision is kept (docs/review.md); True waits there, with status
+                     `review`
+    workspace        the folder that holds scaffolds/, memory/ and runs/; None: the one around the
+                     current folder
     say              progress, called from several threads: say(event, facts)
-    settings         the flags of the command: budget="5usd", rounds=2, train=8, validation=20, jobs=4, out="runs/mine"
+    settings         the flags of the command: budget="5usd", rounds=2, train=8, validation=20,
+                     jobs=4, out="runs/mine"
 
-    With `out` naming a run folder that holds a part of the same build, it goes on there and pays for nothing twice.
-    Objects are the caller's: a model that was given is not closed.
+    With `out` naming a run folder that holds a part of the same build, it goes on there and pays
+    for nothing twice. Objects are the caller's: a model that was given is not closed.
 
-    Raises, before anything is spent, BadInput for what the caller can mend (a part that does not fit its port, an
-    unknown setting, another build in `out`); later Refused when an endpoint refuses for good, Fault for the
-    infrastructure, Interrupted after Ctrl-C in the main thread. A budget that is used up is not raised: the status says
-    it. In every case what was paid for is in the run folder.
+    Raises, before anything is spent, BadInput for what the caller can mend (a part that does not
+    fit its port, an unknown setting, another build in `out`); later Refused when an endpoint
+    refuses for good, Fault for the infrastructure, Interrupted after Ctrl-C in the main thread. A
+    budget that is used up is not raised: the status says it. In every case what was paid for is in
+    the run folder.
     """
     settings = {"review": True, **settings} if review else settings
-    named: dict[str, Any] = {"domain": domain, "model": model, "sandbox": sandbox, "scaffold": scaffold}
+    named: dict[str, Any] = {
+        "domain": domain,
+        "model": model,
+        "sandbox": sandbox,
+        "scaffold": scaffold,
+    }
     old = {name: settings.pop(name) for name in _OLD if name in settings}
     for name in old:
         warnings.warn(f"{name}= is called {_OLD[name]}= now", DeprecationWarning, stacklevel=2)
     if isinstance(memory, Memory):
-        warnings.warn("a Memory that recalls is given as recall= now", DeprecationWarning, stacklevel=2)
+        warnings.warn(
+            "a Memory that recalls is given as recall= now", DeprecationWarning, stacklevel=2
+        )
         memory, recall = "", memory
-    models__optimizer, memory = old.get("optimizer_model", models__optimizer), old.get("policy", memory)
-    parts = {"optimizer": optimizer, "models__optimizer": models__optimizer, "embedder": embedder, "memory": memory}
+    models__optimizer, memory = (
+        old.get("optimizer_model", models__optimizer),
+        old.get("policy", memory),
+    )
+    parts = {
+        "optimizer": optimizer,
+        "models__optimizer": models__optimizer,
+        "embedder": embedder,
+        "memory": memory,
+    }
     named |= {_ADDRESS.get(name, name): part for name, part in (parts | {"recall": recall}).items()}
     with _named(), _started(named, workspace, say, settings) as (session, where):
         built = improve(session, where, scaffold, review=review if callable(review) else None)
@@ -153,19 +186,27 @@ def run(
 ) -> Experience:
     """Let one agent attempt one task, and grade it: what `recreate run` does.
 
-    scaffold: itself, its folder or name, RUN:DIGEST. task: its id, or a Task of the domain. domain: without one, that
-    which the task's id begins with. The rest as for `build`.
+    scaffold: itself, its folder or name, RUN:DIGEST. task: its id, or a Task of the domain. domain:
+    without one, that which the task's id begins with. The rest as for `build`.
 
-    Returns the graded attempt: `.grade` (score 0..1, passed, the grader's words), `.trace` (its steps, what it cost).
-    Raises BadInput for an unknown task, Fault when the attempt was lost to the infrastructure three times, OutOfBudget.
+    Returns the graded attempt: `.grade` (score 0..1, passed, the grader's words), `.trace` (its
+    steps, what it cost). Raises BadInput for an unknown task, Fault when the attempt was lost to
+    the infrastructure three times, OutOfBudget.
     """
     named = {"domain": domain, "model": model, "sandbox": sandbox}
     if not isinstance(task, str | Task):
-        raise BadInput(f"task={task!r} is no task", fix="its id, or a recreate.Task of the domain", code="unknown-task")
+        raise BadInput(
+            f"task={task!r} is no task",
+            fix="its id, or a recreate.Task of the domain",
+            code="unknown-task",
+        )
     id = task if isinstance(task, str) else task.id
     with (
         _named(),
-        _started(named, workspace, say, settings, prefix="run", scaffold=scaffold, task=id) as (session, where),
+        _started(named, workspace, say, settings, prefix="run", scaffold=scaffold, task=id) as (
+            session,
+            where,
+        ),
     ):
         return attempt_one(session, starting(session.settings, where, scaffold), id)
 
@@ -184,33 +225,48 @@ def bench(
 ) -> list[BenchResult]:
     """Measure scaffolds on a split, a result each, in their order: what `recreate bench` does.
 
-    tasks: at most so many, 0 for all; or their ids. repeats=3 attempts each task three times. The rest as for `build`.
-    split="test" opens the test tasks, which is written down in the workspace and counted.
-    Raises BadInput, Fault, Refused, OutOfBudget; with `out` the next call goes on.
+    tasks: at most so many, 0 for all; or their ids. repeats=3 attempts each task three times. The
+    rest as for `build`. split="test" opens the test tasks, which is written down in the workspace
+    and counted. Raises BadInput, Fault, Refused, OutOfBudget; with `out` the next call goes on.
     """
     several = [scaffold] if isinstance(scaffold, str | Path | Scaffold) else list(scaffold or ())
     if not several:
-        raise BadInput("there is no scaffold to measure", fix='scaffold="seed", or a list of them', code="no-scaffold")
+        raise BadInput(
+            "there is no scaffold to measure",
+            fix='scaffold="seed", or a list of them',
+            code="no-scaffold",
+        )
     named = {"domain": domain, "model": model, "sandbox": sandbox}
     most = tasks if isinstance(tasks, int) else 0
     settings = settings if isinstance(tasks, int) else {"tasks": tuple(tasks), **settings}
-    if {"difficulty", "select__difficulty"} & settings.keys() and isinstance(several[0], str | Path):
+    if {"difficulty", "select__difficulty"} & settings.keys() and isinstance(
+        several[0], str | Path
+    ):
         settings = {"scaffold": str(several[0]), **settings}  # whose pass rates it goes by
-    with _named(), _started(named, workspace, say, settings, prefix="bench-{domain}") as (session, where):
+    with (
+        _named(),
+        _started(named, workspace, say, settings, prefix="bench-{domain}") as (session, where),
+    ):
         agents = [starting(session.settings, where, each) for each in several]
         return [measure(session, agent, split, most) for agent in agents]
 
 
-# ------------------------------------------------------------------------------- the parts that commands share
+# ------------------------------------------------------------------------------- the parts that
+# commands share
 
 
 def improve(
-    session: Session, where: Path, scaffold: str | Path | Scaffold = "", *, review: Reviewer | None = None
+    session: Session,
+    where: Path,
+    scaffold: str | Path | Scaffold = "",
+    *,
+    review: Reviewer | None = None,
 ) -> BuildResult:
     """The loop in an opened session, from its seed; the run folder remembers which one that was."""
     if session.journal.runs - {session.run}:
         raise BadInput(
-            f"{paths.short(session.folder)} was begun with other settings than its settings.toml has now",
+            f"{paths.short(session.folder)} was begun with other settings than its settings.toml"
+            " has now",
             fix="put them back, or give another folder with --out",
             code="another-run",
         )
@@ -237,7 +293,8 @@ def improve(
 def deliver(where: Path, folder: Path, domain: str, built: BuildResult) -> Outcome:
     """Put the agent into scaffolds/NAME and write the reports; after the session is closed.
 
-    An agent there that a person changed while the build ran stays as it stands: then `stays` is True.
+    An agent there that a person changed while the build ran stays as it stands: then `stays` is
+    True.
     """
     seen = Run(folder)
     target = target_of(seen.settings.name or domain, where)
@@ -250,7 +307,9 @@ def deliver(where: Path, folder: Path, domain: str, built: BuildResult) -> Outco
             kept = publish(agent, folder, target, visible(markdown.readme(agent, seen, built)))
     said: dict[str, Any] = {"stays": stays} if stays else {}
     if kept is not None and stranger(kept.before, seen):
-        said["replaced"] = kept.before  # of another build, or a person's: the run's history has it now
+        said["replaced"] = (
+            kept.before
+        )  # of another build, or a person's: the run's history has it now
     (folder / "report.md").write_text(visible(markdown.report(seen, built)), "utf-8")
     html.write(seen, built)
     return Outcome(
@@ -300,7 +359,9 @@ def check_scaffold(folder: Path, where: Path, scaffold: str | Path | Scaffold) -
         find_scaffold(scaffold, where)
 
 
-def ready(model: Model, progress: Any = None, say: Callable[[str], None] = lambda text: None) -> None:
+def ready(
+    model: Model, progress: Any = None, say: Callable[[str], None] = lambda text: None
+) -> None:
     """Let a model that must be fetched or started do so now, and not inside its first call."""
     if isinstance(model, Preparable):
         model.prepare(progress or (lambda done, total: None), say)
@@ -323,12 +384,20 @@ def _seed(session: Session, where: Path, scaffold: str | Path | Scaffold) -> Sca
         target = target_of(session.settings.name or session.domain.name, where)
         stood = standing(target)
         record = {"name": chosen.name, "scaffold": chosen.digest}
-        if not any(record.items() <= r.items() for r in session.journal.records("seed")):  # killed right after it
+        if not any(
+            record.items() <= r.items() for r in session.journal.records("seed")
+        ):  # killed right after it
             from_ = {"made_of": made_of.digest} if made_of.digest != chosen.digest else {}
             session.journal.add("seed", **record, stood=stood, **from_)
         if stood not in ("", chosen.digest, made_of.digest):
-            text = f"{paths.short(target)} holds {stood}, and this build begins from {chosen.name} {chosen.digest}: "
-            text += "what it makes takes that place (recreate keep brings it back); --name NAME puts it beside instead"
+            text = (
+                f"{paths.short(target)} holds {stood}, and this build begins from {chosen.name}"
+                f" {chosen.digest}: "
+            )
+            text += (
+                "what it makes takes that place (recreate keep brings it back); --name NAME puts it"
+                " beside instead"
+            )
             session.say("note", {"text": text})
         scaffolds.save(chosen, folder)
     begun = next(session.journal.records("seed"), None)
@@ -340,7 +409,10 @@ def _seed(session: Session, where: Path, scaffold: str | Path | Scaffold) -> Sca
         seed = None
     if seed is None or seed.digest != begun["scaffold"]:
         seed = History(session.folder / "scaffold.git").read(begun["scaffold"])
-        session.say("note", {"text": f"{paths.short(folder)} was changed since the build began; it is put back"})
+        session.say(
+            "note",
+            {"text": f"{paths.short(folder)} was changed since the build began; it is put back"},
+        )
         scaffolds.save(seed, folder)
     return seed.model_copy(update={"name": begun["name"]})
 
@@ -350,8 +422,12 @@ def _recorded(tape: Cassette) -> Scaffold:
     for name, texts in tape.agents.values():
         return Scaffold(name=name, files=texts)
     raise BadInput(
-        f"the cassette {paths.short(tape.folder)} has no agent: its recording ended before one was read",
-        fix="name the one it was recorded with: --scaffold; or record it again: the same command with --record",
+        f"the cassette {paths.short(tape.folder)} has no agent: its recording ended before one was"
+        " read",
+        fix=(
+            "name the one it was recorded with: --scaffold; or record it again: the same command"
+            " with --record"
+        ),
         code="damaged",
     )
 
@@ -364,12 +440,12 @@ def stopping(
     told: Callable[[str], None] | None = None,
     at_once: Callable[[str], NoReturn] | None = None,
 ) -> Iterator[None]:
-    """Let Ctrl-C stop the work cleanly: the calls in flight are waited for. A second one raises KeyboardInterrupt, for
-    which the threads that wait for a call are still joined.
+    """Let Ctrl-C stop the work cleanly: the calls in flight are waited for. A second one raises
+    KeyboardInterrupt, for which the threads that wait for a call are still joined.
 
-    signals: what to take over; without any, SIGINT where nobody else has taken it. Only the main thread can. at_once:
-    ends the process at the second one instead, told what to type; it is called in a signal handler. Raises
-    Interrupted whose fix is `go_on`.
+    signals: what to take over; without any, SIGINT where nobody else has taken it. Only the main
+    thread can. at_once: ends the process at the second one instead, told what to type; it is called
+    in a signal handler. Raises Interrupted whose fix is `go_on`.
     """
 
     def stop(number: int, frame: object) -> None:
@@ -391,7 +467,8 @@ def stopping(
         yield
     except Interrupted:
         raise Interrupted(
-            f"stopped after {session.ledger.attempts} attempts; all that ended is on disk", fix=go_on
+            f"stopped after {session.ledger.attempts} attempts; all that ended is on disk",
+            fix=go_on,
         ) from None
     except KeyboardInterrupt:
         if session.started:
@@ -423,7 +500,8 @@ def _started(
     scaffold: str | Path | Scaffold = "",
     task: str = "",
 ) -> Iterator[tuple[Session, Path]]:
-    """A session of the parts named, by their settings' addresses, and the workspace; closed in the end.
+    """A session of the parts named, by their settings' addresses, and the workspace; closed in the
+    end.
 
     scaffold, task: what must be there, besides what the settings name.
     """
@@ -431,15 +509,23 @@ def _started(
     for key, part in {**named, "scaffold": named.get("scaffold", scaffold)}.items():
         if part is None:
             name = {address: name for name, address in _ADDRESS.items()}.get(key, key)
-            raise BadInput(f"{name}=None names nothing", fix=f"a name or an object; without {name}= one is chosen")
+            raise BadInput(
+                f"{name}=None names nothing",
+                fix=f"a name or an object; without {name}= one is chosen",
+            )
     if not callable(say):
-        raise BadInput(f"say={say!r} cannot be called", fix="def say(event, facts): ...", code="misfit")
-    given = {key: part for key, part in named.items() if not isinstance(part, str | Path | Scaffold)}
+        raise BadInput(
+            f"say={say!r} cannot be called", fix="def say(event, facts): ...", code="misfit"
+        )
+    given = {
+        key: part for key, part in named.items() if not isinstance(part, str | Path | Scaffold)
+    }
     flags = {key: _spelling(part) for key, part in named.items() if key in given or str(part)}
     flags |= {key.replace("__", "."): value for key, value in settings.items()}
     loaded = settings_.load(where, flags).attempting(task)
     folder = run_folder(
-        where, loaded.model_copy(update={"domain": prefix.format(domain=loaded.domain) or loaded.domain})
+        where,
+        loaded.model_copy(update={"domain": prefix.format(domain=loaded.domain) or loaded.domain}),
     )
     parts = Parts(
         domain=given.get("domain"),
@@ -466,7 +552,10 @@ def _started(
         command="" if prefix else "build",
         ready=ready,
     )
-    with session.closing(fresh), stopping(session, f"the same call with out={str(folder)!r} goes on"):
+    with (
+        session.closing(fresh),
+        stopping(session, f"the same call with out={str(folder)!r} goes on"),
+    ):
         if task:
             task_of(session, task)
         yield session, where
@@ -482,7 +571,8 @@ def _spelling(part: Any) -> str:
 
 
 def _refuse_another(folder: Path, loaded: Settings) -> None:
-    """Raises BadInput when `folder` holds a run with other settings: its replies would not be found again."""
+    """Raises BadInput when `folder` holds a run with other settings: its replies would not be found
+    again."""
     known = load_run(folder)
     if not loaded.optimizer:  # it was chosen then, and written down
         loaded = loaded.model_copy(update={"optimizer": known.optimizer})
@@ -490,8 +580,8 @@ def _refuse_another(folder: Path, loaded: Settings) -> None:
         loaded = loaded.learning(known.memory.policy)
     for name in settings_.differing(known, loaded):
         raise BadInput(
-            f"{paths.short(folder)} holds a run with {name} = {getattr(known, name)!r}, and this is "
-            f"{getattr(loaded, name)!r}",
+            f"{paths.short(folder)} holds a run with {name} = {getattr(known, name)!r}, and this is"
+            f" {getattr(loaded, name)!r}",
             fix="give the settings it was begun with, or another out=",
             code="another-run",
         )
@@ -500,9 +590,11 @@ def _refuse_another(folder: Path, loaded: Settings) -> None:
 def starting(
     settings: Settings, where: Path, named: str | Path | Scaffold, domain: str = "", model: str = ""
 ) -> Scaffold:
-    """The agent to start from, with the limits that the settings give in place of its own. '' names the domain's own,
-    else a seed for the model."""
-    return named_or_default(settings, find_scaffold(named, where) if named else None, domain, where, model)
+    """The agent to start from, with the limits that the settings give in place of its own. '' names
+    the domain's own, else a seed for the model."""
+    return named_or_default(
+        settings, find_scaffold(named, where) if named else None, domain, where, model
+    )
 
 
 def find_scaffold(named: str | Path | Scaffold, where: Path) -> Scaffold:

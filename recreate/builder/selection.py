@@ -1,4 +1,5 @@
-"""Which tasks are taken: --tasks, --kind and --difficulty, within the splits and what the workspace holds out."""
+"""Which tasks are taken: --tasks, --kind and --difficulty, within the splits and what the workspace
+holds out."""
 
 from __future__ import annotations
 
@@ -57,8 +58,8 @@ class Selected(Record):
 
 
 def selected(session: Session) -> Selected | None:
-    """The selection of a run; None when nothing is selected. It is made once: rates that are measured later, by this
-    very run too, change nothing in it. Raises BadInput."""
+    """The selection of a run; None when nothing is selected. It is made once: rates that are
+    measured later, by this very run too, change nothing in it. Raises BadInput."""
     settings = session.settings
     if not settings.select.given:
         return None
@@ -87,17 +88,20 @@ def tasks_of(session: Session, split: Split, *, needed: bool = True) -> list[Tas
     left = found.of(tasks)
     if needed and tasks and not left:
         raise BadInput(
-            f"none of the {len(tasks)} {split} tasks of {session.domain.name} is among those selected "
-            f"({described(session.settings.select)})",
-            fix=f"select {split} tasks too, or leave the flag out; recreate tasks list {session.settings.domain} takes "
-            "the same flags",
+            f"none of the {len(tasks)} {split} tasks of {session.domain.name} is among those"
+            f" selected ({described(session.settings.select)})",
+            fix=(
+                f"select {split} tasks too, or leave the flag out; recreate tasks list"
+                f" {session.settings.domain} takes the same flags"
+            ),
             code="too-few-tasks",
         )
     return left
 
 
 def fitted(settings: Settings, domain: Domain, held: HeldOut, found: Selected | None) -> Settings:
-    """The settings with no more tasks than may be used of the domain; what is in memory is not limited by them."""
+    """The settings with no more tasks than may be used of the domain; what is in memory is not
+    limited by them."""
 
     def there(split: Split) -> int:
         usable = held.usable(domain, split)[0]
@@ -111,36 +115,62 @@ def fitted(settings: Settings, domain: Domain, held: HeldOut, found: Selected | 
 def seed_of(settings: Settings, domain: str, where: Path, model: str) -> Scaffold:
     """The agent that a build with these settings starts from, as far as it is there already."""
     named = settings.scaffold if settings.scaffold != CREATE else "seed"
-    return named_or_default(settings, find_agent(named, where) if named else None, domain, where, model)
+    return named_or_default(
+        settings, find_agent(named, where) if named else None, domain, where, model
+    )
 
 
-def named_or_default(settings: Settings, named: Scaffold | None, domain: str, where: Path, model: str) -> Scaffold:
-    """The agent that was named, else the command of `--agent`, else the domain's own or a seed; with the limits that
-    the settings give. Raises BadInput (`usage`) when two are named."""
+def named_or_default(
+    settings: Settings, named: Scaffold | None, domain: str, where: Path, model: str
+) -> Scaffold:
+    """The agent that was named, else the command of `--agent`, else the domain's own or a seed;
+    with the limits that the settings give. Raises BadInput (`usage`) when two are named."""
     agent = settings.agent
     if agent.command and named is not None:
-        raise BadInput("--agent is in place of --scaffold, and both are given", fix="leave one out", code="usage")
+        raise BadInput(
+            "--agent is in place of --scaffold, and both are given",
+            fix="leave one out",
+            code="usage",
+        )
     if not agent.command and (agent.texts or agent.files or agent.venv):
-        raise BadInput("--texts, --files and --venv are of --agent", fix='--agent "python3 agent.py"', code="usage")
+        raise BadInput(
+            "--texts, --files and --venv are of --agent",
+            fix='--agent "python3 agent.py"',
+            code="usage",
+        )
     if agent.command:
-        named = from_command(agent.command, Path.cwd(), texts=agent.texts, files=agent.files, venv=agent.venv)
+        named = from_command(
+            agent.command, Path.cwd(), texts=agent.texts, files=agent.files, venv=agent.venv
+        )
     found = named or default_seed(domain, where, model, settings.name)
     return found.limited(settings.limits.model_dump())
 
 
 def select(domain: Domain, wanted: Select, where: Path, rater: Rater) -> Selected:
-    """The tasks that all of `wanted` hold for; `difficulty` goes by the rater's pass rates. Raises BadInput."""
+    """The tasks that all of `wanted` hold for; `difficulty` goes by the rater's pass rates. Raises
+    BadInput."""
     tasks, told = list(domain.tasks()), list[str]()
     if wanted.tasks:
         known = {task.id: task for task in tasks}
-        tasks = [known[id] for id in dict.fromkeys(id for text in wanted.tasks for id in matching(tasks, text))]
+        tasks = [
+            known[id]
+            for id in dict.fromkeys(id for text in wanted.tasks for id in matching(tasks, text))
+        ]
     if wanted.kind:
-        kinds = {task.id: domain.kind(task) for task in domain.tasks()} if isinstance(domain, Kinds) else {}
+        kinds = (
+            {task.id: domain.kind(task) for task in domain.tasks()}
+            if isinstance(domain, Kinds)
+            else {}
+        )
         if wanted.kind not in kinds.values():
             there = ", ".join(sorted(set(kinds.values())))
             raise BadInput(
                 f"{domain.name} has no tasks of the kind {wanted.kind!r}",
-                fix=f"--kind {there}" if there else "leave --kind out: this domain has one kind of task",
+                fix=(
+                    f"--kind {there}"
+                    if there
+                    else "leave --kind out: this domain has one kind of task"
+                ),
                 code="unknown-kind",
             )
         tasks = [task for task in tasks if kinds[task.id] == wanted.kind]
@@ -163,7 +193,8 @@ def _rates(rated: Rated, task: Task) -> Sequence[PassRate]:
 
 
 def pass_rate(rates: Iterable[PassRate], rater: Rater) -> float | None:
-    """The rate of one task; where the agent was not measured itself, that of what was called so before."""
+    """The rate of one task; where the agent was not measured itself, that of what was called so
+    before."""
     named = [r for r in rates if (r.scaffold, r.model) == (rater.scaffold, rater.model)]
     fit = [r for r in named if r.agent == rater.agent] or named
     attempts = sum(r.attempts for r in fit)
@@ -184,15 +215,18 @@ def too_few(count: int, session: Session) -> BadInput:
     asked = f" are left by {described(wanted)}" if found else " are too few"
     return BadInput(
         f"{count} validation tasks{asked}: the gate decides from {MIN_TASKS} on{told}",
-        fix="select more: recreate tasks list takes the same flags, and says how many there are"
-        if found
-        else "raise --validation, or add tasks with recreate tasks make",
+        fix=(
+            "select more: recreate tasks list takes the same flags, and says how many there are"
+            if found
+            else "raise --validation, or add tasks with recreate tasks make"
+        ),
         code="too-few-tasks",
     )
 
 
 def cannot_decide(settings: Settings) -> BadInput | None:
-    """The error for settings with which no candidate could be kept, whatever it did; None where one could."""
+    """The error for settings with which no candidate could be kept, whatever it did; None where one
+    could."""
     gate, tasks = settings.gate, settings.validation
     if not gate.false_keep or not settings.rounds or decidable(gate, tasks, 1):
         return None
@@ -208,15 +242,18 @@ _SLICE = re.compile(r"(-?\d*):(-?\d*)(?::(-?\d*))?")
 
 
 def matching(tasks: Sequence[Task], text: str) -> list[str]:
-    """The ids that a word of --tasks means: `0:20` is the first twenty of each split, in their order, `0:20:2` every
-    second of them; what has * ? or [ is a pattern (fnmatch); else what `find_task` takes. Raises BadInput where there
-    is none."""
+    """The ids that a word of --tasks means: `0:20` is the first twenty of each split, in their
+    order, `0:20:2` every second of them; what has * ? or [ is a pattern (fnmatch); else what
+    `find_task` takes. Raises BadInput where there is none."""
     if found := _SLICE.fullmatch(text):
         try:
             part = slice(*(int(end) if end else None for end in found.groups()))
             range(0)[part]
         except ValueError:  # `-`, or a step of 0
-            fix = "--tasks FROM:TO:STEP as in Python: 0:40:2 takes every second of the first forty of each split"
+            fix = (
+                "--tasks FROM:TO:STEP as in Python: 0:40:2 takes every second of the first forty of"
+                " each split"
+            )
             raise BadInput(f"--tasks {text} is no slice", fix=fix, code="usage") from None
         splits = dict.fromkeys(task.split for task in tasks)
         ids = [task.id for split in splits for task in [t for t in tasks if t.split == split][part]]
@@ -233,8 +270,10 @@ def matching(tasks: Sequence[Task], text: str) -> list[str]:
 
 
 def find_task(tasks: Iterable[Task], id: str) -> Task:
-    """The task of an id, of the unique beginning of one, or else of the last parts of one, from a `:` on; but a number
-    alone is none, since it says how many elsewhere. Raises BadInput (`unknown-task`) with the near ones."""
+    """The task of an id, of the unique beginning of one, or else of the last parts of one, from a
+    `:` on; but a number alone is none, since it says how many elsewhere. Raises BadInput
+    (`unknown-task`) with the near ones.
+    """
     known = {task.id: task for task in tasks}
     if id in known:
         return known[id]
@@ -245,7 +284,9 @@ def find_task(tasks: Iterable[Task], id: str) -> Task:
         return known[near[0]]
     if near:
         some = ", ".join(near[:8]) + (", ..." if near[8:] else "")
-        raise BadInput(f"{len(near)} tasks {how} with {id!r}", fix=f"one of: {some}", code="unknown-task")
+        raise BadInput(
+            f"{len(near)} tasks {how} with {id!r}", fix=f"one of: {some}", code="unknown-task"
+        )
     raise unknown_task(id, list(known))
 
 
@@ -254,7 +295,8 @@ def _is_number(text: str) -> bool:
 
 
 def unknown_task(task: str, known: list[str]) -> BadInput:
-    """The error for a task id that is not there, with the one whose whole, or whose last parts, are nearest."""
+    """The error for a task id that is not there, with the one whose whole, or whose last parts, are
+    nearest."""
     parts = ((":".join(id.split(":")[at:]), id) for id in known for at in range(id.count(":") + 1))
     whole = dict(reversed(list(parts)))  # of several the first
     near = difflib.get_close_matches(task, whole, 1, 0.3)
@@ -266,7 +308,8 @@ def unknown_task(task: str, known: list[str]) -> BadInput:
     )
 
 
-# ---------------------------------------------------------------------------------------------------- its parts
+# ------------------------------------------------------------------------------------------------
+# its parts
 
 
 def _of_difficulty(
@@ -295,9 +338,13 @@ def _of_difficulty(
     if not known:
         raise _unrated(domain, rated, tasks, rater)
     left = [task for task in tasks if task.id in known and low <= known[task.id] <= high]
-    return left, (
-        f"--difficulty {asked} goes by what {rater.scaffold} with {rater.model} passed: {_by_split(left)} are at a "
-        f"rate of {low:g}..{high:g}; left out are {_without(tasks, known, low, high)}"
+    return (
+        left,
+        (
+            f"--difficulty {asked} goes by what {rater.scaffold} with {rater.model} passed:"
+            f" {_by_split(left)} are at a rate of {low:g}..{high:g}; left out are"
+            f" {_without(tasks, known, low, high)}"
+        ),
     )
 
 
@@ -305,40 +352,58 @@ def _range(text: str) -> tuple[float, float]:
     """LO..HI, each from 0 to 1. Raises BadInput."""
     found = re.fullmatch(r"\s*(\d*\.?\d*)\s*\.\.\s*(\d*\.?\d*)\s*", text)
     try:
-        low, high = (float(end or edge) for end, edge in zip(found.groups() if found else (), ("0", "1"), strict=True))
+        low, high = (
+            float(end or edge)
+            for end, edge in zip(found.groups() if found else (), ("0", "1"), strict=True)
+        )
         if not 0 <= low <= high <= 1:
             raise ValueError
     except ValueError:
         raise BadInput(
             f"--difficulty {text!r} is not a range of pass rates",
-            fix="--difficulty 0.2..0.8: the agent passes between a fifth and four fifths of its attempts",
+            fix=(
+                "--difficulty 0.2..0.8: the agent passes between a fifth and four fifths of its"
+                " attempts"
+            ),
             code="bad-difficulty",
         ) from None
     return low, high
 
 
 def _unrated(domain: Domain, rated: Rated, tasks: Sequence[Task], rater: Rater) -> BadInput:
-    there = sorted({f"{r.scaffold} with {r.model}" for task in tasks for r in rated.pass_rates(task)})
+    there = sorted(
+        {f"{r.scaffold} with {r.model}" for task in tasks for r in rated.pass_rates(task)}
+    )
     known = f"there are rates of {'; '.join(there)}. " if there else ""
     if sets := sorted(rated.task_sets()):
         known += f"Sets: --difficulty {', '.join(sets)}. "
     return BadInput(
         f"no pass rate of {rater.scaffold} with {rater.model} is known for {domain.name}",
-        fix=f"{known}To measure: recreate bench --scaffold {rater.scaffold} --repeats 3 --out RUN, then recreate tasks "
-        f"rate {domain.name} --from RUN",
+        fix=(
+            f"{known}To measure: recreate bench --scaffold {rater.scaffold} --repeats 3 --out RUN,"
+            f" then recreate tasks rate {domain.name} --from RUN"
+        ),
         code="not-rated",
     )
 
 
 def _by_split(tasks: Sequence[Task]) -> str:
-    counts: Mapping[str, int] = {s: sum(t.split == s for t in tasks) for s in ("train", "validation", "test")}
+    counts: Mapping[str, int] = {
+        s: sum(t.split == s for t in tasks) for s in ("train", "validation", "test")
+    }
     return ", ".join(f"{n} {split}" for split, n in counts.items())
 
 
 def _without(tasks: Sequence[Task], known: Mapping[str, float], low: float, high: float) -> str:
     """How many tasks are not in the range, and where they are."""
     rates = list(known.values())
-    places = {"at 0": sum(0 == rate < low for rate in rates), "below": sum(0 < rate < low for rate in rates)}
-    places |= {"above": sum(high < rate < 1 for rate in rates), "at 1": sum(high < rate == 1 for rate in rates)}
+    places = {
+        "at 0": sum(0 == rate < low for rate in rates),
+        "below": sum(0 < rate < low for rate in rates),
+    }
+    places |= {
+        "above": sum(high < rate < 1 for rate in rates),
+        "at 1": sum(high < rate == 1 for rate in rates),
+    }
     places["never measured"] = len(tasks) - len(known)
     return ", ".join(f"{count} {where}" for where, count in places.items() if count) or "none"

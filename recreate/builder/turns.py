@@ -1,8 +1,10 @@
-"""How many turns an agent needs, from attempts that were made: a limit that keeps most of what it solves for less.
+"""How many turns an agent needs, from attempts that were made: a limit that keeps most of what it
+solves for less.
 
-After Gao and Peng, "More with Less" (arXiv 2510.16786): a limit at the 75th percentile of the turns that an agent takes
-without one cut costs by 24 to 68 % there and lost few tasks; less again cost a limit that is extended once, for
-attempts that are not done by then (`limits.extension` of agent.toml).
+After Gao and Peng, "More with Less" (arXiv 2510.16786): a limit at the 75th percentile of the turns
+that an agent takes without one cut costs by 24 to 68 % there and lost few tasks; less again cost a
+limit that is extended once, for attempts that are not done by then (`limits.extension` of
+agent.toml).
 """
 
 from __future__ import annotations
@@ -18,8 +20,8 @@ PERCENTILES = (0.25, 0.5, 0.75, 0.9, 1.0)
 
 
 class Taken(Record):
-    """What an attempt took. turns: of its longest sample; tokens: of each turn, all samples together, so that the sum
-    is the attempt's."""
+    """What an attempt took. turns: of its longest sample; tokens: of each turn, all samples
+    together, so that the sum is the attempt's."""
 
     passed: bool
     turns: int
@@ -27,8 +29,9 @@ class Taken(Record):
 
 
 class TurnLimit(Record):
-    """A limit on turns, and what it would have done to attempts that were made: `kept` of those that passed had ended
-    by then (share, with its 95 % interval), and `tokens` is the part of all tokens that these turns took.
+    """A limit on turns, and what it would have done to attempts that were made: `kept` of those
+    that passed had ended by then (share, with its 95 % interval), and `tokens` is the part of all
+    tokens that these turns took.
 
     Whether an attempt that is cut had the right answer by then is not known: it counts as lost.
     """
@@ -55,12 +58,16 @@ def taken(experiences: Iterable[Experience]) -> Iterator[Taken]:
                 begun[step.sample] = at[step.step] = turn + 1
         if begun:
             turns = max(begun.values())
-            yield Taken(passed=e.grade.passed, turns=turns, tokens=tuple(tokens[n] for n in range(turns)))
+            yield Taken(
+                passed=e.grade.passed, turns=turns, tokens=tuple(tokens[n] for n in range(turns))
+            )
 
 
-def limits(attempts: Sequence[Taken], percentiles: Sequence[float] = PERCENTILES) -> list[TurnLimit]:
-    """One for each percentile of the turns taken, the smallest number that so many attempts needed no more than; none
-    where no attempt passed: what a limit would lose is not known then."""
+def limits(
+    attempts: Sequence[Taken], percentiles: Sequence[float] = PERCENTILES
+) -> list[TurnLimit]:
+    """One for each percentile of the turns taken, the smallest number that so many attempts needed
+    no more than; none where no attempt passed: what a limit would lose is not known then."""
     turns = sorted(a.turns for a in attempts)
     passed = [a.turns for a in attempts if a.passed]
     spent = sum(sum(a.tokens) for a in attempts) or 1

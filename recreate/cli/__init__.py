@@ -1,7 +1,7 @@
 """The command line: `recreate COMMAND --help`.
 
---json puts one object (lists: JSON lines) on stdout; progress and prose go to stderr. Exit codes: 0 done, 1 our
-fault, 2 bad input, 3 stopped by the budget, 4 a check failed, 130 interrupted.
+--json puts one object (lists: JSON lines) on stdout; progress and prose go to stderr. Exit codes: 0
+done, 1 our fault, 2 bad input, 3 stopped by the budget, 4 a check failed, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -32,13 +32,16 @@ def main() -> NoReturn:
 
 
 def _settle(code: int) -> None:
-    """What was said is how it ended: one more Ctrl-C ends the process sooner, with the same code."""
+    """What was said is how it ended: one more Ctrl-C ends the process sooner, with the same
+    code."""
     import atexit
     import os
     import signal
 
     signal.signal(signal.SIGINT, lambda *_: os._exit(code))
-    atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # Python takes handlers of its own away at its end
+    atexit.register(
+        signal.signal, signal.SIGINT, signal.SIG_IGN
+    )  # Python takes handlers of its own away at its end
 
 
 def run(arguments: list[str]) -> int:
@@ -55,7 +58,9 @@ def run(arguments: list[str]) -> int:
     as_json = "--json" in ours
     try:
         code = program().main(arguments, prog_name="recreate", standalone_mode=False)
-        if code == Interrupted.exit_code:  # typer's own word for a Ctrl-C that no command of ours answered
+        if (
+            code == Interrupted.exit_code
+        ):  # typer's own word for a Ctrl-C that no command of ours answered
             return _fail(Interrupted("interrupted"), as_json)
         return code if isinstance(code, int) else 0
     except RecreateError as e:
@@ -65,7 +70,9 @@ def run(arguments: list[str]) -> int:
         if type(e).__name__ == "NoArgsIsHelpError" and not as_json:
             sys.stderr.write(e.format_message() + "\n")
             return BadInput.exit_code
-        hint = (context.command_path if context else "recreate") + " --help shows what there is, with an example"
+        hint = (
+            context.command_path if context else "recreate"
+        ) + " --help shows what there is, with an example"
         return _fail(BadInput(e.format_message(), fix=hint, code="usage"), as_json)
     except click_error as e:
         return _fail(BadInput(e.format_message(), code="usage"), as_json)
@@ -95,7 +102,8 @@ def _hush() -> None:
 
 
 def _ours(error: BaseException) -> RecreateError:
-    """A mistake of ours as one line: the traceback goes to a file, a full disk is said to be one."""
+    """A mistake of ours as one line: the traceback goes to a file, a full disk is said to be
+    one."""
     import traceback
 
     from recreate.api.errors import BadInput, Fault
@@ -106,12 +114,20 @@ def _ours(error: BaseException) -> RecreateError:
 
     if isinstance(error, SystemExit):
         text = f"a part of this command ended the process: sys.exit({error.code!r})"
-        return BadInput(text, fix="mend the domain, model or optimizer of yours that calls sys.exit", code="misfit")
+        return BadInput(
+            text,
+            fix="mend the domain, model or optimizer of yours that calls sys.exit",
+            code="misfit",
+        )
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
-        return BadInput("a name is too long for the disk", fix="give a shorter one", code="bad-name")
+        return BadInput(
+            "a name is too long for the disk", fix="give a shorter one", code="bad-name"
+        )
     if isinstance(error, OSError) and is_full(error):
         place = f" ({error.filename})" if error.filename else ""
-        return Fault(f"the disk is full{place}", fix="free some space, then the same again", code="disk")
+        return Fault(
+            f"the disk is full{place}", fix="free some space, then the same again", code="disk"
+        )
     text = redact("".join(traceback.format_exception(error)))
     message = redact(f"{type(error).__name__}: {error}").partition("\n")[0]
     file = home() / f"crash-{digest(text, 12)}.txt"

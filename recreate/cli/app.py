@@ -1,5 +1,5 @@
-"""The commands, put together. Each lives beside its kind, and is imported when it is asked for: reading every flag of
-every command takes longer than most commands do."""
+"""The commands, put together. Each lives beside its kind, and is imported when it is asked for:
+reading every flag of every command takes longer than most commands do."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def recreate(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which.")
+    ] = False,
 ) -> None:
     """Creates LLM agents for a domain from experience."""
 
@@ -42,11 +44,16 @@ GROUPS = {
     "traces": "What agents did, step by step.\n\nExample: recreate traces list last --failed",
     "studies": "What the optimizer looked at and concluded.\n\nExample: recreate studies list last",
     "tasks": "The tasks of a domain.\n\nExample: recreate tasks list swe",
-    "sandbox": "Run a command the way agents' commands are run.\n\nExample: recreate sandbox exec -- id",
+    "sandbox": (
+        "Run a command the way agents' commands are run.\n\nExample: recreate sandbox exec -- id"
+    ),
     "scaffold": "Look an agent's folder over.\n\nExample: recreate scaffold check seed",
     "models": "Models that run on this machine.\n\nExample: recreate models list",
     "recipes": "How a model is trained.\n\nExample: recreate recipes list",
-    "memory": 'Ask what was attempted in this workspace.\n\nExample: recreate memory recall "width of a tab"',
+    "memory": (
+        'Ask what was attempted in this workspace.\n\nExample: recreate memory recall "width of a'
+        ' tab"'
+    ),
     "patterns": "What experience taught, and your word on it.\n\nExample: recreate patterns list",
 }
 
@@ -127,11 +134,15 @@ class _Command(Command):
     """A command whose flags are taken in each of their spellings."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        from recreate.cli.options import as_shown  # which reads all settings: `recreate --help` does without
+        from recreate.cli.options import (
+            as_shown,
+        )  # which reads all settings: `recreate --help` does without
 
         own = args.index("--") if "--" in args else len(args)
         words = as_shown(args[:own], ctx.command_path.split()[1])
-        for at, word in enumerate(words):  # a flag with a value that may be left out, which click has no more
+        for at, word in enumerate(
+            words
+        ):  # a flag with a value that may be left out, which click has no more
             if word == "--cache" and (at + 1 == own or words[at + 1].startswith("-")):
                 words[at] = "--cache=on"
         parsed: list[str] = super().parse_args(ctx, [*words, *args[own:]])
@@ -144,7 +155,9 @@ class _Commands(Mapping[str, Any]):
     def __init__(self, words: str) -> None:
         above = f"{words} " if words else ""
         found = [each.removeprefix(above) for each in COMMANDS if each.startswith(above)]
-        self.words = {name: above + name for name in dict.fromkeys(each.partition(" ")[0] for each in found)}
+        self.words = {
+            name: above + name for name in dict.fromkeys(each.partition(" ")[0] for each in found)
+        }
 
     def __getitem__(self, name: str) -> Any:
         return _made(self.words[name])
@@ -161,18 +174,23 @@ class _Commands(Mapping[str, Any]):
 
 @cache
 def _made(words: str) -> Any:
-    """The command, or the group of commands, that is called by these words; '' for the whole program."""
+    """The command, or the group of commands, that is called by these words; '' for the whole
+    program."""
     if words in COMMANDS:
         module, _, function = COMMANDS[words].partition(".")
         own = typer.Typer(add_completion=False, rich_markup_mode=None)
-        settings = {"allow_interspersed_args": False} if words == "sandbox exec" else None  # what follows is its own
+        settings = (
+            {"allow_interspersed_args": False} if words == "sandbox exec" else None
+        )  # what follows is its own
         own.command(words.rpartition(" ")[2], cls=_Command, context_settings=settings)(
             getattr(import_module(f"recreate.cli.{module}"), function)
         )
         return typer.main.get_command(own)
     group = app
     if words:
-        group = typer.Typer(name=words, cls=Group, help=GROUPS[words], no_args_is_help=True, rich_markup_mode=None)
+        group = typer.Typer(
+            name=words, cls=Group, help=GROUPS[words], no_args_is_help=True, rich_markup_mode=None
+        )
         group.callback()(lambda: None)  # it stays a group, also with one command
     made: Any = typer.main.get_group(group)
     made.commands = _Commands(words)

@@ -1,5 +1,5 @@
-"""bench, compare, judge, calibrate, limits: agents measured, on a split or against themselves; runs, or two files of
-scores, side by side."""
+"""bench, compare, judge, calibrate, limits: agents measured, on a split or against themselves;
+runs, or two files of scores, side by side."""
 
 from __future__ import annotations
 
@@ -27,42 +27,86 @@ if TYPE_CHECKING:
     from recreate.runs.session import Session
 
 TASKS = {
-    "select.tasks": "At most so many tasks, 0 for all; or which: ids, patterns (*swe*), 0:20 of each split, or @FILE; "
-    "repeatable."
+    "select.tasks": (
+        "At most so many tasks, 0 for all; or which: ids, patterns (*swe*), 0:20 of each split, or"
+        " @FILE; repeatable."
+    )
 }
-MEASURED = {"repeats": "Attempts per task.", "out": "The run folder; default: runs/bench-DOMAIN-DATE."}
+MEASURED = {
+    "repeats": "Attempts per task.",
+    "out": "The run folder; default: runs/bench-DOMAIN-DATE.",
+}
 FLAGS = tuple(
-    dict.fromkeys(f for f in (*RUN, *BUILD, *TAPES) if f not in ("scaffold", "name", "review", "from_experience"))
+    dict.fromkeys(
+        f
+        for f in (*RUN, *BUILD, *TAPES)
+        if f not in ("scaffold", "name", "review", "from_experience")
+    )
 )
 SEVERAL = {
-    "model": "The agent's model; repeatable: litellm:PROVIDER/NAME, openai:URL#MODEL, local:NAME, scripted:FILE.",
-    "domain": "Where the tasks come from; repeatable: a name, a folder of benchmarks/, or module:Class.",
+    "model": (
+        "The agent's model; repeatable: litellm:PROVIDER/NAME, openai:URL#MODEL, local:NAME,"
+        " scripted:FILE."
+    ),
+    "domain": (
+        "Where the tasks come from; repeatable: a name, a folder of benchmarks/, or module:Class."
+    ),
 }
 
 MAKES = (
-    "models.optimizer", "models.optimizer_price", "optimizer", "without", "best_of", "study.steps", "study.tokens",
-    "study.usd", "study.rehearsals", "study.tools", "study.forecast", "rounds", "train", "validation", "batch",
-    "gate.alpha", "gate.false_keep",
-)  # fmt: skip
+    "models.optimizer",
+    "models.optimizer_price",
+    "optimizer",
+    "without",
+    "best_of",
+    "study.steps",
+    "study.tokens",
+    "study.usd",
+    "study.rehearsals",
+    "study.tools",
+    "study.forecast",
+    "rounds",
+    "train",
+    "validation",
+    "batch",
+    "gate.alpha",
+    "gate.false_keep",
+)
 """Flags of making an agent: they say nothing where agents are only measured."""
 
 Baseline = Annotated[
     str,
     typer.Option(
-        "--baseline", help="The scaffold or model that the others are compared with; default: the first of several."
+        "--baseline",
+        help=(
+            "The scaffold or model that the others are compared with; default: the first of"
+            " several."
+        ),
     ),
 ]
 Arms = Annotated[
-    str, typer.Option("--arms", help="seed,scaffold,weights,both: make these under --budget, and compare.")
+    str,
+    typer.Option(
+        "--arms", help="seed,scaffold,weights,both: make these under --budget, and compare."
+    ),
 ]
 Optimizers = Annotated[
     str,
-    typer.Option("--optimizers", help="recreate,gepa,ace,...: make an agent with each under --budget, and compare."),
+    typer.Option(
+        "--optimizers",
+        help="recreate,gepa,ace,...: make an agent with each under --budget, and compare.",
+    ),
 ]
-Steps = Annotated[int | None, typer.Option("--steps", min=1, help="With --arms: training steps at most. [default: 50]")]
+Steps = Annotated[
+    int | None,
+    typer.Option("--steps", min=1, help="With --arms: training steps at most. [default: 50]"),
+]
 BuildShare = Annotated[
     float | None,
-    typer.Option("--build-share", help="With --arms: the part of the budget that `both` builds with. [default: 0.5]"),
+    typer.Option(
+        "--build-share",
+        help="With --arms: the part of the budget that `both` builds with. [default: 0.5]",
+    ),
 ]
 
 
@@ -74,67 +118,100 @@ def bench(
     several: Mapping[str, tuple[str, ...]],
     suite: Annotated[
         Path | None,
-        typer.Argument(metavar="SUITE.toml", help="What to measure (docs/bench.md), or arms to make (docs/arms.md)."),
+        typer.Argument(
+            metavar="SUITE.toml",
+            help="What to measure (docs/bench.md), or arms to make (docs/arms.md).",
+        ),
     ] = None,
     scaffold: Annotated[
-        list[str] | None, typer.Option("--scaffold", help="A scaffold's folder or name; repeatable without arms.")
+        list[str] | None,
+        typer.Option("--scaffold", help="A scaffold's folder or name; repeatable without arms."),
     ] = None,
-    split: Annotated[str, typer.Option("--split", help="train, validation (default) or test.")] = "",
+    split: Annotated[
+        str, typer.Option("--split", help="train, validation (default) or test.")
+    ] = "",
     baseline: Baseline = "",
     cell_budget: Annotated[
-        list[str] | None, typer.Option("--cell-budget", help="A cap of each cell, besides --budget; repeatable.")
+        list[str] | None,
+        typer.Option("--cell-budget", help="A cap of each cell, besides --budget; repeatable."),
     ] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Attempt anew what a run in runs/ holds already.")] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Attempt anew what a run in runs/ holds already.")
+    ] = False,
     formats: Annotated[
-        str, typer.Option("--format", help="Files in the run folder: jsonl,csv,predictions. [default: jsonl,csv]")
+        str,
+        typer.Option(
+            "--format", help="Files in the run folder: jsonl,csv,predictions. [default: jsonl,csv]"
+        ),
     ] = "",
     arms: Arms = "",
     optimizers: Optimizers = "",
-    recipe: Annotated[str, typer.Option("--recipe", help="With --arms: how weights are tuned.")] = "",
+    recipe: Annotated[
+        str, typer.Option("--recipe", help="With --arms: how weights are tuned.")
+    ] = "",
     steps: Steps = None,
     build_share: BuildShare = None,
     as_json: Json = False,
 ) -> None:
-    """Measure scaffolds with models on domains. `--split test` opens the test tasks, which is written down and counted.
+    """Measure scaffolds with models on domains. `--split test` opens the test tasks, which is
+    written down and counted.
 
-    What any run in runs/ measured under the same key is not paid again. With --arms, or a suite of arms: first make
-    what is compared, each under the budget, and measure it in one table.
+    What any run in runs/ measured under the same key is not paid again. With --arms, or a suite of
+    arms: first make what is compared, each under the budget, and measure it in one table.
 
     Example: recreate bench --scaffold seed --scaffold swe --domain swe --split test
 
-    Example: recreate bench --arms seed,scaffold,weights,both --recipe grpo --domain swe --model ./SmolLM2-135M
-    --budget 4000attempts
+    Example: recreate bench --arms seed,scaffold,weights,both --recipe grpo --domain swe --model
+    ./SmolLM2-135M --budget 4000attempts
 
-    Example: recreate bench --optimizers recreate,gepa,ace --domain code --budget 300attempts --split test
+    Example: recreate bench --optimizers recreate,gepa,ace --domain code --budget 300attempts
+    --split test
     """
     from recreate.builder import batch
 
     settings, count = counted(settings)
     if count is not None:
         typed = {address: value for address, value in typed.items() if address != "select.tasks"}
-    begun = [suite / name for name in ("suite.toml", "bench.toml") if suite is not None and (suite / name).is_file()]
+    begun = [
+        suite / name
+        for name in ("suite.toml", "bench.toml")
+        if suite is not None and (suite / name).is_file()
+    ]
     if suite is not None and begun:  # a table that was begun
         typed, suite = {"out": str(suite), **typed}, begun[0]
     how = {"recipe": recipe or None, "steps": steps, "build_share": build_share}
     how = {key: value for key, value in how.items() if value is not None}
     making = _makes_arms(suite, arms, optimizers, how)
-    chosen = {axis: tuple(names) for axis, names in {**several, "scaffold": tuple(scaffold or ())}.items() if names}
+    chosen = {
+        axis: tuple(names)
+        for axis, names in {**several, "scaffold": tuple(scaffold or ())}.items()
+        if names
+    }
     if making:
         _refuse_in_arms(typed, chosen)
         flags = {**typed, **({"scaffold": chosen["scaffold"][0]} if "scaffold" in chosen else {})}
         _arms(where, flags, suite, arms, optimizers, how, split, count, as_json)
         return
     _refuse_in_measuring(typed)
-    own = {"split": split, "tasks": count, "baseline": baseline, "cell_budget": tuple(cell_budget or ())}
+    own = {
+        "split": split,
+        "tasks": count,
+        "baseline": baseline,
+        "cell_budget": tuple(cell_budget or ()),
+    }
     kinds = get_args(batch.Format)
-    own["format"] = tuple(one_of("format", name, kinds) for name in formats.replace(",", " ").split())
+    own["format"] = tuple(
+        one_of("format", name, kinds) for name in formats.replace(",", " ").split()
+    )
     if suite is not None:
         found = batch.read(suite, where, typed, chosen, **own)
     else:
         if not chosen.get("scaffold") and settings.agent.command:
             chosen["scaffold"] = ("",)
         settings = settings.model_copy(update={"scaffold": ""})
-        found = batch.of(settings, chosen, **{k: v for k, v in own.items() if v not in ("", (), None)})
+        found = batch.of(
+            settings, chosen, **{k: v for k, v in own.items() if v not in ("", (), None)}
+        )
     _measure(found, where, fresh, as_json)
 
 
@@ -167,10 +244,14 @@ def _refuse_in_arms(typed: Mapping[str, Any], chosen: Mapping[str, tuple[str, ..
     """What is of measuring alone."""
     if tape := next((name for name in ("record", "replay") if name in typed), ""):
         fix = f"make the agents first, then recreate bench --scaffold NAME ... --{tape} DIR"
-        raise BadInput(f"--{tape} is of one build or one measuring, not of several arms", fix=fix, code="usage")
+        raise BadInput(
+            f"--{tape} is of one build or one measuring, not of several arms", fix=fix, code="usage"
+        )
     for axis, names in chosen.items():
         if len(names) > 1:
-            raise BadInput(f"all arms begin with one {axis}", fix=f"name one --{axis}", code="usage")
+            raise BadInput(
+                f"all arms begin with one {axis}", fix=f"name one --{axis}", code="usage"
+            )
 
 
 def _measure(found: Batch, where: Path, fresh: bool, as_json: bool) -> None:
@@ -186,7 +267,9 @@ def _measure(found: Batch, where: Path, fresh: bool, as_json: bool) -> None:
     if len(found.models) * len(found.domains) > 1 and (settings.record or settings.replay):
         fix = "record each by itself: one --model and one --domain"
         raise BadInput("a cassette is of one model and one domain", fix=fix, code="usage")
-    folder = folder_of(settings, where, f"bench-{'-'.join(name.rpartition(':')[2] for name in found.domains)}"[:80])
+    folder = folder_of(
+        settings, where, f"bench-{'-'.join(name.rpartition(':')[2] for name in found.domains)}"[:80]
+    )
     if settings.select.difficulty:  # goes by the pass rates of the first
         settings = settings.model_copy(update={"scaffold": found.scaffolds[0]})
     with measured(settings, where, folder) as session:
@@ -198,15 +281,23 @@ def _measure(found: Batch, where: Path, fresh: bool, as_json: bool) -> None:
         made = batch.measure_all(session, found, agent, fresh=fresh)
     files_made = batch.write(made, found.format)
     alone = len(made.cells) == 1
-    lines = [line_of(cell.row()) for cell in made.cells] if alone else [*table(made), *dict.fromkeys(agents(made))]
-    written = f"{here(folder)}: {', '.join(dict.fromkeys(file.relative_to(folder).parts[0] for file in files_made))}"
+    lines = (
+        [line_of(cell.row()) for cell in made.cells]
+        if alone
+        else [*table(made), *dict.fromkeys(agents(made))]
+    )
+    written = (
+        f"{here(folder)}:"
+        f" {', '.join(dict.fromkeys(file.relative_to(folder).parts[0] for file in files_made))}"
+    )
     if (near := session.ledger.near)[0]:
         lines.append(f"{near[0]} calls had the reply to a near question, {near[1]} tokens saved")
     answer(
         as_json,
         made.record() | ({"near": near_record(near)} if near[0] else {}),
         *lines,
-        f"scores: {written if files_made else here(folder)}; the test split was opened {made.openings} times here",
+        f"scores: {written if files_made else here(folder)}; the test split was opened"
+        f" {made.openings} times here",
         *dict.fromkeys(f"again: {cell.command}" for cell in made.cells if cell.command),
     )
     for text in made.stopped:
@@ -222,41 +313,87 @@ def _measure(found: Batch, where: Path, fresh: bool, as_json: bool) -> None:
 
 
 def table(made: Batched) -> list[str]:
-    """The cells as lines of a table, those of a domain together; then the differences to the baseline."""
+    """The cells as lines of a table, those of a domain together; then the differences to the
+    baseline."""
     most = max((int(k) for cell in made.cells for k in cell.pass_hat), default=1)
     hats = [f"pass^{k}" for k in sorted({1, most})]
-    head = ["scaffold", "model", "domain", "split", "tasks", "score", *hats, "USD", "tokens", "s/call", "ended"]
+    head = [
+        "scaffold",
+        "model",
+        "domain",
+        "split",
+        "tasks",
+        "score",
+        *hats,
+        "USD",
+        "tokens",
+        "s/call",
+        "ended",
+    ]
     rows, agents = [head], {(cell.scaffold, cell.digest) for cell in made.cells}
 
     def called(scaffold: str, digest: str) -> str:
         """Several agents may have one name: the seed, and what a build made of it."""
-        return f"{scaffold} {digest[:6]}" if [name for name, _ in agents].count(scaffold) > 1 else scaffold
+        return (
+            f"{scaffold} {digest[:6]}"
+            if [name for name, _ in agents].count(scaffold) > 1
+            else scaffold
+        )
 
     for cell in made.cells:
         score = "none" if cell.mean is None else f"{cell.mean:.3f} [{cell.lo:.3f}, {cell.hi:.3f}]"
-        hats = [f"{cell.pass_hat[str(k)]:.3f}" if str(k) in cell.pass_hat else "-" for k in sorted({1, most})]
+        hats = [
+            f"{cell.pass_hat[str(k)]:.3f}" if str(k) in cell.pass_hat else "-"
+            for k in sorted({1, most})
+        ]
         ended = ", ".join(f"{count} {name}" for name, count in cell.endings.items())
         latency = "-" if cell.latency is None else f"{cell.latency:.2f}"
         rows.append(
-            [called(cell.scaffold, cell.digest), cell.model, cell.domain, cell.split, f"{cell.n} x {cell.repeats}",
-             score, *hats, f"{cell.usd:.3f}", f"{cell.tokens:,}", latency, ended]
-        )  # fmt: skip
+            [
+                called(cell.scaffold, cell.digest),
+                cell.model,
+                cell.domain,
+                cell.split,
+                f"{cell.n} x {cell.repeats}",
+                score,
+                *hats,
+                f"{cell.usd:.3f}",
+                f"{cell.tokens:,}",
+                latency,
+                ended,
+            ]
+        )
     same = [c for c in (1, 2, 3) if len({row[c] for row in rows[1:]}) == 1]
     said = ", ".join(f"{rows[0][c]} {rows[1][c]}" for c in same)
     rows = [[text for c, text in enumerate(row) if c not in same] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(text.ljust(w) for text, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines = [
+        "  ".join(text.ljust(w) for text, w in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
     for d in made.differences:
-        of, to = (f"{called(side['scaffold'], side['digest'])} with {side['model']}" for side in (d, d["baseline"]))
+        of, to = (
+            f"{called(side['scaffold'], side['digest'])} with {side['model']}"
+            for side in (d, d["baseline"])
+        )
         who = f"{of} on {d['domain']}, to {to}"
         if d["diff"] is None:
             lines.append(f"{who}: {d['verdict']}: {d['reason']}")
             continue
         p = f", p = {d['p']:.3f}" if d["p"] is not None else ""
-        held = f"{d['diff']:+.3f} [{d['lo']:+.3f}, {d['hi']:+.3f}]{p}, {d['won']} attempts won, {d['lost']} lost"
-        lines.append(f"{who}: {d['verdict']}, {held}" + (f"; {d['reason']}" if d["reason"] else "") + _by_kind(d))
+        held = (
+            f"{d['diff']:+.3f} [{d['lo']:+.3f}, {d['hi']:+.3f}]{p}, {d['won']} attempts won,"
+            f" {d['lost']} lost"
+        )
+        lines.append(
+            f"{who}: {d['verdict']}, {held}"
+            + (f"; {d['reason']}" if d["reason"] else "")
+            + _by_kind(d)
+        )
     if len(made.differences) > 1:
-        lines.append(f"these are {len(made.differences)} comparisons, and no correction is made for that")
+        lines.append(
+            f"these are {len(made.differences)} comparisons, and no correction is made for that"
+        )
     return [*([said] if said else []), *lines]
 
 
@@ -268,14 +405,22 @@ def _by_kind(verdict: Mapping[str, Any]) -> str:
 
 def _of_one(verdict: Mapping[str, Any]) -> str:
     """What is said where both sides are one agent with one model, whatever its names; '' else."""
-    same = all(verdict[f"before_{what}"] == verdict[f"after_{what}"] for what in ("digest", "model"))
-    return f"; both are one agent ({verdict['after_digest']}): a difference is chance" if same else ""
+    same = all(
+        verdict[f"before_{what}"] == verdict[f"after_{what}"] for what in ("digest", "model")
+    )
+    return (
+        f"; both are one agent ({verdict['after_digest']}): a difference is chance" if same else ""
+    )
 
 
 def agents(made: Batched) -> Iterator[str]:
-    """What a table has no columns for: the agents' digests, the split, the day, and how often it was opened."""
+    """What a table has no columns for: the agents' digests, the split, the day, and how often it
+    was opened."""
     for cell in made.cells:
-        yield f"{cell.scaffold} ({cell.digest}) on {cell.split} tasks, {cell.date}{opening_text(cell.row())}"
+        yield (
+            f"{cell.scaffold} ({cell.digest}) on {cell.split} tasks,"
+            f" {cell.date}{opening_text(cell.row())}"
+        )
 
 
 CALIBRATE = (*RUN, "repeats", "validation", "rounds", "seed", "gate.false_keep", *SELECT)
@@ -293,12 +438,16 @@ def calibrate(
     settings: Settings,
     where: Path,
     typed: Mapping[str, Any],
-    scaffold: Annotated[str, typer.Option("--scaffold", help="The agent: a folder or a name.")] = "",
+    scaffold: Annotated[
+        str, typer.Option("--scaffold", help="The agent: a folder or a name.")
+    ] = "",
     as_json: Json = False,
 ) -> None:
-    """Run an agent against itself: its noise, and the gains that a build of it could tell from noise.
+    """Run an agent against itself: its noise, and the gains that a build of it could tell from
+    noise.
 
-    What it finds is kept in benchmarks/DOMAIN, and `plan` and `build` go by it. --repeats: 3 unless given.
+    What it finds is kept in benchmarks/DOMAIN, and `plan` and `build` go by it. --repeats: 3 unless
+    given.
 
     Example: recreate calibrate --scaffold seed --domain swe --validation 20
     """
@@ -317,14 +466,15 @@ def calibrate(
     named = ["--scaffold", scaffold] if scaffold else []
     command = shlex.join(["recreate", "calibrate", *named, *as_flags(settings, CALIBRATE)])
     table = [
-        f"  {d.tasks:>4} tasks x {d.repeats}: " + (f"{d.gain:+.2f}" if d.gain < 1 else "none") for d in found.detectable
+        f"  {d.tasks:>4} tasks x {d.repeats}: " + (f"{d.gain:+.2f}" if d.gain < 1 else "none")
+        for d in found.detectable
     ]
     answer(
         as_json,
         {"run": str(folder), "usd": cell.usd, "command": command, **found.model_dump(mode="json")},
         f"{line_of(cell.row())}; {noise.flips:.0%} of the tasks are solved at times",
-        f"of candidates that change nothing, {wrong.candidates} a build, one is kept in {wrong.rate:.1%} "
-        f"[{wrong.lo:.1%}, {wrong.hi:.1%}] of builds",
+        f"of candidates that change nothing, {wrong.candidates} a build, one is kept in"
+        f" {wrong.rate:.1%} [{wrong.lo:.1%}, {wrong.hi:.1%}] of builds",
         "the smallest gain that is kept eight times in ten:",
         *table,
         f"again: {command}",
@@ -333,21 +483,32 @@ def calibrate(
 
 def limits(
     runs: Annotated[
-        list[str], typer.Argument(metavar="RUN...", help="Where the agent was attempted: folders, names, or `last`.")
+        list[str],
+        typer.Argument(
+            metavar="RUN...", help="Where the agent was attempted: folders, names, or `last`."
+        ),
     ],
     percentile: Annotated[
-        float, typer.Option("--percentile", min=0.01, max=1.0, help="The share of attempts that the limit lets end.")
+        float,
+        typer.Option(
+            "--percentile", min=0.01, max=1.0, help="The share of attempts that the limit lets end."
+        ),
     ] = 0.75,
     write: Annotated[
-        Path | None, typer.Option("--write", metavar="FOLDER", help="Put the limit into this agent's agent.toml.")
+        Path | None,
+        typer.Option(
+            "--write", metavar="FOLDER", help="Put the limit into this agent's agent.toml."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Learn from attempts how many turns an agent needs: what a lower limit keeps, and what it saves. Nothing is spent.
+    """Learn from attempts how many turns an agent needs: what a lower limit keeps, and what it
+    saves. Nothing is spent.
 
-    The limit is `steps`; the turns between it and what the agent has today become `extension`: granted once, and told
-    only to attempts that are not done by then. Of train and validation attempts; those of test tune no agent. The
-    agents of several runs are told apart by their digest.
+    The limit is `steps`; the turns between it and what the agent has today become `extension`:
+    granted once, and told only to attempts that are not done by then. Of train and validation
+    attempts; those of test tune no agent. The agents of several runs are told apart by their
+    digest.
 
     Example: recreate limits calibrate-swe --write scaffolds/swe
     """
@@ -366,8 +527,12 @@ def limits(
     agent = load(write) if write else None
     if agent and agent.digest not in by_agent:
         raise BadInput(
-            f"no attempt of {agent.name} ({agent.digest}) as it stands there was made in these runs",
-            fix=f"one of its runs, or the agent whose attempts these are: {', '.join(by_agent) or 'none'}",
+            f"no attempt of {agent.name} ({agent.digest}) as it stands there was made in these"
+            " runs",
+            fix=(
+                "one of its runs, or the agent whose attempts these are:"
+                f" {', '.join(by_agent) or 'none'}"
+            ),
             code="no-attempts",
         )
     rows, lines = [], []
@@ -375,14 +540,25 @@ def limits(
         attempts = list(taken(experiences))
         wanted = sorted({*PERCENTILES, percentile})
         table = found_limits(attempts, wanted)
-        lines.append(f"{digest}: {len(attempts)} attempts, {sum(a.passed for a in attempts)} passed")
-        told = {row.steps: row for row in table}.values()  # of several percentiles at one limit the highest
+        lines.append(
+            f"{digest}: {len(attempts)} attempts, {sum(a.passed for a in attempts)} passed"
+        )
+        told = {
+            row.steps: row for row in table
+        }.values()  # of several percentiles at one limit the highest
         lines += [
-            f"  {row.percentile:>4.0%} of attempts end within {row.steps} turn{'s' * (row.steps > 1)}: {row.kept:.0%} "
-            f"[{row.lo:.0%}, {row.hi:.0%}] of what passed, {row.tokens:.0%} of the tokens"
+            f"  {row.percentile:>4.0%} of attempts end within {row.steps}"
+            f" turn{'s' * (row.steps > 1)}: {row.kept:.0%} [{row.lo:.0%}, {row.hi:.0%}] of what"
+            f" passed, {row.tokens:.0%} of the tokens"
             for row in told
         ] or ["  none passed, so that nobody can tell what a limit would lose"]
-        rows.append({"agent": digest, "attempts": len(attempts), "limits": [r.model_dump(mode="json") for r in table]})
+        rows.append(
+            {
+                "agent": digest,
+                "attempts": len(attempts),
+                "limits": [r.model_dump(mode="json") for r in table],
+            }
+        )
         if agent and digest == agent.digest:
             chosen = next((row for row in table if row.percentile == percentile), None)
             lines.append(_limited(agent, Path(write or ""), chosen))
@@ -392,35 +568,48 @@ def limits(
             fix="recreate calibrate --scaffold NAME",
             code="no-attempts",
         )
-    lines.append("an attempt that a limit would have cut counts as lost; whether it learns to hurry, only a run tells")
+    lines.append(
+        "an attempt that a limit would have cut counts as lost; whether it learns to hurry, only a"
+        " run tells"
+    )
     answer(as_json, {"runs": list(map(str, folders)), "agents": rows}, *lines)
 
 
 def _limited(agent: Scaffold, folder: Path, chosen: TurnLimit | None) -> str:
-    """Puts a limit into the agent in a folder, and says so. Raises BadInput (`no-attempts`) for none, which is so where
-    no attempt passed."""
+    """Puts a limit into the agent in a folder, and says so. Raises BadInput (`no-attempts`) for
+    none, which is so where no attempt passed."""
     from recreate.storage import files
 
     file = folder / "agent.toml"
     if chosen is None:
         raise BadInput(
-            f"no attempt of {agent.name} passed, so that nobody can tell what a limit would lose; {here(file)} is as "
-            "it was",
+            f"no attempt of {agent.name} passed, so that nobody can tell what a limit would lose;"
+            f" {here(file)} is as it was",
             fix="runs in which it passed some tasks, or no --write",
             code="no-attempts",
         )
     beyond = max(0, agent.agent.limits.turns - chosen.steps)
-    files.write(file, agent.limited({"steps": chosen.steps, "extension": beyond}).files["agent.toml"])
-    why = "" if beyond else f": {chosen.percentile:.0%} of attempts need all its turns: nothing is saved"
+    files.write(
+        file, agent.limited({"steps": chosen.steps, "extension": beyond}).files["agent.toml"]
+    )
+    why = (
+        ""
+        if beyond
+        else f": {chosen.percentile:.0%} of attempts need all its turns: nothing is saved"
+    )
     return f"  {here(file)}: [limits] steps = {chosen.steps}, extension = {beyond}{why}"
 
 
 def counted(settings: Settings) -> tuple[Settings, int | None]:
-    """(the settings, how many tasks at most) where --tasks says a number and not which; None where it does not. Raises
-    BadInput for one below 0."""
+    """(the settings, how many tasks at most) where --tasks says a number and not which; None where
+    it does not. Raises BadInput for one below 0."""
     match settings.select.tasks:
         case (text,) if re.fullmatch(r"-\d+", text):
-            raise BadInput(f"--tasks {text} is no number of tasks", fix="--tasks 20, or 0 for all", code="usage")
+            raise BadInput(
+                f"--tasks {text} is no number of tasks",
+                fix="--tasks 20, or 0 for all",
+                code="usage",
+            )
         case (text,) if text.isdecimal():
             rest = settings.select.model_copy(update={"tasks": ()})
             return settings.model_copy(update={"select": rest}), int(text)
@@ -434,20 +623,25 @@ def line_of(cell: Mapping[str, Any], *, several: bool = False) -> str:
     excluded = f", {cell['set_aside']} {EXCLUDED}" if cell["set_aside"] else ""
     of = f" of {cell['domain']}" if several else ""
     return (
-        f"{cell['scaffold']} ({cell['digest']}) with {cell['model']} on {cell['n']} {cell['split']} tasks{of} x "
-        f"{cell['repeats']}: {cell['mean']:.3f} [{cell['lo']:.3f}, {cell['hi']:.3f}], ${cell['usd']:.3f}{excluded}, "
-        f"{cell['date']}{opening_text(cell)}"
+        f"{cell['scaffold']} ({cell['digest']}) with {cell['model']} on {cell['n']} {cell['split']}"
+        f" tasks{of} x {cell['repeats']}: {cell['mean']:.3f} [{cell['lo']:.3f}, {cell['hi']:.3f}],"
+        f" ${cell['usd']:.3f}{excluded}, {cell['date']}{opening_text(cell)}"
     )
 
 
 def opening_text(cell: Mapping[str, Any]) -> str:
-    """How often the test split was opened, and whether this agent was asked the same before; '' on another split."""
+    """How often the test split was opened, and whether this agent was asked the same before; '' on
+    another split."""
     if cell["split"] != "test":
         return ""
     agents = "1 agent was" if cell["test_agents"] == 1 else f"{cell['test_agents']} agents were"
     text = f"; opening {cell['test_openings']} of the test split, which {agents} measured on"
     earlier = ", ".join(map(str, cell["opened_before"]))
-    return text + f"; the same was asked of this agent before, by opening {earlier}: all of them count" * bool(earlier)
+    return (
+        text
+        + f"; the same was asked of this agent before, by opening {earlier}: all of them count"
+        * bool(earlier)
+    )
 
 
 def _arms(
@@ -470,28 +664,47 @@ def _arms(
         suite = suites.read(file, where, flags, split, tasks)
         suite = suites.chosen(suite, chosen) if chosen else suite
     else:
-        arms = [*suites.of_names(chosen, how), *suites.of_optimizers(optimizers.replace(",", " ").split())]
+        arms = [
+            *suites.of_names(chosen, how),
+            *suites.of_optimizers(optimizers.replace(",", " ").split()),
+        ]
         suite = suites.of(settings_.load(where, flags), split or "validation", tasks, arms)
     folder = folder_of(suite.settings, where, f"bench-{suite.settings.domain}")
     say(f"run folder {here(folder)}; the same with --out {here(folder)} goes on where it stopped")
     table = compare(suite, where, folder, opened)
-    record = {"run": str(table.run), "budget": suite.budget.caps, "cells": table.rows, "test_openings": table.openings}
-    answer(as_json, record, table.text.partition("\n\n")[2], f"report: {here(table.run / 'report.md')}")
+    record = {
+        "run": str(table.run),
+        "budget": suite.budget.caps,
+        "cells": table.rows,
+        "test_openings": table.openings,
+    }
+    answer(
+        as_json, record, table.text.partition("\n\n")[2], f"report: {here(table.run / 'report.md')}"
+    )
 
 
 def judge(
     before: Annotated[Path, typer.Argument(metavar="A.jsonl", help="Scores before the change.")],
-    after: Annotated[Path, typer.Argument(metavar="B.jsonl", help="Scores after it, on the same tasks.")],
+    after: Annotated[
+        Path, typer.Argument(metavar="B.jsonl", help="Scores after it, on the same tasks.")
+    ],
     alpha: Annotated[float, typer.Option("--alpha", help="1 - the interval's level.")] = 0.10,
     seed: Annotated[
-        int, typer.Option("--seed", help="The random seed of the sign flips, where they are not counted.")
+        int,
+        typer.Option(
+            "--seed", help="The random seed of the sign flips, where they are not counted."
+        ),
     ] = 0,
     fail_unless: Annotated[
-        str, typer.Option("--fail-unless", help="better, undecided or not-better: exit 4 on any other verdict.")
+        str,
+        typer.Option(
+            "--fail-unless", help="better, undecided or not-better: exit 4 on any other verdict."
+        ),
     ] = "",
     as_json: Json = False,
 ) -> int:
-    """Say whether B is better than A. Lines are {"task": "t1", "repeat": 0, "score": 0.5}; null: no score.
+    """Say whether B is better than A. Lines are {"task": "t1", "repeat": 0, "score": 0.5}; null: no
+    score.
 
     Example: recreate judge before.jsonl after.jsonl --fail-unless better
     """
@@ -504,8 +717,9 @@ def judge(
     answer(
         as_json,
         verdict.model_dump(mode="json"),
-        f"{verdict.verdict}: {verdict.before:.3f} -> {verdict.after:.3f}, difference {verdict.diff:+.3f} "
-        f"[{verdict.lo:+.3f}, {verdict.hi:+.3f}], p = {verdict.p:.3f}, {verdict.tasks} tasks x {verdict.repeats}"
+        f"{verdict.verdict}: {verdict.before:.3f} -> {verdict.after:.3f}, difference"
+        f" {verdict.diff:+.3f} [{verdict.lo:+.3f}, {verdict.hi:+.3f}], p = {verdict.p:.3f},"
+        f" {verdict.tasks} tasks x {verdict.repeats}"
         + (f"; {verdict.reason}" if verdict.reason else "")
         + (f"; {verdict.dropped} pairs dropped" if verdict.dropped else ""),
     )
@@ -513,12 +727,17 @@ def judge(
 
 
 def compare(
-    before: Annotated[str, typer.Argument(metavar="RUN", help="A run's folder or name, `last` for the newest.")],
+    before: Annotated[
+        str, typer.Argument(metavar="RUN", help="A run's folder or name, `last` for the newest.")
+    ],
     after: Annotated[str, typer.Argument(metavar="RUN", help="The run that is compared with it.")],
-    html: Annotated[bool, typer.Option("--html", help="Write a page of both too, and print its path.")] = False,
+    html: Annotated[
+        bool, typer.Option("--html", help="Write a page of both too, and print its path.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Put what two runs measured side by side, and judge it where the tasks are the same. Nothing is spent.
+    """Put what two runs measured side by side, and judge it where the tasks are the same. Nothing
+    is spent.
 
     Of a build that is its result, on validation; of a bench every agent, on each split.
 
@@ -544,7 +763,9 @@ def compare(
     models, domains = ({getattr(cell, what) for cell in cells} for what in ("model", "domain"))
 
     def who(verdict: Mapping[str, Any], side: str) -> str:
-        return str(verdict[f"{side}_agent"]) + f" with {verdict[f'{side}_model']}" * (len(models) > 1)
+        return str(verdict[f"{side}_agent"]) + f" with {verdict[f'{side}_model']}" * (
+            len(models) > 1
+        )
 
     lines = [
         f"{who(v, 'before')} -> {who(v, 'after')} on {v['split']}"
@@ -558,9 +779,16 @@ def compare(
     ]
     if len(lines) > 1:
         lines.append(f"these are {len(lines)} comparisons, and no correction is made for that")
-    lines = lines or ["no task was scored in both: their means are of different tasks, and say nothing of each other"]
+    lines = lines or [
+        "no task was scored in both: their means are of different tasks, and say nothing of each"
+        " other"
+    ]
     if runs[0].folder.samefile(runs[1].folder):
-        lines.insert(0, f"both are one run, {here(runs[0].folder)}: an agent is beside its very own attempts there")
+        lines.insert(
+            0,
+            f"both are one run, {here(runs[0].folder)}: an agent is beside its very own attempts"
+            " there",
+        )
     again = dict.fromkeys(f"again: {cell.command}" for cell in cells if cell.command)
     page = []
     if html:

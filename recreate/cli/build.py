@@ -33,8 +33,12 @@ def build(settings: Settings, where: Path, as_json: Json = False) -> None:
 
 def resume(
     run: RunName = "last",
-    budget: Annotated[list[str] | None, typer.Option("--budget", help="New caps in place of the old.")] = None,
-    jobs: Annotated[int | None, typer.Option("--jobs", min=1, max=256, help="Attempts at once.")] = None,
+    budget: Annotated[
+        list[str] | None, typer.Option("--budget", help="New caps in place of the old.")
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", min=1, max=256, help="Attempts at once.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Go on with a build that was stopped; nothing is paid for twice.
@@ -60,7 +64,14 @@ def plan(settings: Settings, where: Path, as_json: Json = False) -> None:
     from recreate.builder import estimate as planning
     from recreate.builder.selection import Rater, cannot_decide, fitted, seed_of, select
     from recreate.memory.held_out import HeldOut
-    from recreate.runs.session import open_domain, open_models, refuse, run_folder, tried, with_defaults
+    from recreate.runs.session import (
+        open_domain,
+        open_models,
+        refuse,
+        run_folder,
+        tried,
+        with_defaults,
+    )
 
     refuse(settings, run_folder(where, settings))
     for address, _, opens in tried(settings, where):
@@ -82,7 +93,9 @@ def plan(settings: Settings, where: Path, as_json: Json = False) -> None:
         judged = held.usable(domain, "validation")[0]
         calibrated = calibration.known(where, domain.name, seed.digest, model.name)
         before = replace(
-            past.attempts(where, domain, judged if found is None else found.of(judged), rater, space),
+            past.attempts(
+                where, domain, judged if found is None else found.of(judged), rater, space
+            ),
             studies=past.studies(where, other.name),
             spread=None if calibrated is None else calibrated.spread,
         )
@@ -98,23 +111,41 @@ def plan(settings: Settings, where: Path, as_json: Json = False) -> None:
         say(opened.note)
     for text in found.told if found else ():
         say(text)
-    gain = f"a true gain of {made.detectable_gain:+.2f} eight times in ten; a smaller one is mostly not kept"
+    gain = (
+        f"a true gain of {made.detectable_gain:+.2f} eight times in ten; a smaller one is mostly"
+        " not kept"
+    )
     if made.detectable_gain >= 1:
-        gain = "no gain eight times in ten: more tasks (--validation), or harder ones (--difficulty, --kind, --data)"
+        gain = (
+            "no gain eight times in ten: more tasks (--validation), or harder ones (--difficulty,"
+            " --kind, --data)"
+        )
     with_model = "" if other is model else f" with {other.name}"
-    parts = {"model": model.name, "optimizer": settings.optimizer, "models": {"optimizer": other.name}}
+    parts = {
+        "model": model.name,
+        "optimizer": settings.optimizer,
+        "models": {"optimizer": other.name},
+    }
     answer(
         as_json,
         {**made.model_dump(mode="json"), **parts, "refused": too_small},
-        f"optimizer {settings.optimizer}{with_model}" + f": {chosen.optimizer}" * bool(chosen.optimizer),
+        f"optimizer {settings.optimizer}{with_model}"
+        + f": {chosen.optimizer}" * bool(chosen.optimizer),
         f"lessons {settings.memory.policy}" + f": {chosen.policy}" * bool(chosen.policy),
-        f"at most {made.attempts} attempts of {seed.name} with {model.name}, {_spans(made, settings.jobs)}",
+        f"at most {made.attempts} attempts of {seed.name} with {model.name},"
+        f" {_spans(made, settings.jobs)}",
         *(f"  {text}" for text in made.assumes),
-        f"{made.proposals} of {settings.rounds} proposals are paid for by the budget, at the high end"
-        if settings.budget
-        else f"{settings.rounds} proposal{'s' * (settings.rounds != 1)}: no --budget caps what they take",
-        f"on {settings.validation} validation tasks x {settings.repeats}, from a score of {made.base_rate:g}, the gate "
-        f"keeps {gain}",
+        (
+            f"{made.proposals} of {settings.rounds} proposals are paid for by the budget, at the"
+            " high end"
+            if settings.budget
+            else (
+                f"{settings.rounds} proposal{'s' * (settings.rounds != 1)}: no --budget caps what"
+                " they take"
+            )
+        ),
+        f"on {settings.validation} validation tasks x {settings.repeats}, from a score of"
+        f" {made.base_rate:g}, the gate keeps {gain}",
         *[too_small] * bool(too_small),
     )
 
@@ -146,8 +177,12 @@ WORDS_OF_RUN = {
 def run(
     settings: Settings,
     where: Path,
-    scaffold: Annotated[str, typer.Argument(help="A scaffold's folder or name; none with --agent.")],
-    task: Annotated[str, typer.Argument(help="A task's id (`recreate tasks list` shows them).")] = "",
+    scaffold: Annotated[
+        str, typer.Argument(help="A scaffold's folder or name; none with --agent.")
+    ],
+    task: Annotated[
+        str, typer.Argument(help="A task's id (`recreate tasks list` shows them).")
+    ] = "",
     as_json: Json = False,
 ) -> None:
     """Let one agent attempt one task.
@@ -161,7 +196,9 @@ def run(
     if settings.agent.command and not task:
         scaffold, task = "", scaffold
     if not task:
-        raise BadInput("no task is named", fix="recreate run SCAFFOLD TASK; recreate tasks list", code="usage")
+        raise BadInput(
+            "no task is named", fix="recreate run SCAFFOLD TASK; recreate tasks list", code="usage"
+        )
     settings = settings.attempting(task)
     folder = runner.folder_of(settings, where, "run")
     with runner.opened(settings, where, folder, scaffold=scaffold, task=task) as session:
@@ -183,7 +220,8 @@ def run(
     answer(
         as_json,
         record,
-        f"{outcome} ({grade.score:g}), {f'{trace.ending} {trace.limit}'.strip()} after {len(trace.steps)} steps"
+        f"{outcome} ({grade.score:g}), {f'{trace.ending} {trace.limit}'.strip()} after"
+        f" {len(trace.steps)} steps"
         + "".join(f"; opening {n} of the test split" for n in opened.values()),
         *filter(None, [cut_off(trace)]),
         f"recreate traces show {experience.id} shows what it did",

@@ -16,7 +16,9 @@ from recreate.runs.settings import Settings
 
 FLAGS = (*RUN, "repeats", "seed", "gate.alpha", "models.retries", *SELECT)
 WORDS = {
-    "select.tasks": "At most so many tasks, 0 for all; or which: ids, comma-separated, or @FILE; repeatable.",
+    "select.tasks": (
+        "At most so many tasks, 0 for all; or which: ids, comma-separated, or @FILE; repeatable."
+    ),
     "repeats": "Attempts per task.",
     "out": "The run folder; default: runs/ci-DOMAIN-DATE.",
 }
@@ -28,19 +30,28 @@ def ci(
     where: Path,
     typed: Mapping[str, Any],
     suite: Annotated[
-        Path | None, typer.Argument(metavar="SUITE.toml", help="Settings, split and tasks, as bench reads them.")
+        Path | None,
+        typer.Argument(
+            metavar="SUITE.toml", help="Settings, split and tasks, as bench reads them."
+        ),
     ] = None,
     scaffold: Annotated[
-        list[str] | None, typer.Option("--scaffold", help="A scaffold's folder in this working tree; repeatable.")
+        list[str] | None,
+        typer.Option("--scaffold", help="A scaffold's folder in this working tree; repeatable."),
     ] = None,
-    base: Annotated[str, typer.Option("--base", help="The branch or commit that it is measured against.")] = "main",
-    split: Annotated[str, typer.Option("--split", help="train, validation (default) or test.")] = "",
+    base: Annotated[
+        str, typer.Option("--base", help="The branch or commit that it is measured against.")
+    ] = "main",
+    split: Annotated[
+        str, typer.Option("--split", help="train, validation (default) or test.")
+    ] = "",
     as_json: Json = False,
 ) -> int:
-    """Measure scaffolds of this working tree against those of main; a Markdown table. Exits 4 on a regression.
+    """Measure scaffolds of this working tree against those of main; a Markdown table. Exits 4 on a
+    regression.
 
-    A regression: the gate says not-better, and the interval of the difference is below 0. What did not change is not
-    measured, and scores that runs/ holds are not paid again.
+    A regression: the gate says not-better, and the interval of the difference is below 0. What did
+    not change is not measured, and scores that runs/ holds are not paid again.
 
     Example: recreate ci suite.toml --base main --budget 2usd
     """
@@ -48,7 +59,10 @@ def ci(
     from recreate.builder.measure import test_openings
 
     settings, wanted, most = _settings(settings, where, typed, suite, split)
-    named = scaffold or [name for name in (settings.scaffold, settings.domain) if _is_there(name, where)][:1]
+    named = (
+        scaffold
+        or [name for name in (settings.scaffold, settings.domain) if _is_there(name, where)][:1]
+    )
     if not named:
         raise BadInput("no scaffold is named", fix="--scaffold scaffolds/NAME", code="usage")
     commit = commit_of(base, top_of(where))
@@ -59,9 +73,15 @@ def ci(
     if changed:
         folder = folder_of(settings, where, f"ci-{settings.domain}")
         with measured(settings, where, folder) as session:
-            judged = [compared(session, pair, split_of(wanted, needed=True), most) for pair in changed]
+            judged = [
+                compared(session, pair, split_of(wanted, needed=True), most) for pair in changed
+            ]
             record |= {"run": str(folder), "test_openings": test_openings(session)}
-    cells = [{"side": side, "path": row.pair.path, **cell.row()} for row in judged for side, cell in _sides(row)]
+    cells = [
+        {"side": side, "path": row.pair.path, **cell.row()}
+        for row in judged
+        for side, cell in _sides(row)
+    ]
     regressions = [row.row() for row in judged if row.regression]
     record |= {
         "cells": cells,
@@ -93,7 +113,9 @@ def _settings(
 
 
 def _is_there(name: str, where: Path) -> bool:
-    return bool(name) and any((place / "agent.toml").is_file() for place in (Path(name), where / "scaffolds" / name))
+    return bool(name) and any(
+        (place / "agent.toml").is_file() for place in (Path(name), where / "scaffolds" / name)
+    )
 
 
 def _sides(row: Any) -> list[tuple[str, Any]]:

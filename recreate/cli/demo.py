@@ -15,18 +15,25 @@ from recreate.cli.terminal import answer, say
 
 YOURS = (
     "recreate tasks make swe --repo PATH             # tasks made of your own repository",
-    "recreate build --domain swe --budget 30min      # an agent for them, on this machine, without a key",
+    (
+        "recreate build --domain swe --budget 30min      # an agent for them, on this machine,"
+        " without a key"
+    ),
 )
 
 
 def demo(
-    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page at the end.")] = True,
+    browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="Open the page at the end.")
+    ] = True,
     jobs: Annotated[int, typer.Option("--jobs", help="Attempts at once.", min=1, max=256)] = 2,
     as_json: Json = False,
 ) -> None:
-    """Watch an agent being created from experience, in under a minute: no key, no network, nothing to pay.
+    """Watch an agent being created from experience, in under a minute: no key, no network, nothing
+    to pay.
 
-    A build that was recorded with real models is played back; its commands, grades and verdict are made here.
+    A build that was recorded with real models is played back; its commands, grades and verdict are
+    made here.
 
     Example: recreate demo
     """
@@ -36,8 +43,14 @@ def demo(
     begun, tell = time.monotonic(), _Teller()
     made = recorded.about()
     agent = made.models["agent"].name.removeprefix("local:")
-    say(f"A build that was recorded with {agent} as the agent, and a stronger model as the optimizer.")
-    say("What the models said is played back; commands, grades and the verdict are made now, on this machine.\n")
+    say(
+        f"A build that was recorded with {agent} as the agent, and a stronger model as the"
+        " optimizer."
+    )
+    say(
+        "What the models said is played back; commands, grades and the verdict are made now, on"
+        " this machine.\n"
+    )
     try:
         built = recorded.replay(jobs=jobs, say=tell)
     except Interrupted as e:
@@ -97,14 +110,23 @@ class _Teller:
                 if self.round == 1:
                     say(f"3. The optimizer reads these {many}")
                 else:
-                    say(f"\nRound {self.round}. The optimizer reads {many[:-1]}, of the agent as it is now.")
+                    say(
+                        f"\nRound {self.round}. The optimizer reads {many[:-1]}, of the agent as it"
+                        " is now."
+                    )
             case "candidate":
                 self.step(4, "It proposes:")
                 for edit in facts["edits"]:
                     cited = len({e.experience for e in edit.evidence})
-                    say(f"     {edit.path}, from {cited} attempt{'s' * (cited != 1)}: {_first(edit.new)}")
+                    say(
+                        f"     {edit.path}, from {cited} attempt{'s' * (cited != 1)}:"
+                        f" {_first(edit.new)}"
+                    )
             case "revision":
-                kept, verdict = "kept" if facts["revision"].kept else "dropped", facts["revision"].verdict
+                kept, verdict = (
+                    "kept" if facts["revision"].kept else "dropped",
+                    facts["revision"].verdict,
+                )
                 clear = f"in an order that is drawn; after {verdict.tasks} it is clear"
                 scores = f"Score {verdict.after:.2f}, and {verdict.before:.2f} before"
                 self.step(5, f"It attempts the same tasks, {clear}. {scores}.")
@@ -116,7 +138,10 @@ class _Teller:
                 say(f"2. It attempts {self.total} train tasks, to learn from. Score {mean:.2f}.")
         elif not self.begun:
             self.begun = True
-            say(f"1. The seed agent attempts {self.total} tasks that nothing is learned from. Score {mean:.2f}.")
+            say(
+                f"1. The seed agent attempts {self.total} tasks that nothing is learned from. Score"
+                f" {mean:.2f}."
+            )
 
     def step(self, number: int, text: str) -> None:
         """What happens in each round; its steps are numbered in the first."""
@@ -125,6 +150,8 @@ class _Teller:
 
 def _first(text: str) -> str:
     """The advice of a lesson, or the beginning of a text, in one line."""
-    lines = [line for line in text.splitlines() if line.strip() and not line.startswith(("#", "born_of"))]
+    lines = [
+        line for line in text.splitlines() if line.strip() and not line.startswith(("#", "born_of"))
+    ]
     text = " ".join(" ".join(lines).split())
     return text if len(text) <= 240 else text[:240].rpartition(" ")[0] + " ..."

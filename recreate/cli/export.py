@@ -14,14 +14,21 @@ from recreate.cli.terminal import answer
 
 
 def export(
-    scaffold: Annotated[str, typer.Argument(help="A scaffold's folder or name, a run for its result, or RUN:DIGEST.")],
+    scaffold: Annotated[
+        str,
+        typer.Argument(help="A scaffold's folder or name, a run for its result, or RUN:DIGEST."),
+    ],
     target: Annotated[
-        str, typer.Option("--to", help="skill, agents-md, claude-md, mini-swe-agent, langgraph, inspect.")
+        str,
+        typer.Option(
+            "--to", help="skill, agents-md, claude-md, mini-swe-agent, langgraph, inspect."
+        ),
     ] = "",
     out: Annotated[Path | None, typer.Option("--out", help="The new folder.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Write an agent for another tool, which runs it without recreate, and say in what it differs there.
+    """Write an agent for another tool, which runs it without recreate, and say in what it differs
+    there.
 
     Example: recreate export seed --to skill --out shell-work
     """

@@ -1,6 +1,8 @@
-"""What `--help` shows: flags in groups, summaries whole, and of all commands the five to begin with first.
+"""What `--help` shows: flags in groups, summaries whole, and of all commands the five to begin with
+first.
 
-Plain text, as typer writes it without rich: rich's import would be a third of what `recreate --help` takes.
+Plain text, as typer writes it without rich: rich's import would be a third of what `recreate
+--help` takes.
 """
 
 from __future__ import annotations
@@ -22,7 +24,19 @@ BEGIN = {
 MORE: Mapping[str, tuple[str, ...]] = {
     "build more": ("plan", "resume", "review", "keep", "revert", "export"),
     "look": ("show", "log", "diff", "blame", "traces", "studies", "memory", "patterns"),
-    "measure": ("run", "bench", "compare", "judge", "calibrate", "limits", "credit", "rebase", "ci", "tasks", "grade"),
+    "measure": (
+        "run",
+        "bench",
+        "compare",
+        "judge",
+        "calibrate",
+        "limits",
+        "credit",
+        "rebase",
+        "ci",
+        "tasks",
+        "grade",
+    ),
     "train": ("tune", "recipes", "serve"),
     "set up": ("list", "models", "scaffold", "sandbox", "clean"),
 }
@@ -37,10 +51,35 @@ def panel_of(address: str) -> str:
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "Tasks": ("domain", "data", "repos", "prompt", "score", "columns.*", "select.*"),
     "Agent": ("scaffold", "agent", "name", "agent.*", "limits.*"),
-    "Models": ("model", "models.optimizer", "price", "models.optimizer_price", "models.*", "vllm_python"),
-    "Optimizer": ("optimizer", "optimizer_settings", "without", "best_of", "review", "from_experience", "study.*"),
+    "Models": (
+        "model",
+        "models.optimizer",
+        "price",
+        "models.optimizer_price",
+        "models.*",
+        "vllm_python",
+    ),
+    "Optimizer": (
+        "optimizer",
+        "optimizer_settings",
+        "without",
+        "best_of",
+        "review",
+        "from_experience",
+        "study.*",
+    ),
     "Memory": ("memory.*",),
-    "How much": ("budget", "rounds", "train", "validation", "repeats", "batch", "choose", "jobs", "seed"),
+    "How much": (
+        "budget",
+        "rounds",
+        "train",
+        "validation",
+        "repeats",
+        "batch",
+        "choose",
+        "jobs",
+        "seed",
+    ),
     "Gate": ("gate.*",),
     "Where": ("out", "sandbox", "record", "record_replies_only", "replay", "cache", "cache_near"),
 }
@@ -64,7 +103,9 @@ class Group(TyperGroup):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, summary(self.commands[name])) for name in self.list_commands(ctx)])
+            formatter.write_dl(
+                [(name, summary(self.commands[name])) for name in self.list_commands(ctx)]
+            )
         _options(self, ctx, formatter)
 
 
@@ -78,7 +119,12 @@ class Top(Group):
         rest = tuple(name for name in self.list_commands(ctx) if name not in known)
         rows = [*MORE.items(), *([("more", rest)] if rest else [])]
         with formatter.section("Then, each with --help of its own"):
-            formatter.write_dl([(title, ", ".join(n for n in names if n in self.commands)) for title, names in rows])
+            formatter.write_dl(
+                [
+                    (title, ", ".join(n for n in names if n in self.commands))
+                    for title, names in rows
+                ]
+            )
         _options(self, ctx, formatter)
 
 
@@ -93,7 +139,11 @@ def _options(command: Any, ctx: Any, formatter: Any) -> None:
     rows: dict[str, list[tuple[str, str]]] = {}
     for param in command.get_params(ctx):
         if (record := param.get_help_record(ctx)) is not None:
-            title = "Arguments" if param.param_type_name == "argument" else param.rich_help_panel or "Options"
+            title = (
+                "Arguments"
+                if param.param_type_name == "argument"
+                else param.rich_help_panel or "Options"
+            )
             rows.setdefault(title, []).append(record)
     order: Sequence[str] = ("Arguments", *GROUPS)
     for title in [*(t for t in order if t in rows), *(t for t in rows if t not in order)]:

@@ -1,4 +1,5 @@
-"""credit, rebase: what each part of an agent is worth, with the model it was made with or with another."""
+"""credit, rebase: what each part of an agent is worth, with the model it was made with or with
+another."""
 
 from __future__ import annotations
 
@@ -24,19 +25,40 @@ if TYPE_CHECKING:
 KNOCKOUTS = (*RUN, "repeats", "seed", "gate.alpha", "gate.margin", *SELECT)
 WORDS = {
     **TASKS,
-    "repeats": "Pairs of attempts that each task is given: with half of the parts, and with the other half.",
+    "repeats": (
+        "Pairs of attempts that each task is given: with half of the parts, and with the other"
+        " half."
+    ),
     "gate.alpha": "1 - the level of intervals, which hold for all parts at once.",
     "gate.margin": "A part that is worth less than this, with certainty, is dead weight.",
 }
 REPEATS = 2
 OF_TASKS = (
-    "domain", "data", "repos", "prompt", "score", "columns", "model", "price", "sandbox", "limits", "validation",
-    "seed", "select", "memory", "vllm_python", "name",
-)  # fmt: skip
+    "domain",
+    "data",
+    "repos",
+    "prompt",
+    "score",
+    "columns",
+    "model",
+    "price",
+    "sandbox",
+    "limits",
+    "validation",
+    "seed",
+    "select",
+    "memory",
+    "vllm_python",
+    "name",
+)
 """What is taken from the build that made an agent, where no flag says it."""
 
-Base = Annotated[str, typer.Option("--base", help="What the agent was made from, where no build says it.")]
-WholeEdits = Annotated[bool, typer.Option("--whole-edits", help="An edit is one part, however many rules it wrote.")]
+Base = Annotated[
+    str, typer.Option("--base", help="What the agent was made from, where no build says it.")
+]
+WholeEdits = Annotated[
+    bool, typer.Option("--whole-edits", help="An edit is one part, however many rules it wrote.")
+]
 PlanOnly = Annotated[bool, typer.Option("--plan", help="Say what it would take, and stop.")]
 
 
@@ -50,19 +72,25 @@ def credit(
     settings: Settings,
     where: Path,
     typed: Mapping[str, Any],
-    what: Annotated[str, typer.Argument(metavar="RUN_OR_SCAFFOLD", help="A build, `last`, or an agent.")] = "last",
+    what: Annotated[
+        str, typer.Argument(metavar="RUN_OR_SCAFFOLD", help="A build, `last`, or an agent.")
+    ] = "last",
     base: Base = "",
     whole_edits: WholeEdits = False,
     plan: PlanOnly = False,
     prune: Annotated[
-        bool, typer.Option("--prune", help="Hand the removal of what it would drop to the gate, as one candidate.")
+        bool,
+        typer.Option(
+            "--prune", help="Hand the removal of what it would drop to the gate, as one candidate."
+        ),
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Say what each edit, rule, tool and lesson of an agent is worth, by attempts with half of them switched off.
+    """Say what each edit, rule, tool and lesson of an agent is worth, by attempts with half of them
+    switched off.
 
-    On validation tasks (20 unless --tasks says how many, each with --repeats 2). Tasks and model are those of the build
-    that made the agent, unless flags name others.
+    On validation tasks (20 unless --tasks says how many, each with --repeats 2). Tasks and model
+    are those of the build that made the agent, unless flags name others.
 
     Example: recreate credit last --tasks 20 --repeats 4 --budget 5usd
     """
@@ -78,27 +106,43 @@ def credit(
         found = credited(session, parts)
     pruned = _pruned(settings, where, folder, what, parts, found) if prune else None
     record = {"run": str(folder), **found.model_dump(mode="json", exclude={"break_even"})}
-    answer(as_json, record | ({"pruned": pruned[0]} if pruned else {}), *_table(found), *(pruned[1] if pruned else ()))
+    answer(
+        as_json,
+        record | ({"pruned": pruned[0]} if pruned else {}),
+        *_table(found),
+        *(pruned[1] if pruned else ()),
+    )
     _end(found, folder, as_json, prune)
 
 
-@with_settings(*KNOCKOUTS, words={**WORDS, "out": "The run folder; default: runs/rebase-DOMAIN-DATE."})
+@with_settings(
+    *KNOCKOUTS, words={**WORDS, "out": "The run folder; default: runs/rebase-DOMAIN-DATE."}
+)
 def rebase(
     settings: Settings,
     where: Path,
     typed: Mapping[str, Any],
-    what: Annotated[str, typer.Argument(metavar="SCAFFOLD", help="An agent, or the build that made it.")],
+    what: Annotated[
+        str, typer.Argument(metavar="SCAFFOLD", help="An agent, or the build that made it.")
+    ],
     base: Base = "",
     whole_edits: WholeEdits = False,
     plan: PlanOnly = False,
     worth: Annotated[
-        float, typer.Option("--worth", min=0, help="USD that a solved task is worth; default: what one costs without.")
+        float,
+        typer.Option(
+            "--worth",
+            min=0,
+            help="USD that a solved task is worth; default: what one costs without.",
+        ),
     ] = 0.0,
     as_json: Json = False,
 ) -> None:
-    """Say what each part of an agent is still worth with another model, and when its build is repaid there.
+    """Say what each part of an agent is still worth with another model, and when its build is
+    repaid there.
 
-    `relearn`: of no use here, while the model scores lower than the agent's own did. Flags as of `credit`.
+    `relearn`: of no use here, while the model scores lower than the agent's own did. Flags as of
+    `credit`.
 
     Example: recreate rebase scaffolds/swe --model gpt-5 --tasks 20 --worth 0.50
     """
@@ -123,8 +167,8 @@ def rebase(
 def _asked(
     what: str, where: Path, base: str, settings: Settings, typed: Mapping[str, Any]
 ) -> tuple[str, Lineage, Settings]:
-    """(its name, the agent with what it was made from, the settings: of the build that made it, where no flag says
-    more)."""
+    """(its name, the agent with what it was made from, the settings: of the build that made it,
+    where no flag says more)."""
     from recreate.builder.knockouts import lineage_of, newest_build
     from recreate.runs.reader import Run, named_run
 
@@ -136,7 +180,11 @@ def _asked(
     changes: dict[str, Any] = {}
     if source is not None and not {"domain", "data"} & typed.keys():
         known = Run(source).settings
-        tables = {address.partition(".")[0] for address in typed if address != "select.tasks" or count is None}
+        tables = {
+            address.partition(".")[0]
+            for address in typed
+            if address != "select.tasks" or count is None
+        }
         price = {"price"} if "model" in typed else set()  # of the build's model
         changes = {name: getattr(known, name) for name in OF_TASKS if name not in tables | price}
     if count is not None:
@@ -153,7 +201,8 @@ def _parts(lineage: Lineage, settings: Settings, whole: bool) -> AgentParts:
 
 
 def _plan(settings: Settings, where: Path, folder: Path, parts: AgentParts, as_json: bool) -> None:
-    """The estimate: no model is fetched or started, and a folder that was made for it goes again."""
+    """The estimate: no model is fetched or started, and a folder that was made for it goes
+    again."""
     from recreate.builder.knockouts import Knockouts, told
     from recreate.runs.session import open_session
 
@@ -174,22 +223,29 @@ def _plan(settings: Settings, where: Path, folder: Path, parts: AgentParts, as_j
 def _table(found: Credit) -> Iterator[str]:
     width = max(len(part.path) for part in found.parts)
     yield (
-        f"{found.scaffold} with {found.model}: {found.attempts} attempts on {found.tasks} validation tasks of "
-        f"{found.domain}, {found.paid} made now (${found.usd:.4f}); intervals of {found.level}"
+        f"{found.scaffold} with {found.model}: {found.attempts} attempts on {found.tasks}"
+        f" validation tasks of {found.domain}, {found.paid} made now (${found.usd:.4f}); intervals"
+        f" of {found.level}"
     )
     for part in sorted(found.parts, key=lambda p: -p.worth):
         more = f", about {part.needs:,} attempts would tell" if part.needs else ""
         value = f"{part.worth:+.3f} [{part.lo:+.3f}, {part.hi:+.3f}]"
         yield f"  {part.path:<{width}}  {value}  {part.advice}{more}  {part.says}"
         if part.also:
-            yield f"  {'':<{width}}  goes with it, since it cannot stand alone: {', '.join(part.also)}"
+            yield (
+                f"  {'':<{width}}  goes with it, since it cannot stand alone:"
+                f" {', '.join(part.also)}"
+            )
     words = {
         "clash": "get in each other's way",
         "overlap": "are worth less together than one by one",
         "need": "need each other",
     }
     for pair in found.pairs:
-        yield f"  {' and '.join(pair.parts)} {words[pair.kind]}: {pair.value:+.3f} [{pair.lo:+.3f}, {pair.hi:+.3f}]"
+        yield (
+            f"  {' and '.join(pair.parts)} {words[pair.kind]}: {pair.value:+.3f} [{pair.lo:+.3f},"
+            f" {pair.hi:+.3f}]"
+        )
     yield from _fixed(found.fixed)
     yield (
         f"all parts together: {found.bare:.3f} -> {found.full:.3f}, {found.gain:+.3f} "
@@ -218,8 +274,12 @@ def _pruned(
     if not off:
         return {"dropped": []}, ["nothing to prune: no part is known to be harmful or dead weight"]
     each = ((n, found.parts[n]) for n in off)
-    reasons = {n: f"{p.path}: worth {p.worth:+.3f} [{p.lo:+.3f}, {p.hi:+.3f}], {p.advice}" for n, p in each}
-    own = next((p for p in (Path(what), where / "scaffolds" / what) if (p / "agent.toml").is_file()), None)
+    reasons = {
+        n: f"{p.path}: worth {p.worth:+.3f} [{p.lo:+.3f}, {p.hi:+.3f}], {p.advice}" for n, p in each
+    }
+    own = next(
+        (p for p in (Path(what), where / "scaffolds" / what) if (p / "agent.toml").is_file()), None
+    )
     out = folder.with_name(f"{folder.name}-prune")
     told = {"out": str(out), "rounds": 1, "validation": 2 * found.tasks}
     settings = settings.model_copy(update=told | ({"name": own.resolve().name} if own else {}))
@@ -230,9 +290,17 @@ def _pruned(
     dropped = [found.parts[n].path for n in off]
     line = f"without {', '.join(dropped)}: {verdict_text(built.revisions[0].verdict)}"
     fate = f"kept in {made.place}" if built.revisions[0].kept else "the agent stays as it was"
-    record = {"run": str(made.run), "dropped": dropped, "kept": built.revisions[0].kept, "scaffold": made.place}
+    record = {
+        "run": str(made.run),
+        "dropped": dropped,
+        "kept": built.revisions[0].kept,
+        "scaffold": made.place,
+    }
     verdict = built.revisions[0].verdict.model_dump(mode="json", exclude={"schema_"})
-    return {**record, "verdict": verdict}, [line, f"{fate}; recreate show {here(made.run)} shows it"]
+    return {**record, "verdict": verdict}, [
+        line,
+        f"{fate}; recreate show {here(made.run)} shows it",
+    ]
 
 
 def _end(found: Credit, folder: Path, as_json: bool, prune: bool) -> None:

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from recreate.memory.store import ExperienceStore
 
 InDomain = Annotated[str, typer.Option("--domain", help="Of one domain; default: wherever it is.")]
-Policy = Annotated[str, typer.Option("--policy", help="Of another policy: playbook, mistakes, reasoningbank, ...")]
+Policy = Annotated[
+    str, typer.Option("--policy", help="Of another policy: playbook, mistakes, reasoningbank, ...")
+]
 Id = Annotated[str, typer.Argument(metavar="ID", help="A lesson's id, or the beginning of it.")]
 
 PATIENCE = 1.0
@@ -36,26 +38,38 @@ PATIENCE = 1.0
 
 
 def recall(
-    query: Annotated[list[str], typer.Argument(metavar="QUERY...", help="What to look for, in words.")],
+    query: Annotated[
+        list[str], typer.Argument(metavar="QUERY...", help="What to look for, in words.")
+    ],
     k: Annotated[int, typer.Option("-k", help="How many.", min=1, max=100_000)] = 8,
     where: Annotated[
-        list[str] | None, typer.Option("--where", metavar="KEY=VALUE", help="Only those; repeatable.")
+        list[str] | None,
+        typer.Option("--where", metavar="KEY=VALUE", help="Only those; repeatable."),
     ] = None,
     reader: Annotated[
         str,
         typer.Option(
-            "--as", help="optimizer and agent see train experiences only, human all; agent no quarantined lesson."
+            "--as",
+            help=(
+                "optimizer and agent see train experiences only, human all; agent no quarantined"
+                " lesson."
+            ),
         ),
     ] = "optimizer",
     how: Annotated[str, typer.Option("--how", help="hybrid, keywords or vectors.")] = "hybrid",
     ungraded: Annotated[
-        bool, typer.Option("--ungraded", help="Also imported attempts that neither anybody nor a judge has graded.")
+        bool,
+        typer.Option(
+            "--ungraded", help="Also imported attempts that neither anybody nor a judge has graded."
+        ),
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Recall by words and meaning: experiences, single steps, lessons. A judge's provisional grade is marked as such.
+    """Recall by words and meaning: experiences, single steps, lessons. A judge's provisional grade
+    is marked as such.
 
-    Example: recreate memory recall "unicode width of a tab" -k 5 --where outcome=failed --where since=2026-11-01
+    Example: recreate memory recall "unicode width of a tab" -k 5 --where outcome=failed --where
+    since=2026-11-01
     """
     from recreate.memory import provisional
 
@@ -65,30 +79,43 @@ def recall(
     hits = provisional.recall(store, words, k, filters, reader, how, ungraded=ungraded)
     hidden = 0 if ungraded else provisional.hidden(store, filters, reader)
     if reader == "human":
-        say("as human: validation and test are among what is searched; no optimizer or agent ever sees them")
+        say(
+            "as human: validation and test are among what is searched; no optimizer or agent ever"
+            " sees them"
+        )
     if as_json:
-        found = [{**hit.model_dump(mode="json"), "match": match_of(store, hit, words)} for hit in hits]
+        found = [
+            {**hit.model_dump(mode="json"), "match": match_of(store, hit, words)} for hit in hits
+        ]
         emit({"query": words, "as": reader, "how": how, "hits": found, "ungraded_hidden": hidden})
         return
     for hit in hits:
         at = hit.id if hit.step is None else f"{hit.experience} step {hit.step}"
         show(
-            f"{hit.score:.4f}  {hit.grain:<10}  {hit.split:<10}  {at}  {hit.facts.get('task', '')}{_graded(hit)}"
+            f"{hit.score:.4f}  {hit.grain:<10}  {hit.split:<10}  {at} "
+            f" {hit.facts.get('task', '')}{_graded(hit)}"
             + (f"({standing_of(hit)})" if hit.grain == "lesson" else ""),
             f"        {_lit(match_of(store, hit, words), words)}",
         )
     if not hits:
         say(_nothing(store, words, filters, reader, how))
     if hidden:
-        many = "attempt that nobody graded was" if hidden == 1 else "attempts that nobody graded were"
+        many = (
+            "attempt that nobody graded was" if hidden == 1 else "attempts that nobody graded were"
+        )
         say(f"{hidden} imported {many} not looked through; --ungraded looks there too")
-        say("recreate traces judge lets a model grade such provisionally, recreate traces grade grades them")
+        say(
+            "recreate traces judge lets a model grade such provisionally, recreate traces grade"
+            " grades them"
+        )
 
 
 def _graded(hit: Hit) -> str:
     """How a hit that nobody graded is marked, with what a judge says; '' for all others."""
     mark, passed = hit.facts.get("grade", ""), hit.facts.get("passed")
-    outcome = "" if passed is None else f"{'passed' if passed else 'failed'} {hit.facts['score']:.2f}, "
+    outcome = (
+        "" if passed is None else f"{'passed' if passed else 'failed'} {hit.facts['score']:.2f}, "
+    )
     return f"  ({outcome}{mark})" if mark else ""
 
 
@@ -107,30 +134,44 @@ def standing(scope: str, status: str) -> str:
     }.get(status, status)
 
 
-def _nothing(store: ExperienceStore, words: str, filters: dict[str, list[Any]], reader: str, how: str) -> str:
-    """Why nothing was found: nothing there, nothing that matches, or no word of the question in it."""
+def _nothing(
+    store: ExperienceStore, words: str, filters: dict[str, list[Any]], reader: str, how: str
+) -> str:
+    """Why nothing was found: nothing there, nothing that matches, or no word of the question in
+    it."""
     if next(store.facts(None, "human"), None) is None and not store.lessons():
-        made = "recreate build --domain swe makes experiences, recreate traces import PATH brings other tools'"
+        made = (
+            "recreate build --domain swe makes experiences, recreate traces import PATH brings"
+            " other tools'"
+        )
         return f"nothing is remembered here yet: {made}"
     if next(store.facts(None, reader), None) is None and not store.lessons():
         return "nothing is remembered that this reader may see"
     if how == "keywords" and not store.recall(words, 1, None, reader, how):
-        return f"no word of {words!r} stands in what this reader may see; --how hybrid finds by meaning too"
-    return "nothing that this reader may see matches" + (f" under {', '.join(filters)}" if filters else "")
+        return (
+            f"no word of {words!r} stands in what this reader may see; --how hybrid finds by"
+            " meaning too"
+        )
+    return "nothing that this reader may see matches" + (
+        f" under {', '.join(filters)}" if filters else ""
+    )
 
 
 def match_of(store: ExperienceStore, hit: Hit, words: str) -> str:
-    """The surroundings of the words in what was found; its beginning, where it was found by its meaning alone."""
+    """The surroundings of the words in what was found; its beginning, where it was found by its
+    meaning alone."""
     from recreate.cli.traces import around, place
     from recreate.memory.provisional import whole
 
     found = whole(store, hit.experience) if hit.experience else None
-    return around(hit.text if found is None else place(found, hit.step, steps=True), words) or around(hit.text, "")
+    return around(
+        hit.text if found is None else place(found, hit.step, steps=True), words
+    ) or around(hit.text, "")
 
 
 def _lit(text: str, words: str) -> str:
-    """A text in which the words of the question that stand in it are underlined on a terminal. What is secret is
-    masked before: a colour in the middle would hide it from who looks for it."""
+    """A text in which the words of the question that stand in it are underlined on a terminal. What
+    is secret is masked before: a colour in the middle would hide it from who looks for it."""
     from recreate.memory.index.tokenizer import marked
 
     parts = marked(redact(text), words)
@@ -154,11 +195,14 @@ def rebuild(as_json: Json = False) -> None:
 
 
 def export(
-    file: Annotated[Path, typer.Argument(help="The file to write, such as memory.zip; not there yet.")],
+    file: Annotated[
+        Path, typer.Argument(help="The file to write, such as memory.zip; not there yet.")
+    ],
     domain: Annotated[str, typer.Option("--domain", help="Of one domain; default: all.")] = "",
     as_json: Json = False,
 ) -> None:
-    """Write the memory, or one domain of it, to one file: attempts, lessons, what is held out and what was forgotten.
+    """Write the memory, or one domain of it, to one file: attempts, lessons, what is held out and
+    what was forgotten.
 
     Example: recreate memory export memory.zip
     """
@@ -167,24 +211,34 @@ def export(
     try:
         found = pack(open_store(), file, domain)
     except OSError as e:
-        raise BadInput(f"{short(file)} cannot be written: {e.strerror}", fix="name another file") from None
+        raise BadInput(
+            f"{short(file)} cannot be written: {e.strerror}", fix="name another file"
+        ) from None
     why = "is left out: it cannot be read, or cites a held-out attempt that is not in the file"
     say_some([f"{name} {why}" for name in found.left_out], "like these")
     if found.damaged:
         say(f"{found.damaged} large texts are missing or damaged: a note stands in their place")
     if found.hidden:
-        say(f"{found.hidden} are validation and test attempts: hidden where it is taken in, plain to who opens it")
+        say(
+            f"{found.hidden} are validation and test attempts: hidden where it is taken in, plain"
+            " to who opens it"
+        )
     told = f"{_counted(found)} written to {short(file)}, {found.bytes:,} bytes"
     answer(as_json, {"file": str(file), "domain": domain, **asdict(found)}, told)
 
 
 def import_(
     file: Annotated[Path, typer.Argument(help="A file that memory export wrote.")],
-    domain: Annotated[str, typer.Option("--domain", help="Of one domain; default: all that it holds.")] = "",
-    dry: Annotated[bool, typer.Option("--dry-run", help="Look it over, and say what would come in.")] = False,
+    domain: Annotated[
+        str, typer.Option("--domain", help="Of one domain; default: all that it holds.")
+    ] = "",
+    dry: Annotated[
+        bool, typer.Option("--dry-run", help="Look it over, and say what would come in.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Merge an exported memory into this one. What is here stays, and what was forgotten here does not come back.
+    """Merge an exported memory into this one. What is here stays, and what was forgotten here does
+    not come back.
 
     Its lessons count here as they did there: take in only what you would let write into memory/.
 
@@ -193,13 +247,21 @@ def import_(
     from recreate.memory.archive import unpack
 
     found = unpack(open_store(), file, domain, dry=dry)
-    say_some([f"{name} is here with other content, which stays" for name in found.differ], "like these")
-    kept = "was forgotten where the file is from, and stays here until recreate memory forget takes it out"
+    say_some(
+        [f"{name} is here with other content, which stays" for name in found.differ], "like these"
+    )
+    kept = (
+        "was forgotten where the file is from, and stays here until recreate memory forget takes"
+        " it out"
+    )
     say_some([f"{id} {kept}" for id in found.kept], "like these")
     if found.held_out:
         say(f"{found.held_out} entries are new to what is held out")
     gone = f", {found.forgotten} were forgotten here" if found.forgotten else ""
-    told = f"{'would take' if dry else 'took'} in {_counted(found)}; {found.known} were here already{gone}"
+    told = (
+        f"{'would take' if dry else 'took'} in {_counted(found)}; {found.known} were here"
+        f" already{gone}"
+    )
     answer(as_json, {"file": str(file), "domain": domain, "dry_run": dry, **asdict(found)}, told)
 
 
@@ -210,35 +272,54 @@ def _counted(found: Packed | Unpacked) -> str:
 
 def prune(
     dry: Annotated[bool, typer.Option("--dry-run", help="Only list what could go.")] = False,
-    blobs: Annotated[bool, typer.Option("--blobs", help="Delete large texts that no experience names.")] = False,
+    blobs: Annotated[
+        bool, typer.Option("--blobs", help="Delete large texts that no experience names.")
+    ] = False,
     run: Annotated[
-        list[str] | None, typer.Option("--run", metavar="RUN", help="Delete this run's experiences; repeatable.")
+        list[str] | None,
+        typer.Option("--run", metavar="RUN", help="Delete this run's experiences; repeatable."),
     ] = None,
     before: Annotated[
         datetime | None,
-        typer.Option("--before", formats=["%Y-%m-%d"], help="Delete experiences recorded before that day, UTC."),
+        typer.Option(
+            "--before",
+            formats=["%Y-%m-%d"],
+            help="Delete experiences recorded before that day, UTC.",
+        ),
     ] = None,
     older: Annotated[
-        str, typer.Option("--older-than", metavar="90d", help="Delete experiences older than so many days.")
+        str,
+        typer.Option(
+            "--older-than", metavar="90d", help="Delete experiences older than so many days."
+        ),
     ] = "",
     most: Annotated[
         str,
-        typer.Option("--max-size", metavar="2GB", help="Delete the oldest that no lesson cites, down to this size."),
+        typer.Option(
+            "--max-size",
+            metavar="2GB",
+            help="Delete the oldest that no lesson cites, down to this size.",
+        ),
     ] = "",
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before experiences are deleted.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Do not ask before experiences are deleted.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """List what is no longer needed, and delete it.
 
-    Without a flag only what can be made again goes: vectors of embedders that are not in use, leftovers of writers
-    that were killed.
+    Without a flag only what can be made again goes: vectors of embedders that are not in use,
+    leftovers of writers that were killed.
 
     Example: recreate memory prune --older-than 90d --max-size 2GB --dry-run
     """
     from recreate.memory import prune as pruning
 
     memory = open_store()
-    runs, day = run or [], max((d for d in (before.date() if before else None, _day(older)) if d), default=None)
+    runs, day = (
+        run or [],
+        max((d for d in (before.date() if before else None, _day(older)) if d), default=None),
+    )
     size = _bytes(most)
     ids, left = pruning.oldest(memory, size) if size is not None else ([], 0)
     ask = bool(runs or day or ids) and not (dry or yes or as_json) and sys.stdin.isatty()
@@ -253,11 +334,17 @@ def prune(
         left = pruning.oldest(memory, size)[1]
     if size is not None and left > size:
         say(
-            f"{left:,} bytes {'would be' if dry else 'are'} left, more than {size:,}: lessons cite the rest, or it"
-            " cannot be read; recreate memory forget takes a lesson or a cited attempt, --blobs texts that no line has"
+            f"{left:,} bytes {'would be' if dry else 'are'} left, more than {size:,}: lessons cite"
+            " the rest, or it cannot be read; recreate memory forget takes a lesson or a cited"
+            " attempt, --blobs texts that no line has"
         )
     freed = sum(item.bytes for item in items if item.going)
-    record = {"dry_run": dry, "bytes": freed, "items": [asdict(item) for item in items], "cited_by": lost}
+    record = {
+        "dry_run": dry,
+        "bytes": freed,
+        "items": [asdict(item) for item in items],
+        "cited_by": lost,
+    }
     record |= {} if size is None else {"left": left}
     answer(as_json, record, *_items(items, lost, dry=dry))
 
@@ -267,9 +354,13 @@ def _day(age: str) -> date | None:
     if not age:
         return None
     if (found := re.fullmatch(r"(\d{1,5})([dwy])", age)) is None:
-        raise BadInput(f"--older-than {age!r} is no age", fix="such as 90d, 12w or 1y", code="usage")
+        raise BadInput(
+            f"--older-than {age!r} is no age", fix="such as 90d, 12w or 1y", code="usage"
+        )
     try:
-        return (datetime.now(UTC) - timedelta(days=int(found[1]) * {"d": 1, "w": 7, "y": 365}[found[2]])).date()
+        return (
+            datetime.now(UTC) - timedelta(days=int(found[1]) * {"d": 1, "w": 7, "y": 365}[found[2]])
+        ).date()
     except OverflowError:
         return date.min  # before the year 1 nothing was recorded
 
@@ -279,21 +370,27 @@ def _bytes(size: str) -> int | None:
     if not size:
         return None
     if (found := re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kMGT]?)B?", size, re.IGNORECASE)) is None:
-        raise BadInput(f"--max-size {size!r} is no size", fix="such as 2GB, 500MB or 100000", code="usage")
+        raise BadInput(
+            f"--max-size {size!r} is no size", fix="such as 2GB, 500MB or 100000", code="usage"
+        )
     return int(float(found[1]) * 1000 ** " KMGT".index(found[2].upper() or " "))
 
 
 def forget(
-    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Of attempts or lessons, or the beginning of one.")],
+    ids: Annotated[
+        list[str],
+        typer.Argument(metavar="ID...", help="Of attempts or lessons, or the beginning of one."),
+    ],
     dry: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask first.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Delete attempts or lessons for good: texts, vectors, the lessons that only they speak for or that joined them.
+    """Delete attempts or lessons for good: texts, vectors, the lessons that only they speak for or
+    that joined them.
 
-    A forgotten attempt does not come back, whatever run goes on or is imported again. What still has it outside of
-    memory (files of runs, agents that carry a lesson of it), and attempts whose agents recalled it, are named, and are
-    yours to delete.
+    A forgotten attempt does not come back, whatever run goes on or is imported again. What still
+    has it outside of memory (files of runs, agents that carry a lesson of it), and attempts whose
+    agents recalled it, are named, and are yours to delete.
 
     Example: recreate memory forget 3f2a91bc --dry-run
     """
@@ -312,25 +409,43 @@ def forget(
         found = forgetting.forget(memory, experiences, lessons)
     named = ("lessons", "joined", "changed", "same", "elsewhere")
     places = {name: [str(path) for path in getattr(found, name)] for name in named}
-    record = {"dry_run": dry, "experiences": found.experiences, "items": [asdict(i) for i in found.items], **places}
+    record = {
+        "dry_run": dry,
+        "experiences": found.experiences,
+        "items": [asdict(i) for i in found.items],
+        **places,
+    }
     record["recalled"] = found.recalled
     answer(as_json, record, *found.told(dry=dry))
 
 
 def _forgettable(memory: ExperienceStore, id: str) -> str | Path:
-    """The whole id of an experience, or the file of a lesson. Raises BadInput for none, or several."""
+    """The whole id of an experience, or the file of a lesson. Raises BadInput for none, or
+    several."""
     from recreate.lessons.store import LessonStore
     from recreate.memory.ungraded import Ungraded
 
     memory.metadata.refresh()
-    known = {*memory.metadata.beginning(id), *memory.forgotten.read(), *Ungraded(memory).ids()} if id else set[str]()
+    known = (
+        {*memory.metadata.beginning(id), *memory.forgotten.read(), *Ungraded(memory).ids()}
+        if id
+        else set[str]()
+    )
     found = {id} & known or {one for one in known if one.startswith(id)}
-    files = {store.find(id) for store in LessonStore.every(memory.folder) if store.has(id)} if id else set()
+    files = (
+        {store.find(id) for store in LessonStore.every(memory.folder) if store.has(id)}
+        if id
+        else set()
+    )
     if len(found) + len(files) != 1:
         near = [*sorted(found), *sorted(path.stem for path in files)]
         raise BadInput(
             f"{len(near) or 'no'} attempts and lessons begin with {id!r}",
-            fix=f"one of {', '.join(near[:5])}" if near else "recreate traces list, recreate patterns list show them",
+            fix=(
+                f"one of {', '.join(near[:5])}"
+                if near
+                else "recreate traces list, recreate patterns list show them"
+            ),
             code="no-attempt",
         )
     return next(iter(found)) if found else next(iter(files))
@@ -338,39 +453,60 @@ def _forgettable(memory: ExperienceStore, id: str) -> str | Path:
 
 def _items(items: Sequence[Item], lost: Sequence[str], *, dry: bool) -> Iterator[str]:
     for item in items:
-        verb = ("would be deleted" if dry else "deleted") if item.going else f"stays; goes with {item.needs}"
+        verb = (
+            ("would be deleted" if dry else "deleted")
+            if item.going
+            else f"stays; goes with {item.needs}"
+        )
         damaged = f" and {item.damaged} damaged lines" if item.damaged else ""
         yield f"{verb}: {item.count:,} {item.kind} {item.what}{damaged}, {item.bytes:,} bytes"
     freed = sum(item.bytes for item in items if item.going)
-    yield f"{freed:,} bytes {'would be' if dry else 'were'} freed" if items else "there is nothing to prune"
+    yield (
+        f"{freed:,} bytes {'would be' if dry else 'were'} freed"
+        if items
+        else "there is nothing to prune"
+    )
     if lost:
         yield f"lessons that cite what would go: {', '.join(lost)}"
 
 
 def open_store(*, searching: bool = False) -> ExperienceStore:
-    """The workspace's memory; to search, with the embedder of its settings: another would make all vectors anew."""
+    """The workspace's memory; to search, with the embedder of its settings: another would make all
+    vectors anew."""
     from recreate.memory.store import ExperienceStore
     from recreate.runs import settings
 
     root = workspace()
     if not searching:
         return ExperienceStore(root)
-    return ExperienceStore(root, settings.load(root).memory.embedder or None, counter("indexing"), say)
+    return ExperienceStore(
+        root, settings.load(root).memory.embedder or None, counter("indexing"), say
+    )
 
 
 def _stats(found: dict[str, Any], as_json: bool) -> None:
     held, index, blobs = found["held_out"], found["index"], found["blobs"]
     lines = [
-        f"{found['experiences']} experiences with {found['steps']} steps, {found['lessons']} lessons",
-        *(f"  {d}: {', '.join(f'{n} {split}' for split, n in of.items())}" for d, of in found["domains"].items()),
+        (
+            f"{found['experiences']} experiences with {found['steps']} steps, {found['lessons']}"
+            " lessons"
+        ),
+        *(
+            f"  {d}: {', '.join(f'{n} {split}' for split, n in of.items())}"
+            for d, of in found["domains"].items()
+        ),
         f"held out from optimizers and agents: {held['groups']} groups, {held['tasks']} tasks",
-        f"index: {index['count']} documents, {index['embedder'] or 'by words alone'}, digest {index['digest']}"
-        if index["digest"]
-        else "index: none yet; the first recall makes it",
+        (
+            f"index: {index['count']} documents, {index['embedder'] or 'by words alone'}, digest"
+            f" {index['digest']}"
+            if index["digest"]
+            else "index: none yet; the first recall makes it"
+        ),
     ]
     if blobs["count"]:
         lines.append(
-            f"large texts: {blobs['count']}, {blobs['bytes']:,} bytes, {blobs['unreferenced']} that no line names"
+            f"large texts: {blobs['count']}, {blobs['bytes']:,} bytes, {blobs['unreferenced']} that"
+            " no line names"
         )
     for wrong in ("missing", "damaged"):
         if blobs[wrong]:
@@ -386,24 +522,35 @@ def _filters(pairs: list[str]) -> dict[str, list[Any]]:
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key:
-            raise BadInput(f"--where {pair!r} is not KEY=VALUE", fix="such as --where domain=swe", code="usage")
+            raise BadInput(
+                f"--where {pair!r} is not KEY=VALUE", fix="such as --where domain=swe", code="usage"
+            )
         found.setdefault(key, []).append(value)
     return found
 
 
 def add(
     title: Annotated[str, typer.Argument(metavar="TITLE", help="What to do, in a few words.")],
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="The lesson, in a few sentences; - reads it from stdin.")],
-    domain: Annotated[str, typer.Option("--domain", help="The domain whose tasks it is for.")] = "swe",
+    text: Annotated[
+        str,
+        typer.Argument(
+            metavar="TEXT", help="The lesson, in a few sentences; - reads it from stdin."
+        ),
+    ],
+    domain: Annotated[
+        str, typer.Option("--domain", help="The domain whose tasks it is for.")
+    ] = "swe",
     active: Annotated[
-        bool, typer.Option("--active", help="Use it at once, as a pattern; else builds test it first.")
+        bool,
+        typer.Option("--active", help="Use it at once, as a pattern; else builds test it first."),
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Add a lesson by hand. A build offers none that names what belongs to a task, and recall shows no agent
-    one that speaks of a held-out task.
+    """Add a lesson by hand. A build offers none that names what belongs to a task, and recall shows
+    no agent one that speaks of a held-out task.
 
-    Example: recreate memory add "Read the failing test first" "It says what is expected." --domain swe
+    Example: recreate memory add "Read the failing test first" "It says what is expected." --domain
+    swe
     """
     from recreate.lessons.store import LessonStore
 
@@ -416,13 +563,16 @@ def add(
     )
 
 
-# ------------------------------------------------------------------------------------------------- patterns
+# -------------------------------------------------------------------------------------------------
+# patterns
 
 
 def list_lessons(
     domain: InDomain = "",
     policy: Policy = "recreate",
-    every: Annotated[bool, typer.Option("--all", help="Also what was merged, forgotten or vetoed.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="Also what was merged, forgotten or vetoed.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """List lessons and patterns with what speaks for them. Files that cannot be read are named.
@@ -454,7 +604,9 @@ def list_lessons(
         say("no lesson is kept here yet; recreate build --memory recreate learns some")
 
 
-def show_lesson(id: Id, domain: InDomain = "", policy: Policy = "recreate", as_json: Json = False) -> None:
+def show_lesson(
+    id: Id, domain: InDomain = "", policy: Policy = "recreate", as_json: Json = False
+) -> None:
     """Show one lesson: its words, its evidence, what joined it.
 
     Example: recreate patterns show read-the-failing-test
@@ -481,7 +633,10 @@ def show_lesson(id: Id, domain: InDomain = "", policy: Policy = "recreate", as_j
         f"{_standing(x)}; {short(store.find(x.id))}{_held(x)}",
         *(f"{name}: {', '.join(values)}" for name, values in lists.items() if values),
         *([joined] if x.merged_into else []),
-        *(f"  re-run of {g.experience} ({g.group}), repeat {g.repeat}: {g.diff:+.2f}" for g in x.gains),
+        *(
+            f"  re-run of {g.experience} ({g.group}), repeat {g.repeat}: {g.diff:+.2f}"
+            for g in x.gains
+        ),
         f"offered in {x.offered} attempts{own}{counted}; re-runs aside",
         *filter(None, [told(x)]),
     )
@@ -505,10 +660,13 @@ def veto(
     id: Id,
     domain: InDomain = "",
     policy: Policy = "recreate",
-    undo: Annotated[bool, typer.Option("--undo", help="Take the veto back: it is again what it was.")] = False,
+    undo: Annotated[
+        bool, typer.Option("--undo", help="Take the veto back: it is again what it was.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Forbid a lesson: it is never offered nor promoted, and not learned again. Agents that carry it keep it.
+    """Forbid a lesson: it is never offered nor promoted, and not learned again. Agents that carry
+    it keep it.
 
     Example: recreate patterns veto always-rewrite-the-file
     """
@@ -518,7 +676,8 @@ def veto(
 
 
 def keep(id: Id, domain: InDomain = "", policy: Policy = "recreate", as_json: Json = False) -> None:
-    """Let a held lesson go on: you looked at why it seemed to game its grader, and it does not. veto ends it.
+    """Let a held lesson go on: you looked at why it seemed to game its grader, and it does not.
+    veto ends it.
 
     Example: recreate patterns keep read-the-failing-test
     """
@@ -530,7 +689,10 @@ def keep(id: Id, domain: InDomain = "", policy: Policy = "recreate", as_json: Js
 def split(
     id: Id,
     member: Annotated[
-        str, typer.Argument(metavar="MEMBER", help="The id of the lesson that joined it, or its beginning.")
+        str,
+        typer.Argument(
+            metavar="MEMBER", help="The id of the lesson that joined it, or its beginning."
+        ),
     ],
     domain: InDomain = "",
     as_json: Json = False,
@@ -570,18 +732,33 @@ def diff(run: RunName = "last", as_json: Json = False) -> None:
         from recreate.api.types import Lesson
 
         for record in found.records("memory"):
-            before, after = ({x["id"]: Lesson.model_validate(x) for x in record[key]} for key in ("before", "after"))
+            before, after = (
+                {x["id"]: Lesson.model_validate(x) for x in record[key]}
+                for key in ("before", "after")
+            )
             why: dict[str, list[str]] = {}
             for change in record["changes"]:
-                why.setdefault(change["lesson"], []).append(f"{change['kind']}: {change.get('why', '')}".rstrip(": "))
+                why.setdefault(change["lesson"], []).append(
+                    f"{change['kind']}: {change.get('why', '')}".rstrip(": ")
+                )
             for id, lesson in after.items():
                 old = headed(before[id]).splitlines(keepends=True) if id in before else []
-                words = "".join(unified_diff(old, headed(lesson).splitlines(keepends=True), f"a/{id}", f"b/{id}"))
+                words = "".join(
+                    unified_diff(
+                        old, headed(lesson).splitlines(keepends=True), f"a/{id}", f"b/{id}"
+                    )
+                )
                 number, reasons = record["round"] + 1, why.get(id, [])
-                text = f"round {number}: {id}\n" + "".join(f"  {line}\n" for line in reasons) + words
+                text = (
+                    f"round {number}: {id}\n" + "".join(f"  {line}\n" for line in reasons) + words
+                )
                 yield {"round": number, "lesson": id, "changes": reasons, "diff": words}, text
 
-    answers(as_json, rows(), f"{short(found.folder)} learned nothing; recreate build --memory recreate does")
+    answers(
+        as_json,
+        rows(),
+        f"{short(found.folder)} learned nothing; recreate build --memory recreate does",
+    )
 
 
 _RANK = {"general": 0, "domain": 1, "instance": 2}
@@ -596,7 +773,9 @@ def _stores(domain: str, policy: str) -> Iterator[LessonStore]:
         yield LessonStore(folder, domain, policy)
         return
     kinds = ("lessons", "patterns") if policy in CLIMBING else (policy,)
-    names = {p.parent.name for kind in kinds for p in folder.glob(f"*/{kind}") if any(p.glob("*.md"))}
+    names = {
+        p.parent.name for kind in kinds for p in folder.glob(f"*/{kind}") if any(p.glob("*.md"))
+    }
     if not names and any((folder / "general").glob("*.md")):
         names = {"general"}
     for name in sorted(names):
@@ -608,7 +787,10 @@ def _known_policy(policy: str) -> None:
     from recreate.api import registry
     from recreate.cli.options import unknown
 
-    kept = {p.parent.name for p in memory_folder(workspace()).glob("[!@]*/*/*.md")} - {"lessons", "patterns"}
+    kept = {p.parent.name for p in memory_folder(workspace()).glob("[!@]*/*/*.md")} - {
+        "lessons",
+        "patterns",
+    }
     known = sorted({*registry.names("policy"), *kept})
     if policy not in known and ":" not in policy:
         raise unknown(f"no policy is called {policy!r}", policy, known, "unknown-policy")
@@ -628,7 +810,9 @@ def _one(id: str, domain: str, policy: str) -> tuple[LessonStore, Lesson]:
             errors.append(e)
     if len(found) > 1:
         names = ", ".join(sorted(store.domain for store in found.values()))
-        raise BadInput(f"{id!r} is in several domains: {names}", fix="say which: --domain D", code="no-lesson")
+        raise BadInput(
+            f"{id!r} is in several domains: {names}", fix="say which: --domain D", code="no-lesson"
+        )
     if not found:
         fix = "recreate build --memory recreate learns some"
         raise next(iter(errors), BadInput("no lesson is kept here yet", fix=fix, code="no-lesson"))
@@ -641,7 +825,11 @@ def _one(id: str, domain: str, policy: str) -> tuple[LessonStore, Lesson]:
 
 
 def _record(lesson: Lesson, store: LessonStore) -> dict[str, Any]:
-    return {**lesson.model_dump(mode="json"), "domain": store.domain, "path": str(store.path(lesson))}
+    return {
+        **lesson.model_dump(mode="json"),
+        "domain": store.domain,
+        "path": str(store.path(lesson)),
+    }
 
 
 def _standing(lesson: Lesson) -> str:
@@ -653,7 +841,9 @@ def _held(lesson: Lesson) -> str:
     if not lesson.held:
         return ""
     told = (
-        "held until you decide (recreate patterns keep or veto)" if lesson.status == "held" else "a person let it go on"
+        "held until you decide (recreate patterns keep or veto)"
+        if lesson.status == "held"
+        else "a person let it go on"
     )
     return f"\n          {told}: {lesson.held}"
 

@@ -1,8 +1,9 @@
-"""recreate memory serve: the workspace's memory for other agents, as an MCP server on standard input and output.
+"""recreate memory serve: the workspace's memory for other agents, as an MCP server on standard
+input and output.
 
-It is asked as a working agent of ours would ask: what belongs to validation and test tasks is never among the answers
-(memory/store.py), whoever asks. What is added is a lesson on trial, which says so wherever it is found, and which a
-build tests before it offers it to an agent.
+It is asked as a working agent of ours would ask: what belongs to validation and test tasks is never
+among the answers (memory/store.py), whoever asks. What is added is a lesson on trial, which says so
+wherever it is found, and which a build tests before it offers it to an agent.
 """
 
 from __future__ import annotations
@@ -33,20 +34,25 @@ LONGEST = 20_000
 PATIENCE = 5.0
 """Seconds for which a question waits for vectors that are not made yet."""
 
-_ASK = """What agents attempted in this workspace, and what it taught. Ask `recall` before you begin a task and when
+_ASK = """What agents attempted in this workspace, and what it taught. Ask `recall` before you \
+begin a task and when
 something fails; `show` has a hit whole. Tasks that are held out for tests are not here."""
 
 
 def serve(
     as_json: Annotated[
-        bool, typer.Option("--json", help="An error before it serves is one JSON object; the protocol is JSON anyway.")
+        bool,
+        typer.Option(
+            "--json",
+            help="An error before it serves is one JSON object; the protocol is JSON anyway.",
+        ),
     ] = False,
 ) -> None:
-    """Let other agents recall what was attempted here and add lessons: an MCP server on standard input and output.
+    """Let other agents recall what was attempted here and add lessons: an MCP server on standard
+    input and output.
 
-    Held-out tasks, and lessons that speak of one, are hidden from them as from our own agents. Tools: recall, show,
-    add. Of Claude Code, say:
-    claude mcp add memory -- recreate memory serve
+    Held-out tasks, and lessons that speak of one, are hidden from them as from our own agents.
+    Tools: recall, show, add. Of Claude Code, say: claude mcp add memory -- recreate memory serve
 
     Example: recreate memory serve
     """
@@ -66,14 +72,18 @@ def server(memory: ExperienceStore, where: Path) -> MCPServer[Any]:
         from mcp.server.mcpserver import MCPServer
         from mcp.server.mcpserver.exceptions import ToolError
     except ImportError:
-        raise Missing("this needs the package mcp", fix="pip install 'recreate-agents[mcp]'") from None
+        raise Missing(
+            "this needs the package mcp", fix="pip install 'recreate-agents[mcp]'"
+        ) from None
 
     made: MCPServer[Any] = MCPServer("recreate-memory", instructions=_ASK, log_level="ERROR")
 
     @made.tool()
     def recall(query: str, k: int = 8, where: dict[str, str] | None = None) -> str:
-        """Find attempts, steps and lessons by words and meaning. where: facts that must agree, such as
-        {"domain": "swe", "outcome": "failed", "grain": "lesson"} (grain: experience, step or lesson)."""
+        """Find attempts, steps and lessons by words and meaning. where: facts that must agree, such
+        as {"domain": "swe", "outcome": "failed", "grain": "lesson"} (grain: experience, step or
+        lesson).
+        """
         try:
             return _recalled(memory, query, k, where or {})
         except RecreateError as e:
@@ -89,8 +99,8 @@ def server(memory: ExperienceStore, where: Path) -> MCPServer[Any]:
 
     @made.tool()
     def add(title: str, text: str, domain: str) -> str:
-        """Add a lesson: what to do on tasks of a domain, in a title and a few sentences. It names no task. It is on
-        trial, and found as such, until a build has tested it."""
+        """Add a lesson: what to do on tasks of a domain, in a title and a few sentences. It names
+        no task. It is on trial, and found as such, until a build has tested it."""
         from recreate.lessons.store import LessonStore
 
         try:
@@ -114,7 +124,8 @@ def _recalled(memory: ExperienceStore, query: str, k: int, where: dict[str, str]
         outcome += f" ({hit.facts['grade']})" if "grade" in hit.facts else ""
         outcome += f"({standing_of(hit)})" if hit.grain == "lesson" else ""
         told.append(
-            f"{hit.grain} {at} {outcome} {hit.facts.get('task', '')}".strip() + f"\n  {match_of(memory, hit, query)}"
+            f"{hit.grain} {at} {outcome} {hit.facts.get('task', '')}".strip()
+            + f"\n  {match_of(memory, hit, query)}"
         )
     return "\n".join(told)[:LONGEST] or "nothing that you may see matches"
 
@@ -127,11 +138,19 @@ def _shown(memory: ExperienceStore, id: str, step: int | None) -> str:
         return f"# {lesson.title}\n\n({standing(lesson.scope, lesson.status)})\n\n{lesson.body}"
     found = whole(memory, id.partition("/")[0], READER)
     if found is None or found.judged is None:
-        raise BadInput(f"nothing that you may see is called {id!r}", fix="an id that recall gave", code="no-attempt")
+        raise BadInput(
+            f"nothing that you may see is called {id!r}",
+            fix="an id that recall gave",
+            code="no-attempt",
+        )
     text = _labelled(found, step)
     if not text:
         raise BadInput(f"{id} has no step {step}", fix="leave step out", code="no-attempt")
-    cut = f"\n[... {len(text) - LONGEST} characters more: ask for one step]" if len(text) > LONGEST else ""
+    cut = (
+        f"\n[... {len(text) - LONGEST} characters more: ask for one step]"
+        if len(text) > LONGEST
+        else ""
+    )
     return f"{found.outcome}, score {found.judged.score:g}\n{text[:LONGEST]}{cut}"
 
 
@@ -143,7 +162,11 @@ def _labelled(e: Experience, step: int | None) -> str:
     before = e.prompt
     for s in e.trace.steps:
         if step in (None, s.step):
-            told = s.observation if s.observation.strip() not in (before.strip(), e.prompt.strip()) else ""
+            told = (
+                s.observation
+                if s.observation.strip() not in (before.strip(), e.prompt.strip())
+                else ""
+            )
             did = s.action if s.action not in s.reply else ""
             parts += [(f"step {s.step}, told", told), (f"step {s.step}, replied", s.reply)]
             parts += [(f"step {s.step}, did", did), (f"step {s.step}, printed", s.output)]

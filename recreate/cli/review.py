@@ -1,4 +1,5 @@
-"""review, keep, revert: deciding on what waits for a person, and making another revision the agent."""
+"""review, keep, revert: deciding on what waits for a person, and making another revision the
+agent."""
 
 from __future__ import annotations
 
@@ -22,12 +23,19 @@ if TYPE_CHECKING:
 
 def review(
     run: RunName = "last",
-    accept: Annotated[bool, typer.Option("--accept", help="Keep it, and go on with the build.")] = False,
-    reject: Annotated[str | None, typer.Option("--reject", help="Drop it; the optimizer reads why.")] = None,
-    edit: Annotated[bool, typer.Option("--edit", help="Lay its files in RUN/review; again: judge them.")] = False,
+    accept: Annotated[
+        bool, typer.Option("--accept", help="Keep it, and go on with the build.")
+    ] = False,
+    reject: Annotated[
+        str | None, typer.Option("--reject", help="Drop it; the optimizer reads why.")
+    ] = None,
+    edit: Annotated[
+        bool, typer.Option("--edit", help="Lay its files in RUN/review; again: judge them.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Show the candidate that waits for you: diff, evidence, verdict. With a flag: decide, and go on with the build.
+    """Show the candidate that waits for you: diff, evidence, verdict. With a flag: decide, and go
+    on with the build.
 
     Example: recreate review last --reject "it says the same as the line above"
     """
@@ -40,13 +48,18 @@ def review(
     where, found = workspace(), open_run(run)
     folder, revision = found.folder, found.waiting()
     if accept + (reject is not None) + edit > 1:
-        raise BadInput("more than one decision was given", fix="give one of --accept, --edit, --reject WHY")
+        raise BadInput(
+            "more than one decision was given", fix="give one of --accept, --edit, --reject WHY"
+        )
     if revision is None:
         nothing = f"nothing waits for a review in {here(folder)}"
         if accept or edit or reject is not None:
             raise BadInput(
                 nothing,
-                fix=f"recreate resume {here(folder)} goes on; recreate log {here(folder)} shows what was decided",
+                fix=(
+                    f"recreate resume {here(folder)} goes on; recreate log {here(folder)} shows"
+                    " what was decided"
+                ),
                 code="nothing-waits",
             )
         answer(as_json, {"run": str(folder), "waiting": False}, nothing)
@@ -58,7 +71,11 @@ def review(
         decision = Review(decision="accept")
     elif reject is not None:
         if not reject.strip():
-            raise BadInput("a rejection needs a reason", fix='--reject "WHY": the optimizer reads it', code="no-reason")
+            raise BadInput(
+                "a rejection needs a reason",
+                fix='--reject "WHY": the optimizer reads it',
+                code="no-reason",
+            )
         decision = Review(decision="reject", reason=reject.strip())
     elif edit and not lay(folder, child):
         decision = read(folder, child)
@@ -78,9 +95,15 @@ def review(
 
 
 def keep(
-    revision: Annotated[str, typer.Argument(metavar="RUN:REVISION", help="A revision; a RUN alone: its last kept.")],
+    revision: Annotated[
+        str, typer.Argument(metavar="RUN:REVISION", help="A revision; a RUN alone: its last kept.")
+    ],
     name: Annotated[
-        str, typer.Option("--as", help="The folder under scaffolds/; default: the build's --name, else its domain.")
+        str,
+        typer.Option(
+            "--as",
+            help="The folder under scaffolds/; default: the build's --name, else its domain.",
+        ),
     ] = "",
     as_json: Json = False,
 ) -> None:
@@ -102,14 +125,22 @@ def keep(
         )
     run = Run(folder)
     if run.seed() is None:
-        raise BadInput(f"{here(folder)} is not a build", fix="give a run that build made", code="not-a-build")
+        raise BadInput(
+            f"{here(folder)} is not a build", fix="give a run that build made", code="not-a-build"
+        )
     agent = find_agent(f"{folder}:{digest}" if colon else str(folder), where)
-    name = name or run.settings.name or str(next(iter(run.records("start")), {}).get("domain", run.settings.domain))
+    name = (
+        name
+        or run.settings.name
+        or str(next(iter(run.records("start")), {}).get("domain", run.settings.domain))
+    )
     _show_kept(publish(agent, folder, target_of(name, where)), as_json)
 
 
 def revert(
-    name: Annotated[str, typer.Argument(help="The folder under scaffolds/; default: the workspace's domain.")] = "",
+    name: Annotated[
+        str, typer.Argument(help="The folder under scaffolds/; default: the workspace's domain.")
+    ] = "",
     as_json: Json = False,
 ) -> None:
     """Put the revision before the present one back in scaffolds/NAME.
@@ -139,7 +170,9 @@ def _domain(where: Path) -> str:
     from recreate.runs.session import open_domain
 
     chosen = settings.load(where)
-    return chosen.name or (str(open_domain(chosen, where).name) if ":" in chosen.domain else chosen.domain)
+    return chosen.name or (
+        str(open_domain(chosen, where).name) if ":" in chosen.domain else chosen.domain
+    )
 
 
 def _show_kept(kept: Kept, as_json: bool) -> None:

@@ -1,4 +1,5 @@
-"""The person at the terminal: a candidate is shown, a decision is read, its files are laid out to be edited."""
+"""The person at the terminal: a candidate is shown, a decision is read, its files are laid out to
+be edited."""
 
 from __future__ import annotations
 
@@ -55,7 +56,9 @@ def at_terminal(session: Session, first: Reviewer | None = None) -> Reviewer | N
 class Terminal:
     """Asks on the terminal. Words go to stderr: stdout is for the result."""
 
-    def __init__(self, folder: Path, where: Path, stopped: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self, folder: Path, where: Path, stopped: Callable[[], bool] = lambda: False
+    ) -> None:
         self.folder = folder
         self.where = where
         self.stopped = stopped
@@ -69,7 +72,9 @@ class Terminal:
                 case "a" | "accept":
                     return Review(decision="accept")
                 case "r" | "reject":
-                    reason = rest.strip() or (self.ask("why? the optimizer reads it: ") or "").strip()
+                    reason = (
+                        rest.strip() or (self.ask("why? the optimizer reads it: ") or "").strip()
+                    )
                     if reason:
                         return Review(decision="reject", reason=reason)
                 case "e" | "edit":
@@ -95,16 +100,19 @@ class Terminal:
         self.ask(f"the candidate's files lie in {here(place)}; edit them there, then press Enter ")
 
     def ask(self, text: str) -> str | None:
-        """A line from the terminal; None at its end (Ctrl-D). Ctrl-C interrupts at once: nothing is in flight."""
+        """A line from the terminal; None at its end (Ctrl-D). Ctrl-C interrupts at once: nothing is
+        in flight."""
         from recreate.api.errors import Interrupted
 
-        # taken over before anything is printed: who answers the prompt with Ctrl-C must not be too quick for us
+        # taken over before anything is printed: who answers the prompt with Ctrl-C must not be too
+        # quick for us
         with _at_ctrl_c(signal.default_int_handler):
             try:
                 if self.stopped():
                     raise KeyboardInterrupt
                 prompt(text)
-                # A Ctrl-C that arrives just before a read is heard after it: it is looked for twice a second.
+                # A Ctrl-C that arrives just before a read is heard after it: it is looked for twice
+                # a second.
                 while sys.stdin.isatty() and not select.select([sys.stdin], [], [], 0.5)[0]:
                     pass
                 line = sys.stdin.readline()
@@ -123,7 +131,8 @@ def _at_ctrl_c(handler: Callable[..., Any]) -> Iterator[None]:
         signal.signal(signal.SIGINT, old)
 
 
-# ------------------------------------------------------------------------------------------------ RUN/review/
+# ------------------------------------------------------------------------------------------------
+# RUN/review/
 
 
 def lay(folder: Path, child: Scaffold) -> bool:
@@ -162,10 +171,13 @@ def read(folder: Path, child: Scaffold) -> Review:
     return Review(decision="edit", files=edited.files)
 
 
-# ------------------------------------------------------------------------------------------------- what is shown
+# -------------------------------------------------------------------------------------------------
+# what is shown
 
 
-def describe(revision: Revision, parent: Scaffold, child: Scaffold, folder: Path, where: Path, stream: TextIO) -> str:
+def describe(
+    revision: Revision, parent: Scaffold, child: Scaffold, folder: Path, where: Path, stream: TextIO
+) -> str:
     """A candidate for a person: verdict, each edit's reason with the steps it cites, the diff."""
     from recreate.agents.scaffold import diff
     from recreate.agents.trajectory import tell_step
@@ -182,9 +194,14 @@ def describe(revision: Revision, parent: Scaffold, child: Scaffold, folder: Path
         for cited in edit.evidence:
             id = cited.experience
             experience = read_experience(folder / "attempts" / id) or ExperienceStore(where).get(id)
-            lines.append(f"  {id}" + (f", {experience.task}" if experience else " is not here any more"))
+            lines.append(
+                f"  {id}" + (f", {experience.task}" if experience else " is not here any more")
+            )
             if experience and cited.step < len(experience.trace.steps):
-                lines += ["    " + row for row in tell_step(experience.trace.steps[cited.step], STEP_CHARS).split("\n")]
+                lines += [
+                    "    " + row
+                    for row in tell_step(experience.trace.steps[cited.step], STEP_CHARS).split("\n")
+                ]
     colours = {"+": "32", "-": "31", "@": "36"}
     for row in ["", *diff(parent, child).rstrip("\n").split("\n")]:
         code = colours.get(row[:1])

@@ -1,4 +1,5 @@
-"""A command's run with its screen: opened, stopped cleanly, gone on with, and what came of it said."""
+"""A command's run with its screen: opened, stopped cleanly, gone on with, and what came of it
+said."""
 
 from __future__ import annotations
 
@@ -30,7 +31,13 @@ if TYPE_CHECKING:
 
 
 def build(
-    settings: Settings, where: Path, folder: Path, as_json: bool, *, again: bool, review: Reviewer | None = None
+    settings: Settings,
+    where: Path,
+    folder: Path,
+    as_json: bool,
+    *,
+    again: bool,
+    review: Reviewer | None = None,
 ) -> None:
     from recreate.builder import sdk
     from recreate.cli.reviewer import at_terminal, how
@@ -46,11 +53,15 @@ def build(
         made.record,
         markdown.verdict_text(made.verdict),
         made.record["provenance"],
-        f"agent: {agent}   report: {here(folder / 'report.md')}, to look at: {here(folder / html.FILE)}",
+        f"agent: {agent}   report: {here(folder / 'report.md')}, to look at:"
+        f" {here(folder / html.FILE)}",
         *(f"{EXCLUDED}: {row['task']}: {row['fault']}" for row in made.record["set_aside"]),
     )
     if "replaced" in made.record:
-        say(f"{here(made.path)} held an agent that this build did not begin from; --name NAME puts one beside it")
+        say(
+            f"{here(made.path)} held an agent that this build did not begin from; --name NAME puts"
+            " one beside it"
+        )
     if made.kept and (made.kept.saved or "replaced" in made.record):
         say_back(made.kept)
     if made.stays:
@@ -74,7 +85,8 @@ def build(
 
 
 def stopped_by_budget(go_on: str, cap: str = "--budget") -> None:
-    """Say it, and exit with its code. go_on: what to type to go on; cap: the flag that is to be larger then."""
+    """Say it, and exit with its code. go_on: what to type to go on; cap: the flag that is to be
+    larger then."""
     say(f"stopped by the budget; {go_on} {cap} MORE goes on")
     raise typer.Exit(OutOfBudget.exit_code)
 
@@ -83,7 +95,10 @@ def say_back(kept: Kept) -> None:
     """How what stood there comes back, if anything else did."""
     run = kept.run.name if kept.run.parent.name == "runs" else str(kept.run)
     if kept.saved:
-        say(f"what stood in {here(kept.path)} was in no history of {run}; it is now, as human/{kept.before}")
+        say(
+            f"what stood in {here(kept.path)} was in no history of {run}; it is now, as"
+            f" human/{kept.before}"
+        )
     if kept.before not in ("", kept.digest):
         say(f"recreate keep {run}:{kept.before} --as {kept.path.name} puts it back")
 
@@ -103,8 +118,8 @@ def opened(
 ) -> Iterator[Session]:
     """A session with its screen; Ctrl-C and SIGTERM stop it cleanly, a second Ctrl-C at once.
 
-    command: what was asked for; go_on: what to type to go on; default: `recreate resume` of the folder. scaffold,
-    task: what must be there, besides what the settings name.
+    command: what was asked for; go_on: what to type to go on; default: `recreate resume` of the
+    folder. scaffold, task: what must be there, besides what the settings name.
     """
     from recreate.builder.sdk import check_scaffold, stopping, task_of
     from recreate.runs.session import open_session
@@ -145,15 +160,20 @@ def _disk(go_on: str) -> Iterator[None]:
         if not files.of_disk(e):
             raise
         free = "free some disk space" if e.fix == files.RESUME else e.fix
-        raise Fault(e.message, fix=f"{free}, then {go_on}: what ended is not paid again", code=e.code) from None
+        raise Fault(
+            e.message, fix=f"{free}, then {go_on}: what ended is not paid again", code=e.code
+        ) from None
 
 
 def _end(go_on: str) -> NoReturn:
-    """End this process as a kill would, which every run survives: a thread that waits for a call ends with no other.
+    """End this process as a kill would, which every run survives: a thread that waits for a call
+    ends with no other.
 
     Written past the screen, whose locks whoever was interrupted may hold.
     """
-    stopped = Interrupted("at once; what ended is on disk, the calls in flight are made again", fix=printable(go_on))
+    stopped = Interrupted(
+        "at once; what ended is on disk, the calls in flight are made again", fix=printable(go_on)
+    )
     shown = "\033[?25h\n" if sys.stderr.isatty() else ""  # the panel hides the cursor
     os.write(2, f"{shown}stopped: {stopped.message}\n  fix: {stopped.fix}\n".encode())
     if "--json" in sys.argv:
@@ -164,7 +184,10 @@ def _end(go_on: str) -> NoReturn:
 @contextmanager
 def measured(settings: Settings, where: Path, folder: Path, command: str = "") -> Iterator[Session]:
     """`opened` for a command that goes on when it is given the same folder again."""
-    again, go_on = (folder / "settings.toml").exists(), f"the same command with --out {here(folder)}"
+    again, go_on = (
+        (folder / "settings.toml").exists(),
+        f"the same command with --out {here(folder)}",
+    )
     with opened(settings, where, folder, resume=again, command=command, go_on=go_on) as session:
         yield session
 
@@ -173,7 +196,9 @@ def folder_of(settings: Settings, where: Path, name: str) -> Path:
     """The run folder that --out names, else one under runs/ that is called NAME-DATE."""
     from recreate.runs.session import run_folder
 
-    return run_folder(where, settings if settings.out else settings.model_copy(update={"domain": name}))
+    return run_folder(
+        where, settings if settings.out else settings.model_copy(update={"domain": name})
+    )
 
 
 def ready(model: Model, screen: Screen | None = None) -> None:
@@ -186,8 +211,11 @@ def ready(model: Model, screen: Screen | None = None) -> None:
             sdk.ready(model, progress, say)
 
 
-def go_on(folder: Path, where: Path, as_json: bool, review: Reviewer | None = None, **change: Any) -> None:
-    """Go on with a build, some of its settings changed. review: who is asked first about what waits."""
+def go_on(
+    folder: Path, where: Path, as_json: bool, review: Reviewer | None = None, **change: Any
+) -> None:
+    """Go on with a build, some of its settings changed. review: who is asked first about what
+    waits."""
     from recreate.runs.reader import Run
 
     run = Run(folder)
@@ -196,7 +224,10 @@ def go_on(folder: Path, where: Path, as_json: bool, review: Reviewer | None = No
     if "build" not in commands and ("prune" in commands or not (folder / "seed").is_dir()):
         raise BadInput(
             f"{here(folder)} is not a build",
-            fix=f"run, bench, tune and credit go on when they are given the same folder: --out {here(folder)}",
+            fix=(
+                "run, bench, tune and credit go on when they are given the same folder: --out"
+                f" {here(folder)}"
+            ),
             code="not-a-build",
         )
     build(settings.model_copy(update=change), where, folder, as_json, again=True, review=review)

@@ -16,17 +16,30 @@ from recreate.cli.terminal import answer, emit, pass_on, say
 
 
 def execute(
-    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="What to run, after `--`.")],
+    command: Annotated[
+        list[str], typer.Argument(metavar="-- COMMAND...", help="What to run, after `--`.")
+    ],
     backend: SandboxName = "",
     rung: Annotated[str, typer.Option("--rung", hidden=True)] = "",
-    timeout: Annotated[float, typer.Option("--timeout", help="Seconds, without what it waits for a core.")] = 60.0,
-    folder: Annotated[Path | None, typer.Option("--dir", help="A folder whose copy becomes /work.")] = None,
-    stdin: Annotated[bool, typer.Option("--stdin", help="Give the command our standard input.")] = False,
-    image: Annotated[str, typer.Option("--image", help="An image to run it in, with --sandbox docker or podman.")] = "",
-    inside: Annotated[str, typer.Option("--image-dir", help="The image's folder that is worked on.")] = "",
+    timeout: Annotated[
+        float, typer.Option("--timeout", help="Seconds, without what it waits for a core.")
+    ] = 60.0,
+    folder: Annotated[
+        Path | None, typer.Option("--dir", help="A folder whose copy becomes /work.")
+    ] = None,
+    stdin: Annotated[
+        bool, typer.Option("--stdin", help="Give the command our standard input.")
+    ] = False,
+    image: Annotated[
+        str, typer.Option("--image", help="An image to run it in, with --sandbox docker or podman.")
+    ] = "",
+    inside: Annotated[
+        str, typer.Option("--image-dir", help="The image's folder that is worked on.")
+    ] = "",
     as_json: Json = False,
 ) -> int:
-    """Run a command in a fresh sandbox: no network, no host environment, limits. Its exit code is ours.
+    """Run a command in a fresh sandbox: no network, no host environment, limits. Its exit code is
+    ours.
 
     Example: recreate sandbox exec --timeout 5 -- python3 -c 'print(6 * 7)'
     """
@@ -43,7 +56,9 @@ def execute(
         chosen = _of_image(chosen, image, inside)
     sandbox = chosen.open(source=folder)
     try:
-        output = sandbox.run(command, timeout=timeout, stdin=sys.stdin.buffer.read() if stdin else None)
+        output = sandbox.run(
+            command, timeout=timeout, stdin=sys.stdin.buffer.read() if stdin else None
+        )
     finally:
         sandbox.close()
     if as_json:
@@ -58,10 +73,14 @@ def execute(
 
 def _of_image(chosen: SandboxBackend, image: str, inside: str) -> SandboxBackend:
     if not image:
-        raise BadInput("--image-dir without --image", fix="name the image too: --image NAME", code="usage")
+        raise BadInput(
+            "--image-dir without --image", fix="name the image too: --image NAME", code="usage"
+        )
     if not isinstance(chosen, OpensImages):
         raise BadInput(
-            f"the sandbox {chosen.name} opens no images", fix="add --sandbox docker or podman", code="no-images"
+            f"the sandbox {chosen.name} opens no images",
+            fix="add --sandbox docker or podman",
+            code="no-images",
         )
     return chosen.image(image, inside, say)
 
@@ -71,19 +90,23 @@ def check(
     backend: SandboxName = "",
     as_json: Json = False,
 ) -> int:
-    """List what is wrong with a scaffold: templates, variables, sizes, tools that do not start. Exits 4 then.
+    """List what is wrong with a scaffold: templates, variables, sizes, tools that do not start.
+    Exits 4 then.
 
     Example: recreate scaffold check scaffolds/seed
     """
     faults = faults_of(_find(folder), backend)
     lines = [f"{fault['file']}:{fault['line']}: {fault['message']}" for fault in faults]
     # one object: the list belongs to the folder that was asked about
-    answer(as_json, {"scaffold": folder, "faults": faults}, *(lines or [f"{folder}: nothing is wrong"]))
+    answer(
+        as_json, {"scaffold": folder, "faults": faults}, *(lines or [f"{folder}: nothing is wrong"])
+    )
     return CheckFailed.exit_code if faults else 0
 
 
 def faults_of(path: Path, backend: str = "") -> list[dict[str, Any]]:
-    """What is wrong, as {file, line, message}; a folder that cannot even be read has that as its one fault."""
+    """What is wrong, as {file, line, message}; a folder that cannot even be read has that as its
+    one fault."""
     from recreate.agents import scaffold as scaffolds
     from recreate.agents.lint import check
     from recreate.sandboxes import choose
@@ -100,7 +123,10 @@ def faults_of(path: Path, backend: str = "") -> list[dict[str, Any]]:
     except BadInput:
         if backend:
             raise
-        say("no sandbox works here, so the tools were not started; recreate doctor says what to install")
+        say(
+            "no sandbox works here, so the tools were not started; recreate doctor says what to"
+            " install"
+        )
         chosen = None
     return [{"file": f.file, "line": f.line, "message": f.message} for f in check(loaded, chosen)]
 

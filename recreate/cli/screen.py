@@ -1,6 +1,7 @@
 """A run while it runs: a line of words for each event, and on a terminal one live panel below them.
 
-The panel is a pure function of what is known, the time and the width (`panel`); rich draws it twice a second.
+The panel is a pure function of what is known, the time and the width (`panel`); rich draws it twice
+a second.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ class InFlight:
 
 @dataclass
 class CellProgress:
-    """A cell of a table that is being measured: attempts that ended, those that passed, the scores' sum and count."""
+    """A cell of a table that is being measured: attempts that ended, those that passed, the scores'
+    sum and count."""
 
     total: int
     done: int = 0
@@ -66,7 +68,10 @@ class CellProgress:
     def line(self, name: str, room: int) -> str:
         """The cell in a line, its name cut to `room` cells."""
         mean = f"{self.sum / self.scored:.2f}" if self.scored else "  - "
-        return f"  {cell_cut(name, room):<{room}}  {self.done:>4} of {self.total:<4}  {mean}  ${self.usd:.3f}"
+        return (
+            f"  {cell_cut(name, room):<{room}}  {self.done:>4} of {self.total:<4}  {mean} "
+            f" ${self.usd:.3f}"
+        )
 
 
 @dataclass
@@ -74,10 +79,12 @@ class Progressing:
     """What events have told so far.
 
     total     attempts of this phase, 0 where nobody knows
-    course    of a build what it does, as far as it goes its usual way; over: how many of its rounds are
+    course    of a build what it does, as far as it goes its usual way; over: how many of its rounds
+              are
     stage     where in a round: '' before the first | train | proposal | candidate
     scores    of this phase, None: excluded
-    seconds   how long each attempt took that was made now; one that was read back is no measure. calls: of all of them
+    seconds   how long each attempt took that was made now; one that was read back is no measure.
+              calls: of all of them
     proposals how long each of the build's took
     means     what the agent before it scored in each phase
     cells     of a table that has several, by name
@@ -116,7 +123,11 @@ class Progressing:
             case "gather":
                 self.begin(facts["phase"], now, facts["total"])
                 cells = facts.get("cells", {})
-                self.cells = {name: CellProgress(total) for name, total in cells.items()} if len(cells) > 1 else {}
+                self.cells = (
+                    {name: CellProgress(total) for name, total in cells.items()}
+                    if len(cells) > 1
+                    else {}
+                )
             case "candidate" | "nothing":
                 if self.stage == "proposal":
                     self.proposals.append(now - self.proposing)
@@ -158,7 +169,9 @@ class Progressing:
         if self.course is None:
             return None
         c, later = self.course, self.course.rounds - self.over - (self.stage != "")
-        rest = later * (c.batch + c.proposing + c.judged) + (c.first - c.batch) * (later == c.rounds > 0)
+        rest = later * (c.batch + c.proposing + c.judged) + (c.first - c.batch) * (
+            later == c.rounds > 0
+        )
         if self.phase == "starting":
             rest += c.judged
         if self.stage == "train":
@@ -176,16 +189,19 @@ def panel(
     height: int = 24,
     stops: float = math.inf,
 ) -> list[str]:
-    """The panel's lines, each at most `width` characters wide: phase and score, bar and time left, a line a job, what
-    was spent by role and of the cap. height: of the terminal; the panel takes half of it at most. stops: seconds until
-    the budget's time is over."""
+    """The panel's lines, each at most `width` characters wide: phase and score, bar and time left,
+    a line a job, what was spent by role and of the cap. height: of the terminal; the panel takes
+    half of it at most. stops: seconds until the budget's time is over."""
     width = max(width, NARROWEST)
     of = f" {known.done} of {known.total}" if known.total else f"  {_clock(now - known.since)}"
     head = f"{'the candidate on ' * known.judging}{known.phase}{of}"
     score = _score(known)
     together = [f"{head}   {score}" if score else head]
     # Short, as most lines are: where a terminal is made narrower, what is drawn does not wrap.
-    lines = ["─" * min(RULE, width), *(together if len(together[0]) <= width else [head, f"  {score}"])]
+    lines = [
+        "─" * min(RULE, width),
+        *(together if len(together[0]) <= width else [head, f"  {score}"]),
+    ]
     time_left = _left(known, now, stops)
     if len(time_left) > width:
         time_left = time_left.partition(" (")[0]
@@ -209,7 +225,10 @@ def panel(
     if sum(map(len, roles)) + 3 * len(roles) <= width:
         roles = [" | ".join(roles)] if roles else []
     total = sum(usage.usd for usage in by_role.values())
-    lines += [*roles, f"{minutes:.1f} min, ${total:.3f}{f' of {cap}' if cap else ''}{_later(known)}"]
+    lines += [
+        *roles,
+        f"{minutes:.1f} min, ${total:.3f}{f' of {cap}' if cap else ''}{_later(known)}",
+    ]
     return [cell_cut(line, width) for line in lines]
 
 
@@ -220,9 +239,13 @@ def cell_cut(text: str, width: int) -> str:
     return text if cell_len(text) <= width else set_cell_size(text, width - 1) + "…"
 
 
-def left(seconds: list[float], running: list[float], todo: int, at_once: int) -> tuple[float, float, float] | None:
-    """(low, likely, high) seconds until `todo` attempts have ended, of which some are running for so many seconds; 80
-    of 100 times between low and high, if attempts take as long as those that ended (`seconds`). None before three."""
+def left(
+    seconds: list[float], running: list[float], todo: int, at_once: int
+) -> tuple[float, float, float] | None:
+    """(low, likely, high) seconds until `todo` attempts have ended, of which some are running for
+    so many seconds; 80 of 100 times between low and high, if attempts take as long as those that
+    ended (`seconds`). None before three.
+    """
     from recreate.runs.gate import student_quantile
 
     n = len(seconds)
@@ -237,9 +260,9 @@ def left(seconds: list[float], running: list[float], todo: int, at_once: int) ->
 
 
 def whole(known: Progressing, now: float) -> tuple[float, float, float] | None:
-    """(low, likely, high) seconds until the build has ended, if every round proposes one candidate: its attempts as
-    `left` reckons them, its proposals as long as the ones before, else by the calls that the plan gives them. None
-    where nobody knows."""
+    """(low, likely, high) seconds until the build has ended, if every round proposes one candidate:
+    its attempts as `left` reckons them, its proposals as long as the ones before, else by the calls
+    that the plan gives them. None where nobody knows."""
     ahead = known.ahead()
     if ahead is None or known.course is None:
         return None
@@ -253,7 +276,11 @@ def whole(known: Progressing, now: float) -> tuple[float, float, float] | None:
         return found
     if known.proposals:  # one alone says little: half or twice as long
         n, mean = len(known.proposals), math.fsum(known.proposals) / len(known.proposals)
-        each = (min(known.proposals), mean, max(known.proposals)) if n > 1 else (mean / 2, mean, mean * 2)
+        each = (
+            (min(known.proposals), mean, max(known.proposals))
+            if n > 1
+            else (mean / 2, mean, mean * 2)
+        )
     elif known.calls:
         call = known.course.call * math.fsum(known.seconds) / known.calls
         low, high = (calls * call for calls in known.course.calls)
@@ -261,18 +288,23 @@ def whole(known: Progressing, now: float) -> tuple[float, float, float] | None:
     else:
         return None
     begun = (now - known.proposing) * in_work
-    low, likely, high = (a + proposals * p + max(0.0, p - begun) * in_work for a, p in zip(found, each, strict=True))
+    low, likely, high = (
+        a + proposals * p + max(0.0, p - begun) * in_work for a, p in zip(found, each, strict=True)
+    )
     return low, likely, high
 
 
 def _left(known: Progressing, now: float, stops: float) -> str:
-    """What is left of the whole run, where that is known; else of this phase; '' where neither is."""
+    """What is left of the whole run, where that is known; else of this phase; '' where neither
+    is."""
     todo, what = known.total - known.done, "in all"
     if (found := whole(known, now)) is None:
         if not known.total:
             return ""
         what = "in this phase"
-        found = left(known.seconds, [now - job.began for job in known.jobs.values()], todo, known.at_once)
+        found = left(
+            known.seconds, [now - job.began for job in known.jobs.values()], todo, known.at_once
+        )
     if not todo and (found is None or found[2] == 0):
         return "done" if known.total else ""
     if found is None:
@@ -310,7 +342,11 @@ def _score(known: Progressing) -> str:
     if not any(score is not None for score in known.scores.values()):
         return ""
     mean, low, high = interval(known.scores)
-    before = f", before {known.means[known.phase]:.2f}" if known.judging and known.phase in known.means else ""
+    before = (
+        f", before {known.means[known.phase]:.2f}"
+        if known.judging and known.phase in known.means
+        else ""
+    )
     return f"{known.passed} passed, score {mean:.2f} [{low:.2f}, {high:.2f}]{before}"
 
 
@@ -324,10 +360,15 @@ def _proposer(session: Any) -> str:
     return f"{name} with {session.optimizer_model.name}" if other else str(name)
 
 
-def offered_line(lessons: Mapping[str, tuple[int, int]], attempts: int, unproven: Sequence[str] = ()) -> str:
-    """What a round's attempts were offered. lessons: id -> attempts that were shown it, and that were not, by lot."""
+def offered_line(
+    lessons: Mapping[str, tuple[int, int]], attempts: int, unproven: Sequence[str] = ()
+) -> str:
+    """What a round's attempts were offered. lessons: id -> attempts that were shown it, and that
+    were not, by lot."""
     parts = [
-        f"{id} to {shown}{f' of {shown + held} by lot' * bool(held)}{' (not proven here yet)' * (id in unproven)}"
+        f"{id} to"
+        f" {shown}{f' of {shown + held} by lot' * bool(held)}"
+        f"{' (not proven here yet)' * (id in unproven)}"
         for id, (shown, held) in list(lessons.items())[:OFFERED]
     ]
     parts += [f"and {len(lessons) - OFFERED} more"] * (len(lessons) > OFFERED)
@@ -337,12 +378,19 @@ def offered_line(lessons: Mapping[str, tuple[int, int]], attempts: int, unproven
 def _spent(usage: Usage, whole: int = 100_000) -> str:
     """whole: tokens from which on they are said in thousands."""
     tokens = usage.tokens_in + usage.tokens_out
-    count = f"{tokens:,}" if tokens < whole else f"{tokens / 1e3:,.0f}k" if tokens < 1e7 else f"{tokens / 1e6:,.1f}M"
+    count = (
+        f"{tokens:,}"
+        if tokens < whole
+        else f"{tokens / 1e3:,.0f}k"
+        if tokens < 1e7
+        else f"{tokens / 1e6:,.1f}M"
+    )
     return f"{usage.calls:,} calls, {count} tokens, ${usage.usd:.3f}"
 
 
 class Screen:
-    """Turns a session's events into words on stderr: a line per event, and on a terminal the panel below them.
+    """Turns a session's events into words on stderr: a line per event, and on a terminal the panel
+    below them.
 
     `ledger` may be set later: it says what is left. at_once: attempts that run at the same time;
     rounds: of a build, whose last verdict is its result and so said at its end.
@@ -352,7 +400,9 @@ class Screen:
         from rich.console import Console
         from rich.live import Live
 
-        self.console = Console(stderr=True, highlight=False, emoji=False, markup=False, soft_wrap=True)
+        self.console = Console(
+            stderr=True, highlight=False, emoji=False, markup=False, soft_wrap=True
+        )
         self.ledger: Ledger | None = None
         self.started = time.monotonic()
         self.known = Progressing(at_once=at_once, since=self.started)
@@ -365,7 +415,8 @@ class Screen:
                 console=self.console,
                 refresh_per_second=LOOKS,
                 transient=True,
-                redirect_stdout=sys.stdout.isatty(),  # what goes through a pipe must not be drawn above the panel
+                # what goes through a pipe must not be drawn above the panel
+                redirect_stdout=sys.stdout.isatty(),
                 vertical_overflow="crop",
             )
 
@@ -444,16 +495,18 @@ class Screen:
                     mark = "passed" if score.passed else "failed"
                     of = f"[{facts['cell']}] " if self.known.cells else ""
                     self.line(
-                        f"  {self.known.phase} {self.known.done}/{self.known.total}  {mark}  {of}{score.task} "
-                        f"({f'{score.ending} {score.limit}'.strip()}, {score.usage.calls} calls){self.left()}"
+                        f"  {self.known.phase} {self.known.done}/{self.known.total}  {mark} "
+                        f" {of}{score.task} ({f'{score.ending} {score.limit}'.strip()},"
+                        f" {score.usage.calls} calls){self.left()}"
                     )
             case "aside":
                 self.line(f"  {EXCLUDED}: {facts['task']}: {facts['fault']}")
             case "seed":
                 session = facts["session"]
                 self.line(
-                    f"run folder {short(session.folder)}; seed agent {facts['scaffold'].digest}, "
-                    f"model {session.model_name}, optimizer {_proposer(session)}, sandbox {session.backend.name}"
+                    f"run folder {short(session.folder)}; seed agent {facts['scaffold'].digest},"
+                    f" model {session.model_name}, optimizer {_proposer(session)}, sandbox"
+                    f" {session.backend.name}"
                 )
             case "indexing":
                 done, total = facts["done"], facts["total"]
@@ -463,13 +516,17 @@ class Screen:
                 self.line("  " + study_text(facts["study"]))
             case "build":
                 of = f" of {facts['pool']}" if facts.get("pool", 0) > facts["train"] else ""
-                self.line(f"{facts['train']} train tasks{of}, {facts['validation']} validation tasks")
+                self.line(
+                    f"{facts['train']} train tasks{of}, {facts['validation']} validation tasks"
+                )
             case "round":
                 self.line(f"round {facts['round']} of {facts['rounds']}: attempting train tasks")
             case "offered":
                 self.line(offered_line(**facts))
             case "observe":
-                self.line(f"the policy {facts['policy']} learns from {facts['experiences']} experiences")
+                self.line(
+                    f"the policy {facts['policy']} learns from {facts['experiences']} experiences"
+                )
             case "rerun":
                 lessons = f"with {', '.join(facts['lessons'])}" if facts["lessons"] else "without"
                 score = EXCLUDED if facts["score"] is None else f"{facts['score']:g}"
@@ -479,7 +536,8 @@ class Screen:
                 self.line(f"  {change.lesson} {change.kind}{': ' * bool(change.why)}{change.why}")
             case "propose":
                 self.line(
-                    f"the optimizer studies {facts['experiences']} experiences ({facts['failures']} of them failed)"
+                    f"the optimizer studies {facts['experiences']} experiences ({facts['failures']}"
+                    " of them failed)"
                 )
             case "candidate":
                 self.line("a candidate is judged on validation:")
@@ -487,13 +545,20 @@ class Screen:
                     self.line(f"  {said}" if edit.reason else f"  {edit.path}: {edit.new[:80]!r}")
             case "revision":
                 revision = facts["revision"]
-                said_at_the_end = self.live is not None and revision.round + 1 == self.rounds and sys.stdout.isatty()
+                said_at_the_end = (
+                    self.live is not None
+                    and revision.round + 1 == self.rounds
+                    and sys.stdout.isatty()
+                )
                 verdict = "" if said_at_the_end else f": {verdict_text(revision.verdict)}"
                 self.line(f"{'KEPT' if revision.kept else 'dropped'}{verdict}")
                 if revision.review:
                     self.line(f"  a person {revision.review}")
             case "update":
-                figures = ", ".join(f"{key} {facts[key]:.4g}" for key in ("reward", "kl", "entropy", "clip", "length"))
+                figures = ", ".join(
+                    f"{key} {facts[key]:.4g}"
+                    for key in ("reward", "kl", "entropy", "clip", "length")
+                )
                 self.line(f"step {facts['step']}: {figures}{self.left()}")
             case "nothing":
                 self.line(f"nothing to judge this round: {facts['reason']}")

@@ -1,4 +1,5 @@
-"""log, show, diff, blame, studies: what happened, shown to a person or as JSON. Nothing here changes anything."""
+"""log, show, diff, blame, studies: what happened, shown to a person or as JSON. Nothing here
+changes anything."""
 
 from __future__ import annotations
 
@@ -49,22 +50,36 @@ def log(run: RunName = "last", as_json: Json = False) -> None:
         files = ", ".join(dict.fromkeys(e.path for e in revision.edits))
         fate = f"{_fate(revision):<7}  {revision.id}  {files}  {verdict_text(revision.verdict)}"
         person = f"; a person {revision.review}" if revision.review else ""
-        answer(as_json, revision_record(revision, said.get(revision.id)), f"round {revision.round + 1}  {fate}{person}")
+        answer(
+            as_json,
+            revision_record(revision, said.get(revision.id)),
+            f"round {revision.round + 1}  {fate}{person}",
+        )
     if not count:
         say(f"{here(found.folder)} has no revision ({found.status()})")
 
 
 def show(
-    what: Annotated[str, typer.Argument(metavar="RUN_OR_SCAFFOLD", help="A run, `last`, or a scaffold.")] = "last",
-    revision: Annotated[str, typer.Argument(help="One revision of the run, by the beginning of its id.")] = "",
+    what: Annotated[
+        str, typer.Argument(metavar="RUN_OR_SCAFFOLD", help="A run, `last`, or a scaffold.")
+    ] = "last",
+    revision: Annotated[
+        str, typer.Argument(help="One revision of the run, by the beginning of its id.")
+    ] = "",
     html: Annotated[
         bool,
-        typer.Option("--html", help="Write the report.html of a build, a bench or a training anew and print its path."),
+        typer.Option(
+            "--html",
+            help="Write the report.html of a build, a bench or a training anew and print its path.",
+        ),
     ] = False,
-    page: Annotated[str, typer.Option("--page", help="The same of another page: its name or module:function.")] = "",
+    page: Annotated[
+        str, typer.Option("--page", help="The same of another page: its name or module:function.")
+    ] = "",
     as_json: Json = False,
 ) -> None:
-    """Show a run (settings, status, revisions with their evidence), one revision with its diff, or an agent.
+    """Show a run (settings, status, revisions with their evidence), one revision with its diff, or
+    an agent.
 
     Example: recreate show last --html
     """
@@ -76,7 +91,9 @@ def show(
         _write_page(folder, what, revision, page or "report", as_json)
     elif folder is None:
         if revision:
-            raise BadInput(f"{what!r} is not a run, so it has no revision", fix="recreate show RUN REVISION")
+            raise BadInput(
+                f"{what!r} is not a run, so it has no revision", fix="recreate show RUN REVISION"
+            )
         _show_agent(find_agent(what, where), as_json)
     elif revision:
         _show_revision(_run(folder), revision, as_json)
@@ -85,8 +102,13 @@ def show(
 
 
 def diff(
-    a: Annotated[str, typer.Argument(metavar="A", help="A scaffold's folder or name, RUN:DIGEST or RUN:seed.")],
-    b: Annotated[str, typer.Argument(metavar="B", help="Another; a RUN alone is the agent it ended with.")],
+    a: Annotated[
+        str,
+        typer.Argument(metavar="A", help="A scaffold's folder or name, RUN:DIGEST or RUN:seed."),
+    ],
+    b: Annotated[
+        str, typer.Argument(metavar="B", help="Another; a RUN alone is the agent it ended with.")
+    ],
     as_json: Json = False,
 ) -> None:
     """What changed from one agent to another; a run's revisions bring reasons and evidence along.
@@ -106,17 +128,26 @@ def diff(
             say("the files are the same")
         return
     named = [named_run(x.rpartition(":")[0] or x, where) for x in (a, b)]
-    newest = sorted((where / "runs").glob("*/settings.toml"), key=lambda p: p.stat().st_mtime, reverse=True)
-    edits, verdict = _between(before, after, [r for r in named if r] or [p.parent for p in newest[:RUNS]])
-    sides = {side: {"name": x.name, "digest": x.digest} for side, x in (("a", before), ("b", after))}
+    newest = sorted(
+        (where / "runs").glob("*/settings.toml"), key=lambda p: p.stat().st_mtime, reverse=True
+    )
+    edits, verdict = _between(
+        before, after, [r for r in named if r] or [p.parent for p in newest[:RUNS]]
+    )
+    sides = {
+        side: {"name": x.name, "digest": x.digest} for side, x in (("a", before), ("b", after))
+    }
     emit({**sides, "edits": edits, "verdict": verdict, "diff": text})
 
 
 def blame(
-    file: Annotated[str, typer.Argument(metavar="FILE[:LINE]", help="A file of an agent, and one line of it.")],
+    file: Annotated[
+        str, typer.Argument(metavar="FILE[:LINE]", help="A file of an agent, and one line of it.")
+    ],
     as_json: Json = False,
 ) -> None:
-    """Say who wrote each line of an agent: the seed, a person, or an edit, with its verdict and the steps it cites.
+    """Say who wrote each line of an agent: the seed, a person, or an edit, with its verdict and the
+    steps it cites.
 
     Example: recreate blame scaffolds/swe/tools/localize.py:12
     """
@@ -143,7 +174,8 @@ def verdict_of(revision: Revision) -> str:
     return f"{_fate(revision)} in round {revision.round + 1}: {verdict_text(revision.verdict)}"
 
 
-# ------------------------------------------------------------------------------------------- agents and runs
+# ------------------------------------------------------------------------------------------- agents
+# and runs
 
 
 def _run(folder: Path) -> Run:
@@ -184,7 +216,9 @@ class _ShownRun:
         self.run, self.settings = run, run.settings
         self.status, self.revisions, self.said = run.status(), run.revisions(), forecasts(run)
         self.seed = seed = run.seed()
-        self.final = next((r.id for r in reversed(self.revisions) if r.kept), seed.digest if seed else "")
+        self.final = next(
+            (r.id for r in reversed(self.revisions) if r.kept), seed.digest if seed else ""
+        )
         judged = seed is not None and (self.final != seed.digest or self.status == "ceiling")
         self.verdict = run.validation(seed.digest, self.final) if seed and judged else None
         self.spend, self.excluded, self.attempts = run.spend(), run.excluded(), _attempts(run)
@@ -214,7 +248,11 @@ class _ShownRun:
             "command": self.run.command,
             "spend": self.spend.record(),
             "set_aside": self.excluded,
-            **({"curve": [{k: u.get(k) for k in ("step", *CURVE)} for u in self.updates]} if self.updates else {}),
+            **(
+                {"curve": [{k: u.get(k) for k in ("step", *CURVE)} for u in self.updates]}
+                if self.updates
+                else {}
+            ),
             **({"cells": [cell.row() for cell in self.cells]} if self.cells else {}),
             **({"differences": list(self.made.differences)} if self.cells else {}),
             **({"budget": self.arms.budget.caps} if self.arms else {}),
@@ -230,15 +268,22 @@ class _ShownRun:
         yield from self._settings()
         if seed:
             yield f"started    from {seed.name} ({seed.digest}), now {self.final}"
-        counts = [f"{n['attempts']} {split} ({n['passed']} passed)" for split, n in self.attempts.items()]
+        counts = [
+            f"{n['attempts']} {split} ({n['passed']} passed)" for split, n in self.attempts.items()
+        ]
         without = f", {len(self.excluded)} {EXCLUDED}" if self.excluded else ""
         yield f"attempts   {', '.join(counts) or 'none has ended'}{without}"
         yield self._spent()
         if self.verdict:
             yield f"validation {verdict_text(self.verdict)}"
-        yield f"measured   {run.date or 'not yet'}" + (f"; again: {run.command}" if run.command else "")
+        yield f"measured   {run.date or 'not yet'}" + (
+            f"; again: {run.command}" if run.command else ""
+        )
         for told in curves(self.updates):
-            yield f"training   {told.name}: {told.first:.4g} -> {told.last:.4g} in {len(self.updates)} steps"
+            yield (
+                f"training   {told.name}: {told.first:.4g} -> {told.last:.4g} in"
+                f" {len(self.updates)} steps"
+            )
         if len(self.cells) > 1:
             yield from table(self.made)
             yield from dict.fromkeys(agents(self.made))
@@ -248,30 +293,47 @@ class _ShownRun:
             yield f"\n{number}. {_fate(revision)} {revision.id}, from {revision.parent}"
             yield from _edits(revision, self.said.get(revision.id))
         for row in self.excluded:
-            yield f"{EXCLUDED}: {row['task']} (repeat {row['repeat']}, {row['phase']}): {row['fault']}"
+            yield (
+                f"{EXCLUDED}: {row['task']} (repeat {row['repeat']}, {row['phase']}):"
+                f" {row['fault']}"
+            )
 
     def _settings(self) -> Iterator[str]:
         settings, start = self.settings, self.start
-        optimizer = f"optimizer {proposer(settings)}, " if start.get("command", "build") == "build" else ""
+        optimizer = (
+            f"optimizer {proposer(settings)}, " if start.get("command", "build") == "build" else ""
+        )
         yield (
-            f"settings   domain {settings.domain}, model {start.get('model') or settings.model or '?'}, {optimizer}"
-            f"sandbox {start.get('sandbox') or settings.sandbox or '?'}, seed {settings.seed}"
+            f"settings   domain {settings.domain}, model"
+            f" {start.get('model') or settings.model or '?'}, {optimizer}sandbox"
+            f" {start.get('sandbox') or settings.sandbox or '?'}, seed {settings.seed}"
         )
         tasks = f"{settings.train} train and {settings.validation} validation tasks"
         rounds = f"{settings.rounds} rounds, {tasks} x " if self.seed else ""
-        yield f"           {rounds}{settings.repeats} repeats, {settings.jobs} at once, budget {self._budget()}"
+        yield (
+            f"           {rounds}{settings.repeats} repeats, {settings.jobs} at once, budget"
+            f" {self._budget()}"
+        )
 
     def _budget(self) -> str:
         """Its caps; of a table of arms those that each was made under, since measuring has none."""
         if self.arms is None:
             return " ".join(self.settings.budget) or "no cap"
-        return f"{' '.join(self.arms.settings.budget) or 'no cap'} for making each arm, no cap for measuring"
+        return (
+            f"{' '.join(self.arms.settings.budget) or 'no cap'} for making each arm, no cap for"
+            " measuring"
+        )
 
     def _spent(self) -> str:
         total, spend = self.spend.total, self.spend
-        unpaid = "".join(f"; {text.rstrip('.')}" for text in spend.unpaid.strip().split(". ") if text)
+        unpaid = "".join(
+            f"; {text.rstrip('.')}" for text in spend.unpaid.strip().split(". ") if text
+        )
         tokens = f"{total.tokens_in + total.tokens_out:,} tokens"
-        return f"spent      {total.calls} calls, {tokens}, ${total.usd:.4f}, {spend.minutes:.1f} min{unpaid}"
+        return (
+            f"spent      {total.calls} calls, {tokens}, ${total.usd:.4f}, {spend.minutes:.1f}"
+            f" min{unpaid}"
+        )
 
 
 def _show_run(run: Run, as_json: bool) -> None:
@@ -310,7 +372,9 @@ def _write_page(folder: Path | None, what: str, revision: str, page: str, as_jso
 
     if folder is None or revision:
         wrong = f"{what!r} is not a run" if folder is None else "a page is of a whole run"
-        raise BadInput(wrong, fix="recreate show RUN --html", code="no-run" if folder is None else "usage")
+        raise BadInput(
+            wrong, fix="recreate show RUN --html", code="no-run" if folder is None else "usage"
+        )
     file = html.write(_run(folder), name=page)
     answer(as_json, {"run": str(folder), "html": str(file)}, here(file))
 
@@ -357,18 +421,28 @@ def _show_agent(agent: Scaffold, as_json: bool) -> None:
 
 def _agent(agent: Scaffold, settings: AgentConfig) -> Iterator[str]:
     """An agent for a person: how it acts, its limits, its files and lessons."""
-    yield f"{agent.name} ({agent.digest})" + (f": {settings.description}" if settings.description else "")
+    yield f"{agent.name} ({agent.digest})" + (
+        f": {settings.description}" if settings.description else ""
+    )
     if settings.parent:
-        yield f"made from {settings.parent}" + (f", for {settings.domain}" if settings.domain else "")
+        yield f"made from {settings.parent}" + (
+            f", for {settings.domain}" if settings.domain else ""
+        )
     acts = {
         "bash": "runs one bash command a turn",
         "json": 'answers {"command": ...} each turn, which is run',
-        "tools": "calls functions: its own tools" + "".join(f", the MCP server {name}" for name in settings.mcp),
+        "tools": (
+            "calls functions: its own tools"
+            + "".join(f", the MCP server {name}" for name in settings.mcp)
+        ),
         "command": f"is a program of its own: {settings.command}",
     }
     if settings.foreign:
         acts.setdefault(settings.action, f"is Python of its own: {settings.action[7:]}")
-    yield f"acts       {acts.get(settings.action, 'hands its whole reply to the tool ' + settings.action[5:])}"
+    yield (
+        "acts      "
+        f" {acts.get(settings.action, 'hands its whole reply to the tool ' + settings.action[5:])}"
+    )
     if settings.before:
         yield f"first      {', '.join(settings.before)} run before the first turn"
     if settings.done:
@@ -376,26 +450,50 @@ def _agent(agent: Scaffold, settings: AgentConfig) -> Iterator[str]:
     if settings.samples > 1:
         chosen = f", the best by {settings.choose}" if settings.choose else ", the first handed in"
         chosen = f", the one that most agree with by {settings.vote}" if settings.vote else chosen
-        tries = "tries at a task that share their beginnings" if settings.branches else "independent tries at a task"
+        tries = (
+            "tries at a task that share their beginnings"
+            if settings.branches
+            else "independent tries at a task"
+        )
         yield f"samples    {settings.samples} {tries}{chosen}"
     if settings.branches:
-        yield f"branches   {', '.join(map(str, settings.branches))} ways to go on after the results of commands in turn"
+        yield (
+            f"branches   {', '.join(map(str, settings.branches))} ways to go on after the results"
+            " of commands in turn"
+        )
     if ahead := settings.lookahead:
-        yield f"looks ahead {ahead.candidates} candidates for each action, {ahead.steps} steps in copies of the sandbox"
+        yield (
+            f"looks ahead {ahead.candidates} candidates for each action, {ahead.steps} steps in"
+            " copies of the sandbox"
+        )
     if settings.observe:
         yield f"observes   {settings.observe.steps} turns in copies of the sandbox before it acts"
     if settings.restore:
-        yield f"restores   the sandbox where more fails by {settings.restore.check} after an action than before"
+        yield (
+            f"restores   the sandbox where more fails by {settings.restore.check} after an action"
+            " than before"
+        )
     if settings.memory.recall:
-        yield f"recalls    asks memory by itself; an answer has at most {settings.memory.recall} tokens"
+        yield (
+            f"recalls    asks memory by itself; an answer has at most {settings.memory.recall}"
+            " tokens"
+        )
     limits, model = settings.limits, settings.model
     more = f" and {limits.extension} more" if limits.extension else ""
     yield (
-        f"limits     {limits.steps} steps{more}, {limits.tokens:,} tokens, ${limits.usd:g}, {limits.seconds:g} s; a "
-        f"command {limits.command_seconds:g} s, an observation {limits.observation_chars:,} characters"
+        f"limits     {limits.steps} steps{more}, {limits.tokens:,} tokens, ${limits.usd:g},"
+        f" {limits.seconds:g} s; a command {limits.command_seconds:g} s, an observation"
+        f" {limits.observation_chars:,} characters"
     )
-    asked = [f"{k} {v:g}" for k, v in (("temperature", model.temperature), ("top_p", model.top_p)) if v is not None]
-    asked += [f"at most {settings.reply_tokens} tokens a reply", *(f"a reply ends at {text!r}" for text in model.stop)]
+    asked = [
+        f"{k} {v:g}"
+        for k, v in (("temperature", model.temperature), ("top_p", model.top_p))
+        if v is not None
+    ]
+    asked += [
+        f"at most {settings.reply_tokens} tokens a reply",
+        *(f"a reply ends at {text!r}" for text in model.stop),
+    ]
     yield f"model      {', '.join(asked)}"
     if settings.foreign:
         yield f"texts      {', '.join(settings.texts) or 'none: nothing of it can be improved'}"
@@ -411,8 +509,11 @@ def _agent(agent: Scaffold, settings: AgentConfig) -> Iterator[str]:
         yield f"\nlesson: {lesson.title}{born}\n  " + lesson.body.replace("\n", "\n  ")
 
 
-def _between(before: Scaffold, after: Scaffold, runs: Sequence[Path]) -> tuple[list[Any], dict[str, Any] | None]:
-    """The edits that lead from one agent to the other, reasons where a run knows them; the last verdict."""
+def _between(
+    before: Scaffold, after: Scaffold, runs: Sequence[Path]
+) -> tuple[list[Any], dict[str, Any] | None]:
+    """The edits that lead from one agent to the other, reasons where a run knows them; the last
+    verdict."""
     from recreate.viewer.markdown import revision_record
 
     for folder in dict.fromkeys(runs):
@@ -439,11 +540,13 @@ def _between(before: Scaffold, after: Scaffold, runs: Sequence[Path]) -> tuple[l
     return edits, None
 
 
-# --------------------------------------------------------------------------------------------------- studies
+# ------------------------------------------------------------------------------------------------
+# studies
 
 
 def list_studies(run: RunName = "last", as_json: Json = False) -> None:
-    """List the studies of a run: how each ended, its cause and edits, how much of it was inspection.
+    """List the studies of a run: how each ended, its cause and edits, how much of it was
+    inspection.
 
     Example: recreate studies list last
     """
@@ -455,12 +558,18 @@ def list_studies(run: RunName = "last", as_json: Json = False) -> None:
         ({**study.model_dump(mode="json"), "run": run}, f"{study.id}  {study_text(study)}{summary}")
         for study, summary in zip(found, summaries, strict=True)
     )
-    answers(as_json, rows, "" if as_json else "no study has ended in this run; `--optimizer recreate` makes them")
+    answers(
+        as_json,
+        rows,
+        "" if as_json else "no study has ended in this run; `--optimizer recreate` makes them",
+    )
 
 
 def show_study(
     id: Annotated[str, typer.Argument(metavar="ID", help="A study's id, or the beginning of it.")],
-    run: Annotated[str, typer.Option("--run", help="The run it is of; default: the newest.")] = "last",
+    run: Annotated[
+        str, typer.Option("--run", help="The run it is of; default: the newest.")
+    ] = "last",
     full: Full = False,
     as_json: Json = False,
 ) -> None:
@@ -483,7 +592,9 @@ def show_study(
     steps = list(read_steps(folders[0]))
     study = next((s for s in found.studies() if s.id == folders[0].name), None)
     if as_json:
-        record: dict[str, Any] = study.model_dump(mode="json") if study else {"id": folders[0].name, "ending": ""}
+        record: dict[str, Any] = (
+            study.model_dump(mode="json") if study else {"id": folders[0].name, "ending": ""}
+        )
         emit({**record, "steps": [s.model_dump(mode="json") for s in steps]})
         return
     for step in steps:

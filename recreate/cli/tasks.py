@@ -1,4 +1,5 @@
-"""tasks list, check, audit, agree, make, invent, rate, and grade: what is asked, whether it holds, how it is graded."""
+"""tasks list, check, audit, agree, make, invent, rate, and grade: what is asked, whether it holds,
+how it is graded."""
 
 from __future__ import annotations
 
@@ -21,7 +22,17 @@ from recreate.api.errors import UNSOUND, BadInput, CheckFailed, Fault, Interrupt
 from recreate.api.paths import memory as memory_folder
 from recreate.api.paths import short as here
 from recreate.api.paths import workspace
-from recreate.cli.options import DATA, JUDGE, SELECT, Json, SandboxName, open_backend, open_run, split_of, with_settings
+from recreate.cli.options import (
+    DATA,
+    JUDGE,
+    SELECT,
+    Json,
+    SandboxName,
+    open_backend,
+    open_run,
+    split_of,
+    with_settings,
+)
 from recreate.cli.terminal import answer, answers, bar, say
 from recreate.runs.settings import Settings
 
@@ -39,42 +50,72 @@ LARGEST = 20_000_000
 DomainName = Annotated[
     str,
     typer.Argument(
-        metavar="DOMAIN", help="A built-in, installed or module:Class domain, or one of rows; default: that of --data."
+        metavar="DOMAIN",
+        help=(
+            "A built-in, installed or module:Class domain, or one of rows; default: that of --data."
+        ),
     ),
 ]
 RATER = {
-    "scaffold": "With --difficulty: the agent whose pass rates count; default: the domain's seed agent.",
+    "scaffold": (
+        "With --difficulty: the agent whose pass rates count; default: the domain's seed agent."
+    ),
     "model": "With --difficulty: the model whose pass rates count.",
 }
 SplitOption = Annotated[str, typer.Option("--split", help="train, validation or test only.")]
 
-DealtSplit = Annotated[str, typer.Option("--split", help="Of all of them; default: train and validation by module.")]
+DealtSplit = Annotated[
+    str, typer.Option("--split", help="Of all of them; default: train and validation by module.")
+]
 IndexBefore = Annotated[
-    str, typer.Option("--index-before", metavar="DATE", help="Install what the index had before that day.")
+    str,
+    typer.Option(
+        "--index-before", metavar="DATE", help="Install what the index had before that day."
+    ),
 ]
 Variables = Annotated[
-    list[str] | None, typer.Option("--env", metavar="NAME=VALUE", help="A variable of the tests; repeatable.")
+    list[str] | None,
+    typer.Option("--env", metavar="NAME=VALUE", help="A variable of the tests; repeatable."),
 ]
-Hard = Annotated[bool, typer.Option("--hard", help="Bugs of several statements, whose failure shows elsewhere.")]
+Hard = Annotated[
+    bool, typer.Option("--hard", help="Bugs of several statements, whose failure shows elsewhere.")
+]
 Undo = Annotated[
     list[str] | None,
-    typer.Option("--undo", metavar="OLD..NEW", help="Hard: a hunk between two earlier releases; repeatable."),
+    typer.Option(
+        "--undo", metavar="OLD..NEW", help="Hard: a hunk between two earlier releases; repeatable."
+    ),
 ]
 ReleasePairs = Annotated[
     list[str] | None,
-    typer.Option("--releases", metavar="NAME==A..B", help="Real bugs that B mends; or a file of them; repeatable."),
+    typer.Option(
+        "--releases",
+        metavar="NAME==A..B",
+        help="Real bugs that B mends; or a file of them; repeatable.",
+    ),
 ]
 Generator = Annotated[
     str,
-    typer.Option("--generator", metavar="FOLDER", help="A program that prints tasks, for a new DOMAIN of rows."),
+    typer.Option(
+        "--generator",
+        metavar="FOLDER",
+        help="A program that prints tasks, for a new DOMAIN of rows.",
+    ),
 ]
 Learner = Annotated[
     list[str] | None,
-    typer.Option("--from", metavar="RUN", help="Of --generator: attempts that tell the levels; repeatable."),
+    typer.Option(
+        "--from", metavar="RUN", help="Of --generator: attempts that tell the levels; repeatable."
+    ),
 ]
 SolveRate = Annotated[
     float | None,
-    typer.Option("--solve-rate", help="Of --generator: make levels that are solved so often.", min=0.01, max=0.99),
+    typer.Option(
+        "--solve-rate",
+        help="Of --generator: make levels that are solved so often.",
+        min=0.01,
+        max=0.99,
+    ),
 ]
 
 
@@ -87,7 +128,8 @@ def list_(
     split: SplitOption = "",
     as_json: Json = False,
 ) -> None:
-    """List the tasks of a domain: id, split, the group that is never split, and how often it was passed.
+    """List the tasks of a domain: id, split, the group that is never split, and how often it was
+    passed.
 
     Example: recreate tasks list swe --split train --kind real
     """
@@ -97,7 +139,10 @@ def list_(
     part = domain_of(domain, settings, typed, where, named(settings.sandbox))
     domain = domain or part.name
     tasks, rated = _selected(part, split, settings, where), rates_of(part, where)
-    rows = (({**_row(task), "prompt": task.prompt, **_rates(task, rated)}, _line(task, rated)) for task in tasks)
+    rows = (
+        ({**_row(task), "prompt": task.prompt, **_rates(task, rated)}, _line(task, rated))
+        for task in tasks
+    )
     answers(as_json, rows, f"{domain} has no {split} tasks".replace("  ", " "))
 
 
@@ -107,22 +152,34 @@ def check(
     where: Path,
     typed: Mapping[str, Any],
     domain: DomainName = "",
-    task: Annotated[list[str] | None, typer.Option("--task", help="Only this one; repeatable.")] = None,
+    task: Annotated[
+        list[str] | None, typer.Option("--task", help="Only this one; repeatable.")
+    ] = None,
     split: SplitOption = "",
     shuffled: Annotated[
-        int, typer.Option("--shuffled", help="So many tasks are also handed another one's gold answer.", min=0)
+        int,
+        typer.Option(
+            "--shuffled", help="So many tasks are also handed another one's gold answer.", min=0
+        ),
     ] = 10,
     jobs: Annotated[
-        int | None, typer.Option("--jobs", help="Tasks at once; default: one a processor, 8 at most.", min=1, max=64)
+        int | None,
+        typer.Option(
+            "--jobs", help="Tasks at once; default: one a processor, 8 at most.", min=1, max=64
+        ),
     ] = None,
     again: Annotated[
-        bool, typer.Option("--again", help="Also what held when this check was interrupted; else it goes on.")
+        bool,
+        typer.Option(
+            "--again", help="Also what held when this check was interrupted; else it goes on."
+        ),
     ] = False,
     sandbox: SandboxName = "",
     as_json: Json = False,
 ) -> int:
-    """Validate each task: its gold answer passes and breaks no test that passed untouched; the untouched state, an
-    empty answer and another task's gold fail. Exits 4 when one does not hold. After Ctrl-C the same command goes on.
+    """Validate each task: its gold answer passes and breaks no test that passed untouched; the
+    untouched state, an empty answer and another task's gold fail. Exits 4 when one does not hold.
+    After Ctrl-C the same command goes on.
 
     Example: recreate tasks check swe --split validation --jobs 2
     """
@@ -130,7 +187,17 @@ def check(
     part = domain_of(domain, settings, typed, where, backend)
     with judged(part, settings, where) as asking:
         return _check(
-            asking, domain or part.name, settings, where, task, split, shuffled, jobs, again, backend, as_json
+            asking,
+            domain or part.name,
+            settings,
+            where,
+            task,
+            split,
+            shuffled,
+            jobs,
+            again,
+            backend,
+            as_json,
         )
 
 
@@ -170,7 +237,10 @@ def _check(
     log = unfinished(part, tasks, swapped, backend)
     before = {} if again else proved(part, log)
     if before:
-        say(f"going on: {len(before)} of {len(tasks)} held before this check was interrupted (--again: those too)")
+        say(
+            f"going on: {len(before)} of {len(tasks)} held before this check was interrupted"
+            " (--again: those too)"
+        )
     jobs = jobs or min(8, len(os.sched_getaffinity(0)))
     left = [t for t in tasks if t.id not in before]
     if jobs > 1:  # long and short ones mixed: what is left is then told by what is done
@@ -194,7 +264,9 @@ def _check(
                     tell(f", {wrong} wrong" * bool(wrong))
     except KeyboardInterrupt:
         fix = "the same command goes on with the others" if isinstance(part, Versioned) else ""
-        raise Interrupted(f"{done} of {len(tasks)} tasks were checked, {wrong} wrong", fix=fix) from None
+        raise Interrupted(
+            f"{done} of {len(tasks)} tasks were checked, {wrong} wrong", fix=fix
+        ) from None
     log.path.unlink(missing_ok=True)
     say(f"{done - wrong} of {done + len(refused)} tasks hold")
     for why, count in whys.most_common():
@@ -224,10 +296,17 @@ def rate(
     settings: Settings,
     where: Path,
     typed: Mapping[str, Any],
-    run: Annotated[list[str], typer.Option("--from", metavar="RUN", help="A run with finished attempts; repeatable.")],
+    run: Annotated[
+        list[str],
+        typer.Option("--from", metavar="RUN", help="A run with finished attempts; repeatable."),
+    ],
     domain: DomainName = "",
-    name: Annotated[str, typer.Option("--model", help="Write the rates under this name of the model.")] = "",
-    file: Annotated[Path | None, typer.Option("--out", help="The file to write; default: the workspace's.")] = None,
+    name: Annotated[
+        str, typer.Option("--model", help="Write the rates under this name of the model.")
+    ] = "",
+    file: Annotated[
+        Path | None, typer.Option("--out", help="The file to write; default: the workspace's.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Write down how often tasks were passed, from the attempts of runs: what --difficulty goes by.
@@ -267,17 +346,27 @@ def audit(
     typed: Mapping[str, Any],
     domain: DomainName = "",
     split: SplitOption = "",
-    tasks: Annotated[int, typer.Option("--tasks", help="How many, of as many groups as there are.", min=1)] = 1,
-    task: Annotated[list[str] | None, typer.Option("--task", help="Only this one; repeatable.")] = None,
-    exploit: Annotated[list[str] | None, typer.Option("--exploit", help="Only this one; repeatable.")] = None,
+    tasks: Annotated[
+        int, typer.Option("--tasks", help="How many, of as many groups as there are.", min=1)
+    ] = 1,
+    task: Annotated[
+        list[str] | None, typer.Option("--task", help="Only this one; repeatable.")
+    ] = None,
+    exploit: Annotated[
+        list[str] | None, typer.Option("--exploit", help="Only this one; repeatable.")
+    ] = None,
     each: Annotated[
-        int, typer.Option("--each", help="So many at a task, dealt round; default: all at every task.", min=0)
+        int,
+        typer.Option(
+            "--each", help="So many at a task, dealt round; default: all at every task.", min=0
+        ),
     ] = 0,
     jobs: Annotated[int, typer.Option("--jobs", help="Exploits at once.", min=1, max=64)] = 1,
     sandbox: SandboxName = "",
     as_json: Json = False,
 ) -> int:
-    """Attack the domain's grader with answers that leave a task unsolved. Exits 4 when one passes, or stops it.
+    """Attack the domain's grader with answers that leave a task unsolved. Exits 4 when one passes,
+    or stops it.
 
     Example: recreate tasks audit swe --tasks 2
 
@@ -302,7 +391,10 @@ def audit(
         for outcome in _each(pairs, lambda pair: audit_.audit(asking, *pair, backend), jobs):
             done.append(outcome)
             word = "held  " if outcome.held else "STOPS " if outcome.fault else "PASSES"
-            say(f"{len(done)}/{len(pairs)}  {word}  {outcome.exploit}  {outcome.task}  {outcome.seconds:.1f} s")
+            say(
+                f"{len(done)}/{len(pairs)}  {word}  {outcome.exploit}  {outcome.task} "
+                f" {outcome.seconds:.1f} s"
+            )
             if outcome.fault:
                 say(f"        {outcome.fault.strip().splitlines()[0]}")
             tell("")
@@ -319,9 +411,12 @@ def audit(
             "stopped": [o.model_dump(mode="json", exclude={"evidence", "passed"}) for o in stopped],
             "rate": round(len(passed) / len(done), 4),
         },
-        *(f"{'stops ' if o.fault else 'passes'}  {o.exploit}  {o.task}" for o in (*passed, *stopped)),
-        f"{len({o.exploit for o in done})} exploits at {len(chosen)} tasks: {len(passed)} pass, {len(stopped)} stop"
-        " the grading",
+        *(
+            f"{'stops ' if o.fault else 'passes'}  {o.exploit}  {o.task}"
+            for o in (*passed, *stopped)
+        ),
+        f"{len({o.exploit for o in done})} exploits at {len(chosen)} tasks: {len(passed)} pass,"
+        f" {len(stopped)} stop the grading",
     )
     return CheckFailed.exit_code if passed or stopped else 0
 
@@ -329,8 +424,8 @@ def audit(
 def _attacks(
     part: Domain, tasks: Sequence[Task], exploits: Sequence[str], each: int, domain: str
 ) -> list[tuple[Task, str, str]]:
-    """(task, the exploit's name, its answer) of all that is to be graded; exploits: only these, unless there are none.
-    Raises BadInput (`unknown-exploit`)."""
+    """(task, the exploit's name, its answer) of all that is to be graded; exploits: only these,
+    unless there are none. Raises BadInput (`unknown-exploit`)."""
     from recreate.domains import audit as audit_
 
     pairs: list[tuple[Task, str, str]] = []
@@ -351,36 +446,59 @@ def _attacks(
 
 def make(
     domain: DomainName,
-    package: Annotated[str, typer.Option("--package", metavar="NAME==VERSION", help="A release on the index.")] = "",
+    package: Annotated[
+        str, typer.Option("--package", metavar="NAME==VERSION", help="A release on the index.")
+    ] = "",
     repo: Annotated[Path | None, typer.Option("--repo", help="A repository of yours.")] = None,
     n: Annotated[int, typer.Option("--n", "-n", help="How many.", min=1)] = 10,
     seed: Annotated[int, typer.Option("--seed", help="The random seed: which ones.")] = 0,
     split: DealtSplit = "",
-    requires: Annotated[list[str] | None, typer.Option("--requires", help="What the tests need; repeatable.")] = None,
-    python: Annotated[str, typer.Option("--python", help="The Python they run on, like 3.9; default: this one.")] = "",
-    pytest: Annotated[str, typer.Option("--pytest", help="The version of pytest, like 7.4.4.")] = "",
+    requires: Annotated[
+        list[str] | None, typer.Option("--requires", help="What the tests need; repeatable.")
+    ] = None,
+    python: Annotated[
+        str, typer.Option("--python", help="The Python they run on, like 3.9; default: this one.")
+    ] = "",
+    pytest: Annotated[
+        str, typer.Option("--pytest", help="The version of pytest, like 7.4.4.")
+    ] = "",
     index_before: IndexBefore = "",
     env: Variables = None,
-    tests: Annotated[list[str] | None, typer.Option("--tests", help="Where the tests are; repeatable.")] = None,
-    python_path: Annotated[list[str] | None, typer.Option("--python-path", help="Put on sys.path; repeatable.")] = None,
-    module: Annotated[list[str] | None, typer.Option("--module", help="Only bugs in this file; repeatable.")] = None,
+    tests: Annotated[
+        list[str] | None, typer.Option("--tests", help="Where the tests are; repeatable.")
+    ] = None,
+    python_path: Annotated[
+        list[str] | None, typer.Option("--python-path", help="Put on sys.path; repeatable.")
+    ] = None,
+    module: Annotated[
+        list[str] | None, typer.Option("--module", help="Only bugs in this file; repeatable.")
+    ] = None,
     hard: Hard = False,
     undo: Undo = None,
     releases: ReleasePairs = None,
-    history: Annotated[bool, typer.Option("--history", help="Real bugs that commits of --repo mend.")] = False,
-    since: Annotated[str, typer.Option("--since", metavar="DATE", help="Of --history: no older commits.")] = "",
+    history: Annotated[
+        bool, typer.Option("--history", help="Real bugs that commits of --repo mend.")
+    ] = False,
+    since: Annotated[
+        str, typer.Option("--since", metavar="DATE", help="Of --history: no older commits.")
+    ] = "",
     model: Annotated[str, typer.Option("--model", help="Writes the texts of real bugs.")] = "",
     source: Generator = "",
     learner: Learner = None,
     solve_rate: SolveRate = None,
-    scaffold: Annotated[str, typer.Option("--scaffold", help="Of --from: the agent whose attempts count.")] = "",
-    data: Annotated[Path | None, typer.Option("--data", help="The file to write; default: the workspace's.")] = None,
+    scaffold: Annotated[
+        str, typer.Option("--scaffold", help="Of --from: the agent whose attempts count.")
+    ] = "",
+    data: Annotated[
+        Path | None, typer.Option("--data", help="The file to write; default: the workspace's.")
+    ] = None,
     sandbox: SandboxName = "",
     as_json: Json = False,
 ) -> int:
-    """Make new tasks: bugs injected into a package or a repository, kept when a few of its own tests notice; real
-    ones, that a later release or a commit mends, one behaviour a task; or those of a generator, each kept when its
-    verifier tells right from wrong. Exits 4 when a generator gives none.
+    """Make new tasks: bugs injected into a package or a repository, kept when a few of its own
+    tests notice; real ones, that a later release or a commit mends, one behaviour a task; or those
+    of a generator, each kept when its verifier tells right from wrong. Exits 4 when a generator
+    gives none.
 
     Example: recreate tasks make swe --package parse==1.20.2 --n 5
 
@@ -396,23 +514,55 @@ def make(
     """
     if source:
         if package or repo or releases or history or since or hard or undo:
-            raise BadInput("--generator is a source of its own", fix="leave the other sources out", code="usage")
+            raise BadInput(
+                "--generator is a source of its own",
+                fix="leave the other sources out",
+                code="usage",
+            )
         rows = _Generated(domain, source, n, seed, split, data, open_backend(sandbox))
         return rows.make(tuple(learner or ()), solve_rate, scaffold, as_json)
     if learner or solve_rate is not None or scaffold:
-        raise BadInput("--from, --solve-rate and --scaffold are of --generator", fix="--generator FOLDER", code="usage")
+        raise BadInput(
+            "--from, --solve-rate and --scaffold are of --generator",
+            fix="--generator FOLDER",
+            code="usage",
+        )
     generator = _maker(domain)
     name, version = _release(package, repo, releases or ())
     if (history or since) and not repo:
-        raise BadInput("--history is that of a repository", fix="--repo PATH --history", code="usage")
+        raise BadInput(
+            "--history is that of a repository", fix="--repo PATH --history", code="usage"
+        )
     asked: dict[str, Any] = {"python": python, "pytest": pytest, "index_before": index_before}
-    asked |= {"variables": _variables(env or ()), "hard": hard, "undo": [_pair(each) for each in undo or ()]}
+    asked |= {
+        "variables": _variables(env or ()),
+        "hard": hard,
+        "undo": [_pair(each) for each in undo or ()],
+    }
     asked |= {"releases": list(releases or ()), "history": history or bool(since), "since": since}
     asked |= {"ask": _ask(model) if model else None}
-    given = {"package": name, "version": version, "repo": repo, "n": n, "seed": seed, "split": split_of(split)}
-    given |= {"requires": tuple(requires or ()), "tests": tuple(tests or ()), "python_path": tuple(python_path or ())}
-    given |= {"modules": tuple(module or ()), "file": data, "backend": open_backend(sandbox), "on_progress": say}
-    _make(domain, generator, given, {name: value for name, value in asked.items() if value}, as_json)
+    given = {
+        "package": name,
+        "version": version,
+        "repo": repo,
+        "n": n,
+        "seed": seed,
+        "split": split_of(split),
+    }
+    given |= {
+        "requires": tuple(requires or ()),
+        "tests": tuple(tests or ()),
+        "python_path": tuple(python_path or ()),
+    }
+    given |= {
+        "modules": tuple(module or ()),
+        "file": data,
+        "backend": open_backend(sandbox),
+        "on_progress": say,
+    }
+    _make(
+        domain, generator, given, {name: value for name, value in asked.items() if value}, as_json
+    )
     return 0
 
 
@@ -426,23 +576,35 @@ INVENT = {
 def invent(
     settings: Settings,
     where: Path,
-    about: Annotated[str, typer.Argument(metavar="ABOUT", help="What the tasks are to be about, in a few sentences.")],
-    out: Annotated[Path, typer.Option("--out", help="The folder of the generator; it must not be there yet.")],
+    about: Annotated[
+        str,
+        typer.Argument(metavar="ABOUT", help="What the tasks are to be about, in a few sentences."),
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", help="The folder of the generator; it must not be there yet.")
+    ],
     like: Annotated[
-        str, typer.Option("--like", metavar="DOMAIN", help="Show the model three train tasks of this domain.")
+        str,
+        typer.Option(
+            "--like", metavar="DOMAIN", help="Show the model three train tasks of this domain."
+        ),
     ] = "",
     repairs: Annotated[
-        int, typer.Option("--repairs", help="How often it is told what is wrong, and asked again.", min=0, max=50)
+        int,
+        typer.Option(
+            "--repairs", help="How often it is told what is wrong, and asked again.", min=0, max=50
+        ),
     ] = 3,
     sandbox: SandboxName = "",
     as_json: Json = False,
 ) -> None:
-    """Have a model write a generator of tasks, of three levels, for `tasks make --generator`: its program is run in
-    sandboxes, and kept when tasks of every level hold. What does not goes back to the model with the reason. After
-    Ctrl-C the same command goes on, and no reply is paid twice. Exits 4 when none holds.
+    """Have a model write a generator of tasks, of three levels, for `tasks make --generator`: its
+    program is run in sandboxes, and kept when tasks of every level hold. What does not goes back to
+    the model with the reason. After Ctrl-C the same command goes on, and no reply is paid twice.
+    Exits 4 when none holds.
 
-    Example: recreate tasks invent "Two stock lists that disagree; the rule that settles it has to be inferred" --model
-    gpt-5 --budget 2usd --out stock
+    Example: recreate tasks invent "Two stock lists that disagree; the rule that settles it has to
+    be inferred" --model gpt-5 --budget 2usd --out stock
     """
     from recreate.api.types import digest
     from recreate.cli.runner import ready
@@ -453,7 +615,11 @@ def invent(
     backend = open_backend(sandbox or settings.sandbox)
     generator.refuse_no_walls(backend)
     if not about.strip():
-        raise BadInput("what are the tasks to be about?", fix='recreate tasks invent "..." --out FOLDER', code="usage")
+        raise BadInput(
+            "what are the tasks to be about?",
+            fix='recreate tasks invent "..." --out FOLDER',
+            code="usage",
+        )
     if os.path.lexists(out):
         fix = f"recreate tasks make {out.name} --generator {out}, if that is it; or another --out"
         raise BadInput(f"{out} is there already", fix=fix, code="out-exists")
@@ -484,21 +650,38 @@ def invent(
         finally:
             calls, usd = writer.ledger.spent.calls, writer.ledger.spent.usd
             say(f"{calls - before} calls, {calls} in all, ${usd:.4f}: {here(folder)}/ledger.jsonl")
-        record = {"generator": str(made.folder), "replies": made.replies, "model": writer.model, "folder": str(folder)}
+        record = {
+            "generator": str(made.folder),
+            "replies": made.replies,
+            "model": writer.model,
+            "folder": str(folder),
+        }
         record["spend"] = writer.ledger.record()
     samples = {row["level"]: row for row in reversed(made.tasks)}
     answer(
         as_json,
-        {**record, "tasks": [{key: row[key] for key in ("level", "seed", "prompt", "answer")} for row in made.tasks]},
-        f"{here(made.folder)} is a generator of {len(samples)} levels; it took {made.replies} replies",
-        *(f"  level {level}: {' '.join(str(row['prompt']).split())[:300]}" for level, row in sorted(samples.items())),
-        f"next: recreate tasks make {out.name} --generator {out} --n 30, and read some: what is checked finds neither a"
-        " question that means two things nor an answer that is slightly wrong",
+        {
+            **record,
+            "tasks": [
+                {key: row[key] for key in ("level", "seed", "prompt", "answer")}
+                for row in made.tasks
+            ],
+        },
+        f"{here(made.folder)} is a generator of {len(samples)} levels; it took {made.replies}"
+        " replies",
+        *(
+            f"  level {level}: {' '.join(str(row['prompt']).split())[:300]}"
+            for level, row in sorted(samples.items())
+        ),
+        f"next: recreate tasks make {out.name} --generator {out} --n 30, and read some: what is"
+        " checked finds neither a question that means two things nor an answer that is slightly"
+        " wrong",
     )
 
 
 def _like(domain: str, where: Path) -> list[str]:
-    """What three train tasks of a domain ask, none of them held out. Raises BadInput where there is none."""
+    """What three train tasks of a domain ask, none of them held out. Raises BadInput where there is
+    none."""
     from recreate.memory.held_out import HeldOut
 
     held, part = HeldOut(memory_folder(where)), open_domain(domain)
@@ -509,16 +692,23 @@ def _like(domain: str, where: Path) -> list[str]:
 
 
 def _make(
-    domain: str, generator: TaskGenerator, given: Mapping[str, Any], asked: Mapping[str, Any], as_json: bool
+    domain: str,
+    generator: TaskGenerator,
+    given: Mapping[str, Any],
+    asked: Mapping[str, Any],
+    as_json: bool,
 ) -> None:
-    """Make the tasks. given: what every generator takes; asked: what was typed besides, which it may not know."""
+    """Make the tasks. given: what every generator takes; asked: what was typed besides, which it
+    may not know."""
     takes = inspect.signature(generator.make).parameters
     every = any(p.kind is p.VAR_KEYWORD for p in takes.values())
     if unknown := [name for name in asked if not every and name not in takes]:
         flag = {"variables": "env", "ask": "model"}.get(unknown[0], unknown[0]).replace("_", "-")
         raise BadInput(f"the domain {domain} takes no --{flag}", fix="leave it out", code="usage")
     result = generator.make(**given, **asked)
-    answers(as_json, (({**_row(task), "file": str(result.file)}, _line(task)) for task in result.tasks))
+    answers(
+        as_json, (({**_row(task), "file": str(result.file)}, _line(task)) for task in result.tasks)
+    )
     say(f"{len(result.tasks)} tasks of {result.tried} bugs tried, written to {result.file}")
     say(f"recreate tasks check {domain} validates them")
 
@@ -529,7 +719,9 @@ def _maker(domain: str) -> TaskGenerator:
     from recreate.api.registry import find
 
     found = find("domain", domain)
-    generator = open_domain(domain) if isinstance(found, TaskGenerator) else sys.modules[found.__module__]
+    generator = (
+        open_domain(domain) if isinstance(found, TaskGenerator) else sys.modules[found.__module__]
+    )
     if not isinstance(generator, TaskGenerator):  # a module's own function `make` does too
         raise BadInput(
             f"the domain {domain} makes no tasks",
@@ -539,13 +731,19 @@ def _maker(domain: str) -> TaskGenerator:
     return generator
 
 
-def _release(package: str, repo: Path | None, releases: Sequence[str]) -> tuple[str | None, str | None]:
+def _release(
+    package: str, repo: Path | None, releases: Sequence[str]
+) -> tuple[str | None, str | None]:
     """(name, version) of --package, None each without one. Raises BadInput (`no-source`)."""
     name, pinned, version = package.partition("==")
     several = sum(map(bool, (package, repo, releases))) != 1
     if several or (package and not (name.strip() and pinned and version.strip())):
         raise BadInput(
-            "name one source of tasks" if several else f"--package {package!r} is not NAME==VERSION",
+            (
+                "name one source of tasks"
+                if several
+                else f"--package {package!r} is not NAME==VERSION"
+            ),
             fix="--package NAME==VERSION, --repo PATH or --releases NAME==A..B",
             code="no-source",
         )
@@ -565,9 +763,15 @@ def grade(
     where: Path,
     typed: Mapping[str, Any],
     domain: DomainName = "",
-    task: Annotated[str, typer.Argument(metavar="TASK", help="A task's id; recreate tasks list shows them.")] = "",
-    patch: Annotated[Path | None, typer.Option("--patch", help="A file with the diff to grade; - reads stdin.")] = None,
-    folder: Annotated[Path | None, typer.Option("--dir", help="A folder whose files are put over the task's.")] = None,
+    task: Annotated[
+        str, typer.Argument(metavar="TASK", help="A task's id; recreate tasks list shows them.")
+    ] = "",
+    patch: Annotated[
+        Path | None, typer.Option("--patch", help="A file with the diff to grade; - reads stdin.")
+    ] = None,
+    folder: Annotated[
+        Path | None, typer.Option("--dir", help="A folder whose files are put over the task's.")
+    ] = None,
     reply: Annotated[str | None, typer.Option("--answer", help="The answer as text.")] = None,
     sandbox: SandboxName = "",
     as_json: Json = False,
@@ -579,7 +783,9 @@ def grade(
     from recreate.api.types import Trace
 
     if sum(x is not None for x in (patch, folder, reply)) != 1:
-        raise BadInput("give one answer to grade", fix="--patch FILE, --dir DIR or --answer TEXT", code="usage")
+        raise BadInput(
+            "give one answer to grade", fix="--patch FILE, --dir DIR or --answer TEXT", code="usage"
+        )
     if not task:  # DOMAIN may be left out with --data
         domain, task = "", domain
     if not task:
@@ -600,10 +806,17 @@ def grade(
     except Fault as e:
         if e.code != UNSOUND:
             raise
-        raise BadInput(e.message, fix=e.fix, code=e.code) from None  # the task's own, so the user's to mend
+        raise BadInput(
+            e.message, fix=e.fix, code=e.code
+        ) from None  # the task's own, so the user's to mend
     answer(
         as_json,
-        {"task": wanted.id, "score": found.score, "passed": found.passed, "evidence": found.evidence},
+        {
+            "task": wanted.id,
+            "score": found.score,
+            "passed": found.passed,
+            "evidence": found.evidence,
+        },
         f"{'passed' if found.passed else 'failed'} ({found.score:g})",
         found.evidence.rstrip(),
     )
@@ -615,14 +828,18 @@ def agree(
     where: Path,
     typed: Mapping[str, Any],
     labels: Annotated[
-        Path, typer.Option("--labels", help="Answers that people have labelled: rows of task, answer and label.")
+        Path,
+        typer.Option(
+            "--labels", help="Answers that people have labelled: rows of task, answer and label."
+        ),
     ],
     domain: DomainName = "",
     jobs: Annotated[int, typer.Option("--jobs", help="Answers at once.", min=1, max=64)] = 4,
     sandbox: SandboxName = "",
     as_json: Json = False,
 ) -> None:
-    """Say how far a domain's grader, such as a judge, agrees with people: on answers that they have labelled.
+    """Say how far a domain's grader, such as a judge, agrees with people: on answers that they have
+    labelled.
 
     A label is true or false, or a score from 0 to 1. At least 20 answers are needed.
 
@@ -657,7 +874,12 @@ def agree(
             pairs.append((found.passed, row.right))
             if found.passed != row.right:
                 differing.append(
-                    {"row": row.number, "task": row.task, "score": found.score, "evidence": found.evidence}
+                    {
+                        "row": row.number,
+                        "task": row.task,
+                        "score": found.score,
+                        "evidence": found.evidence,
+                    }
                 )
     made = judge.agreement(pairs)
     differing.sort(key=lambda each: int(each["row"]))
@@ -668,10 +890,15 @@ def agree(
     )
     answer(
         as_json,
-        {**made.model_dump(mode="json", exclude={"schema_"}), "no_verdict": unsure, "differing": differing},
-        f"{made.agreement:.0%} of {made.n} answers, {kappa}" + (f"; {unsure} had no verdict" if unsure else ""),
-        f"both right {made.both}   both wrong {made.neither}   only the grader passes {made.grader_only}   "
-        f"only people do {made.people_only}",
+        {
+            **made.model_dump(mode="json", exclude={"schema_"}),
+            "no_verdict": unsure,
+            "differing": differing,
+        },
+        f"{made.agreement:.0%} of {made.n} answers, {kappa}"
+        + (f"; {unsure} had no verdict" if unsure else ""),
+        f"both right {made.both}   both wrong {made.neither}   only the grader passes"
+        f" {made.grader_only}   only people do {made.people_only}",
         *(
             f"  row {each['row']}  {each['task']}  {each['score']:g}  {each['evidence'][:200]}"
             for each in differing[:10]
@@ -679,7 +906,8 @@ def agree(
     )
 
 
-# --------------------------------------------------------------------------------------------- their parts
+# ---------------------------------------------------------------------------------------------
+# their parts
 
 
 @contextmanager
@@ -693,7 +921,10 @@ def judged(part: Domain, settings: Settings, where: Path) -> Iterator[Domain]:
         yield asking
         if ledger is not None and before is not None:
             calls, usd = ledger.spent.calls - before.calls, ledger.spent.usd - before.usd
-            say(f"the judge was asked {calls} times, ${usd:.4f}: runs/judge-{part.name}/ledger.jsonl")
+            say(
+                f"the judge was asked {calls} times, ${usd:.4f}:"
+                f" runs/judge-{part.name}/ledger.jsonl"
+            )
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -715,21 +946,32 @@ class _Generated:
     data: Path | None
     backend: SandboxBackend
 
-    def make(self, runs: tuple[str, ...], target: float | None, scaffold: str, as_json: bool) -> int:
-        """Make the tasks at the levels that the runs tell of, else at all evenly; 4 where none came of it."""
+    def make(
+        self, runs: tuple[str, ...], target: float | None, scaffold: str, as_json: bool
+    ) -> int:
+        """Make the tasks at the levels that the runs tell of, else at all evenly; 4 where none came
+        of it."""
         from recreate.api.registry import names
         from recreate.domains.rows import generator, levels
 
         name, where = self.domain, workspace()
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name) or name in names("domain"):
             why = "is a domain of its own" if name in names("domain") else "cannot name a folder"
-            raise BadInput(f"{name!r} {why}", fix="recreate tasks make NAME --generator FOLDER", code="bad-name")
+            raise BadInput(
+                f"{name!r} {why}",
+                fix="recreate tasks make NAME --generator FOLDER",
+                code="bad-name",
+            )
         if (target is None) == bool(runs) or (scaffold and not runs):
             raise BadInput(
-                "--solve-rate goes by the attempts of a run", fix="--from last --solve-rate 0.5", code="usage"
+                "--solve-rate goes by the attempts of a run",
+                fix="--from last --solve-rate 0.5",
+                code="usage",
             )
         if self.data and self.data.suffix != ".jsonl":
-            raise BadInput(f"{self.data} is no file of JSON lines", fix="--data FILE.jsonl", code="usage")
+            raise BadInput(
+                f"{self.data} is no file of JSON lines", fix="--data FILE.jsonl", code="usage"
+            )
         folder, known = generator.find(self.generator)
         rates: list[float] | None = None
         counts, split = levels.even(known.levels, self.n), split_of(self.split)
@@ -752,34 +994,59 @@ class _Generated:
             backend=self.backend,
             on_progress=say,
         )
-        record = {**made.model_dump(mode="json", exclude={"rows", "schema_"}), "kept": len(made.rows)}
-        record |= {"levels": Counter(str(row["level"]) for row in made.rows), "wanted": counts, "solve_rates": rates}
+        record = {
+            **made.model_dump(mode="json", exclude={"rows", "schema_"}),
+            "kept": len(made.rows),
+        }
+        record |= {
+            "levels": Counter(str(row["level"]) for row in made.rows),
+            "wanted": counts,
+            "solve_rates": rates,
+        }
         answer(
             as_json,
             {"domain": name, **record},
             f"{len(made.rows)} tasks of {made.tried} seeds, in {here(made.file)}",
-            *(f"  refused {count:>3}  {why}: {made.reasons[why]}" for why, count in made.refused.items()),
+            *(
+                f"  refused {count:>3}  {why}: {made.reasons[why]}"
+                for why, count in made.refused.items()
+            ),
             *[f"next: recreate build --domain {name}"] * bool(made.rows),
         )
         return 0 if made.rows else CheckFailed.exit_code
 
 
-def _by_level(part: Domain, runs: Sequence[str], scaffold: str, levels: int) -> dict[int, tuple[int, int]]:
-    """level -> (attempts that one learner passed, all of them) of train tasks: what other splits tell, no task may be
-    made by. Raises BadInput where the runs hold none, or those of several learners."""
+def _by_level(
+    part: Domain, runs: Sequence[str], scaffold: str, levels: int
+) -> dict[int, tuple[int, int]]:
+    """level -> (attempts that one learner passed, all of them) of train tasks: what other splits
+    tell, no task may be made by. Raises BadInput where the runs hold none, or those of several
+    learners."""
     from recreate.builder.past import rates_in
 
     train = {task.id: task for task in part.tasks("train")}
-    found = [rate for one in dict.fromkeys(runs) for rate in rates_in(open_run(one), part) if rate.task in train]
-    found = [rate for rate in found if not scaffold or scaffold == rate.scaffold or rate.agent.startswith(scaffold)]
+    found = [
+        rate
+        for one in dict.fromkeys(runs)
+        for rate in rates_in(open_run(one), part)
+        if rate.task in train
+    ]
+    found = [
+        rate
+        for rate in found
+        if not scaffold or scaffold == rate.scaffold or rate.agent.startswith(scaffold)
+    ]
     if not found:
         raise BadInput(
-            f"{' and '.join(runs)} holds no graded attempt of {scaffold or 'an agent'} at a train task of {part.name}",
+            f"{' and '.join(runs)} holds no graded attempt of {scaffold or 'an agent'} at a train"
+            f" task of {part.name}",
             fix=f"recreate bench --domain {part.name} --split train --scaffold NAME makes some",
             code="no-attempts",
         )
     if len(learners := {(rate.scaffold, rate.agent, rate.model) for rate in found}) > 1:
-        told = ", ".join(sorted(f"{name} ({agent[:8]}) with {model}" for name, agent, model in learners))
+        told = ", ".join(
+            sorted(f"{name} ({agent[:8]}) with {model}" for name, agent, model in learners)
+        )
         raise BadInput(
             f"the attempts are of several learners: {told}",
             fix="name one by --scaffold NAME or its digest, and runs of one model",
@@ -818,10 +1085,14 @@ def open_domain(name: str) -> Domain:
 
 
 def domain_of(
-    name: str, settings: Settings, typed: Mapping[str, Any], where: Path, backend: SandboxBackend | None = None
+    name: str,
+    settings: Settings,
+    typed: Mapping[str, Any],
+    where: Path,
+    backend: SandboxBackend | None = None,
 ) -> Domain:
-    """The domain that a command names, or means by its data. Of another one than the settings', what they say of data
-    counts only where it was typed."""
+    """The domain that a command names, or means by its data. Of another one than the settings',
+    what they say of data counts only where it was typed."""
     from recreate.api import registry
     from recreate.runs.session import open_domain as of_settings
 
@@ -836,12 +1107,17 @@ def domain_of(
     given = {key: typed.get(key, "") for key in ("data", "repos", "prompt", "score")}
     given["data"] = settings.data if given["data"] else ""  # as a whole path
     given["score"] = settings.score if given["score"] else ""
-    columns = {key.partition(".")[2]: str(value) for key, value in typed.items() if key.startswith("columns.")}
+    columns = {
+        key.partition(".")[2]: str(value)
+        for key, value in typed.items()
+        if key.startswith("columns.")
+    }
     return registry.open_domain(name, where, backend=backend, columns=columns, **given)
 
 
 def _kind(reason: str) -> str:
-    """What reasons have in common that differ in a name or a number: their beginning, without either."""
+    """What reasons have in common that differ in a name or a number: their beginning, without
+    either."""
     return re.sub(r"[\w/.-]*\d[\w/.-]*", "...", reason.partition("\n")[0].partition(":")[0])[:100]
 
 
@@ -865,7 +1141,10 @@ def _selected(part: Domain, split: str, settings: Settings, where: Path) -> list
 
 
 def _rates(task: Task, rated: Rated) -> dict[str, Any]:
-    rates = [r.model_dump(mode="json", exclude={"task", "digest", "each", "schema_"}) for r in rated.pass_rates(task)]
+    rates = [
+        r.model_dump(mode="json", exclude={"task", "digest", "each", "schema_"})
+        for r in rated.pass_rates(task)
+    ]
     return {"rates": rates}
 
 
@@ -887,14 +1166,26 @@ def _spread(tasks: Sequence[Task], count: int) -> list[Task]:
 
 
 def _line(task: Task, rated: Rated | None = None) -> str:
-    rates = [f"{r.passed}/{r.attempts} by {r.scaffold}" for r in rated.pass_rates(task)] if rated else []
-    return f"{task.split:<10}  {task.id}  (group {task.group})" + (f"  passed {', '.join(rates)}" if rates else "")
+    rates = (
+        [f"{r.passed}/{r.attempts} by {r.scaffold}" for r in rated.pass_rates(task)]
+        if rated
+        else []
+    )
+    return f"{task.split:<10}  {task.id}  (group {task.group})" + (
+        f"  passed {', '.join(rates)}" if rates else ""
+    )
 
 
 def _row(task: Task) -> dict[str, Any]:
     """A task as JSON; what only `tasks check` finds out is null."""
     unproven = dict.fromkeys(("gold", "untouched", "ok", "reason", "seconds"))
-    known = {"task": task.id, "group": task.group, "split": task.split, "digest": task.digest, "canary": task.canary}
+    known = {
+        "task": task.id,
+        "group": task.group,
+        "split": task.split,
+        "digest": task.digest,
+        "canary": task.canary,
+    }
     return {**known, **unproven}
 
 
@@ -923,15 +1214,22 @@ def _read(patch: Path) -> str:
         data = sys.stdin.buffer.read() if str(patch) == "-" else patch.read_bytes()
         return data.decode("utf-8")
     except OSError as e:
-        raise BadInput(f"{patch}: {e.strerror}", fix="name a file with a diff", code="no-patch") from None
+        raise BadInput(
+            f"{patch}: {e.strerror}", fix="name a file with a diff", code="no-patch"
+        ) from None
     except UnicodeDecodeError:
-        raise BadInput(f"{patch} is not UTF-8 text", fix="name a file with a diff", code="no-patch") from None
+        raise BadInput(
+            f"{patch} is not UTF-8 text", fix="name a file with a diff", code="no-patch"
+        ) from None
 
 
 def _collected(part: Domain, task: Task, folder: Path, backend: SandboxBackend) -> str:
-    """What the domain would collect from a sandbox whose files are the task's with the folder's over them."""
+    """What the domain would collect from a sandbox whose files are the task's with the folder's
+    over them."""
     if not folder.is_dir():
-        raise BadInput(f"{folder} is not a folder", fix="name the folder with the solution", code="no-folder")
+        raise BadInput(
+            f"{folder} is not a folder", fix="name the folder with the solution", code="no-folder"
+        )
     sandbox = part.prepare(task, backend)
     try:
         for path, data, mode in _files(folder):
@@ -945,7 +1243,8 @@ def _collected(part: Domain, task: Task, folder: Path, backend: SandboxBackend) 
 
 
 def _replace(sandbox: Sandbox, path: str, data: bytes, mode: int) -> None:
-    """Write a file, also where a folder is, or below what is a file. Raises BadInput for a path that cannot be."""
+    """Write a file, also where a folder is, or below what is a file. Raises BadInput for a path
+    that cannot be."""
     try:
         sandbox.write(path, data, mode)
     except BadInput:
@@ -957,8 +1256,8 @@ def _replace(sandbox: Sandbox, path: str, data: bytes, mode: int) -> None:
 
 
 def _files(folder: Path) -> Iterable[tuple[str, bytes, int]]:
-    """(path, bytes, mode) of the plain files of a folder. Links are never followed; they and what cannot be read are
-    passed over, so that whoever made the folder cannot stop its grading."""
+    """(path, bytes, mode) of the plain files of a folder. Links are never followed; they and what
+    cannot be read are passed over, so that whoever made the folder cannot stop its grading."""
     waiting = [folder]
     while waiting:
         top = waiting.pop()

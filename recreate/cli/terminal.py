@@ -1,7 +1,9 @@
-"""Where words go: results to stdout, everything else to stderr; and how a long command and a long text are shown.
+"""Where words go: results to stdout, everything else to stderr; and how a long command and a long
+text are shown.
 
-All of it goes through `printable`: keys are masked, and a control character, which could move the cursor, hide what
-stands there or change its order, is spelled out. A colour of ours (`painted`) is the one thing that passes.
+All of it goes through `printable`: keys are masked, and a control character, which could move the
+cursor, hide what stands there or change its order, is spelled out. A colour of ours (`painted`) is
+the one thing that passes.
 """
 
 from __future__ import annotations
@@ -70,7 +72,8 @@ def answer(as_json: bool, record: Mapping[str, Any], *lines: str) -> None:
 
 
 def answers(as_json: bool, rows: Iterable[tuple[Mapping[str, Any], str]], nothing: str = "") -> int:
-    """A list of results as they come, each (record, text), and how many there were; `nothing`: said when none was."""
+    """A list of results as they come, each (record, text), and how many there were; `nothing`: said
+    when none was."""
     count = 0
     for record, text in rows:
         count += 1
@@ -81,8 +84,11 @@ def answers(as_json: bool, rows: Iterable[tuple[Mapping[str, Any], str]], nothin
 
 
 def pass_on(text: str) -> None:
-    """What a program printed, on stdout: as it is into a file or a pipe, made visible on a terminal."""
-    sys.stdout.write(visible(text) if sys.stdout.isatty() else text.encode("utf-8", "replace").decode())
+    """What a program printed, on stdout: as it is into a file or a pipe, made visible on a
+    terminal."""
+    sys.stdout.write(
+        visible(text) if sys.stdout.isatty() else text.encode("utf-8", "replace").decode()
+    )
     sys.stdout.flush()
 
 
@@ -94,13 +100,16 @@ def printable(text: str) -> str:
 
 _MARK = f"\ufdd0{secrets.token_hex(8)}:"
 _COLOUR = re.compile(rf"{_MARK}([0-9;]+)\ufdd1")
-"""A colour within a text until it is printed. Nobody else can write one: the mark is this process's own."""
+"""A colour within a text until it is printed. Nobody else can write one: the mark is this process's
+own."""
 
 
 def fail(error: RecreateError, as_json: bool) -> int:
     """Report an error in the form asked for and return its exit code."""
     message = (
-        error.message if len(error.message) <= LONG else f"{error.message[: LONG - 200]} [...] {error.message[-180:]}"
+        error.message
+        if len(error.message) <= LONG
+        else f"{error.message[: LONG - 200]} [...] {error.message[-180:]}"
     )
     if as_json:
         record = error.record()
@@ -112,12 +121,17 @@ def fail(error: RecreateError, as_json: bool) -> int:
     return error.exit_code
 
 
-# ------------------------------------------------------------------------------------------------ long texts
+# ------------------------------------------------------------------------------------------------
+# long texts
 
 
 def painted(text: str, code: str, stream: TextIO) -> str:
     """In a colour (an ANSI code) where the stream is a terminal."""
-    return f"{_MARK}{code}\ufdd1{text}{_MARK}0\ufdd1" if stream.isatty() and not os.environ.get("NO_COLOR") else text
+    return (
+        f"{_MARK}{code}\ufdd1{text}{_MARK}0\ufdd1"
+        if stream.isatty() and not os.environ.get("NO_COLOR")
+        else text
+    )
 
 
 def red(text: str) -> str:
@@ -132,7 +146,8 @@ def head(text: str, wrong: str = "") -> str:
 
 
 def fold(text: str, full: bool, limit: int = FOLD) -> str:
-    """Head and tail of a long text, and how much was left out between; control characters are spelled out."""
+    """Head and tail of a long text, and how much was left out between; control characters are
+    spelled out."""
     text = visible(text.rstrip())  # before it is cut: what is spelled out is longer
     short = cut(text, limit, len(text) + 1)
     if full or not short.left_out:
@@ -140,11 +155,13 @@ def fold(text: str, full: bool, limit: int = FOLD) -> str:
     return f"{short.head}\n[... {short.left_out:,} characters; --full shows them ...]\n{short.tail}"
 
 
-# ---------------------------------------------------------------------------------------------- long commands
+# ----------------------------------------------------------------------------------------------
+# long commands
 
 
 def counter(what: str) -> Callable[[int, int], None] | None:
-    """Tells how far something is, on a line of stderr that overwrites itself; None where nobody watches."""
+    """Tells how far something is, on a line of stderr that overwrites itself; None where nobody
+    watches."""
     if not sys.stderr.isatty():
         return None
 
@@ -157,8 +174,8 @@ def counter(what: str) -> Callable[[int, int], None] | None:
 
 @contextmanager
 def bar(what: str, total: int) -> Iterator[Callable[[str], None]]:
-    """Calls that each say that one more is done, with a word on how it goes: a bar and the time that is left on
-    stderr, and where nobody watches a line every 30 s."""
+    """Calls that each say that one more is done, with a word on how it goes: a bar and the time
+    that is left on stderr, and where nobody watches a line every 30 s."""
     done, began = 0, time.monotonic()
     told = began
     if not sys.stderr.isatty():
@@ -176,18 +193,30 @@ def bar(what: str, total: int) -> Iterator[Callable[[str], None]]:
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
     # What goes through a pipe must not be drawn above the bar.
     console, through = Console(stderr=True), sys.stdout.isatty()
     # By all that is done: within rich's half minute there may be one task, or none.
-    drawn = Bar(*columns, console=console, transient=True, redirect_stdout=through, speed_estimate_period=1e9)
+    drawn = Bar(
+        *columns,
+        console=console,
+        transient=True,
+        redirect_stdout=through,
+        speed_estimate_period=1e9,
+    )
     with drawn:
         row = drawn.add_task(printable(what), total=total)
         yield lambda word: drawn.update(row, advance=1, description=printable(f"{what}{word}"))
 
 
 class Progress:
-    """Bytes, share and speed on stderr: a line that overwrites itself on a terminal, else one every 10 s."""
+    """Bytes, share and speed on stderr: a line that overwrites itself on a terminal, else one every
+    10 s."""
 
     def __init__(self, name: str) -> None:
         self.name = name

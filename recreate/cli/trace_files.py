@@ -1,4 +1,5 @@
-"""traces import, grade, judge, export: experience that other tools recorded, and ours for other tools."""
+"""traces import, grade, judge, export: experience that other tools recorded, and ours for other
+tools."""
 
 from __future__ import annotations
 
@@ -39,14 +40,18 @@ if TYPE_CHECKING:
     from recreate.runs.session import JudgeAlone
 
 DomainName = Annotated[
-    str, typer.Option("--domain", help="The domain: built in, installed, module:Class or a new name.")
+    str,
+    typer.Option("--domain", help="The domain: built in, installed, module:Class or a new name."),
 ]
 
 _JUDGING = {
     "model": "The model that judges, where --models.judge names none.",
     "models.judge": "The model that judges.",
     "jobs": "Attempts judged at once.",
-    "budget": "A hard cap over all that was ever judged so: 5usd, 2Mtokens; repeatable, the first reached stops.",
+    "budget": (
+        "A hard cap over all that was ever judged so: 5usd, 2Mtokens; repeatable, the first reached"
+        " stops."
+    ),
 }
 
 
@@ -55,21 +60,31 @@ def import_(
     settings: Settings,
     where: Path,
     typed: Mapping[str, Any],
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Files, or folders to look through.")],
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="PATH...", help="Files, or folders to look through.")
+    ],
     domain: DomainName,
     format: Annotated[
-        str, typer.Option("--format", help="A format; auto: recognised by the content of each record.")
+        str,
+        typer.Option("--format", help="A format; auto: recognised by the content of each record."),
     ] = "auto",
     split: Annotated[
         str, typer.Option("--split", help="train, validation or test: what they are recorded as.")
     ] = "train",
-    model: Annotated[str, typer.Option("--model", help="The model, where a file does not say.")] = "",
-    pass_at: Annotated[float, typer.Option("--pass-at", help="The score (0..1) from which on it passed.")] = 1.0,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Read and say what would come in; write nothing.")] = False,
+    model: Annotated[
+        str, typer.Option("--model", help="The model, where a file does not say.")
+    ] = "",
+    pass_at: Annotated[
+        float, typer.Option("--pass-at", help="The score (0..1) from which on it passed.")
+    ] = 1.0,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Read and say what would come in; write nothing.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Take in what agents did under other tools: mini-swe-agent, SWE-agent, inspect_ai, chat JSONL, OTel, LangSmith,
-    tau-bench. Where a domain has its tasks from --data or --repos, name them: what is held out is known by them.
+    """Take in what agents did under other tools: mini-swe-agent, SWE-agent, inspect_ai, chat JSONL,
+    OTel, LangSmith, tau-bench. Where a domain has its tasks from --data or --repos, name them: what
+    is held out is known by them.
 
     Example: recreate traces import trajectories/ --domain swe
     """
@@ -84,7 +99,10 @@ def import_(
         nonlocal last
         if time.monotonic() - last > 2:
             last = time.monotonic()
-            say(f"{taken.files} files, {taken.read} trajectories, {len(taken.bad)} unreadable records so far")
+            say(
+                f"{taken.files} files, {taken.read} trajectories, {len(taken.bad)} unreadable"
+                " records so far"
+            )
 
     config = ImportConfig(name, split_of(split, needed=True), model, pass_at, format)
     memory = ExperienceStore(workspace())
@@ -93,26 +111,44 @@ def import_(
     finally:
         memory.close()
     if not taken.read:
-        first = f": {' '.join(w for w in taken.bad[0][:2] if w)}: {taken.bad[0][2]}" if taken.bad else ""
+        first = (
+            f": {' '.join(w for w in taken.bad[0][:2] if w)}: {taken.bad[0][2]}"
+            if taken.bad
+            else ""
+        )
         raise BadInput(
             f"no trajectory could be read from {taken.files} files{first}",
-            fix="docs/imports.md says what each format looks like; --format NAME takes a file for one",
+            fix=(
+                "docs/imports.md says what each format looks like; --format NAME takes a file"
+                " for one"
+            ),
             code="nothing-read",
         )
-    closed = [{"experience": i, "task": t, "split": s, "reason": why} for i, t, s, why in taken.closed]
+    closed = [
+        {"experience": i, "task": t, "split": s, "reason": why} for i, t, s, why in taken.closed
+    ]
     if as_json:
-        counts = {k: getattr(taken, k) for k in ("files", "read", "added", "passed", "waiting", "known")}
+        counts = {
+            k: getattr(taken, k) for k in ("files", "read", "added", "passed", "waiting", "known")
+        }
         bad = [{"file": f, "entry": p, "reason": r} for f, p, r in taken.bad]
         rest = {"formats": taken.formats, "experiences": taken.experiences, "dry_run": dry_run}
         emit({"domain": name, **counts, "held_out": closed, "bad": bad, **rest})
         return
-    say_some([f"{f'{file} {place}'.strip()}: {reason}" for file, place, reason in taken.bad], "like these")
+    say_some(
+        [f"{f'{file} {place}'.strip()}: {reason}" for file, place, reason in taken.bad],
+        "like these",
+    )
     is_closed = "is closed to optimizers and agents"
-    say_some([f"{row['experience']} {is_closed} ({row['split']}): {row['reason']}" for row in closed], "are closed")
+    say_some(
+        [f"{row['experience']} {is_closed} ({row['split']}): {row['reason']}" for row in closed],
+        "are closed",
+    )
     formats = ", ".join(f"{n} {form}" for form, n in sorted(taken.formats.items()))
     show(
-        f"{'would take in' if dry_run else 'took in'} {taken.added} graded ({taken.passed} passed) and {taken.waiting} "
-        f"ungraded; {taken.known} were here already, {len(taken.bad)} records could not be read  ({formats})"
+        f"{'would take in' if dry_run else 'took in'} {taken.added} graded ({taken.passed} passed)"
+        f" and {taken.waiting} ungraded; {taken.known} were here already, {len(taken.bad)} records"
+        f" could not be read  ({formats})"
     )
     if taken.waiting and not dry_run:
         say(f"recreate traces grade --domain {domain} grades what waits")
@@ -124,21 +160,29 @@ def grade(
     where: Path,
     typed: Mapping[str, Any],
     domain: DomainName,
-    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID...]", help="Which; default: all that wait.")] = None,
+    ids: Annotated[
+        list[str] | None, typer.Argument(metavar="[ID...]", help="Which; default: all that wait.")
+    ] = None,
     outcomes: Annotated[
-        Path | None, typer.Option("--outcomes", help="A file of outcomes: SWE-bench's report, {task: score}, or lines.")
+        Path | None,
+        typer.Option(
+            "--outcomes", help="A file of outcomes: SWE-bench's report, {task: score}, or lines."
+        ),
     ] = None,
     score: Annotated[
-        float | None, typer.Option("--score", help="Your own grade, 0..1, of the IDs given.", min=0, max=1)
+        float | None,
+        typer.Option("--score", help="Your own grade, 0..1, of the IDs given.", min=0, max=1),
     ] = None,
     evidence: Annotated[str, typer.Option("--evidence", help="Why, for --score.")] = "",
     pass_at: Annotated[
-        float, typer.Option("--pass-at", help="The score from which on it passed (not with a grader).")
+        float,
+        typer.Option("--pass-at", help="The score from which on it passed (not with a grader)."),
     ] = 1.0,
     sandbox: SandboxName = "",
     as_json: Json = False,
 ) -> None:
-    """Grade imported attempts that wait for it: by the domain's grader, a file of outcomes, or yourself.
+    """Grade imported attempts that wait for it: by the domain's grader, a file of outcomes, or
+    yourself.
 
     Example: recreate traces grade --domain swe --outcomes report.json
     """
@@ -148,12 +192,16 @@ def grade(
 
     if score is not None and (not ids or outcomes is not None):
         raise BadInput(
-            "--score grades the attempts that you name", fix="recreate traces grade ID --score 1", code="usage"
+            "--score grades the attempts that you name",
+            fix="recreate traces grade ID --score 1",
+            code="usage",
         )
     name, part = _domain(domain, settings, typed, where)
     memory = ExperienceStore(workspace())
     store = ungraded.Ungraded(memory)
-    waiting = [e for e in store.experiences(name) if not ids or any(e.id.startswith(i) for i in ids)]
+    waiting = [
+        e for e in store.experiences(name) if not ids or any(e.id.startswith(i) for i in ids)
+    ]
     if not waiting:
         raise BadInput(
             f"nothing of {name} waits for a grade" + (f" under {', '.join(ids)}" if ids else ""),
@@ -161,11 +209,18 @@ def grade(
             code="no-attempt",
         )
     if score is not None:
-        own = Grade(score=score, passed=score >= pass_at, evidence=f"graded by a person: {evidence}".rstrip(": "))
+        own = Grade(
+            score=score,
+            passed=score >= pass_at,
+            evidence=f"graded by a person: {evidence}".rstrip(": "),
+        )
         found: Any = ((e, own, "") for e in waiting)
     elif outcomes is not None:
         rows = ungraded.by_outcomes(waiting, ungraded.outcomes(outcomes), outcomes.name)
-        found = ((e, g and g.model_copy(update={"passed": g.score >= pass_at}), why) for e, g, why in rows)
+        found = (
+            (e, g and g.model_copy(update={"passed": g.score >= pass_at}), why)
+            for e, g, why in rows
+        )
     elif part is None:
         raise BadInput(
             f"no domain is called {domain!r} here, so nothing of it has a grader",
@@ -192,27 +247,41 @@ def grade(
         show(f"{graded} graded, {passed} of them passed; {sum(left.values())} still wait")
 
 
-@with_settings("model", *JUDGE, "budget", "jobs", "models.timeout", "models.retries", words=_JUDGING)
+@with_settings(
+    "model", *JUDGE, "budget", "jobs", "models.timeout", "models.retries", words=_JUDGING
+)
 def judge(
     settings: Settings,
     where: Path,
     domain: OfDomain = "",
-    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID...]", help="Which; default: all that wait.")] = None,
-    rubric: Annotated[
-        Path | None, typer.Option("--rubric", help="What is asked of an attempt, in a file; default: was it done.")
+    ids: Annotated[
+        list[str] | None, typer.Argument(metavar="[ID...]", help="Which; default: all that wait.")
     ] = None,
-    pass_at: Annotated[float, typer.Option("--pass-at", help="The score from which on it passed.", min=0, max=1)] = 0.7,
+    rubric: Annotated[
+        Path | None,
+        typer.Option(
+            "--rubric", help="What is asked of an attempt, in a file; default: was it done."
+        ),
+    ] = None,
+    pass_at: Annotated[
+        float, typer.Option("--pass-at", help="The score from which on it passed.", min=0, max=1)
+    ] = 0.7,
     again: Annotated[
         bool,
         typer.Option(
-            "--again", help="Also those that have a provisional grade; a reply that was paid for counts again."
+            "--again",
+            help=(
+                "Also those that have a provisional grade; a reply that was paid for counts again."
+            ),
         ),
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Let a model give imported attempts that nobody graded a provisional grade, so that recall finds them, marked.
+    """Let a model give imported attempts that nobody graded a provisional grade, so that recall
+    finds them, marked.
 
-    It is no grade: nothing is promoted, kept, measured or trained by it. `traces grade` replaces it by a real one.
+    It is no grade: nothing is promoted, kept, measured or trained by it. `traces grade` replaces it
+    by a real one.
 
     Example: recreate traces judge --domain support --model gpt-5-mini --budget 2usd
     """
@@ -235,10 +304,17 @@ def judge(
         )
     todo = every if again else [i for i in every if i not in store.provisional.read()]
     if not todo:
-        say(f"all {len(every)} have a provisional grade; --again with another --model or --rubric asks anew")
+        say(
+            f"all {len(every)} have a provisional grade; --again with another --model or --rubric"
+            " asks anew"
+        )
         return
     passed, left = 0, Counter[str]()
-    with closing(store), judge_alone(settings, where, "traces", ready) as asked, bar("judging", len(todo)) as tell:
+    with (
+        closing(store),
+        judge_alone(settings, where, "traces", ready) as asked,
+        bar("judging", len(todo)) as tell,
+    ):
         before = asked.ledger.spent
         work = partial(_judged, store, text, asked, pass_at)
         try:
@@ -249,91 +325,154 @@ def judge(
                 if as_json:
                     _emit_judged(e, found, why)
         except OutOfBudget as e:
-            raise OutOfBudget(e.message, fix="the same command with --budget MORE judges what is left") from None
+            raise OutOfBudget(
+                e.message, fix="the same command with --budget MORE judges what is left"
+            ) from None
         finally:
-            calls, usd = asked.ledger.spent.calls - before.calls, asked.ledger.spent.usd - before.usd
+            calls, usd = (
+                asked.ledger.spent.calls - before.calls,
+                asked.ledger.spent.usd - before.usd,
+            )
             say(f"the judge was asked {calls} times, ${usd:.4f}: runs/judge-traces/ledger.jsonl")
         if again and not calls:
-            say("what this model said before to the same questions was taken; another --model or --rubric asks anew")
+            say(
+                "what this model said before to the same questions was taken; another --model or"
+                " --rubric asks anew"
+            )
     for why, n in left.most_common(LISTED):
         say(f"{n} have none: {why}")
     if not as_json:
         done, none = len(todo) - sum(left.values()), sum(left.values())
-        show(f"{done} graded (provisional, by {asked.model}), {passed} of them passed; {none} have none")
+        show(
+            f"{done} graded (provisional, by {asked.model}), {passed} of them passed; {none} have"
+            " none"
+        )
         if done:
-            say("recreate memory recall finds them, marked; recreate traces grade replaces these by real grades")
+            say(
+                "recreate memory recall finds them, marked; recreate traces grade replaces these by"
+                " real grades"
+            )
 
 
 def export(
     format: Annotated[
         str,
         typer.Option(
-            "--format", help="openai (chat JSONL), otel (OTLP JSON), predictions (for SWE-bench's harness) or jsonl."
+            "--format",
+            help=(
+                "openai (chat JSONL), otel (OTLP JSON), predictions (for SWE-bench's harness) or"
+                " jsonl."
+            ),
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", help="The file to write; it must not be there yet.")],
+    out: Annotated[
+        Path, typer.Option("--out", help="The file to write; it must not be there yet.")
+    ],
     domain: OfDomain = "",
-    run: Annotated[str, typer.Option("--run", help="A run folder or `last`; default: the workspace's memory.")] = "",
-    split: Annotated[str, typer.Option("--split", help="train; validation and test only when you say so.")] = "train",
+    run: Annotated[
+        str, typer.Option("--run", help="A run folder or `last`; default: the workspace's memory.")
+    ] = "",
+    split: Annotated[
+        str, typer.Option("--split", help="train; validation and test only when you say so.")
+    ] = "train",
     passed: Passed = None,
-    agent: Annotated[str, typer.Option("--agent", help="Only of the agent whose digest begins so.")] = "",
+    agent: Annotated[
+        str, typer.Option("--agent", help="Only of the agent whose digest begins so.")
+    ] = "",
     purified: Annotated[
-        bool, typer.Option("--purified", help="Of openai: without the failed steps that the agent put right at once.")
+        bool,
+        typer.Option(
+            "--purified",
+            help="Of openai: without the failed steps that the agent put right at once.",
+        ),
     ] = False,
     provisional: Annotated[
-        bool, typer.Option("--provisional", help="Also ungraded ones with a judge's provisional grade, marked.")
+        bool,
+        typer.Option(
+            "--provisional", help="Also ungraded ones with a judge's provisional grade, marked."
+        ),
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Write attempts for other tools. Train only, and nothing that is held out, unless --split says otherwise.
+    """Write attempts for other tools. Train only, and nothing that is held out, unless --split says
+    otherwise.
 
     Predictions are of one agent with one model, the first attempt at each task.
 
     Example: recreate traces export --domain swe --format openai --passed --out passed.jsonl
 
-    Example: recreate traces export --run last --split test --format predictions --out predictions.jsonl
+    Example: recreate traces export --run last --split test --format predictions --out
+    predictions.jsonl
     """
     from recreate.memory.export import FORMATS, exported
     from recreate.storage.files import replacing
 
     one_of("format", format, FORMATS, "unknown-format")
     if purified and format != "openai":
-        raise BadInput("--purified is for conversations", fix="--format openai --purified", code="usage")
+        raise BadInput(
+            "--purified is for conversations", fix="--format openai --purified", code="usage"
+        )
     if provisional and (run or format == "predictions"):
-        what = "of what was imported into memory" if run else "for openai, otel and jsonl, where it can be marked"
+        what = (
+            "of what was imported into memory"
+            if run
+            else "for openai, otel and jsonl, where it can be marked"
+        )
         raise BadInput(f"--provisional is {what}", fix="leave one of the two out", code="usage")
     if out.exists():
-        raise BadInput(f"{here(out)} is there already", fix="give another file with --out", code="exists")
-    wanted: dict[str, Any] = {"split": split_of(split, needed=True), **({"domain": domain} if domain else {})}
+        raise BadInput(
+            f"{here(out)} is there already", fix="give another file with --out", code="exists"
+        )
+    wanted: dict[str, Any] = {
+        "split": split_of(split, needed=True),
+        **({"domain": domain} if domain else {}),
+    }
     if passed is not None:
         wanted["passed"] = passed
     count = 0
     try:
         with replacing(out) as file:
-            found = (e for e in _exported(run, wanted, provisional=provisional) if e.digest.startswith(agent))
+            found = (
+                e
+                for e in _exported(run, wanted, provisional=provisional)
+                if e.digest.startswith(agent)
+            )
             for e in _predictions(found) if format == "predictions" else found:
                 for row in exported(e, format, purified=purified):
-                    file.write((json.dumps(row, ensure_ascii=False) + "\n").encode("utf-8", "surrogatepass"))
+                    file.write(
+                        (json.dumps(row, ensure_ascii=False) + "\n").encode(
+                            "utf-8", "surrogatepass"
+                        )
+                    )
                 count += 1
             if not count:
                 raise BadInput(
-                    "no attempt is like that", fix="recreate traces list shows what there is", code="no-attempt"
+                    "no attempt is like that",
+                    fix="recreate traces list shows what there is",
+                    code="no-attempt",
                 )
     except OSError as e:
-        raise BadInput(f"{here(out)} cannot be written: {e.strerror}", fix="give another file with --out") from None
+        raise BadInput(
+            f"{here(out)} cannot be written: {e.strerror}", fix="give another file with --out"
+        ) from None
     if split != "train":
-        say(f"these are {split} attempts: whoever learns from them cannot be measured on these tasks any more")
+        say(
+            f"these are {split} attempts: whoever learns from them cannot be measured on these"
+            " tasks any more"
+        )
     record = {"file": str(out), "format": format, "split": split, "experiences": count}
     answer(as_json, record, f"{count} {split} attempts written to {here(out)}")
 
 
-# --------------------------------------------------------------------------------------------- their parts
+# ---------------------------------------------------------------------------------------------
+# their parts
 
 
 def _judged(
     store: UngradedStore, rubric: str, asked: JudgeAlone, pass_at: float, id: str
 ) -> tuple[Experience, Provisional | None, str]:
-    """(the attempt, its provisional grade, kept as soon as there is one; '' or why there is none)."""
+    """(the attempt, its provisional grade, kept as soon as there is one; '' or why there is
+    none)."""
     from recreate.api.errors import UNSOUND, Fault
     from recreate.memory.provisional import judged
 
@@ -361,13 +500,18 @@ def _emit_judged(e: Experience, found: Provisional | None, why: str) -> None:
         "provisional": "",
     }
     if found is not None:
-        record |= {"score": found.score, "passed": found.passed, "evidence": found.evidence, "provisional": found.mark}
+        record |= {
+            "score": found.score,
+            "passed": found.passed,
+            "evidence": found.evidence,
+            "provisional": found.mark,
+        }
     emit({**record, "reason": why})
 
 
 def _exported(run: str, wanted: dict[str, Any], *, provisional: bool) -> Iterator[Any]:
-    """The attempts, one in memory at a time. Of train, what is held out now is left out whatever it was recorded as.
-    provisional: and those that wait with a judge's grade."""
+    """The attempts, one in memory at a time. Of train, what is held out now is left out whatever it
+    was recorded as. provisional: and those that wait with a judge's grade."""
     from recreate.cli.traces import experiences
     from recreate.memory.provisional import UngradedStore
     from recreate.memory.store import ExperienceStore
@@ -381,8 +525,8 @@ def _exported(run: str, wanted: dict[str, Any], *, provisional: bool) -> Iterato
 
 
 def _predictions(found: Iterator[Any]) -> Iterator[Any]:
-    """The first attempt at each task. Raises BadInput when they are of several agents: the harness takes one answer a
-    task."""
+    """The first attempt at each task. Raises BadInput when they are of several agents: the harness
+    takes one answer a task."""
     tasks: set[str] = set()
     whose: set[tuple[str, str]] = set()
     for e in found:
@@ -399,7 +543,9 @@ def _predictions(found: Iterator[Any]) -> Iterator[Any]:
             yield e
 
 
-def _domain(name: str, settings: Settings, typed: Mapping[str, Any], where: Path) -> tuple[str, Domain | None]:
+def _domain(
+    name: str, settings: Settings, typed: Mapping[str, Any], where: Path
+) -> tuple[str, Domain | None]:
     """(its own name, the domain); a name that no domain has yet is taken as it is, without one."""
     from recreate.cli.tasks import domain_of
 
@@ -408,6 +554,9 @@ def _domain(name: str, settings: Settings, typed: Mapping[str, Any], where: Path
     except BadInput as e:
         if e.code != "unknown-domain":
             raise
-        say(f"no domain is called {name!r} here: held-out tasks are known from the workspace's registry only")
+        say(
+            f"no domain is called {name!r} here: held-out tasks are known from the workspace's"
+            " registry only"
+        )
         return name, None
     return part.name, part

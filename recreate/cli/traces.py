@@ -1,4 +1,5 @@
-"""traces list, show, search: what agents did, step by step; what goes in and out is in cli/trace_files.py."""
+"""traces list, show, search: what agents did, step by step; what goes in and out is in
+cli/trace_files.py."""
 
 from __future__ import annotations
 
@@ -22,12 +23,16 @@ if TYPE_CHECKING:
 
 
 def list_(
-    run: Annotated[str, typer.Argument(help="A run folder or `last`; default: the workspace's memory.")] = "",
+    run: Annotated[
+        str, typer.Argument(help="A run folder or `last`; default: the workspace's memory.")
+    ] = "",
     domain: OfDomain = "",
     split: OfSplit = "",
     passed: Passed = None,
     task: OfTask = "",
-    ungraded: Annotated[bool, typer.Option("--ungraded", help="Only imported ones that nobody has graded.")] = False,
+    ungraded: Annotated[
+        bool, typer.Option("--ungraded", help="Only imported ones that nobody has graded.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """List attempts: of a run, or of everything that was attempted in this workspace.
@@ -36,14 +41,22 @@ def list_(
     """
     filters = _filters(domain, split, passed, task)
     graded = () if ungraded else _graded(run, filters, as_json)
-    waiting = () if run else ((trace_record(e), _line(_facts(e), _provisionally(e))) for e in _waiting(filters))
+    waiting = (
+        ()
+        if run
+        else ((trace_record(e), _line(_facts(e), _provisionally(e))) for e in _waiting(filters))
+    )
     nothing = "no attempt is like that" if filters or ungraded else "no attempt has ended here yet"
     answers(as_json, chain(graded, waiting), "" if as_json else nothing)
 
 
 def show(
-    id: Annotated[str, typer.Argument(metavar="ID", help="An attempt's id, or the beginning of it.")],
-    run: Annotated[str, typer.Option("--run", help="Look in this run only; default: memory, then all runs.")] = "",
+    id: Annotated[
+        str, typer.Argument(metavar="ID", help="An attempt's id, or the beginning of it.")
+    ],
+    run: Annotated[
+        str, typer.Option("--run", help="Look in this run only; default: memory, then all runs.")
+    ] = "",
     full: Full = False,
     as_json: Json = False,
 ) -> None:
@@ -53,13 +66,18 @@ def show(
     """
     experience = _find(id, run)
     lessons = _lessons_of(experience)
-    rows = [{"lesson": x.id, "status": x.status, "steps": x.shown_in(experience.id)} for x in lessons]
+    rows = [
+        {"lesson": x.id, "status": x.status, "steps": x.shown_in(experience.id)} for x in lessons
+    ]
     record = {**trace_record(experience), **({"lessons": rows} if rows else {})}
     answer(as_json, record, *([] if as_json else _text(experience, full, lessons)))
 
 
 def search(
-    text: Annotated[list[str], typer.Argument(metavar="TEXT...", help="Words that must all be there, in any case.")],
+    text: Annotated[
+        list[str],
+        typer.Argument(metavar="TEXT...", help="Words that must all be there, in any case."),
+    ],
     domain: OfDomain = "",
     split: OfSplit = "",
     passed: Passed = None,
@@ -88,7 +106,9 @@ def search(
     def rows() -> Iterator[tuple[dict[str, Any], str]]:
         for id, found in hits.items():
             if (e := waiting.get(id) or memory.get(id)) is not None:
-                places = [{"step": hit.step, "text": _around(place(e, hit.step), words)} for hit in found]
+                places = [
+                    {"step": hit.step, "text": _around(place(e, hit.step), words)} for hit in found
+                ]
                 lines = [f"{id}  {e.outcome}  {e.split}  {e.task}"]
                 for spot in places:
                     at = "the task or the grade" if spot["step"] is None else f"step {spot['step']}"
@@ -101,7 +121,8 @@ def search(
 
 
 def trace_record(experience: Experience) -> dict[str, Any]:
-    """An experience as `traces --json` prints it: every message once, and of each step which of them it was sent."""
+    """An experience as `traces --json` prints it: every message once, and of each step which of
+    them it was sent."""
     from recreate.agents.request import Recorded
 
     trace, grade = experience.trace, experience.grade
@@ -122,7 +143,11 @@ def trace_record(experience: Experience) -> dict[str, Any]:
         "passed": grade.passed if grade.graded else None,
         "score": grade.score if grade.graded else None,
         "graded": grade.graded,
-        **({"provisional": experience.provisional.model_dump(mode="json")} if experience.provisional else {}),
+        **(
+            {"provisional": experience.provisional.model_dump(mode="json")}
+            if experience.provisional
+            else {}
+        ),
         "prompt": experience.prompt,
         "messages": recorded.messages,
         "steps": [_step_record(s, recorded) for s in trace.steps],
@@ -136,7 +161,10 @@ def trace_record(experience: Experience) -> dict[str, Any]:
 def _step_record(step: Step, recorded: Recorded) -> dict[str, Any]:
     made = step.model_dump(mode="json", exclude={"sent"})
     if step.step in recorded:
-        made["sent"] = {"messages": recorded.ranges(step.step), "params": recorded[step.step].params}
+        made["sent"] = {
+            "messages": recorded.ranges(step.step),
+            "params": recorded[step.step].params,
+        }
     return made
 
 
@@ -163,8 +191,11 @@ def _filters(domain: str, split: str, passed: bool | None, task: str) -> dict[st
     return wanted if passed is None else {**wanted, "passed": passed}
 
 
-def _graded(run: str, filters: Mapping[str, Any], as_json: bool) -> Iterator[tuple[dict[str, Any], str]]:
-    """(record, line) of the attempts that match; for lines only, memory lists them without their steps."""
+def _graded(
+    run: str, filters: Mapping[str, Any], as_json: bool
+) -> Iterator[tuple[dict[str, Any], str]]:
+    """(record, line) of the attempts that match; for lines only, memory lists them without their
+    steps."""
     if run or as_json:
         for e in experiences(run, filters):
             yield trace_record(e) if as_json else {}, _line(_facts(e))
@@ -175,28 +206,47 @@ def _graded(run: str, filters: Mapping[str, Any], as_json: bool) -> Iterator[tup
 def _facts(e: Experience) -> dict[str, Any]:
     """What a line says of an attempt, as memory keeps it beside the attempt."""
     trace, grade = e.trace, e.grade
-    facts = {"id": e.id, "passed": grade.passed, "score": grade.score, "split": e.split, "task": e.task}
+    facts = {
+        "id": e.id,
+        "passed": grade.passed,
+        "score": grade.score,
+        "split": e.split,
+        "task": e.task,
+    }
     return {**facts, "ending": trace.ending, "steps": len(trace.steps)}
 
 
 def _provisionally(e: Experience) -> str:
     """The grade in a line of one that nobody has graded."""
     said = e.provisional
-    return "ungraded    " if said is None else f"{'passed' if said.passed else 'failed'} {said.score:.2f} ({said.mark})"
+    return (
+        "ungraded    "
+        if said is None
+        else f"{'passed' if said.passed else 'failed'} {said.score:.2f} ({said.mark})"
+    )
 
 
 def _line(row: Mapping[str, Any], grade: str = "") -> str:
     grade = grade or f"{'passed' if row['passed'] else 'failed'} {row['score']:.2f}"
-    return f"{row['id']}  {grade}  {row['split']:<10}  {row['ending']:<9}  {row['steps']:>3} steps  {row['task']}"
+    return (
+        f"{row['id']}  {grade}  {row['split']:<10}  {row['ending']:<9}  {row['steps']:>3} steps "
+        f" {row['task']}"
+    )
 
 
-def experiences(run: str, filters: Mapping[str, Any], reader: str = "human") -> Iterator[Experience]:
+def experiences(
+    run: str, filters: Mapping[str, Any], reader: str = "human"
+) -> Iterator[Experience]:
     """The attempts that match, whole, one in memory at a time."""
     from recreate.runs.attempts import read_experience
 
     if not run:
         memory = _memory()
-        yield from (found for row in memory.facts(filters, reader) if (found := memory.get(row["id"], reader)))
+        yield from (
+            found
+            for row in memory.facts(filters, reader)
+            if (found := memory.get(row["id"], reader))
+        )
         return
     of = open_run(run)
     for record in of.records("experience"):
@@ -246,7 +296,8 @@ def _limit(trace: Trace) -> str:
 
 
 def _text(experience: Experience, full: bool, lessons: Sequence[Lesson] = ()) -> Iterator[str]:
-    """An attempt for a person to read. full: with all that the model was sent; lessons: those that it speaks for."""
+    """An attempt for a person to read. full: with all that the model was sent; lessons: those that
+    it speaks for."""
     from recreate.agents.request import Recorded
 
     trace, grade = experience.trace, experience.grade
@@ -254,13 +305,15 @@ def _text(experience: Experience, full: bool, lessons: Sequence[Lesson] = ()) ->
     usage = trace.usage
     yield f"{experience.id}  {outcome}  {experience.task}  ({experience.split})"
     if foreign := experience.foreign:
-        yield f"imported from {foreign.get('format')}: {foreign.get('file')} {foreign.get('entry')}".rstrip()
+        yield (
+            f"imported from {foreign.get('format')}: {foreign.get('file')} {foreign.get('entry')}".rstrip()
+        )
         if "outcome" in foreign:
             yield f"graded by a file of outcomes: {foreign['outcome']}"
     yield (
-        f"agent {experience.digest} with {trace.model or 'an unnamed model'}, repeat {trace.repeat}; {trace.ending}"
-        f"{_limit(trace)}; {usage.calls} calls, "
-        f"{usage.tokens_in + usage.tokens_out:,} tokens, ${usage.usd:.4f}"
+        f"agent {experience.digest} with {trace.model or 'an unnamed model'}, repeat"
+        f" {trace.repeat}; {trace.ending}{_limit(trace)}; {usage.calls} calls,"
+        f" {usage.tokens_in + usage.tokens_out:,} tokens, ${usage.usd:.4f}"
     )
     if said := cut_off(trace):
         yield said
@@ -276,12 +329,16 @@ def _text(experience: Experience, full: bool, lessons: Sequence[Lesson] = ()) ->
         sample = f", sample {step.sample}" if trace.steps[-1].sample else ""
         sample += f", goes on from step {step.after}" if step.after is not None else ""
         if step.kind == "before":
-            yield head(f"step {step.step}{sample}: {step.action} ran before the first turn", wrong(step))
+            yield head(
+                f"step {step.step}{sample}: {step.action} ran before the first turn", wrong(step)
+            )
         elif step.kind == "ended":
             yield head(f"step {step.step}{sample}: the agent's program ended", wrong(step))
         else:
             ahead = f": looked ahead, candidate {step.sample}" if step.kind == "lookahead" else ""
-            ahead = ahead or f"{sample}: observed, in a copy of the sandbox" * (step.kind == "observe")
+            ahead = ahead or f"{sample}: observed, in a copy of the sandbox" * (
+                step.kind == "observe"
+            )
             yield head(f"step {step.step}{ahead or sample}", wrong(step))
             if step.step in recorded:
                 yield from _sent(recorded, step.step, replies)
@@ -304,17 +361,23 @@ def _text(experience: Experience, full: bool, lessons: Sequence[Lesson] = ()) ->
     if rest := [x.id for x in lessons if not x.shown_in(experience.id)]:
         yield f"speaks for the lesson {', '.join(rest)}; which step of it is not known"
     if not grade.graded and (judged := experience.provisional):
-        yield from (head(f"grade: {experience.outcome}, score {judged.score:g}"), fold(judged.evidence, full, 4 * FOLD))
+        yield from (
+            head(f"grade: {experience.outcome}, score {judged.score:g}"),
+            fold(judged.evidence, full, 4 * FOLD),
+        )
     if not grade.graded:
-        yield from (head("grade: none yet"), f"recreate traces grade --domain {experience.domain} grades what waits")
+        yield from (
+            head("grade: none yet"),
+            f"recreate traces grade --domain {experience.domain} grades what waits",
+        )
         return
     yield head(f"grade: {outcome}", "" if grade.passed else "failed")
     yield fold(grade.evidence, full, 4 * FOLD)
 
 
 def _drawn(step: Step) -> str:
-    """What memory told the agent that asked it here, which lessons it was shown with this step, and which it was not,
-    by lot; '' for nothing."""
+    """What memory told the agent that asked it here, which lessons it was shown with this step, and
+    which it was not, by lot; '' for nothing."""
     odds = step.propensities
     shown = [f"{id} (by lot, {odds[id]:g})" if id in odds else id for id in step.offered]
     held = [f"{id} ({p:g})" for id, p in odds.items() if id not in step.offered]
@@ -325,7 +388,8 @@ def _drawn(step: Step) -> str:
 
 
 def _sent(recorded: Recorded, step: int, replies: set[str]) -> Iterator[str]:
-    """What a request has that the one which it goes on from has not; a reply that is sent back was shown already."""
+    """What a request has that the one which it goes on from has not; a reply that is sent back was
+    shown already."""
     from recreate.storage.log import encode
 
     new = recorded.new(step)
@@ -345,13 +409,16 @@ def _sent_next(recorded: Recorded, step: Step) -> bool:
 
 
 def place(experience: Experience, step: int | None, *, steps: bool = False) -> str:
-    """Where a hit is: one step's texts, or the task's and the grader's. steps: those of all steps with the latter."""
+    """Where a hit is: one step's texts, or the task's and the grader's. steps: those of all steps
+    with the latter."""
     from recreate.memory.documents import evidence_of
 
     if step is None:
         trace = experience.trace
         every = [_of_step(s) for s in trace.steps] if steps else []
-        return "\n".join([experience.task, experience.prompt, trace.answer, evidence_of(experience), *every])
+        return "\n".join(
+            [experience.task, experience.prompt, trace.answer, evidence_of(experience), *every]
+        )
     return "\n".join(_of_step(s) for s in experience.trace.steps if s.step == step)
 
 
@@ -360,17 +427,25 @@ def _of_step(step: Step) -> str:
 
 
 def around(text: str, words: str, width: int = 160) -> str:
-    """The place where most of the words stand together, in one line; '' where none of them stands, the beginning where
-    none is asked for. Whole words go before parts of others."""
+    """The place where most of the words stand together, in one line; '' where none of them stands,
+    the beginning where none is asked for. Whole words go before parts of others."""
     asked = list(dict.fromkeys(words.casefold().split()))
     low, at = text.casefold(), 0
     if asked:
-        found = [(m.start(), w) for w in asked for m in islice(re.finditer(rf"(?<!\w){re.escape(w)}(?!\w)", low), 200)]
-        found = found or [(m.start(), w) for w in asked for m in islice(re.finditer(re.escape(w), low), 200)]
+        found = [
+            (m.start(), w)
+            for w in asked
+            for m in islice(re.finditer(rf"(?<!\w){re.escape(w)}(?!\w)", low), 200)
+        ]
+        found = found or [
+            (m.start(), w) for w in asked for m in islice(re.finditer(re.escape(w), low), 200)
+        ]
         if not found:
             return ""
         near = width * 2 // 3
-        at = max(found, key=lambda f: (len({w for p, w in found if f[0] <= p < f[0] + near}), -f[0]))[0]
+        at = max(
+            found, key=lambda f: (len({w for p, w in found if f[0] <= p < f[0] + near}), -f[0])
+        )[0]
     return _window(text, at, width)
 
 

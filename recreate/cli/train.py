@@ -23,18 +23,35 @@ FLAGS = {
     "domain": "Whose train tasks are attempted: a built-in, installed or `module:Class` domain.",
     "data": "",
     "repos": "",
-    "model": "What is trained: a folder that transformers reads, or a name on the Hub; no server's, no .gguf.",
-    "scaffold": "Whose attempts are trained on, unchanged: a folder or a name; default: the domain's own, else a "
-    "seed agent.",
-    "seed": "The random seed: fixes the order of tasks, what is drawn and an adapter's first weights.",
-    "jobs": "Attempts at once; with --rollouts here the model answers one at a time, and the rest of them overlaps.",
+    "model": (
+        "What is trained: a folder that transformers reads, or a name on the Hub; no server's, no"
+        " .gguf."
+    ),
+    "scaffold": (
+        "Whose attempts are trained on, unchanged: a folder or a name; default: the domain's own,"
+        " else a seed agent."
+    ),
+    "seed": (
+        "The random seed: fixes the order of tasks, what is drawn and an adapter's first weights."
+    ),
+    "jobs": (
+        "Attempts at once; with --rollouts here the model answers one at a time, and the rest of"
+        " them overlaps."
+    ),
     "out": "The run folder; one that is there goes on; default: runs/tune-DOMAIN-DATE.",
     "sandbox": "",
-    "budget": "A hard cap: 4000attempts, 2Mtokens, 30min; repeatable, the first reached stops; the step under way is "
-    "given up.",
-    "from_experience": "Train also on what memory holds of the train tasks in this model's tokens: beside new "
-    "attempts, with [a2r] as the epochs before the first.",
-    "vllm_python": "With --rollouts vllm: the environment vLLM is in, its folder or its Python; default: this one.",
+    "budget": (
+        "A hard cap: 4000attempts, 2Mtokens, 30min; repeatable, the first reached stops; the step"
+        " under way is given up."
+    ),
+    "from_experience": (
+        "Train also on what memory holds of the train tasks in this model's tokens: beside new "
+        "attempts, with [a2r] as the epochs before the first."
+    ),
+    "vllm_python": (
+        "With --rollouts vllm: the environment vLLM is in, its folder or its Python; default: this"
+        " one."
+    ),
 }
 """What tune takes of the settings, and what it means here; '': what it means everywhere."""
 
@@ -44,39 +61,55 @@ def tune(
     settings: Settings,
     where: Path,
     how: Annotated[
-        str, typer.Option("--recipe", help="A name of `recreate recipes list`, or a TOML file's path.")
+        str,
+        typer.Option("--recipe", help="A name of `recreate recipes list`, or a TOML file's path."),
     ] = "grpo",
     changes: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="PART.KEY=VALUE", help="In place of what the recipe says; repeatable."),
+        typer.Option(
+            "--set", metavar="PART.KEY=VALUE", help="In place of what the recipe says; repeatable."
+        ),
     ] = None,
     steps: Annotated[int, typer.Option("--steps", min=1, help="Training steps in all.")] = 50,
     micro: Annotated[int, typer.Option("--micro-batch", min=1, help="Sequences in one pass.")] = 4,
-    max_kl: Annotated[float, typer.Option("--max-kl", min=0, help="Stop above this KL to the start; 0: never.")] = 0.0,
+    max_kl: Annotated[
+        float, typer.Option("--max-kl", min=0, help="Stop above this KL to the start; 0: never.")
+    ] = 0.0,
     min_entropy: Annotated[
         float, typer.Option("--min-entropy", min=0, help="Stop below this entropy; 0: never.")
     ] = 0.0,
     rollouts: Annotated[
-        str, typer.Option("--rollouts", help="Who answers: here (this process), or a server: vllm, transformers.")
+        str,
+        typer.Option(
+            "--rollouts", help="Who answers: here (this process), or a server: vllm, transformers."
+        ),
     ] = "here",
-    save_every: Annotated[int, typer.Option("--save-every", min=1, help="Steps between checkpoints.")] = 5,
+    save_every: Annotated[
+        int, typer.Option("--save-every", min=1, help="Steps between checkpoints.")
+    ] = 5,
     trainer: Annotated[
         str,
         typer.Option(
-            "--trainer", help="here: now, by this process. verl: write a run folder for a cluster, start nothing."
+            "--trainer",
+            help=(
+                "here: now, by this process. verl: write a run folder for a cluster, start nothing."
+            ),
         ),
     ] = "here",
     as_json: Json = False,
 ) -> None:
-    """Fine-tune a model on a domain's train tasks, by attempts of a scaffold. With an earlier --out it goes on.
+    """Fine-tune a model on a domain's train tasks, by attempts of a scaffold. With an earlier --out
+    it goes on.
 
-    Example: recreate tune --recipe grpo --domain swe --scaffold seed-swe-small --model ./model --set train.lr=3e-5
+    Example: recreate tune --recipe grpo --domain swe --scaffold seed-swe-small --model ./model
+    --set train.lr=3e-5
     """
     # "trl" is what "here" was called while TRL's trainer was in it
     if one_of("trainer", trainer, ("here", "verl", "trl")) == "verl":
         if max_kl or min_entropy or rollouts != "here":
             raise BadInput(
-                "--max-kl, --min-entropy and --rollouts are for one machine: verl samples and watches by itself",
+                "--max-kl, --min-entropy and --rollouts are for one machine: verl samples and"
+                " watches by itself",
                 fix="leave them out; its journal is the folder tensorboard/ of the run",
                 code="not-with-verl",
             )
@@ -136,7 +169,11 @@ def _start(settings: Settings, where: Path) -> tuple[Path, Any]:
 
     domain, model = open_domain(settings, where).name, settings.model.removeprefix("transformers:")
     folder = folder_of(settings, where, f"tune-{domain}")
-    return folder, find_scaffold(settings.scaffold, where) if settings.scaffold else default_seed(domain, where, model)
+    return folder, (
+        find_scaffold(settings.scaffold, where)
+        if settings.scaffold
+        else default_seed(domain, where, model)
+    )
 
 
 def _for_verl(
@@ -155,7 +192,10 @@ def _for_verl(
     if settings.from_experience or settings.budget:
         raise BadInput(
             "--from-experience and --budget are for one machine",
-            fix="leave them out: a run on a cluster is bounded by --steps, and trains on its own attempts",
+            fix=(
+                "leave them out: a run on a cluster is bounded by --steps, and trains on its own"
+                " attempts"
+            ),
             code="not-with-verl",
         )
     named = trainable(settings.model).removeprefix("transformers:")
@@ -163,15 +203,24 @@ def _for_verl(
     folder, scaffold = _start(settings, where)
     sizes = {"steps": steps, "micro_batch": micro, "save_every": save_every}
     made = job.write(folder, where, settings, scaffold, how, changes=changes, **sizes)
-    record: dict[str, Any] = {"run": str(made.folder), "command": made.command, "notes": list(made.notes)}
+    record: dict[str, Any] = {
+        "run": str(made.folder),
+        "command": made.command,
+        "notes": list(made.notes),
+    }
     record |= {"tasks": made.tasks, "validation": made.validation, "status": "written"}
     for note in [] if as_json else made.notes:
         say(note)
-    answer(as_json, record, f"written, not started: {made.tasks} train tasks. On the cluster: {made.command}")
+    answer(
+        as_json,
+        record,
+        f"written, not started: {made.tasks} train tasks. On the cluster: {made.command}",
+    )
 
 
 def list_recipes(as_json: Json = False) -> None:
-    """The recipes that a model can be trained by: what each does, where it comes from, what a step takes.
+    """The recipes that a model can be trained by: what each does, where it comes from, what a step
+    takes.
 
     Example: recreate recipes list
     """
@@ -181,10 +230,15 @@ def list_recipes(as_json: Json = False) -> None:
 
 
 def show_recipe(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A name of `recreate recipes list`, or a TOML file.")],
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="A name of `recreate recipes list`, or a TOML file."),
+    ],
     changes: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="PART.KEY=VALUE", help="In place of what the recipe says; repeatable."),
+        typer.Option(
+            "--set", metavar="PART.KEY=VALUE", help="In place of what the recipe says; repeatable."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -199,14 +253,26 @@ def show_recipe(
 
 
 def _recipe(how: Recipe) -> dict[str, Any]:
-    record = {"name": how.name, "method": how.about, "source": how.source, "slots": how.slots, "cost": how.cost}
+    record = {
+        "name": how.name,
+        "method": how.about,
+        "source": how.source,
+        "slots": how.slots,
+        "cost": how.cost,
+    }
     return {**record, "pass_fail": how.warnings(True)}
 
 
 def _line(how: Recipe) -> str:
     cost = how.cost
-    sizes = f"{cost['attempts']} attempts a step, {cost['rows_of_an_optimizer_step']} rows an optimiser step"
-    return f"{how.name:<18} {how.about}\n{'':<18} {sizes}, rate {cost['learning_rate']:g} ({cost['trains']})"
+    sizes = (
+        f"{cost['attempts']} attempts a step, {cost['rows_of_an_optimizer_step']} rows an optimiser"
+        " step"
+    )
+    return (
+        f"{how.name:<18} {how.about}\n{'':<18} {sizes}, rate {cost['learning_rate']:g}"
+        f" ({cost['trains']})"
+    )
 
 
 def _lines(how: Recipe) -> Iterator[str]:
@@ -215,7 +281,9 @@ def _lines(how: Recipe) -> Iterator[str]:
     yield f"{how.name}: {how.about}"
     yield f"source: {how.source}"
     yield ""
-    yield from (f"{slot:<18} {how.slots.get(slot, '-'):<18} {words}" for slot, words in SLOTS.items())
+    yield from (
+        f"{slot:<18} {how.slots.get(slot, '-'):<18} {words}" for slot, words in SLOTS.items()
+    )
     yield ""
     yield from (f"{key.replace('_', ' '):<26} {value}" for key, value in how.cost.items())
     yield from (f"where {text}" for text in how.warnings(True))
@@ -228,17 +296,29 @@ def serve(
     settings: Settings,
     where: Path,
     checkpoint: Annotated[
-        str, typer.Argument(help="A run of tune, one of its checkpoints, a model's folder, FILE.gguf or local:NAME.")
+        str,
+        typer.Argument(
+            help="A run of tune, one of its checkpoints, a model's folder, FILE.gguf or local:NAME."
+        ),
     ],
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="On 127.0.0.1; 0: a free one.")] = 0,
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="On 127.0.0.1; 0: a free one.")
+    ] = 0,
     engine: Annotated[
         str,
         typer.Option(
-            "--engine", help="vllm, transformers, xllamacpp; auto: vLLM where it is installed, xllamacpp for .gguf."
+            "--engine",
+            help=(
+                "vllm, transformers, xllamacpp; auto: vLLM where it is installed, xllamacpp for"
+                " .gguf."
+            ),
         ),
     ] = "auto",
     context: Annotated[
-        int, typer.Option("--context", min=0, help="Tokens of a prompt and its reply together; 0: the model's.")
+        int,
+        typer.Option(
+            "--context", min=0, help="Tokens of a prompt and its reply together; 0: the model's."
+        ),
     ] = 0,
     as_json: Json = False,
 ) -> None:
@@ -273,7 +353,11 @@ def serve(
                 answer(as_json, record, text)
             while not ended.wait(1.0):
                 if not server.alive():
-                    raise Fault(f"the server ended{server.last_words()}", fix="start it again", code="server-died")
+                    raise Fault(
+                        f"the server ended{server.last_words()}",
+                        fix="start it again",
+                        code="server-died",
+                    )
     finally:
         for number, handler in old.items():
             signal.signal(number, handler)

@@ -29,11 +29,13 @@ if TYPE_CHECKING:
 _BEGUN: list[subprocess.Popen[bytes]] = []
 """Processes that go on with a build: remembered, so that those that ended are let go of."""
 HEARD = 20.0
-"""Seconds that a decision's page waits until it is written down; after that it is told by the run's page."""
+"""Seconds that a decision's page waits until it is written down; after that it is told by the run's
+page."""
 
 
 Port = Annotated[
-    int | None, typer.Option("--port", min=0, max=65535, help="On 127.0.0.1; 0: a free one. [default: 8712]")
+    int | None,
+    typer.Option("--port", min=0, max=65535, help="On 127.0.0.1; 0: a free one. [default: 8712]"),
 ]
 Browser = Annotated[bool, typer.Option("--browser/--no-browser", help="Open it in a browser.")]
 
@@ -42,7 +44,8 @@ def view(
     port: Port = None,
     browser: Browser = True,
     export: Annotated[
-        Path | None, typer.Option("--export", metavar="DIR", help="Write the pages as files instead, and end.")
+        Path | None,
+        typer.Option("--export", metavar="DIR", help="Write the pages as files instead, and end."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -56,7 +59,11 @@ def view(
     if export is not None:
         count = server.export(where, export)
         index = export / "index.html"
-        answer(as_json, {"path": str(export), "pages": count, "index": str(index)}, f"{count} pages: {here(index)}")
+        answer(
+            as_json,
+            {"path": str(export), "pages": count, "index": str(index)},
+            f"{count} pages: {here(index)}",
+        )
         return
     _serve(where, port, as_json, browser=browser)
 
@@ -66,7 +73,8 @@ def browse(
     browser: Browser = True,
     as_json: Json = False,
 ) -> None:
-    """Look through the memory in a browser: search, a timeline, lessons to edit, merge and delete, until Ctrl-C.
+    """Look through the memory in a browser: search, a timeline, lessons to edit, merge and delete,
+    until Ctrl-C.
 
     Example: recreate memory browse
     """
@@ -102,29 +110,38 @@ def _until_ended(stop: Callable[[], None]) -> Iterator[None]:
 
 
 def _open(url: str) -> None:
-    """In the person's browser. What a command is given, everybody on this machine can read, so it is given a file."""
+    """In the person's browser. What a command is given, everybody on this machine can read, so it
+    is given a file."""
     import tempfile
     import webbrowser
 
-    with tempfile.NamedTemporaryFile("w", prefix="recreate-view-", suffix=".html", delete=False) as file:
+    with tempfile.NamedTemporaryFile(
+        "w", prefix="recreate-view-", suffix=".html", delete=False
+    ) as file:
         file.write(
-            f'<!doctype html><meta http-equiv="refresh" content="0; url={url}"><a href="{url}">recreate view</a>'
+            f'<!doctype html><meta http-equiv="refresh" content="0; url={url}"><a'
+            f' href="{url}">recreate view</a>'
         )
     if not webbrowser.open(Path(file.name).as_uri()):
         say("no browser was found: open the address above")
 
 
 def _decide(live: LiveRun, revision: Revision, word: Review) -> str:
-    """Pass a decision to `recreate review`, which writes it down and goes on with the build in a process of its own."""
+    """Pass a decision to `recreate review`, which writes it down and goes on with the build in a
+    process of its own."""
     from recreate.agents import scaffold as scaffolds
     from recreate.agents.history import History
     from recreate.agents.scaffold import Scaffold
     from recreate.cli.reviewer import lay, read
 
     folder = live.folder
-    flags = {"accept": ["--accept"], "reject": ["--reject", word.reason], "edit": ["--edit"]}[word.decision]
+    flags = {"accept": ["--accept"], "reject": ["--reject", word.reason], "edit": ["--edit"]}[
+        word.decision
+    ]
     if word.decision == "edit":
-        shutil.rmtree(folder / "review", ignore_errors=True)  # what was sent before may have been no agent at all
+        shutil.rmtree(
+            folder / "review", ignore_errors=True
+        )  # what was sent before may have been no agent at all
         child = History(folder / "scaffold.git").read(revision.id)
         lay(folder, child)
         scaffolds.save(Scaffold(name=child.name, files=dict(word.files or {})), folder / "review")
@@ -133,16 +150,25 @@ def _decide(live: LiveRun, revision: Revision, word: Review) -> str:
     said = folder / "review.log"
     with said.open("wb") as log:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd=Path.cwd()
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            cwd=Path.cwd(),
         )
     _BEGUN[:] = [each for each in _BEGUN if each.poll() is None] + [process]
     end = time.monotonic() + HEARD
     while time.monotonic() < end:
         if any(r["revision"] == revision.id for r in _reviews(live)):
-            return f"{word.decision}ed: the build goes on as process {process.pid}".replace("eed", "ed")
+            return f"{word.decision}ed: the build goes on as process {process.pid}".replace(
+                "eed", "ed"
+            )
         if process.poll() not in (None, 0, 3):
             last = said.read_text("utf-8", "replace").strip().splitlines()
-            raise BadInput(" ".join(last[-3:]) or "recreate review ended without a word", code="review-failed")
+            raise BadInput(
+                " ".join(last[-3:]) or "recreate review ended without a word", code="review-failed"
+            )
         time.sleep(0.1)
     return f"recreate review runs as process {process.pid}; what it says is in {here(said)}"
 

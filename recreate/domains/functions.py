@@ -1,8 +1,10 @@
-"""Small Python functions that read texts, written in the ways of one code base: the tasks of `recreate demo`.
+"""Small Python functions that read texts, written in the ways of one code base: the tasks of
+`recreate demo`.
 
-A task says what a function is for and shows how it is used. What the code base does with everything else (spaces,
-capitals, texts that are of another form) no task says: it is for experience to find. Nothing is fetched: an answer is
-one file, and Python itself runs it. `recreate.domains.functions:Functions` is its name.
+A task says what a function is for and shows how it is used. What the code base does with everything
+else (spaces, capitals, texts that are of another form) no task says: it is for experience to find.
+Nothing is fetched: an answer is one file, and Python itself runs it.
+`recreate.domains.functions:Functions` is its name.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ with contextlib.redirect_stdout(io.StringIO()):
             found.append(type(e).__name__)
 print(json.dumps(found))
 """
-"""Runs calls in the answer and tells their values; they are compared outside, with values that are never in there."""
+"""Runs calls in the answer and tells their values; they are compared outside, with values that are
+never in there."""
 
 
 class Functions:
@@ -43,7 +46,10 @@ class Functions:
 
     name = "functions"
     grader = "1"
-    description = "Small Python functions that read a text, written into answer.py in the ways of one code base."
+    description = (
+        "Small Python functions that read a text, written into answer.py in the ways of one code"
+        " base."
+    )
 
     @cached_property
     def _tasks(self) -> Sequence[Task]:
@@ -76,7 +82,8 @@ class Functions:
             return ""
 
     def grade(self, task: Task, trace: Trace, backend: SandboxBackend) -> Grade:
-        """The part of the calls, most of which no task shows, that give what they should. Passed: all of them."""
+        """The part of the calls, most of which no task shows, that give what they should. Passed:
+        all of them."""
         if not trace.answer.strip():
             return Grade(score=0.0, passed=False, evidence="There is no answer.py.")
         checks: list[tuple[str, str]] = [(call, wanted) for call, wanted in task.facts["checks"]]
@@ -91,7 +98,8 @@ class Functions:
         return Grade(score=round(score, 4), passed=not told, evidence=words)
 
     def _values(self, answer: str, calls: Sequence[str], backend: SandboxBackend) -> list[str]:
-        """What each call gives, in a sandbox of its own; `nothing` where what it printed is not their values."""
+        """What each call gives, in a sandbox of its own; `nothing` where what it printed is not
+        their values."""
         sandbox = backend.open()
         try:
             sandbox.write(FILE, answer.encode("utf-8", "replace"))
@@ -102,7 +110,11 @@ class Functions:
             found = read_json(output.text.strip().splitlines()[-1])
         except (ValueError, IndexError):
             found = None
-        known = isinstance(found, list) and len(found) == len(calls) and all(isinstance(v, str) for v in found)
+        known = (
+            isinstance(found, list)
+            and len(found) == len(calls)
+            and all(isinstance(v, str) for v in found)
+        )
         return found if known else ["nothing"] * len(calls)
 
     def gold(self, task: Task) -> str:

@@ -1,4 +1,5 @@
-"""A Python with pytest and coverage, in which suites run: built at first use from wheels by uv, then shared."""
+"""A Python with pytest and coverage, in which suites run: built at first use from wheels by uv,
+then shared."""
 
 from __future__ import annotations
 
@@ -49,13 +50,15 @@ Default = Annotated[str, Field(default="", exclude_if=lambda value: not value)]
 
 
 class Environment(Record):
-    """What a task's tests run in. Fields of their default are left out of dumps, so that they are part of no digest.
+    """What a task's tests run in. Fields of their default are left out of dumps, so that they are
+    part of no digest.
 
     python        "3.9" or "3.9.18"; '' is the Python that runs recreate
-    pytest        a version; '' is that of PINS, or the newest of the day `index_before`; "none" when the sources are
-                  pytest themselves: it is then imported from them
+    pytest        a version; '' is that of PINS, or the newest of the day `index_before`; "none"
+                  when the sources are pytest themselves: it is then imported from them
     requires      requirements of the package index, pinned as a rule; wheels only
-    index_before  a date or time, as "2023-06-01": the index as it was then (UTC), but for a pytest that is named
+    index_before  a date or time, as "2023-06-01": the index as it was then (UTC), but for a pytest
+                  that is named
     env           variables that the tests run with
     runner        what runs the tests and tells of them
     """
@@ -65,7 +68,9 @@ class Environment(Record):
     requires: tuple[str, ...] = ()
     index_before: Default = ""
     env: Mapping[str, str] = Field(default={}, exclude_if=lambda value: not value)
-    runner: Literal["pytest", "django", "sympy"] = Field(default="pytest", exclude_if=lambda value: value == "pytest")
+    runner: Literal["pytest", "django", "sympy"] = Field(
+        default="pytest", exclude_if=lambda value: value == "pytest"
+    )
 
     @field_validator("python")
     @classmethod
@@ -91,7 +96,9 @@ class Environment(Record):
             except InvalidRequirement:
                 raise ValueError(f"{one!r} is not a requirement like idna==3.10") from None
             if address:
-                raise ValueError(f"{one!r} names an address: what the tests need comes from the package index")
+                raise ValueError(
+                    f"{one!r} names an address: what the tests need comes from the package index"
+                )
         return value
 
     @field_validator("index_before")
@@ -109,18 +116,22 @@ class Environment(Record):
     def _variables(cls, value: Mapping[str, str]) -> Mapping[str, str]:
         for name in value:
             if name in _OURS or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-                raise ValueError(f"{name!r} cannot be set for tests; folders of modules go into `python_path`")
+                raise ValueError(
+                    f"{name!r} cannot be set for tests; folders of modules go into `python_path`"
+                )
         return value
 
     @property
     def key(self) -> list[Any]:
-        """What tells this environment from others: the sorted requirements, then what is not as by default."""
+        """What tells this environment from others: the sorted requirements, then what is not as by
+        default."""
         others = self.model_dump(exclude={"schema_", "requires"}, exclude_defaults=True)
         return [*sorted(self.requires), *([others] if others else [])]
 
 
 def asked(fields: Mapping[str, Any]) -> Environment:
-    """An Environment of what somebody asks for. Raises BadInput that names the first field that cannot be."""
+    """An Environment of what somebody asks for. Raises BadInput that names the first field that
+    cannot be."""
     try:
         return Environment(**fields)
     except ValidationError as e:
@@ -133,7 +144,8 @@ def asked(fields: Mapping[str, Any]) -> Environment:
 
 
 class Interpreter(NamedTuple):
-    """A CPython of this machine: its program, (3, minor, micro), and the folder that holds its library."""
+    """A CPython of this machine: its program, (3, minor, micro), and the folder that holds its
+    library."""
 
     program: str
     version: tuple[int, int, int]
@@ -141,14 +153,19 @@ class Interpreter(NamedTuple):
 
 
 def lacking(python: str) -> str:
-    """'' when this machine has a CPython of that version, else what is not here and what to type to get it."""
+    """'' when this machine has a CPython of that version, else what is not here and what to type to
+    get it."""
     if interpreter(python) is not None:
         return ""
-    return f"Python {python} is not on this machine: `uv python install {python}`, or `pyenv install {python}`"
+    return (
+        f"Python {python} is not on this machine: `uv python install {python}`, or `pyenv install"
+        f" {python}`"
+    )
 
 
 def interpreter(python: str = "") -> Interpreter | None:
-    """The CPython of a version, or None: the one that runs recreate, pyenv's, what uv knows, `pythonX.Y` on PATH.
+    """The CPython of a version, or None: the one that runs recreate, pyenv's, what uv knows,
+    `pythonX.Y` on PATH.
 
     Nothing is downloaded. '' is the one that runs recreate.
     """
@@ -162,13 +179,24 @@ def _interpreter(python: str, path: str, pyenv: str) -> Interpreter | None:
     if not python or _fits(here, python):
         return here
     minor = ".".join(python.split(".")[:2])
-    versions = sorted(Path(pyenv).glob(f"versions/{minor}.*/bin/python3"), key=lambda p: _patch(p.parts[-3]))
-    # A shim of pyenv answers for Pythons that it then does not start; those that it has are in `versions`.
+    versions = sorted(
+        Path(pyenv).glob(f"versions/{minor}.*/bin/python3"), key=lambda p: _patch(p.parts[-3])
+    )
+    # A shim of pyenv answers for Pythons that it then does not start; those that it has are in
+    # `versions`.
     others = os.pathsep.join(p for p in path.split(os.pathsep) if Path(p).name != "shims")
     known = [str(p) for p in reversed(versions)]
     if program := uv_here():
         found = subprocess.run(
-            [program, "python", "find", "--system", "--no-project", "--no-python-downloads", f"cpython@{python}"],
+            [
+                program,
+                "python",
+                "find",
+                "--system",
+                "--no-project",
+                "--no-python-downloads",
+                f"cpython@{python}",
+            ],
             env={**_environ(), "PATH": others},
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -186,7 +214,8 @@ def _interpreter(python: str, path: str, pyenv: str) -> Interpreter | None:
 def _asked(program: str) -> Interpreter | None:
     """What a program says that it is; None when it is no CPython that starts."""
     ask = (
-        "import sys; print(sys.implementation.name, *sys.version_info[:3], sys.base_prefix, sys.executable, sep='\\n')"
+        "import sys; print(sys.implementation.name, *sys.version_info[:3], sys.base_prefix,"
+        " sys.executable, sep='\\n')"
     )
     try:
         done = subprocess.run(
@@ -223,11 +252,16 @@ def _patch(version: str) -> int:
 def _moment(value: str) -> str:
     """A date is the beginning of that day in UTC."""
     when = datetime.fromisoformat(value)
-    return (when if when.tzinfo else when.replace(tzinfo=UTC)).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return (
+        (when if when.tzinfo else when.replace(tzinfo=UTC))
+        .astimezone(UTC)
+        .strftime("%Y-%m-%dT%H:%M:%SZ")
+    )
 
 
 def uv(say: Callable[[str], None] = lambda _: None) -> str:
-    """The program uv: the one that is here (`uv_here`), else one of the package index, fetched once, into home().
+    """The program uv: the one that is here (`uv_here`), else one of the package index, fetched
+    once, into home().
 
     Raises Fault and BadInput, which say what to install instead.
     """
@@ -245,15 +279,20 @@ def uv(say: Callable[[str], None] = lambda _: None) -> str:
     try:
         return str(once(_fetched(), fetch))
     except RecreateError as e:
-        e.fix = f"{paths.install('swe')} brings uv, and so does your system's installer; or: {e.fix}"
+        e.fix = (
+            f"{paths.install('swe')} brings uv, and so does your system's installer; or: {e.fix}"
+        )
         raise
 
 
 def uv_here() -> str:
-    """The program uv that is installed beside recreate, was fetched before or is on PATH; '' when there is none."""
+    """The program uv that is installed beside recreate, was fetched before or is on PATH; '' when
+    there is none."""
     if found := _installed_uv():
         return found
-    return str(_fetched()) if _fetched().exists() else _uv_on_path(os.environ.get("PATH", os.defpath))
+    return (
+        str(_fetched()) if _fetched().exists() else _uv_on_path(os.environ.get("PATH", os.defpath))
+    )
 
 
 def _installed_uv() -> str:
@@ -276,17 +315,22 @@ def _uv_on_path(path: str) -> str:
     if program is None:
         return ""
     try:
-        done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            [program, "--version"], capture_output=True, text=True, timeout=60, check=False
+        )
         return program if Version(done.stdout.split()[1]) >= Version("0.9") else ""
     except (OSError, subprocess.TimeoutExpired, IndexError, InvalidVersion):
         return ""
 
 
-def environment(wanted: Environment | None = None, say: Callable[[str], None] = lambda _: None) -> Path:
+def environment(
+    wanted: Environment | None = None, say: Callable[[str], None] = lambda _: None
+) -> Path:
     """The virtual environment that a task asks for: home()/envs/DIGEST, complete when this returns.
 
-    Wheels only: nothing of the index is executed while installing. Raises BadInput (a requirement that cannot
-    be met, a Python that is not here) and Fault (the index cannot be reached, the disk is full).
+    Wheels only: nothing of the index is executed while installing. Raises BadInput (a requirement
+    that cannot be met, a Python that is not here) and Fault (the index cannot be reached, the disk
+    is full).
     """
     wanted = wanted or Environment()
     python = interpreter(wanted.python)
@@ -299,7 +343,9 @@ def environment(wanted: Environment | None = None, say: Callable[[str], None] = 
     installed = _installed(wanted, python)
     others = wanted.key[len(wanted.requires) :]
     version = f"cpython{python.version[0]}.{python.version[1]}"
-    target = paths.home() / "envs" / digest([_LAYOUT, version, python.prefix, installed, *others], 12)
+    target = (
+        paths.home() / "envs" / digest([_LAYOUT, version, python.prefix, installed, *others], 12)
+    )
     if (target / _READY).exists():
         return target
     with making(target):
@@ -331,11 +377,17 @@ def _shown(wanted: Environment, python: Interpreter, installed: Sequence[str]) -
     return f"{', '.join(installed)}{on}{day}"
 
 
-def _build(uv: str, target: Path, wanted: Environment, python: Interpreter, installed: Sequence[str]) -> None:
+def _build(
+    uv: str, target: Path, wanted: Environment, python: Interpreter, installed: Sequence[str]
+) -> None:
     """Raises as `environment`."""
     make = [uv, "venv", "--quiet", "--no-project", "--python", python.program, str(target)]
     install = [uv, "pip", "install", "--quiet", "--python", str(target / "bin" / "python3")]
-    install += ["--only-binary", ":all:", "--compile-bytecode"]  # a sandbox cannot write it, and it saves a second
+    install += [
+        "--only-binary",
+        ":all:",
+        "--compile-bytecode",
+    ]  # a sandbox cannot write it, and it saves a second
     if wanted.index_before:
         install += ["--exclude-newer", _moment(wanted.index_before)]
         # coverage is our tool, and a pytest that is named is meant, whatever the day
@@ -347,7 +399,9 @@ def _build(uv: str, target: Path, wanted: Environment, python: Interpreter, inst
 
 def _environ() -> dict[str, str]:
     return {
-        k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "UV_EXCLUDE_NEWER")
+        k: v
+        for k, v in os.environ.items()
+        if k not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "UV_EXCLUDE_NEWER")
     }
 
 
@@ -358,27 +412,47 @@ def _run(command: list[str], target: Path, about: str) -> None:
     if certificates := os.environ.get("PIP_CERT"):
         env.setdefault("SSL_CERT_FILE", certificates)
     done = subprocess.run(
-        command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=target.parent, check=False
+        command,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        cwd=target.parent,
+        check=False,
     )
     if done.returncode == 0:
         return
     said = " ".join((done.stderr or done.stdout).split())
     why, lower = said[-600:], said.lower()
-    if any(word in lower for word in ("os error 28", "no space left", "os error 122", "quota exceeded")):
+    if any(
+        word in lower for word in ("os error 28", "no space left", "os error 122", "quota exceeded")
+    ):
         raise Fault(
             f"the disk is full: the environment for the tests cannot be written in {target.parent}",
-            fix="free some space, or set RECREATE_HOME (and UV_CACHE_DIR) to a folder on another disk",
+            fix=(
+                "free some space, or set RECREATE_HOME (and UV_CACHE_DIR) to a folder on another"
+                " disk"
+            ),
             code="disk-full",
         )
-    if any(word in lower for word in ("no solution", "unsatisfiable", "conflicting", "no usable", "no wheels")):
+    if any(
+        word in lower
+        for word in ("no solution", "unsatisfiable", "conflicting", "no usable", "no wheels")
+    ):
         raise BadInput(
             f"the tests need {about}, which cannot be installed together from wheels: {why}",
-            fix="correct `requires`, `pytest`, `python` or `index_before`: nothing is built from sources, so each must"
-            " have a wheel for that Python on your package index by that day",
+            fix=(
+                "correct `requires`, `pytest`, `python` or `index_before`: nothing is built from"
+                " sources, so each must have a wheel for that Python on your package index by"
+                " that day"
+            ),
             code="bad-requirement",
         )
     raise Fault(
         f"the environment for the tests was not built: {why}",
-        fix="is the package index reachable? behind a proxy set HTTPS_PROXY; your own index: PIP_INDEX_URL",
+        fix=(
+            "is the package index reachable? behind a proxy set HTTPS_PROXY; your own index:"
+            " PIP_INDEX_URL"
+        ),
         code="environment",
     )

@@ -1,7 +1,9 @@
-"""Measured pass rates of tasks, in files beside the recipes: no part of a task, so a new figure changes no digest.
+"""Measured pass rates of tasks, in files beside the recipes: no part of a task, so a new figure
+changes no digest.
 
 pass_rates.jsonl   a `PassRate` a line
-sets.toml          a table for each `TaskSet`: [capable] difficulty = "0.2..0.8", scaffold = ..., model = ...
+sets.toml          a table for each `TaskSet`: [capable] difficulty = "0.2..0.8", scaffold = ...,
+                   model = ...
 """
 
 from __future__ import annotations
@@ -23,13 +25,15 @@ Key = tuple[str, str, str, str, str]
 
 
 class RateFiles:
-    """The rates and sets of some folders, read once; what a later folder says of a set goes before."""
+    """The rates and sets of some folders, read once; what a later folder says of a set goes
+    before."""
 
     def __init__(self, folders: Iterable[Path]) -> None:
         self._folders = list(dict.fromkeys(folder.resolve() for folder in folders))
 
     def pass_rates(self, task: Task) -> Sequence[PassRate]:
-        """Of the task as it is: what was measured before it changed is left out. Raises BadInput for a broken file."""
+        """Of the task as it is: what was measured before it changed is left out. Raises BadInput
+        for a broken file."""
         return [rate for rate in self._rates.get(task.id, ()) if rate.digest == task.digest]
 
     def task_sets(self) -> Mapping[str, TaskSet]:
@@ -54,7 +58,10 @@ class RateFiles:
             if not file.is_file():
                 continue
             try:
-                found |= {name: TaskSet.model_validate(table) for name, table in read_toml(file.read_text()).items()}
+                found |= {
+                    name: TaskSet.model_validate(table)
+                    for name, table in read_toml(file.read_text()).items()
+                }
             except ValueError as e:
                 raise _broken(file, str(e).splitlines()[0]) from None
         return found
@@ -69,11 +76,16 @@ def read(file: Path) -> list[PassRate]:
             continue
         try:
             rate = PassRate.model_validate(read_json(line))
-            if not sum(rate.each.values()) <= rate.passed <= rate.attempts or len(rate.each) > rate.attempts:
+            if (
+                not sum(rate.each.values()) <= rate.passed <= rate.attempts
+                or len(rate.each) > rate.attempts
+            ):
                 raise ValueError("its counts contradict each other")
         except ValidationError as e:
             error = e.errors()[0]
-            raise _broken(file, f"line {number}: {'.'.join(map(str, error['loc']))}: {error['msg']}") from None
+            raise _broken(
+                file, f"line {number}: {'.'.join(map(str, error['loc']))}: {error['msg']}"
+            ) from None
         except ValueError as e:
             raise _broken(file, f"line {number}: {e}") from None
         found.append(rate)
@@ -81,7 +93,8 @@ def read(file: Path) -> list[PassRate]:
 
 
 def add(file: Path, rates: Iterable[PassRate]) -> tuple[int, int]:
-    """Add what was measured, each attempt once: (tasks that have rates there now, attempts that were new)."""
+    """Add what was measured, each attempt once: (tasks that have rates there now, attempts that
+    were new)."""
     known = {_key(rate): rate for rate in read(file)}
     before = sum(rate.attempts for rate in known.values())
     for rate in rates:
@@ -89,7 +102,10 @@ def add(file: Path, rates: Iterable[PassRate]) -> tuple[int, int]:
     lines = [known[key].model_dump_json(exclude={"schema_"}) for key in sorted(known)]
     file.parent.mkdir(parents=True, exist_ok=True)
     files.write(file, "".join(line + "\n" for line in lines))
-    return len({rate.task for rate in known.values()}), sum(rate.attempts for rate in known.values()) - before
+    return (
+        len({rate.task for rate in known.values()}),
+        sum(rate.attempts for rate in known.values()) - before,
+    )
 
 
 def joined(known: PassRate | None, rate: PassRate) -> PassRate:
@@ -97,8 +113,12 @@ def joined(known: PassRate | None, rate: PassRate) -> PassRate:
     if known is None:
         return rate
     each = {**rate.each, **known.each}
-    told = [(r.attempts - len(r.each), r.passed - sum(r.each.values())) for r in (known, rate)]  # only as a number
-    attempts, passed = (sum(pair) for pair in zip(*told, (len(each), sum(each.values())), strict=True))
+    told = [
+        (r.attempts - len(r.each), r.passed - sum(r.each.values())) for r in (known, rate)
+    ]  # only as a number
+    attempts, passed = (
+        sum(pair) for pair in zip(*told, (len(each), sum(each.values())), strict=True)
+    )
     return known.model_copy(update={"attempts": attempts, "passed": passed, "each": each})
 
 
@@ -107,4 +127,6 @@ def _key(rate: PassRate) -> Key:
 
 
 def _broken(file: Path, why: str) -> BadInput:
-    return BadInput(f"{file}: {why}", fix=f"mend {file.name}, or take it away", code="bad-tasks-file")
+    return BadInput(
+        f"{file}: {why}", fix=f"mend {file.name}, or take it away", code="bad-tasks-file"
+    )

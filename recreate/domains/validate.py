@@ -1,4 +1,5 @@
-"""Whether a task is sound: its gold passes and breaks nothing; handing in nothing, or another task's gold, fails.
+"""Whether a task is sound: its gold passes and breaks nothing; handing in nothing, or another
+task's gold, fails.
 
 For any domain that knows its gold."""
 
@@ -23,10 +24,11 @@ from recreate.storage.log import Log
 
 
 class Proof(Record):
-    """What was found. gold and untouched are the scores (None when it could not be graded); seconds in all.
+    """What was found. gold and untouched are the scores (None when it could not be graded); seconds
+    in all.
 
-    other: the task whose gold was handed in too, '' for none. disk_mb: what is kept for the task alone, None when
-    nobody knows.
+    other: the task whose gold was handed in too, '' for none. disk_mb: what is kept for the task
+    alone, None when nobody knows.
     """
 
     task: str
@@ -43,37 +45,58 @@ class Proof(Record):
 
 
 def exchanged(tasks: Sequence[Task], count: int) -> dict[str, Task]:
-    """`count` tasks, spread over all, by id: each with the one whose gold it is handed. That comes from the same source
-    where there is another, since what is made for other sources rarely even applies."""
+    """`count` tasks, spread over all, by id: each with the one whose gold it is handed. That comes
+    from the same source where there is another, since what is made for other sources rarely even
+    applies."""
     sources = {task.id: task.id.rpartition(":")[0] for task in tasks}
     near = sorted(tasks, key=lambda task: sources[task.id])
     pairs = {
-        one.id: near[number - 1] for number, one in enumerate(near) if sources[one.id] == sources[near[number - 1].id]
+        one.id: near[number - 1]
+        for number, one in enumerate(near)
+        if sources[one.id] == sources[near[number - 1].id]
     }
     for number, one in enumerate(near):
         pairs.setdefault(one.id, near[(number + 1) % len(near)])
-    chosen = [task.id for task in tasks][:: max(1, len(tasks) // count)][:count] if count and len(tasks) > 1 else []
+    chosen = (
+        [task.id for task in tasks][:: max(1, len(tasks) // count)][:count]
+        if count and len(tasks) > 1
+        else []
+    )
     return {id: pairs[id] for id in chosen}
 
 
-def unfinished(domain: Domain, tasks: Sequence[Task], others: Mapping[str, Task], backend: SandboxBackend) -> Log:
-    """Where the proofs of a check are written down until it is over: of these very tasks, with these others' golds,
-    this grader and kind of sandbox."""
+def unfinished(
+    domain: Domain, tasks: Sequence[Task], others: Mapping[str, Task], backend: SandboxBackend
+) -> Log:
+    """Where the proofs of a check are written down until it is over: of these very tasks, with
+    these others' golds, this grader and kind of sandbox."""
     pairs = [(t.id, t.digest, others[t.id].digest if t.id in others else "") for t in tasks]
-    name = digest([domain.name, domain.grader if isinstance(domain, Versioned) else "", backend.name, pairs], 16)
-    return Log(paths.home() / "checks" / f"{name}.jsonl", fix="free some space, or set RECREATE_HOME to another disk")
+    name = digest(
+        [domain.name, domain.grader if isinstance(domain, Versioned) else "", backend.name, pairs],
+        16,
+    )
+    return Log(
+        paths.home() / "checks" / f"{name}.jsonl",
+        fix="free some space, or set RECREATE_HOME to another disk",
+    )
 
 
 def proved(domain: Domain, log: Log) -> dict[str, Proof]:
-    """By task, what held when that check was interrupted; what did not hold is worth another look. Of a domain that
-    does not name its grader's version nothing: it may be another one by now."""
-    found = (Proof.model_validate(record) for record in log.read()) if isinstance(domain, Versioned) else ()
+    """By task, what held when that check was interrupted; what did not hold is worth another look.
+    Of a domain that does not name its grader's version nothing: it may be another one by now."""
+    found = (
+        (Proof.model_validate(record) for record in log.read())
+        if isinstance(domain, Versioned)
+        else ()
+    )
     return {proof.task: proof for proof in found if proof.ok}
 
 
-def validate(domain: Domain, task: Task, backend: SandboxBackend, other: Task | None = None) -> Proof:
-    """Grade the task's gold, an empty answer and the gold of `other`. A task that cannot be graded here is not ok, and
-    says why."""
+def validate(
+    domain: Domain, task: Task, backend: SandboxBackend, other: Task | None = None
+) -> Proof:
+    """Grade the task's gold, an empty answer and the gold of `other`. A task that cannot be graded
+    here is not ok, and says why."""
     if not isinstance(domain, Validatable):
         raise BadInput(
             f"the domain {domain.name} cannot show that its tasks are sound",
@@ -95,7 +118,9 @@ def validate(domain: Domain, task: Task, backend: SandboxBackend, other: Task | 
         if isinstance(domain, ComparesUntouched):
             untouched, broken = domain.compared(task, backend)
         else:
-            untouched = domain.untouched(task, backend) if isinstance(domain, GradesUntouched) else empty
+            untouched = (
+                domain.untouched(task, backend) if isinstance(domain, GradesUntouched) else empty
+            )
         if other is not None and (foreign := _gold(domain, other)) not in ("", right):
             swapped = domain.grade(task, _trace(task, foreign), backend)
         disk = domain.bytes(task) / 1e6 if isinstance(domain, Weighing) else None

@@ -1,4 +1,5 @@
-"""What a memory policy is handed, and what the policies that ask a model share: questions, and lessons of answers."""
+"""What a memory policy is handed, and what the policies that ask a model share: questions, and
+lessons of answers."""
 
 from __future__ import annotations
 
@@ -25,15 +26,21 @@ SPENT = "memory-share"
 
 
 class Rerun(Protocol):
-    """The score (0..1) of another attempt at an experience's task while exactly these lessons are offered.
+    """The score (0..1) of another attempt at an experience's task while exactly these lessons are
+    offered.
 
-    without: lessons that the agent goes without if it carries them itself: both re-runs of a test name the lesson that
-    is tested. None: it cannot be paid for, the infrastructure failed, the agent carries one of `lessons` and is to keep
-    it, or one of them names a task. The same lessons, task and repeat are attempted once.
+    without: lessons that the agent goes without if it carries them itself: both re-runs of a test
+    name the lesson that is tested. None: it cannot be paid for, the infrastructure failed, the
+    agent carries one of `lessons` and is to keep it, or one of them names a task. The same lessons,
+    task and repeat are attempted once.
     """
 
     def __call__(
-        self, lessons: Sequence[Lesson], experience: Experience, repeat: int = 0, without: Sequence[Lesson] = ()
+        self,
+        lessons: Sequence[Lesson],
+        experience: Experience,
+        repeat: int = 0,
+        without: Sequence[Lesson] = (),
     ) -> float | None: ...
 
 
@@ -47,22 +54,26 @@ class RerunRequest(NamedTuple):
 
 
 RerunGroup = Sequence[RerunRequest]
-"""Re-runs that say something only together, such as one with a lesson and one without: all are made, or none."""
+"""Re-runs that say something only together, such as one with a lesson and one without: all are
+made, or none."""
 
 
 @dataclass(frozen=True)
 class PolicyContext:
-    """`lessons` is what the policy changes: id -> lesson, of its own domain and general ones; whoever made the
-    context stores it. `elsewhere` are the active domain patterns of other domains, to be read only.
+    """`lessons` is what the policy changes: id -> lesson, of its own domain and general ones;
+    whoever made the context stores it. `elsewhere` are the active domain patterns of other domains,
+    to be read only.
 
     ask       the optimizer's model; `json_schema` is held to where the endpoint can
-    embed     (texts, kind) -> unit vectors; kind `passage` for lessons, `query` for what they are looked up by
+    embed     (texts, kind) -> unit vectors; kind `passage` for lessons, `query` for what they are
+              looked up by
     rerun     see Rerun
     side_by_side  what `reruns` makes them by; None: by `rerun`, one after the other
     room      so many re-runs are paid for, by what they took so far
-    affords   whether what is left does for all of these re-runs, in this round and later ones; what was made is free
-    nearest   for a failure the nearest success of any task, for a success an earlier failure at the same task; None
-              when memory knows none
+    affords   whether what is left does for all of these re-runs, in this round and later ones; what
+              was made is free
+    nearest   for a failure the nearest success of any task, for a success an earlier failure at the
+              same task; None when memory knows none
     find      a train experience by its id, of any run; None when there is none that may be seen
     there     whether the task of an experience can be attempted now
     alike     (text, k) -> the k train experiences of this domain that are nearest to a text
@@ -93,8 +104,8 @@ class PolicyContext:
     def reruns(self, groups: Sequence[RerunGroup]) -> Sequence[Sequence[float | None]]:
         """The scores of these groups, side by side, in their order whoever was faster.
 
-        The first is answered in any case, with None where `rerun` would be. The answers end before a later one that
-        cannot be begun: it comes first the next time.
+        The first is answered in any case, with None where `rerun` would be. The answers end before
+        a later one that cannot be begun: it comes first the next time.
         """
         if self.side_by_side is not None:
             return self.side_by_side(groups)
@@ -103,7 +114,11 @@ class PolicyContext:
             scores: list[float | None] = []
             for each in group:
                 failed = None in scores
-                scores.append(None if failed else self.rerun(each.lessons, each.experience, each.repeat, each.without))
+                scores.append(
+                    None
+                    if failed
+                    else self.rerun(each.lessons, each.experience, each.repeat, each.without)
+                )
             found.append(scores)
             if None in scores:
                 break
@@ -111,7 +126,8 @@ class PolicyContext:
 
 
 class Nothing:
-    """`none`: nothing is learned and nothing is offered: what the other policies are compared with."""
+    """`none`: nothing is learned and nothing is offered: what the other policies are compared
+    with."""
 
     def __init__(self, context: PolicyContext | None = None) -> None:
         pass
@@ -124,10 +140,11 @@ class Nothing:
 
 
 class AskingPolicy:
-    """What the policies share that ask a model. `malformed` counts the answers that could not be read, or that the
-    endpoint refused; `left` the questions that may still be asked.
+    """What the policies share that ask a model. `malformed` counts the answers that could not be
+    read, or that the endpoint refused; `left` the questions that may still be asked.
 
-    `observed` counts the attempts observed so far; a lesson's `seen` is that count when it was last used.
+    `observed` counts the attempts observed so far; a lesson's `seen` is that count when it was last
+    used.
     """
 
     def __init__(self, context: PolicyContext) -> None:
@@ -140,8 +157,9 @@ class AskingPolicy:
         self._offered: dict[str, set[str]] = {}
 
     def ask(self, name: str, schema: Mapping[str, Any], **variables: Any) -> dict[str, Any] | None:
-        """The object that a model answered to the prompt `name`, asked once and read leniently; None for no answer,
-        also where no more questions are paid for, or the endpoint refuses this one (it is too long for it).
+        """The object that a model answered to the prompt `name`, asked once and read leniently;
+        None for no answer, also where no more questions are paid for, or the endpoint refuses this
+        one (it is too long for it).
 
         The address of a question is what it asks. What else asking raises is let out.
         """
@@ -152,7 +170,12 @@ class AskingPolicy:
         thread = digest(["policy", name, messages])
         try:
             reply = self.context.ask(
-                messages, step=0, thread=thread, json_schema=schema, temperature=0.0, max_tokens=TOKENS
+                messages,
+                step=0,
+                thread=thread,
+                json_schema=schema,
+                temperature=0.0,
+                max_tokens=TOKENS,
             )
         except Refused:
             self.malformed += 1
@@ -164,7 +187,8 @@ class AskingPolicy:
             return None
         found = read_object(reply.text)
         if found is None or any(
-            isinstance(value, str) and echoes(value, _instructions(name)) for value in found.values()
+            isinstance(value, str) and echoes(value, _instructions(name))
+            for value in found.values()
         ):
             self.malformed += 1
             return None
@@ -174,7 +198,8 @@ class AskingPolicy:
         """Note how many answers were skipped since the last time."""
         if self.malformed:
             self.context.note(
-                f"{self.malformed} answers of the model were skipped: unreadable, refused, or the question again"
+                f"{self.malformed} answers of the model were skipped: unreadable, refused, or the"
+                " question again"
             )
         self.malformed = 0
 
@@ -184,12 +209,17 @@ class AskingPolicy:
         return self.lessons[lesson.id]
 
     def count(self, lesson: Lesson, batch: Iterable[Experience]) -> list[Experience]:
-        """Count the attempts of a batch in which a lesson was offered, each once, and return those that are new.
+        """Count the attempts of a batch in which a lesson was offered, each once, and return those
+        that are new.
 
         None is counted for a lesson that code may not change.
         """
         known = {t.experience for t in lesson.trials}
-        new = [e for e in batch if e.id not in known and lesson.id in offered(e)] if free(lesson) else []
+        new = (
+            [e for e in batch if e.id not in known and lesson.id in offered(e)]
+            if free(lesson)
+            else []
+        )
         if new:
             trials = [Trial(experience=e.id, score=e.grade.score, round=lesson.rounds) for e in new]
             carried = {e.id for e in new if self.carried(lesson.id, e)}
@@ -197,8 +227,8 @@ class AskingPolicy:
         return new
 
     def carried(self, id: str, e: Experience) -> bool:
-        """Whether an agent had a lesson of its own: it stands among what the policy is told was offered, and not among
-        what memory says of the attempt."""
+        """Whether an agent had a lesson of its own: it stands among what the policy is told was
+        offered, and not among what memory says of the attempt."""
         if any(id in step.propensities for step in e.trace.steps):
             return False
         if e.id not in self._offered:
@@ -248,7 +278,8 @@ def rows(found: object, key: str, most: int | None = None) -> list[Any]:
 
 
 def learnable(experiences: Iterable[Experience]) -> list[Experience]:
-    """The train experiences that say something of the agent, each once: an infrastructure failure does not."""
+    """The train experiences that say something of the agent, each once: an infrastructure failure
+    does not."""
     once = {e.id: e for e in experiences if e.split == "train" and not e.trace.fault}
     return list(once.values())
 
@@ -261,13 +292,21 @@ def offered(experience: Experience) -> set[str]:
 def step_of(found: object, experience: Experience) -> tuple[Evidence, ...]:
     """The step of an experience that an answer names; none when it names none that is there."""
     step = found.get("step") if isinstance(found, Mapping) else None
-    if not isinstance(step, int) or isinstance(step, bool) or not 0 <= step < len(experience.trace.steps):
+    if (
+        not isinstance(step, int)
+        or isinstance(step, bool)
+        or not 0 <= step < len(experience.trace.steps)
+    ):
         return ()
     return (Evidence(experience=experience.id, step=step),)
 
 
 def new_lesson(
-    domain: str, title: str, body: str, born_of: Sequence[Experience], steps: Sequence[Evidence] = ()
+    domain: str,
+    title: str,
+    body: str,
+    born_of: Sequence[Experience],
+    steps: Sequence[Evidence] = (),
 ) -> Lesson:
     """A candidate; its id is the title in plain letters and eight digits of what it was made of."""
     title = " ".join(title.split())

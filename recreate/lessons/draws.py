@@ -1,27 +1,31 @@
-"""What randomised offers say of lessons: effects, an anytime-valid test, an alarm; pure, the same for the same rows.
+"""What randomised offers say of lessons: effects, an anytime-valid test, an alarm; pure, the same
+for the same rows.
 
-Which of the lessons that an attempt calls for it is shown is drawn, with a known probability p, and both are recorded
-(`Draw`). So each attempt is an experiment on each of these lessons at once, and costs nothing more.
+Which of the lessons that an attempt calls for it is shown is drawn, with a known probability p, and
+both are recorded (`Draw`). So each attempt is an experiment on each of these lessons at once, and
+costs nothing more.
 
-The test (`LessonEvidence.capital`). With y the score, m what was forecast of it before the attempt, and s whether the
-lesson was shown,
+The test (`LessonEvidence.capital`). With y the score, m what was forecast of it before the attempt,
+and s whether the lesson was shown,
 
     z = (s - p) / (p (1 - p)) (y - m)
 
-has the lesson's effect on this attempt as its mean whatever m is: the augmented inverse-propensity estimate (Robins,
-Rotnitzky and Zhao, "Estimation of regression coefficients when some regressors are not always observed", JASA 89,
-1994). A good m only makes it vary less. To test "it does not help" one bets on z as `promotion` bets on re-runs: if it
-is true, capital grows to 1/a with probability at most a, however often one looks, and with propensities that depend on
-all that came before (Ville's inequality). Capitals of draws and of re-runs multiply, for these are bets one after the
-other.
+has the lesson's effect on this attempt as its mean whatever m is: the augmented inverse-propensity
+estimate (Robins, Rotnitzky and Zhao, "Estimation of regression coefficients when some regressors
+are not always observed", JASA 89, 1994). A good m only makes it vary less. To test "it does not
+help" one bets on z as `promotion` bets on re-runs: if it is true, capital grows to 1/a with
+probability at most a, however often one looks, and with propensities that depend on all that came
+before (Ville's inequality). Capitals of draws and of re-runs multiply, for these are bets one after
+the other.
 
-The forecast (`ScoreModel`). A logistic regression on the task, its group and the lessons shown, by a Gaussian for each
-coefficient that each attempt moves (assumed density filtering; Glickman, "Parameter estimation in large dynamic paired
-comparison experiments", Applied Statistics 48, 1999). It is a model and may be wrong: it decides how often a lesson is
-shown and when an alarm is raised, never that a lesson is promoted.
+The forecast (`ScoreModel`). A logistic regression on the task, its group and the lessons shown, by
+a Gaussian for each coefficient that each attempt moves (assumed density filtering; Glickman,
+"Parameter estimation in large dynamic paired comparison experiments", Applied Statistics 48, 1999).
+It is a model and may be wrong: it decides how often a lesson is shown and when an alarm is raised,
+never that a lesson is promoted.
 
-The alarm. Page's cumulative sum of the log likelihood ratio of "it has no effect any more" to the forecast, over the
-attempts in which the lesson was shown.
+The alarm. Page's cumulative sum of the log likelihood ratio of "it has no effect any more" to the
+forecast, over the attempts in which the lesson was shown.
 """
 
 from __future__ import annotations
@@ -38,13 +42,16 @@ STAKES = tuple((n + 0.5) / 10 for n in range(10))
 PRIORS = {"all": 2.0, "group": 0.15, "task": 0.15, "lesson": 0.7}
 """Variances of coefficients before anything is known."""
 DRIFT = 0.001
-"""What a lesson's variance grows by with each attempt that calls for it: effects do not stand still."""
+"""What a lesson's variance grows by with each attempt that calls for it: effects do not stand
+still."""
 GONE, ALL_GONE = 1.3, 0.35
-"""The share of its effect that a lesson's alarm supposes gone, more than all, for it may harm; and the common one."""
+"""The share of its effect that a lesson's alarm supposes gone, more than all, for it may harm; and
+the common one."""
 
 
 class DrawnAttempt(NamedTuple):
-    """One attempt: what was drawn for each lesson that it called for. at: how many were observed before."""
+    """One attempt: what was drawn for each lesson that it called for. at: how many were observed
+    before."""
 
     at: int
     score: float
@@ -54,7 +61,8 @@ class DrawnAttempt(NamedTuple):
 
 
 def attempts(lessons: Iterable[Lesson], since: int = 0) -> list[DrawnAttempt]:
-    """The attempts behind the draws of lessons, in the order in which they were observed, from `since` on."""
+    """The attempts behind the draws of lessons, in the order in which they were observed, from
+    `since` on."""
     found: dict[tuple[int, str], dict[str, Draw]] = {}
     for lesson in lessons:
         for draw in reversed(lesson.draws):
@@ -67,8 +75,9 @@ def attempts(lessons: Iterable[Lesson], since: int = 0) -> list[DrawnAttempt]:
 
 @dataclass
 class LessonEvidence:
-    """Of one lesson since it fell last. count, shown: draws, and those that were for it; bets: the log of the capital
-    for each stake; total, squares: the sums of z and its square; alarm: the sum of the alarm."""
+    """Of one lesson since it fell last. count, shown: draws, and those that were for it; bets: the
+    log of the capital for each stake; total, squares: the sums of z and its square; alarm: the sum
+    of the alarm."""
 
     falls: int = 0
     count: int = 0
@@ -83,7 +92,10 @@ class LessonEvidence:
         self.count += 1
         self.total += z
         self.squares += z * z
-        self.bets = [bet + math.log1p(stake * z / least) for bet, stake in zip(self.bets, STAKES, strict=True)]
+        self.bets = [
+            bet + math.log1p(stake * z / least)
+            for bet, stake in zip(self.bets, STAKES, strict=True)
+        ]
 
     @property
     def capital(self) -> float:
@@ -101,7 +113,8 @@ class LessonEvidence:
 
 
 class ScoreModel:
-    """Takes attempts one after the other. `evidence`: lesson -> what they say of it; common: the alarm of all at once.
+    """Takes attempts one after the other. `evidence`: lesson -> what they say of it; common: the
+    alarm of all at once.
 
     checked: attempts before this one raise no alarm of a lesson, for it has been tested since.
     """
@@ -166,7 +179,9 @@ class ScoreModel:
             if draw.shown:
                 found.shown += 1
                 if self.mean[id] > 0 and draw.at >= self.checked.get(id, 0):
-                    found.alarm = max(0.0, found.alarm + ratio(y, logit - GONE * self.mean[id], logit))
+                    found.alarm = max(
+                        0.0, found.alarm + ratio(y, logit - GONE * self.mean[id], logit)
+                    )
         gone = sum(max(0.0, self.mean[id]) for id in shown)
         if gone and attempt.at >= self.all_checked:
             self.common = max(0.0, self.common + ratio(y, logit - ALL_GONE * gone, logit))
@@ -185,7 +200,10 @@ def told(lesson: Lesson) -> str:
     """What came of the draws of a lesson, in a few words; '' without any."""
     if not lesson.draws:
         return ""
-    parts = [f"shown by lot to {sum(d.shown for d in lesson.draws)} of {len(lesson.draws)} attempts that called for it"]
+    parts = [
+        f"shown by lot to {sum(d.shown for d in lesson.draws)} of {len(lesson.draws)} attempts that"
+        " called for it"
+    ]
     for word, shown in (("with", True), ("without", False)):
         scores = [d.score for d in lesson.draws if d.shown is shown]
         parts += [f"{sum(scores) / len(scores):.2f} {word} it"] if scores else []
@@ -193,7 +211,8 @@ def told(lesson: Lesson) -> str:
 
 
 def speaks_for(lesson: Lesson) -> str:
-    """All that was counted of a lesson, in a few words: what an agent is told of it, and what came of its draws."""
+    """All that was counted of a lesson, in a few words: what an agent is told of it, and what came
+    of its draws."""
     return "; ".join(filter(None, (support(lesson), told(lesson))))
 
 

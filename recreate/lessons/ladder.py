@@ -1,12 +1,14 @@
-"""`recreate`: a lesson is born at an instance, joins others of its meaning, and becomes a pattern when re-runs say so.
+"""`recreate`: a lesson is born at an instance, joins others of its meaning, and becomes a pattern
+when re-runs say so.
 
-    instance   one structured call on a failure beside its nearest success, or on a success beside an earlier failure
+    instance   one structured call on a failure beside its nearest success, or on a success beside
+               an earlier failure
     domain     3 independent groups support it, and re-runs with and without it show a gain
     general    the same has happened in a second domain
     quarantine attempts in which it was offered went worse, and re-runs no longer show a gain
 
-A model writes and compares texts; what becomes of them is decided by `promotion`, from counts and intervals. Only
-active patterns are offered: a candidate is shown to nobody but its own re-runs.
+A model writes and compares texts; what becomes of them is decided by `promotion`, from counts and
+intervals. Only active patterns are offered: a candidate is shown to nobody but its own re-runs.
 """
 
 from __future__ import annotations
@@ -35,14 +37,16 @@ from recreate.lessons.similarity import dot, fitting, text_of
 LEARN = object_of(happened=STRING, title=STRING, body=STRING, when=STRING, step={"type": "integer"})
 SAME = object_of(same={"type": "boolean"})
 NEAR = 0.6
-"""The cosine from which a model is asked whether two lessons say the same; it decides, so this is a low bar."""
+"""The cosine from which a model is asked whether two lessons say the same; it decides, so this is a
+low bar."""
 ASKED = 3
 """So many near lessons a model is asked about."""
 PAIRS = 48
-"""Re-runs with and without a lesson that one test may take; for a pattern in use twice as many, since it has earned
-more doubt."""
+"""Re-runs with and without a lesson that one test may take; for a pattern in use twice as many,
+since it has earned more doubt."""
 LEAST = 12
-"""Before so many nothing is found to help: the bound is for one gain, and the first few places are not all."""
+"""Before so many nothing is found to help: the bound is for one gain, and the first few places are
+not all."""
 PLACES = 12
 """Tasks that a test takes them from, the groups in turn."""
 OFFERED = 6
@@ -86,10 +90,13 @@ class Ladder(AskingPolicy):
         return changes
 
     def here(self, lesson: Lesson) -> bool:
-        """Whether a lesson speaks of this domain: not one that stands in others only, or that failed here."""
+        """Whether a lesson speaks of this domain: not one that stands in others only, or that
+        failed here."""
         if self.context.domain in lesson.failed_in:
             return False
-        return lesson.scope == "general" or not lesson.domains or self.context.domain in lesson.domains
+        return (
+            lesson.scope == "general" or not lesson.domains or self.context.domain in lesson.domains
+        )
 
     def count_all(self, batch: Sequence[Experience]) -> Iterator[Change]:
         """What came of the attempts in which lessons were offered."""
@@ -99,7 +106,11 @@ class Ladder(AskingPolicy):
             if failed:
                 contradicts = tuple(dict.fromkeys((*lesson.contradicts, *failed)))
                 self.put(self.lessons[lesson.id], contradicts=contradicts)
-                yield Change(kind="contradicted", lesson=lesson.id, why=f"{len(failed)} of {len(new)} attempts failed")
+                yield Change(
+                    kind="contradicted",
+                    lesson=lesson.id,
+                    why=f"{len(failed)} of {len(new)} attempts failed",
+                )
 
     def learn(self, experience: Experience) -> Iterator[Change]:
         """The lesson of one experience, and which other it joins."""
@@ -113,22 +124,37 @@ class Ladder(AskingPolicy):
             "learn",
             LEARN,
             outcome="failed" if failed else "succeeded",
-            other_is="the nearest one that succeeded" if failed else "an earlier one at this task that failed",
+            other_is=(
+                "the nearest one that succeeded"
+                if failed
+                else "an earlier one at this task that failed"
+            ),
             told=[text_of(x) for x in self.offered_to(experience)],
             attempt=tell(experience),
             other=tell(other, 1600) if other else "",
         )
-        title, body, when = text(found, "title", 120), text(found, "body", 1200), text(found, "when", 300)
+        title, body, when = (
+            text(found, "title", 120),
+            text(found, "body", 1200),
+            text(found, "when", 300),
+        )
         if not title or not body:
             return
         body = f"{body}\n\nWhen: {when}" if when else body
-        lesson = new_lesson(self.context.domain, title, body, [experience], step_of(found, experience))
+        lesson = new_lesson(
+            self.context.domain, title, body, [experience], step_of(found, experience)
+        )
         if lesson.id not in self.lessons:
             yield from self.join(lesson.model_copy(update={"seen": self.observed}))
 
     def join(self, lesson: Lesson) -> Iterator[Change]:
-        """Put a new lesson to those of its meaning, or on its own; under a vetoed one it is not born."""
-        others = [x for x in self.lessons.values() if x.status not in ("merged", "vetoed") and self.here(x)]
+        """Put a new lesson to those of its meaning, or on its own; under a vetoed one it is not
+        born."""
+        others = [
+            x
+            for x in self.lessons.values()
+            if x.status not in ("merged", "vetoed") and self.here(x)
+        ]
         vetoed = [x for x in self.lessons.values() if x.status == "vetoed"]
         near = (self.similarity.nearest(lesson, some, NEAR, ASKED) for some in (vetoed, others))
         for other in chain.from_iterable(near):
@@ -149,7 +175,9 @@ class Ladder(AskingPolicy):
                 yield Change(kind="supported", lesson=other.id, why=why)
             return
         self.lessons[lesson.id] = lesson
-        yield Change(kind="born", lesson=lesson.id, why=f"of {', '.join(lesson.cited(lesson.born_of))}")
+        yield Change(
+            kind="born", lesson=lesson.id, why=f"of {', '.join(lesson.cited(lesson.born_of))}"
+        )
 
     def same(self, one: Lesson, other: Lesson) -> bool:
         """A model's word on whether two lessons say the same; asked once a pair of texts."""
@@ -163,14 +191,23 @@ class Ladder(AskingPolicy):
         """Re-runs of what is doubted, then of what has the supports for it."""
         by_id = sorted(self.lessons.values(), key=lambda x: x.id)
         yield from self.try_all(each for x in by_id if (each := self.doubted(x)) is not None)
-        ripe = sorted((x for x in self.lessons.values() if promotion.ripe(x)), key=lambda x: (-len(x.groups), x.id))
-        again = [x.model_copy(update={"rounds": x.rounds + (x.status == "quarantined")}) for x in ripe]
+        ripe = sorted(
+            (x for x in self.lessons.values() if promotion.ripe(x)),
+            key=lambda x: (-len(x.groups), x.id),
+        )
+        again = [
+            x.model_copy(update={"rounds": x.rounds + (x.status == "quarantined")}) for x in ripe
+        ]
         yield from self.try_all((x, f"{len(x.groups)} groups support it") for x in again)
 
-    def doubted(self, lesson: Lesson, trials: tuple[Trial, ...] | None = None) -> tuple[Lesson, str] | None:
-        """A pattern as it is tested anew by these trials, or all of its own, and why; None for one that is not.
+    def doubted(
+        self, lesson: Lesson, trials: tuple[Trial, ...] | None = None
+    ) -> tuple[Lesson, str] | None:
+        """A pattern as it is tested anew by these trials, or all of its own, and why; None for one
+        that is not.
 
-        One whose attempts did not fall most likely helps: it is tested when what is left does to find that.
+        One whose attempts did not fall most likely helps: it is tested when what is left does to
+        find that.
         """
         tried = lesson if trials is None else lesson.model_copy(update={"trials": trials})
         why = promotion.doubted(tried)
@@ -178,7 +215,11 @@ class Ladder(AskingPolicy):
             return None
         again = lesson.model_copy(update={"rounds": lesson.rounds + 1})
         test = _Test(again, self.places(again), self.pairs)
-        if not promotion.fell(tried) and test.going and not self.affords(test, self.needed(test, [1.0])):
+        if (
+            not promotion.fell(tried)
+            and test.going
+            and not self.affords(test, self.needed(test, [1.0]))
+        ):
             return None
         return again, why
 
@@ -194,15 +235,18 @@ class Ladder(AskingPolicy):
                 yield from self.settle(tested, why)
 
     def measure(self, lessons: Sequence[Lesson]) -> list[tuple[Lesson, bool]]:
-        """(each lesson with the re-runs of one test, whether that came to an end): until decided, or `pairs` of them.
+        """(each lesson with the re-runs of one test, whether that came to an end): until decided,
+        or `pairs` of them.
 
-        Re-runs go side by side as far as they are made whatever the others say: those of one lesson until its test
-        could end, those of the next ones while re-runs are left for all that the tests before them may take. So the
-        same are made as one after the other, in any number at once.
+        Re-runs go side by side as far as they are made whatever the others say: those of one lesson
+        until its test could end, those of the next ones while re-runs are left for all that the
+        tests before them may take. So the same are made as one after the other, in any number at
+        once.
 
-        A test is not begun, nor gone on with, where what is left cannot end it. One that re-runs cannot be paid for has
-        not ended: what was measured is dropped, and found again by the same addresses when it is tried anew. A place
-        that cannot be re-run (its image cannot be had) is passed over while GROUPS of others are left.
+        A test is not begun, nor gone on with, where what is left cannot end it. One that re-runs
+        cannot be paid for has not ended: what was measured is dropped, and found again by the same
+        addresses when it is tried anew. A place that cannot be re-run (its image cannot be had) is
+        passed over while GROUPS of others are left.
         """
         tests = [_Test(lesson, self.places(lesson), self.pairs) for lesson in lessons]
         while going := [test for test in tests if test.going]:
@@ -230,8 +274,9 @@ class Ladder(AskingPolicy):
         return self.context.affords([pair.group(test.lesson) for pair in test.next(count)])
 
     def needed(self, test: _Test, diffs: Sequence[float] = (1.0, -1.0)) -> int:
-        """How many more pairs a test takes whatever they say: until they decide if all say the same, one of `diffs`,
-        for no other scores decide sooner (`promotion.finding` is monotone)."""
+        """How many more pairs a test takes whatever they say: until they decide if all say the
+        same, one of `diffs`, for no other scores decide sooner (`promotion.finding` is
+        monotone)."""
         lesson, made = test.lesson, test.made
         for n in range(1, test.left):
             if any(self.decided(_supposed(lesson, n, diff), made + n) for diff in diffs):
@@ -247,9 +292,10 @@ class Ladder(AskingPolicy):
     def places(self, lesson: Lesson) -> list[Experience]:
         """Where a test re-runs: one experience a task, the groups in turn.
 
-        Those that support it, the newest first: there it applies, which is not said of all to which it was offered;
-        these are asked when too few of the others can be attempted (a pattern of another domain, an imported one, other
-        tasks by now). When they are few, others that are as near to its text as its supports are.
+        Those that support it, the newest first: there it applies, which is not said of all to which
+        it was offered; these are asked when too few of the others can be attempted (a pattern of
+        another domain, an imported one, other tasks by now). When they are few, others that are as
+        near to its text as its supports are.
         """
         own = self.known(reversed(lesson.supports))
         if len({e.group for e in own}) < promotion.GROUPS:
@@ -263,13 +309,19 @@ class Ladder(AskingPolicy):
                 [dot(here, vector) for vector in self.similarity.vectors([e.prompt for e in some])]
                 for some in (own[:PLACES], more)
             )
-            places |= _by_task([e for cosine, e in zip(far, more, strict=True) if cosine >= sum(near) / len(near)])
+            places |= _by_task(
+                [e for cosine, e in zip(far, more, strict=True) if cosine >= sum(near) / len(near)]
+            )
         return _in_turn(list(places.values()))[:PLACES]
 
     def known(self, ids: Iterable[str]) -> list[Experience]:
         """The experiences of this domain among these whose tasks can be attempted."""
         found = (self.batch.get(id) or self.context.find(id) for id in ids)
-        return [e for e in found if e is not None and e.domain == self.context.domain and self.context.there(e)]
+        return [
+            e
+            for e in found
+            if e is not None and e.domain == self.context.domain and self.context.there(e)
+        ]
 
     def settle(self, lesson: Lesson, why: str) -> Iterator[Change]:
         """What a test makes of a lesson."""
@@ -296,8 +348,8 @@ class Ladder(AskingPolicy):
             yield Change(kind="supported", lesson=id, why=f"it stands in {domain} too: {why}")
 
     def fall(self, lesson: Lesson, why: str, quarantined: str) -> Iterator[Change]:
-        """Take a pattern out of use here; where it stands in no other domain it is quarantined, which is said so. What
-        was drawn before speaks for it no more."""
+        """Take a pattern out of use here; where it stands in no other domain it is quarantined,
+        which is said so. What was drawn before speaks for it no more."""
         here = self.context.domain
         domains = tuple(d for d in lesson.domains if d != here)
         self.put(
@@ -336,8 +388,12 @@ class Ladder(AskingPolicy):
             free = promotion.free(lesson) and lesson.status != "forgotten"
             if free and unused > FORGET and self.context.domain not in lesson.failed_in:
                 self.put(lesson, status="forgotten")
-                yield Change(kind="forgotten", lesson=lesson.id, why=f"unused for {unused} attempts")
-        for lesson in promotion.over([x for x in self.lessons.values() if self.here(x)], PATTERNS, CHARACTERS):
+                yield Change(
+                    kind="forgotten", lesson=lesson.id, why=f"unused for {unused} attempts"
+                )
+        for lesson in promotion.over(
+            [x for x in self.lessons.values() if self.here(x)], PATTERNS, CHARACTERS
+        ):
             self.put(lesson, status="forgotten")
             why = f"the weakest of more than {PATTERNS} patterns or {CHARACTERS} characters"
             yield Change(kind="forgotten", lesson=lesson.id, why=why)
@@ -411,7 +467,14 @@ class _Test:
 def _supposed(lesson: Lesson, count: int, diff: float) -> Lesson:
     """The lesson with so many more pairs that all say the same."""
     more = (
-        Gain(experience="", group="", diff=diff, repeat=n, task=f"supposed {diff}", round=lesson.rounds)
+        Gain(
+            experience="",
+            group="",
+            diff=diff,
+            repeat=n,
+            task=f"supposed {diff}",
+            round=lesson.rounds,
+        )
         for n in range(count)
     )
     return lesson.model_copy(update={"gains": (*lesson.gains, *more)})

@@ -1,9 +1,11 @@
-"""`mistakes`: a batch's failures sorted by subject, one guidance a subject, kept only if the same batch improves.
+"""`mistakes`: a batch's failures sorted by subject, one guidance a subject, kept only if the same
+batch improves.
 
-After Mistake Notebook Learning as the issue states it: failures are clustered, a guidance is written for each cluster,
-and the notebook takes them only when the batch they came from scores higher with them. Inferred: one guidance is
-tried at a time, on the failures of its own cluster and as many successes of the batch (a guidance must not break what
-worked); a subject that is there already (cosine 0.90) has its guidance revised; nothing kept is ever tested again.
+After Mistake Notebook Learning as the issue states it: failures are clustered, a guidance is
+written for each cluster, and the notebook takes them only when the batch they came from scores
+higher with them. Inferred: one guidance is tried at a time, on the failures of its own cluster and
+as many successes of the batch (a guidance must not break what worked); a subject that is there
+already (cosine 0.90) has its guidance revised; nothing kept is ever tested again.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ class Mistakes(AskingPolicy):
         return changes
 
     def subjects(self, failed: Sequence[Experience]) -> list[tuple[str, list[Experience]]]:
-        """The failures by subject; one that a model forgot or named twice belongs to the first that names it."""
+        """The failures by subject; one that a model forgot or named twice belongs to the first that
+        names it."""
         if not failed:
             return []
         found = self.ask("subjects", SORT, failures=[tell(e, 1200) for e in failed], most=SUBJECTS)
@@ -57,7 +60,9 @@ class Mistakes(AskingPolicy):
                 by_subject.append((subject, members))
         return by_subject
 
-    def guide(self, subject: str, failed: Sequence[Experience], passed: Sequence[Experience]) -> Iterator[Change]:
+    def guide(
+        self, subject: str, failed: Sequence[Experience], passed: Sequence[Experience]
+    ) -> Iterator[Change]:
         """One guidance for one subject; kept if the same attempts score higher with it."""
         if any(set(lesson.born_of) >= {e.id for e in failed} for lesson in self.lessons.values()):
             return
@@ -73,7 +78,9 @@ class Mistakes(AskingPolicy):
         if not title or not body:
             return
         guidance = new_lesson(self.context.domain, title, body, failed)
-        same = self.similarity.nearest(guidance, list(self.lessons.values()), SAME, len(self.lessons))
+        same = self.similarity.nearest(
+            guidance, list(self.lessons.values()), SAME, len(self.lessons)
+        )
         if any(x.status == "vetoed" or x.frozen for x in same):
             return
         before = before or next((x for x in same if x.status == "active"), None)
@@ -81,7 +88,9 @@ class Mistakes(AskingPolicy):
         total = sum(gain.diff for gain in gains)
         why = f"{total:+.2f} on {len(gains)} attempts of its batch"
         status, domains = ("active", (self.context.domain,)) if total > 0 else ("forgotten", ())
-        guidance = self.put(measured_more(guidance, gains), seen=self.observed, domains=domains, status=status)
+        guidance = self.put(
+            measured_more(guidance, gains), seen=self.observed, domains=domains, status=status
+        )
         yield Change(kind="born", lesson=guidance.id, why=f"of {len(failed)} failures: {subject}")
         if total <= 0:
             yield Change(kind="forgotten", lesson=guidance.id, why=why)
@@ -99,11 +108,15 @@ class Mistakes(AskingPolicy):
         found = [(c, x.id, x) for c, x in near if c >= SAME]
         return max(found)[2] if found else None
 
-    def gains(self, guidance: Lesson, batch: Sequence[Experience], before: Lesson | None) -> Iterator[Gain]:
+    def gains(
+        self, guidance: Lesson, batch: Sequence[Experience], before: Lesson | None
+    ) -> Iterator[Gain]:
         """What the batch scores with the notebook and this guidance, less what it scored."""
         for e in batch:
             notebook = [x for x in self.offered_to(e) if before is None or x.id != before.id]
-            repeat = int(digest([guidance.id, e.id], 4), 16)  # a re-run of its own, not the attempt itself
+            repeat = int(
+                digest([guidance.id, e.id], 4), 16
+            )  # a re-run of its own, not the attempt itself
             score = self.context.rerun([*notebook, guidance], e, repeat)
             if score is not None:
                 diff = score - e.grade.score

@@ -1,14 +1,16 @@
-"""`playbook`: itemised bullets with helpful and harmful counters that only ever grow by single bullets.
+"""`playbook`: itemised bullets with helpful and harmful counters that only ever grow by single
+bullets.
 
-After ACE (Zhang et al., "Agentic Context Engineering", arXiv 2510.04618). From the paper: a reflector judges each
-attempt and tags the bullets that the agent was given; a curator turns its insight into new bullets; a delta is merged
-by code, never by rewriting the whole; a bullet that means what another one says, by their embeddings, is pruned ("grow
-and refine"): here the new one is, as soon as it comes, and nothing else follows from it. Counters come from tags alone.
+After ACE (Zhang et al., "Agentic Context Engineering", arXiv 2510.04618). From the paper: a
+reflector judges each attempt and tags the bullets that the agent was given; a curator turns its
+insight into new bullets; a delta is merged by code, never by rewriting the whole; a bullet that
+means what another one says, by their embeddings, is pruned ("grow and refine"): here the new one
+is, as soon as it comes, and nothing else follows from it. Counters come from tags alone.
 
-Inferred, since the paper does not settle it: two bullets mean the same from a cosine of 0.90 on; `harmful` above
-`helpful` takes a bullet out of what is offered, for good, since nobody can tag it any more; with more bullets than the
-budget holds, the most relevant ones are offered; one round of reflection an attempt, and the curator sees titles only
-when the playbook is long.
+Inferred, since the paper does not settle it: two bullets mean the same from a cosine of 0.90 on;
+`harmful` above `helpful` takes a bullet out of what is offered, for good, since nobody can tag it
+any more; with more bullets than the budget holds, the most relevant ones are offered; one round of
+reflection an attempt, and the curator sees titles only when the playbook is long.
 """
 
 from __future__ import annotations
@@ -28,15 +30,22 @@ SHOWN = 60
 TAGS = ["helpful", "harmful", "neutral"]
 _TAG = object_of(id=STRING, tag={"enum": TAGS})
 REFLECT = object_of(tags={"type": "array", "items": _TAG}, insight=STRING)
-CURATE = object_of(add={"type": "array", "maxItems": MOST, "items": object_of(title=STRING, body=STRING)})
+CURATE = object_of(
+    add={"type": "array", "maxItems": MOST, "items": object_of(title=STRING, body=STRING)}
+)
 
 
 class Playbook(AskingPolicy):
     """ACE's playbook as a memory policy."""
 
     def offer(self, query: str, budget: int) -> Sequence[Lesson]:
-        """All bullets that did not do more harm than good, as many as fit, the most relevant first."""
-        bullets = [x for x in self.lessons.values() if x.status in ("active", "candidate") and x.harmful <= x.helpful]
+        """All bullets that did not do more harm than good, as many as fit, the most relevant
+        first."""
+        bullets = [
+            x
+            for x in self.lessons.values()
+            if x.status in ("active", "candidate") and x.harmful <= x.helpful
+        ]
         cosines = self.similarity.cosines(query, bullets, "query")
         order = sorted(zip(cosines, bullets, strict=True), key=lambda item: (-item[0], item[1].id))
         return fitting([bullet for _, bullet in order], budget)
@@ -72,7 +81,9 @@ class Playbook(AskingPolicy):
         helpful, harmful = bullet.helpful + (tag == "helpful"), bullet.harmful + (tag == "harmful")
         self.put(self.lessons[bullet.id], helpful=helpful, harmful=harmful)
         why = f"{tag} in {experience.id}: {helpful} helpful, {harmful} harmful"
-        yield Change(kind="supported" if tag == "helpful" else "contradicted", lesson=bullet.id, why=why)
+        yield Change(
+            kind="supported" if tag == "helpful" else "contradicted", lesson=bullet.id, why=why
+        )
 
     def curate(self, experience: Experience, insight: str) -> Iterator[Change]:
         """A delta of new bullets, merged by code."""

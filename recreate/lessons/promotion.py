@@ -1,27 +1,32 @@
-"""What a lesson's evidence says of it: pure decisions from counts and intervals, the same for the same evidence.
+"""What a lesson's evidence says of it: pure decisions from counts and intervals, the same for the
+same evidence.
 
-The interval of a gain. Each re-run with and without a lesson gives one difference in -1..1, mostly -1, 0 or 1, and a
-decision must be possible after a dozen and at any moment. So: a confidence sequence by betting (Waudby-Smith and
-Ramdas, "Estimating means of bounded random variables by betting", JRSS B 86, 2024). To test "the gain is at most m"
-one bets a share of one's capital on each difference; if it is true, capital grows 5-fold with probability at most 1/5,
-however often one looks (Ville's inequality). The lower 80 % bound is the largest m at which it did; the upper one
-mirrors it. The capital is a mixture over fixed stakes, so it does not depend on the order, and no difference that
-grows can lower it. Nothing is assumed of the distribution but its bounds and that re-runs are independent given the
-gain. What is not covered: that the gain differs between groups; so re-runs take the groups in turn, and three of them
-must have been measured.
+The interval of a gain. Each re-run with and without a lesson gives one difference in -1..1, mostly
+-1, 0 or 1, and a decision must be possible after a dozen and at any moment. So: a confidence
+sequence by betting (Waudby-Smith and Ramdas, "Estimating means of bounded random variables by
+betting", JRSS B 86, 2024). To test "the gain is at most m" one bets a share of one's capital on
+each difference; if it is true, capital grows 5-fold with probability at most 1/5, however often one
+looks (Ville's inequality). The lower 80 % bound is the largest m at which it did; the upper one
+mirrors it. The capital is a mixture over fixed stakes, so it does not depend on the order, and no
+difference that grows can lower it. Nothing is assumed of the distribution but its bounds and that
+re-runs are independent given the gain. What is not covered: that the gain differs between groups;
+so re-runs take the groups in turn, and three of them must have been measured.
 
-Rules turn false. Whenever a lesson is doubted a new round of re-runs begins, and what was measured in the
-round before weighs FADE of what it did. A weight below 1 is a smaller stake, so the bound stays one.
+Rules turn false. Whenever a lesson is doubted a new round of re-runs begins, and what was measured
+in the round before weighs FADE of what it did. A weight below 1 is a smaller stake, so the bound
+stays one.
 
-Measured (48 re-runs at most, 12 at least, looked at after each; a rate of 0.45 without the lesson): a lesson of no
-effect is found to help in 7 % of tests, one that lowers the rate by 0.10 in 2 %; one that raises it by 0.25 in 74 %
-after 28 re-runs on average, by 0.35 in 96 % after 20. tests/lessons/test_promotion.py repeats part of this.
+Measured (48 re-runs at most, 12 at least, looked at after each; a rate of 0.45 without the lesson):
+a lesson of no effect is found to help in 7 % of tests, one that lowers the rate by 0.10 in 2 %; one
+that raises it by 0.25 in 74 % after 28 re-runs on average, by 0.35 in 96 % after 20.
+tests/lessons/test_promotion.py repeats part of this.
 
     promote      3 independent groups support it, 3 were measured, lower bound above 0
     keep         the same bound, with fresh evidence, each time it is doubted
-    quarantine   the bound is not above 0 when its re-runs are used up, or an upper one of 95 % is below WORTH
-    doubt        attempts in which it was offered score worse than they used to (Page's test on their scores), or so
-                 many were seen that it is due
+    quarantine   the bound is not above 0 when its re-runs are used up, or an upper one of 95 % is
+                 below WORTH
+    doubt        attempts in which it was offered score worse than they used to (Page's test on
+                 their scores), or so many were seen that it is due
 """
 
 from __future__ import annotations
@@ -33,20 +38,23 @@ from typing import Literal, TypeVar
 from recreate.api.types import Gain, Lesson, Trial
 
 ODDS = 5.0
-"""What a bet on "it helps" must have made of 1 (`--memory.odds`): at most 1 in so many that do not help gets there."""
+"""What a bet on "it helps" must have made of 1 (`--memory.odds`): at most 1 in so many that do not
+help gets there."""
 LEVEL = 1 - 1 / ODDS
 GROUPS = 3
 WORTH = 0.15
 GIVE_UP = 0.95
-"""A test ends when the upper bound is below WORTH: the lesson may help, but not by what its words cost. This bound has
-a higher level, since a lesson that is given up waits long for its next test and one more re-run costs little."""
+"""A test ends when the upper bound is below WORTH: the lesson may help, but not by what its words
+cost. This bound has a higher level, since a lesson that is given up waits long for its next test
+and one more re-run costs little."""
 FADE = 0.25
 STAKES = tuple((n + 0.5) / 10 for n in range(10))
 SLACK = 0.10
 ALARM = 1.0
 DUE = 20
 DUE_MOST = 80
-"""Trials until the next test in any case: DUE after the first, twice as many after each that it stood, to DUE_MOST."""
+"""Trials until the next test in any case: DUE after the first, twice as many after each that it
+stood, to DUE_MOST."""
 TRIALS = 400
 """Trials that a lesson remembers: the newest."""
 
@@ -54,11 +62,12 @@ Finding = Literal["helps", "useless", "open"]
 
 
 def finding(gains: Sequence[Gain], rounds: int, odds: float = ODDS) -> Finding:
-    """What the re-runs say: `helps` when a bet on it is won at these odds (at ODDS: when the lower bound is above 0),
-    `useless` when the upper bound (95 %) is below WORTH.
+    """What the re-runs say: `helps` when a bet on it is won at these odds (at ODDS: when the lower
+    bound is above 0), `useless` when the upper bound (95 %) is below WORTH.
 
-    Monotone: greater differences never turn `helps` into something else. At most one in `odds` lessons whose gain is
-    not above 0 is ever found to help, however often this is asked within a round.
+    Monotone: greater differences never turn `helps` into something else. At most one in `odds`
+    lessons whose gain is not above 0 is ever found to help, however often this is asked within a
+    round.
     """
     pairs = _weighed(gains, rounds)
     if _capital(pairs, 0.0) > math.log(odds):
@@ -72,7 +81,8 @@ def hopeless(gains: Sequence[Gain], rounds: int, needed: float) -> bool:
 
 
 def capital(gains: Sequence[Gain], rounds: int) -> float:
-    """The log of what betting on "it helps" made of 1; above log 5 the lower 80 % bound is above 0."""
+    """The log of what betting on "it helps" made of 1; above log 5 the lower 80 % bound is above
+    0."""
     return _capital(_weighed(gains, rounds), 0.0)
 
 
@@ -90,7 +100,8 @@ def measured(gains: Sequence[Gain]) -> int:
 
 
 def earned(lesson: Lesson, odds: float = ODDS) -> bool:
-    """Whether a candidate becomes a domain pattern; a frozen one stays what it is, a vetoed one too."""
+    """Whether a candidate becomes a domain pattern; a frozen one stays what it is, a vetoed one
+    too."""
     return (
         free(lesson)
         and lesson.status in ("candidate", "quarantined")
@@ -102,19 +113,24 @@ def earned(lesson: Lesson, odds: float = ODDS) -> bool:
 
 def lost(lesson: Lesson) -> bool:
     """Whether a pattern whose re-runs are used up is to be quarantined."""
-    return free(lesson) and lesson.status == "active" and finding(lesson.gains, lesson.rounds) != "helps"
+    return (
+        free(lesson)
+        and lesson.status == "active"
+        and finding(lesson.gains, lesson.rounds) != "helps"
+    )
 
 
 def free(lesson: Lesson) -> bool:
-    """Whether code may change it: a person neither froze nor vetoed it nor is to decide, and it joined no other."""
+    """Whether code may change it: a person neither froze nor vetoed it nor is to decide, and it
+    joined no other."""
     return not lesson.frozen and lesson.status not in ("vetoed", "merged", "held")
 
 
 def ripe(lesson: Lesson) -> bool:
     """Whether a candidate, or a quarantined pattern, has the supports for a (new) test.
 
-    A further test wants twice the supports of the last: re-runs go where evidence grows, and a rule that is often
-    proposed and never helps gets few chances.
+    A further test wants twice the supports of the last: re-runs go where evidence grows, and a rule
+    that is often proposed and never helps gets few chances.
     """
     if not free(lesson) or lesson.status not in ("candidate", "quarantined"):
         return False
@@ -122,7 +138,8 @@ def ripe(lesson: Lesson) -> bool:
 
 
 def doubted(lesson: Lesson) -> str:
-    """Why a pattern must be tested anew, or '': its attempts fell, or after so many trials (DUE) in any case."""
+    """Why a pattern must be tested anew, or '': its attempts fell, or after so many trials (DUE) in
+    any case."""
     if not free(lesson) or lesson.status != "active":
         return ""
     recent = sum(t.round == lesson.rounds for t in lesson.trials)
@@ -131,10 +148,11 @@ def doubted(lesson: Lesson) -> str:
 
 
 def fell(lesson: Lesson) -> str:
-    """How far attempts in which a lesson was offered fell since its last test, where that is an alarm, or ''.
+    """How far attempts in which a lesson was offered fell since its last test, where that is an
+    alarm, or ''.
 
-    Page's cumulative sum over the trials since then: how far their scores fell below the mean of those before them,
-    less SLACK each; above ALARM it is one.
+    Page's cumulative sum over the trials since then: how far their scores fell below the mean of
+    those before them, less SLACK each; above ALARM it is one.
     """
     recent = [t for t in lesson.trials if t.round == lesson.rounds]
     total, count = _before(lesson.trials, lesson.rounds)
@@ -149,8 +167,8 @@ def fell(lesson: Lesson) -> str:
 
 
 def tried(lesson: Lesson, trials: Sequence[Trial], carried: Collection[str] = ()) -> Lesson:
-    """The lesson with more trials; one whose experience is known counts once. carried: the experiences among them whose
-    agent was not offered it but had it in its own files."""
+    """The lesson with more trials; one whose experience is known counts once. carried: the
+    experiences among them whose agent was not offered it but had it in its own files."""
     known = {t.experience for t in lesson.trials}
     new = [t for t in {t.experience: t for t in trials}.values() if t.experience not in known]
     if not new:
@@ -169,7 +187,8 @@ def measured_more(lesson: Lesson, gains: Sequence[Gain]) -> Lesson:
 
 
 def joined(lessons: Mapping[str, Lesson], id: str, member: str) -> dict[str, Lesson]:
-    """Both lessons after `member` joined `id`: the member stays, as `merged`. A frozen target is left as it is."""
+    """Both lessons after `member` joined `id`: the member stays, as `merged`. A frozen target is
+    left as it is."""
     target, other = lessons[id], lessons[member]
     changed = {member: other.model_copy(update={"status": "merged", "merged_into": id})}
     if not target.frozen:
@@ -186,7 +205,8 @@ def joined(lessons: Mapping[str, Lesson], id: str, member: str) -> dict[str, Les
 
 
 def split(lessons: Mapping[str, Lesson], id: str, member: str) -> dict[str, Lesson]:
-    """Both lessons after `member` left `id` again: a candidate with its own supports. {} when it had not joined.
+    """Both lessons after `member` left `id` again: a candidate with its own supports. {} when it
+    had not joined.
 
     What was measured of the pattern stays with it: its words were tested, not the member's.
     """
@@ -199,10 +219,14 @@ def split(lessons: Mapping[str, Lesson], id: str, member: str) -> dict[str, Less
     rest = target.model_copy(
         update={
             "merged": tuple(m for m in target.merged if m != member),
-            "supports": tuple(s for s in target.supports if s in supports or s not in other.supports),
+            "supports": tuple(
+                s for s in target.supports if s in supports or s not in other.supports
+            ),
             "groups": tuple(g for g in target.groups if g in groups or g not in other.groups),
             "steps": tuple(
-                at for at in target.steps if at.experience in supports or at.experience not in other.supports
+                at
+                for at in target.steps
+                if at.experience in supports or at.experience not in other.supports
             ),
         }
     )
@@ -211,7 +235,8 @@ def split(lessons: Mapping[str, Lesson], id: str, member: str) -> dict[str, Less
 
 
 def over(lessons: Sequence[Lesson], patterns: int, characters: int) -> list[Lesson]:
-    """The active patterns that do not fit the budget: those of the lowest bound; what a person froze stays."""
+    """The active patterns that do not fit the budget: those of the lowest bound; what a person
+    froze stays."""
     active = [lesson for lesson in lessons if lesson.status == "active"]
     ranked = sorted(active, key=lambda x: (not x.frozen, -bound(x.gains, x.rounds)[1], x.id))
     out, kept, size = [], 0, 0

@@ -1,18 +1,22 @@
-"""`randomised`: the hierarchy of `recreate`, on evidence that is nearly free: it is drawn which lessons are shown.
+"""`randomised`: the hierarchy of `recreate`, on evidence that is nearly free: it is drawn which
+lessons are shown.
 
-    on trial    a lesson that 3 independent groups support: train attempts that call for it are shown it or not, by a
+    on trial    a lesson that 3 independent groups support: train attempts that call for it are
+                shown it or not, by a
                 draw whose probability is recorded; so is every pattern
-    promote     the capital of a bet on its draws, half of it staked, times that of a bet on its re-runs is above the
-                odds that are asked for, 5 where nobody said (of those that do not help at most one in five gets there
-                by the draws that are remembered, the newest KEPT: one that is on trial for longer has more chances),
-                and the forecasts agree
-    re-runs     with and without it, a few at a time, of one on trial that is believed to help; until draws and re-runs
-                together decide
-    alarm       attempts that were shown a pattern do worse than was forecast. It is then re-run alone until the scores
-                say that it helps as it did, or not at all; so are others that are suspected, while patterns fall
+    promote     the capital of a bet on its draws, half of it staked, times that of a bet on its
+                re-runs is above the odds that are asked for, 5 where nobody said (of those that do
+                not help at most one in five gets there by the draws that are remembered, the newest
+                KEPT: one that is on trial for longer has more chances), and the forecasts agree
+    re-runs     with and without it, a few at a time, of one on trial that is believed to help;
+                until draws and re-runs together decide
+    alarm       attempts that were shown a pattern do worse than was forecast. It is then re-run
+                alone until the scores say that it helps as it did, or not at all; so are others
+                that are suspected, while patterns fall
     quarantine  they say not at all. It is on trial again, from the beginning
 
-`draws` has the evidence. A pattern that the agent carries is never drawn: it is tested as by `recreate`.
+`draws` has the evidence. A pattern that the agent carries is never drawn: it is tested as by
+`recreate`.
 """
 
 from __future__ import annotations
@@ -34,7 +38,8 @@ STAKED = 0.5
 PAIRS, SINGLE = 6, 24
 """Re-runs with and without a lesson in one go, and the most alone after an alarm."""
 BELIEVED = 0.97
-"""What a lesson's belief must be above, for re-runs to be spent on it; DRAWS that were made, REST since the last go."""
+"""What a lesson's belief must be above, for re-runs to be spent on it; DRAWS that were made, REST
+since the last go."""
 DRAWS = 20
 REST = 100
 HOPELESS = 1.5
@@ -43,16 +48,18 @@ FADED = 0.8
 ALARM = 3.0
 COMMON = 3.0
 STAND = 6
-"""After an alarm patterns are re-run in the order of what speaks against them, until so many in a row have stood."""
+"""After an alarm patterns are re-run in the order of what speaks against them, until so many in a
+row have stood."""
 HELD, DECIDES = 1.0, 2.0
-"""The log likelihood ratio for "it helps as it did": with which re-runs after an alarm begin (less where it is little
-believed in), and at which they end."""
+"""The log likelihood ratio for "it helps as it did": with which re-runs after an alarm begin (less
+where it is little believed in), and at which they end."""
 EFFECT = 0.8
 """The least that a pattern is expected to do, in logits."""
 PATTERN, TRIAL = (0.5, 0.8), (0.15, 0.7)
 """Between these are the propensities of a pattern, and of a lesson on trial."""
 QUESTIONS = 12
-"""A round asks the model so often in a build: for lessons of four failures or more, and which of them say the same."""
+"""A round asks the model so often in a build: for lessons of four failures or more, and which of
+them say the same."""
 KEPT = 400
 """Draws that a lesson remembers: the newest."""
 
@@ -76,7 +83,10 @@ class Randomised(Ladder):
     def propensities(self) -> Mapping[str, float]:
         """With which probability an attempt that calls for a lesson is shown it."""
         some = [x for x in self.lessons.values() if drawable(x) and self.here(x)]
-        return {x.id: self.found.propensity(x.id, *(PATTERN if x.status == "active" else TRIAL)) for x in some}
+        return {
+            x.id: self.found.propensity(x.id, *(PATTERN if x.status == "active" else TRIAL))
+            for x in some
+        }
 
     def count_all(self, batch: Sequence[Experience]) -> Iterator[Change]:
         yield from super().count_all(batch)
@@ -114,9 +124,12 @@ class Randomised(Ladder):
             yield from self.judge(lesson, ended)
 
     def doubt_carried(self) -> Iterator[Change]:
-        """As `recreate` does it: patterns that attempts had without a draw, since the agent carries them."""
+        """As `recreate` does it: patterns that attempts had without a draw, since the agent carries
+        them."""
         doubts = []
-        for lesson in sorted((x for x in self.lessons.values() if x.status == "active"), key=lambda x: x.id):
+        for lesson in sorted(
+            (x for x in self.lessons.values() if x.status == "active"), key=lambda x: x.id
+        ):
             drawn = {d.experience for d in lesson.draws}
             trials = tuple(t for t in lesson.trials if t.experience not in drawn)
             if trials and (each := self.doubted(lesson, trials)) is not None:
@@ -125,7 +138,11 @@ class Randomised(Ladder):
 
     def doubt(self) -> Iterator[Change]:
         """Re-runs of patterns after an alarm: of one, or of all at once."""
-        active = [x for x in self.lessons.values() if x.status == "active" and promotion.free(x) and self.here(x)]
+        active = [
+            x
+            for x in self.lessons.values()
+            if x.status == "active" and promotion.free(x) and self.here(x)
+        ]
         evidence = self.found.evidence
         alarm = {x.id: evidence[x.id].alarm if x.id in evidence else 0.0 for x in active}
         common, stood, checked = self.found.common > COMMON, 0, list[str]()
@@ -134,7 +151,9 @@ class Randomised(Ladder):
             sure = list[Lesson]()  # those that are re-run whatever becomes of the ones before them
             while waiting:
                 lesson = waiting[0]
-                faded = self.found.belief(lesson.id) < FADED and self.observed - lesson.checked >= REST
+                faded = (
+                    self.found.belief(lesson.id) < FADED and self.observed - lesson.checked >= REST
+                )
                 if alarm[lesson.id] > ALARM or faded or (common and stood + len(sure) < STAND):
                     sure.append(waiting.popleft())
                 elif sure:
@@ -161,8 +180,8 @@ class Randomised(Ladder):
             self.found.check(checked, self.observed)
 
     def alone(self, lessons: Sequence[Lesson]) -> list[tuple[int, float]]:
-        """For each pattern (re-runs made with just this one, the log likelihood ratio of what it did before to
-        nothing); side by side as in `measure`."""
+        """For each pattern (re-runs made with just this one, the log likelihood ratio of what it
+        did before to nothing); side by side as in `measure`."""
         tests = [_Alone(self, lesson) for lesson in lessons]
         while going := [test for test in tests if test.going]:
             room, asked = self.context.room(), list[tuple[_Alone, RerunRequest]]()
@@ -171,7 +190,9 @@ class Randomised(Ladder):
                 if asked and room < 0:
                     break
                 asked += [(test, each) for each in test.next()]
-            for (test, each), (score,) in zip(asked, self.context.reruns([[x] for _, x in asked]), strict=False):
+            for (test, each), (score,) in zip(
+                asked, self.context.reruns([[x] for _, x in asked]), strict=False
+            ):
                 test.take(each, score)
         return [(test.made, test.ratio) for test in tests]
 
@@ -188,8 +209,9 @@ class Randomised(Ladder):
         )
 
     def judge(self, lesson: Lesson, ended: Mapping[str, Lesson | None]) -> Iterator[Change]:
-        """What draws, and re-runs where they left it open, make of a lesson on trial. ended: of those that were
-        re-run, the lesson with what came of it; None where it could not be brought to an end."""
+        """What draws, and re-runs where they left it open, make of a lesson on trial. ended: of
+        those that were re-run, the lesson with what came of it; None where it could not be brought
+        to an end."""
         found = self.found.evidence.get(lesson.id)
         if found is None or found.falls != lesson.falls:
             return
@@ -201,7 +223,14 @@ class Randomised(Ladder):
         if self.helps(lesson):
             domains = tuple(dict.fromkeys((*lesson.domains, self.context.domain)))
             scope = "general" if len(domains) > 1 else "domain"
-            self.put(lesson, status="active", scope=scope, domains=domains, seen=self.observed, checked=self.observed)
+            self.put(
+                lesson,
+                status="active",
+                scope=scope,
+                domains=domains,
+                seen=self.observed,
+                checked=self.observed,
+            )
             self.found.evidence[lesson.id].alarm = 0.0
             yield Change(kind="promoted", lesson=lesson.id, why=self.told(lesson))
 
@@ -225,8 +254,13 @@ class Randomised(Ladder):
         found = self.found.evidence.get(lesson.id) or draws.LessonEvidence()
         gain, error = found.mean
         pairs = sum(g.round == lesson.rounds for g in lesson.gains)
-        drawn = f"{found.count} draws, {found.shown} for it: {gain:+.2f}, standard error {error:.2f}"
-        return f"{drawn}; {pairs} re-runs; odds against no help {math.exp(min(50.0, self.capital(lesson))):.1f}"
+        drawn = (
+            f"{found.count} draws, {found.shown} for it: {gain:+.2f}, standard error {error:.2f}"
+        )
+        return (
+            f"{drawn}; {pairs} re-runs; odds against no help"
+            f" {math.exp(min(50.0, self.capital(lesson))):.1f}"
+        )
 
 
 class _Alone:
@@ -234,7 +268,9 @@ class _Alone:
 
     def __init__(self, policy: Randomised, lesson: Lesson) -> None:
         self.found, self.lesson = policy.found, lesson
-        self.made = self.number = 0  # number: of the next one; more than were made where one among others failed
+        self.made = self.number = (
+            0  # number: of the next one; more than were made where one among others failed
+        )
         self.places = policy.places(lesson)
         self.ratio = max(-0.9 * DECIDES, min(HELD, _logit(self.found.belief(lesson.id))))
         self.effect = max(EFFECT, self.found.effect(lesson.id)[0])
@@ -248,7 +284,9 @@ class _Alone:
         best = worst = self.ratio
         for n in range(self.number, self.number + SINGLE - self.made):
             place = self.places[n % len(self.places)]
-            yield RerunRequest([self.lesson], place, ALONE * (self.lesson.rounds + 1) + n, [self.lesson])
+            yield RerunRequest(
+                [self.lesson], place, ALONE * (self.lesson.rounds + 1) + n, [self.lesson]
+            )
             best, worst = best + self.says(place, 1.0), worst + self.says(place, 0.0)
             if max(best, -worst) >= DECIDES:
                 return
@@ -267,11 +305,13 @@ class _Alone:
 
 
 ALONE = 1000
-"""Re-runs of a pattern alone have repeats from here on, a thousand for each test: no other re-run has them."""
+"""Re-runs of a pattern alone have repeats from here on, a thousand for each test: no other re-run
+has them."""
 
 
 def _drawn(e: Experience) -> dict[str, float]:
-    """The lessons for which it was drawn whether the attempt is shown them, with the probabilities."""
+    """The lessons for which it was drawn whether the attempt is shown them, with the
+    probabilities."""
     return {id: p for step in reversed(e.trace.steps) for id, p in step.propensities.items()}
 
 
@@ -280,7 +320,8 @@ def _logit(p: float) -> float:
 
 
 def on_trial(lesson: Lesson) -> bool:
-    """Whether attempts may be shown a lesson to see what it does: it has not earned its place, but may."""
+    """Whether attempts may be shown a lesson to see what it does: it has not earned its place, but
+    may."""
     if not promotion.free(lesson) or lesson.status not in ("candidate", "quarantined"):
         return False
     return len(set(lesson.groups)) >= promotion.GROUPS

@@ -1,15 +1,18 @@
-"""`reasoningbank`: items of title, description and content, of successes and failures, appended and never sorted out.
+"""`reasoningbank`: items of title, description and content, of successes and failures, appended and
+never sorted out.
 
-After ReasoningBank (Ouyang et al., "ReasoningBank: Scaling Agent Self-Evolving with Reasoning Memory", arXiv
-2509.25140). From the paper: each attempt, passed or failed, is distilled into at most three items, of a success what
-made it one, of a failure what would have prevented it; new items are added to the bank as they are, and nothing is
-merged or dropped; an agent is given the items of the past attempts whose tasks are nearest to its own by embedding.
+After ReasoningBank (Ouyang et al., "ReasoningBank: Scaling Agent Self-Evolving with Reasoning
+Memory", arXiv 2509.25140). From the paper: each attempt, passed or failed, is distilled into at
+most three items, of a success what made it one, of a failure what would have prevented it; new
+items are added to the bank as they are, and nothing is merged or dropped; an agent is given the
+items of the past attempts whose tasks are nearest to its own by embedding.
 
-Inferred, or otherwise here: the domain's grader says whether an attempt passed, in place of a model that judges it;
-the tasks of a build come again and again, so items are counted in place of attempts, as many as one attempt can give,
-and of those whose tasks are equally near the ones whose own words are nearest; an item whose attempt memory has no more
-is looked up by its own words; what a person vetoed (cosine 0.90) is not added again. The paper's scaling at test time,
-several attempts at one task compared, is not here.
+Inferred, or otherwise here: the domain's grader says whether an attempt passed, in place of a model
+that judges it; the tasks of a build come again and again, so items are counted in place of
+attempts, as many as one attempt can give, and of those whose tasks are equally near the ones whose
+own words are nearest; an item whose attempt memory has no more is looked up by its own words; what
+a person vetoed (cosine 0.90) is not added again. The paper's scaling at test time, several attempts
+at one task compared, is not here.
 """
 
 from __future__ import annotations
@@ -19,7 +22,15 @@ from collections.abc import Iterator, Sequence
 from recreate.agents.template import object_of
 from recreate.agents.trajectory import tell
 from recreate.api.types import Change, Experience, Lesson
-from recreate.lessons.context import STRING, AskingPolicy, PolicyContext, learnable, new_lesson, rows, text
+from recreate.lessons.context import (
+    STRING,
+    AskingPolicy,
+    PolicyContext,
+    learnable,
+    new_lesson,
+    rows,
+    text,
+)
 from recreate.lessons.similarity import dot, fitting
 
 MOST = 3
@@ -45,10 +56,15 @@ class ReasoningBank(AskingPolicy):
         if not by_task:
             return []
         (asked,) = self.similarity.vectors([query], "query")
-        near = {task: dot(asked, v) for task, v in zip(by_task, self.similarity.vectors(list(by_task)), strict=True)}
+        near = {
+            task: dot(asked, v)
+            for task, v in zip(by_task, self.similarity.vectors(list(by_task)), strict=True)
+        }
         items: list[Lesson] = []
         for task in sorted(near, key=lambda task: (-near[task], task)):
-            own = zip(self.similarity.cosines(query, by_task[task], "query"), by_task[task], strict=True)
+            own = zip(
+                self.similarity.cosines(query, by_task[task], "query"), by_task[task], strict=True
+            )
             items += [item for _, item in sorted(own, key=lambda found: (-found[0], found[1].id))]
             if len(items) >= MOST:
                 break
@@ -58,7 +74,9 @@ class ReasoningBank(AskingPolicy):
         """The words of the task that an item was learned at."""
         if item.id not in self.tasks:
             known = next(filter(None, map(self.context.find, item.born_of)), None)
-            self.tasks[item.id] = known.prompt if known is not None else f"{item.title}\n{item.body}"
+            self.tasks[item.id] = (
+                known.prompt if known is not None else f"{item.title}\n{item.body}"
+            )
         return self.tasks[item.id]
 
     def observe(self, experiences: Sequence[Experience]) -> Sequence[Change]:
@@ -72,13 +90,17 @@ class ReasoningBank(AskingPolicy):
 
     def distil(self, experience: Experience) -> Iterator[Change]:
         """What one attempt adds to the bank."""
-        found = self.ask("distil", DISTIL, passed=experience.grade.passed, attempt=tell(experience), most=MOST)
+        found = self.ask(
+            "distil", DISTIL, passed=experience.grade.passed, attempt=tell(experience), most=MOST
+        )
         for row in rows(found, "items", MOST):
             title, content = text(row, "title", 120), text(row, "content", 1000)
             description = text(row, "description", 300)
             if title and content:
                 body = f"{description}\n\n{content}" if description else content
-                yield from self.add(experience, new_lesson(self.context.domain, title, body, [experience]))
+                yield from self.add(
+                    experience, new_lesson(self.context.domain, title, body, [experience])
+                )
 
     def add(self, experience: Experience, item: Lesson) -> Iterator[Change]:
         vetoed = [x for x in self.lessons.values() if x.status == "vetoed"]

@@ -38,7 +38,8 @@ def words(text: str) -> frozenset[str]:
 
 
 class Similarity:
-    """Cosines of lessons and queries. Safe to use from several threads; an embedder is asked by one at a time."""
+    """Cosines of lessons and queries. Safe to use from several threads; an embedder is asked by one
+    at a time."""
 
     def __init__(self, embed: Embed) -> None:
         self._embed = embed
@@ -46,7 +47,8 @@ class Similarity:
         self._known: dict[str, Sequence[float]] = {}
 
     def vectors(self, texts: Sequence[str], kind: str = "passage") -> list[Sequence[float]]:
-        """Unit vectors of the texts (their first CHARS); passages are kept, since lessons are compared again."""
+        """Unit vectors of the texts (their first CHARS); passages are kept, since lessons are
+        compared again."""
         cut = [text[:CHARS] for text in texts]
         with self._lock:
             if kind != "passage":
@@ -66,7 +68,9 @@ class Similarity:
         (asked,) = self.vectors([text], kind)
         return [dot(asked, v) for v in self.vectors([text_of(lesson) for lesson in lessons])]
 
-    def nearest(self, lesson: Lesson, others: Sequence[Lesson], least: float, k: int) -> list[Lesson]:
+    def nearest(
+        self, lesson: Lesson, others: Sequence[Lesson], least: float, k: int
+    ) -> list[Lesson]:
         """At most k of the others whose cosine to the lesson is at least `least`, nearest first."""
         found = [
             (cosine, other)
@@ -75,12 +79,15 @@ class Similarity:
         ]
         return [other for _, other in sorted(found, key=lambda item: (-item[0], item[1].id))[:k]]
 
-    def ranked(self, query: str, lessons: Sequence[Lesson], among: Sequence[Lesson] = ()) -> list[Lesson]:
-        """The lessons that a query calls for, best first: by vectors and by shared words, fused by rank.
+    def ranked(
+        self, query: str, lessons: Sequence[Lesson], among: Sequence[Lesson] = ()
+    ) -> list[Lesson]:
+        """The lessons that a query calls for, best first: by vectors and by shared words, fused by
+        rank.
 
-        One is left out when it stands out in neither way: its cosine is not above what lessons (`among`, all that are
-        kept) have to this query on average, and it shares no word with it that few lessons have. Up to three
-        lessons are told apart by nothing, so they stay.
+        One is left out when it stands out in neither way: its cosine is not above what lessons
+        (`among`, all that are kept) have to this query on average, and it shares no word with it
+        that few lessons have. Up to three lessons are told apart by nothing, so they stay.
         """
         if not lessons:
             return []
@@ -89,14 +96,24 @@ class Similarity:
         common = Counter(word for lesson in kept for word in words(text_of(lesson)))
         asked = words(query)
         shared = {
-            x.id: sum(1 / common[word] for word in words(text_of(x)) & asked if 3 * common[word] <= len(kept))
+            x.id: sum(
+                1 / common[word]
+                for word in words(text_of(x)) & asked
+                if 3 * common[word] <= len(kept)
+            )
             for x in lessons
         }
         mean = sum(cosine.values()) / len(cosine)
         spread = (sum((c - mean) ** 2 for c in cosine.values()) / len(cosine)) ** 0.5
-        called = [x for x in lessons if len(kept) <= 3 or cosine[x.id] > mean + spread / 2 or shared[x.id] > 0]
+        called = [
+            x
+            for x in lessons
+            if len(kept) <= 3 or cosine[x.id] > mean + spread / 2 or shared[x.id] > 0
+        ]
         by_vector = sorted(called, key=lambda x: (-cosine[x.id], x.id))
-        by_words = sorted((x for x in called if shared[x.id] > 0), key=lambda x: (-shared[x.id], x.id))
+        by_words = sorted(
+            (x for x in called if shared[x.id] > 0), key=lambda x: (-shared[x.id], x.id)
+        )
         score: Counter[str] = Counter()
         for order in (by_vector, by_words):
             for rank, lesson in enumerate(order):
@@ -105,10 +122,13 @@ class Similarity:
 
 
 def fitting(lessons: Sequence[Lesson], budget: int) -> list[Lesson]:
-    """The lessons, in their order, that fit a budget of tokens; one that is too long is passed over."""
+    """The lessons, in their order, that fit a budget of tokens; one that is too long is passed
+    over."""
     kept, left = [], budget
     for lesson in lessons:
-        cost = (len(lesson.title) + 1 + len(lesson.body) + 3) // 4  # tokens(text_of(lesson)), without making the text
+        cost = (
+            len(lesson.title) + 1 + len(lesson.body) + 3
+        ) // 4  # tokens(text_of(lesson)), without making the text
         if cost <= left:
             kept.append(lesson)
             left -= cost

@@ -1,12 +1,14 @@
-"""The lessons and patterns of a domain, as Markdown files that a person reads, edits, freezes and vetoes.
+"""The lessons and patterns of a domain, as Markdown files that a person reads, edits, freezes and
+vetoes.
 
     memory/DOMAIN/lessons/ID.md     what single experiences taught                  (scope instance)
     memory/DOMAIN/patterns/ID.md    what proved itself on several groups of tasks   (scope domain)
     memory/general/ID.md            what proved itself in a second domain as well   (scope general)
-    memory/DOMAIN/POLICY/ID.md      the same of a policy other than `recreate` and `randomised`, which keeps to itself
+    memory/DOMAIN/POLICY/ID.md      the same of a policy other than `recreate` and `randomised`,
+                                    which keeps to itself
 
-The files are the source: nothing else says what a lesson is worth. They are read before each use and written under
-the folder's lock, file by file, each in one step.
+The files are the source: nothing else says what a lesson is worth. They are read before each use
+and written under the folder's lock, file by file, each in one step.
 """
 
 from __future__ import annotations
@@ -26,16 +28,29 @@ from recreate.storage.redact import redacted
 
 OURS = "recreate"
 CLIMBING = (OURS, "randomised")
-"""The policies whose lessons climb, on one ladder; the files of the others lie in folders of their own."""
+"""The policies whose lessons climb, on one ladder; the files of the others lie in folders of their
+own."""
 
 _SETS = ("born_of", "supports", "contradicts", "groups", "domains", "failed_in", "merged")
-_COUNTS = ("offered", "carried", "helpful", "harmful", "seen", "rounds", "tested", "falls", "checked")
+_COUNTS = (
+    "offered",
+    "carried",
+    "helpful",
+    "harmful",
+    "seen",
+    "rounds",
+    "tested",
+    "falls",
+    "checked",
+)
 
 
 class LessonStore:
-    """What one policy keeps of one domain, and the general patterns. `folder` is the workspace's memory folder.
+    """What one policy keeps of one domain, and the general patterns. `folder` is the workspace's
+    memory folder.
 
-    `broken` says, after reading, which files a person must mend: path -> what is wrong. They are left as they are.
+    `broken` says, after reading, which files a person must mend: path -> what is wrong. They are
+    left as they are.
     """
 
     def __init__(self, folder: Path, domain: str, policy: str = OURS) -> None:
@@ -54,12 +69,15 @@ class LessonStore:
             if lesson is not None:
                 if other := at.get(lesson.id):
                     used = path.relative_to(self.folder)
-                    self.broken[other] = f"{used} has the same id and counts in its place; take one of the two away"
+                    self.broken[other] = (
+                        f"{used} has the same id and counts in its place; take one of the two away"
+                    )
                 found[lesson.id], at[lesson.id] = lesson, path
         return found
 
     def elsewhere(self) -> list[Lesson]:
-        """The active patterns of other domains, with the domain they are from, in the order of their names."""
+        """The active patterns of other domains, with the domain they are from, in the order of
+        their names."""
         found = []
         for path in sorted(self.folder.glob("*/patterns/*.md")) if self.policy in CLIMBING else []:
             domain = path.parent.parent.name
@@ -71,9 +89,10 @@ class LessonStore:
     def write(self, before: Mapping[str, Lesson], after: Mapping[str, Lesson]) -> list[Path]:
         """Put what `after` changed against `before` on disk, and return the files written.
 
-        A file that changed since `before` was read keeps a person's words and standing, and gets the counts of both; so
-        does one that a person froze or vetoed, whoever writes. One that somebody took away meanwhile stays away.
-        Nothing is deleted: a lesson that climbs moves to the folder of its scope. Raises Fault on a full disk.
+        A file that changed since `before` was read keeps a person's words and standing, and gets
+        the counts of both; so does one that a person froze or vetoed, whoever writes. One that
+        somebody took away meanwhile stays away. Nothing is deleted: a lesson that climbs moves to
+        the folder of its scope. Raises Fault on a full disk.
         """
         changed = {id: lesson for id, lesson in after.items() if before.get(id) != lesson}
         if not changed:
@@ -87,7 +106,9 @@ class LessonStore:
                 if now is None and (old is not None or id in before):
                     continue  # a person broke it, and mends it, or took it away meanwhile
                 target = self.path(lesson)
-                if now is not None and (now != before.get(id) or now.frozen or now.status == "vetoed"):
+                if now is not None and (
+                    now != before.get(id) or now.frozen or now.status == "vetoed"
+                ):
                     lesson = united(before.get(id), now, lesson)
                     target = self.path(lesson)
                 write(target, headed(lesson))
@@ -97,17 +118,28 @@ class LessonStore:
         return written
 
     def add(self, title: str, body: str, *, active: bool = False) -> Lesson:
-        """A lesson by hand: on trial, or in use at once as a pattern of the domain; held where its words tell to game a
-        grader, for who adds it may be another agent. The same again changes nothing.
+        """A lesson by hand: on trial, or in use at once as a pattern of the domain; held where its
+        words tell to game a grader, for who adds it may be another agent. The same again changes
+        nothing.
 
         Raises BadInput for an empty one, and for a domain that cannot name a folder.
         """
         title, body = redacted(" ".join(title.split())), redacted(body.strip())
         if not title or not body:
-            raise BadInput("a lesson has a title and a text", fix="say what to do, in a few sentences", code="no-text")
-        taken = self.domain in ("index", "general") or self.domain.endswith(".jsonl")  # of memory's own files
+            raise BadInput(
+                "a lesson has a title and a text",
+                fix="say what to do, in a few sentences",
+                code="no-text",
+            )
+        taken = self.domain in ("index", "general") or self.domain.endswith(
+            ".jsonl"
+        )  # of memory's own files
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", self.domain) or taken:
-            raise BadInput(f"{self.domain!r} cannot be a domain: it names a folder", fix="such as swe", code="usage")
+            raise BadInput(
+                f"{self.domain!r} cannot be a domain: it names a folder",
+                fix="such as swe",
+                code="usage",
+            )
         lesson = Lesson(id=lesson_id(title, body), title=title, body=body)
         if active:
             lesson = lesson.model_copy(update={"status": "active", "scope": "domain"})
@@ -118,7 +150,8 @@ class LessonStore:
         return known.get(lesson.id, lesson)
 
     def change(self, id: str, **fields: Any) -> Lesson:
-        """A person's word on one lesson (`frozen=True`, `status="vetoed"`, ...), written at once."""
+        """A person's word on one lesson (`frozen=True`, `status="vetoed"`, ...), written at
+        once."""
         with locked(self.folder):
             path = self.find(id)
             lesson = lesson_at(path)
@@ -127,18 +160,30 @@ class LessonStore:
         return changed
 
     def reword(self, id: str, title: str, body: str, seen: str) -> Lesson:
-        """Other words of a person's for a lesson; its evidence stays. seen: the `digest` of the file that he saw.
+        """Other words of a person's for a lesson; its evidence stays. seen: the `digest` of the
+        file that he saw.
 
         Raises BadInput when somebody wrote it meanwhile, and for an empty one.
         """
-        title, body = redacted(" ".join(title.split())), redacted("\n".join(body.splitlines()).strip())
+        title, body = (
+            redacted(" ".join(title.split())),
+            redacted("\n".join(body.splitlines()).strip()),
+        )
         if not title or not body:
-            raise BadInput("a lesson has a title and a text", fix="say what to do, in a few sentences", code="no-text")
+            raise BadInput(
+                "a lesson has a title and a text",
+                fix="say what to do, in a few sentences",
+                code="no-text",
+            )
         with locked(self.folder):
             path = self.find(id)
             text = lesson_text(path)
             if digest(text) != seen:
-                raise BadInput("somebody changed this lesson meanwhile", fix="look at it again first", code="stale")
+                raise BadInput(
+                    "somebody changed this lesson meanwhile",
+                    fix="look at it again first",
+                    code="stale",
+                )
             lesson = read_lesson(path.stem, text).model_copy(update={"title": title, "body": body})
             write(path, headed(lesson))
         return lesson
@@ -149,7 +194,8 @@ class LessonStore:
         for each in (id, member):
             if each not in before or not free(before[each]) or id == member:
                 raise BadInput(
-                    f"{each} cannot be merged: it is not there, the same, frozen, vetoed, held or merged already",
+                    f"{each} cannot be merged: it is not there, the same, frozen, vetoed, held or"
+                    " merged already",
                     fix="recreate patterns list --all shows how each stands",
                     code="no-lesson",
                 )
@@ -158,27 +204,37 @@ class LessonStore:
         return after[id]
 
     def veto(self, id: str, *, undo: bool = False) -> Lesson:
-        """A person's veto on a lesson, or its end: then it has the status again that it had. Raises BadInput."""
+        """A person's veto on a lesson, or its end: then it has the status again that it had. Raises
+        BadInput."""
         with locked(self.folder):
             path = self.find(id)
             lesson = lesson_at(path)
             if undo and lesson.status != "vetoed":
-                raise BadInput(f"{path.stem} is not vetoed: it is {lesson.status}", fix="leave --undo out to veto it")
+                raise BadInput(
+                    f"{path.stem} is not vetoed: it is {lesson.status}",
+                    fix="leave --undo out to veto it",
+                )
             if lesson.status != "vetoed":
-                lesson = lesson.model_copy(update={"status": "vetoed", "before_veto": lesson.status})
+                lesson = lesson.model_copy(
+                    update={"status": "vetoed", "before_veto": lesson.status}
+                )
             elif undo:
-                lesson = lesson.model_copy(update={"status": lesson.before_veto or "candidate", "before_veto": ""})
+                lesson = lesson.model_copy(
+                    update={"status": lesson.before_veto or "candidate", "before_veto": ""}
+                )
             write(path, headed(lesson))
         return lesson
 
     def keep(self, id: str) -> Lesson:
-        """A person's word that a lesson which is, or would be, held is honest: it is again what it was, and is not held
-        for these words again. Raises BadInput."""
+        """A person's word that a lesson which is, or would be, held is honest: it is again what it
+        was, and is not held for these words again. Raises BadInput."""
         with locked(self.folder):
             path = self.find(id)
             lesson = lesson_at(path)
             if lesson.status == "held":
-                stood = lesson.before_veto if lesson.before_veto not in ("", "held") else "candidate"
+                stood = (
+                    lesson.before_veto if lesson.before_veto not in ("", "held") else "candidate"
+                )
                 lesson = lesson.model_copy(update={"status": stood, "before_veto": ""})
             elif why := words(lesson):
                 lesson = lesson.model_copy(update={"held": why})
@@ -191,9 +247,13 @@ class LessonStore:
     @staticmethod
     def every(folder: Path) -> Iterator[LessonStore]:
         """The store of each domain and policy that has a lesson under this memory folder."""
-        found = {(path.parent.parent.name, path.parent.name) for path in folder.glob("[!@]*/*/*.md")}
+        found = {
+            (path.parent.parent.name, path.parent.name) for path in folder.glob("[!@]*/*/*.md")
+        }
         found |= {("general", "patterns")} if any(folder.glob("general/*.md")) else set()
-        kept = {(domain, OURS if kind in ("lessons", "patterns") else kind) for domain, kind in found}
+        kept = {
+            (domain, OURS if kind in ("lessons", "patterns") else kind) for domain, kind in found
+        }
         yield from (LessonStore(folder, domain, policy) for domain, policy in sorted(kept))
 
     def has(self, id: str) -> bool:
@@ -201,7 +261,8 @@ class LessonStore:
         return any(path.stem.startswith(id) for path in self._files())
 
     def find(self, id: str) -> Path:
-        """The file of a lesson by its id or a unique beginning. Raises BadInput that lists near ones."""
+        """The file of a lesson by its id or a unique beginning. Raises BadInput that lists near
+        ones."""
         files = {path.stem: path for path in self._files()}
         if id in files:
             return files[id]
@@ -210,20 +271,27 @@ class LessonStore:
             known = sorted(near or files, key=lambda name: _in_use_first(files[name]))
             raise BadInput(
                 f"{len(near) or 'no'} lessons of {self.domain} begin with {id!r}",
-                fix=f"one of: {', '.join(known[:8])}" if known else "recreate patterns list shows what there is",
+                fix=(
+                    f"one of: {', '.join(known[:8])}"
+                    if known
+                    else "recreate patterns list shows what there is"
+                ),
                 code="no-lesson",
             )
         return files[near[0]]
 
     def path(self, lesson: Lesson) -> Path:
-        """Where a lesson lies: what its scope says. A pattern that stands in other domains only lies with them."""
+        """Where a lesson lies: what its scope says. A pattern that stands in other domains only
+        lies with them."""
         if self.policy not in CLIMBING:
             return self.folder / self.domain / self.policy / f"{lesson.id}.md"
         if lesson.scope == "general":
             return self.folder / "general" / f"{lesson.id}.md"
         if lesson.scope != "domain":
             return self.folder / self.domain / "lessons" / f"{lesson.id}.md"
-        domain = self.domain if self.domain in (lesson.domains or [self.domain]) else lesson.domains[0]
+        domain = (
+            self.domain if self.domain in (lesson.domains or [self.domain]) else lesson.domains[0]
+        )
         return self.folder / domain / "patterns" / f"{lesson.id}.md"
 
     def _files(self) -> Iterator[Path]:
@@ -244,34 +312,50 @@ class LessonStore:
         except OSError as e:
             raise fault(path.parent, e) from e
         scope = {"patterns": "domain", "general": "general"}.get(path.parent.name)
-        return lesson.model_copy(update={"scope": scope}) if scope and lesson.scope != scope else lesson
+        return (
+            lesson.model_copy(update={"scope": scope})
+            if scope and lesson.scope != scope
+            else lesson
+        )
 
 
 def united(before: Lesson | None, now: Lesson, after: Lesson) -> Lesson:
-    """A lesson that two wrote at once: `now` is on disk, `after` is ours, `before` what ours was made from.
+    """A lesson that two wrote at once: `now` is on disk, `after` is ours, `before` what ours was
+    made from.
 
-    Evidence is the union of both, without what either took out (a domain in which it failed, an attempt that was
-    forgotten). The words and a word like `vetoed` or `frozen` are those on disk when somebody changed them there, else
-    ours.
+    Evidence is the union of both, without what either took out (a domain in which it failed, an
+    attempt that was forgotten). The words and a word like `vetoed` or `frozen` are those on disk
+    when somebody changed them there, else ours.
     """
 
     def theirs(field: str) -> bool:
         return before is not None and getattr(now, field) != getattr(before, field)
 
     def both(name: str, key: Callable[[Any], Any]) -> tuple[Any, ...]:
-        old, there, ours = ({key(x): x for x in getattr(each, name)} if each else {} for each in (before, now, after))
+        old, there, ours = (
+            {key(x): x for x in getattr(each, name)} if each else {}
+            for each in (before, now, after)
+        )
         gone = (old.keys() - there.keys()) | (old.keys() - ours.keys())
         return tuple(x for at, x in {**there, **ours}.items() if at not in gone)
 
     fields: dict[str, Any] = {name: both(name, str) for name in _SETS}
     fields |= {name: max(getattr(now, name), getattr(after, name)) for name in _COUNTS}
-    fields |= {"gains": both("gains", key), "steps": both("steps", lambda at: (at.experience, at.step))}
-    fields |= {name: both(name, lambda row: row.experience) for name in ("trials", "draws", "signs")}
+    fields |= {
+        "gains": both("gains", key),
+        "steps": both("steps", lambda at: (at.experience, at.step)),
+    }
+    fields |= {
+        name: both(name, lambda row: row.experience) for name in ("trials", "draws", "signs")
+    }
     for name in ("title", "body", "status", "before_veto", "frozen", "held", "merged_into"):
         fields[name] = getattr(now if theirs(name) else after, name)
     fields["scope"] = after.scope
     if now.frozen or now.status == "vetoed":
-        fields |= {name: getattr(now, name) for name in ("title", "body", "status", "before_veto", "frozen", "scope")}
+        fields |= {
+            name: getattr(now, name)
+            for name in ("title", "body", "status", "before_veto", "frozen", "scope")
+        }
     return now.model_copy(update=fields)
 
 

@@ -1,14 +1,17 @@
-"""`workflows`: routines induced from successes, their values made variables, all of them shown to the agent.
+"""`workflows`: routines induced from successes, their values made variables, all of them shown to
+the agent.
 
-After Agent Workflow Memory (Wang et al., "Agent Workflow Memory", arXiv 2409.07429), as it works online: each attempt
-that passed is turned into workflows as it comes, which are added to memory; a workflow is a description and the steps
-of a routine that recurs, abstracted, so that a name or value of one task is a variable; the agent has all of them
-before it works. What the paper calls offline, workflows of examples that are given beforehand, is the same with
-experiences that were there before.
+After Agent Workflow Memory (Wang et al., "Agent Workflow Memory", arXiv 2409.07429), as it works
+online: each attempt that passed is turned into workflows as it comes, which are added to memory; a
+workflow is a description and the steps of a routine that recurs, abstracted, so that a name or
+value of one task is a variable; the agent has all of them before it works. What the paper calls
+offline, workflows of examples that are given beforehand, is the same with experiences that were
+there before.
 
-Inferred, or otherwise here: the domain's grader says which attempts passed, in place of a model that judges them; a
-workflow with the steps of one that is there is that one again, and supports it; when not all fit the budget, those
-nearest to the query are shown; what a person vetoed (cosine 0.90) is not added again. Failures teach nothing.
+Inferred, or otherwise here: the domain's grader says which attempts passed, in place of a model
+that judges them; a workflow with the steps of one that is there is that one again, and supports it;
+when not all fit the budget, those nearest to the query are shown; what a person vetoed (cosine
+0.90) is not added again. Failures teach nothing.
 """
 
 from __future__ import annotations
@@ -55,15 +58,23 @@ class Workflows(AskingPolicy):
         found = self.ask("induce", INDUCE, attempt=tell(experience), most=MOST)
         for row in rows(found, "workflows", MOST):
             title, description = text(row, "title", 120), text(row, "description", 300)
-            said = [" ".join(step.split())[:300] for step in rows(row, "steps", STEPS) if isinstance(step, str)]
+            said = [
+                " ".join(step.split())[:300]
+                for step in rows(row, "steps", STEPS)
+                if isinstance(step, str)
+            ]
             steps = "\n".join(f"{n}. {step}" for n, step in enumerate(filter(None, said), 1))
             if title and steps:
                 body = f"{description}\n\n{steps}" if description else steps
-                yield from self.add(experience, new_lesson(self.context.domain, title, body, [experience]), steps)
+                yield from self.add(
+                    experience, new_lesson(self.context.domain, title, body, [experience]), steps
+                )
 
     def add(self, experience: Experience, workflow: Lesson, steps: str) -> Iterator[Change]:
         others = list(self.lessons.values())
-        same = next((x for x in others if x.body.rpartition("\n\n")[2].casefold() == steps.casefold()), None)
+        same = next(
+            (x for x in others if x.body.rpartition("\n\n")[2].casefold() == steps.casefold()), None
+        )
         vetoed = [x for x in others if x.status == "vetoed"]
         if same is None and self.similarity.nearest(workflow, vetoed, SAME, 1):
             return

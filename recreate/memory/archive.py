@@ -1,16 +1,20 @@
-"""A memory, or one domain of it, as one file: taken along, kept aside, given to somebody, merged into another.
+"""A memory, or one domain of it, as one file: taken along, kept aside, given to somebody, merged
+into another.
 
-    manifest.json                format, version, schema, and of each other member its bytes and SHA-256
+    manifest.json                format, version, schema, and of each other member its bytes and
+                                 SHA-256
     held_out.jsonl               what must stay hidden wherever this goes
     forgotten.jsonl              what must not come back
-    DOMAIN/experiences.jsonl     a sealed line each, as in memory/; `when` is that of the first recording
+    DOMAIN/experiences.jsonl     a sealed line each, as in memory/; `when` is that of the first
+                                 recording
     DOMAIN/waiting.jsonl         imported, not graded yet
     DOMAIN/blobs/SHA256          the texts that are too large for a line
     DOMAIN/KIND/ID.md            lessons, patterns and what other policies keep; general/ID.md
 
-A zip without dates: the same memory makes the same file. Of what is read nothing is believed and nothing is unpacked to
-the disk: each name, size, sum, line and lesson is looked at before the first is taken in, by the doors that every
-experience comes in by (masked, held out, not when it was forgotten). Derived things are not in it.
+A zip without dates: the same memory makes the same file. Of what is read nothing is believed and
+nothing is unpacked to the disk: each name, size, sum, line and lesson is looked at before the first
+is taken in, by the doors that every experience comes in by (masked, held out, not when it was
+forgotten). Derived things are not in it.
 """
 
 from __future__ import annotations
@@ -54,7 +58,9 @@ _FOLDER = r"(?!index/|general/)[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 _KIND = r"(?!experiences/|waiting/|blobs/)[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 _LINES = re.compile(rf"(?P<domain>{_FOLDER}(?=/))/(?P<kind>experiences|waiting)\.jsonl")
 _BLOB = re.compile(rf"(?P<domain>{_FOLDER}(?=/))/blobs/(?P<sha>[0-9a-f]{{64}})")
-_LESSON = re.compile(rf"(?:(?P<domain>{_FOLDER}(?=/))/(?P<kind>{_KIND}(?=/))|general)/(?P<id>\w[\w .-]{{0,119}})\.md")
+_LESSON = re.compile(
+    rf"(?:(?P<domain>{_FOLDER}(?=/))/(?P<kind>{_KIND}(?=/))|general)/(?P<id>\w[\w .-]{{0,119}})\.md"
+)
 _ID = re.compile(r"[\w.:-]{1,200}")
 
 
@@ -76,8 +82,10 @@ class ArchiveManifest(Record):
 
 @dataclass
 class Packed:
-    """What was written. hidden: validation and test attempts; damaged: large texts in whose place a note stands;
-    left_out: files of lessons that cannot be read, or that cite what is held out and not in the file."""
+    """What was written. hidden: validation and test attempts; damaged: large texts in whose place a
+    note stands; left_out: files of lessons that cannot be read, or that cite what is held out and
+    not in the file.
+    """
 
     experiences: int = 0
     hidden: int = 0
@@ -90,9 +98,10 @@ class Packed:
 
 @dataclass
 class Unpacked:
-    """What came in. known: it was here already; forgotten: it was forgotten here, and stays so; differ: ids, or files
-    of lessons, that are here with other content, which stays; held_out: new entries of the registry; kept: attempts
-    that were forgotten where the file is from and are here."""
+    """What came in. known: it was here already; forgotten: it was forgotten here, and stays so;
+    differ: ids, or files of lessons, that are here with other content, which stays; held_out: new
+    entries of the registry; kept: attempts that were forgotten where the file is from and are
+    here."""
 
     experiences: int = 0
     waiting: int = 0
@@ -104,20 +113,26 @@ class Unpacked:
     kept: list[str] = field(default_factory=list)
 
 
-# --------------------------------------------------------------------------------------------------- out
+# ------------------------------------------------------------------------------------------------
+# out
 
 
 def pack(memory: ExperienceStore, path: Path, domain: str = "") -> Packed:
     """Write a memory, or one domain of it, to a file that is not there yet.
 
-    Texts are masked once more: a key that became known since they were stored is in no line. Raises BadInput when there
-    is nothing, or the file is there, OSError where it cannot be written.
+    Texts are masked once more: a key that became known since they were stored is in no line. Raises
+    BadInput when there is nothing, or the file is there, OSError where it cannot be written.
     """
     if path.exists() or path.is_symlink():
-        raise BadInput(f"{paths.short(path)} is there already", fix="name another file", code="exists")
+        raise BadInput(
+            f"{paths.short(path)} is there already", fix="name another file", code="exists"
+        )
     memory.metadata.refresh()
     waiting = {e.domain: None for e in Ungraded(memory).experiences(domain)}
-    domains = sorted({row["domain"] for row in memory.facts({"domain": domain} if domain else {})} | waiting.keys())
+    domains = sorted(
+        {row["domain"] for row in memory.facts({"domain": domain} if domain else {})}
+        | waiting.keys()
+    )
     found = Packed()
     lessons = dict(_lessons(memory, domain, found))
     if not domains and not lessons:
@@ -135,7 +150,9 @@ def pack(memory: ExperienceStore, path: Path, domain: str = "") -> Packed:
                 out.put(f"{each}/experiences.jsonl", _lines(memory, each, texts, names, found))
                 out.put(f"{each}/waiting.jsonl", _waiting(memory, each, found))
                 for sha, data in sorted(texts.items()):
-                    out.put(f"{each}/blobs/{sha}", [data or memory.blobs.path(each, sha).read_bytes()])
+                    out.put(
+                        f"{each}/blobs/{sha}", [data or memory.blobs.path(each, sha).read_bytes()]
+                    )
             for name, text in lessons.items():
                 out.put(name, [text.encode("utf-8", "surrogatepass")])
             held = sorted(set(_held(memory, domain, names)))
@@ -169,19 +186,27 @@ class _Members:
             self.members[name] = ArchiveMember(bytes=size, sha256=sum_.hexdigest())
 
     def finish(self, domain: str) -> None:
-        self.put("manifest.json", [encode(ArchiveManifest(domain=domain, members=self.members)).encode()])
+        self.put(
+            "manifest.json", [encode(ArchiveManifest(domain=domain, members=self.members)).encode()]
+        )
 
 
 def _lines(
-    memory: ExperienceStore, domain: str, texts: dict[str, bytes | None], names: set[str], found: Packed
+    memory: ExperienceStore,
+    domain: str,
+    texts: dict[str, bytes | None],
+    names: set[str],
+    found: Packed,
 ) -> Iterator[bytes]:
-    """The lines of a domain. texts: their large texts by SHA-256, None for one that lies in memory so; names: of their
-    groups and tasks."""
+    """The lines of a domain. texts: their large texts by SHA-256, None for one that lies in memory
+    so; names: of their groups and tasks."""
     for row in list(memory.facts({"domain": domain})):
         line, e = memory.metadata.find(row["id"]), memory.get(row["id"])
         if e is None or line is None or line.record is None:
             continue  # it went meanwhile
-        found.damaged += sum(bool(memory.blobs.wrong(domain, sha)) for sha in {r.sha256 for r in refs(line.record)})
+        found.damaged += sum(
+            bool(memory.blobs.wrong(domain, sha)) for sha in {r.sha256 for r in refs(line.record)}
+        )
         data, large = sealed(masked(e), str(line.record.get("when", "")))
         for sha, text in large.items():
             texts[sha] = text if memory.blobs.wrong(domain, sha) else None
@@ -201,7 +226,10 @@ def _lessons(memory: ExperienceStore, domain: str, found: Packed) -> Iterator[tu
     """(member, text) of the lessons of a domain and the general ones, or of all."""
     for path, lesson in lesson_files(memory.folder, found.left_out):
         name = path.relative_to(memory.folder).as_posix()
-        if domain and not (name.startswith(f"{domain}/") or (name.startswith("general/") and domain in lesson.domains)):
+        if domain and not (
+            name.startswith(f"{domain}/")
+            or (name.startswith("general/") and domain in lesson.domains)
+        ):
             continue
         if not _LESSON.fullmatch(name) or (domain and _is_closed_elsewhere(memory, lesson, domain)):
             found.left_out.append(name)
@@ -211,7 +239,8 @@ def _lessons(memory: ExperienceStore, domain: str, found: Packed) -> Iterator[tu
 
 
 def _is_closed_elsewhere(memory: ExperienceStore, lesson: Lesson, domain: str) -> bool:
-    """Whether it cites a held-out experience of another domain: where that is not, nobody would know to hide it."""
+    """Whether it cites a held-out experience of another domain: where that is not, nobody would
+    know to hide it."""
     cited = {"experience": [*lesson.born_of, *lesson.supports, *lesson.contradicts]}
     if not cited["experience"]:
         return False
@@ -220,10 +249,13 @@ def _is_closed_elsewhere(memory: ExperienceStore, lesson: Lesson, domain: str) -
 
 
 def _held(memory: ExperienceStore, domain: str, names: Collection[str]) -> Iterator[Held]:
-    """The registry, and what is closed by what files hold; of a domain, what is its own or names one of `names`, which
-    has no ''."""
+    """The registry, and what is closed by what files hold; of a domain, what is its own or names
+    one of `names`, which has no ''."""
     groups, tasks = memory.metadata.closed()
-    closed = [*(Held(g, "", "validation", "") for g in groups), *(Held("", t, "validation", "") for t in tasks)]
+    closed = [
+        *(Held(g, "", "validation", "") for g in groups),
+        *(Held("", t, "validation", "") for t in tasks),
+    ]
     for held in [*memory.held_out.entries(), *closed]:
         if not domain or held.domain == domain or held.group in names or held.task in names:
             yield held
@@ -231,20 +263,24 @@ def _held(memory: ExperienceStore, domain: str, names: Collection[str]) -> Itera
 
 def _masked_lesson(lesson: Lesson) -> Lesson:
     title, body = redacted(lesson.title), redacted(lesson.body)
-    return lesson if (title, body) == (lesson.title, lesson.body) else lesson.model_copy(
-        update={"title": title, "body": body}
-    )  # fmt: skip
+    return (
+        lesson
+        if (title, body) == (lesson.title, lesson.body)
+        else lesson.model_copy(update={"title": title, "body": body})
+    )
 
 
-# --------------------------------------------------------------------------------------------------- in
+# ------------------------------------------------------------------------------------------------
+# in
 
 
 def unpack(memory: ExperienceStore, path: Path, domain: str = "", *, dry: bool = False) -> Unpacked:
     """Merge a file that `pack` wrote, or one domain of it, into a memory; `dry` only looks.
 
-    What is here stays as it is, what was forgotten here stays forgotten, and what either holds out is held out. The
-    whole file is looked at first: BadInput, and nothing came in, for one that is damaged or no such file. Killed in the
-    middle, the same again completes it. Raises Fault when the disk does not take it.
+    What is here stays as it is, what was forgotten here stays forgotten, and what either holds out
+    is held out. The whole file is looked at first: BadInput, and nothing came in, for one that is
+    damaged or no such file. Killed in the middle, the same again completes it. Raises Fault when
+    the disk does not take it.
     """
     found = Unpacked()
     with closing(_Archive(path)) as archive:
@@ -315,11 +351,18 @@ def _take(memory: ExperienceStore, batch: list[_Line], found: Unpacked, *, dry: 
     new = [line for line in batch if line.experience.id not in known]
     found.experiences += len(new)
     if not dry:
-        memory.add([line.experience for line in new], {line.experience.id: line.when for line in new})
+        memory.add(
+            [line.experience for line in new], {line.experience.id: line.when for line in new}
+        )
 
 
 def _take_waiting(
-    memory: ExperienceStore, batch: list[_Line], here: Collection[str], found: Unpacked, *, dry: bool
+    memory: ExperienceStore,
+    batch: list[_Line],
+    here: Collection[str],
+    found: Unpacked,
+    *,
+    dry: bool,
 ) -> None:
     """here: the ids that wait here already."""
     gone = memory.forgotten.read()
@@ -335,7 +378,13 @@ def _take_waiting(
 
 
 def _take_lesson(
-    memory: ExperienceStore, lesson: Lesson, name: str, match: re.Match[str], found: Unpacked, *, dry: bool
+    memory: ExperienceStore,
+    lesson: Lesson,
+    name: str,
+    match: re.Match[str],
+    found: Unpacked,
+    *,
+    dry: bool,
 ) -> None:
     """One of a name that is here, in whatever of the domain's folders, changes nothing."""
     gone = memory.forgotten.read()
@@ -343,7 +392,11 @@ def _take_lesson(
     if left is None or lesson_mark(match["domain"] or "general", lesson.id) in gone:
         found.forgotten += 1
         return
-    climbing = ["patterns", "lessons"] if match["kind"] in ("lessons", "patterns", None) else [match["kind"]]
+    climbing = (
+        ["patterns", "lessons"]
+        if match["kind"] in ("lessons", "patterns", None)
+        else [match["kind"]]
+    )
     folders = [memory.folder / (match["domain"] or "general") / kind for kind in climbing]
     folders += [memory.folder / "general"] if "lessons" in climbing else []
     text = headed(_masked_lesson(left))
@@ -360,7 +413,8 @@ def _take_lesson(
 
 
 class _Archive:
-    """A file to take in. Nothing of it is believed: `verify` reads all of it, and what is read again is checked again.
+    """A file to take in. Nothing of it is believed: `verify` reads all of it, and what is read
+    again is checked again.
 
     Raises BadInput: `bad-archive`, or `newer-schema` for one of a newer recreate.
     """
@@ -372,7 +426,9 @@ class _Archive:
                 raise OSError("there is no such file")
             self.file = path.open("rb")
         except OSError as e:
-            raise BadInput(f"{path} cannot be read: {e.strerror or e}", fix="name a file", code="no-file") from None
+            raise BadInput(
+                f"{path} cannot be read: {e.strerror or e}", fix="name a file", code="no-file"
+            ) from None
         try:
             self.zip = zipfile.ZipFile(self.file)
         except unpack_errors() as e:
@@ -387,7 +443,11 @@ class _Archive:
 
     def bad(self, why: str) -> BadInput:
         fix = "export it again where it is from; nothing of it was taken in"
-        return BadInput(f"{self.path.name} is no memory that can be taken in: {why}", fix=fix, code="bad-archive")
+        return BadInput(
+            f"{self.path.name} is no memory that can be taken in: {why}",
+            fix=fix,
+            code="bad-archive",
+        )
 
     def verify(self) -> None:
         """Look at everything: names, sizes, sums, lines, large texts, lessons."""
@@ -410,7 +470,12 @@ class _Archive:
             self._read(name, seen)
 
     def domains(self) -> set[str]:
-        return {match["domain"] for form in (_LINES, _LESSON) for _, match in self.matching(form) if match["domain"]}
+        return {
+            match["domain"]
+            for form in (_LINES, _LESSON)
+            for _, match in self.matching(form)
+            if match["domain"]
+        }
 
     def matching(self, form: re.Pattern[str]) -> list[tuple[str, re.Match[str]]]:
         """The members of this form, by name."""
@@ -430,14 +495,26 @@ class _Archive:
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as wrong:
                 why = str(wrong).splitlines()[0] if str(wrong) else type(wrong).__name__
                 raise self.bad(f"{name}, line {number} is no experience: {why}") from None
-            if e.domain != domain or not _ID.fullmatch(e.id) or (name.endswith("/waiting.jsonl") and e.grade.graded):
-                raise self.bad(f"{name}, line {number}: the experience {e.id[:40]!r} does not belong there")
+            if (
+                e.domain != domain
+                or not _ID.fullmatch(e.id)
+                or (name.endswith("/waiting.jsonl") and e.grade.graded)
+            ):
+                raise self.bad(
+                    f"{name}, line {number}: the experience {e.id[:40]!r} does not belong there"
+                )
             when = str(record.get("when", ""))
-            yield _Line(e, when if unix(when) is not None else "", len(raw) + sum(r.bytes for r in refs(record)))
+            yield _Line(
+                e,
+                when if unix(when) is not None else "",
+                len(raw) + sum(r.bytes for r in refs(record)),
+            )
 
     def lesson(self, name: str) -> Lesson:
         try:
-            return read_lesson(Path(name).stem, b"".join(self._parts(name)).decode("utf-8", "surrogatepass"))
+            return read_lesson(
+                Path(name).stem, b"".join(self._parts(name)).decode("utf-8", "surrogatepass")
+            )
         except UnicodeDecodeError:
             raise self.bad(f"{name} is not UTF-8") from None
         except BadInput as e:
@@ -468,16 +545,23 @@ class _Archive:
             with self.zip.open(info) as file:
                 raw = file.read(LINE + 1)
             told = decode(raw) if len(raw) <= LINE else None
-            if isinstance(told, dict) and isinstance(told.get("schema"), int) and told["schema"] > SCHEMA:
+            if (
+                isinstance(told, dict)
+                and isinstance(told.get("schema"), int)
+                and told["schema"] > SCHEMA
+            ):
                 raise BadInput(
-                    f"{self.path.name} has schema {told['schema']}; this recreate reads up to {SCHEMA}",
+                    f"{self.path.name} has schema {told['schema']}; this recreate reads up to"
+                    f" {SCHEMA}",
                     fix=paths.upgrade(),
                     code="newer-schema",
                 )
             return ArchiveManifest.model_validate(told).members
         except ValidationError as e:
             first = e.errors(include_url=False)[0]
-            raise self.bad(f"manifest.json: {'.'.join(map(str, first['loc']))}: {first['msg'].lower()}") from None
+            raise self.bad(
+                f"manifest.json: {'.'.join(map(str, first['loc']))}: {first['msg'].lower()}"
+            ) from None
         except unpack_errors() as e:
             raise self.bad(f"manifest.json: {e}") from None
 
@@ -488,9 +572,18 @@ class _Archive:
             raise self.bad(f"{name[:80]!r} is nothing that a memory has")
         if stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG):
             raise self.bad(f"{name!r} is a link or a device")
-        if info.flag_bits & 1 or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        if info.flag_bits & 1 or info.compress_type not in (
+            zipfile.ZIP_STORED,
+            zipfile.ZIP_DEFLATED,
+        ):
             raise self.bad(f"{name!r} is encrypted, or packed in another way")
-        most = LESSON if name.endswith(".md") else LINE if _BLOB.fullmatch(name) else self.members[name].bytes
+        most = (
+            LESSON
+            if name.endswith(".md")
+            else LINE
+            if _BLOB.fullmatch(name)
+            else self.members[name].bytes
+        )
         if info.file_size != self.members[name].bytes or info.file_size > most:
             raise self.bad(f"{name!r} is not as large as it may be, or as its manifest says")
 

@@ -1,12 +1,14 @@
 """What an experience is on disk: one sealed line, and files of the texts that are too large for it.
 
     memory/DOMAIN/experiences/RUN.jsonl   the lines
-    memory/DOMAIN/blobs/ab/REST           a large text as UTF-8; `abREST` is the SHA-256 of the file, in hex
+    memory/DOMAIN/blobs/ab/REST           a large text as UTF-8; `abREST` is the SHA-256 of the
+                                          file, in hex
 
-A line keeps a large text's beginning and end with a note between them, so that whoever reads only lines (search by
-meaning, the index, `jq`) sees that something was left out; beside the experience it has a reference for each text.
-Equal texts are one file, and so are the system messages and the parameters (schemas of tools) that many attempts
-share: of these the line keeps nothing. Nothing is believed: a file is hashed when it is read.
+A line keeps a large text's beginning and end with a note between them, so that whoever reads only
+lines (search by meaning, the index, `jq`) sees that something was left out; beside the experience
+it has a reference for each text. Equal texts are one file, and so are the system messages and the
+parameters (schemas of tools) that many attempts share: of these the line keeps nothing. Nothing is
+believed: a file is hashed when it is read.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ SHARED = 512
 """Bytes from which on a system message, or a parameter as JSON, is a file that attempts share."""
 
 HEAD, TAIL = 4_000, 20_000
-"""Characters of a large text that stay in the line. An error is looked for in the last 20,000 of a text."""
+"""Characters of a large text that stay in the line. An error is looked for in the last 20,000 of a
+text."""
 
 _SHA = re.compile(r"[0-9a-f]{64}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -48,7 +51,8 @@ _NAMED = re.compile(rb'"sha256":"([0-9a-f]{64})"')
 def file_of(folder: Path, domain: str, run: str, kind: str = "experiences") -> Path:
     """The file of a run's lines. Raises BadInput for a domain that cannot name a folder.
 
-    One file a run, so that builds side by side do not wait for each other's disk and a run can be deleted.
+    One file a run, so that builds side by side do not wait for each other's disk and a run can be
+    deleted.
     """
     if not _NAME.fullmatch(domain) or domain == "index":
         raise BadInput(
@@ -60,13 +64,17 @@ def file_of(folder: Path, domain: str, run: str, kind: str = "experiences") -> P
 
 
 def sealed(e: Experience, when: str | None = None) -> tuple[bytes, dict[str, bytes]]:
-    """The line to be written, and the texts that are too large for it by SHA-256. when: it was recorded, `` when
-    nobody knows; None: now."""
+    """The line to be written, and the texts that are too large for it by SHA-256. when: it was
+    recorded, `` when nobody knows; None: now."""
     when = now() if when is None else when
     e, named, texts = _share(e)
     if any(map(is_large, _texts(e))):
         record, more, large = _take_out(e.model_dump(mode="json"))
-        line = {"experience": record, "blobs": [ref.named() for ref in (*named, *more)], "when": when}
+        line = {
+            "experience": record,
+            "blobs": [ref.named() for ref in (*named, *more)],
+            "when": when,
+        }
         return seal(line), texts | large
     about = {"blobs": [ref.named() for ref in named]} if named else {}
     return seal(encode({"experience": e, **about, "schema": SCHEMA, "when": when})), texts
@@ -82,7 +90,8 @@ _NAMES: Mapping[type, frozenset[str]] = {
 
 
 def masked(record: Kept) -> Kept:
-    """An experience without keys in its texts: what was asked, seen, said, done, handed in, and said of it.
+    """An experience without keys in its texts: what was asked, seen, said, done, handed in, and
+    said of it.
 
     Itself when there is nothing to mask.
     """
@@ -106,12 +115,22 @@ def _masked(value: Any) -> Any:
     return redacted(value)
 
 
-_OF_A_STEP = {"sample", "kind", "observation", "reply", "action", "output", "status", "offered", "after"}
+_OF_A_STEP = {
+    "sample",
+    "kind",
+    "observation",
+    "reply",
+    "action",
+    "output",
+    "status",
+    "offered",
+    "after",
+}
 
 
 def what_happened(e: Experience) -> str:
-    """A digest of what was said, done, handed in and graded: the same for two attempts that went alike, whatever they
-    cost and how long they took."""
+    """A digest of what was said, done, handed in and graded: the same for two attempts that went
+    alike, whatever they cost and how long they took."""
     trace, grade = e.trace, e.grade
     steps = [step.model_dump(mode="json", include=_OF_A_STEP) for step in trace.steps]
     end = [trace.ending, trace.limit, trace.chosen, trace.answer]
@@ -137,8 +156,8 @@ def _texts(e: Experience) -> Iterator[str]:
 
 
 class Ref(NamedTuple):
-    """Where in an experience a text belongs: `at` is the way there, keys and places in lists. json: the text is JSON,
-    and its value belongs there, where the line has null."""
+    """Where in an experience a text belongs: `at` is the way there, keys and places in lists. json:
+    the text is JSON, and its value belongs there, where the line has null."""
 
     at: tuple[str | int, ...]
     sha256: str
@@ -147,7 +166,11 @@ class Ref(NamedTuple):
 
     def named(self) -> dict[str, Any]:
         """As it stands in a line."""
-        return {**self._asdict(), "json": True} if self.json else {k: getattr(self, k) for k in self._fields[:3]}
+        return (
+            {**self._asdict(), "json": True}
+            if self.json
+            else {k: getattr(self, k) for k in self._fields[:3]}
+        )
 
 
 def is_large(text: str) -> bool:
@@ -158,8 +181,8 @@ def is_large(text: str) -> bool:
 
 
 def _share(e: Experience) -> tuple[Experience, list[Ref], dict[str, bytes]]:
-    """(the experience without the system messages and parameters that its requests share with those of other attempts,
-    their references, the texts by SHA-256)."""
+    """(the experience without the system messages and parameters that its requests share with those
+    of other attempts, their references, the texts by SHA-256)."""
     refs: list[Ref] = []
     texts: dict[str, bytes] = {}
     steps = list(e.trace.steps)
@@ -178,19 +201,31 @@ def _share(e: Experience) -> tuple[Experience, list[Ref], dict[str, bytes]]:
         if (sent := step.sent) is None:
             continue
         rest = [
-            {**part, "content": ""}
-            if _is_system(part) and out(part["content"], n, "sent", "rest", i, "content")
-            else part
+            (
+                {**part, "content": ""}
+                if _is_system(part) and out(part["content"], n, "sent", "rest", i, "content")
+                else part
+            )
             for i, part in enumerate(sent.rest)
         ]
-        values = {k: v for k, v in sent.params.items() if isinstance(v, str | list | tuple | Mapping)}
-        params = {k: "" if isinstance(v, str) else None for k, v in values.items() if out(v, n, "sent", "params", k)}
+        values = {
+            k: v for k, v in sent.params.items() if isinstance(v, str | list | tuple | Mapping)
+        }
+        params = {
+            k: "" if isinstance(v, str) else None
+            for k, v in values.items()
+            if out(v, n, "sent", "params", k)
+        }
         if params or rest != list(sent.rest):
             update = {"rest": tuple(rest), "params": {**sent.params, **params}}
             steps[n] = step.model_copy(update={"sent": sent.model_copy(update=update)})
     if not refs:
         return e, refs, texts
-    return e.model_copy(update={"trace": e.trace.model_copy(update={"steps": tuple(steps)})}), refs, texts
+    return (
+        e.model_copy(update={"trace": e.trace.model_copy(update={"steps": tuple(steps)})}),
+        refs,
+        texts,
+    )
 
 
 def _is_system(part: Any) -> bool:
@@ -215,7 +250,10 @@ def _take_out(record: Mapping[str, Any]) -> tuple[dict[str, Any], list[Ref], dic
             data = _encoded(value)
             sha = hashlib.sha256(data).hexdigest()
             texts[sha] = data
-            between = f"\n[... {len(data):,} bytes in all, SHA-256 {sha}: `recreate traces show` has them ...]\n"
+            between = (
+                f"\n[... {len(data):,} bytes in all, SHA-256 {sha}: `recreate traces show` has them"
+                " ...]\n"
+            )
             seen[value] = (sha, value[:HEAD] + between + value[-TAIL:])
         sha, short = seen[value]
         refs.append(Ref(at, sha, len(texts[sha])))
@@ -233,7 +271,11 @@ def refs(record: Mapping[str, Any]) -> list[Ref]:
             ref = Ref(tuple(each["at"]), each["sha256"], each["bytes"], each.get("json") is True)
         except (KeyError, TypeError, AttributeError):
             continue
-        if isinstance(ref.sha256, str) and _SHA.fullmatch(ref.sha256) and isinstance(ref.bytes, int):
+        if (
+            isinstance(ref.sha256, str)
+            and _SHA.fullmatch(ref.sha256)
+            and isinstance(ref.bytes, int)
+        ):
             found.append(ref)
     return found
 
@@ -244,7 +286,8 @@ def named_in(raw: bytes) -> set[str]:
 
 
 class Blobs:
-    """The large texts below a memory folder. Several processes may write at once: equal names are equal texts."""
+    """The large texts below a memory folder. Several processes may write at once: equal names are
+    equal texts."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -253,9 +296,11 @@ class Blobs:
         return self.folder / domain / "blobs" / sha[:2] / sha[2:]
 
     def put(self, domain: str, texts: Mapping[str, bytes]) -> None:
-        """Write what is not there whole yet; on the disk when this returns. Raises Fault naming the folder.
+        """Write what is not there whole yet; on the disk when this returns. Raises Fault naming the
+        folder.
 
-        The caller holds the memory folder's lock, so that nobody prunes a blob before a line names it.
+        The caller holds the memory folder's lock, so that nobody prunes a blob before a line names
+        it.
         """
         for sha, data in texts.items():
             if self.wrong(domain, sha):
@@ -264,7 +309,8 @@ class Blobs:
                 write(self.path(domain, sha), data, durable=True)
 
     def restore(self, record: Mapping[str, Any]) -> dict[str, Any]:
-        """The experience of a line's record with its large texts whole; a note stands before what is left of one."""
+        """The experience of a line's record with its large texts whole; a note stands before what
+        is left of one."""
         experience: dict[str, Any] = record["experience"]
         read: dict[str, str | bytes] = {}
         for ref in refs(record):
@@ -278,7 +324,9 @@ class Blobs:
                 text = found.decode("utf-8", "surrogatepass")
                 place[ref.at[-1]] = json.loads(text) if ref.json else text
             else:
-                about = f"a text of {ref.bytes:,} bytes, SHA-256 {ref.sha256}. What the line kept of it"
+                about = (
+                    f"a text of {ref.bytes:,} bytes, SHA-256 {ref.sha256}. What the line kept of it"
+                )
                 place[ref.at[-1]] = f"[{found}: {about}:]\n{place[ref.at[-1]] or ''}"
         return experience
 
@@ -290,7 +338,8 @@ class Blobs:
                 yield path.parents[2].name, sha, path
 
     def drafts(self) -> list[Path]:
-        """What writers that were killed left behind; also what one that is at work has just begun."""
+        """What writers that were killed left behind; also what one that is at work has just
+        begun."""
         return sorted(self.folder.glob("*/blobs/??/*.draft"))
 
     def wrong(self, domain: str, sha: str) -> str:
@@ -304,7 +353,8 @@ class Blobs:
             return "damaged"
 
     def _read(self, domain: str, ref: Ref) -> bytes | str:
-        """The text of a reference, verified, as UTF-8; `missing` or `damaged` when there is none."""
+        """The text of a reference, verified, as UTF-8; `missing` or `damaged` when there is
+        none."""
         if not _NAME.fullmatch(domain):
             return "missing"
         try:
@@ -318,7 +368,8 @@ class Blobs:
 
 
 def _place(experience: Any, ref: Ref) -> Any:
-    """What holds the text of a reference under the last of its keys; None when there is no such place."""
+    """What holds the text of a reference under the last of its keys; None when there is no such
+    place."""
     try:
         for step in ref.at[:-1]:
             experience = experience[step]

@@ -6,9 +6,9 @@ Documents at three grains, as text and as facts to filter by:
     step         observation -> action -> what came of it
     lesson       title and body
 
-The words a document is found by are all of it, however long. What a reader is shown is cut (about 1,500 characters).
-One vector stands for an experience or a lesson, made of its brief: on a CPU embedding takes as long as the text is, and
-a vector blurs what is long.
+The words a document is found by are all of it, however long. What a reader is shown is cut (about
+1,500 characters). One vector stands for an experience or a lesson, made of its brief: on a CPU
+embedding takes as long as the text is, and a vector blurs what is long.
 """
 
 from __future__ import annotations
@@ -48,10 +48,11 @@ class Sources(NamedTuple):
     """What the index is made from.
 
     level      `train` or `all`: how much of what there is must be in the index
-    stamps     for this level and those that hold it: while one stays, keys only join the level, and each has a
-               number higher than those before
+    stamps     for this level and those that hold it: while one stays, keys only join the level, and
+               each has a number higher than those before
     last       the highest number now
-    since      the keys of experiences numbered above N that must be in the index, each with its checksum
+    since      the keys of experiences numbered above N that must be in the index, each with its
+               checksum
     known      key -> checksum of all experiences that there are
     lessons    key -> checksum of all lessons
     documents  the documents of a key, [] when it cannot be read
@@ -69,8 +70,8 @@ class Sources(NamedTuple):
 def documents(e: Experience, when: float | None = None) -> list[Document]:
     """The experience's documents: each of its steps, then the experience itself.
 
-    Ids: the experience's id, and `ID/N` for the N-th of its steps (counted from 0; the step's own number is the
-    fact `step`).
+    Ids: the experience's id, and `ID/N` for the N-th of its steps (counted from 0; the step's own
+    number is the fact `step`).
     """
     shared: dict[str, str | int | bool] = {
         "domain": e.domain,
@@ -91,7 +92,9 @@ def documents(e: Experience, when: float | None = None) -> list[Document]:
         # What the step before printed is found there; an action usually stands in the reply.
         saw = "" if step.observation.strip() == before.strip() else step.observation
         text = f"{saw}\n{_did(step)}\n{step.output}"
-        found.append(Document(f"{e.id}/{n}", e.id, "", text, facts, step_tools(step), step_files(step), when))
+        found.append(
+            Document(f"{e.id}/{n}", e.id, "", text, facts, step_tools(step), step_files(step), when)
+        )
         before = step.output
     facts = {**shared, "grain": "experience", "error": error_type(evidence_of(e))}
     text = whole(e, e.id)
@@ -101,7 +104,8 @@ def documents(e: Experience, when: float | None = None) -> list[Document]:
 
 
 def step_tools(step: Step) -> list[str]:
-    """The programs that a step ran; a scaffold's own tool, when it ran ahead of the first turn, by its name."""
+    """The programs that a step ran; a scaffold's own tool, when it ran ahead of the first turn, by
+    its name."""
     return [step.action] if step.kind == "before" else tools(step.action)
 
 
@@ -141,7 +145,8 @@ def whole(e: Experience, id: str) -> str:
 
 
 def text_of(e: Experience, id: str) -> tuple[str, int | None] | None:
-    """(text, step number or None) of one of the experience's documents; None for an id that is not one."""
+    """(text, step number or None) of one of the experience's documents; None for an id that is not
+    one."""
     if id == e.id:
         return _experience(e, 1000, 400), None
     prefix, _, n = id.rpartition("/")
@@ -152,9 +157,12 @@ def text_of(e: Experience, id: str) -> tuple[str, int | None] | None:
 
 
 def lesson_document(lesson: Lesson, key: str, domain: str) -> Document:
-    """The one document of a lesson; it counts as train, because only train experience may be cited."""
+    """The one document of a lesson; it counts as train, because only train experience may be
+    cited."""
     text = f"{lesson.title}\n{lesson.body}"
-    return Document(key, key, _cut(text, 600), text, {"grain": "lesson", "domain": domain, "split": "train"})
+    return Document(
+        key, key, _cut(text, 600), text, {"grain": "lesson", "domain": domain, "split": "train"}
+    )
 
 
 def _cut(text: str, most: int) -> str:
@@ -163,7 +171,8 @@ def _cut(text: str, most: int) -> str:
 
 
 def _gist(e: Experience, prompt: int, evidence: int) -> str:
-    """What the attempt was about. Not how it ended: that is a fact, and the same words in all blur the vectors."""
+    """What the attempt was about. Not how it ended: that is a fact, and the same words in all blur
+    the vectors."""
     head = e.prompt.strip()
     return f"{head[:prompt]}\n{evidence_of(e).strip()[:evidence]}".strip()
 
@@ -180,7 +189,9 @@ def _ended(e: Experience) -> str:
 def _experience(e: Experience, prompt: int, evidence: int) -> str:
     words = "\n".join(evidence_of(e).strip().splitlines()[:12])
     head = e.prompt.strip()
-    head = head if len(head) <= prompt else head[: prompt - 2] + " …"  # a task says what it wants first
+    head = (
+        head if len(head) <= prompt else head[: prompt - 2] + " …"
+    )  # a task says what it wants first
     return f"{head}\n{_ended(e)}\n{words[:evidence]}".strip()
 
 
@@ -235,7 +246,8 @@ def experience_hit(e: Experience, id: str, score: float, when: float | None = No
 
 
 def scan(e: Experience, words: Sequence[str], when: float | None = None) -> Iterator[Hit]:
-    """The steps that hold all words; the experience itself when its prompt or grade does, or all of it together."""
+    """The steps that hold all words; the experience itself when its prompt or grade does, or all of
+    it together."""
     parts = [f"{s.observation}\n{s.reply}\n{s.action}\n{s.output}" for s in e.trace.steps]
     head = f"{e.id}\n{e.task}\n{e.prompt}\n{e.trace.answer}\n{evidence_of(e)}"
     found = [(f"{e.id}/{n}", part, occurrences(part, words)) for n, part in enumerate(parts)]

@@ -1,8 +1,9 @@
-"""Experiences as other tools read them: chat JSON lines, OpenTelemetry GenAI spans, SWE-bench predictions, our lines.
+"""Experiences as other tools read them: chat JSON lines, OpenTelemetry GenAI spans, SWE-bench
+predictions, our lines.
 
-Chats and spans hold what was sent, as the steps have it; of imported attempts, and of those of earlier versions, what
-their texts tell of it. Of several samples only the one that was handed in is written. Nothing here has a clock: spans
-begin at 0 and are as long as the steps were.
+Chats and spans hold what was sent, as the steps have it; of imported attempts, and of those of
+earlier versions, what their texts tell of it. Of several samples only the one that was handed in is
+written. Nothing here has a clock: spans begin at 0 and are as long as the steps were.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ ALIKE = 0.5
 
 
 def exported(e: Experience, form: str, *, purified: bool = False) -> list[dict[str, Any]]:
-    """The lines of an experience in an export. form: one of FORMATS; `openai` has one for each conversation.
-    purified: of `openai`, without the failures that the agent put right itself (`purify`)."""
+    """The lines of an experience in an export. form: one of FORMATS; `openai` has one for each
+    conversation. purified: of `openai`, without the failures that the agent put right itself
+    (`purify`)."""
     match form:
         case "openai":
             return [{**line, **_marked(e)} for line in ([pure_chat(e)] if purified else chats(e))]
@@ -43,16 +45,23 @@ def exported(e: Experience, form: str, *, purified: bool = False) -> list[dict[s
 
 
 def _marked(e: Experience) -> dict[str, Any]:
-    """Of a chat of an attempt that nobody graded, what says so: under names that no import takes for an outcome."""
+    """Of a chat of an attempt that nobody graded, what says so: under names that no import takes
+    for an outcome."""
     said = e.provisional
     if e.grade.graded or said is None:
         return {}
-    return {"metadata": {"provisional": said.mark, "provisional_passed": said.passed, "provisional_score": said.score}}
+    return {
+        "metadata": {
+            "provisional": said.mark,
+            "provisional_passed": said.passed,
+            "provisional_score": said.score,
+        }
+    }
 
 
 def prediction(e: Experience) -> dict[str, Any]:
-    """What SWE-bench's harness takes (`--predictions_path`): the answer, under the row's instance_id. What an answer
-    says of itself in lines before its diff is left out."""
+    """What SWE-bench's harness takes (`--predictions_path`): the answer, under the row's
+    instance_id. What an answer says of itself in lines before its diff is left out."""
     lines = e.trace.answer.splitlines(keepends=True)
     return {
         "instance_id": e.task.rpartition(":")[2],
@@ -62,8 +71,8 @@ def prediction(e: Experience) -> dict[str, Any]:
 
 
 def chats(e: Experience) -> list[dict[str, Any]]:
-    """The conversations as fine-tuning takes them, each its last request and the reply to it: an agent that begins
-    anew, or asks beside, has several. `tools` where it was offered some."""
+    """The conversations as fine-tuning takes them, each its last request and the reply to it: an
+    agent that begins anew, or asks beside, has several. `tools` where it was offered some."""
     recorded, steps = _requests(e)
     if recorded is None:
         return [{"messages": messages(e)}]
@@ -78,7 +87,8 @@ def chats(e: Experience) -> list[dict[str, Any]]:
 
 
 def messages(e: Experience) -> list[dict[str, Any]]:
-    """The conversation as a chat endpoint takes it: the last request of what was handed in, and its reply."""
+    """The conversation as a chat endpoint takes it: the last request of what was handed in, and its
+    reply."""
     recorded, steps = _requests(e)
     if recorded is not None:
         return [*map(dict, recorded[steps[-1].step].messages), _said(steps[-1])]
@@ -94,14 +104,15 @@ def messages(e: Experience) -> list[dict[str, Any]]:
 
 
 def purify(steps: Sequence[Step]) -> list[Step]:
-    """The steps as if each failure that was put right at once had not been: CLEANER's rollback (arXiv:2601.15141), on
-    an attempt that was made.
+    """The steps as if each failure that was put right at once had not been: CLEANER's rollback
+    (arXiv:2601.15141), on an attempt that was made.
 
-    A step failed when its reply could not be read, or its command ended with another status than 0 and no count of
-    tests: a test that fails tells something. It was put right by the next one that succeeded, of CORRECTED at most,
-    with nothing but failures between, whose action is alike (any, where the reply could not be read). That one's
-    action and result take its place. The first one's words stay where they hold its action, around the mended one: the
-    second's speak of a failure that nobody sees. What was not put right stays.
+    A step failed when its reply could not be read, or its command ended with another status than 0
+    and no count of tests: a test that fails tells something. It was put right by the next one that
+    succeeded, of CORRECTED at most, with nothing but failures between, whose action is alike (any,
+    where the reply could not be read). That one's action and result take its place. The first one's
+    words stay where they hold its action, around the mended one: the second's speak of a failure
+    that nobody sees. What was not put right stays.
     """
     found, at = list[Step](), 0
     while at < len(steps):
@@ -118,7 +129,11 @@ def _corrected(steps: Sequence[Step], at: int) -> int:
         if not _failed(steps[later]):
             return at
         then = steps[later + 1]
-        if then.kind == "action" and not _failed(then) and (wrong.kind == "malformed" or _alike(wrong, then)):
+        if (
+            then.kind == "action"
+            and not _failed(then)
+            and (wrong.kind == "malformed" or _alike(wrong, then))
+        ):
             return later + 1
     return at
 
@@ -128,15 +143,22 @@ def _failed(step: Step) -> bool:
 
 
 def _alike(one: Step, other: Step) -> bool:
-    """Whether the other is the first put right: one that is the very same and succeeds shows that the world failed."""
+    """Whether the other is the first put right: one that is the very same and succeeds shows that
+    the world failed."""
     return (
-        one.action != other.action and SequenceMatcher(None, one.action, other.action, autojunk=False).ratio() >= ALIKE
+        one.action != other.action
+        and SequenceMatcher(None, one.action, other.action, autojunk=False).ratio() >= ALIKE
     )
 
 
 def _mended(wrong: Step, right: Step) -> Step:
     """The right step where the wrong one stood."""
-    holds = wrong.kind == "action" and wrong.action and wrong.action in wrong.reply and not _calls(wrong)
+    holds = (
+        wrong.kind == "action"
+        and wrong.action
+        and wrong.action in wrong.reply
+        and not _calls(wrong)
+    )
     reply = wrong.reply.replace(wrong.action, right.action) if holds else right.reply
     return right.model_copy(update={"observation": wrong.observation, "reply": reply})
 
@@ -161,24 +183,36 @@ def pure_chat(e: Experience) -> dict[str, Any]:
 
 def _said(step: Step) -> dict[str, Any]:
     calls = [
-        {"id": c["id"], "type": "function", "function": {"name": c["name"], "arguments": c["arguments"]}}
+        {
+            "id": c["id"],
+            "type": "function",
+            "function": {"name": c["name"], "arguments": c["arguments"]},
+        }
         for c in _calls(step)
     ]
     return {"role": "assistant", "content": step.reply, **({"tool_calls": calls} if calls else {})}
 
 
 def spans(e: Experience) -> dict[str, Any]:
-    """One OTLP JSON document: an `invoke_agent` span, a `chat` span a step, `execute_tool` for what was done."""
+    """One OTLP JSON document: an `invoke_agent` span, a `chat` span a step, `execute_tool` for what
+    was done."""
     line = _Timeline(digest(["trace", e.id], 32), digest(["span", e.id]))
     for step, question in _questions(e):
         chat = f"chat {e.trace.model}".strip()
-        line.add(digest(["chat", e.id, step.step]), chat, step.usage.seconds, _chat(e.trace.model, step, question))
+        line.add(
+            digest(["chat", e.id, step.step]),
+            chat,
+            step.usage.seconds,
+            _chat(e.trace.model, step, question),
+        )
         if step.action:
             did = _tool(step)
             failed = f"exit status {step.status}" if step.status else ""
             name = f"execute_tool {did['gen_ai.tool.name']}"
             line.add(digest(["tool", e.id, step.step]), name, step.seconds, did, failed)
-    whole = _span(line.trace, line.root, "", f"invoke_agent {e.domain}", 0, line.now, _agent(e), e.trace.fault)
+    whole = _span(
+        line.trace, line.root, "", f"invoke_agent {e.domain}", 0, line.now, _agent(e), e.trace.fault
+    )
     if e.grade.graded:
         told = {"name": "gen_ai.evaluation.result", "attributes": _attributes(_evaluation(e.grade))}
         whole["events"] = [{"timeUnixNano": str(line.now), **told}]
@@ -196,13 +230,18 @@ class _Timeline:
     now: int = 0
     spans: list[dict[str, Any]] = field(default_factory=list)
 
-    def add(self, id: str, name: str, seconds: float, attributes: Mapping[str, Any], failed: str = "") -> None:
+    def add(
+        self, id: str, name: str, seconds: float, attributes: Mapping[str, Any], failed: str = ""
+    ) -> None:
         start, self.now = self.now, self.now + max(1, round(seconds * 1e9))
-        self.spans.append(_span(self.trace, id, self.root, name, start, self.now, attributes, failed))
+        self.spans.append(
+            _span(self.trace, id, self.root, name, start, self.now, attributes, failed)
+        )
 
 
 class _Question(NamedTuple):
-    """What a model was asked in a step: its messages but for the system's, as the conventions write them."""
+    """What a model was asked in a step: its messages but for the system's, as the conventions write
+    them."""
 
     system: str
     history: list[dict[str, Any]]
@@ -210,7 +249,8 @@ class _Question(NamedTuple):
 
 
 def _questions(e: Experience) -> Iterator[tuple[Step, _Question]]:
-    """Each step in which a model was asked, with what it was asked: as it was sent, else as its texts tell of it."""
+    """Each step in which a model was asked, with what it was asked: as it was sent, else as its
+    texts tell of it."""
     recorded, steps = _requests(e)
     history: list[dict[str, Any]] = []
     before: Step | None = None
@@ -230,7 +270,11 @@ def _questions(e: Experience) -> Iterator[tuple[Step, _Question]]:
 def _chat(model: str, step: Step, question: _Question) -> dict[str, Any]:
     """The attributes of a `chat` span."""
     asked = {name: v for k, name in _PARAMS.items() if (v := question.params.get(k)) is not None}
-    reply = {"role": "assistant", "parts": _reply(step), "finish_reason": "tool_call" if _calls(step) else "stop"}
+    reply = {
+        "role": "assistant",
+        "parts": _reply(step),
+        "finish_reason": "tool_call" if _calls(step) else "stop",
+    }
     chat = {
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": "recreate",
@@ -252,7 +296,9 @@ def _tool(step: Step) -> dict[str, Any]:
     return {
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": call["name"] if call else "action",
-        "gen_ai.tool.call.arguments": call["arguments"] if call else json.dumps({"command": step.action}),
+        "gen_ai.tool.call.arguments": (
+            call["arguments"] if call else json.dumps({"command": step.action})
+        ),
         "gen_ai.tool.call.result": step.output,
         **({"gen_ai.tool.call.id": call["id"]} if call else {}),
         **({"process.exit.code": step.status} if step.status is not None else {}),
@@ -275,7 +321,10 @@ def _agent(e: Experience) -> dict[str, Any]:
     }
     if not e.grade.graded and (said := e.provisional):
         about |= {"recreate.provisional": said.mark, "recreate.provisional.score": said.score}
-        about |= {"recreate.provisional.passed": said.passed, "recreate.provisional.explanation": said.evidence}
+        about |= {
+            "recreate.provisional.passed": said.passed,
+            "recreate.provisional.explanation": said.evidence,
+        }
     return about
 
 
@@ -302,17 +351,31 @@ def _parts(message: Mapping[str, Any]) -> dict[str, Any]:
     """A chat message as the conventions write it."""
     text = message.get("content")
     if message["role"] == "tool":
-        part = {"type": "tool_call_response", "id": message.get("tool_call_id", ""), "response": text}
+        part = {
+            "type": "tool_call_response",
+            "id": message.get("tool_call_id", ""),
+            "response": text,
+        }
         return {"role": "tool", "parts": [part]}
     parts: list[dict[str, Any]] = []
     if isinstance(text, str):
         parts = [{"type": "text", "content": text}] if text or "tool_calls" not in message else []
     elif isinstance(text, list):
-        parts = [p if p.get("type") != "text" else {"type": "text", "content": p.get("text", "")} for p in text]
+        parts = [
+            p if p.get("type") != "text" else {"type": "text", "content": p.get("text", "")}
+            for p in text
+        ]
     for call in message.get("tool_calls") or ():
         function = call.get("function", {})
         arguments = parsed(function.get("arguments", "{}"))
-        parts.append({"type": "tool_call", "id": call.get("id"), "name": function.get("name"), "arguments": arguments})
+        parts.append(
+            {
+                "type": "tool_call",
+                "id": call.get("id"),
+                "name": function.get("name"),
+                "arguments": arguments,
+            }
+        )
     return {"role": message["role"], "parts": parts}
 
 
@@ -326,8 +389,8 @@ def _reply(step: Step) -> list[dict[str, Any]]:
 
 
 def _requests(e: Experience) -> tuple[Recorded | None, list[Step]]:
-    """(the requests as they were sent, None where the steps do not have them all; the steps in which a model was
-    asked, of the sample that was handed in)."""
+    """(the requests as they were sent, None where the steps do not have them all; the steps in
+    which a model was asked, of the sample that was handed in)."""
     steps = [s for s in e.trace.path() if s.kind not in UNASKED]
     sent = [s for s in steps if s.sent is not None]
     recorded = Recorded(e.trace.steps) if sent else None
@@ -337,10 +400,13 @@ def _requests(e: Experience) -> tuple[Recorded | None, list[Step]]:
 
 
 def _seen(step: Step, before: Step | None) -> list[dict[str, Any]]:
-    """What the model was sent before a step: the answers of its tools, and the rest as a user's message."""
+    """What the model was sent before a step: the answers of its tools, and the rest as a user's
+    message."""
     seen = step.observation
     found: list[dict[str, Any]] = []
-    for answer in before.foreign.get("answered", ()) if before is not None and _calls(before) else ():
+    for answer in (
+        before.foreign.get("answered", ()) if before is not None and _calls(before) else ()
+    ):
         text = answer.get("text", before.output if before is not None else "")
         found.append({"role": "tool", "tool_call_id": answer["id"], "content": text})
         seen = seen.replace(text, "", 1) if text else seen
@@ -364,7 +430,14 @@ def _json(value: Any) -> str:
 
 
 def _span(
-    trace: str, id: str, parent: str, name: str, start: int, end: int, attributes: Mapping[str, Any], failed: str = ""
+    trace: str,
+    id: str,
+    parent: str,
+    name: str,
+    start: int,
+    end: int,
+    attributes: Mapping[str, Any],
+    failed: str = "",
 ) -> dict[str, Any]:
     return {
         "traceId": trace,

@@ -25,9 +25,14 @@ def parse(filters: Mapping[str, Any] | None) -> dict[str, list[Any]]:
     for name, value in (filters or {}).items():
         values = list(value) if isinstance(value, list | tuple | set | frozenset) else [value]
         if name == "outcome":
-            name, values = "passed", [{"passed": True, "failed": False}.get(str(v), v) for v in values]
+            name, values = (
+                "passed",
+                [{"passed": True, "failed": False}.get(str(v), v) for v in values],
+            )
         if name not in KEYS:
-            raise BadInput(f"there is no filter {name!r}", fix=f"one of: outcome, {', '.join(KEYS)}")
+            raise BadInput(
+                f"there is no filter {name!r}", fix=f"one of: outcome, {', '.join(KEYS)}"
+            )
         if name == "passed":
             values = [_truth(v) for v in values]
         elif name == "step":
@@ -40,7 +45,9 @@ def parse(filters: Mapping[str, Any] | None) -> dict[str, list[Any]]:
         if name == "grain" and set(values) - set(GRAINS):
             raise BadInput(f"there is no grain {values}", fix=f"one of: {', '.join(GRAINS)}")
         if not values:
-            raise BadInput(f"the filter {name!r} allows no value", fix="give one, or leave the filter out")
+            raise BadInput(
+                f"the filter {name!r} allows no value", fix="give one, or leave the filter out"
+            )
         parsed[name] = values
     return parsed
 
@@ -65,7 +72,8 @@ def _moment(name: str, value: Any) -> float:
     seconds = unix(value)
     if seconds is None:
         raise BadInput(
-            f"{name} is a moment, not {value!r}", fix=f"{name}=2026-11-01, 2026-11-01T09:30:00Z (UTC) or unix seconds"
+            f"{name} is a moment, not {value!r}",
+            fix=f"{name}=2026-11-01, 2026-11-01T09:30:00Z (UTC) or unix seconds",
         )
     return seconds
 
@@ -77,7 +85,10 @@ def allows(wanted: Mapping[str, Sequence[Any]], name: str, value: Any) -> bool:
 def matches(wanted: Mapping[str, Sequence[Any]], hit: Hit) -> bool:
     """Whether a hit, as its file tells it, is what the filters asked for."""
     own = {"experience": hit.experience, "grain": hit.grain, "step": hit.step, "split": hit.split}
-    return all(_is(name, own.get(name, hit.facts.get(name)), values, hit) for name, values in wanted.items())
+    return all(
+        _is(name, own.get(name, hit.facts.get(name)), values, hit)
+        for name, values in wanted.items()
+    )
 
 
 def _is(name: str, own: Any, values: Sequence[Any], hit: Hit) -> bool:

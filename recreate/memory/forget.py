@@ -1,13 +1,14 @@
 """Forgetting: experiences and lessons, out of everything under memory/ that holds their words.
 
-    memory/forgotten.jsonl   a sealed line each: {"id": ...} of an experience that must not come back, or a digest of
-                             the name of a lesson that no import brings back
+    memory/forgotten.jsonl   a sealed line each: {"id": ...} of an experience that must not come
+                             back, or a digest of the name of a lesson that no import brings back
 
-An experience goes with its large texts, its vectors, and the lessons that only it and others forgotten speak for; of
-other lessons it is taken out of the evidence. A lesson that is forgotten by name takes along those that had joined it:
-they say the same. A database goes on holding what was deleted from it, so the catalogue and the words are written anew
-without it, and Chroma's folder is thrown away. The registry is written first: from then on nobody is shown the
-experience and nobody adds it again (a run that goes on would), whenever the process is killed. Forgetting it once more
+An experience goes with its large texts, its vectors, and the lessons that only it and others
+forgotten speak for; of other lessons it is taken out of the evidence. A lesson that is forgotten by
+name takes along those that had joined it: they say the same. A database goes on holding what was
+deleted from it, so the catalogue and the words are written anew without it, and Chroma's folder is
+thrown away. The registry is written first: from then on nobody is shown the experience and nobody
+adds it again (a run that goes on would), whenever the process is killed. Forgetting it once more
 finishes the work.
 """
 
@@ -35,11 +36,12 @@ from recreate.storage.log import BLOCK
 
 @dataclass
 class Forgetting:
-    """What goes, or went. experiences: their ids; items: their lines and large texts; lessons: the files that are
-    deleted, joined: those among them that go since they had joined one that was named; changed: lessons that lose
-    evidence, or stand for themselves again, since what they had joined goes; same: lessons that stay and have the words
-    of one that goes; elsewhere: what outside of memory/ still has them; recalled: attempts that stay whose agents were
-    told of them."""
+    """What goes, or went. experiences: their ids; items: their lines and large texts; lessons: the
+    files that are deleted, joined: those among them that go since they had joined one that was
+    named; changed: lessons that lose evidence, or stand for themselves again, since what they had
+    joined goes; same: lessons that stay and have the words of one that goes; elsewhere: what
+    outside of memory/ still has them; recalled: attempts that stay whose agents were told of
+    them."""
 
     experiences: list[str] = field(default_factory=list)
     items: list[Item] = field(default_factory=list)
@@ -59,32 +61,55 @@ class Forgetting:
             if item.kind == "blobs" and item.going:
                 yield f"{gone}: {item.count} large texts of it alone, {item.bytes:,} bytes"
         for path in self.lessons:
-            yield f"{gone}: the lesson {short(path)}{', which had joined it' * (path in self.joined)}"
+            yield (
+                f"{gone}: the lesson {short(path)}{', which had joined it' * (path in self.joined)}"
+            )
         for path in self.changed:
-            yield f"{'would lose' if dry else 'lost'} evidence, or what it had joined: the lesson {short(path)}"
+            yield (
+                f"{'would lose' if dry else 'lost'} evidence, or what it had joined: the lesson"
+                f" {short(path)}"
+            )
         for path in self.same:
-            yield f"has the same words, and stays: the lesson {short(path)}; recreate memory forget {path.stem}"
+            yield (
+                f"has the same words, and stays: the lesson {short(path)}; recreate memory forget"
+                f" {path.stem}"
+            )
         for path in self.elsewhere:
             yield f"still has it: {short(path)}"
         for id in self.recalled:
-            yield f"may still have words of it: the attempt {id}, whose agent recalled it; recreate memory forget {id}"
+            yield (
+                f"may still have words of it: the attempt {id}, whose agent recalled it; recreate"
+                f" memory forget {id}"
+            )
         if self.experiences:
-            yield "nobody knows here what was exported, recorded (--record), or committed with git: look there yourself"
+            yield (
+                "nobody knows here what was exported, recorded (--record), or committed with git:"
+                " look there yourself"
+            )
 
 
 def forget(
-    memory: ExperienceStore, experiences: Collection[str], lessons: Collection[Path] = (), *, dry: bool = False
+    memory: ExperienceStore,
+    experiences: Collection[str],
+    lessons: Collection[Path] = (),
+    *,
+    dry: bool = False,
 ) -> Forgetting:
-    """Take experiences (whole ids), and the files of lessons, out of memory; with `dry` only say what would go.
+    """Take experiences (whole ids), and the files of lessons, out of memory; with `dry` only say
+    what would go.
 
-    Groups of validation and test stay held out. Raises Fault when a file cannot be read or written: what went is gone,
-    and forgetting the same again finishes it.
+    Groups of validation and test stay held out. Raises Fault when a file cannot be read or written:
+    what went is gone, and forgetting the same again finishes it.
     """
     gone = frozenset(experiences)
     lessons = [twin for path in lessons for twin in _twins(memory.folder, path)]
     rows = list(memory.facts({"experience": sorted(gone)})) if gone else []
     known = {row["id"]: row["group"] for row in rows}
-    shown = {row["id"] for row in memory.facts({"experience": sorted(gone)}, "optimizer")} if gone else set()
+    shown = (
+        {row["id"] for row in memory.facts({"experience": sorted(gone)}, "optimizer")}
+        if gone
+        else set()
+    )
     closed = {row["id"]: row["group"] or row["task"] for row in rows if row["id"] not in shown}
     joined = _joined(memory.folder, lessons)
     lessons = [*lessons, *joined]
@@ -98,8 +123,12 @@ def forget(
         found.items = prune(memory, ids=gone, dry=True)
         return found
     memory.forgotten.add([*gone, *(lesson_mark(_domain_of(path), path.stem) for path in lessons)])
-    # First what is derived, while the texts that it was derived from are there: nobody derives it anew.
-    vectors, briefs = memory.folder / "index" / "vectors.sqlite", list(_briefs(memory, gone, found.lessons))
+    # First what is derived, while the texts that it was derived from are there: nobody derives it
+    # anew.
+    vectors, briefs = (
+        memory.folder / "index" / "vectors.sqlite",
+        list(_briefs(memory, gone, found.lessons)),
+    )
     forget_texts(vectors, briefs)
     waits = bool(gone) and has_waiting(memory)
     if gone:
@@ -108,7 +137,9 @@ def forget(
     with locked(memory.folder), disk(memory.folder):
         for path, lesson in changes.items():
             write(path, headed(lesson))
-        for path in reversed(found.lessons):  # what was named goes last: killed before, it can be named again
+        for path in reversed(
+            found.lessons
+        ):  # what was named goes last: killed before, it can be named again
             path.unlink(missing_ok=True)
     memory.purge([*gone, *(f"lesson:{_domain_of(path)}/{path.stem}" for path in found.lessons)])
     forget_texts(vectors, briefs)  # of a process that had been embedding them
@@ -125,8 +156,8 @@ def _derived(
     closed: dict[str, str],
     named: Collection[Path],
 ) -> tuple[list[Path], dict[Path, Lesson]]:
-    """(the lessons that go, those that lose evidence as they are then). closed: of what is held out its group, which
-    such a lesson keeps: its words stay, and so they stay hidden."""
+    """(the lessons that go, those that lose evidence as they are then). closed: of what is held out
+    its group, which such a lesson keeps: its words stay, and so they stay hidden."""
     deleted, changed = list(named), dict[Path, Lesson]()
     for path, lesson in lesson_files(memory.folder):
         cited = {id for name in _IDS for id in getattr(lesson, name)}
@@ -158,19 +189,30 @@ def _derived(
 
 
 def _joined(folder: Path, named: Collection[Path]) -> list[Path]:
-    """The lessons that had joined one of these, or one that had: word for word, by a model's word or by a person's."""
-    merged = [(path, x.merged_into) for path, x in lesson_files(folder) if x.status == "merged" and x.merged_into]
+    """The lessons that had joined one of these, or one that had: word for word, by a model's word
+    or by a person's."""
+    merged = [
+        (path, x.merged_into)
+        for path, x in lesson_files(folder)
+        if x.status == "merged" and x.merged_into
+    ]
     found = list(named)
     for target in found:
         found += [
-            path for path, into in merged if into == target.stem and path not in found and _one_ladder(path, target)
+            path
+            for path, into in merged
+            if into == target.stem and path not in found and _one_ladder(path, target)
         ]
     return found[len(named) :]
 
 
 def _one_ladder(path: Path, other: Path) -> bool:
-    """Whether a lesson can have joined the other: one of its domain and policy, or a general one."""
-    kinds = {p.parent.name if p.parent.name not in ("lessons", "patterns", "general") else "" for p in (path, other)}
+    """Whether a lesson can have joined the other: one of its domain and policy, or a general
+    one."""
+    kinds = {
+        p.parent.name if p.parent.name not in ("lessons", "patterns", "general") else ""
+        for p in (path, other)
+    }
     domains = {_domain_of(path), _domain_of(other)}
     return len(kinds) == 1 and (len(domains) == 1 or "general" in domains)
 
@@ -183,12 +225,15 @@ def _same_words(folder: Path, going: Collection[Path]) -> Iterator[Path]:
 
 
 def surviving(lesson: Lesson, gone: frozenset[str]) -> Lesson | None:
-    """A lesson with the evidence that does not come from what is forgotten; None when nothing else speaks for it."""
+    """A lesson with the evidence that does not come from what is forgotten; None when nothing else
+    speaks for it."""
     basis = {*lesson.born_of, *lesson.supports}
     if basis and basis <= gone:
         return None
     ids = {name: tuple(id for id in getattr(lesson, name) if id not in gone) for name in _IDS}
-    rows = {name: tuple(r for r in getattr(lesson, name) if r.experience not in gone) for name in _ROWS}
+    rows = {
+        name: tuple(r for r in getattr(lesson, name) if r.experience not in gone) for name in _ROWS
+    }
     return lesson.model_copy(update=ids | rows)
 
 
@@ -198,11 +243,16 @@ def lesson_mark(domain: str, id: str) -> str:
 
 
 def _twins(folder: Path, path: Path) -> list[Path]:
-    """All files of a lesson's id on its ladder: one that was left behind, or put there, would stand in its place."""
+    """All files of a lesson's id on its ladder: one that was left behind, or put there, would stand
+    in its place."""
     if path.parent.name not in ("lessons", "patterns", "general"):
         return [path]
     domain = "[!@]*" if path.parent.name == "general" else path.parent.parent.name
-    found = {each for kind in ("lessons", "patterns") for each in folder.glob(f"{domain}/{kind}/{path.name}")}
+    found = {
+        each
+        for kind in ("lessons", "patterns")
+        for each in folder.glob(f"{domain}/{kind}/{path.name}")
+    }
     return sorted({path, *found})
 
 
@@ -214,7 +264,8 @@ _IDS, _ROWS = ("born_of", "supports", "contradicts"), ("steps", "gains", "trials
 
 
 def lesson_files(folder: Path, broken: list[str] | None = None) -> Iterator[tuple[Path, Lesson]]:
-    """Every lesson of every domain and policy; one that a person broke is passed over, and named in `broken`."""
+    """Every lesson of every domain and policy; one that a person broke is passed over, and named in
+    `broken`."""
     for path in sorted([*folder.glob("general/*.md"), *folder.glob("[!@]*/*/*.md")]):
         try:
             yield path, lesson_at(path)
@@ -227,7 +278,9 @@ def lesson_files(folder: Path, broken: list[str] | None = None) -> Iterator[tupl
                 broken.append(path.relative_to(folder).as_posix())
 
 
-def _briefs(memory: ExperienceStore, gone: frozenset[str], lessons: Collection[Path]) -> Iterator[str]:
+def _briefs(
+    memory: ExperienceStore, gone: frozenset[str], lessons: Collection[Path]
+) -> Iterator[str]:
     """What was embedded of that which goes."""
     for id in gone:
         yield from (d.brief for d in memory.documents(id) if d.brief)
@@ -238,12 +291,19 @@ def _briefs(memory: ExperienceStore, gone: frozenset[str], lessons: Collection[P
 
 
 def _elsewhere(workspace: Path, gone: frozenset[str], lessons: Collection[Path]) -> Iterator[Path]:
-    """Places of the workspace that still hold some of it: attempts in run folders, files of these that name one of
-    them (a journal, a report), lessons that agents carry."""
-    names, marks = {path.name for path in lessons}, [id.encode("utf-8", "surrogatepass") for id in sorted(gone)]
+    """Places of the workspace that still hold some of it: attempts in run folders, files of these
+    that name one of them (a journal, a report), lessons that agents carry."""
+    names, marks = (
+        {path.name for path in lessons},
+        [id.encode("utf-8", "surrogatepass") for id in sorted(gone)],
+    )
     for run in sorted(workspace.glob("runs/*")) if marks else []:
         yield from (path for id in sorted(gone) if (path := run / "attempts" / id).is_dir())
-        yield from (path for path in sorted([*run.glob("*"), *run.glob("memory/*")]) if _names_one(path, marks))
+        yield from (
+            path
+            for path in sorted([*run.glob("*"), *run.glob("memory/*")])
+            if _names_one(path, marks)
+        )
     for path in sorted(workspace.glob("scaffolds/*/memory/*.md")):
         try:
             lesson = lesson_at(path)
@@ -254,7 +314,8 @@ def _elsewhere(workspace: Path, gone: frozenset[str], lessons: Collection[Path])
 
 
 def _names_one(path: Path, marks: Collection[bytes]) -> bool:
-    """Whether a file holds one of these. A link is not followed; what cannot be read is passed over."""
+    """Whether a file holds one of these. A link is not followed; what cannot be read is passed
+    over."""
     try:
         if not stat.S_ISREG(path.lstat().st_mode):
             return False

@@ -1,8 +1,9 @@
-"""The workspace's registry of what must never be learned from: groups and tasks of validation and test.
+"""The workspace's registry of what must never be learned from: groups and tasks of validation and
+test.
 
-memory/held_out.jsonl, a sealed line each: {"group", "task", "split", "domain"}. It only grows: what was test once is
-test for good, what was validation may still become test. A line that cannot be read stops everything that asks,
-because passing over it could show a test task to an optimizer.
+memory/held_out.jsonl, a sealed line each: {"group", "task", "split", "domain"}. It only grows: what
+was test once is test for good, what was validation may still become test. A line that cannot be
+read stops everything that asks, because passing over it could show a test task to an optimizer.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ class Held(NamedTuple):
 
 
 class Registered(NamedTuple):
-    """What the registry says: the strictest split of each group and task. stamp: changes with the file."""
+    """What the registry says: the strictest split of each group and task. stamp: changes with the
+    file."""
 
     stamp: str = ""
     groups: Mapping[str, Split] = {}
@@ -70,13 +72,18 @@ class HeldOut:
     def entries(self) -> list[Held]:
         """All that is registered. Raises BadInput when a line is damaged."""
         self.read()
-        return [Held(*(str(record.get(name, "")) for name in Held._fields)) for record in self._log.read()]
+        return [
+            Held(*(str(record.get(name, "")) for name in Held._fields))
+            for record in self._log.read()
+        ]
 
     def _new(self, entries: Iterable[Held]) -> list[Held]:
         _, groups, tasks = self.read()
 
         def news(e: Held) -> bool:
-            known = [found.get(name) for found, name in ((groups, e.group), (tasks, e.task)) if name]
+            known = [
+                found.get(name) for found, name in ((groups, e.group), (tasks, e.task)) if name
+            ]
             return any(split != "test" and split != e.split for split in known)
 
         return list({(e.group, e.task, e.split): e for e in entries if news(e)}.values())
@@ -97,25 +104,30 @@ class HeldOut:
         for line in self._log.lines():
             if line.record is None:
                 raise BadInput(
-                    f"{self.path}: the line at byte {line.offset} is damaged, so what is held out is not known",
+                    f"{self.path}: the line at byte {line.offset} is damaged, so what is held out"
+                    " is not known",
                     fix=f"delete that line from {self.path}; the next build writes it again",
                     code="damaged",
                 )
             split: Split = "test" if line.record.get("split") == "test" else "validation"
-            for found, name in ((groups, line.record.get("group", "")), (tasks, line.record.get("task", ""))):
+            for found, name in (
+                (groups, line.record.get("group", "")),
+                (tasks, line.record.get("task", "")),
+            ):
                 if name and found.get(str(name)) != "test":
                     found[str(name)] = split
         self._read = Registered(stamp, groups, tasks)
         return self._read
 
     def split_of(self, task: Task) -> Split:
-        """The split that a task belongs to: the strictest that it or its group has here or is registered with."""
+        """The split that a task belongs to: the strictest that it or its group has here or is
+        registered with."""
         held = self.read().split(task.id, task.group)
         return "test" if "test" in (held, task.split) else held or task.split
 
     def usable(self, domain: Domain, split: Split) -> tuple[list[Task], list[Task]]:
-        """(the domain's tasks of a split that may be used as such, those that are held out as another split), without
-        those for which this machine lacks something."""
+        """(the domain's tasks of a split that may be used as such, those that are held out as
+        another split), without those for which this machine lacks something."""
         found: tuple[list[Task], list[Task]] = ([], [])
         without = lacking(domain, split)
         for task in domain.tasks(split):
@@ -127,9 +139,12 @@ class HeldOut:
         """The error for a domain of which no task of a split may be used."""
         if closed := len(self.usable(domain, split)[1]):
             return BadInput(
-                f"all {closed} {split} tasks of {domain.name} are held out: {self.path} has their groups as validation "
-                "or test",
-                fix="add tasks of other groups (recreate tasks make), or work in another workspace (recreate init)",
+                f"all {closed} {split} tasks of {domain.name} are held out: {self.path} has their"
+                " groups as validation or test",
+                fix=(
+                    "add tasks of other groups (recreate tasks make), or work in another workspace"
+                    " (recreate init)"
+                ),
                 code="held-out",
             )
         if without := lacking(domain, split):
@@ -141,38 +156,58 @@ class HeldOut:
             )
         return BadInput(
             f"domain {domain.name} has no {split} tasks",
-            fix=f"recreate tasks list {domain.name} shows what there is; recreate tasks make adds some",
+            fix=(
+                f"recreate tasks list {domain.name} shows what there is; recreate tasks make adds"
+                " some"
+            ),
             code="no-tasks",
         )
 
 
 class Spoken:
-    """What is known here of held-out tasks, to find the lessons that speak of one. attempts: of tasks that are held
-    out (`closed`, their ids) and of train tasks, by which wording that many tasks share is known."""
+    """What is known here of held-out tasks, to find the lessons that speak of one. attempts: of
+    tasks that are held out (`closed`, their ids) and of train tasks, by which wording that many
+    tasks share is known.
+    """
 
-    def __init__(self, held: Iterable[Held], attempts: Iterable[Experience], closed: Collection[str]) -> None:
+    def __init__(
+        self, held: Iterable[Held], attempts: Iterable[Experience], closed: Collection[str]
+    ) -> None:
         known = [
-            Task(id=e.task, domain=e.domain, prompt=e.prompt, split=_split(e, closed), group=e.group) for e in attempts
+            Task(
+                id=e.task, domain=e.domain, prompt=e.prompt, split=_split(e, closed), group=e.group
+            )
+            for e in attempts
         ]
         there = {task.id for task in known}
         self._answers = {e.task: e.trace.answer for e in attempts if e.grade.passed}
-        named = (Task(id=h.task or h.group, domain=h.domain, prompt="", split="test", group=h.group) for h in held)
+        named = (
+            Task(id=h.task or h.group, domain=h.domain, prompt="", split="test", group=h.group)
+            for h in held
+        )
         self._tasks = [*known, *(task for task in named if task.id and task.id not in there)]
 
     def in_lesson(self, text: str, domain: str) -> bool:
-        """Whether a text of a domain (`general`: of any) names a held-out task, its group or its answer, or quotes it.
+        """Whether a text of a domain (`general`: of any) names a held-out task, its group or its
+        answer, or quotes it.
 
-        Beyond what no lesson may say of a task (agents/leakage.py): the end of its id, and a short answer.
+        Beyond what no lesson may say of a task (agents/leakage.py): the end of its id, and a short
+        answer.
         """
         from recreate.agents.leakage import HELD
 
         if any(HELD in why for why in self._scanner.says(text)):
             return True
         words = text.casefold()
-        ends = {t.id.rpartition(":")[2] for t in self._tasks if t.split != "train" and domain in (t.domain, "general")}
+        ends = {
+            t.id.rpartition(":")[2]
+            for t in self._tasks
+            if t.split != "train" and domain in (t.domain, "general")
+        }
         names = [end for end in ends if re.search(r"[A-Za-z]", end) and re.search(r"\d", end)]
         return any(
-            name.casefold() in words and re.search(rf"(?<![\w.-]){re.escape(name.casefold())}(?!\w)", words)
+            name.casefold() in words
+            and re.search(rf"(?<![\w.-]){re.escape(name.casefold())}(?!\w)", words)
             for name in (*names, *self._short_answers)
         )
 
@@ -196,7 +231,8 @@ def _split(e: Experience, closed: Collection[str]) -> Split:
 
 
 def lacking(domain: Domain, split: Split) -> dict[str, str]:
-    """task -> what this machine lacks to attempt it, of those tasks of a split for which it lacks something."""
+    """task -> what this machine lacks to attempt it, of those tasks of a split for which it lacks
+    something."""
     if not isinstance(domain, Demanding):
         return {}
     return {task.id: why for task in domain.tasks(split) if (why := domain.lacking(task))}

@@ -1,8 +1,9 @@
-"""What the experience files hold and where: a small SQLite file, derived, thrown away at the first doubt.
+"""What the experience files hold and where: a small SQLite file, derived, thrown away at the first
+doubt.
 
-It is brought up to date from the files whenever it is asked: what was appended is read on, anything else that
-happened to a file (shorter, rewritten, gone) makes it be built again. Facts found here choose what to read; what
-is returned to a caller is read from the files and verified there.
+It is brought up to date from the files whenever it is asked: what was appended is read on, anything
+else that happened to a file (shorter, rewritten, gone) makes it be built again. Facts found here
+choose what to read; what is returned to a caller is read from the files and verified there.
 """
 
 from __future__ import annotations
@@ -32,9 +33,12 @@ _TABLES = """
 create table meta(key text primary key, value text) without rowid;
 create table files(name text primary key, size integer, mtime integer, consumed integer,
     last_offset integer, last_length integer, last_sum text, damaged integer) without rowid;
-create table experiences(number integer primary key autoincrement, id text unique, sum text, content text, file text,
-    at integer, length integer, domain text, task text, "group" text, split text, passed integer, score real,
-    ending text, digest text, model text, run text, error text, "when" real, repeat integer, steps integer);
+create table experiences(number integer primary key autoincrement, id text unique, sum text, \
+content text, file text,
+    at integer, length integer, domain text, task text, "group" text, split text, passed integer, \
+score real,
+    ending text, digest text, model text, run text, error text, "when" real, repeat integer, steps \
+integer);
 create table blobs(domain text, sha text, file text);
 create index by_place on experiences(file, at);
 create index by_group on experiences("group", split);
@@ -43,7 +47,18 @@ create table recalled(other text, id text, primary key(other, id)) without rowid
 create table closed(kind text, name text, primary key(kind, name)) without rowid;
 """
 
-FILTERS = ("domain", "task", "group", "split", "passed", "ending", "digest", "model", "run", "error")
+FILTERS = (
+    "domain",
+    "task",
+    "group",
+    "split",
+    "passed",
+    "ending",
+    "digest",
+    "model",
+    "run",
+    "error",
+)
 """Facts of an experience that can be filtered by."""
 
 FACTS = (*FILTERS, "when", "score", "repeat", "steps")
@@ -52,19 +67,26 @@ FACTS = (*FILTERS, "when", "score", "repeat", "steps")
 _LEFT: list[object] = []
 """What a forked child has of its parent's."""
 
-_NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
+_NO_ROOM = (
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_CANTOPEN,
+)
 
 
 def index_of(folder: Path, kind: str) -> Path:
-    """Where what is derived of a memory folder lies: of its experiences, or of what waits for a grade."""
+    """Where what is derived of a memory folder lies: of its experiences, or of what waits for a
+    grade."""
     return folder / "index" if kind == "experiences" else folder / "index" / kind
 
 
 class Metadata:
-    """`memory/index/catalogue.sqlite`; in this process alone while there is nothing to list or no place to write.
+    """`memory/index/catalogue.sqlite`; in this process alone while there is nothing to list or no
+    place to write.
 
-    `folder` is the memory folder. kind: the folder of each domain that is listed, `experiences` or `waiting`.
-    Safe for several threads and processes. On a full disk it goes on in memory.
+    `folder` is the memory folder. kind: the folder of each domain that is listed, `experiences` or
+    `waiting`. Safe for several threads and processes. On a full disk it goes on in memory.
     """
 
     def __init__(self, folder: Path, kind: str = "experiences") -> None:
@@ -90,7 +112,9 @@ class Metadata:
                     os.scandir(self.folder / domain / self.kind) as entries,
                 ):
                     for entry in sorted(entries, key=lambda entry: entry.name):
-                        with suppress(FileNotFoundError):  # a link that leads nowhere: others come after it
+                        with suppress(
+                            FileNotFoundError
+                        ):  # a link that leads nowhere: others come after it
                             if entry.name.endswith(".jsonl") and entry.is_file():
                                 found[f"{domain}/{self.kind}/{entry.name}"] = entry.stat()
         except FileNotFoundError:
@@ -104,8 +128,8 @@ class Metadata:
         self._with(self._catch_up)
 
     def edition(self) -> tuple[str, int]:
-        """(a string, a number): while the string stays, experiences are only added, each with a higher number than
-        those before; the number is the highest. Call refresh first."""
+        """(a string, a number): while the string stays, experiences are only added, each with a
+        higher number than those before; the number is the highest. Call refresh first."""
 
         def work(db: sqlite3.Connection) -> tuple[str, int]:
             last = db.execute("select coalesce(max(number), 0) from experiences").fetchone()[0]
@@ -116,7 +140,10 @@ class Metadata:
     def since(self, number: int, train_only: bool) -> list[tuple[str, str, str, str]]:
         """(id, content, group, task) of the experiences with a higher number, oldest first."""
         clause = "and split = 'train'" if train_only else ""
-        sql = f'select id, content, "group", task from experiences where number > ? {clause} order by number'
+        sql = (
+            f'select id, content, "group", task from experiences where number > ? {clause} order by'
+            " number"
+        )
         return self._with(lambda db: db.execute(sql, (number,)).fetchall())
 
     def closed(self) -> tuple[frozenset[str], frozenset[str]]:
@@ -137,7 +164,10 @@ class Metadata:
             if not db.execute("select 1 from recalled limit 1").fetchone():
                 return frozenset()
             sql = "select id from experiences where split = 'train' and"
-            new, found = among(db, f'{sql} "group"', groups) | among(db, f"{sql} task", tasks), set[str]()
+            new, found = (
+                among(db, f'{sql} "group"', groups) | among(db, f"{sql} task", tasks),
+                set[str](),
+            )
             while new := among(db, "select id from recalled where other", new) - found:
                 found |= new
             return frozenset(found)
@@ -146,21 +176,28 @@ class Metadata:
 
     def when(self, id: str) -> float | None:
         """When an experience was recorded, in unix seconds; None when nobody knows."""
-        row = self._with(lambda db: db.execute('select "when" from experiences where id = ?', (id,)).fetchone())
+        row = self._with(
+            lambda db: db.execute('select "when" from experiences where id = ?', (id,)).fetchone()
+        )
         return row[0] if row else None
 
     def rebuild(self, progress: Callable[[int, int], None] | None = None) -> None:
-        """Throw the catalogue away and read every file again. progress(bytes done, bytes in all)."""
+        """Throw the catalogue away and read every file again. progress(bytes done, bytes in
+        all)."""
         with self._lock:
             self._drop()
             self._with(lambda db: self._catch_up(db, progress))
 
     def cut(
-        self, name: str, before: os.stat_result, gone: Sequence[tuple[int, int]], texts: Sequence[tuple[str, str]]
+        self,
+        name: str,
+        before: os.stat_result,
+        gone: Sequence[tuple[int, int]],
+        texts: Sequence[tuple[str, str]],
     ) -> None:
-        """Follow a cut, so that nothing is read again: lines (offset, length) went out of a file, which was read as it
-        was `before`, with what they named of large texts (domain, SHA-256); no other line has their ids. A file that
-        was not read so is left to the next `refresh`."""
+        """Follow a cut, so that nothing is read again: lines (offset, length) went out of a file,
+        which was read as it was `before`, with what they named of large texts (domain, SHA-256); no
+        other line has their ids. A file that was not read so is left to the next `refresh`."""
 
         def work(db: sqlite3.Connection) -> None:
             with _writing(db):
@@ -172,13 +209,20 @@ class Metadata:
                 shift, ends = 0, [*(at for at, _ in gone[1:]), before.st_size]
                 for (at, length), end in zip(gone, ends, strict=True):
                     shift += length
-                    db.execute(f"delete from recalled where id in (select id {here} and at = ?)", (name, at))
+                    db.execute(
+                        f"delete from recalled where id in (select id {here} and at = ?)",
+                        (name, at),
+                    )
                     db.execute(f"delete {here} and at = ?", (name, at))
-                    moved = "update experiences set at = at - ? where file = ? and at > ? and at < ?"
+                    moved = (
+                        "update experiences set at = at - ? where file = ? and at > ? and at < ?"
+                    )
                     db.execute(moved, (shift, name, at, end))
                 left, rows = Counter(texts), list[tuple[int]]()
                 if texts:
-                    for number, *of in db.execute("select rowid, domain, sha from blobs where file = ?", (name,)):
+                    for number, *of in db.execute(
+                        "select rowid, domain, sha from blobs where file = ?", (name,)
+                    ):
                         if left[text := tuple(of)] > 0:
                             left[text] -= 1
                             rows.append((number,))
@@ -186,8 +230,17 @@ class Metadata:
                 db.execute("delete from files where name = ?", (name,))
                 if (self.folder / name).exists():
                     stat = (self.folder / name).stat()
-                    last = db.execute(f"select at, length, sum {here} order by at desc limit 1", (name,)).fetchone()
-                    values = (name, stat.st_size, stat.st_mtime_ns, row[2] - shift, *(last or (0, 0, "")), row[3])
+                    last = db.execute(
+                        f"select at, length, sum {here} order by at desc limit 1", (name,)
+                    ).fetchone()
+                    values = (
+                        name,
+                        stat.st_size,
+                        stat.st_mtime_ns,
+                        row[2] - shift,
+                        *(last or (0, 0, "")),
+                        row[3],
+                    )
                     db.execute("insert into files values (?,?,?,?,?,?,?,?)", values)
 
         self._with(work)
@@ -207,14 +260,22 @@ class Metadata:
         """The line of an experience, read from its file and verified; None when there is none."""
         for _ in range(2):
             row = self._with(
-                lambda db: db.execute("select file, at, sum from experiences where id = ?", (id,)).fetchone()
+                lambda db: db.execute(
+                    "select file, at, sum from experiences where id = ?", (id,)
+                ).fetchone()
             )
             if row is None:
                 return None
             line = Log(self.folder / row[0]).at(row[1])
-            if line is not None and line.record is not None and line.sum == row[2] and _id(line.record) == id:
+            if (
+                line is not None
+                and line.record is not None
+                and line.sum == row[2]
+                and _id(line.record) == id
+            ):
                 return line
-            self.rebuild()  # the file changed under the same size and time, or the catalogue is wrong
+            # the file changed under the same size and time, or the catalogue is wrong
+            self.rebuild()
         return None
 
     def beginning(self, start: str) -> list[str]:
@@ -225,7 +286,9 @@ class Metadata:
 
     def told(self, ids: Collection[str]) -> list[str]:
         """The experiences whose agents were told of one of these, in the order of the files."""
-        sql = "select e.id from experiences e where e.id in (select id from recalled where other in "
+        sql = (
+            "select e.id from experiences e where e.id in (select id from recalled where other in "
+        )
         sql += "(select value from json_each(?))) order by e.file, e.at"
         asked = (json.dumps(list(ids)),)
         return [row[0] for row in self._with(lambda db: db.execute(sql, asked).fetchall())]
@@ -245,14 +308,19 @@ class Metadata:
         return found
 
     def rows(self, where: Mapping[str, Sequence[Any]] | None = None) -> Iterator[dict[str, Any]]:
-        """id, checksum and facts of the experiences that match, in the order of the files; streamed.
+        """id, checksum and facts of the experiences that match, in the order of the files;
+        streamed.
 
-        `where` maps a name in FILTERS (or `id`) to the values it may have, `since` and `until` to unix seconds.
+        `where` maps a name in FILTERS (or `id`) to the values it may have, `since` and `until` to
+        unix seconds.
         """
         clause, values = _where(where or {})
         columns = ", ".join(f'"{c}"' for c in ("id", "sum", *FACTS, "file", "at"))
         file, at = "", -1
-        sql = f"select {columns} from experiences where (file, at) > (?, ?) {clause} order by file, at limit 1000"
+        sql = (
+            f"select {columns} from experiences where (file, at) > (?, ?) {clause} order by file,"
+            " at limit 1000"
+        )
         while True:
             place = [file, at]
             batch = self._with(lambda db, p=place: db.execute(sql, [*p, *values]).fetchall())  # type: ignore[misc]
@@ -266,11 +334,15 @@ class Metadata:
 
     def sums(self) -> dict[str, str]:
         """id -> checksum of what each experience says, whenever it was recorded."""
-        return dict(self._with(lambda db: db.execute("select id, content from experiences").fetchall()))
+        return dict(
+            self._with(lambda db: db.execute("select id, content from experiences").fetchall())
+        )
 
     def blobs(self) -> set[tuple[str, str]]:
         """(domain, SHA-256) of every large text that a line names."""
-        return set(self._with(lambda db: db.execute("select distinct domain, sha from blobs").fetchall()))
+        return set(
+            self._with(lambda db: db.execute("select distinct domain, sha from blobs").fetchall())
+        )
 
     def counts(self) -> dict[str, Any]:
         """experiences, steps, damaged lines, and experiences by domain and split."""
@@ -281,7 +353,9 @@ class Metadata:
                 "select domain, split, count(*) from experiences group by 1, 2 order by 1, 2"
             ):
                 by.setdefault(domain, {})[split] = n
-            n, steps = db.execute("select count(*), coalesce(sum(steps), 0) from experiences").fetchone()
+            n, steps = db.execute(
+                "select count(*), coalesce(sum(steps), 0) from experiences"
+            ).fetchone()
             damaged = db.execute("select coalesce(sum(damaged), 0) from files").fetchone()[0]
             return {"experiences": n, "steps": steps, "damaged_lines": damaged, "domains": by}
 
@@ -295,7 +369,9 @@ class Metadata:
 
     # keeping up
 
-    def _catch_up(self, db: sqlite3.Connection, progress: Callable[[int, int], None] | None = None) -> None:
+    def _catch_up(
+        self, db: sqlite3.Connection, progress: Callable[[int, int], None] | None = None
+    ) -> None:
         if self._unchanged(db):
             return
         with _writing(db):
@@ -334,7 +410,9 @@ class Metadata:
         line = Log(self.folder / name).at(last_offset)
         return line is not None and line.sum == last_sum
 
-    def _read_on(self, db: sqlite3.Connection, name: str, stat: os.stat_result, seen: Sequence[Any] | None) -> None:
+    def _read_on(
+        self, db: sqlite3.Connection, name: str, stat: os.stat_result, seen: Sequence[Any] | None
+    ) -> None:
         consumed, last, damaged = (seen[2], seen[3:6], seen[6]) if seen else (0, (0, 0, ""), 0)
         for line in Log(self.folder / name).lines(consumed):
             consumed, last = line.offset + line.length, (line.offset, line.length, line.sum)
@@ -368,13 +446,17 @@ class Metadata:
                 except sqlite3.Error as e:
                     code = getattr(e, "sqlite_errorcode", 0) & 0xFF
                     if code in _NO_ROOM and not self._in_memory:
-                        self._in_memory = True  # reading goes on; who appends will meet the full disk and say so
+                        self._in_memory = (
+                            True  # reading goes on; who appends will meet the full disk and say so
+                        )
                         self.close()
                         continue
                     if last or code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
                         raise Fault(
                             f"the catalogue {self.path} cannot be used: {e}",
-                            fix=f"rm -r {self.path.parent} (it is derived from the files beside it)",
+                            fix=(
+                                f"rm -r {self.path.parent} (it is derived from the files beside it)"
+                            ),
                         ) from e
                     self._drop()
             raise AssertionError("unreachable")
@@ -384,12 +466,18 @@ class Metadata:
             inode = self.path.stat().st_ino
         except OSError:
             inode = None
-        if self._process != os.getpid():  # forked: SQLite's connections are not to be used, nor closed, by a child
+        if (
+            self._process != os.getpid()
+        ):  # forked: SQLite's connections are not to be used, nor closed, by a child
             _LEFT.append((self._db, self._closer and self._closer.detach()))
             self._db, self._closer, self._inode, self._process = None, None, None, os.getpid()
         if self._db is not None and self._in_memory:
             return self._db
-        if self._db is not None and self._inode == inode and (inode is not None or not self._storable()):
+        if (
+            self._db is not None
+            and self._inode == inode
+            and (inode is not None or not self._storable())
+        ):
             return self._db
         self.close()
         if self._storable():
@@ -398,7 +486,9 @@ class Metadata:
             except Fault:
                 self._in_memory = True
                 return self._connect()
-            db = sqlite3.connect(self.path, timeout=600, isolation_level=None, check_same_thread=False)
+            db = sqlite3.connect(
+                self.path, timeout=600, isolation_level=None, check_same_thread=False
+            )
         else:
             db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         self._db, self._closer = db, weakref.finalize(self, db.close)
@@ -413,7 +503,10 @@ class Metadata:
                 (FORMAT, os.urandom(4).hex()),
             )
         db.execute("commit")
-        if _meta(db, "format") != FORMAT or db.execute("pragma quick_check(1)").fetchone()[0] != "ok":
+        if (
+            _meta(db, "format") != FORMAT
+            or db.execute("pragma quick_check(1)").fetchone()[0] != "ok"
+        ):
             raise sqlite3.DatabaseError("not this format, or corrupt")
         self._inode = self.path.stat().st_ino if self._storable() else None
         return db
@@ -463,7 +556,9 @@ def _recalled(line: Line) -> set[str]:
     """The attempts that its agent was told of."""
     try:
         steps = (line.record or {})["experience"]["trace"].get("steps", ())
-        return {id for step in steps for id in step.get("recalled", ()) if not id.startswith("lesson:")}
+        return {
+            id for step in steps for id in step.get("recalled", ()) if not id.startswith("lesson:")
+        }
     except (KeyError, TypeError, AttributeError):
         return set()
 
@@ -478,7 +573,11 @@ def _row(line: Line, file: str) -> tuple[Any, ...] | None:
         row = (
             e["id"],
             line.sum,
-            line.sum if recorded is None else f"{zlib.crc32(encode(e).encode('utf-8', 'surrogatepass')):08x}",
+            (
+                line.sum
+                if recorded is None
+                else f"{zlib.crc32(encode(e).encode('utf-8', 'surrogatepass')):08x}"
+            ),
             file,
             line.offset,
             line.length,

@@ -1,10 +1,11 @@
-"""What of a workspace's memory can go, and its going. Nothing that cannot be made again goes without being named.
+"""What of a workspace's memory can go, and its going. Nothing that cannot be made again goes
+without being named.
 
 vectors      of embedders that are not in use: made again, at a price in time, when they are
 drafts       of large texts, left by a writer that was killed
 blobs        large texts that no line names any more: only with `blobs`
-experiences  of a run, or in files last written before a day: only with `runs` or `before`, with their large texts;
-             or those named (`oldest`, forget.py)
+experiences  of a run, or in files last written before a day: only with `runs` or `before`, with
+             their large texts; or those named (`oldest`, forget.py)
 """
 
 from __future__ import annotations
@@ -32,9 +33,11 @@ FEW = 20
 
 @dataclass(frozen=True)
 class Item:
-    """Something that can go. count of what; bytes on the disk; needs: the flag that names it, '' when none is needed.
+    """Something that can go. count of what; bytes on the disk; needs: the flag that names it, ''
+    when none is needed.
 
-    going: whether it was asked for. damaged: lines in the files that nobody can read and that go with them.
+    going: whether it was asked for. damaged: lines in the files that nobody can read and that go
+    with them.
     """
 
     kind: str
@@ -47,8 +50,10 @@ class Item:
 
 
 class _Cut(NamedTuple):
-    """What of one file goes: the ids and bytes; gone: the places (offset, length) of the lines, in order; texts: what
-    each names of large texts (domain, SHA-256); stat: of the file before. whole: nothing of it stays."""
+    """What of one file goes: the ids and bytes; gone: the places (offset, length) of the lines, in
+    order; texts: what each names of large texts (domain, SHA-256); stat: of the file before. whole:
+    nothing of it stays.
+    """
 
     path: Path
     held: list[Held]
@@ -81,10 +86,10 @@ def prune(
 ) -> list[Item]:
     """Delete what can go and was asked for, unless `dry`; returns all that could go.
 
-    runs: run ids, as `traces list` shows them; before: what was recorded before that day, UTC; ids: of
-    experiences. follow: all that goes is named by id, the catalogue follows, and nothing is read again for it; the
-    index does not learn of it and is to be told (`ExperienceStore.purge`).
-    Groups of validation and test stay held out. Raises Fault when a file cannot be read or deleted.
+    runs: run ids, as `traces list` shows them; before: what was recorded before that day, UTC; ids:
+    of experiences. follow: all that goes is named by id, the catalogue follows, and nothing is read
+    again for it; the index does not learn of it and is to be told (`ExperienceStore.purge`). Groups
+    of validation and test stay held out. Raises Fault when a file cannot be read or deleted.
     """
     if not memory.folder.is_dir():
         return []
@@ -105,7 +110,10 @@ def prune(
 
 
 def cited(
-    memory: ExperienceStore, runs: Collection[str] = (), before: date | None = None, ids: Collection[str] = ()
+    memory: ExperienceStore,
+    runs: Collection[str] = (),
+    before: date | None = None,
+    ids: Collection[str] = (),
 ) -> list[str]:
     """The lessons that cite an experience which would go."""
     if not memory.folder.is_dir():
@@ -119,10 +127,12 @@ def cited(
 
 
 def oldest(memory: ExperienceStore, most: int) -> tuple[list[str], int]:
-    """(the experiences to delete, the oldest first, so that lines and large texts take at most so many bytes; how many
-    are left then). Those that a lesson cites stay, and so more may be left; what does not say when it was recorded is
-    the oldest."""
-    cited = {id for _, x in memory.lessons().values() for id in (*x.born_of, *x.supports, *x.contradicts)}
+    """(the experiences to delete, the oldest first, so that lines and large texts take at most so
+    many bytes; how many are left then). Those that a lesson cites stay, and so more may be left;
+    what does not say when it was recorded is the oldest."""
+    cited = {
+        id for _, x in memory.lessons().values() for id in (*x.born_of, *x.supports, *x.contradicts)
+    }
     sizes = {sha: path.stat().st_size for _, sha, path in memory.blobs.all()}
     lines, named = list[tuple[float, int, str, int, set[str]]](), Counter[str]()
     for path in _files(memory):
@@ -166,13 +176,21 @@ def _drafts(memory: ExperienceStore, *, dry: bool) -> list[Item]:
     if not dry:
         for path in found:
             _unlink(path)
-    return [Item("drafts", "of writers that were killed", len(found), size, "", True)] if found else []
+    return (
+        [Item("drafts", "of writers that were killed", len(found), size, "", True)] if found else []
+    )
 
 
 def _blobs(
-    there: Iterable[tuple[str, str, Path]], named: set[str], freed: set[str], *, asked: bool, dry: bool
+    there: Iterable[tuple[str, str, Path]],
+    named: set[str],
+    freed: set[str],
+    *,
+    asked: bool,
+    dry: bool,
 ) -> list[Item]:
-    """Large texts that nothing names: those that only experiences that go now named, and the rest."""
+    """Large texts that nothing names: those that only experiences that go now named, and the
+    rest."""
     found: dict[bool, list[tuple[Path, int]]] = {True: [], False: []}
     for _, sha, path in there:
         if sha not in named:
@@ -184,7 +202,14 @@ def _blobs(
         going = asked or with_experience
         what = "of the experiences below" if with_experience else "that no line names"
         items.append(
-            Item("blobs", what, len(paths), sum(s for _, s in paths), "" if with_experience else "--blobs", going)
+            Item(
+                "blobs",
+                what,
+                len(paths),
+                sum(s for _, s in paths),
+                "" if with_experience else "--blobs",
+                going,
+            )
         )
         if going and not dry:
             for path, _ in paths:
@@ -210,20 +235,39 @@ def _experiences(memory: ExperienceStore, cut: _Cut, *, dry: bool, follow: bool)
     return Item("experiences", name, len(cut.ids), cut.size, "", True, cut.damaged)
 
 
-def _cuts(memory: ExperienceStore, runs: Collection[str], before: date | None, ids: Collection[str] = ()) -> list[_Cut]:
+def _cuts(
+    memory: ExperienceStore, runs: Collection[str], before: date | None, ids: Collection[str] = ()
+) -> list[_Cut]:
     if not runs and before is None and not ids:
         return []
-    waiting = sorted(memory.folder.glob("*/waiting/*.jsonl")) if ids else []  # also what was graded since
-    found = (_cut(path, frozenset(runs), before, frozenset(ids)) for path in [*_files(memory), *waiting])
+    waiting = (
+        sorted(memory.folder.glob("*/waiting/*.jsonl")) if ids else []
+    )  # also what was graded since
+    found = (
+        _cut(path, frozenset(runs), before, frozenset(ids)) for path in [*_files(memory), *waiting]
+    )
     return [cut for cut in found if cut is not None]
 
 
-def _cut(path: Path, runs: frozenset[str], before: date | None, named: frozenset[str]) -> _Cut | None:
-    """What of a file goes; None for nothing. Lines that do not say when they were written, or say a moment
-    that is still to come, are as old as the file."""
-    day = datetime(before.year, before.month, before.day, tzinfo=UTC).timestamp() if before is not None else 0.0
+def _cut(
+    path: Path, runs: frozenset[str], before: date | None, named: frozenset[str]
+) -> _Cut | None:
+    """What of a file goes; None for nothing. Lines that do not say when they were written, or say a
+    moment that is still to come, are as old as the file."""
+    day = (
+        datetime(before.year, before.month, before.day, tzinfo=UTC).timestamp()
+        if before is not None
+        else 0.0
+    )
     stat = path.stat()
-    held, ids, gone, size, damaged, stays = list[Held](), list[str](), list[tuple[int, int]](), 0, 0, 0
+    held, ids, gone, size, damaged, stays = (
+        list[Held](),
+        list[str](),
+        list[tuple[int, int]](),
+        0,
+        0,
+        0,
+    )
     texts = list[tuple[str, str]]()
     all_ = runs or before is not None or len(named) > FEW
     for line in Log(path).lines() if all_ else Log(path).having(_written(named)):
@@ -233,7 +277,11 @@ def _cut(path: Path, runs: frozenset[str], before: date | None, named: frozenset
             damaged += 1
             continue
         when = _recorded(record, stat.st_mtime)
-        if e.get("run") in runs or e.get("id") in named or (stat.st_mtime if when is None else when) < day:
+        if (
+            e.get("run") in runs
+            or e.get("id") in named
+            or (stat.st_mtime if when is None else when) < day
+        ):
             ids.append(str(e.get("id", "")))
             held.append(Held(*(str(e.get(k, "")) for k in ("group", "task", "split", "domain"))))
             size += line.length
@@ -248,12 +296,18 @@ def _cut(path: Path, runs: frozenset[str], before: date | None, named: frozenset
 
 def _written(ids: Iterable[str]) -> set[bytes]:
     """What ids look like in a line."""
-    return {text[1:-1].encode("utf-8", "surrogatepass") for id in ids for text in (encode(id), json.dumps(id))}
+    return {
+        text[1:-1].encode("utf-8", "surrogatepass")
+        for id in ids
+        for text in (encode(id), json.dumps(id))
+    }
 
 
 def _recorded(record: Mapping[str, Any], written: float) -> float | None:
-    """When a line says that it was recorded; None when it does not say. A moment that is still to come is not believed,
-    since the clock was wrong then or is now: such a line is as old as its file, written last at `written`."""
+    """When a line says that it was recorded; None when it does not say. A moment that is still to
+    come is not believed, since the clock was wrong then or is now: such a line is as old as its
+    file, written last at `written`.
+    """
     when = unix((record.get("experience") or {}).get("when", record.get("when")))
     return written if when is not None and when > time.time() else when
 
@@ -267,7 +321,9 @@ def _named(memory: ExperienceStore, cuts: Collection[_Cut]) -> tuple[set[str], s
         cut = of.get(path)
         with disk(path.parent), path.open("rb") as file:
             kept = cut.kept() if cut is not None else [(0, os.fstat(file.fileno()).st_size)]
-            named.update(*(named_in(block) for begin, end in kept for block in _blocks(file, begin, end)))
+            named.update(
+                *(named_in(block) for begin, end in kept for block in _blocks(file, begin, end))
+            )
             for at, length in cut.gone if cut is not None else ():
                 file.seek(at)
                 freed |= named_in(file.read(length))

@@ -1,14 +1,16 @@
 """Every experience, in files that only grow, and found again by meaning, by word and by fact.
 
-    memory/DOMAIN/experiences/RUN.jsonl   what was attempted: the only thing here that cannot be made again
+    memory/DOMAIN/experiences/RUN.jsonl   what was attempted: the only thing here that cannot be
+                                          made again
     memory/DOMAIN/blobs/                  its texts that are too large for a line
     memory/DOMAIN/lessons/NAME.md         what was learned
     memory/held_out.jsonl                 what an optimizer or an agent must never be shown
     memory/forgotten.jsonl                what must not come back (forget.py)
     memory/index/                         derived: the catalogue, the vectors
 
-An optimizer and a working agent see the train split and nothing of a held-out group, whatever it was recorded
-as. That is asked of the index and then asked again of each experience found, as it stands in its file.
+An optimizer and a working agent see the train split and nothing of a held-out group, whatever it
+was recorded as. That is asked of the index and then asked again of each experience found, as it
+stands in its file.
 """
 
 from __future__ import annotations
@@ -54,9 +56,9 @@ log = logging.getLogger("recreate")
 
 
 class Scope(NamedTuple):
-    """What a reader may see. `groups` and `tasks` are closed to it, and `told`, attempts that recalled one of them.
-    working: it is a working agent, or one that asks over MCP: told no lesson that was found not to help, or that speaks
-    of what is held out."""
+    """What a reader may see. `groups` and `tasks` are closed to it, and `told`, attempts that
+    recalled one of them. working: it is a working agent, or one that asks over MCP: told no lesson
+    that was found not to help, or that speaks of what is held out."""
 
     train_only: bool
     groups: frozenset[str]
@@ -72,17 +74,19 @@ class Scope(NamedTuple):
 class ExperienceStore:
     """The memory of a workspace (port `Memory`). `root` holds the folder `memory`.
 
-    embedder: an Embedder, its name (`minilm`, `hashed`, `sentence:FOLDER`, `module:Class`), or None for the best
-    one installed; it is only opened when something is recalled. progress(done, to do) hears of long indexing, note
-    once of a recall that goes by words because a package is missing.
-    patience: how many seconds a recall waits for vectors that are not made yet (they are made on behind it, and note
-    hears how many were missing); None: until all are made, so that its answer depends on the files alone.
-    namespace: whose memory it is; None: that of the workspace's settings (`recreate.api.paths.memory`).
-    Safe for several threads and processes. Adding costs a line of a file: the index catches up when asked.
+    embedder: an Embedder, its name (`minilm`, `hashed`, `sentence:FOLDER`, `module:Class`), or None
+    for the best one installed; it is only opened when something is recalled. progress(done, to do)
+    hears of long indexing, note once of a recall that goes by words because a package is missing.
+    patience: how many seconds a recall waits for vectors that are not made yet (they are made on
+    behind it, and note hears how many were missing); None: until all are made, so that its answer
+    depends on the files alone. namespace: whose memory it is; None: that of the workspace's
+    settings (`recreate.api.paths.memory`). Safe for several threads and processes. Adding costs a
+    line of a file: the index catches up when asked.
     """
 
     kind: ClassVar[str] = "experiences"
-    """The folder of each domain that holds the lines; `waiting` of what nobody has graded (provisional.py)."""
+    """The folder of each domain that holds the lines; `waiting` of what nobody has graded
+    (provisional.py)."""
 
     def __init__(
         self,
@@ -114,20 +118,21 @@ class ExperienceStore:
     # the files
 
     def add(self, experiences: Sequence[Experience], when: Mapping[str, str] | None = None) -> None:
-        """Append what is not there yet (by id) and was not forgotten, keys masked; on the disk when this returns.
+        """Append what is not there yet (by id) and was not forgotten, keys masked; on the disk when
+        this returns.
 
-        Groups of validation and test are held out from then on. when: by id, when another memory recorded it ('':
-        nobody knows). Raises Fault naming the folder when the disk is full or the folder cannot be written, BadInput
-        for a domain that is no name.
+        Groups of validation and test are held out from then on. when: by id, when another memory
+        recorded it ('': nobody knows). Raises Fault naming the folder when the disk is full or the
+        folder cannot be written, BadInput for a domain that is no name.
         """
         self._append(experiences, when or {})
 
     def keep(self, experience: Experience) -> Experience:
         """Add an attempt that has just ended, and return it as it is known from now on.
 
-        That is as it was given, but where memory holds another attempt of the same key that went otherwise (a model
-        may answer otherwise when it is asked again): then its id is one made of the key and of what happened, so that
-        both are kept. Raises as `add` does.
+        That is as it was given, but where memory holds another attempt of the same key that went
+        otherwise (a model may answer otherwise when it is asked again): then its id is one made of
+        the key and of what happened, so that both are kept. Raises as `add` does.
         """
         if not self._append([experience]):
             return experience
@@ -143,14 +148,20 @@ class ExperienceStore:
             return experience
         return experience.model_copy(update={"id": digest([experience.id, here])})
 
-    def _append(self, experiences: Sequence[Experience], when: Mapping[str, str] = MappingProxyType({})) -> set[str]:
+    def _append(
+        self, experiences: Sequence[Experience], when: Mapping[str, str] = MappingProxyType({})
+    ) -> set[str]:
         """`add`, and the ids that were recorded before."""
         if not experiences:
             return set()
         self.held_out.add(Held(e.group, e.task, e.split, e.domain) for e in experiences)
         gone = self.forgotten.read()
         new = [
-            (e.id, file_of(self.folder, e.domain, e.run, self.kind), *sealed(masked(e), when.get(e.id)))
+            (
+                e.id,
+                file_of(self.folder, e.domain, e.run, self.kind),
+                *sealed(masked(e), when.get(e.id)),
+            )
             for e in experiences
             if e.id not in gone
         ]
@@ -175,17 +186,24 @@ class ExperienceStore:
         return before
 
     def get(self, id: str, reader: str = "human") -> Experience | None:
-        """The experience with this id, whole; None when there is none, or none that the reader may see.
+        """The experience with this id, whole; None when there is none, or none that the reader may
+        see.
 
-        Where a large text is missing or damaged, a note in square brackets stands before what is left of it.
+        Where a large text is missing or damaged, a note in square brackets stands before what is
+        left of it.
         """
         self.metadata.refresh()
         return self._get(id, self._scope(reader), whole=True)
 
     def experiences(
-        self, domain: str | None = None, split: str | None = None, run: str | None = None, reader: str = "human"
+        self,
+        domain: str | None = None,
+        split: str | None = None,
+        run: str | None = None,
+        reader: str = "human",
     ) -> Iterator[Experience]:
-        """All that match, in the order in which each run recorded them; streamed, one in memory at a time."""
+        """All that match, in the order in which each run recorded them; streamed, one in memory at
+        a time."""
         asked = {"domain": domain, "split": split, "run": run}
         scope = self._scope(reader)
         for row in self.facts({k: v for k, v in asked.items() if v is not None}, reader):
@@ -194,20 +212,30 @@ class ExperienceStore:
                 yield found
 
     def lesson(self, key: str, reader: str = "human") -> Lesson | None:
-        """The lesson `lesson:DOMAIN/NAME`; None when there is none, or none that the reader may see."""
+        """The lesson `lesson:DOMAIN/NAME`; None when there is none, or none that the reader may
+        see."""
         found = self.lessons().get(key)
         self.metadata.refresh()
-        seen = found is not None and self._lesson_hit(key, found[1], 0.0, self._scope(reader)) is not None
+        seen = (
+            found is not None
+            and self._lesson_hit(key, found[1], 0.0, self._scope(reader)) is not None
+        )
         return found[1] if found is not None and seen else None
 
-    def open_lessons(self, lessons: Mapping[str, Lesson], reader: str = "optimizer") -> dict[str, Lesson]:
-        """Those of these lessons that a reader may see: none that is as closed as an experience it cites."""
+    def open_lessons(
+        self, lessons: Mapping[str, Lesson], reader: str = "optimizer"
+    ) -> dict[str, Lesson]:
+        """Those of these lessons that a reader may see: none that is as closed as an experience it
+        cites."""
         self.metadata.refresh()
         scope = self._scope(reader)
         return {id: lesson for id, lesson in lessons.items() if not self._closed(lesson, scope)}
 
-    def facts(self, filters: Mapping[str, Any] | None = None, reader: str = "human") -> Iterator[dict[str, Any]]:
-        """id and facts of the experiences that match (see KEYS), without reading them: for lists."""
+    def facts(
+        self, filters: Mapping[str, Any] | None = None, reader: str = "human"
+    ) -> Iterator[dict[str, Any]]:
+        """id and facts of the experiences that match (see KEYS), without reading them: for
+        lists."""
         return (row for row, seen in self.sighted(filters, reader) if seen)
 
     def sighted(
@@ -219,7 +247,9 @@ class ExperienceStore:
             where.pop(key, None)
         if "experience" in where:
             where["id"] = where.pop("experience")
-        inside: dict[str, list[Any]] = {key: where.pop(key) for key in ("tool", "file") if key in where}
+        inside: dict[str, list[Any]] = {
+            key: where.pop(key) for key in ("tool", "file") if key in where
+        }
         self.metadata.refresh()
         scope, gone = self._scope(reader), self.forgotten.read()
         for row in self.metadata.rows(where):
@@ -235,27 +265,33 @@ class ExperienceStore:
             yield row, seen
 
     def hold_out(self, tasks: Iterable[Task]) -> None:
-        """Close the groups of these tasks to optimizers and agents, for good; train tasks are ignored. What is closed
-        by experiences that were copied in is registered too."""
+        """Close the groups of these tasks to optimizers and agents, for good; train tasks are
+        ignored. What is closed by experiences that were copied in is registered too."""
         self.metadata.refresh()
         groups, ids = self.metadata.closed()
-        there = [Held(g, "", "validation", "") for g in groups] + [Held("", t, "validation", "") for t in ids]
+        there = [Held(g, "", "validation", "") for g in groups] + [
+            Held("", t, "validation", "") for t in ids
+        ]
         self.held_out.add([*(Held(t.group, t.id, t.split, t.domain) for t in tasks), *there])
 
     def closed(self, e: Experience) -> bool:
-        """Whether an attempt at a train task is held out by now, or its agent recalled one that is."""
+        """Whether an attempt at a train task is held out by now, or its agent recalled one that
+        is."""
         self.metadata.refresh()
         return not self._scope("optimizer").sees(e.id, "train", e.group, e.task)
 
     def close_told(self) -> None:
-        """Register attempts that recalled what is held out, as tasks: what they recalled may be deleted next."""
+        """Register attempts that recalled what is held out, as tasks: what they recalled may be
+        deleted next."""
         self.metadata.refresh()
         self.held_out.add(Held("", id, "validation", "") for id in self._scope("optimizer").told)
 
     def lessons(self) -> dict[str, tuple[str, Lesson]]:
-        """`lesson:DOMAIN/NAME` -> (checksum, lesson) of the lessons and patterns that stand: see lessons/store.py.
+        """`lesson:DOMAIN/NAME` -> (checksum, lesson) of the lessons and patterns that stand: see
+        lessons/store.py.
 
-        One that a person broke is left out here; `recreate patterns list` says what is wrong with it.
+        One that a person broke is left out here; `recreate patterns list` says what is wrong with
+        it.
         """
         found, general = dict[str, tuple[str, Lesson]](), set[str]()
         for pattern in ("*/lessons/*.md", "*/patterns/*.md", "general/*.md"):
@@ -275,7 +311,11 @@ class ExperienceStore:
                 if lesson.status not in ("merged", "forgotten", "vetoed", "held"):
                     found[f"lesson:{domain}/{path.stem}"] = (digest(text), lesson)
         # of two with one id the later counts, the general one last, as LessonStore has it
-        kept = {key: x for key, x in found.items() if _domain(key) == "general" or x[1].id not in general}
+        kept = {
+            key: x
+            for key, x in found.items()
+            if _domain(key) == "general" or x[1].id not in general
+        }
         return kept if general else found
 
     # finding
@@ -288,15 +328,17 @@ class ExperienceStore:
         reader: str = "optimizer",
         how: str = "hybrid",
     ) -> list[Hit]:
-        """The k experiences and lessons that answer `query` best, best first, each by its best document (itself, or
-        one of its steps); where a grain is asked for, the k best documents of it.
+        """The k experiences and lessons that answer `query` best, best first, each by its best
+        document (itself, or one of its steps); where a grain is asked for, the k best documents of
+        it.
 
-        how: `keywords` (score: BM25), `vectors` (the cosine), or both fused, `hybrid` (the sum of a weight / (60 +
-        rank)). The fact `words` of a hit are those of the question that stand in it, `ranks` of a hybrid one its places
-        by words and by vectors (1 the best, 0: not among the best of that kind).
-        Where the embedder's package is missing, hybrid finds by words alone and `note` is told so.
-        filters: a name of KEYS -> a value or a list of values, e.g. {"domain": "swe", "grain": "step"}. Raises
-        BadInput for an unknown filter, reader or way, Missing for `vectors` without the packages it needs.
+        how: `keywords` (score: BM25), `vectors` (the cosine), or both fused, `hybrid` (the sum of a
+        weight / (60 + rank)). The fact `words` of a hit are those of the question that stand in it,
+        `ranks` of a hybrid one its places by words and by vectors (1 the best, 0: not among the
+        best of that kind). Where the embedder's package is missing, hybrid finds by words alone and
+        `note` is told so. filters: a name of KEYS -> a value or a list of values, e.g. {"domain":
+        "swe", "grain": "step"}. Raises BadInput for an unknown filter, reader or way, Missing for
+        `vectors` without the packages it needs.
         """
         wanted = parse(filters)
         if k < 1:
@@ -314,7 +356,8 @@ class ExperienceStore:
         read = lru_cache(None)(lambda key: self._get(key, scope))
 
         def hit(id: str, score: float, ranks: Mapping[str, tuple[int, int]]) -> Hit | None:
-            """As its file tells it; None when the reader may not see it, or it does not match after all."""
+            """As its file tells it; None when the reader may not see it, or it does not match after
+            all."""
             key = id.partition("/")[0]
             whole = ""
             if id in lessons:
@@ -322,20 +365,31 @@ class ExperienceStore:
                 whole = found.text if found is not None else ""
             else:
                 e = read(key)
-                found = experience_hit(e, id, score, self.metadata.when(key)) if e is not None else None
+                found = (
+                    experience_hit(e, id, score, self.metadata.when(key)) if e is not None else None
+                )
                 whole = documents.whole(e, id) if e is not None else ""
                 if found is not None and scope.train_only and e is not None and e.canary:
-                    found = found.model_copy(update={"text": f"{found.text}\n{e.canary}"})  # no model is asked with it
+                    found = found.model_copy(
+                        update={"text": f"{found.text}\n{e.canary}"}
+                    )  # no model is asked with it
             if found is None or not matches(wanted, found):
                 return None
             facts = {**found.facts, "words": standing(whole, query)}
-            return found.model_copy(update={"facts": facts | ({"ranks": list(ranks[id])} if id in ranks else {})})
+            return found.model_copy(
+                update={"facts": facts | ({"ranks": list(ranks[id])} if id in ranks else {})}
+            )
 
         def once(hits: Iterable[Hit | None]) -> Iterator[Hit]:
-            """Of lessons with the same words and standing, such as a pattern and its general twin, the first."""
+            """Of lessons with the same words and standing, such as a pattern and its general twin,
+            the first."""
             told = set[tuple[str, str]]()
             for found in hits:
-                words = (found.text, found.facts["status"]) if found is not None and found.grain == "lesson" else None
+                words = (
+                    (found.text, found.facts["status"])
+                    if found is not None and found.grain == "lesson"
+                    else None
+                )
                 if found is not None and words not in told:
                     told |= {words} if words is not None else set()
                     yield found
@@ -348,20 +402,27 @@ class ExperienceStore:
             if len(hits) == k or len(found) < asked or asked > 5000:
                 if recalled.behind:
                     self.note(
-                        f"{recalled.behind} of {recalled.sources} experiences and lessons have no vector yet and were "
-                        "looked for by words alone; recreate memory rebuild makes them"
+                        f"{recalled.behind} of {recalled.sources} experiences and lessons have no"
+                        " vector yet and were looked for by words alone; recreate memory rebuild"
+                        " makes them"
                     )
                 return hits
             asked *= 4
 
     def search(
-        self, text: str, filters: Mapping[str, Any] | None = None, reader: str = "human", k: int = 50
+        self,
+        text: str,
+        filters: Mapping[str, Any] | None = None,
+        reader: str = "human",
+        k: int = 50,
     ) -> list[Hit]:
-        """Experiences and steps that hold every word of `text` (any case, any script), newest file last.
+        """Experiences and steps that hold every word of `text` (any case, any script), newest file
+        last.
 
-        A plain scan of the files: nothing to install, nothing to keep up to date, no text too long. score counts
-        how often the words occur; text is the place where the first one stands. Lessons are searched too. An optimizer
-        is told those of a run by their ids: attempts at once end in any order, and a replay asks what was asked.
+        A plain scan of the files: nothing to install, nothing to keep up to date, no text too long.
+        score counts how often the words occur; text is the place where the first one stands.
+        Lessons are searched too. An optimizer is told those of a run by their ids: attempts at once
+        end in any order, and a replay asks what was asked.
         """
         wanted = parse(filters)
         parts = [w.casefold() for w in text.split()]
@@ -431,14 +492,17 @@ class ExperienceStore:
         return state.embedder if state is not None else ""
 
     def rebuild(self, progress: Callable[[int, int], None] | None = None) -> dict[str, Any]:
-        """Make everything derived again from the files, and return stats(). Known vectors are not paid twice.
+        """Make everything derived again from the files, and return stats(). Known vectors are not
+        paid twice.
 
         progress(done, to do): experiences and lessons.
         """
         if self.folder.is_dir():
             self.metadata.rebuild()
             scope = self._scope("human")
-            self.index.sync(self._sources(scope, self.lessons()), progress or self.progress, whole=True)
+            self.index.sync(
+                self._sources(scope, self.lessons()), progress or self.progress, whole=True
+            )
         return self.stats()
 
     def documents(self, id: str) -> Sequence[Document]:
@@ -448,17 +512,21 @@ class ExperienceStore:
         return documents.documents(e, self.metadata.when(id)) if e is not None else []
 
     def purge(self, keys: Collection[str]) -> None:
-        """Let no derived file hold anything of experiences and lessons (`lesson:DOMAIN/NAME`) that are out of the
-        files: of what was deleted from a database, the file goes on holding words. Vectors that were paid for stay."""
+        """Let no derived file hold anything of experiences and lessons (`lesson:DOMAIN/NAME`) that
+        are out of the files: of what was deleted from a database, the file goes on holding words.
+        Vectors that were paid for stay.
+        """
         self.metadata.refresh()
         self.metadata.squeeze()
         if index_of(self.folder, self.kind).is_dir():
             self.index.purge(keys)
 
     def stats(self) -> dict[str, Any]:
-        """Counts by grain, domain and split, what is held out, and what the index holds with its digest.
+        """Counts by grain, domain and split, what is held out, and what the index holds with its
+        digest.
 
-        `indexed` are documents in the index now; the rest is embedded at the next recall that may see it.
+        `indexed` are documents in the index now; the rest is embedded at the next recall that may
+        see it.
         """
         from recreate.memory.index import Manifest, load_manifest
 
@@ -477,12 +545,20 @@ class ExperienceStore:
             "experiences": counts["experiences"],
             "steps": counts["steps"],
             "lessons": len(lessons),
-            "grains": {"experience": counts["experiences"], "step": counts["steps"], "lesson": len(lessons)},
+            "grains": {
+                "experience": counts["experiences"],
+                "step": counts["steps"],
+                "lesson": len(lessons),
+            },
             "splits": dict(sum(map(Counter, counts["domains"].values()), Counter[str]())),
             "domains": counts["domains"],
             "damaged_lines": counts["damaged_lines"],
             "blobs": self._count_blobs(),
-            "held_out": {"groups": len(scope.groups), "tasks": len(scope.tasks), "hidden_train": hidden},
+            "held_out": {
+                "groups": len(scope.groups),
+                "tasks": len(scope.tasks),
+                "hidden_train": hidden,
+            },
             "files_digest": digest(self.metadata.sums()),
             "index": {k: getattr(state, k) for k in ("embedder", "dimensions", "count", "digest")},
             "digest": state.digest,
@@ -497,13 +573,16 @@ class ExperienceStore:
     # inside
 
     def _known(self, ids: Sequence[str], paths: Iterable[Path]) -> set[str]:
-        """Those of the ids that are recorded. Reading what this process itself wrote last is spared."""
+        """Those of the ids that are recorded. Reading what this process itself wrote last is
+        spared."""
         if len(self._added) > 1000 or any(self._left.get(path) != _stamp(path) for path in paths):
             self._left.clear()
             self._added.clear()
             self.metadata.refresh()
             self._left.update((path, _stamp(path)) for path in paths)
-        return self.metadata.knows([id for id in ids if id not in self._added]) | (self._added & set(ids))
+        return self.metadata.knows([id for id in ids if id not in self._added]) | (
+            self._added & set(ids)
+        )
 
     def _scope(self, reader: str) -> Scope:
         if reader not in READERS:
@@ -515,14 +594,18 @@ class ExperienceStore:
         closed = more.union(groups), others.union(tasks)
         return Scope(True, *closed, self.metadata.told_of(*closed), reader == "agent")
 
-    def _get(self, id: str, scope: Scope, *, whole: bool = False, forgotten: bool = False) -> Experience | None:
-        """As its line has it; with `whole` its large texts are read as well. forgotten: also one that is on its way
-        out."""
+    def _get(
+        self, id: str, scope: Scope, *, whole: bool = False, forgotten: bool = False
+    ) -> Experience | None:
+        """As its line has it; with `whole` its large texts are read as well. forgotten: also one
+        that is on its way out."""
         line = None if id in self.forgotten.read() and not forgotten else self.metadata.find(id)
         if line is None or line.record is None:
             return None
         try:
-            found = Experience.model_validate(self.blobs.restore(line.record) if whole else line.record["experience"])
+            found = Experience.model_validate(
+                self.blobs.restore(line.record) if whole else line.record["experience"]
+            )
         except (ValidationError, KeyError) as e:
             raise BadInput(
                 f"the experience {id} in {self.folder} is not one: {str(e).splitlines()[0]}",
@@ -570,27 +653,37 @@ class ExperienceStore:
         )
 
     def _lesson_hit(self, key: str, lesson: Lesson, score: float, scope: Scope) -> Hit | None:
-        if self._closed(lesson, scope) or (scope.working and self._is_no_advice(key, lesson, scope)):
+        if self._closed(lesson, scope) or (
+            scope.working and self._is_no_advice(key, lesson, scope)
+        ):
             return None
-        facts: dict[str, Any] = {"domain": _domain(key), "scope": lesson.scope, "status": lesson.status}
-        facts |= {name: list(getattr(lesson, name)) for name in ("born_of", "supports", "contradicts")}
+        facts: dict[str, Any] = {
+            "domain": _domain(key),
+            "scope": lesson.scope,
+            "status": lesson.status,
+        }
+        facts |= {
+            name: list(getattr(lesson, name)) for name in ("born_of", "supports", "contradicts")
+        }
         text = f"{lesson.title}\n{lesson.body}"
         return Hit(id=key, grain="lesson", score=score, split="train", text=text, facts=facts)
 
     def _closed(self, lesson: Lesson, scope: Scope) -> bool:
-        """A lesson that cites an experience which the reader may not see is as closed as that experience, also when
-        that was deleted since: then by its group."""
+        """A lesson that cites an experience which the reader may not see is as closed as that
+        experience, also when that was deleted since: then by its group."""
         if not scope.train_only:
             return False
         if not (scope.groups | scope.tasks).isdisjoint(lesson.groups):
             return True
         cited = [*lesson.born_of, *lesson.supports, *lesson.contradicts]
         rows = self.metadata.rows({"id": cited}) if cited else ()
-        return any(not scope.sees(row["id"], row["split"], row["group"], row["task"]) for row in rows)
+        return any(
+            not scope.sees(row["id"], row["split"], row["group"], row["task"]) for row in rows
+        )
 
     def _is_no_advice(self, key: str, lesson: Lesson, scope: Scope) -> bool:
-        """Whether a lesson stopped helping, or says what belongs to a held-out task, as far as memory knows that: its
-        id and group, and of one that was attempted its words and answers."""
+        """Whether a lesson stopped helping, or says what belongs to a held-out task, as far as
+        memory knows that: its id and group, and of one that was attempted its words and answers."""
         if lesson.status == "quarantined":
             return True
         stamp = digest([self.metadata.edition(), sorted(scope.groups), sorted(scope.tasks)])
@@ -599,7 +692,8 @@ class ExperienceStore:
         return self._spoken[2].in_lesson(f"{lesson.title}\n{lesson.body}", _domain(key))
 
     def _spoken_of(self, scope: Scope) -> tuple[str, Spoken]:
-        """What is known here of what is held out; made anew only where another task, or a first right answer, is."""
+        """What is known here of what is held out; made anew only where another task, or a first
+        right answer, is."""
         held, train, right = dict[str, str](), dict[str, str](), set[str]()
         rows = self.metadata.rows({"split": ["validation", "test"]})
         for row in chain(rows, islice(self.metadata.rows({"split": ["train"]}), MOST_TRAIN)):
@@ -610,12 +704,17 @@ class ExperienceStore:
         of_what = digest([sorted(scope.groups), sorted(scope.tasks), held, train])
         if of_what == self._spoken[1]:
             return self._spoken[1:]
-        attempts = [e for id in (*held.values(), *train.values()) if (e := self._get(id, _EVERYTHING)) is not None]
+        attempts = [
+            e
+            for id in (*held.values(), *train.values())
+            if (e := self._get(id, _EVERYTHING)) is not None
+        ]
         closed = [*self.held_out.entries(), *(Held(g, "", "validation", "") for g in scope.groups)]
         return of_what, Spoken(closed, attempts, held)
 
     def _count_blobs(self) -> dict[str, int]:
-        """How many large texts there are, and how many that a line names are missing or damaged: all are read."""
+        """How many large texts there are, and how many that a line names are missing or damaged:
+        all are read."""
         there = {(domain, sha): path.stat().st_size for domain, sha, path in self.blobs.all()}
         named = self.metadata.blobs()
         wrong = [self.blobs.wrong(domain, sha) for domain, sha in named]
@@ -629,7 +728,8 @@ class ExperienceStore:
 
 
 class Forgotten:
-    """The registry of experiences that must not come back. It only grows; a line that cannot be read is passed over."""
+    """The registry of experiences that must not come back. It only grows; a line that cannot be
+    read is passed over."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "forgotten.jsonl"

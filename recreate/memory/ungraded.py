@@ -1,11 +1,13 @@
-"""Imported attempts that nobody has graded yet: kept, shown and searched, but no part of memory. And the grades that
-come later: from the domain's grader, from a file of outcomes, or from a person.
+"""Imported attempts that nobody has graded yet: kept, shown and searched, but no part of memory.
+And the grades that come later: from the domain's grader, from a file of outcomes, or from a person.
 
     memory/DOMAIN/waiting/RUN.jsonl          a sealed line each, as in memory
-    memory/DOMAIN/provisional/grades.jsonl   what a model thinks of them (provisional.py): the last line of an id counts
+    memory/DOMAIN/provisional/grades.jsonl   what a model thinks of them (provisional.py): the last
+                                             line of an id counts
 
-Whatever counts, contrasts or learns reads memory, where every experience has a grade. So what has none stays out, and
-cannot be taken for a failure. Graded, it moves into memory under the same id; its line here is then passed over.
+Whatever counts, contrasts or learns reads memory, where every experience has a grade. So what has
+none stays out, and cannot be taken for a failure. Graded, it moves into memory under the same id;
+its line here is then passed over.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ NOT_YET = Grade(score=0.0, passed=False, graded=False, evidence="nobody has grad
 
 
 class ProvisionalGrades:
-    """What judges said of ungraded attempts, by the attempt's id; beside the attempts, which stay as they came."""
+    """What judges said of ungraded attempts, by the attempt's id; beside the attempts, which stay
+    as they came."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -80,8 +83,8 @@ class Ungraded:
         self.provisional = ProvisionalGrades(memory.folder)
 
     def add(self, experiences: Sequence[Experience]) -> None:
-        """Append these but for forgotten ones; that they are new is the caller's to see. Their texts are masked
-        already."""
+        """Append these but for forgotten ones; that they are new is the caller's to see. Their
+        texts are masked already."""
         by_file: dict[Path, list[Experience]] = {}
         gone = self.memory.forgotten.read()
         for e in (e for e in experiences if e.id not in gone):
@@ -106,7 +109,8 @@ class Ungraded:
                 yield e.model_copy(update={"provisional": judged[e.id]}) if e.id in judged else e
 
     def settle(self, e: Experience, grade: Grade) -> None:
-        """The attempt goes into memory under its id, with its grade in place of what a judge thought."""
+        """The attempt goes into memory under its id, with its grade in place of what a judge
+        thought."""
         self.memory.add([e.model_copy(update={"grade": grade, "provisional": None})])
 
     def get(self, id: str) -> Experience | None:
@@ -126,7 +130,8 @@ class Ungraded:
 def by_domain(
     waiting: Sequence[Experience], domain: Domain, backend: SandboxBackend
 ) -> Iterator[tuple[Experience, Grade | None, str]]:
-    """(experience, its grade, '' or why there is none): what was handed in, graded as an agent's would be."""
+    """(experience, its grade, '' or why there is none): what was handed in, graded as an agent's
+    would be."""
     tasks: dict[str, Task] = {t.id: t for t in domain.tasks()}
     for e in waiting:
         task = tasks.get(e.task)
@@ -142,28 +147,40 @@ def by_domain(
 
 
 def outcomes(path: Path) -> dict[str, Any]:
-    """task -> score, of a file: SWE-bench's report (`resolved_ids`, `unresolved_ids`), {task: score}, or lines of
-    {"task" or "instance_id", "score" or "resolved"}. Raises BadInput.
+    """task -> score, of a file: SWE-bench's report (`resolved_ids`, `unresolved_ids`), {task:
+    score}, or lines of {"task" or "instance_id", "score" or "resolved"}. Raises BadInput.
     """
     try:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as e:
-        raise BadInput(f"{path} cannot be read: {e}", fix="name a JSON file", code="no-file") from None
+        raise BadInput(
+            f"{path} cannot be read: {e}", fix="name a JSON file", code="no-file"
+        ) from None
     try:
         raw: Any = read_json(text)
     except ValueError:
         try:
             raw = [read_json(line) for line in text.splitlines() if line.strip()]
         except ValueError as e:
-            raise BadInput(f"{path} is neither JSON nor JSON lines: {e}", fix="docs/imports.md shows both") from None
+            raise BadInput(
+                f"{path} is neither JSON nor JSON lines: {e}", fix="docs/imports.md shows both"
+            ) from None
     if isinstance(raw, Mapping):
         known = {str(i): True for i in list_of(raw.get("resolved_ids"))}
-        known |= {str(i): False for key in ("unresolved_ids", "empty_patch_ids") for i in list_of(raw.get(key))}
-        return known or {str(k): v.get("resolved") if isinstance(v, Mapping) else v for k, v in raw.items()}
+        known |= {
+            str(i): False
+            for key in ("unresolved_ids", "empty_patch_ids")
+            for i in list_of(raw.get(key))
+        }
+        return known or {
+            str(k): v.get("resolved") if isinstance(v, Mapping) else v for k, v in raw.items()
+        }
     found = {}
     for row in map(object_of, list_of(raw)):
         name = next((row[k] for k in ("task", "instance_id", "id") if row.get(k) is not None), None)
-        score = next((row[k] for k in ("score", "resolved", "passed") if row.get(k) is not None), None)
+        score = next(
+            (row[k] for k in ("score", "resolved", "passed") if row.get(k) is not None), None
+        )
         if name is not None and score is not None:
             found[str(name)] = score
     return found
@@ -174,8 +191,9 @@ def by_outcomes(
 ) -> Iterator[tuple[Experience, Grade | None, str]]:
     """The same, by the task's id here or its name where it came from.
 
-    What the file says stands in the experience's `foreign`, under `outcome`, and not in the grade's evidence: there it
-    would be among the words and in the vector of each experience, the same in all.
+    What the file says stands in the experience's `foreign`, under `outcome`, and not in the grade's
+    evidence: there it would be among the words and in the vector of each experience, the same in
+    all.
     """
     for e in waiting:
         foreign = str(e.foreign.get("task", ""))
@@ -186,4 +204,8 @@ def by_outcomes(
         found = grade_of(known[names[0]], "")
         said = f"{file} says of {names[0]}: {known[names[0]]}"
         e = e.model_copy(update={"foreign": {**e.foreign, "outcome": said}})
-        yield e, found, "" if found else f"{file} says {known[names[0]]!r}, which is no score in 0..1"
+        yield (
+            e,
+            found,
+            "" if found else f"{file} says {known[names[0]]!r}, which is no score in 0..1",
+        )

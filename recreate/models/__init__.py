@@ -25,9 +25,9 @@ __all__ = ["at_endpoint", "default_model", "open_model"]
 
 
 def open_model(spec: str, *, price: Price | None = None, **options: Any) -> Model:
-    """The model spelled `spec`. `price` overrides the table's. Options a kind of model does not take are left out:
-    jobs (how many callers there will be), threads, context, parallel, timeout (s), key_env, api_base, asked (False:
-    nothing will be asked, so no key is needed).
+    """The model spelled `spec`. `price` overrides the table's. Options a kind of model does not
+    take are left out: jobs (how many callers there will be), threads, context, parallel, timeout
+    (s), key_env, api_base, asked (False: nothing will be asked, so no key is needed).
 
     Raises BadInput for a spelling nobody knows; nothing is fetched, started or asked yet.
     """
@@ -42,7 +42,9 @@ def open_model(spec: str, *, price: Price | None = None, **options: Any) -> Mode
             fix=f"did you mean {meant}:{rest}?",
             code="unknown-model",
         )
-    elif (spec in known and spec not in registry.BUILT_IN["model"]) or (colon and _class(prefix, rest)):
+    elif (spec in known and spec not in registry.BUILT_IN["model"]) or (
+        colon and _class(prefix, rest)
+    ):
         kind, argument = spec, ""
     elif "/" in spec or _in_table(spec):
         kind, argument = "litellm", spec
@@ -59,10 +61,13 @@ def open_model(spec: str, *, price: Price | None = None, **options: Any) -> Mode
 def default_model() -> tuple[str, str]:
     """(the model used when nobody names one, what to tell the user about it).
 
-    AGENT_MODEL or RECREATE_MODEL name a model, and LLM_API_BASE its endpoint. Otherwise it is the catalogue's
-    default, on this machine: a key in the environment is never spent from without being asked to.
+    AGENT_MODEL or RECREATE_MODEL name a model, and LLM_API_BASE its endpoint. Otherwise it is the
+    catalogue's default, on this machine: a key in the environment is never spent from without being
+    asked to.
     """
-    named = next((v for v in ("RECREATE_MODEL", "AGENT_MODEL") if os.environ.get(v, "").strip()), "")
+    named = next(
+        (v for v in ("RECREATE_MODEL", "AGENT_MODEL") if os.environ.get(v, "").strip()), ""
+    )
     base = os.environ.get("LLM_API_BASE", "").strip().rstrip("/")
     if named:
         model = os.environ[named].strip()
@@ -73,7 +78,11 @@ def default_model() -> tuple[str, str]:
 
     name = catalog.default_name()
     e = catalog.entry(name)
-    here = "" if catalog.state(name) == "ready" else f"; its weights ({e.size / 1e9:.1f} GB) are fetched once"
+    here = (
+        ""
+        if catalog.state(name) == "ready"
+        else f"; its weights ({e.size / 1e9:.1f} GB) are fetched once"
+    )
     notice = f"no model is named: using local:{name} on this machine, which costs nothing{here}. "
     keys = keys_found()
     if base:
@@ -90,8 +99,8 @@ def default_model() -> tuple[str, str]:
 
 
 def at_endpoint(model: str, base: str) -> str:
-    """A model as RECREATE_MODEL or AGENT_MODEL name it, at LLM_API_BASE where that is set; one that is spelled as ours
-    says where it is."""
+    """A model as RECREATE_MODEL or AGENT_MODEL name it, at LLM_API_BASE where that is set; one that
+    is spelled as ours says where it is."""
     prefix, colon, rest = model.partition(":")
     if not base or prefix in registry.names("model") or (colon and _class(prefix, rest)):
         return model
@@ -99,16 +108,23 @@ def at_endpoint(model: str, base: str) -> str:
 
 
 def _meant(prefix: str, rest: str, known: Iterable[str]) -> str:
-    """The kind of model that a misspelling of it means; '' for what is something else: a provider's path, a model of
-    the price table, a module that is there."""
-    if "/" in prefix or _in_table(f"{prefix}:{rest}") or (_class(prefix, rest) and registry.reachable(prefix)):
+    """The kind of model that a misspelling of it means; '' for what is something else: a provider's
+    path, a model of the price table, a module that is there."""
+    if (
+        "/" in prefix
+        or _in_table(f"{prefix}:{rest}")
+        or (_class(prefix, rest) and registry.reachable(prefix))
+    ):
         return ""
     return next(iter(difflib.get_close_matches(prefix.lower(), known, 1, 0.75)), "")
 
 
 def _class(module: str, name: str) -> bool:
-    """Whether this reads as module:Class; a class of a script does too, so that `find` says what to do."""
-    return all(part.isidentifier() for part in module.split(".")) and name.split(".")[0].isidentifier()
+    """Whether this reads as module:Class; a class of a script does too, so that `find` says what to
+    do."""
+    return (
+        all(part.isidentifier() for part in module.split(".")) and name.split(".")[0].isidentifier()
+    )
 
 
 def _in_table(spec: str) -> bool:
@@ -124,7 +140,9 @@ def _unknown(spec: str) -> BadInput:
     hint = f"did you mean local:{spec}? " if spec in local else ""
     return BadInput(
         f"no model is called {spec!r}",
-        fix=f"{hint}write litellm:PROVIDER/NAME, openai:URL#MODEL, local:NAME ({', '.join(local)}), "
-        "local:/FILE.gguf, scripted:FILE.jsonl or module:Class",
+        fix=(
+            f"{hint}write litellm:PROVIDER/NAME, openai:URL#MODEL, local:NAME ({', '.join(local)}),"
+            " local:/FILE.gguf, scripted:FILE.jsonl or module:Class"
+        ),
         code="unknown-model",
     )

@@ -1,13 +1,16 @@
-"""Every reply of a run on a cassette, and the run again from it: no key, no network, no server, no weights.
+"""Every reply of a run on a cassette, and the run again from it: no key, no network, no server, no
+weights.
 
-    DIR/cassette.json      what it is: version, settings, who answered, what it cost, how long it is, its digest
+    DIR/cassette.json      what it is: version, settings, who answered, what it cost, how long it
+                           is, its digest
     DIR/replies.jsonl.gz   the replies; replies.jsonl while they are recorded
 
-A reply has a place, the id of its call (`run/attempt/step`, derived) and the digest of the request: messages, tools,
-parameters and model. A replay that asks anything else, or whose grader gives another score, stops there (`Differs`);
-what a command prints of the clock, durations, lone decimals, addresses, temporary names, a sandbox's user number and
-lines of `ls -l` may differ (STEADY).
-Keys are masked before anything is written. The lines are sealed as a journal's are; docs/cassettes.md says their kinds.
+A reply has a place, the id of its call (`run/attempt/step`, derived) and the digest of the request:
+messages, tools, parameters and model. A replay that asks anything else, or whose grader gives
+another score, stops there (`Differs`); what a command prints of the clock, durations, lone
+decimals, addresses, temporary names, a sandbox's user number and lines of `ls -l` may differ
+(STEADY). Keys are masked before anything is written. The lines are sealed as a journal's are;
+docs/cassettes.md says their kinds.
 """
 
 from __future__ import annotations
@@ -38,7 +41,8 @@ from recreate.storage.log import Fields, Log, fits, plain, seal, unseal
 from recreate.storage.redact import redacted
 
 VERSION = 1
-"""Of the lines and of what a request's digest is made from: a cassette of another one is refused."""
+"""Of the lines and of what a request's digest is made from: a cassette of another one is
+refused."""
 
 ABOUT = "cassette.json"
 LINES = "replies.jsonl"
@@ -51,7 +55,12 @@ KINDS: Fields = {
     "text": {"id": str, "text": dict},
     "agent": {"name": str, "digest": str, "files": dict[str, str]},
     "reply": {
-        "call": str, "request": str, **_PLACE, "model": str, "messages": [str], "params": str,
+        "call": str,
+        "request": str,
+        **_PLACE,
+        "model": str,
+        "messages": [str],
+        "params": str,
         "steady": str | None,
         "lost": [{**_TOLD, "unspent": bool}],
         "reply": Reply | None,
@@ -60,24 +69,27 @@ KINDS: Fields = {
     "grade": {"attempt": str, "score": float, "passed": bool},
     "recallable": {"domain": str, "digest": str},
     "recalled": {"call": str, "query": str, "text": str, "found": [str]},
-}  # fmt: skip
+}
 _BEGIN = r"(?:\b|(?<=\\n)|(?<=\\t))"  # of a word in JSON
 STEADY = re.compile(
     r"(?=[-bcdlpstMTWFS/\\\d])"  # what any of them begins with: three times as fast
     r"(?:\\n *\d+\.\d+(?=\\+n|\\*\")"  # a decimal number alone on a line: a duration, as a rule
-    r"|(?:total \d+\\+n)?[-bcdlps](?:[-r][-w][-xsStT]){3}[.+@]? +\d+ +\S+ +\S+ +\d+(?:, *\d+)? +\w{3} +\d+ +[\d:]+ "
+    r"|(?:total \d+\\+n)?[-bcdlps](?:[-r][-w][-xsStT]){3}[.+@]? +\d+ +\S+ +\S+ +\d+(?:, *\d+)?"
+    r" +\w{3} +\d+ +[\d:]+ "
     rf"|{_BEGIN}(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? +(?:\d+ +)?"
-    r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\b *\d*(?: +\d\d?:\d\d:\d\d)?(?: +[A-Z]{2,5})?(?: +\d{4})?\b"
+    r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\b *\d*(?: +\d\d?:\d\d:\d\d)?(?:"
+    r" +[A-Z]{2,5})?(?: +\d{4})?\b"
     rf"|{_BEGIN}(?:\d{{4}}-\d\d-\d\d[T ])?\d\d?:\d\d:\d\d(?:[.,]\d+)?\b"
     rf"|{_BEGIN}(?:\d+m)?\d+(?:[.,]\d+)? ?(?:s|ms|us|µs|ns|secs?|seconds?)\b"
     rf"|{_BEGIN}0x[0-9a-f]{{6,}}\b"
     rf"|{_BEGIN}1[5-9]\d{{8}}(?:[.,]\d+)?\b"  # of `date +%s`
-    rf"|{_BEGIN}(?:60(?:5(?:7[89]|[89]\d)|[6-9]\d\d)|61(?:0\d\d|1(?:[0-7]\d|8[0-3])))\b"  # UIDS of sandboxes
+    # UIDS of sandboxes
+    rf"|{_BEGIN}(?:60(?:5(?:7[89]|[89]\d)|[6-9]\d\d)|61(?:0\d\d|1(?:[0-7]\d|8[0-3])))\b"
     r"|/tmp/[\w.-]+)"
 )
-"""What wavers by itself in what a command prints: a request that is otherwise the same is the same one, for a replay
-and for a run that goes on. A cassette of replies alone has a digest of each request without it: one that was recorded
-before this changed is played strictly."""
+"""What wavers by itself in what a command prints: a request that is otherwise the same is the same
+one, for a replay and for a run that goes on. A cassette of replies alone has a digest of each
+request without it: one that was recorded before this changed is played strictly."""
 
 DIFF_LINES, DIFF_CHARS = 14, 110
 """Of the diff that a person is shown."""
@@ -104,12 +116,16 @@ class Answerer(Record):
 class About(Record):
     """What a cassette says of itself.
 
-    settings  of the run, without what is free to change; budget: its caps; memory: experiences that the workspace's
-              memory held of the domain when the recording began
-    jobs      attempts that went on at once when it was begun: how far a trial goes before it is looked at
-    models    by role: agent, and optimizer when it is another; cost: the run's `spend`, as --json prints it
-    replies_only  requests stand on it by their digests alone, and `data` by its name: it holds no task
-    lines, bytes, packed, sha256: of the replies, as they are read, and of their packed file; None while it is recorded
+    settings  of the run, without what is free to change; budget: its caps; memory: experiences that
+              the workspace's memory held of the domain when the recording began
+    jobs      attempts that went on at once when it was begun: how far a trial goes before it is
+              looked at
+    models    by role: agent, and optimizer when it is another; cost: the run's `spend`, as --json
+              prints it
+    replies_only  requests stand on it by their digests alone, and `data` by its name: it holds no
+                  task
+    lines, bytes, packed, sha256: of the replies, as they are read, and of their packed file; None
+    while it is recorded
     end       status and scaffold, as the run ended; {} where it did not
     """
 
@@ -133,12 +149,14 @@ class About(Record):
     sha256: str = ""
 
 
-# ------------------------------------------------------------------------------------------------- a request
+# -------------------------------------------------------------------------------------------------
+# a request
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked of a model, masked. texts: messages and parameters by their digests; digest: of all of it."""
+    """What is asked of a model, masked. texts: messages and parameters by their digests; digest: of
+    all of it."""
 
     model: str
     messages: tuple[str, ...]
@@ -152,7 +170,13 @@ class Request:
         said = [redacted(dict(message)) for message in messages]
         ids = [digest(message) for message in said]
         own = digest(asked)
-        return cls(model, tuple(ids), own, params.get("seed"), {own: asked, **dict(zip(ids, said, strict=True))})
+        return cls(
+            model,
+            tuple(ids),
+            own,
+            params.get("seed"),
+            {own: asked, **dict(zip(ids, said, strict=True))},
+        )
 
     @property
     def digest(self) -> str:
@@ -165,20 +189,26 @@ class Request:
 
 
 def _steady(model: str, messages: Sequence[Mapping[str, Any]], params: str, seed: Any) -> str:
-    said = [STEADY.sub("\ufffd", json.dumps(message, sort_keys=True, ensure_ascii=False)) for message in messages]
+    said = [
+        STEADY.sub("\ufffd", json.dumps(message, sort_keys=True, ensure_ascii=False))
+        for message in messages
+    ]
     return digest([model, said, params, seed])
 
 
-# ------------------------------------------------------------------------------------------------- recording
+# -------------------------------------------------------------------------------------------------
+# recording
 
 
 class Recording:
-    """Writes a cassette while a run goes on. Thread-safe. A run that is resumed goes on with its own."""
+    """Writes a cassette while a run goes on. Thread-safe. A run that is resumed goes on with its
+    own."""
 
     def __init__(self, folder: Path, about: About, *, begun: bool = False) -> None:
         """begun: the run has replies already, so that the cassette must have them too.
 
-        Raises BadInput for a folder that holds another cassette or lacks these replies, Fault of the disk.
+        Raises BadInput for a folder that holds another cassette or lacks these replies, Fault of
+        the disk.
         """
         self.folder = folder
         self.about = about
@@ -192,7 +222,9 @@ class Recording:
             self._held = files.lock(folder / _LOCK, wait=False)
         if self._held is None:
             raise BadInput(
-                f"another run records into {paths.short(folder)}", fix="give another --record", code="cassette-in-use"
+                f"another run records into {paths.short(folder)}",
+                fix="give another --record",
+                code="cassette-in-use",
             )
         try:
             self._begin(begun)
@@ -205,7 +237,9 @@ class Recording:
         if (self.folder / ABOUT).exists():
             old = read_about(self.folder)
             lines = list(_lines(self.folder, old))
-            if any(line["kind"] == "reply" for line in lines) and (old.run != self.about.run or not begun):
+            if any(line["kind"] == "reply" for line in lines) and (
+                old.run != self.about.run or not begun
+            ):
                 raise BadInput(
                     f"{shown} holds a cassette already, of run {old.run}",
                     fix=f"give another --record, or rm -r {shown}",
@@ -218,7 +252,11 @@ class Recording:
                     self._know(line)
                 if old.lines is not None:
                     plain = self.folder / LINES
-                    with files.disk(plain), files.replacing(plain) as out, gzip.open(self.folder / PACKED) as packed:
+                    with (
+                        files.disk(plain),
+                        files.replacing(plain) as out,
+                        gzip.open(self.folder / PACKED) as packed,
+                    ):
                         shutil.copyfileobj(packed, out)
             else:
                 (self.folder / LINES).unlink(missing_ok=True)
@@ -230,7 +268,9 @@ class Recording:
             )
         elif (self.folder / LINES).exists():
             raise BadInput(
-                f"{shown} holds a {LINES} that is no recording", fix="give another --record", code="cassette-exists"
+                f"{shown} holds a {LINES} that is no recording",
+                fix="give another --record",
+                code="cassette-exists",
             )
         self._write()
         self._log = Log(self.folder / LINES, fix=files.RESUME)
@@ -256,15 +296,26 @@ class Recording:
     def grade(self, attempt: str, score: float, passed: bool, key: str = "") -> None:
         """key: of the attempt, where it is known by another id."""
         named = {"key": key} if key not in ("", attempt) else {}
-        self._once(attempt, {"kind": "grade", "attempt": attempt, "score": score, "passed": passed, **named})
+        self._once(
+            attempt,
+            {"kind": "grade", "attempt": attempt, "score": score, "passed": passed, **named},
+        )
 
     def may_recall(self, domain: str, digest: str) -> None:
         """What the agents of the run may recall of a domain, by its digest."""
-        self._once(f"recallable {domain}", {"kind": "recallable", "domain": domain, "digest": digest})
+        self._once(
+            f"recallable {domain}", {"kind": "recallable", "domain": domain, "digest": digest}
+        )
 
     def recalled(self, call: str, query: str, text: str, found: Sequence[str]) -> None:
         """What memory answered an agent after a call."""
-        line = {"kind": "recalled", "call": call, "query": query, "text": text, "found": list(found)}
+        line = {
+            "kind": "recalled",
+            "call": call,
+            "query": query,
+            "text": text,
+            "found": list(found),
+        }
         self._once(f"recalled {call} {query}", line)
 
     def end(self, status: str, scaffold: str) -> None:
@@ -280,15 +331,23 @@ class Recording:
         answer: Reply | BadInput | Fault,
         lost: Sequence[Transient] = (),
     ) -> None:
-        """What came of a call: the reply, or the error that it ended with, after the tries that were `lost`.
+        """What came of a call: the reply, or the error that it ended with, after the tries that
+        were `lost`.
 
         A reply that is there already is not written again.
         """
         request = Request.of(model, messages, params)
         line: dict[str, Any] = {"kind": "reply", "call": call.id, "request": request.digest}
         line |= call.model_dump(include={"role", "phase", "task", "repeat", "sample"})
-        line |= {"model": model, "messages": request.messages, "params": request.params, "seed": request.seed}
-        line |= {"lost": [_told(e) for e in lost]} | ({"steady": request.steady} if self.about.replies_only else {})
+        line |= {
+            "model": model,
+            "messages": request.messages,
+            "params": request.params,
+            "seed": request.seed,
+        }
+        line |= {"lost": [_told(e) for e in lost]} | (
+            {"steady": request.steady} if self.about.replies_only else {}
+        )
         if isinstance(answer, Reply):
             line["reply"] = answer.model_dump(mode="json", exclude_defaults=True)
         else:
@@ -299,7 +358,9 @@ class Recording:
                 return
             kept = {request.params} if self.about.replies_only else request.texts.keys()
             new = {id: request.texts[id] for id in kept if id not in self._texts}
-            self._log.append(*({"kind": "text", "id": id, "text": text} for id, text in new.items()), line)
+            self._log.append(
+                *({"kind": "text", "id": id, "text": text} for id, text in new.items()), line
+            )
             self._texts.update(new)
             if "reply" in line:
                 self._places.add(place)
@@ -310,15 +371,24 @@ class Recording:
                 self._log.append(line)
                 self._said.add(id)
 
-    def close(self, cost: Mapping[str, Any] | None = None, models: Mapping[str, Answerer] | None = None) -> None:
-        """Pack it, and write what it is. Safe to call twice; one without a reply is taken away again. Raises Fault."""
+    def close(
+        self, cost: Mapping[str, Any] | None = None, models: Mapping[str, Answerer] | None = None
+    ) -> None:
+        """Pack it, and write what it is. Safe to call twice; one without a reply is taken away
+        again. Raises Fault."""
         with self._lock:
             if self._held is None:
                 return
             try:
                 self._log.close()
                 if self._places:
-                    self._pack({"cost": cost or {}, "end": self._end, "models": models or self.about.models})
+                    self._pack(
+                        {
+                            "cost": cost or {},
+                            "end": self._end,
+                            "models": models or self.about.models,
+                        }
+                    )
                 else:
                     for name in (LINES, ABOUT):
                         (self.folder / name).unlink(missing_ok=True)
@@ -348,7 +418,12 @@ class Recording:
         plain.unlink()
 
     def _write(self) -> None:
-        files.write(self.folder / ABOUT, seal(self.about.model_dump(mode="json")), durable=True, fix=files.RESUME)
+        files.write(
+            self.folder / ABOUT,
+            seal(self.about.model_dump(mode="json")),
+            durable=True,
+            fix=files.RESUME,
+        )
 
 
 def _told(e: BadInput | Fault) -> dict[str, Any]:
@@ -356,11 +431,13 @@ def _told(e: BadInput | Fault) -> dict[str, Any]:
     return redacted(told) | ({"unspent": e.unspent} if isinstance(e, Fault) else {})  # type: ignore[no-any-return]
 
 
-# ------------------------------------------------------------------------------------------------- replaying
+# -------------------------------------------------------------------------------------------------
+# replaying
 
 
 def read_about(folder: Path) -> About:
-    """What a cassette is. Raises BadInput: `no-cassette`, `damaged`, `other-version`, `newer-schema`."""
+    """What a cassette is. Raises BadInput: `no-cassette`, `damaged`, `other-version`,
+    `newer-schema`."""
     try:
         raw = (folder / ABOUT).read_bytes()
     except OSError:
@@ -378,15 +455,17 @@ def read_about(folder: Path) -> About:
     if (version := record.get("version")) != VERSION:
         newer = isinstance(version, int) and version > VERSION
         raise BadInput(
-            f"{paths.short(folder)} is a cassette of version {version}, by recreate {record.get('recreate', '?')}; "
-            f"this recreate plays version {VERSION}",
+            f"{paths.short(folder)} is a cassette of version {version}, by recreate"
+            f" {record.get('recreate', '?')}; this recreate plays version {VERSION}",
             fix=paths.upgrade() if newer else "record it again: the same command with --record",
             code="other-version",
         )
     try:
         about = About.model_validate(record)
     except ValidationError as e:
-        raise _damaged(folder, f"{ABOUT} lacks {'.'.join(map(str, e.errors()[0]['loc']))}") from None
+        raise _damaged(
+            folder, f"{ABOUT} lacks {'.'.join(map(str, e.errors()[0]['loc']))}"
+        ) from None
     if "agent" not in about.models:
         raise _damaged(folder, f"{ABOUT} lacks models.agent")
     if not plain(record):
@@ -398,7 +477,9 @@ def _lines(folder: Path, about: About) -> Iterator[dict[str, Any]]:
     """The lines of a cassette; of one whose recording was killed those that are whole."""
     whole, number, size = hashlib.sha256(), 0, 0
     try:
-        with gzip.open(folder / PACKED) if about.lines is not None else (folder / LINES).open("rb") as file:
+        with (
+            gzip.open(folder / PACKED) if about.lines is not None else (folder / LINES).open("rb")
+        ) as file:
             # never more than it says: a few bytes unpack to any length
             while raw := file.readline(-1 if about.lines is None else about.bytes - size + 1):
                 if about.lines is None and not raw.endswith(b"\n"):
@@ -437,13 +518,17 @@ def _answered(line: Mapping[str, Any]) -> bool:
 def _damaged(folder: Path, why: str) -> BadInput:
     return BadInput(
         f"the cassette {paths.short(folder)} cannot be trusted: {why}",
-        fix="put it back from a copy (git checkout), or record it again: the same command with --record",
+        fix=(
+            "put it back from a copy (git checkout), or record it again: the same command with"
+            " --record"
+        ),
         code="damaged",
     )
 
 
 class Cassette:
-    """A recorded run, read whole. Raises BadInput for one that was cut, edited, or is of another version."""
+    """A recorded run, read whole. Raises BadInput for one that was cut, edited, or is of another
+    version."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -478,13 +563,20 @@ class Cassette:
                     self.recalled[line["call"], line["query"]] = line["text"], tuple(line["found"])
 
     def models(self) -> tuple[Replayed, Price, Replayed, Price, str]:
-        """(agent's model, its price, optimizer's, its price, what to tell of it); one model where it was one."""
+        """(agent's model, its price, optimizer's, its price, what to tell of it); one model where
+        it was one."""
         who = self.about.models["agent"]
         other = self.about.models.get("optimizer", who)
         agent = Replayed(self, who)
         optimizer = agent if other is who else Replayed(self, other)
-        told = f"a replay of {paths.short(self.folder)}: {self.about.cost.get('calls', 'its')} calls, recorded with "
-        told += " and ".join(dict.fromkeys(each.name for each in (who, other))) + "; nothing is asked or paid now"
+        told = (
+            f"a replay of {paths.short(self.folder)}: {self.about.cost.get('calls', 'its')} calls,"
+            " recorded with "
+        )
+        told += (
+            " and ".join(dict.fromkeys(each.name for each in (who, other)))
+            + "; nothing is asked or paid now"
+        )
         return agent, who.price, optimizer, other.price, told
 
     def judge(self) -> tuple[Replayed, Price] | None:
@@ -497,10 +589,13 @@ class Cassette:
         if agent not in self.agents:
             there = ", ".join(f"{n} ({d})" for d, (n, _) in self.agents.items()) or "none"
             raise BadInput(
-                f"the cassette {paths.short(self.folder)} is of another scaffold: {name} is {agent}, and it was "
-                f"recorded with {there}",
-                fix="put the scaffold back as it was (git checkout, or RUN:DIGEST of a run that has it); of a build, "
-                "leave --scaffold out: the cassette has its own. Or record again with --record",
+                f"the cassette {paths.short(self.folder)} is of another scaffold: {name} is"
+                f" {agent}, and it was recorded with {there}",
+                fix=(
+                    "put the scaffold back as it was (git checkout, or RUN:DIGEST of a run that has"
+                    " it); of a build, leave --scaffold out: the cassette has its own. Or record"
+                    " again with --record"
+                ),
                 code="another-scaffold",
             )
 
@@ -509,9 +604,12 @@ class Cassette:
         then = self._grades.get(attempt)
         if then is not None and then != (score, passed):
             raise Differs(
-                f"attempt {attempt} is graded {score:g} here, and was graded {then[0]:g} when it was recorded: its "
-                "commands or its grader did something else",
-                fix=f"recreate traces show {attempt} shows what it did; tests that waver cannot be replayed",
+                f"attempt {attempt} is graded {score:g} here, and was graded {then[0]:g} when it"
+                " was recorded: its commands or its grader did something else",
+                fix=(
+                    f"recreate traces show {attempt} shows what it did; tests that waver cannot be"
+                    " replayed"
+                ),
                 call=attempt,
                 expected=then[0],
                 got=score,
@@ -530,7 +628,8 @@ class Cassette:
             )
 
     def find(self, call: Call, request: Request) -> dict[str, Any]:
-        """The line of a call. Raises Differs, or Refused (no-tools) where it was asked without tools."""
+        """The line of a call. Raises Differs, or Refused (no-tools) where it was asked without
+        tools."""
         there = self._calls.get(call.id, {})
         line = there.get(request.digest)
         if line is not None:
@@ -541,7 +640,11 @@ class Cassette:
                 self.wavered.add(call.id)
                 return known
         asked = [self._texts.get(known["params"], {}) for known in there.values()]
-        if "tools" in request.texts[request.params] and asked and not any("tools" in params for params in asked):
+        if (
+            "tools" in request.texts[request.params]
+            and asked
+            and not any("tools" in params for params in asked)
+        ):
             # then the model had turned tools down by now, in another attempt
             raise Refused(f"{request.model} took no tools when it was recorded", code="no-tools")
         self._differs(call, request, list(there.values()))
@@ -553,18 +656,30 @@ class Cassette:
         texts = [self._texts.get(id) for id in line["messages"]]
         if None in texts:
             return ""
-        return _steady(line["model"], [text for text in texts if text is not None], line["params"], line.get("seed"))
+        return _steady(
+            line["model"],
+            [text for text in texts if text is not None],
+            line["params"],
+            line.get("seed"),
+        )
 
-    def get(self, model: str, messages: Sequence[Message], params: Mapping[str, Any], call: Call) -> Reply | None:
-        """The reply of a call that came from a cache when it was recorded, as it does now; None of any other."""
+    def get(
+        self, model: str, messages: Sequence[Message], params: Mapping[str, Any], call: Call
+    ) -> Reply | None:
+        """The reply of a call that came from a cache when it was recorded, as it does now; None of
+        any other."""
         there = self._calls.get(call.id, {})
         if not any((line.get("reply") or {}).get("from_cache") for line in there.values()):
             return None
         reply = there.get(Request.of(model, messages, params).digest, {}).get("reply") or {}
         return Reply.model_validate(reply) if reply.get("from_cache") else None
 
-    def _differs(self, call: Call, request: Request, there: Sequence[Mapping[str, Any]]) -> NoReturn:
-        shown = f"at {call.id} (" + ", ".join(filter(None, (call.role, call.phase, call.task))) + ")"
+    def _differs(
+        self, call: Call, request: Request, there: Sequence[Mapping[str, Any]]
+    ) -> NoReturn:
+        shown = (
+            f"at {call.id} (" + ", ".join(filter(None, (call.role, call.phase, call.task))) + ")"
+        )
         if there:
             head = f"the replay asks something else than was asked {shown}:"
         else:
@@ -579,17 +694,28 @@ class Cassette:
             both = {id: self._texts.get(id, _LEFT_OUT) for id in there[-1]["messages"]}
             diff = "\n" + _diff(was, _shown(asked, {**request.texts, **both}))
         notes = [
-            f"it was recorded by recreate {self.about.recreate}, this is {paths.version()}"
-            if self.about.recreate != paths.version()
-            else "",
-            f"memory held {self.about.memory} experiences then, and a replay begins with none"
-            if self.about.memory
-            else "",
+            (
+                f"it was recorded by recreate {self.about.recreate}, this is {paths.version()}"
+                if self.about.recreate != paths.version()
+                else ""
+            ),
+            (
+                f"memory held {self.about.memory} experiences then, and a replay begins with none"
+                if self.about.memory
+                else ""
+            ),
         ]
-        fix = "put back what changed since (the scaffold, tasks, tools or this program), or record again: --record"
+        fix = (
+            "put back what changed since (the scaffold, tasks, tools or this program), or record"
+            " again: --record"
+        )
         expected = there[-1]["request"] if there and there[-1]["call"] == call.id else None
         raise Differs(
-            "; ".join(filter(None, [head, *notes])) + diff, fix=fix, call=call.id, expected=expected, got=request.digest
+            "; ".join(filter(None, [head, *notes])) + diff,
+            fix=fix,
+            call=call.id,
+            expected=expected,
+            got=request.digest,
         )
 
     def _alike(self, call: Call) -> list[Mapping[str, Any]]:
@@ -597,7 +723,9 @@ class Cassette:
         wanted = [call.role, call.task, call.repeat, call.sample, str(call.step)]
         lines = [line for known in self._calls.values() for line in known.values()]
         places = ("role", "task", "repeat", "sample")
-        found = [x for x in lines if [*(x[k] for k in places), x["call"].rpartition("/")[2]] == wanted]
+        found = [
+            x for x in lines if [*(x[k] for k in places), x["call"].rpartition("/")[2]] == wanted
+        ]
         return sorted(found, key=lambda line: line["phase"] == call.phase)
 
 
@@ -608,7 +736,10 @@ _LEFT_OUT = {"role": "a message", "content": "(left out: --record-replies-only)"
 def _shown(asked: Mapping[str, Any], texts: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """A request as lines to compare."""
     params = texts.get(asked["params"], {})
-    lines = [f"model: {asked['model']}", *json.dumps(params, indent=1, sort_keys=True, default=str).split("\n")]
+    lines = [
+        f"model: {asked['model']}",
+        *json.dumps(params, indent=1, sort_keys=True, default=str).split("\n"),
+    ]
     for id in asked["messages"]:
         message: Any = texts.get(id, _LEFT_OUT)
         rest = {k: v for k, v in message.items() if k not in ("role", "content")}
@@ -621,12 +752,18 @@ def _diff(was: Sequence[str], now: Sequence[str]) -> str:
     lines = list(difflib.unified_diff(was, now, "recorded", "asked now", n=1, lineterm=""))
     if not lines:
         return "(the same words: another seed, so another attempt of the same task)"
-    cut = [line if len(line) <= DIFF_CHARS else line[: DIFF_CHARS - 4] + " ..." for line in lines[:DIFF_LINES]]
-    return "\n".join([*cut, f"[{len(lines) - DIFF_LINES} lines more]"] if len(lines) > DIFF_LINES else cut)
+    cut = [
+        line if len(line) <= DIFF_CHARS else line[: DIFF_CHARS - 4] + " ..."
+        for line in lines[:DIFF_LINES]
+    ]
+    return "\n".join(
+        [*cut, f"[{len(lines) - DIFF_LINES} lines more]"] if len(lines) > DIFF_LINES else cut
+    )
 
 
 class Replayed:
-    """A model that answers what its cassette says. Thread-safe; nothing is opened, started or sent."""
+    """A model that answers what its cassette says. Thread-safe; nothing is opened, started or
+    sent."""
 
     def __init__(self, cassette: Cassette, who: Answerer) -> None:
         self.cassette = cassette
@@ -638,7 +775,8 @@ class Replayed:
         self._lost: dict[tuple[str, str], int] = {}
 
     def reply(self, messages: Sequence[Message], call: Call, **params: Any) -> Reply:
-        """The recorded reply, after the tries that failed then. Raises Differs, or what was raised then."""
+        """The recorded reply, after the tries that failed then. Raises Differs, or what was raised
+        then."""
         request = Request.of(self.name, messages, params)
         line = self.cassette.find(call, request)
         place, lost, error = (call.id, request.digest), line["lost"], line.get("error")
@@ -648,11 +786,22 @@ class Replayed:
             self._lost[place] = 0 if over else n + 1
         if n < len(lost):
             told = lost[n]
-            raise Transient(told["message"], fix=told["fix"], code=told["code"], after=0.0, unspent=told["unspent"])
+            raise Transient(
+                told["message"],
+                fix=told["fix"],
+                code=told["code"],
+                after=0.0,
+                unspent=told["unspent"],
+            )
         if error is None:
             return Reply.model_validate(line["reply"])
         if error["kind"] in ("Fault", "Transient"):
-            raise Fault(error["message"], fix=error["fix"], code=error["code"], unspent=bool(error.get("unspent")))
+            raise Fault(
+                error["message"],
+                fix=error["fix"],
+                code=error["code"],
+                unspent=bool(error.get("unspent")),
+            )
         raise (Refused if error["kind"] == "Refused" else BadInput)(
             error["message"], fix=error["fix"], code=error["code"]
         )

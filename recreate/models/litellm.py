@@ -1,4 +1,5 @@
-"""Any hosted provider, by litellm: `litellm:PROVIDER/NAME`. Its import takes seconds and waits for a first call."""
+"""Any hosted provider, by litellm: `litellm:PROVIDER/NAME`. Its import takes seconds and waits for
+a first call."""
 
 from __future__ import annotations
 
@@ -58,7 +59,9 @@ class LiteLLM:
         asked: bool = True,
     ) -> None:
         if not model:
-            raise BadInput("litellm: names no model", fix="write litellm:PROVIDER/NAME", code="bad-model")
+            raise BadInput(
+                "litellm: names no model", fix="write litellm:PROVIDER/NAME", code="bad-model"
+            )
         if not installed("litellm") and (absent := missing("litellm")):
             raise absent  # before anything is begun; its import takes seconds and waits
         self.model = model
@@ -67,12 +70,18 @@ class LiteLLM:
         self.timeout = timeout
         self.api_base = api_base
         # a mark costs a quarter more where nothing is read again, so its price must be known
-        self._marks = "claude" in model and self.price is not None and self.price.cache_written is not None
+        self._marks = (
+            "claude" in model and self.price is not None and self.price.cache_written is not None
+        )
         most = (facts(model) or {}).get("max_output_tokens")
         self._most = most if isinstance(most, int) else 0  # providers refuse a request for more
         self._schema: bool | None = None
         self._native: bool | None = None
-        provider = model.partition("/")[0] if "/" in model else str((facts(model) or {}).get("litellm_provider", ""))
+        provider = (
+            model.partition("/")[0]
+            if "/" in model
+            else str((facts(model) or {}).get("litellm_provider", ""))
+        )
         variable, there = key_variable(provider)
         if asked and variable and not there and not api_base:
             raise _no_key(model, [variable])
@@ -95,12 +104,16 @@ class LiteLLM:
             sent["max_tokens"] = min(sent["max_tokens"], self._most)
         if params.get("json_schema") is not None and self._schema:
             sent["response_format"] = chat.response_format(params["json_schema"])
-        if "tools" in sent and "tools" not in (litellm.get_supported_openai_params(self.model) or ("tools",)):
+        if "tools" in sent and "tools" not in (
+            litellm.get_supported_openai_params(self.model) or ("tools",)
+        ):
             self._native = False  # litellm would drop them without a word
             raise chat.no_tools(self.model, "litellm has no way to hand them to this model")
         if self.api_base:
             sent["api_base"] = self.api_base
-            sent["api_key"] = os.environ.get("LLM_API_KEY") or os.environ.get("OPENAI_API_KEY") or "none"
+            sent["api_key"] = (
+                os.environ.get("LLM_API_KEY") or os.environ.get("OPENAI_API_KEY") or "none"
+            )
         if self._marks:
             sent["cache_control_injection_points"] = _marks(messages)
         timeout = params.get("timeout") or self.timeout
@@ -121,22 +134,31 @@ class LiteLLM:
 
         begun = time.perf_counter()
         try:
-            body = within(timeout, ask)  # some providers' clients take no deadline, or mean each read by it
+            body = within(
+                timeout, ask
+            )  # some providers' clients take no deadline, or mean each read by it
         except TimeoutError:
             text = f"{self.model} did not answer within {timeout:g} s"
             raise Transient(text, fix="allow more time, or ask for less", code="timeout") from None
-        except Exception as e:  # litellm raises many kinds, its own and its transports': each is attributed
+        except (
+            Exception
+        ) as e:  # litellm raises many kinds, its own and its transports': each is attributed
             error = self._error(litellm, e, tools="tools" in sent)
             if isinstance(error, Fault):
                 error.unspent = bool(made) and not any(made)
             raise error from None
         latency = time.perf_counter() - begun
         try:
-            found = body.model_dump(warnings=False)  # its records are often not what their own types say
-            return chat.completion(found, messages, model=self.model, price=self.price, latency=latency)
+            found = body.model_dump(
+                warnings=False
+            )  # its records are often not what their own types say
+            return chat.completion(
+                found, messages, model=self.model, price=self.price, latency=latency
+            )
         except chat.NO_COMPLETION as e:  # it was paid all the same
             raise Transient(
-                f"{self.model} answered with something that is not a chat completion ({type(e).__name__})",
+                f"{self.model} answered with something that is not a chat completion"
+                f" ({type(e).__name__})",
                 fix="try again",
                 code="malformed-reply",
             ) from None
@@ -161,43 +183,61 @@ class LiteLLM:
         text = f"{self.model}: {words}"
         variable = key_variable(self.model.partition("/")[0])[0] or "the provider's key variable"
         if isinstance(e, kinds.AuthenticationError | kinds.PermissionDeniedError):
-            return Refused(text, fix=f"put a valid key into {variable}: export {variable}=...", code="refused-key")
+            return Refused(
+                text,
+                fix=f"put a valid key into {variable}: export {variable}=...",
+                code="refused-key",
+            )
         status = getattr(e, "status_code", None)
         status = status if isinstance(status, int) else 0
         if isinstance(e, kinds.ContextWindowExceededError):
             status, words = 400, "context length"  # whatever the provider's own are
         # a lost connection is told with a traceback, in which any word may occur
-        if tools and not isinstance(e, kinds.APIConnectionError) and chat.refuses_tools(status, words, self.model):
+        if (
+            tools
+            and not isinstance(e, kinds.APIConnectionError)
+            and chat.refuses_tools(status, words, self.model)
+        ):
             self._native = False
             return chat.no_tools(self.model, words)
         if isinstance(e, kinds.NotFoundError):
-            return Refused(text, fix="check the model's name: litellm:PROVIDER/NAME", code="unknown-model")
+            return Refused(
+                text, fix="check the model's name: litellm:PROVIDER/NAME", code="unknown-model"
+            )
         if isinstance(e, kinds.Timeout):
             return Transient(text, fix="try again later", code="timeout", after=_after(e))
         if isinstance(e, kinds.APIConnectionError):
             status = status or 503
         if status >= 400:
             return chat.failure(text, status, words, _after(e))
-        return Fault(f"{text} ({type(e).__name__})", fix="see the provider's words above", code="model-fault")
+        return Fault(
+            f"{text} ({type(e).__name__})", fix="see the provider's words above", code="model-fault"
+        )
 
 
 def _marks(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """Where a prompt ends that is asked again: behind the system prompt and, in a conversation, behind what was said so
-    far. Anthropic's models put by and read back what lies before such a mark; others do so of themselves."""
+    """Where a prompt ends that is asked again: behind the system prompt and, in a conversation,
+    behind what was said so far. Anthropic's models put by and read back what lies before such a
+    mark; others do so of themselves.
+    """
     marks: list[dict[str, Any]] = [{"location": "message", "role": "system"}]
     return [*marks, {"location": "message", "index": -1}] if len(messages) > 2 else marks
 
 
 def _litellm() -> Any:
     with _IMPORT:
-        os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # else its import asks the network, for up to 36 s
+        os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = (
+            "True"  # else its import asks the network, for up to 36 s
+        )
         os.environ.setdefault("LITELLM_TELEMETRY", "False")
         from recreate.models.transport import Transport
 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # its own deprecations are not the user's
             module = need("litellm")
-        warnings.filterwarnings("ignore", message="Items? '.*' on TypedDict class", category=UserWarning)
+        warnings.filterwarnings(
+            "ignore", message="Items? '.*' on TypedDict class", category=UserWarning
+        )
         module.telemetry = False
         module.suppress_debug_info = True
         module.drop_params = True
@@ -232,7 +272,8 @@ def _after(e: Exception) -> float | None:
 
 
 def key_variable(provider: str) -> tuple[str, bool]:
-    """The variable with a provider's key ('' when the provider is not listed here), and whether one is set."""
+    """The variable with a provider's key ('' when the provider is not listed here), and whether one
+    is set."""
     variable = PROVIDERS.get(provider, ("", ""))[0]
     names = (variable, *_OTHER_NAMES.get(provider, ()))
     return variable, any(n and os.environ.get(n, "").strip() for n in names)

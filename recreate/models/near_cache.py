@@ -1,19 +1,24 @@
-"""Replies to nearly the same question: a semantic cache of train attempts, off unless a nearness is named.
+"""Replies to nearly the same question: a semantic cache of train attempts, off unless a nearness is
+named.
 
-    FOLDER/near/KEY.jsonl   a sealed line each: the question with its vector, the task it is of, and the reply
+    FOLDER/near/KEY.jsonl   a sealed line each: the question with its vector, the task it is of, and
+                            the reply
 
-A request is told by its frame, all that was said but for its task's own words, and its question, these words. KEY is
-made of the model, the parameters but for the seed, the frame, the embedder, and the numbers of repeat and sample; of
-the lines under it the one whose question has the highest cosine answers, where that reaches the nearness. So what an
-agent is told beside the question (its system prompt, its lessons, the tables of a database, what a command printed) is
-the same, character by character, and a repeat is served by a repeat alone. Two questions whose numbers or names differ
-are not near, whatever their vectors say (`particulars`): vectors hardly tell 2019 from 2020, or one city from another.
-The idea is GPTCache's (Bang, NLP-OSS 2023), which compares questions by their vectors alone.
+A request is told by its frame, all that was said but for its task's own words, and its question,
+these words. KEY is made of the model, the parameters but for the seed, the frame, the embedder, and
+the numbers of repeat and sample; of the lines under it the one whose question has the highest
+cosine answers, where that reaches the nearness. So what an agent is told beside the question (its
+system prompt, its lessons, the tables of a database, what a command printed) is the same, character
+by character, and a repeat is served by a repeat alone. Two questions whose numbers or names differ
+are not near, whatever their vectors say (`particulars`): vectors hardly tell 2019 from 2020, or one
+city from another. The idea is GPTCache's (Bang, NLP-OSS 2023), which compares questions by their
+vectors alone.
 
-Only train attempts of the agent are answered, and only their replies are kept: never one of the optimizer, of a judge,
-or of an attempt that measures; a reply to a task that is held out by now is passed over, and so is a question of more
-than QUESTION_CHARS characters, of which an embedder may not see the end. A reply that tells its tokens is not kept: a
-model is trained on what it said itself.
+Only train attempts of the agent are answered, and only their replies are kept: never one of the
+optimizer, of a judge, or of an attempt that measures; a reply to a task that is held out by now is
+passed over, and so is a question of more than QUESTION_CHARS characters, of which an embedder may
+not see the end. A reply that tells its tokens is not kept: a model is trained on what it said
+itself.
 """
 
 from __future__ import annotations
@@ -41,7 +46,14 @@ FRAME = "\ue000"
 """Stands in a frame where the task's words were."""
 
 LINES: Fields = {
-    "near": {"call": str, "task": str, "group": str, "question": str, "vector": list, "reply": Reply},
+    "near": {
+        "call": str,
+        "task": str,
+        "group": str,
+        "question": str,
+        "vector": list,
+        "reply": Reply,
+    },
 }
 
 
@@ -60,14 +72,19 @@ class Embedding(NamedTuple):
 
 
 class NearCache:
-    """Replies by what was asked and how near that is. Any number of threads and processes may share a folder.
+    """Replies by what was asked and how near that is. Any number of threads and processes may share
+    a folder.
 
-    near: the least cosine, above 0 and at most 1. embedding: asked for at the first question. held_out: whether a task
-    of a group may by now be learned from no more.
+    near: the least cosine, above 0 and at most 1. embedding: asked for at the first question.
+    held_out: whether a task of a group may by now be learned from no more.
     """
 
     def __init__(
-        self, folder: Path, near: float, embedding: Callable[[], Embedding], held_out: Callable[[str, str], bool]
+        self,
+        folder: Path,
+        near: float,
+        embedding: Callable[[], Embedding],
+        held_out: Callable[[str, str], bool],
     ) -> None:
         self.folder = folder / "near"
         self.near = near
@@ -77,10 +94,17 @@ class NearCache:
         self._last: dict[str, tuple[float, ...]] = {}
 
     def get(
-        self, model: str, messages: Sequence[Message], params: Mapping[str, Any], call: Call, question: TaskQuestion
+        self,
+        model: str,
+        messages: Sequence[Message],
+        params: Mapping[str, Any],
+        call: Call,
+        question: TaskQuestion,
     ) -> Reply | None:
-        """The reply to the nearest question, with `near` and `from_cache` set; None where none is near enough, or this
-        call is not to be answered so. Raises Missing where the embedder's package is not installed."""
+        """The reply to the nearest question, with `near` and `from_cache` set; None where none is
+        near enough, or this call is not to be answered so. Raises Missing where the embedder's
+        package is not installed.
+        """
         asked = _asked(messages, question, call)
         if asked is None:
             return None
@@ -96,8 +120,12 @@ class NearCache:
                 best = cosine, line
         if best is None:
             return None
-        source = Near(similarity=round(min(best[0], 1.0), 6), task=best[1]["task"], call=best[1]["call"])
-        return Reply.model_validate({**best[1]["reply"], "from_cache": True, "near": source.model_dump()})
+        source = Near(
+            similarity=round(min(best[0], 1.0), 6), task=best[1]["task"], call=best[1]["call"]
+        )
+        return Reply.model_validate(
+            {**best[1]["reply"], "from_cache": True, "near": source.model_dump()}
+        )
 
     def put(
         self,
@@ -108,7 +136,8 @@ class NearCache:
         question: TaskQuestion,
         reply: Reply,
     ) -> None:
-        """Keep what was answered to this very question. A disk that does not take it stops nobody."""
+        """Keep what was answered to this very question. A disk that does not take it stops
+        nobody."""
         asked = _asked(messages, question, call)
         if asked is None or reply.doubtful or reply.near is not None or reply.token_ids is not None:
             return
@@ -123,11 +152,15 @@ class NearCache:
         line["reply"] = reply.model_dump(mode="json", exclude_defaults=True, exclude={"from_cache"})
         file = self._file(model, asked[0], params, call)
         with contextlib.suppress(Fault), locked(self.folder), Log(file) as log:
-            if all(each["task"] != call.task or each["question"] != asked[1] for each in self._lines(file)):
+            if all(
+                each["task"] != call.task or each["question"] != asked[1]
+                for each in self._lines(file)
+            ):
                 log.append(line)
 
     def _vector(self, text: str) -> tuple[float, ...]:
-        """Of a question; the last ones are kept, since each turn of an attempt asks for the same."""
+        """Of a question; the last ones are kept, since each turn of an attempt asks for the
+        same."""
         with self._lock:
             known = self._last.get(text)
         if known is None:
@@ -138,16 +171,26 @@ class NearCache:
         return known
 
     def _lines(self, file: Path) -> Sequence[Mapping[str, Any]]:
-        """What a file holds; a damaged line is passed over, and a file that cannot be read holds nothing."""
+        """What a file holds; a damaged line is passed over, and a file that cannot be read holds
+        nothing."""
         try:
             return list(Log(file).read(LINES, ("near",)))
         except (BadInput, Fault, ValidationError):
             return []
 
-    def _file(self, model: str, frame: Sequence[Message], params: Mapping[str, Any], call: Call) -> Path:
+    def _file(
+        self, model: str, frame: Sequence[Message], params: Mapping[str, Any], call: Call
+    ) -> Path:
         unseeded = {name: value for name, value in params.items() if name != "seed"}
         request = Request.of(model, frame, unseeded)
-        key = [request.digest, weights(model), call.role, self.embedding().name, call.repeat, call.sample]
+        key = [
+            request.digest,
+            weights(model),
+            call.role,
+            self.embedding().name,
+            call.repeat,
+            call.sample,
+        ]
         return self.folder / f"{digest(key, 32)}.jsonl"
 
 
@@ -155,7 +198,8 @@ _WORD = re.compile(r"""[^\W_]+|[.?!:\n"']""")
 
 
 def particulars(text: str) -> frozenset[str]:
-    """The numbers and names of a question: words with a digit, and those with a capital that begin no sentence."""
+    """The numbers and names of a question: words with a digit, and those with a capital that begin
+    no sentence."""
     found, begins = set(), True
     for word in _WORD.findall(text):
         if any(map(str.isdigit, word)) or (not begins and word != word.lower()):
@@ -164,8 +208,11 @@ def particulars(text: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def _asked(messages: Sequence[Message], question: TaskQuestion, call: Call) -> tuple[list[Message], str] | None:
-    """(frame, question) of a request; None for one that is not to be answered by another's reply."""
+def _asked(
+    messages: Sequence[Message], question: TaskQuestion, call: Call
+) -> tuple[list[Message], str] | None:
+    """(frame, question) of a request; None for one that is not to be answered by another's
+    reply."""
     if call.role != "agent" or call.phase != "train":
         return None
     frame, said = framed(messages, question.text)
@@ -175,8 +222,9 @@ def _asked(messages: Sequence[Message], question: TaskQuestion, call: Call) -> t
 def framed(messages: Sequence[Message], question: str) -> tuple[list[Message], str]:
     """(the messages without the question's words, these words as they stood there).
 
-    The words are the question whole, or where that stands in no message, those of its lines that are a whole line of
-    one. A question that a template writes in yet another way is left in the frame, and '' is what was asked.
+    The words are the question whole, or where that stands in no message, those of its lines that
+    are a whole line of one. A question that a template writes in yet another way is left in the
+    frame, and '' is what was asked.
     """
     question = question.strip()
     whole = bool(question) and any(question in str(each.get("content") or "") for each in messages)

@@ -1,7 +1,8 @@
-"""A thin keep-alive client for any OpenAI-style endpoint: vLLM, llama.cpp, a gateway, the provider itself.
+"""A thin keep-alive client for any OpenAI-style endpoint: vLLM, llama.cpp, a gateway, the provider
+itself.
 
-One request is one write and one read on a kept connection; messages sent before are not encoded again.
-Nothing here retries: the caller does, with its budget and journal around it.
+One request is one write and one read on a kept connection; messages sent before are not encoded
+again. Nothing here retries: the caller does, with its budget and journal around it.
 """
 
 from __future__ import annotations
@@ -22,12 +23,29 @@ from recreate.api.errors import BadInput, Fault, Refused, Transient
 from recreate.api.ports import Price
 from recreate.api.types import Call, Message, Reply, digest
 from recreate.models import chat
-from recreate.models.http import MAX_ANSWER, Answer, Connections, Lost, TooLarge, Transcript, to_bytes
+from recreate.models.http import (
+    MAX_ANSWER,
+    Answer,
+    Connections,
+    Lost,
+    TooLarge,
+    Transcript,
+    to_bytes,
+)
 from recreate.models.pricing import price_of
 from recreate.storage.log import decode
 
 TIMEOUT_SECONDS = 300.0
-_SENT_ON = ("temperature", "top_p", "max_tokens", "seed", "stop", "logprobs", "top_logprobs", "return_token_ids")
+_SENT_ON = (
+    "temperature",
+    "top_p",
+    "max_tokens",
+    "seed",
+    "stop",
+    "logprobs",
+    "top_logprobs",
+    "return_token_ids",
+)
 _NO_WAY = (errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH)
 _WORDS = 10_000
 """Characters of an endpoint's own words that are looked at."""
@@ -38,7 +56,8 @@ class OpenAI:
     """`openai:URL#MODEL`, for up to as many threads at once as there are callers.
 
     key_env   the variable with the key; by default OPENAI_API_KEY, else LLM_API_KEY; '' sends none
-    timeout   seconds that a call may take from its beginning to its end, unless `reply` is told otherwise
+    timeout   seconds that a call may take from its beginning to its end, unless `reply` is told
+              otherwise
     extra     further fields of every request's body
 
     `native_tools` turns False once the endpoint has refused a request for its tools.
@@ -91,20 +110,27 @@ class OpenAI:
         self._key = os.environ.get(self.key_env, "").strip() if self.key_env else ""
         if not self._key.isprintable() or not self._key.isascii():
             raise BadInput(
-                f"the key in {self.key_env} has odd characters", fix=f"set {self.key_env} again", code="bad-key"
+                f"the key in {self.key_env} has odd characters",
+                fix=f"set {self.key_env} again",
+                code="bad-key",
             )
         self._connections = Connections(parts.scheme, host, port)
         self._base = urlsplit(self.url).path
         self._transcript = Transcript()
         self._drop: frozenset[str] = frozenset()
         self._bare_schemas: frozenset[str] = frozenset()
-        head = f"Host: {parts.netloc}\r\nAccept-Encoding: identity\r\nContent-Type: application/json\r\n"
-        head += "User-Agent: recreate\r\n" + (f"Authorization: Bearer {self._key}\r\n" if self._key else "")
+        head = (
+            f"Host: {parts.netloc}\r\nAccept-Encoding: identity\r\nContent-Type:"
+            " application/json\r\n"
+        )
+        head += "User-Agent: recreate\r\n" + (
+            f"Authorization: Bearer {self._key}\r\n" if self._key else ""
+        )
         self._head = head.encode("latin-1")
 
     def reply(self, messages: Sequence[Message], call: Call, **params: Any) -> Reply:
-        """One answer; see `recreate.api.ports.Model`. A token count the server leaves out is estimated (len/4),
-        and the reply then carries `estimated=True`."""
+        """One answer; see `recreate.api.ports.Model`. A token count the server leaves out is
+        estimated (len/4), and the reply then carries `estimated=True`."""
         begun = time.perf_counter()
         timeout = params.get("timeout") or self.timeout
         most = chat.answer_bytes(params)
@@ -112,7 +138,9 @@ class OpenAI:
         for _ in range(1 + len(_SENT_ON)):  # each round more is left out, at the endpoint's wish
             rest, schema = self._rest(params)
             left = timeout - (time.perf_counter() - begun)
-            answer = self._ask("POST", "/chat/completions", left, call, (encoded, rest), most, timeout)
+            answer = self._ask(
+                "POST", "/chat/completions", left, call, (encoded, rest), most, timeout
+            )
             if answer.status == 200:
                 return self._read(answer.body, messages, time.perf_counter() - begun)
             if answer.status in (400, 422) and (
@@ -165,17 +193,20 @@ class OpenAI:
 
     def _read(self, raw: bytes, messages: Sequence[Message], latency: float) -> Reply:
         try:
-            return chat.completion(_parse(raw), messages, model=self.model, price=self.price, latency=latency)
+            return chat.completion(
+                _parse(raw), messages, model=self.model, price=self.price, latency=latency
+            )
         except chat.NO_COMPLETION as e:
             raise Transient(
-                f"{self.url} answered with something that is not a chat completion ({type(e).__name__}): "
-                f"{self._words(raw)}",
+                f"{self.url} answered with something that is not a chat completion"
+                f" ({type(e).__name__}): {self._words(raw)}",
                 fix=f"is {self.url} an OpenAI-style endpoint (its address usually ends in /v1)?",
                 code="malformed-reply",
             ) from None
 
     def _give_way(self, raw: bytes, rest: bytes, schema: str) -> bool:
-        """After a 400: leave out what the endpoint does not know, from now on. False when there is nothing to."""
+        """After a 400: leave out what the endpoint does not know, from now on. False when there is
+        nothing to."""
         words = raw.decode("utf-8", "replace").lower()
         if chat.too_long(words):
             return False
@@ -187,7 +218,13 @@ class OpenAI:
             self._drop |= {param}
             return True
         if schema:
-            formats = ("response_format", "json_schema", "structured output", "guided", "extra inputs")
+            formats = (
+                "response_format",
+                "json_schema",
+                "structured output",
+                "guided",
+                "extra inputs",
+            )
             self._bare_schemas |= {"all" if any(f in words for f in formats) else schema}
             return True
         return False
@@ -198,9 +235,11 @@ class OpenAI:
         if status in (401, 403):
             key = self.key_env or _KEYS[0]
             return Refused(
-                f"{self.url} refused the key in {key}: {words}"
-                if self._key
-                else f"{self.url} wants a key, and {key} is not set: {words}",
+                (
+                    f"{self.url} refused the key in {key}: {words}"
+                    if self._key
+                    else f"{self.url} wants a key, and {key} is not set: {words}"
+                ),
                 fix=f"put a valid key into {key}: export {key}=...",
                 code="refused-key",
             )
@@ -211,9 +250,11 @@ class OpenAI:
             there = self._models(left)
             return Refused(
                 f"{self.url} does not serve {self.model!r}: {words}",
-                fix=f"it serves: {', '.join(there[:20])}; write openai:{self.url}#NAME"
-                if there
-                else "is the address complete (it usually ends in /v1)?",
+                fix=(
+                    f"it serves: {', '.join(there[:20])}; write openai:{self.url}#NAME"
+                    if there
+                    else "is the address complete (it usually ends in /v1)?"
+                ),
                 code="unknown-model",
             )
         if 300 <= status < 400:
@@ -241,7 +282,11 @@ class OpenAI:
     def _models(self, left: float) -> list[str]:
         try:
             answer = self._ask("GET", "/models", min(10.0, left))
-            return sorted(str(m["id"]) for m in _parse(answer.body)["data"]) if answer.status == 200 else []
+            return (
+                sorted(str(m["id"]) for m in _parse(answer.body)["data"])
+                if answer.status == 200
+                else []
+            )
         except (Fault, ValueError, KeyError, TypeError, IndexError):
             return []
 
@@ -258,12 +303,20 @@ class OpenAI:
             text, code = f"no host is known by the name in {self.url}", "unknown-host"
             fix = "check its spelling and the network"
         elif isinstance(e, OSError) and e.errno in _NO_WAY:
-            text, fix, code = f"cannot connect to {self.url}: {e.strerror}", running, "connection-refused"
+            text, fix, code = (
+                f"cannot connect to {self.url}: {e.strerror}",
+                running,
+                "connection-refused",
+            )
         elif isinstance(e, TooLarge):
             text, code = f"{self.url} answers without end: {e}", "too-large"
             fix = f"is {self.url} an OpenAI-style endpoint?"
         else:
-            text, fix, code = f"the connection to {self.url} was lost: {type(e).__name__}", running, "reset"
+            text, fix, code = (
+                f"the connection to {self.url} was lost: {type(e).__name__}",
+                running,
+                "reset",
+            )
         return Transient(text, fix=fix, code=code, unspent=not lost.sent)
 
 

@@ -1,4 +1,5 @@
-"""What a model's tokens cost: litellm's published table, read as data; a price nobody knows is an error, not 0."""
+"""What a model's tokens cost: litellm's published table, read as data; a price nobody knows is an
+error, not 0."""
 
 from __future__ import annotations
 
@@ -17,9 +18,11 @@ _TABLE = "model_prices_and_context_window_backup.json"
 
 
 def price_of(model: str) -> Price | None:
-    """The price of a model by its spelling (`anthropic/NAME`, `litellm:NAME`, `openai:URL#NAME`), or None.
+    """The price of a model by its spelling (`anthropic/NAME`, `litellm:NAME`, `openai:URL#NAME`),
+    or None.
 
-    None also when litellm is not installed: its table is read from its folder, litellm is not imported.
+    None also when litellm is not installed: its table is read from its folder, litellm is not
+    imported.
     """
     prefix, colon, rest = model.partition(":")
     if colon and prefix in ("local", "scripted"):
@@ -32,7 +35,10 @@ def price_of(model: str) -> Price | None:
     tokens_in, tokens_out = entry.get("input_cost_per_token"), entry.get("output_cost_per_token")
     if not isinstance(tokens_in, int | float) or not isinstance(tokens_out, int | float):
         return None
-    cached, written = entry.get("cache_read_input_token_cost"), entry.get("cache_creation_input_token_cost")
+    cached, written = (
+        entry.get("cache_read_input_token_cost"),
+        entry.get("cache_creation_input_token_cost"),
+    )
     return Price(
         tokens_in=round(tokens_in * 1e6, 9),
         tokens_out=round(tokens_out * 1e6, 9),
@@ -42,14 +48,17 @@ def price_of(model: str) -> Price | None:
 
 
 def known_price(model: Model, *, flag: str = "--price") -> Price:
-    """The model's price, its own or the table's. Raises BadInput (unknown-price), naming the flag that sets it."""
+    """The model's price, its own or the table's. Raises BadInput (unknown-price), naming the flag
+    that sets it."""
     price = model.price or price_of(model.name)
     if price is not None:
         return price
     raise BadInput(
         f"the price of {model.name} is not known, so a budget in dollars could not be kept",
-        fix=f"state it in dollars per million tokens: {flag} IN,OUT (e.g. {flag} 0.25,2); "
-        f"{flag} 0,0 for a server of your own",
+        fix=(
+            f"state it in dollars per million tokens: {flag} IN,OUT (e.g. {flag} 0.25,2); "
+            f"{flag} 0,0 for a server of your own"
+        ),
         code="unknown-price",
     )
 
@@ -83,12 +92,17 @@ def facts(model: str) -> dict[str, Any] | None:
 
 @functools.cache
 def table() -> dict[str, dict[str, Any]]:
-    """litellm's table: model -> facts. Empty when litellm is not installed or its table is unreadable."""
+    """litellm's table: model -> facts. Empty when litellm is not installed or its table is
+    unreadable."""
     spec = importlib.util.find_spec("litellm")
     for folder in (spec.submodule_search_locations or []) if spec else []:
         try:
             found = json.loads((Path(folder) / _TABLE).read_bytes())
         except (OSError, ValueError):
             continue
-        return {name: entry for name, entry in found.items() if isinstance(entry, dict) and name != "sample_spec"}
+        return {
+            name: entry
+            for name, entry in found.items()
+            if isinstance(entry, dict) and name != "sample_spec"
+        }
     return {}

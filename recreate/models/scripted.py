@@ -5,17 +5,21 @@
     {"role": "optimizer", "fault": "503", "fault_times": 2, "text": "{}"}
     {"role": "optimizer", "step": 0, "tool_calls": [{"name": "steps", "arguments": {"first": 3}}]}
 
-A line matches a call when everything it names agrees: `role`, `task`, `repeat`, `step` (the call's step),
-`sample`; `contains` must occur in one of the messages, `lacks` in none. **The first matching line answers**;
-order decides, not how specific a line is, so put the special ones first and a general one last.
+A line matches a call when everything it names agrees: `role`, `task`, `repeat`, `step` (the call's
+step), `sample`; `contains` must occur in one of the messages, `lacks` in none. **The first matching
+line answers**; order decides, not how specific a line is, so put the special ones first and a
+general one last.
 
-    text         the reply                      finish       stop (default) | length | tool_calls | other
-    tool_calls   tools called natively, besides the text or instead of it: [{"name", "arguments"}, ...], with
-                 arguments an object, or a text to be handed on as it is. With such a line in it the script is a model
-                 that takes tools natively (`native_tools`), and that line's finish is tool_calls by default
+    text         the reply                      finish       stop (default) | length | tool_calls |
+                 other
+    tool_calls   tools called natively, besides the text or instead of it: [{"name", "arguments"},
+                 ...], with arguments an object, or a text to be handed on as it is. With such a
+                 line in it the script is a model that takes tools natively (`native_tools`), and
+                 that line's finish is tool_calls by default
     delay_ms     how long it takes              tokens_in, tokens_out    counts; len/4 when absent
-    find         a pattern searched in the messages; `$1` in the text, and in the strings of the tool calls'
-                 arguments, becomes its first group (ids are not known when a script is written)
+    find         a pattern searched in the messages; `$1` in the text, and in the strings of the
+                 tool calls' arguments, becomes its first group (ids are not known when a script is
+                 written)
     fault        timeout | 503 | 429 | refused | reset: raised instead of answering
     fault_times  how often this line faults before it answers (default: always)
 """
@@ -96,7 +100,9 @@ class Scripted:
         model._begin(rows, list(range(1, len(rows) + 1)), name.partition(":")[2])
         return model
 
-    def _begin(self, rows: Sequence[Mapping[str, Any]], numbers: Sequence[int], source: str) -> None:
+    def _begin(
+        self, rows: Sequence[Mapping[str, Any]], numbers: Sequence[int], source: str
+    ) -> None:
         for row, number in zip(rows, numbers, strict=True):
             _check(row, number, source)
         self.rows = tuple(dict(row) for row in rows)
@@ -107,7 +113,8 @@ class Scripted:
         self._faulted = [0] * len(rows)
 
     def reply(self, messages: Sequence[Message], call: Call, **params: Any) -> Reply:
-        """The first matching line's text and tool calls. Raises BadInput (script-has-no-line) when none matches."""
+        """The first matching line's text and tool calls. Raises BadInput (script-has-no-line) when
+        none matches."""
         for i, row in enumerate(self.rows):
             if _matches(row, messages, call):
                 return self._answer(i, row, messages, params)
@@ -121,7 +128,9 @@ class Scripted:
     def close(self) -> None:
         pass
 
-    def _answer(self, i: int, row: Mapping[str, Any], messages: Sequence[Message], params: Mapping[str, Any]) -> Reply:
+    def _answer(
+        self, i: int, row: Mapping[str, Any], messages: Sequence[Message], params: Mapping[str, Any]
+    ) -> Reply:
         begun = time.perf_counter()
         if row.get("delay_ms"):
             time.sleep(row["delay_ms"] / 1000)
@@ -177,19 +186,35 @@ def _check(row: Any, number: int, source: str) -> None:
         if not isinstance(value, known[key]) or isinstance(value, bool):
             raise _broken(source, number, f"{key!r} has the wrong type: {value!r}")
     if "fault" in row and str(row["fault"]) not in _FAULTS:
-        raise _broken(source, number, f"no fault is called {row['fault']!r}; there are: {', '.join(_FAULTS)}")
+        raise _broken(
+            source, number, f"no fault is called {row['fault']!r}; there are: {', '.join(_FAULTS)}"
+        )
     for called in row.get("tool_calls", ()):
-        form = isinstance(called, dict) and set(called) <= {"name", "arguments"} and isinstance(called.get("name"), str)
+        form = (
+            isinstance(called, dict)
+            and set(called) <= {"name", "arguments"}
+            and isinstance(called.get("name"), str)
+        )
         if not form or not isinstance(called.get("arguments", {}), dict | str):
-            raise _broken(source, number, f'a tool call is {{"name": TEXT, "arguments": OBJECT}}, not {called!r}')
+            raise _broken(
+                source,
+                number,
+                f'a tool call is {{"name": TEXT, "arguments": OBJECT}}, not {called!r}',
+            )
     answers = "text" in row or "tool_calls" in row
     if not answers and "fault" not in row:
         raise _broken(source, number, "it has neither `text` nor `tool_calls` nor `fault`")
     if "fault_times" in row and not answers:
-        raise _broken(source, number, "with `fault_times` it needs the `text` or `tool_calls` it answers afterwards")
+        raise _broken(
+            source,
+            number,
+            "with `fault_times` it needs the `text` or `tool_calls` it answers afterwards",
+        )
 
 
 def _broken(source: str, number: int, why: str) -> BadInput:
     return BadInput(
-        f"{source} line {number}: {why}", fix="mend that line: one JSON object a line", code="broken-script"
+        f"{source} line {number}: {why}",
+        fix="mend that line: one JSON object a line",
+        code="broken-script",
     )

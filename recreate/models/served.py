@@ -1,7 +1,9 @@
-"""A model behind an inference server of its own: `local:NAME`, `local:/FILE.gguf` and `vllm:FOLDER_OR_HUB_NAME`.
+"""A model behind an inference server of its own: `local:NAME`, `local:/FILE.gguf` and
+`vllm:FOLDER_OR_HUB_NAME`.
 
-The server is started by the first call, asked through `recreate.models.openai`, shared by all models of this process
-that want the same one, and stopped with the last of them or, in whatever way, with this process.
+The server is started by the first call, asked through `recreate.models.openai`, shared by all
+models of this process that want the same one, and stopped with the last of them or, in whatever
+way, with this process.
 """
 
 from __future__ import annotations
@@ -17,11 +19,21 @@ from recreate.api.types import Call, Message, Reply
 from recreate.models import catalog
 from recreate.models.openai import OpenAI
 from recreate.models.pricing import FREE
-from recreate.models.server import DRAFT, MOST_SLOTS, Engine, Launch, ServeConfig, Server, cores, plan
+from recreate.models.server import (
+    DRAFT,
+    MOST_SLOTS,
+    Engine,
+    Launch,
+    ServeConfig,
+    Server,
+    cores,
+    plan,
+)
 from recreate.storage.download import Progress
 
 TIMEOUT_SECONDS = 1800.0
-"""For one reply: a small machine is slow, and with many callers a request first waits in the server."""
+"""For one reply: a small machine is slow, and with many callers a request first waits in the
+server."""
 
 DYING_SECONDS = 5.0
 """A server that was killed closes its connections before its tree has ended."""
@@ -33,9 +45,13 @@ class ServedModel:
     """What `plan(what, config)` says is served, under the name `name`."""
 
     price: Price | None = FREE
-    native_tools = False  # a server may offer them; what it makes of them depends on model and flags
+    native_tools = (
+        False  # a server may offer them; what it makes of them depends on model and flags
+    )
 
-    def __init__(self, name: str, what: str, config: ServeConfig, timeout: float = TIMEOUT_SECONDS) -> None:
+    def __init__(
+        self, name: str, what: str, config: ServeConfig, timeout: float = TIMEOUT_SECONDS
+    ) -> None:
         self.name, self.config, self.timeout = name, config, timeout
         self._what = what
         self._running: tuple[Server, OpenAI] | None = None
@@ -48,11 +64,13 @@ class ServedModel:
         return self._running[0] if self._running else None
 
     def prepare(self, progress: Progress | None = None, say: Say | None = None) -> None:
-        """Fetch the weights where needed and start the server: `reply` does it too, but shows no progress."""
+        """Fetch the weights where needed and start the server: `reply` does it too, but shows no
+        progress."""
         self._up(progress, say)
 
     def reply(self, messages: Sequence[Message], call: Call, **params: Any) -> Reply:
-        """One answer; see `recreate.api.ports.Model`. A server that died is started anew by the next call."""
+        """One answer; see `recreate.api.ports.Model`. A server that died is started anew by the
+        next call."""
         try:
             server, client = self._up()
         except Fault as e:
@@ -60,20 +78,30 @@ class ServedModel:
             raise
         params.setdefault("timeout", self.timeout)
         if self.config.draft:  # llama.cpp says 0 of every token that was proposed
-            params = {name: value for name, value in params.items() if name not in ("logprobs", "top_logprobs")}
+            params = {
+                name: value
+                for name, value in params.items()
+                if name not in ("logprobs", "top_logprobs")
+            }
         try:
             return client.reply(messages, call, **params).model_copy(update={"model": self.name})
         except Transient as e:
             if server.alive(DYING_SECONDS):
                 raise
-            text = f"the {server.launch.engine} server of {self.name} ended with status {server.status()}"
+            text = (
+                f"the {server.launch.engine} server of {self.name} ended with status"
+                f" {server.status()}"
+            )
             text += server.last_words()
             with self._lock:
                 if self.server is server:
                     self._end()
             raise Transient(
                 text,
-                fix="the next call starts it again; if it goes on, is there enough memory for the model?",
+                fix=(
+                    "the next call starts it again; if it goes on, is there enough memory for the"
+                    " model?"
+                ),
                 code="server-died",
             ) from e
 
@@ -83,7 +111,9 @@ class ServedModel:
             self._closed = True
             self._end()
 
-    def _up(self, progress: Progress | None = None, say: Say | None = None) -> tuple[Server, OpenAI]:
+    def _up(
+        self, progress: Progress | None = None, say: Say | None = None
+    ) -> tuple[Server, OpenAI]:
         with self._lock:
             if self._closed:
                 raise Fault(f"{self.name} was closed", fix="open it again", code="closed")
@@ -91,7 +121,9 @@ class ServedModel:
                 self._running = self._start(progress, say)
             return self._running
 
-    def _start(self, progress: Progress | None = None, say: Say | None = None) -> tuple[Server, OpenAI]:
+    def _start(
+        self, progress: Progress | None = None, say: Say | None = None
+    ) -> tuple[Server, OpenAI]:
         server = _share(self._what, self.config, progress, say)
         return server, OpenAI(f"{server.url}#{server.launch.name}", price=FREE, key_env="")
 
@@ -104,9 +136,9 @@ class ServedModel:
 
 
 class Local(ServedModel):
-    """A .gguf file, or a model of the catalogue, by llama.cpp. jobs: how many callers there will be; threads: 0 for all
-    cores; context: tokens per request; parallel: requests served at once (default: as many as `jobs`, up to
-    MOST_SLOTS)."""
+    """A .gguf file, or a model of the catalogue, by llama.cpp. jobs: how many callers there will
+    be; threads: 0 for all cores; context: tokens per request; parallel: requests served at once
+    (default: as many as `jobs`, up to MOST_SLOTS)."""
 
     def __init__(
         self,
@@ -130,8 +162,10 @@ class Local(ServedModel):
 
 
 class VLLM(ServedModel):
-    """A model, a run of tune or one of its checkpoints, by vLLM: no dependency, but in this environment or in the one
-    that `vllm_python` or RECREATE_VLLM_PYTHON names. context: tokens of a prompt and its reply, 0 for the model's."""
+    """A model, a run of tune or one of its checkpoints, by vLLM: no dependency, but in this
+    environment or in the one that `vllm_python` or RECREATE_VLLM_PYTHON names. context: tokens of a
+    prompt and its reply, 0 for the model's.
+    """
 
     engine: Engine = "vllm"
 
@@ -155,7 +189,8 @@ class VLLM(ServedModel):
 
 
 def started(launch: Launch) -> Server:
-    """A server that answers. Raises Fault (`server-died`, `server-slow`), and leaves nothing behind then."""
+    """A server that answers. Raises Fault (`server-died`, `server-slow`), and leaves nothing behind
+    then."""
     server = Server(launch)
     try:
         server.wait()

@@ -1,6 +1,7 @@
 """Start, watch and stop an OpenAI-style server of a model or a checkpoint; load an adapter into it.
 
-vllm            a folder or a name on the Hub, adapters loaded while it runs; from this environment or another one
+vllm            a folder or a name on the Hub, adapters loaded while it runs; from this environment
+                or another one
 transformers    a folder, one request at a time: for a CPU and for tests
 xllamacpp       llama.cpp: a .gguf file, or a model of the catalogue: local:NAME
 
@@ -44,18 +45,21 @@ ENGINES: tuple[str, ...] = get_args(Engine)
 VLLM_PYTHON = "--vllm-python FOLDER_OR_PYTHON, or RECREATE_VLLM_PYTHON"
 
 MOST_SLOTS = 4
-"""Requests llama.cpp serves at once, at most, by default. On 2 cores a warm request of the 1.5B model took 7.0, 6.1 and
-4.9 CPU seconds with 1, 2 and 4 slots; each slot computes a new prefix once, and holds a context of its own."""
+"""Requests llama.cpp serves at once, at most, by default. On 2 cores a warm request of the 1.5B
+model took 7.0, 6.1 and 4.9 CPU seconds with 1, 2 and 4 slots; each slot computes a new prefix once,
+and holds a context of its own."""
 
 DRAFT = 15
-"""Tokens that llama.cpp proposes at once for `local:` models: what followed the last ones when they stood earlier
-in prompt or reply, for a rewritten function is mostly its own source. The model draws every token itself, and the first
-that differs ends a proposal, so replies are drawn as without; but their log-probs are lost. With the next token they
-are a batch of 16, which takes as long as nine tokens one by one (of 8: six, of 24: fourteen)."""
+"""Tokens that llama.cpp proposes at once for `local:` models: what followed the last ones when they
+stood earlier in prompt or reply, for a rewritten function is mostly its own source. The model draws
+every token itself, and the first that differs ends a proposal, so replies are drawn as without; but
+their log-probs are lost. With the next token they are a batch of 16, which takes as long as nine
+tokens one by one (of 8: six, of 24: fourteen)."""
 
 SPIN_COUNT = "2000"
-"""GOMP_SPINCOUNT for llama.cpp. Waiting threads spin for ever by default: fast alone, but on shared cores two threads
-then make 1 token a second instead of 20. A short spin, then sleep, is as fast alone and bears neighbours."""
+"""GOMP_SPINCOUNT for llama.cpp. Waiting threads spin for ever by default: fast alone, but on shared
+cores two threads then make 1 token a second instead of 20. A short spin, then sleep, is as fast
+alone and bears neighbours."""
 
 _LLAMA_SERVER = ("-m", "recreate.models.llama_server")
 _RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
@@ -63,19 +67,25 @@ _RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 
 
 START_SECONDS = 900.0
-"""How long a server that does not answer yet may write nothing: vLLM compiles kernels for a new model."""
+"""How long a server that does not answer yet may write nothing: vLLM compiles kernels for a new
+model."""
 
 GONE_SECONDS = 5.0
 """How long `stop` watches killed processes go: until then they hold their memory, a GPU's too."""
 
 _SECRET = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)S?$", re.IGNORECASE)
-_CAUSE = re.compile(r"\b\w*(Error|Exception)\b: .|\b(error|failed)\b.*: .|: error: .", re.IGNORECASE)
-_NO_CAUSE = re.compile(r"root cause|Engine core init|child process|resource_tracker|\b(WARNING|INFO)\b|Warning: ")
+_CAUSE = re.compile(
+    r"\b\w*(Error|Exception)\b: .|\b(error|failed)\b.*: .|: error: .", re.IGNORECASE
+)
+_NO_CAUSE = re.compile(
+    r"root cause|Engine core init|child process|resource_tracker|\b(WARNING|INFO)\b|Warning: "
+)
 
 
 @dataclass(frozen=True)
 class Launch:
-    """What to start: its command and variables, on which port, and the name under which the model is asked for.
+    """What to start: its command and variables, on which port, and the name under which the model
+    is asked for.
 
     base: the model whose adapters it takes while it runs, '' where it takes none.
     """
@@ -90,11 +100,12 @@ class Launch:
 
 @dataclass(frozen=True)
 class ServeConfig:
-    """How to serve. port 0: a free one. vllm_python: of the environment that vLLM is in, '' for RECREATE_VLLM_PYTHON,
-    else this one. context: tokens of a prompt and its reply together, 0: the model's. gpu: None looks. share: of the
-    GPU's memory that vLLM may take, 0: its default. dtype: vLLM's, '' for its choice. rank: of the adapters to come.
-    raw: log-probs at temperature 1 and before top_p and top_k, rather than after them. threads and parallel (requests
-    at once) are llama.cpp's, and draft, tokens that it proposes at once where no log-probs are wanted.
+    """How to serve. port 0: a free one. vllm_python: of the environment that vLLM is in, '' for
+    RECREATE_VLLM_PYTHON, else this one. context: tokens of a prompt and its reply together, 0: the
+    model's. gpu: None looks. share: of the GPU's memory that vLLM may take, 0: its default. dtype:
+    vLLM's, '' for its choice. rank: of the adapters to come. raw: log-probs at temperature 1 and
+    before top_p and top_k, rather than after them. threads and parallel (requests at once) are
+    llama.cpp's, and draft, tokens that it proposes at once where no log-probs are wanted.
     """
 
     port: int = 0
@@ -117,14 +128,17 @@ def plan(
     say: Callable[[str], None] | None = None,
     progress: Progress | None = None,
 ) -> Launch:
-    """How a model is served: a run of tune, one of its checkpoints, a model's folder or name on the Hub, FILE.gguf,
-    local:NAME of the catalogue (fetched where it is not here; `say` and `progress` are told).
+    """How a model is served: a run of tune, one of its checkpoints, a model's folder or name on the
+    Hub, FILE.gguf, local:NAME of the catalogue (fetched where it is not here; `say` and `progress`
+    are told).
 
-    An adapter is served beside its base, which is there as `base`. Raises BadInput for what holds no model, an engine
-    that is not installed or does not read it, a port that is taken.
+    An adapter is served beside its base, which is there as `base`. Raises BadInput for what holds
+    no model, an engine that is not installed or does not read it, a port that is taken.
     """
     config = config or ServeConfig()
-    config = replace(config, vllm_python=config.vllm_python or os.environ.get("RECREATE_VLLM_PYTHON", ""))
+    config = replace(
+        config, vllm_python=config.vllm_python or os.environ.get("RECREATE_VLLM_PYTHON", "")
+    )
     engine = config.engine
     named = str(what)
     port = config.port or _free_port()
@@ -141,7 +155,10 @@ def plan(
     if engine == "xllamacpp":
         raise BadInput(
             f"xllamacpp reads .gguf files, and {named} is none",
-            fix="convert the folder with llama.cpp's convert_hf_to_gguf.py, or take --engine vllm or transformers",
+            fix=(
+                "convert the folder with llama.cpp's convert_hf_to_gguf.py, or take --engine vllm"
+                " or transformers"
+            ),
             code="bad-engine",
         )
     path = Path(what).expanduser()
@@ -152,7 +169,10 @@ def plan(
     if adapter and not Path(base).is_dir() and (base.count("/") != 1 or base[0] in "./~"):
         raise BadInput(
             f"{folder} is an adapter of {base}, which is not there",
-            fix="put that model there, or write its place into adapter_config.json (base_model_name_or_path)",
+            fix=(
+                "put that model there, or write its place into adapter_config.json"
+                " (base_model_name_or_path)"
+            ),
             code="no-base",
         )
     if engine == "auto":
@@ -169,7 +189,8 @@ def adapter_config(folder: Path) -> dict[str, Any]:
 
 
 def vllm_python(named: str = "") -> str:
-    """The Python that has vLLM: of the environment named by its folder or its Python, else this one.
+    """The Python that has vLLM: of the environment named by its folder or its Python, else this
+    one.
 
     Raises BadInput (`missing`) when there is no vLLM in it.
     """
@@ -177,44 +198,69 @@ def vllm_python(named: str = "") -> str:
         if find_spec("vllm") is None:
             raise BadInput(
                 "vLLM is not installed in this environment",
-                fix="pip install vllm, in an environment of its own since tune wants another transformers (uv venv "
-                f"vllm; uv pip install --python vllm vllm), and name that: {VLLM_PYTHON}; or take transformers",
+                fix=(
+                    "pip install vllm, in an environment of its own since tune wants another"
+                    " transformers (uv venv vllm; uv pip install --python vllm vllm), and name"
+                    f" that: {VLLM_PYTHON}; or take transformers"
+                ),
                 code="missing",
             )
         return sys.executable
-    path = Path(named).expanduser().absolute()  # not resolved: a venv's python is a link, and is told by its place
+    path = (
+        Path(named).expanduser().absolute()
+    )  # not resolved: a venv's python is a link, and is told by its place
     python = path / "bin" / "python" if path.is_dir() else path
     look = "import sys, importlib.util as u; sys.exit(3 if u.find_spec('vllm') is None else 0)"
     env = {**os.environ, **_elsewhere(python)}
     try:
-        found = subprocess.run([python, "-c", look], env=env, capture_output=True, timeout=60).returncode
+        found = subprocess.run(
+            [python, "-c", look], env=env, capture_output=True, timeout=60
+        ).returncode
     except (OSError, subprocess.TimeoutExpired):
         found = -1
     if found:
         why = "has no vLLM" if found == 3 else "is no Python"
         raise BadInput(
             f"{python} {why}",
-            fix=f"uv pip install --python {named} vllm" if found == 3 else f"name an environment: {VLLM_PYTHON}",
+            fix=(
+                f"uv pip install --python {named} vllm"
+                if found == 3
+                else f"name an environment: {VLLM_PYTHON}"
+            ),
             code="missing",
         )
     return str(python)
 
 
-def _vllm(folder: Path, adapter: Mapping[str, Any], base: str, port: int, config: ServeConfig) -> Launch:
+def _vllm(
+    folder: Path, adapter: Mapping[str, Any], base: str, port: int, config: ServeConfig
+) -> Launch:
     python = vllm_python(config.vllm_python)
     gpu = _gpu() if config.gpu is None else config.gpu
     name = folder.name
     rank = int(adapter.get("r", config.rank) or 64)
     # the module, not the `vllm` command: the CPU build's metadata has another package's name
     command = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", base]
-    command += ["--host", HOST, "--port", str(port), "--served-model-name", "base" if adapter else name]
-    command += ["--enable-lora", "--max-lora-rank", str(next((n for n in _RANKS if n >= rank), rank))]
+    command += [
+        "--host",
+        HOST,
+        "--port",
+        str(port),
+        "--served-model-name",
+        "base" if adapter else name,
+    ]
+    command += [
+        "--enable-lora",
+        "--max-lora-rank",
+        str(next((n for n in _RANKS if n >= rank), rank)),
+    ]
     if adapter:
         command += ["--lora-modules", f"{name}={folder}"]
         if (template := folder / "chat_template.jinja").is_file():
             command += ["--chat-template", str(template)]
     command += ["--logprobs-mode", "raw_logprobs" if config.raw else "processed_logprobs"]
-    # a request that names no temperature is drawn at 1, as everywhere here, not as the model's folder would have it
+    # a request that names no temperature is drawn at 1, as everywhere here, not as the model's
+    # folder would have it
     command += ["--generation-config", "vllm", "--uvicorn-log-level", "warning"]
     if config.context:
         command += ["--max-model-len", str(config.context)]
@@ -222,7 +268,11 @@ def _vllm(folder: Path, adapter: Mapping[str, Any], base: str, port: int, config
         command += ["--dtype", config.dtype]
     if config.share and gpu:
         command += ["--gpu-memory-utilization", str(config.share)]
-    env = {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
+    env = {
+        "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True",
+        "VLLM_NO_USAGE_STATS": "1",
+        "DO_NOT_TRACK": "1",
+    }
     env["PYTHONSAFEPATH"] = "1"  # the folder that recreate is called in is nobody's to import from
     if config.vllm_python:
         env |= _elsewhere(Path(python))
@@ -232,17 +282,34 @@ def _vllm(folder: Path, adapter: Mapping[str, Any], base: str, port: int, config
     return Launch("vllm", tuple(command), port, name, env, base)
 
 
-def _transformers(folder: Path, adapter: Mapping[str, Any], base: str, port: int, config: ServeConfig) -> Launch:
+def _transformers(
+    folder: Path, adapter: Mapping[str, Any], base: str, port: int, config: ServeConfig
+) -> Launch:
     for module in ("torch", "transformers", *(("peft",) if adapter else ())):
         if find_spec(module) is None and (absent := missing(module)):
             raise absent
-    command = ["-m", "recreate.models.transformers_server", "--model", str(folder), "--name", folder.name]
-    command += ["--port", str(port), *(("--context", str(config.context)) if config.context else ())]
+    command = [
+        "-m",
+        "recreate.models.transformers_server",
+        "--model",
+        str(folder),
+        "--name",
+        folder.name,
+    ]
+    command += [
+        "--port",
+        str(port),
+        *(("--context", str(config.context)) if config.context else ()),
+    ]
     return Launch("transformers", (sys.executable, *command), port, folder.name, _own(), base)
 
 
 def _xllamacpp(
-    name: str, port: int, config: ServeConfig, say: Callable[[str], None] | None, progress: Progress | None
+    name: str,
+    port: int,
+    config: ServeConfig,
+    say: Callable[[str], None] | None,
+    progress: Progress | None,
 ) -> Launch:
     if find_spec("xllamacpp") is None and (absent := missing("xllamacpp")):
         raise absent
@@ -250,7 +317,12 @@ def _xllamacpp(
     if entry:
         file = catalog.fetch_model(entry, progress, say)
     command = [*_LLAMA_SERVER, "--model", str(file), "--alias", file.stem, "--port", str(port)]
-    command += ["--threads", str(config.threads or cores()), "--parallel", str(config.parallel or MOST_SLOTS)]
+    command += [
+        "--threads",
+        str(config.threads or cores()),
+        "--parallel",
+        str(config.parallel or MOST_SLOTS),
+    ]
     command += ["--context", str(config.context or context), "--draft", str(config.draft)]
     env = {"GOMP_SPINCOUNT": os.environ.get("GOMP_SPINCOUNT", SPIN_COUNT), **_own()}
     return Launch("xllamacpp", (sys.executable, *command), port, file.stem, env)
@@ -283,12 +355,14 @@ class Server:
         self.stop()
 
     def wait(self, seconds: float = START_SECONDS, stop: threading.Event | None = None) -> None:
-        """Return once it answers, or `stop` is set. Raises Fault when it ends, or writes nothing for `seconds`."""
+        """Return once it answers, or `stop` is set. Raises Fault when it ends, or writes nothing
+        for `seconds`."""
         written, end = 0, time.monotonic() + seconds
         while not (stop and stop.is_set()) and not self.healthy():
             if not self.alive():
                 raise Fault(
-                    f"the {self.launch.engine} server ended with status {self.status()}{self.last_words()}",
+                    f"the {self.launch.engine} server ended with status"
+                    f" {self.status()}{self.last_words()}",
                     fix="is it a model that this engine reads, and is there memory for it?",
                     code="server-died",
                 )
@@ -296,8 +370,8 @@ class Server:
                 written, end = now, time.monotonic() + seconds
             if time.monotonic() > end:
                 raise Fault(
-                    f"the {self.launch.engine} server does not answer, and wrote nothing for {seconds:g} s"
-                    f"{self.last_words()}",
+                    f"the {self.launch.engine} server does not answer, and wrote nothing for"
+                    f" {seconds:g} s{self.last_words()}",
                     fix="is the machine busy, or its memory full?",
                     code="server-slow",
                 )
@@ -311,7 +385,8 @@ class Server:
             return False
 
     def alive(self, patience: float = 0.0) -> bool:
-        """Whether it runs. patience: seconds in which one whose connections are lost may be seen to have ended."""
+        """Whether it runs. patience: seconds in which one whose connections are lost may be seen to
+        have ended."""
         try:
             self._process.wait(patience)
         except subprocess.TimeoutExpired:
@@ -319,29 +394,34 @@ class Server:
         return False
 
     def status(self) -> int | None:
-        """What it ended with: a process's exit status, or minus the signal that killed it; None while it runs."""
+        """What it ended with: a process's exit status, or minus the signal that killed it; None
+        while it runs."""
         return self._process.poll()
 
     def load(self, name: str, folder: Path) -> None:
-        """Serve an adapter under `name` from now on. Raises BadInput for an adapter of another base (`another-model`)
-        or a name that was used before, Fault when the server will not take it.
+        """Serve an adapter under `name` from now on. Raises BadInput for an adapter of another base
+        (`another-model`) or a name that was used before, Fault when the server will not take it.
 
-        Every version needs a name of its own: vLLM keeps what it has computed of a prompt by the adapter's name, and
-        would go on from the old one's (vllm-project/vllm#42125).
+        Every version needs a name of its own: vLLM keeps what it has computed of a prompt by the
+        adapter's name, and would go on from the old one's (vllm-project/vllm#42125).
         """
         base = str(adapter_config(folder).get("base_model_name_or_path", ""))
         if not self.launch.base or not _same(base, self.launch.base):
             raise BadInput(
-                f"{folder} is {f'an adapter of {base}' if base else 'no adapter'}, and this server has "
-                f"{self.launch.base or self.launch.name}",
+                f"{folder} is {f'an adapter of {base}' if base else 'no adapter'}, and this server"
+                f" has {self.launch.base or self.launch.name}",
                 fix=f"recreate serve {folder} starts a server for it",
                 code="another-model",
             )
         if name in self._loaded:
             raise BadInput(
-                f"this server has had an adapter called {name!r}", fix="give each version its own name", code="taken"
+                f"this server has had an adapter called {name!r}",
+                fix="give each version its own name",
+                code="taken",
             )
-        self._adapter("load", {"lora_name": name, "lora_path": str(folder)}, f"take the adapter {folder}")
+        self._adapter(
+            "load", {"lora_name": name, "lora_path": str(folder)}, f"take the adapter {folder}"
+        )
         self._loaded.add(name)
 
     def unload(self, name: str) -> None:
@@ -356,7 +436,9 @@ class Server:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(supervisor.GRACE_SECONDS + supervisor.REST_SECONDS + 2)
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGKILL)  # what is left when the supervisor itself was killed
+            os.killpg(
+                self.pid, signal.SIGKILL
+            )  # what is left when the supervisor itself was killed
             end = time.monotonic() + GONE_SECONDS
             while time.monotonic() < end:
                 self._process.poll()
@@ -383,19 +465,25 @@ class Server:
         try:
             status, answer = self._ask("POST", f"/v1/{verb}_lora_adapter", body)
         except OSError as e:
-            raise Fault(f"the server does not answer: {e}{self.last_words()}", fix="start it again") from None
+            raise Fault(
+                f"the server does not answer: {e}{self.last_words()}", fix="start it again"
+            ) from None
         if status != 200:
             with contextlib.suppress(ValueError, KeyError, TypeError):
                 answer = json.loads(answer)["error"]["message"]
             raise Fault(
-                f"the server did not {what}: {answer[:300]}", fix="is its rank one that the server was told of?"
+                f"the server did not {what}: {answer[:300]}",
+                fix="is its rank one that the server was told of?",
             )
 
     def _ask(self, method: str, path: str, body: Any = None) -> tuple[int, str]:
         wire = http.client.HTTPConnection(HOST, self.launch.port, timeout=60)
         try:
             wire.request(
-                method, path, json.dumps(body) if body is not None else None, {"Content-Type": "application/json"}
+                method,
+                path,
+                json.dumps(body) if body is not None else None,
+                {"Content-Type": "application/json"},
             )
             answer = wire.getresponse()
             return answer.status, answer.read().decode("utf-8", "replace")
@@ -406,7 +494,9 @@ class Server:
 
 
 def _same(one: str, other: str) -> bool:
-    return one == other or (Path(one).is_dir() and Path(one).resolve() == Path(other).expanduser().resolve())
+    return one == other or (
+        Path(one).is_dir() and Path(one).resolve() == Path(other).expanduser().resolve()
+    )
 
 
 def cores() -> int:
@@ -422,7 +512,8 @@ def _own() -> dict[str, str]:
 
 
 def _elsewhere(python: Path) -> dict[str, str]:
-    """For the Python of another environment: its own commands first, and none of this one's modules."""
+    """For the Python of another environment: its own commands first, and none of this one's
+    modules."""
     return {
         "PATH": os.pathsep.join((str(python.parent), os.environ.get("PATH", os.defpath))),
         "PYTHONPATH": "",
@@ -434,12 +525,17 @@ def _elsewhere(python: Path) -> dict[str, str]:
 
 def _folder(path: Path) -> Path:
     """The folder with the weights: the newest checkpoint of a run."""
-    checkpoints = sorted(p for p in (path / "checkpoints").glob("step-*") if (p / "state.json").is_file())
+    checkpoints = sorted(
+        p for p in (path / "checkpoints").glob("step-*") if (p / "state.json").is_file()
+    )
     found = checkpoints[-1] if checkpoints else path
     if not any((found / name).is_file() for name in ("config.json", "adapter_config.json")):
         raise BadInput(
             f"{path} holds no model: neither a checkpoint of tune nor a config.json",
-            fix="name a run of tune, one of its checkpoints, a folder that save_pretrained wrote, or a .gguf file",
+            fix=(
+                "name a run of tune, one of its checkpoints, a folder that save_pretrained wrote,"
+                " or a .gguf file"
+            ),
             code="unknown-model",
         )
     return found.resolve()

@@ -1,7 +1,9 @@
-"""Runs a server for as long as its parent lives: `python supervisor.py COMMAND...`; it imports nothing of ours.
+"""Runs a server for as long as its parent lives: `python supervisor.py COMMAND...`; it imports
+nothing of ours.
 
-When standard input closes (the parent ended, in whatever way) the whole process group is ended: asked first, by force
-after 10 s. When the command ends by itself, or is killed, what it leaves of the group is ended too.
+When standard input closes (the parent ended, in whatever way) the whole process group is ended:
+asked first, by force after 10 s. When the command ends by itself, or is killed, what it leaves of
+the group is ended too.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """A model run in this process by transformers: `transformers:FOLDER`, or a name on the Hub.
 
-It tells its tokens: what it read, what it wrote and the log-probs, which is what training needs. One request at a
-time; a server (vLLM, llama.cpp) is many times as fast where there is one. FOLDER may be a LoRA adapter's: its base is
-loaded and the adapter put on it. Weights are read from safetensors only, and no code that comes with a model is run.
+It tells its tokens: what it read, what it wrote and the log-probs, which is what training needs.
+One request at a time; a server (vLLM, llama.cpp) is many times as fast where there is one. FOLDER
+may be a LoRA adapter's: its base is loaded and the adapter put on it. Weights are read from
+safetensors only, and no code that comes with a model is run.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ from recreate.models.pricing import FREE
 
 
 class Drawn(NamedTuple):
-    """One step of an answer. logprob: natural, of the whole distribution at the temperature asked for. embeds (1,d):
-    what the model reads next in place of the token, with the tokens it mixes and their shares; None for a token."""
+    """One step of an answer. logprob: natural, of the whole distribution at the temperature asked
+    for. embeds (1,d): what the model reads next in place of the token, with the tokens it mixes and
+    their shares; None for a token.
+    """
 
     token: int
     logprob: float
@@ -47,13 +50,19 @@ Draw = Callable[[Any, int, Sampling, Any], Drawn]
 
 
 class Transformers:
-    """threads: 0 leaves torch's. context: tokens of prompt and reply together; default: the model's."""
+    """threads: 0 leaves torch's. context: tokens of prompt and reply together; default: the
+    model's."""
 
     price: Price | None = FREE
     native_tools = False
 
     def __init__(
-        self, what: str | Path, *, price: Price | None = None, threads: int = 0, context: int | None = None
+        self,
+        what: str | Path,
+        *,
+        price: Price | None = None,
+        threads: int = 0,
+        context: int | None = None,
     ) -> None:
         self.source = str(what)
         self.name = f"transformers:{self.source}"
@@ -63,21 +72,27 @@ class Transformers:
             and (path.exists() or self.source.count("/") != 1 or self.source[0] in "./~")
         ):
             raise BadInput(
-                f"{self.source or 'transformers:'} is no folder of a model: it holds no config.json",
-                fix="name a folder that save_pretrained wrote, or a name on the Hub: ORGANISATION/NAME",
+                f"{self.source or 'transformers:'} is no folder of a model: it holds no"
+                " config.json",
+                fix=(
+                    "name a folder that save_pretrained wrote, or a name on the Hub:"
+                    " ORGANISATION/NAME"
+                ),
                 code="unknown-model",
             )
         self.threads = threads
         self.context = context or 0
         self.override: Mapping[str, Any] = {}
-        """Parameters that go before what a call asks for: a recipe's temperature before a scaffold's."""
+        """Parameters that go before what a call asks for: a recipe's temperature before a
+        scaffold's."""
         self.draw: Draw = token
         self._lock = threading.RLock()
         self._loaded: tuple[Any, Any] | None = None
         self._tokenizer_digest = ""
 
     def prepare(self, progress: Any = None, say: Callable[[str], None] | None = None) -> None:
-        """Load the weights now. Raises BadInput for a model without a chat template (`no-chat-template`)."""
+        """Load the weights now. Raises BadInput for a model without a chat template
+        (`no-chat-template`)."""
         self.load()
 
     def load(self) -> tuple[Any, Any]:
@@ -95,12 +110,14 @@ class Transformers:
 
     @property
     def tokenizer_digest(self) -> str:
-        """Of vocabulary and chat template: token ids of two models mean the same only where it is the same."""
+        """Of vocabulary and chat template: token ids of two models mean the same only where it is
+        the same."""
         self.load()
         return self._tokenizer_digest
 
     def reply(self, messages: Sequence[Message], call: Call, **params: Any) -> Reply:
-        """One answer, with token_ids, logprobs and prompt_ids. A json_schema is not held to; tools are not taken."""
+        """One answer, with token_ids, logprobs and prompt_ids. A json_schema is not held to; tools
+        are not taken."""
         import torch
 
         begun = time.perf_counter()
@@ -119,7 +136,9 @@ class Transformers:
                 generator=generator,
             )
             stop = params.get("stop") or ()
-            drawn, finish = self._generate(prompt, most, sampling, (stop,) if isinstance(stop, str) else tuple(stop))
+            drawn, finish = self._generate(
+                prompt, most, sampling, (stop,) if isinstance(stop, str) else tuple(stop)
+            )
             ids = [d.token for d in drawn]
             text = tokenizer.decode(ids, skip_special_tokens=True)
         latent = [d for d in drawn if d.embeds is not None]
@@ -144,7 +163,8 @@ class Transformers:
             return encode(self.load()[1], messages, self.name)
 
     def room(self, prompt: Sequence[int], asked: int | None = None) -> int:
-        """How many tokens the answer may have: those asked for (1024), as far as the context goes. Raises BadInput."""
+        """How many tokens the answer may have: those asked for (1024), as far as the context goes.
+        Raises BadInput."""
         return max(1, min(int(asked or 1024), room(self.context, len(prompt), self.name)))
 
     def close(self) -> None:
@@ -210,7 +230,9 @@ class Transformers:
             return module.to(device).eval(), tokenizer
         except torch.OutOfMemoryError:
             raise Fault(
-                f"{self.source} does not fit into the memory of the GPU", fix="take a smaller model", code="memory"
+                f"{self.source} does not fit into the memory of the GPU",
+                fix="take a smaller model",
+                code="memory",
             ) from None
 
     def _know(self) -> None:
@@ -226,7 +248,11 @@ class Transformers:
         ends = ends if isinstance(ends, list) else [ends]
         self._ends = frozenset(e for e in (*ends, tokenizer.eos_token_id) if e is not None)
         base = module.get_base_model() if hasattr(module, "get_base_model") else module
-        self._last = {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(base.forward).parameters else {}
+        self._last = (
+            {"logits_to_keep": 1}
+            if "logits_to_keep" in inspect.signature(base.forward).parameters
+            else {}
+        )
 
 
 def token(logits: Any, step: int, sampling: Sampling, embedding: Any) -> Drawn:
@@ -253,9 +279,12 @@ _DIGESTS: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 
 
 def tokenizer_digest(tokenizer: Any) -> str:
-    """Of vocabulary and chat template: token ids of two models mean the same only where it is the same."""
+    """Of vocabulary and chat template: token ids of two models mean the same only where it is the
+    same."""
     if tokenizer not in _DIGESTS:
-        _DIGESTS[tokenizer] = digest([sorted(tokenizer.get_vocab().items()), tokenizer.chat_template])
+        _DIGESTS[tokenizer] = digest(
+            [sorted(tokenizer.get_vocab().items()), tokenizer.chat_template]
+        )
     return _DIGESTS[tokenizer]
 
 
@@ -264,18 +293,24 @@ def asked_messages(tokenizer: Any, name: str) -> None:
     if not getattr(tokenizer, "chat_template", None):
         raise BadInput(
             f"{name} has no chat template, so it cannot be asked messages",
-            fix="take the instruct version of the model, or put a chat_template.jinja into its folder",
+            fix=(
+                "take the instruct version of the model, or put a chat_template.jinja into its"
+                " folder"
+            ),
             code="no-chat-template",
         )
 
 
 def encode(
-    tokenizer: Any, messages: Sequence[Message], name: str, template: Mapping[str, Any] | None = None
+    tokenizer: Any,
+    messages: Sequence[Message],
+    name: str,
+    template: Mapping[str, Any] | None = None,
 ) -> list[int]:
     """The ids that the chat template makes of messages, up to where the answer begins.
 
-    name: of the model, for messages. template: arguments for it. Raises BadInput (`no-chat-template`,
-    `bad-chat-template`), Fault.
+    name: of the model, for messages. template: arguments for it. Raises BadInput
+    (`no-chat-template`, `bad-chat-template`), Fault.
     """
     asked_messages(tokenizer, name)
     texts = [{"role": m["role"], "content": content(m)} for m in messages]
@@ -286,29 +321,47 @@ def encode(
     except Exception as e:  # a template may raise what it likes
         raise BadInput(
             f"the chat template of {name} does not take these messages: {e}",
-            fix="many templates take no `system` role: put another chat_template.jinja into the model's folder",
+            fix=(
+                "many templates take no `system` role: put another chat_template.jinja into the"
+                " model's folder"
+            ),
             code="bad-chat-template",
         ) from None
     if not isinstance(ids, list):
         raise Fault(
             f"the tokenizer of {name} gave {type(ids).__name__}, not a list of ids",
-            fix="take a text model whose tokenizer is one of transformers' own: recreate runs no code of a model",
+            fix=(
+                "take a text model whose tokenizer is one of transformers' own: recreate runs no"
+                " code of a model"
+            ),
             code="no-ids",
         )
     return [int(i) for i in ids]
 
 
-def room(context: int, prompt: int, name: str, fix: str = "give the agent fewer steps or shorter observations") -> int:
-    """How many tokens of the context a prompt of so many leaves. Raises BadInput (`context-length`) for none."""
+def room(
+    context: int,
+    prompt: int,
+    name: str,
+    fix: str = "give the agent fewer steps or shorter observations",
+) -> int:
+    """How many tokens of the context a prompt of so many leaves. Raises BadInput (`context-length`)
+    for none."""
     if context - prompt < 1:
-        raise BadInput(f"the prompt has {prompt} tokens, and {name} reads {context}", fix=fix, code="context-length")
+        raise BadInput(
+            f"the prompt has {prompt} tokens, and {name} reads {context}",
+            fix=fix,
+            code="context-length",
+        )
     return context - prompt
 
 
 def trainable(spec: str) -> str:
-    """`transformers:FOLDER_OR_NAME` of a model whose weights can be trained; the prefix may be left out.
+    """`transformers:FOLDER_OR_NAME` of a model whose weights can be trained; the prefix may be left
+    out.
 
-    Raises BadInput: `not-trainable` for a model that answers from elsewhere, and for an adapter; `unknown-model`.
+    Raises BadInput: `not-trainable` for a model that answers from elsewhere, and for an adapter;
+    `unknown-model`.
     """
     prefix, colon, rest = spec.partition(":")
     named = rest if prefix == "transformers" else spec
@@ -316,13 +369,18 @@ def trainable(spec: str) -> str:
     if not named:
         raise BadInput("no model is named", fix=fix)
     if colon and prefix != "transformers" and prefix in names("model"):
-        raise BadInput(f"{spec} cannot be trained here: its weights are not at hand", fix=fix, code="not-trainable")
+        raise BadInput(
+            f"{spec} cannot be trained here: its weights are not at hand",
+            fix=fix,
+            code="not-trainable",
+        )
     path = Path(named).expanduser()
     if (path / "adapter_config.json").is_file():
         raise BadInput(
-            f"{named} is an adapter already", fix="name its base model; a run goes on with --out RUN",
+            f"{named} is an adapter already",
+            fix="name its base model; a run goes on with --out RUN",
             code="not-trainable",
-        )  # fmt: skip
+        )
     named = str(path.resolve()) if path.is_dir() else named
     Transformers(named)
     return f"transformers:{named}"

@@ -1,9 +1,11 @@
-"""An OpenAI-style server over `recreate.models.transformers`: for a CPU and for tests; one request at a time.
+"""An OpenAI-style server over `recreate.models.transformers`: for a CPU and for tests; one request
+at a time.
 
     python -m recreate.models.transformers_server --model FOLDER --name NAME --port 8000
 
-GET /health, GET /v1/models, POST /v1/chat/completions (no streaming), POST /v1/load_lora_adapter and
-/v1/unload_lora_adapter as vLLM has them. With `return_token_ids` an answer holds token_ids and prompt_token_ids.
+GET /health, GET /v1/models, POST /v1/chat/completions (no streaming), POST /v1/load_lora_adapter
+and /v1/unload_lora_adapter as vLLM has them. With `return_token_ids` an answer holds token_ids and
+prompt_token_ids.
 """
 
 from __future__ import annotations
@@ -40,7 +42,10 @@ class ServedNames:
     def get(self, name: str) -> Transformers:
         with self.lock:
             if name not in self.known:
-                raise BadInput(f"no model is called {name!r}; there are: {', '.join(self.known)}", code="not-found")
+                raise BadInput(
+                    f"no model is called {name!r}; there are: {', '.join(self.known)}",
+                    code="not-found",
+                )
             return self.known[name]
 
 
@@ -78,7 +83,10 @@ def answer(models: ServedNames, path: str, body: dict[str, Any]) -> Any:
     if body.get("logprobs"):
         tokens = model.load()[1].convert_ids_to_tokens(list(reply.token_ids or ()))
         choice["logprobs"] = {
-            "content": [{"token": t, "logprob": p} for t, p in zip(tokens, reply.logprobs or (), strict=True)]
+            "content": [
+                {"token": t, "logprob": p}
+                for t, p in zip(tokens, reply.logprobs or (), strict=True)
+            ]
         }
     if body.get("return_token_ids"):
         choice["token_ids"], out["prompt_token_ids"] = reply.token_ids, reply.prompt_ids
@@ -95,7 +103,13 @@ def handler(models: ServedNames) -> type[BaseHTTPRequestHandler]:
             if self.path == "/health":
                 self._send(200, {})
             elif self.path == "/v1/models":
-                self._send(200, {"object": "list", "data": [{"id": n, "object": "model"} for n in models.known]})
+                self._send(
+                    200,
+                    {
+                        "object": "list",
+                        "data": [{"id": n, "object": "model"} for n in models.known],
+                    },
+                )
             else:
                 self._send(404, {"error": {"message": f"there is no {self.path}"}})
 
@@ -105,10 +119,31 @@ def handler(models: ServedNames) -> type[BaseHTTPRequestHandler]:
                 self._send(200, answer(models, self.path, body))
             except BadInput as e:
                 status = 404 if e.code == "not-found" else 400
-                message = f"maximum context length exceeded: {e.message}" if e.code == "context-length" else e.message
-                self._send(status, {"error": {"message": message, "code": e.code, "type": "invalid_request_error"}})
+                message = (
+                    f"maximum context length exceeded: {e.message}"
+                    if e.code == "context-length"
+                    else e.message
+                )
+                self._send(
+                    status,
+                    {
+                        "error": {
+                            "message": message,
+                            "code": e.code,
+                            "type": "invalid_request_error",
+                        }
+                    },
+                )
             except (ValueError, KeyError, TypeError) as e:
-                self._send(400, {"error": {"message": f"{type(e).__name__}: {e}", "type": "invalid_request_error"}})
+                self._send(
+                    400,
+                    {
+                        "error": {
+                            "message": f"{type(e).__name__}: {e}",
+                            "type": "invalid_request_error",
+                        }
+                    },
+                )
             except RecreateError as e:
                 self._send(500, {"error": {"message": e.message}})
 

@@ -1,4 +1,5 @@
-"""`Connections` as a transport of httpx: other people's clients get our deadline, our bounds and no redirects."""
+"""`Connections` as a transport of httpx: other people's clients get our deadline, our bounds and no
+redirects."""
 
 from __future__ import annotations
 
@@ -13,16 +14,27 @@ from recreate.models.http import MAX_ANSWER, Connections, Lost
 
 TIMEOUT_SECONDS = 300.0
 """Of a request that says none."""
-_NOT_HANDED_ON = (b"content-length", b"transfer-encoding", b"connection", b"accept-encoding", b"content-encoding")
+_NOT_HANDED_ON = (
+    b"content-length",
+    b"transfer-encoding",
+    b"connection",
+    b"accept-encoding",
+    b"content-encoding",
+)
 _LOCATION = b"location"
-"""Left out of an answer, nothing is followed: a redirect would take the question, and its key, to another place."""
+"""Left out of an answer, nothing is followed: a redirect would take the question, and its key, to
+another place."""
 
-worked_on: contextvars.ContextVar[list[bool] | None] = contextvars.ContextVar("worked_on", default=None)
-"""Where a caller wants to know it: of each request made meanwhile, whether a model may have worked on it."""
+worked_on: contextvars.ContextVar[list[bool] | None] = contextvars.ContextVar(
+    "worked_on", default=None
+)
+"""Where a caller wants to know it: of each request made meanwhile, whether a model may have worked
+on it."""
 
 
 class Transport(httpx.BaseTransport):
-    """Answers are read whole, and never unpacked. A request's timeout is its `read`, and for all of it."""
+    """Answers are read whole, and never unpacked. A request's timeout is its `read`, and for all of
+    it."""
 
     def __init__(self, tls: ssl.SSLContext | None = None, most: int = MAX_ANSWER) -> None:
         self.tls = tls
@@ -31,10 +43,13 @@ class Transport(httpx.BaseTransport):
         self._places: dict[tuple[str, str, int | None], Connections] = {}
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Raises what httpx raises: ConnectError, ReadTimeout, RemoteProtocolError, UnsupportedProtocol."""
+        """Raises what httpx raises: ConnectError, ReadTimeout, RemoteProtocolError,
+        UnsupportedProtocol."""
         url = request.url
         if url.scheme not in ("http", "https"):
-            raise httpx.UnsupportedProtocol(f"{url.scheme!r} is neither http nor https", request=request)
+            raise httpx.UnsupportedProtocol(
+                f"{url.scheme!r} is neither http nor https", request=request
+            )
         place = url.scheme, url.host, url.port
         with self._lock:
             if (connections := self._places.get(place)) is None:

@@ -1,4 +1,5 @@
-"""Who proposes edits. Here only what settings say of it, which `COMMAND --help` reads: nothing heavy is imported."""
+"""Who proposes edits. Here only what settings say of it, which `COMMAND --help` reads: nothing
+heavy is imported."""
 
 from __future__ import annotations
 
@@ -10,10 +11,12 @@ from recreate.api.config import Config
 
 
 class StudySettings(Config):
-    """What one study of the optimizer `recreate` may use, and how it calls its tools: auto, native or json.
+    """What one study of the optimizer `recreate` may use, and how it calls its tools: auto, native
+    or json.
 
     rehearsals: attempts at train tasks that one study may make with its edits.
-    forecast: asked or none: what is handed in says the gain it expects, and where; later rounds are told what came.
+    forecast: asked or none: what is handed in says the gain it expects, and where; later rounds are
+    told what came.
     """
 
     steps: int = Field(default=40, ge=2, le=100_000)
@@ -21,4 +24,6 @@ class StudySettings(Config):
     usd: float = Field(default=2.0, gt=0, le=1e6)
     rehearsals: int = Field(default=2, ge=0, le=100_000)
     tools: Literal["auto", "native", "json"] = "auto"
-    forecast: Literal["asked", "none"] = Field(default="asked", exclude_if=lambda value: value == "none")
+    forecast: Literal["asked", "none"] = Field(
+        default="asked", exclude_if=lambda value: value == "none"
+    )

@@ -1,12 +1,15 @@
-"""`ace`: a playbook of bullets in the agent, grown by what a reflector and a curator say of its attempts.
+"""`ace`: a playbook of bullets in the agent, grown by what a reflector and a curator say of its
+attempts.
 
-After Zhang et al., "Agentic Context Engineering" (arXiv 2510.04618), section 3: the generator is the agent itself; a
-reflector reads each attempt, tags the bullets that helped or harmed and states an insight; a curator turns insights
-into a few new bullets; code merges them, so that the playbook is never rewritten whole. The policy `playbook` keeps
-the same beside the agent, in memory; here it is the agent's file memory/playbook.md, and the gate judges each growth.
+After Zhang et al., "Agentic Context Engineering" (arXiv 2510.04618), section 3: the generator is
+the agent itself; a reflector reads each attempt, tags the bullets that helped or harmed and states
+an insight; a curator turns insights into a few new bullets; code merges them, so that the playbook
+is never rewritten whole. The policy `playbook` keeps the same beside the agent, in memory; here it
+is the agent's file memory/playbook.md, and the gate judges each growth.
 
-Inferred, since the paper does not settle it: one pass over the batch; a bullet goes once it harmed more often than it
-helped; a bullet that says the same in the same words is not added twice (the paper compares embeddings).
+Inferred, since the paper does not settle it: one pass over the batch; a bullet goes once it harmed
+more often than it helped; a bullet that says the same in the same words is not added twice (the
+paper compares embeddings).
 """
 
 from __future__ import annotations
@@ -36,8 +39,8 @@ def curate_schema(most: int) -> dict[str, object]:
 
 
 class AceSettings(BaseModel, frozen=True, extra="forbid"):
-    """attempts: how many of the batch the reflector reads; added: new bullets a round at most; bullets: how many the
-    playbook holds, the most helpful ones."""
+    """attempts: how many of the batch the reflector reads; added: new bullets a round at most;
+    bullets: how many the playbook holds, the most helpful ones."""
 
     attempts: int = Field(default=8, ge=1, le=1000)
     added: int = Field(default=3, ge=1, le=50)
@@ -74,7 +77,8 @@ class Ace:
         return min(settings.attempts, batch) + 1, 0
 
     def propose(self, scaffold: Scaffold, experiences: Sequence[Experience]) -> Sequence[Edit]:
-        """The edit that grows the playbook; [] when nothing was learnt. No attempt is made to choose it."""
+        """The edit that grows the playbook; [] when nothing was learnt. No attempt is made to
+        choose it."""
         self.carried(scaffold)
         search = Search(self.context, scaffold, experiences)
         if not search.evidence:
@@ -86,23 +90,30 @@ class Ace:
         self.prune()
         rows = [b.model_dump(mode="json") for b in self.bullets.values()]
         self.file.write_text(json.dumps({"next": self.next, "bullets": rows}))
-        edits = search.edits({FILE: self.text()}, "the playbook, grown by what these attempts taught")
+        edits = search.edits(
+            {FILE: self.text()}, "the playbook, grown by what these attempts taught"
+        )
         faults = self.context.validate(scaffold, edits) if edits else []
         for fault in faults:
             self.context.note(f"the playbook is not used: {fault}")
         return [] if faults else edits
 
     def carried(self, scaffold: Scaffold) -> None:
-        """The bullets are those of the agent at hand: what a dropped candidate added is gone, counters stay."""
+        """The bullets are those of the agent at hand: what a dropped candidate added is gone,
+        counters stay."""
         said = dict(re.findall(r"^- \[(b\d+)\] (.+)$", scaffold.files.get(FILE, ""), re.MULTILINE))
-        self.bullets = {id: self.bullets.get(id, Bullet(id=id, text=text)) for id, text in said.items()}
+        self.bullets = {
+            id: self.bullets.get(id, Bullet(id=id, text=text)) for id, text in said.items()
+        }
         self.next = max([self.next, *(int(id[1:]) + 1 for id in said)])
 
     def prune(self) -> None:
-        """Leave what helped most and fits into one lesson of the agent; of equals those that came last, else a full
-        playbook would never learn again."""
+        """Leave what helped most and fits into one lesson of the agent; of equals those that came
+        last, else a full playbook would never learn again."""
         worth = [b for b in self.bullets.values() if b.harmful <= b.helpful]
-        ranked = sorted(worth, key=lambda b: (b.harmful - b.helpful, -int(b.id[1:])))[: self.settings.bullets]
+        ranked = sorted(worth, key=lambda b: (b.harmful - b.helpful, -int(b.id[1:])))[
+            : self.settings.bullets
+        ]
         self.bullets = {}
         for bullet in ranked:
             self.bullets[bullet.id] = bullet
@@ -119,7 +130,9 @@ class Ace:
             playbook=self.text(),
             attempt=tell(experience, ATTEMPT_CHARS, self.context.without),
         )
-        reply = self.context.ask(messages, step=step, json_schema=REFLECT, temperature=0.4, max_tokens=REPLY_TOKENS)
+        reply = self.context.ask(
+            messages, step=step, json_schema=REFLECT, temperature=0.4, max_tokens=REPLY_TOKENS
+        )
         found = self.context.read(reply)
         tags = found.get("tags")
         for row in tags if isinstance(tags, list) else []:
@@ -134,11 +147,19 @@ class Ace:
         """New bullets' texts."""
         if not insights:
             return []
-        messages = prompt("ace_curate", playbook=self.text(), insights=insights, most=self.settings.added)
+        messages = prompt(
+            "ace_curate", playbook=self.text(), insights=insights, most=self.settings.added
+        )
         schema = curate_schema(self.settings.added)
-        reply = self.context.ask(messages, step=step, json_schema=schema, temperature=0.4, max_tokens=REPLY_TOKENS)
+        reply = self.context.ask(
+            messages, step=step, json_schema=schema, temperature=0.4, max_tokens=REPLY_TOKENS
+        )
         added = self.context.read(reply).get("add")
-        texts = [" ".join(text.split()) for text in added if isinstance(text, str)] if isinstance(added, list) else []
+        texts = (
+            [" ".join(text.split()) for text in added if isinstance(text, str)]
+            if isinstance(added, list)
+            else []
+        )
         return [text for text in texts if text][: self.settings.added]
 
     def add(self, search: Search, text: str) -> None:
@@ -146,7 +167,9 @@ class Ace:
         if text.casefold() in (b.text.casefold() for b in self.bullets.values()):
             return
         bullet = Bullet(id=f"b{self.next}", text=text)
-        alone = search.edits({FILE: f"# Playbook\n\n- [{bullet.id}] {text}\n"}, "a bullet by itself")
+        alone = search.edits(
+            {FILE: f"# Playbook\n\n- [{bullet.id}] {text}\n"}, "a bullet by itself"
+        )
         if faults := self.context.validate(search.scaffold, alone) if alone else []:
             self.context.note(f"a bullet is not used: {'; '.join(faults)}")
             return

@@ -1,8 +1,10 @@
-"""`best-of-n`: n independent proposals from the same evidence, the best of them on the batch's own train tasks.
+"""`best-of-n`: n independent proposals from the same evidence, the best of them on the batch's own
+train tasks.
 
-The floor that every optimizer has to beat: sampling without investigation. What is chosen is chosen on train tasks,
-so the gate's verdict on validation stays that of one candidate. A proposal that can no longer become the best is not
-attempted further, which changes no choice (`python -m tests.evidence race`).
+The floor that every optimizer has to beat: sampling without investigation. What is chosen is chosen
+on train tasks, so the gate's verdict on validation stays that of one candidate. A proposal that can
+no longer become the best is not attempted further, which changes no choice (`python -m
+tests.evidence race`).
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ class BestOfN:
         self.context = context
 
     def propose(self, scaffold: Scaffold, experiences: Sequence[Experience]) -> Sequence[Edit]:
-        """The edits of the proposal that gains most on the batch's train tasks; the first of equals."""
+        """The edits of the proposal that gains most on the batch's train tasks; the first of
+        equals."""
         search, best = Search(self.context, scaffold, experiences), None
         seen: set[str] = {scaffold.digest}
         for number in range(self.context.best_of):
@@ -44,7 +47,8 @@ class BestOfN:
             whole = len(search.parent.scores)
             on = f"{len(made.scores)} of {whole}" if len(made.scores) < whole else "the"
             self.context.note(
-                f"proposal {number + 1} of {self.context.best_of}: {made.mean:.3f} on {on} train tasks of the batch"
+                f"proposal {number + 1} of {self.context.best_of}: {made.mean:.3f} on {on} train"
+                " tasks of the batch"
             )
             if best is None or search.gain(made) > search.gain(best):
                 best = made

@@ -1,4 +1,5 @@
-"""What an optimizer is handed to work with: a way to ask its model, a way to search, and what was tried before."""
+"""What an optimizer is handed to work with: a way to ask its model, a way to search, and what was
+tried before."""
 
 from __future__ import annotations
 
@@ -31,37 +32,45 @@ class OptimizerContext:
     recall      search memory by meaning: (query, k, filters) -> hits, train only
     search      search memory by words: (words, k, filters) -> hits, train only
     get         a train experience by id, with its steps; None when there is none that may be seen
-    validate    what is wrong with edits (they do not apply, break the agent, leak a task, cite what is not there), []
-                when nothing: the very check that `settle` applies
+    validate    what is wrong with edits (they do not apply, break the agent, leak a task, cite what
+                is not there), [] when nothing: the very check that `settle` applies
     smoke_test  what is wrong with a candidate's tools when they are started in a sandbox
-    open        (experience, done) -> the sandbox it was worked in, its actions done again when `done`, and what is to
-                be known about that
+    open        (experience, done) -> the sandbox it was worked in, its actions done again when
+                `done`, and what is to be known about that
     empty       a fresh sandbox with nothing of a task in it
     tasks       ids of the run's train tasks, those of the batch among them: what `evaluate` takes
-    evaluate    (candidate, ids of train tasks) -> one experience a task, in their order: scores and trajectories. Paid
-                attempts, in the run folder, found again by `get`; one that was made before is read back. A task whose
-                attempt is excluded (an infrastructure failure) is left out. Raises BadInput for an id that is no train
-                task, OutOfBudget when the judging of a candidate could then not be paid
+    evaluate    (candidate, ids of train tasks) -> one experience a task, in their order: scores and
+                trajectories. Paid attempts, in the run folder, found again by `get`; one that was
+                made before is read back. A task whose attempt is excluded (an infrastructure
+                failure) is left out. Raises BadInput for an id that is no train task, OutOfBudget
+                when the judging of a candidate could then not be paid
     attempt     the same for the task of one experience; None when there is no budget for it
     rejected    revisions that were dropped, by the gate or by a person
     kinds       train task -> its kind (stratum), where the domain has several
-    record      what came of earlier forecasts (`Edit.forecast`), as lines of text; [] with `study.forecast` off
-    settings    the optimizer's own (`[optimizer_settings]`), as its `Config` made them; None when it has none
+    record      what came of earlier forecasts (`Edit.forecast`), as lines of text; [] with
+                `study.forecast` off
+    settings    the optimizer's own (`[optimizer_settings]`), as its `Config` made them; None when
+                it has none
     without     what was switched off (`--without`)
     folder      where studies are kept
-    native      asks whether the model calls tools in its endpoint's own way (litellm's import, for who wants to know)
+    native      asks whether the model calls tools in its endpoint's own way (litellm's import, for
+                who wants to know)
     """
 
     ask: Ask
     recall: Callable[[str, int, Mapping[str, Any]], Sequence[Hit]]
     get: Callable[[str], Experience | None]
     validate: Callable[[Scaffold, Sequence[Edit]], list[str]]
-    search: Callable[[str, int, Mapping[str, Any]], Sequence[Hit]] = field(default=lambda words, k, filters: [])
+    search: Callable[[str, int, Mapping[str, Any]], Sequence[Hit]] = field(
+        default=lambda words, k, filters: []
+    )
     smoke_test: Callable[[Scaffold], list[str]] = field(default=lambda scaffold: [])
     open: Callable[[Experience, bool], tuple[Sandbox, str]] | None = None
     empty: Callable[[], Sandbox] | None = None
     tasks: Sequence[str] = ()
-    evaluate: Callable[[Scaffold, Sequence[str]], list[Experience]] = field(default=lambda candidate, tasks: [])
+    evaluate: Callable[[Scaffold, Sequence[str]], list[Experience]] = field(
+        default=lambda candidate, tasks: []
+    )
     attempt: Callable[[Scaffold, Experience], Experience | None] | None = None
     rejected: Sequence[Revision] = ()
     kinds: Mapping[str, str] = field(default_factory=dict)
@@ -81,14 +90,17 @@ class OptimizerContext:
 
     @property
     def state(self) -> Path:
-        """The optimizer's own folder in the run: what it wrote there is there again in the next proposal.
+        """The optimizer's own folder in the run: what it wrote there is there again in the next
+        proposal.
 
-        A proposal that was killed begins again with what the one before it left, so that it makes the same edits.
+        A proposal that was killed begins again with what the one before it left, so that it makes
+        the same edits.
         """
         return self.open_state()
 
     def dropped(self, most: int = 5) -> list[str]:
-        """The last dropped revisions, each as one line: what it changed, and why it was not kept."""
+        """The last dropped revisions, each as one line: what it changed, and why it was not
+        kept."""
         lines = []
         for revision in list(self.rejected)[-most:]:
             changes = "; ".join(f"{e.path}: {clip(e.new, 160)!r}" for e in revision.edits)
@@ -97,12 +109,18 @@ class OptimizerContext:
         return lines
 
     def read(self, reply: Reply) -> dict[str, Any]:
-        """The JSON object of a reply; {} where it holds none, which is noted: it was paid for and says nothing."""
+        """The JSON object of a reply; {} where it holds none, which is noted: it was paid for and
+        says nothing."""
         found = read_object(reply.text)
         if found is None:
             cut = ", cut off at the tokens that it may have" if reply.finish == "length" else ""
-            said = repr(clip(" ".join(reply.text.split()), 160)) if reply.text.strip() else "nothing"
-            self.note(f"a reply of the optimizer's model holds no JSON object{cut}, and is not used; it says {said}")
+            said = (
+                repr(clip(" ".join(reply.text.split()), 160)) if reply.text.strip() else "nothing"
+            )
+            self.note(
+                f"a reply of the optimizer's model holds no JSON object{cut}, and is not used; it"
+                f" says {said}"
+            )
         return found or {}
 
     def thread(self, name: str) -> str:
@@ -121,6 +139,10 @@ def sent_back(messages: Sequence[Message], said: str, faults: Sequence[str]) -> 
 
 
 def prompts(name: str, **variables: Any) -> list[Message]:
-    """A prompt in two parts, parted by a line of `=====`: who the optimizer is, and what it is given."""
+    """A prompt in two parts, parted by a line of `=====`: who the optimizer is, and what it is
+    given."""
     system, _, user = filled(PROMPTS, name, variables).partition("\n=====\n")
-    return [{"role": "system", "content": system.strip()}, {"role": "user", "content": user.strip()}]
+    return [
+        {"role": "system", "content": system.strip()},
+        {"role": "user", "content": user.strip()},
+    ]

@@ -1,9 +1,10 @@
 """`opro`: an instruction, rewritten in sight of earlier ones and their scores.
 
-After Yang et al., "Large Language Models as Optimizers" (arXiv 2309.03409), sections 2 and 5: the model is shown the
-best instructions so far in ascending order of score with a few tasks, and writes new ones; each is scored on train
-tasks, and the best goes on. The instruction is the agent's file memory/instruction.md, which its prompts show as they
-show every lesson; all else of the agent stays as it is.
+After Yang et al., "Large Language Models as Optimizers" (arXiv 2309.03409), sections 2 and 5: the
+model is shown the best instructions so far in ascending order of score with a few tasks, and writes
+new ones; each is scored on train tasks, and the best goes on. The instruction is the agent's file
+memory/instruction.md, which its prompts show as they show every lesson; all else of the agent stays
+as it is.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ SCHEMA = object_of(instruction={"type": "string", "maxLength": 1500})
 
 
 class OproSettings(BaseModel, frozen=True, extra="forbid"):
-    """steps: times the model is shown the record; children: instructions it writes each time, each scored on the
-    batch's train tasks; shown: how many of the record it sees (the paper has 20); examples: attempts it sees;
-    mends: times an instruction that cannot be used is sent back."""
+    """steps: times the model is shown the record; children: instructions it writes each time, each
+    scored on the batch's train tasks; shown: how many of the record it sees (the paper has 20);
+    examples: attempts it sees; mends: times an instruction that cannot be used is sent back."""
 
     steps: int = Field(default=2, ge=1, le=100)
     children: int = Field(default=2, ge=1, le=16)
@@ -46,7 +47,9 @@ class Opro:
         self.context = context
         self.settings: OproSettings = context.settings
         self.file = context.state / "record.json"
-        self.record: dict[str, float] = json.loads(self.file.read_text()) if self.file.exists() else {}
+        self.record: dict[str, float] = (
+            json.loads(self.file.read_text()) if self.file.exists() else {}
+        )
         self.asked = 0
 
     @staticmethod
@@ -55,7 +58,8 @@ class Opro:
         return written * (1 + settings.mends), written * batch
 
     def propose(self, scaffold: Scaffold, experiences: Sequence[Experience]) -> Sequence[Edit]:
-        """The edit to the best instruction found; [] when none did better on the batch than the one that is there."""
+        """The edit to the best instruction found; [] when none did better on the batch than the one
+        that is there."""
         search = Search(self.context, scaffold, experiences)
         if not search.evidence:
             return []
@@ -69,26 +73,34 @@ class Opro:
             if made is None:
                 break
             self.record[text] = made.mean
-            self.context.note(f"instruction {number + 1}: {made.mean:.3f} on the batch's train tasks")
+            self.context.note(
+                f"instruction {number + 1}: {made.mean:.3f} on the batch's train tasks"
+            )
             if search.gain(made) > search.gain(best):
                 best = made
         self.file.write_text(json.dumps(self.record))
         return best.edits
 
     def write(self, search: Search, number: int) -> tuple[str, list[Edit]]:
-        """One new instruction with its edit, sent back when it cannot be used; no edit when it stays so."""
+        """One new instruction with its edit, sent back when it cannot be used; no edit when it
+        stays so."""
         ranked = sorted(self.record.items(), key=lambda item: item[1])[-self.settings.shown :]
         messages = prompt(
             "opro",
             record=[(text or "(no instruction)", f"{score:.2f}") for text, score in ranked],
-            examples=[tell(e, ATTEMPT_CHARS, self.context.without) for e in search.failed[: self.settings.examples]],
+            examples=[
+                tell(e, ATTEMPT_CHARS, self.context.without)
+                for e in search.failed[: self.settings.examples]
+            ],
             number=number % self.settings.children + 1,
         )
         for left in range(self.settings.mends, -1, -1):
             reply = self.ask(messages)
             said = self.context.read(reply).get("instruction")
             text = said.strip() if isinstance(said, str) else ""
-            edits = search.edits({FILE: f"{TITLE}{text}\n"}, "the best instruction of a search on train tasks")
+            edits = search.edits(
+                {FILE: f"{TITLE}{text}\n"}, "the best instruction of a search on train tasks"
+            )
             faults = self.faults(search, text, edits)
             if not faults:
                 return text, edits
@@ -109,5 +121,9 @@ class Opro:
     def ask(self, messages: Sequence[Message]) -> Reply:
         self.asked += 1
         return self.context.ask(
-            messages, step=self.asked - 1, json_schema=SCHEMA, temperature=1.0, max_tokens=REPLY_TOKENS
+            messages,
+            step=self.asked - 1,
+            json_schema=SCHEMA,
+            temperature=1.0,
+            max_tokens=REPLY_TOKENS,
         )

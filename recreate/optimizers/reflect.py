@@ -1,8 +1,10 @@
-"""`reflect`: contrast failures with successes, one structured call per cluster, then one call that distils.
+"""`reflect`: contrast failures with successes, one structured call per cluster, then one call that
+distils.
 
-Made so that a small model can do it: the reply is held to a JSON schema where the endpoint can, a place is named
-by file and line number instead of by copied text, and an idea that cannot be used is sent back once with what is
-wrong with it. The optimizer that investigates with tools is another one.
+Made so that a small model can do it: the reply is held to a JSON schema where the endpoint can, a
+place is named by file and line number instead of by copied text, and an idea that cannot be used is
+sent back once with what is wrong with it. The optimizer that investigates with tools is another
+one.
 """
 
 from __future__ import annotations
@@ -23,10 +25,12 @@ NEW = {"new lesson": "memory/a-new-lesson.md", "new tool": "tools/a_new_tool.py"
 NO_PLACE = "an edit without a file that exists, a line in it, or a text"
 MAX_CLUSTERS = 3
 MOST_CALLS = 2 * MAX_CLUSTERS + 1
-"""Of one proposal: a study of each cluster, once more for what was sent back, and one call that distils."""
+"""Of one proposal: a study of each cluster, once more for what was sent back, and one call that
+distils."""
 MAX_EDITS = 2
 SHOWN = 2
-"""Failures told per cluster; with more, a small context overflows and a small model loses the thread."""
+"""Failures told per cluster; with more, a small context overflows and a small model loses the
+thread."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,9 @@ class Idea:
     def where(self) -> str:
         if self.file in NEW:
             return f"{self.file} {self.title!r}"
-        return f"{self.file}, " + {0: "added at the end", -1: "the whole file"}.get(self.line, f"line {self.line}")
+        return f"{self.file}, " + {0: "added at the end", -1: "the whole file"}.get(
+            self.line, f"line {self.line}"
+        )
 
 
 class Reflect:
@@ -71,9 +77,14 @@ class Reflect:
         return [edit for edit in (to_edit(scaffold, idea) for idea in ideas) if edit is not None]
 
     def study(
-        self, scaffold: Scaffold, cluster: str, failures: Sequence[Experience], batch: Sequence[Experience]
+        self,
+        scaffold: Scaffold,
+        cluster: str,
+        failures: Sequence[Experience],
+        batch: Sequence[Experience],
     ) -> list[Idea]:
-        """One structured call on one cluster; when what came back cannot be used, one more that asks for less."""
+        """One structured call on one cluster; when what came back cannot be used, one more that
+        asks for less."""
         shown = list(failures[:SHOWN])
         contrast = self.contrast(shown[0], batch)
         cited = [*shown, *contrast]
@@ -93,20 +104,35 @@ class Reflect:
         if ideas or not wrong:
             return ideas
         self.context.note(f"sent back ({cluster}): {wrong}")
-        messages = [*messages, {"role": "assistant", "content": text}, *prompt("again", wrong=wrong)]
+        messages = [
+            *messages,
+            {"role": "assistant", "content": text},
+            *prompt("again", wrong=wrong),
+        ]
         ideas, wrong = self.read(scaffold, self.ask(messages, advice_schema(ids)), cited)
         if wrong:
             self.context.note(f"not used ({cluster}): {wrong}")
         return ideas
 
-    def read(self, scaffold: Scaffold, text: str, cited: Sequence[Experience]) -> tuple[list[Idea], str]:
+    def read(
+        self, scaffold: Scaffold, text: str, cited: Sequence[Experience]
+    ) -> tuple[list[Idea], str]:
         """The usable ideas of a reply in either form, and what is wrong with the others."""
         found = read_object(text)
         if found is None:
             return [], "that was not one JSON object"
         if "advice" in found:
-            lesson = {"file": "new lesson", "title": "", "text": found["advice"], "reason": found.get("why", "")}
-            found = {"edits": [{**lesson, "experience": found.get("experience"), "step": found.get("step")}]}
+            lesson = {
+                "file": "new lesson",
+                "title": "",
+                "text": found["advice"],
+                "reason": found.get("why", ""),
+            }
+            found = {
+                "edits": [
+                    {**lesson, "experience": found.get("experience"), "step": found.get("step")}
+                ]
+            }
         return self.usable(scaffold, found, cited)
 
     def usable(
@@ -131,8 +157,11 @@ class Reflect:
                 ideas.append(idea)
         return ideas[:MAX_EDITS], "; ".join(faults)
 
-    def distil(self, scaffold: Scaffold, ideas: Sequence[Idea], experiences: Mapping[str, Experience]) -> list[Idea]:
-        """One update of all ideas. An idea that is neither used nor rejected stays as it was: nothing gets lost."""
+    def distil(
+        self, scaffold: Scaffold, ideas: Sequence[Idea], experiences: Mapping[str, Experience]
+    ) -> list[Idea]:
+        """One update of all ideas. An idea that is neither used nor rejected stays as it was:
+        nothing gets lost."""
         rows = [
             {
                 "where": idea.where,
@@ -142,21 +171,28 @@ class Reflect:
                     clip(tell(cited, 900, self.context.without), 900)
                     for e in idea.evidence[:2]
                     # a success that a study was shown beside its failures may be of an earlier run
-                    if (cited := experiences.get(e.experience) or self.context.get(e.experience)) is not None
+                    if (cited := experiences.get(e.experience) or self.context.get(e.experience))
+                    is not None
                 ),
             }
             for idea in ideas
         ]
-        messages = prompt("merge", files=numbered(scaffold), rejected=self.context.dropped(), ideas=rows)
+        messages = prompt(
+            "merge", files=numbered(scaffold), rejected=self.context.dropped(), ideas=rows
+        )
         found = read_object(self.ask(messages, distil_schema(scaffold, len(ideas))))
         if found is None:
-            self.context.note("the distilled update was not one JSON object; all ideas are kept as they were")
+            self.context.note(
+                "the distilled update was not one JSON object; all ideas are kept as they were"
+            )
             return list(ideas)
         return merge(scaffold, ideas, found, self.context)
 
     def contrast(self, failure: Experience, batch: Sequence[Experience]) -> list[Experience]:
         """The nearest success: in memory by meaning, else in this batch."""
-        for hit in self.context.recall(failure.prompt[:1000], 3, {"domain": failure.domain, "passed": True}):
+        for hit in self.context.recall(
+            failure.prompt[:1000], 3, {"domain": failure.domain, "passed": True}
+        ):
             found = self.context.get(hit.experience or hit.id)
             if found is not None and found.grade.passed and found.split == "train":
                 return [found]
@@ -179,7 +215,9 @@ def same_together(ideas: Sequence[Idea]) -> list[Idea]:
     return list(found.values())
 
 
-def merge(scaffold: Scaffold, ideas: Sequence[Idea], found: Mapping[str, Any], context: OptimizerContext) -> list[Idea]:
+def merge(
+    scaffold: Scaffold, ideas: Sequence[Idea], found: Mapping[str, Any], context: OptimizerContext
+) -> list[Idea]:
     """What a distilling reply makes of the ideas; pure but for what `validate` answers."""
     left = dict(enumerate(ideas, 1))
     out: list[Idea] = []
@@ -220,37 +258,63 @@ def read_place(raw: Any) -> Idea | None:
     if not text.strip() and (line == 0 or file in NEW):
         return None
     title = str(raw.get("title") or "").strip() or " ".join(text.split()[:6])
-    return Idea(file=file, line=line, title=title, text=text, reason=str(raw.get("reason") or ""), evidence=())
+    return Idea(
+        file=file,
+        line=line,
+        title=title,
+        text=text,
+        reason=str(raw.get("reason") or ""),
+        evidence=(),
+    )
 
 
 def read_idea(raw: Any, cited: Sequence[Experience]) -> Idea | str:
-    """An edit of a study's reply with its evidence, or why it is none: what is cited must be there, to the step."""
+    """An edit of a study's reply with its evidence, or why it is none: what is cited must be there,
+    to the step."""
     idea = read_place(raw)
     if idea is None:
         return NO_PLACE
     experience = next((e for e in cited if e.id == raw.get("experience")), None)
     if experience is None:
-        return f"{raw.get('experience')!r} is none of the attempts shown: {', '.join(e.id for e in cited)}"
+        return (
+            f"{raw.get('experience')!r} is none of the attempts shown:"
+            f" {', '.join(e.id for e in cited)}"
+        )
     step, last = raw.get("step"), len(experience.trace.steps) - 1
     if not isinstance(step, int) or isinstance(step, bool) or not 0 <= step <= last:
-        return f"{experience.id} has steps 0 to {last}, not {step!r}: cite the step that shows the need"
+        return (
+            f"{experience.id} has steps 0 to {last}, not {step!r}: cite the step that shows the"
+            " need"
+        )
     return replace(idea, evidence=(Evidence(experience=experience.id, step=step),))
 
 
 def to_edit(scaffold: Scaffold, idea: Idea) -> Edit | None:
     """The edit an idea means, or None when there is no such place."""
-    about: dict[str, Any] = {"reason": idea.reason, "origin": "experience", "evidence": idea.evidence}
+    about: dict[str, Any] = {
+        "reason": idea.reason,
+        "origin": "experience",
+        "evidence": idea.evidence,
+    }
     if idea.file == "new lesson":
-        path, text = lesson_file(idea.title, idea.text, sorted({e.experience for e in idea.evidence}))
+        path, text = lesson_file(
+            idea.title, idea.text, sorted({e.experience for e in idea.evidence})
+        )
         return Edit(path=path, new=text, **about)
     if idea.file == "new tool":
         path = tool_path(idea.title, idea.text)
-        return None if path in scaffold.files else Edit(path=path, new=idea.text.strip("\n") + "\n", **about)
+        return (
+            None
+            if path in scaffold.files
+            else Edit(path=path, new=idea.text.strip("\n") + "\n", **about)
+        )
     text = scaffold.files.get(idea.file, "")
     if idea.file not in scaffold.files:
         return None
     if idea.line == -1:
-        return Edit(path=idea.file, old=text, new=idea.text and idea.text.rstrip("\n") + "\n", **about)
+        return Edit(
+            path=idea.file, old=text, new=idea.text and idea.text.rstrip("\n") + "\n", **about
+        )
     if idea.line == 0:
         joint = "" if text.endswith("\n") or not text else "\n"
         return Edit(path=idea.file, new=joint + idea.text.rstrip("\n") + "\n", **about)
@@ -276,22 +340,32 @@ def tool_path(title: str, code: str) -> str:
 def editable(scaffold: Scaffold) -> list[str]:
     """The files a proposal may change: prompts, tools and lessons, not what agent.toml protects."""
     protects = scaffold.agent.protects
-    return [p for p in sorted(scaffold.files) if p not in ("README.md", "agent.toml") and not protects(p)]
+    return [
+        p
+        for p in sorted(scaffold.files)
+        if p not in ("README.md", "agent.toml") and not protects(p)
+    ]
 
 
 def places(scaffold: Scaffold) -> list[str]:
-    """What a proposal may name: the editable files, and what it may add; [] when agent.toml protects everything."""
-    return editable(scaffold) + [name for name, path in NEW.items() if not scaffold.agent.protects(path)]
+    """What a proposal may name: the editable files, and what it may add; [] when agent.toml
+    protects everything."""
+    return editable(scaffold) + [
+        name for name, path in NEW.items() if not scaffold.agent.protects(path)
+    ]
 
 
 def numbered(scaffold: Scaffold, most: int = 4000) -> list[tuple[str, str]]:
-    """The editable prompts and lessons with line numbers; tools only by name, since they are long."""
+    """The editable prompts and lessons with line numbers; tools only by name, since they are
+    long."""
     shown = []
     for path in editable(scaffold):
         if path.startswith("tools/"):
             continue
         lines = scaffold.files[path].splitlines()
-        shown.append((path, clip("\n".join(f"{n}: {line}" for n, line in enumerate(lines, 1)), most)))
+        shown.append(
+            (path, clip("\n".join(f"{n}: {line}" for n, line in enumerate(lines, 1)), most))
+        )
     return shown
 
 
@@ -328,7 +402,8 @@ def study_schema(scaffold: Scaffold, ids: Sequence[str]) -> dict[str, Any]:
 
 
 def advice_schema(ids: Sequence[str]) -> dict[str, Any]:
-    """The second form: a reason and one sentence. A small model that may choose a file writes code into it."""
+    """The second form: a reason and one sentence. A small model that may choose a file writes code
+    into it."""
     return object_of(why=_text(200), advice=_text(240), experience=_one_of(ids), step=_STEP)
 
 
@@ -337,4 +412,6 @@ def distil_schema(scaffold: Scaffold, ideas: int) -> dict[str, Any]:
     number = {"type": "integer", "minimum": 1, "maximum": ideas}
     update = object_of(ideas=_array(number, minItems=1), **_place(scaffold))
     rejected = object_of(idea=number, why=_text(200))
-    return object_of(update=_array(update, maxItems=ideas), rejected=_array(rejected, maxItems=ideas))
+    return object_of(
+        update=_array(update, maxItems=ideas), rejected=_array(rejected, maxItems=ideas)
+    )

@@ -1,15 +1,17 @@
 """`sage`: skills from chains of similar tasks, each tried at the next task of its chain.
 
-After Wang et al., "Reinforcement Learning for Self-Improving Agent with Skill Library" (arXiv 2512.17102): in a
-sequential rollout an agent goes along a chain of similar tasks, and the skills that it makes at one are in its library
-at the next; a skill-integrated reward is paid where a skill that was made earlier is used and the later task passes.
-There both train the model's weights (GRPO); here nothing is trained, and the reward decides what is kept.
+After Wang et al., "Reinforcement Learning for Self-Improving Agent with Skill Library" (arXiv
+2512.17102): in a sequential rollout an agent goes along a chain of similar tasks, and the skills
+that it makes at one are in its library at the next; a skill-integrated reward is paid where a skill
+that was made earlier is used and the later task passes. There both train the model's weights
+(GRPO); here nothing is trained, and the reward decides what is kept.
 
-Inferred: the optimizer's model writes the skill from the attempt, where there the agent does; tasks are similar that
-are of one kind and whose prompts share words, and within a chain those that passed come first, since they teach and
-those that failed test; a skill is kept when more later tasks of its chain passed with it that had failed without than
-the other way round; of skills with one name the one that more tasks spoke for; a program counts as used when the
-attempt ran it, a text when it was shown.
+Inferred: the optimizer's model writes the skill from the attempt, where there the agent does; tasks
+are similar that are of one kind and whose prompts share words, and within a chain those that passed
+come first, since they teach and those that failed test; a skill is kept when more later tasks of
+its chain passed with it that had failed without than the other way round; of skills with one name
+the one that more tasks spoke for; a program counts as used when the attempt ran it, a text when it
+was shown.
 """
 
 from __future__ import annotations
@@ -40,8 +42,8 @@ def schema(programs: bool) -> dict[str, object]:
 
 
 class SageSettings(BaseModel, frozen=True, extra="forbid"):
-    """length: tasks of a chain (the paper has 2, and found no more in longer ones); skills: how many a proposal adds at
-    most, those that most tasks spoke for."""
+    """length: tasks of a chain (the paper has 2, and found no more in longer ones); skills: how
+    many a proposal adds at most, those that most tasks spoke for."""
 
     length: int = Field(default=3, ge=2, le=100)
     skills: int = Field(default=5, ge=1, le=40)
@@ -76,16 +78,20 @@ class Sage:
         return batch, 2 * batch
 
     def propose(self, scaffold: Scaffold, experiences: Sequence[Experience]) -> Sequence[Edit]:
-        """The edits that add the skills which later tasks spoke for; [] when there are none, or they do not hold
-        together on the batch."""
+        """The edits that add the skills which later tasks spoke for; [] when there are none, or
+        they do not hold together on the batch."""
         search = Search(self.context, scaffold, experiences)
         if not search.evidence:
             return []
         found: dict[str, Skill] = {}
         for chain in chains(search.parent.experiences, self.context.kinds, self.settings.length):
             best: dict[str, Skill] = {}
-            for skill in self.roll(search, chain):  # of equals the last, which was written in sight of the others
-                if skill.worth > 0 and (skill.path not in best or skill.worth >= best[skill.path].worth):
+            for skill in self.roll(
+                search, chain
+            ):  # of equals the last, which was written in sight of the others
+                if skill.worth > 0 and (
+                    skill.path not in best or skill.worth >= best[skill.path].worth
+                ):
                     best[skill.path] = skill
             for path, skill in best.items():
                 if path not in found or skill.worth > found[path].worth:
@@ -93,7 +99,8 @@ class Sage:
         kept = sorted(found.values(), key=lambda skill: -skill.worth)[: self.settings.skills]
         for skill in kept:
             self.context.note(
-                f"{skill.path}: {len(skill.mended)} later tasks passed with it, {len(skill.broke)} failed"
+                f"{skill.path}: {len(skill.mended)} later tasks passed with it, {len(skill.broke)}"
+                " failed"
             )
         if not kept or self.wrong(search, kept):
             return []
@@ -105,7 +112,8 @@ class Sage:
         return edits if search.gain(made) > 0 else []
 
     def roll(self, search: Search, chain: Sequence[Experience]) -> list[Skill]:
-        """One sequential rollout: the skills that were made along the chain, with what later tasks said of them."""
+        """One sequential rollout: the skills that were made along the chain, with what later tasks
+        said of them."""
         library: dict[str, Skill] = {}
         made: list[Skill] = []
         attempt = chain[0]
@@ -113,12 +121,18 @@ class Sage:
             if search.spent:
                 break
             skill = self.write(search, attempt, library)
-            new = skill is not None and (skill.path not in library or library[skill.path].body != skill.body)
+            new = skill is not None and (
+                skill.path not in library or library[skill.path].body != skill.body
+            )
             if skill is not None and new and not self.wrong(search, [*library.values(), skill]):
                 library[skill.path] = skill
                 made.append(skill)
             attempt = before
-            measured = search.measure(self.edits(search, list(library.values())), [before.task]) if library else None
+            measured = (
+                search.measure(self.edits(search, list(library.values())), [before.task])
+                if library
+                else None
+            )
             if measured is None or not measured.experiences:
                 continue
             attempt = measured.experiences[0]
@@ -128,10 +142,15 @@ class Sage:
                     (each.mended if passed else each.broke).append(before.task)
         return made
 
-    def write(self, search: Search, attempt: Experience, library: Mapping[str, Skill]) -> Skill | None:
-        """What an attempt taught, as a skill; one with the name of an earlier skill takes its place."""
+    def write(
+        self, search: Search, attempt: Experience, library: Mapping[str, Skill]
+    ) -> Skill | None:
+        """What an attempt taught, as a skill; one with the name of an earlier skill takes its
+        place."""
         scaffold, programs = search.scaffold, calls_tools(search.scaffold)
-        there = {path: text for path, text in scaffold.files.items() if path.startswith("memory/skill_")}
+        there = {
+            path: text for path, text in scaffold.files.items() if path.startswith("memory/skill_")
+        }
         there |= {path: scaffold.files[path] for path in scaffold.tools.values()}
         there |= {path: skill.body for path, skill in library.items()}
         messages = prompt(
@@ -143,7 +162,11 @@ class Sage:
         )
         self.asked += 1
         reply = self.context.ask(
-            messages, step=self.asked - 1, json_schema=schema(programs), temperature=0.4, max_tokens=REPLY_TOKENS
+            messages,
+            step=self.asked - 1,
+            json_schema=schema(programs),
+            temperature=0.4,
+            max_tokens=REPLY_TOKENS,
         )
         said = self.context.read(reply)
         name, body = said.get("skill"), said.get("body")
@@ -151,11 +174,14 @@ class Sage:
             return None
         if said.get("form") == "program" and programs:
             return Skill(tool_path(name, body), unfenced(body).strip("\n") + "\n")
-        stem = re.sub(r"^(skill_)+", "", tool_path(name, body).removeprefix("tools/").removesuffix(".py"))
+        stem = re.sub(
+            r"^(skill_)+", "", tool_path(name, body).removeprefix("tools/").removesuffix(".py")
+        )
         return Skill(f"memory/skill_{stem}.md", f"# {stem.replace('_', ' ')}\n\n{body.strip()}\n")
 
     def edits(self, search: Search, skills: Sequence[Skill]) -> list[Edit]:
-        """Those that make the skills the agent's, and tell it of programs that its prompts do not tell of."""
+        """Those that make the skills the agent's, and tell it of programs that its prompts do not
+        tell of."""
         files = {skill.path: skill.body for skill in skills}
         if any(path.startswith("tools/") for path in files):
             files = with_notice(search.scaffold, files)
@@ -164,7 +190,11 @@ class Sage:
     def wrong(self, search: Search, skills: Sequence[Skill]) -> bool:
         """Whether they cannot be the agent's, which is noted."""
         edits = self.edits(search, skills)
-        faults = self.context.validate(search.scaffold, edits) if edits else ["there is nothing new in it"]
+        faults = (
+            self.context.validate(search.scaffold, edits)
+            if edits
+            else ["there is nothing new in it"]
+        )
         if not faults and any(edit.path.startswith("tools/") for edit in edits):
             faults = self.context.smoke_test(apply(search.scaffold, edits))
         for fault in faults:
@@ -181,10 +211,12 @@ def is_used(skill: Skill, attempt: Experience) -> bool:
     return any(ran.search(step.action or "") for step in attempt.trace.steps)
 
 
-def chains(experiences: Sequence[Experience], kinds: Mapping[str, str], length: int) -> list[list[Experience]]:
-    """The batch's tasks, one attempt each, in chains of similar ones: of one kind, the nearest prompts together, those
-    that passed first. A task that would stand alone joins the chain before it; a chain without a failure to mend, or
-    of one task, is left out."""
+def chains(
+    experiences: Sequence[Experience], kinds: Mapping[str, str], length: int
+) -> list[list[Experience]]:
+    """The batch's tasks, one attempt each, in chains of similar ones: of one kind, the nearest
+    prompts together, those that passed first. A task that would stand alone joins the chain before
+    it; a chain without a failure to mend, or of one task, is left out."""
     first: dict[str, Experience] = {}
     for experience in experiences:
         first.setdefault(experience.task, experience)

@@ -1,6 +1,8 @@
-"""Candidates of one proposal, measured on the train tasks of its batch: what every optimizer that searches stands on.
+"""Candidates of one proposal, measured on the train tasks of its batch: what every optimizer that
+searches stands on.
 
-What is chosen is chosen on train tasks, so that the gate's verdict on validation stays that of one candidate.
+What is chosen is chosen on train tasks, so that the gate's verdict on validation stays that of one
+candidate.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ CITED = 5
 
 @dataclass(frozen=True)
 class Measured:
-    """A candidate and how it did: score 0..1 by train task. experiences: its attempts, one a task."""
+    """A candidate and how it did: score 0..1 by train task. experiences: its attempts, one a
+    task."""
 
     edits: Sequence[Edit]
     scores: Mapping[str, float]
@@ -40,7 +43,9 @@ class Search:
     spent: the budget has no further candidate in it; `measure` answers None from then on.
     """
 
-    def __init__(self, context: OptimizerContext, scaffold: Scaffold, experiences: Sequence[Experience]) -> None:
+    def __init__(
+        self, context: OptimizerContext, scaffold: Scaffold, experiences: Sequence[Experience]
+    ) -> None:
         self.context, self.scaffold = context, scaffold
         by_task: defaultdict[str, list[float]] = defaultdict(list)
         for experience in experiences:
@@ -54,41 +59,62 @@ class Search:
         self.spent = False
 
     def gain(self, made: Measured) -> float:
-        """By how much it beats the parent, on average over the parent's tasks; one that was excluded counts as level,
-        so that candidates are compared on the same tasks, and one with few attempts that count is not the best."""
+        """By how much it beats the parent, on average over the parent's tasks; one that was
+        excluded counts as level, so that candidates are compared on the same tasks, and one with
+        few attempts that count is not the best.
+        """
         return self._gain(made.scores)
 
     def _gain(self, scores: Mapping[str, float]) -> float:
         known = self.parent.scores
-        return fsum(score - known[task] for task, score in scores.items() if task in known) / max(1, len(known))
+        return fsum(score - known[task] for task, score in scores.items() if task in known) / max(
+            1, len(known)
+        )
 
     def edits(self, files: Mapping[str, str], reason: str) -> list[Edit]:
-        """The edits that make these files of the parent's; '' takes a file out. What stays as it was needs none."""
+        """The edits that make these files of the parent's; '' takes a file out. What stays as it
+        was needs none."""
         made = []
         for path, new in sorted(files.items()):
             old = self.scaffold.files.get(path, "")
             if new != old:
-                made.append(Edit(path=path, old=old, new=new, reason=reason, evidence=self.evidence))
+                made.append(
+                    Edit(path=path, old=old, new=new, reason=reason, evidence=self.evidence)
+                )
         return made
 
-    def measure(self, edits: Sequence[Edit], tasks: Sequence[str] = (), beat: float | None = None) -> Measured | None:
-        """The candidate on these train tasks (default: all of the batch). Its edits are valid: `context.validate` says
-        nothing. None once the budget has none to spare; attempts that were made before cost nothing.
+    def measure(
+        self, edits: Sequence[Edit], tasks: Sequence[str] = (), beat: float | None = None
+    ) -> Measured | None:
+        """The candidate on these train tasks (default: all of the batch). Its edits are valid:
+        `context.validate` says nothing. None once the budget has none to spare; attempts that were
+        made before cost nothing.
 
-        beat: a `gain` that it has to exceed. It is then measured a few tasks at a time, and no further once it could
-        not exceed it if all that is left were solved; what was measured does not exceed it either."""
+        beat: a `gain` that it has to exceed. It is then measured a few tasks at a time, and no
+        further once it could not exceed it if all that is left were solved; what was measured does
+        not exceed it either.
+        """
         if self.spent:
             return None
-        child, wanted, made = apply(self.scaffold, edits), list(tasks or self.parent.scores), list[Experience]()
+        child, wanted, made = (
+            apply(self.scaffold, edits),
+            list(tasks or self.parent.scores),
+            list[Experience](),
+        )
         block = max(1, len(wanted) if beat is None else self.context.jobs)
         try:
             for at in range(0, len(wanted), block):
                 made += self.context.evaluate(child, wanted[at : at + block])
                 hoped = dict.fromkeys(wanted[at + block :], 1.0)
-                if beat is not None and self._gain(hoped | {e.task: e.grade.score for e in made}) <= beat:
+                if (
+                    beat is not None
+                    and self._gain(hoped | {e.task: e.grade.score for e in made}) <= beat
+                ):
                     break
         except OutOfBudget:
             self.spent = True
-            self.context.note("the budget has no attempts left to choose with: the best so far is proposed")
+            self.context.note(
+                "the budget has no attempts left to choose with: the best so far is proposed"
+            )
             return None
         return Measured(tuple(edits), {e.task: e.grade.score for e in made}, made)

@@ -1,4 +1,5 @@
-"""Tools that a model writes into an agent: who can call them, how the agent is told of them, what is wrong with one."""
+"""Tools that a model writes into an agent: who can call them, how the agent is told of them, what
+is wrong with one."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ _FENCED = re.compile(r"\s*```[\w+-]*[ \t]*\n(.*\n)[ \t]*```\s*", re.DOTALL)
 NOTICE = "memory/tools.md"
 TITLE = "# Commands that were made for you\n\n"
 ACTIONS = ("bash", "json", "tools")
-"""How an agent acts that calls tools as it likes; with `tool:NAME` and in a foreign agent nothing else is called."""
+"""How an agent acts that calls tools as it likes; with `tool:NAME` and in a foreign agent nothing
+else is called."""
 
 
 def unfenced(text: str) -> str:
@@ -27,19 +29,27 @@ def calls_tools(scaffold: Scaffold) -> bool:
 
 
 def with_notice(scaffold: Scaffold, files: Mapping[str, str]) -> dict[str, str]:
-    """The files, and the lesson that tells an agent of its tools where its prompts do not: a tool that nobody is told
-    of is not used. Functions (`action = "tools"`) and prompts that loop over `tools` tell by themselves."""
+    """The files, and the lesson that tells an agent of its tools where its prompts do not: a tool
+    that nobody is told of is not used. Functions (`action = "tools"`) and prompts that loop over
+    `tools` tell by themselves.
+    """
     agent = Scaffold(name=scaffold.name, files={**scaffold.files, **files})
-    untold = [name for name in agent.tools if name not in agent.agent.uses and not is_told(agent, name)]
+    untold = [
+        name for name in agent.tools if name not in agent.agent.uses and not is_told(agent, name)
+    ]
     if agent.agent.action == "tools" or not untold:
         return dict(files)
     share = (MAX_LESSON - len(TITLE)) // len(untold) - max(map(len, untold)) - len("- ``: \n")
-    lines = [f"- `{name}`: {clip(' '.join(agent.help(name).split()), max(20, share))}\n" for name in untold]
+    lines = [
+        f"- `{name}`: {clip(' '.join(agent.help(name).split()), max(20, share))}\n"
+        for name in untold
+    ]
     return {**files, NOTICE: TITLE + "".join(lines)}
 
 
 def is_told(agent: Scaffold, name: str) -> bool:
-    """Whether what a tool says of itself stands in the prompts that an attempt begins with, lessons left aside."""
+    """Whether what a tool says of itself stands in the prompts that an attempt begins with, lessons
+    left aside."""
     said = (agent.help(name).splitlines() or [""])[0]
     for template in ("system", "workflow"):
         example = variables_example(template, agent.agent.before)

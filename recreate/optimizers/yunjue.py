@@ -1,14 +1,16 @@
-"""`yunjue`: tools that attempts lacked, written, started, brought together by what they are for, and merged.
+"""`yunjue`: tools that attempts lacked, written, started, brought together by what they are for,
+and merged.
 
-After Li et al., "Yunjue Agent Tech Report" (arXiv 2601.18226): tools are what an agent evolves by, since a tool runs
-or does not, without anybody's judgement. A batch of tasks is worked in parallel, each of which may add tools; an
-aggregator then groups those that do the same, a merger makes one general tool of each group, and so the repository
-converges.
+After Li et al., "Yunjue Agent Tech Report" (arXiv 2601.18226): tools are what an agent evolves by,
+since a tool runs or does not, without anybody's judgement. A batch of tasks is worked in parallel,
+each of which may add tools; an aggregator then groups those that do the same, a merger makes one
+general tool of each group, and so the repository converges.
 
-Inferred: the tool is written from a finished attempt, where there a manager asks for it while the task is worked;
-whether it runs is found by starting it (`--help`) in a sandbox with the standard library alone; tools that the agent
-has already take part in the grouping, and a group with one of them is merged into it; what came of the batch is
-proposed when the agent does better with it on train tasks, which asks more than the paper's signal.
+Inferred: the tool is written from a finished attempt, where there a manager asks for it while the
+task is worked; whether it runs is found by starting it (`--help`) in a sandbox with the standard
+library alone; tools that the agent has already take part in the grouping, and a group with one of
+them is merged into it; what came of the batch is proposed when the agent does better with it on
+train tasks, which asks more than the paper's signal.
 """
 
 from __future__ import annotations
@@ -30,7 +32,11 @@ from recreate.optimizers.search import ATTEMPT_CHARS, Search
 from recreate.optimizers.tools import calls_tools, unfenced, with_notice
 
 _CODE = {"type": "string", "maxLength": 12_000}
-WRITE = object_of(lacked={"type": "string", "maxLength": 400}, name={"type": "string", "maxLength": 40}, code=_CODE)
+WRITE = object_of(
+    lacked={"type": "string", "maxLength": 400},
+    name={"type": "string", "maxLength": 40},
+    code=_CODE,
+)
 GROUP = object_of(groups={"type": "array", "items": {"type": "array", "items": {"type": "string"}}})
 MERGE = object_of(merged={"type": "string", "maxLength": 40}, code=_CODE)
 SHOWN_CHARS = 6000
@@ -38,8 +44,9 @@ SHOWN_CHARS = 6000
 
 
 class YunjueSettings(BaseModel, frozen=True, extra="forbid"):
-    """attempts: how many of the batch a tool may be written for; mends: times a tool that does not start is sent back;
-    tools: how many a proposal adds at most, those that most attempts lacked first."""
+    """attempts: how many of the batch a tool may be written for; mends: times a tool that does not
+    start is sent back; tools: how many a proposal adds at most, those that most attempts lacked
+    first."""
 
     attempts: int = Field(default=8, ge=1, le=1000)
     mends: int = Field(default=1, ge=0, le=5)
@@ -47,7 +54,8 @@ class YunjueSettings(BaseModel, frozen=True, extra="forbid"):
 
 
 class WrittenTool(Record):
-    """A program of the agent's, there already or written for it, and the attempts that lacked it."""
+    """A program of the agent's, there already or written for it, and the attempts that lacked
+    it."""
 
     path: str
     code: str
@@ -78,9 +86,13 @@ class Yunjue:
         return 2 * written * (1 + settings.mends) + 1, batch
 
     def propose(self, scaffold: Scaffold, experiences: Sequence[Experience]) -> Sequence[Edit]:
-        """The edits that add the merged tools; [] when none starts, or the agent did not do better with them."""
+        """The edits that add the merged tools; [] when none starts, or the agent did not do better
+        with them."""
         if not calls_tools(scaffold):
-            self.context.note(f"an agent with action {scaffold.agent.action} calls no tools: there is nothing to grow")
+            self.context.note(
+                f"an agent with action {scaffold.agent.action} calls no tools: there is nothing to"
+                " grow"
+            )
             return []
         search = Search(self.context, scaffold, experiences)
         if not search.evidence:
@@ -89,7 +101,10 @@ class Yunjue:
         taken = set(scaffold.files)
         written: list[WrittenTool] = []
         for experience in experiences[: self.settings.attempts]:
-            if experience.trace.steps and (tool := self.write(search, experience, taken)) is not None:
+            if (
+                experience.trace.steps
+                and (tool := self.write(search, experience, taken)) is not None
+            ):
                 written.append(tool)
                 taken.add(tool.path)
         merged: list[WrittenTool] = []
@@ -98,7 +113,10 @@ class Yunjue:
                 merged.append(tool)
                 taken.add(tool.path)
         merged = sorted(merged, key=lambda tool: -len(tool.lacked))[: self.settings.tools]
-        self.context.note(f"tools: {len(written)} written for attempts that lacked one, {len(merged)} after merging")
+        self.context.note(
+            f"tools: {len(written)} written for attempts that lacked one, {len(merged)} after"
+            " merging"
+        )
         edits = self.edits(search, merged)
         faults = self.faults(search, merged) if edits else []
         for fault in faults:
@@ -110,8 +128,9 @@ class Yunjue:
         return made.edits if search.gain(made) > 0 else []
 
     def write(self, search: Search, experience: Experience, taken: Set[str]) -> WrittenTool | None:
-        """The tool that an attempt lacked, started in a sandbox; None when it lacked none, or it does not start. It
-        is written in sight of the agent's tools, and of none that another attempt is given."""
+        """The tool that an attempt lacked, started in a sandbox; None when it lacked none, or it
+        does not start. It is written in sight of the agent's tools, and of none that another
+        attempt is given."""
         agent = search.scaffold
         messages = prompt(
             "yunjue_write",
@@ -128,8 +147,11 @@ class Yunjue:
 
         return self.working(search, messages, WRITE, of)
 
-    def group(self, mine: Sequence[WrittenTool], written: Sequence[WrittenTool]) -> list[list[WrittenTool]]:
-        """Tools that do the same, together: each that was written is in one group, with one of the agent's at most."""
+    def group(
+        self, mine: Sequence[WrittenTool], written: Sequence[WrittenTool]
+    ) -> list[list[WrittenTool]]:
+        """Tools that do the same, together: each that was written is in one group, with one of the
+        agent's at most."""
         if not written:
             return []
         left = {tool.name: tool for tool in (*mine, *written)}
@@ -145,9 +167,11 @@ class Yunjue:
         groups += [[tool] for tool in left.values()]
         return [group for group in groups if any(tool.lacked for tool in group)]
 
-    def merge(self, search: Search, group: Sequence[WrittenTool], taken: Set[str]) -> WrittenTool | None:
-        """One general tool of a group, in the place of its first; where the merged one does not start, the first that
-        was written, or none beside a tool that the agent has."""
+    def merge(
+        self, search: Search, group: Sequence[WrittenTool], taken: Set[str]
+    ) -> WrittenTool | None:
+        """One general tool of a group, in the place of its first; where the merged one does not
+        start, the first that was written, or none beside a tool that the agent has."""
         first, lacked = group[0], tuple(cited for tool in group for cited in tool.lacked)
         if len(group) == 1:
             return first
@@ -156,7 +180,11 @@ class Yunjue:
 
         def of(found: Mapping[str, Any]) -> WrittenTool | None:
             code = unfenced(str(found.get("code") or "")).strip("\n")
-            path = first.path if not first.lacked else free(tool_path(str(found.get("merged") or ""), code), others)
+            path = (
+                first.path
+                if not first.lacked
+                else free(tool_path(str(found.get("merged") or ""), code), others)
+            )
             return WrittenTool(path=path, code=code + "\n", lacked=lacked) if code else None
 
         made = self.working(search, prompt("yunjue_merge", tools=tools), MERGE, of)
@@ -169,7 +197,8 @@ class Yunjue:
         schema: Mapping[str, Any],
         of: Callable[[Mapping[str, Any]], WrittenTool | None],
     ) -> WrittenTool | None:
-        """The tool of a reply, sent back while it does not start; None when it stays so, or there is none."""
+        """The tool of a reply, sent back while it does not start; None when it stays so, or there
+        is none."""
         for left in range(self.settings.mends, -1, -1):
             found = self.ask(messages, schema)
             tool = of(found)
@@ -182,11 +211,14 @@ class Yunjue:
         return None
 
     def faults(self, search: Search, tools: Sequence[WrittenTool]) -> list[str]:
-        """Why these cannot be the agent's: they break it, name a task, or do not start in a sandbox."""
+        """Why these cannot be the agent's: they break it, name a task, or do not start in a
+        sandbox."""
         edits = self.edits(search, tools)
         if not edits:
             return ["it is what the agent has already"]
-        return self.context.validate(search.scaffold, edits) or self.context.smoke_test(apply(search.scaffold, edits))
+        return self.context.validate(search.scaffold, edits) or self.context.smoke_test(
+            apply(search.scaffold, edits)
+        )
 
     def edits(self, search: Search, tools: Sequence[WrittenTool]) -> list[Edit]:
         """Those that put the tools into the agent, each citing the attempts that lacked it."""
@@ -200,15 +232,24 @@ class Yunjue:
     def ask(self, messages: Sequence[Message], schema: Mapping[str, Any]) -> dict[str, Any]:
         self.asked += 1
         reply = self.context.ask(
-            messages, step=self.asked - 1, json_schema=schema, temperature=0.4, max_tokens=REPLY_TOKENS
+            messages,
+            step=self.asked - 1,
+            json_schema=schema,
+            temperature=0.4,
+            max_tokens=REPLY_TOKENS,
         )
         return self.context.read(reply)
 
 
 def growing(scaffold: Scaffold) -> Iterator[str]:
-    """The agent's own Python programs that may be merged with new ones: not those that agent.toml gives a part."""
+    """The agent's own Python programs that may be merged with new ones: not those that agent.toml
+    gives a part."""
     for name, path in scaffold.tools.items():
-        if path.endswith(".py") and name not in scaffold.agent.uses and not scaffold.agent.protects(path):
+        if (
+            path.endswith(".py")
+            and name not in scaffold.agent.uses
+            and not scaffold.agent.protects(path)
+        ):
             yield path
 
 

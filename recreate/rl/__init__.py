@@ -1,5 +1,7 @@
-"""The RL stage: methods made of interchangeable parts, one file a noun. docs/rl.md says which part comes from where.
+"""The RL stage: methods made of interchangeable parts, one file a noun. docs/rl.md says which part
+comes from where.
 
-`recipe` needs no torch; every other module imports it. Shapes: B rows, T the padded response length, V the
-vocabulary, K groups. Log-probs and entropies are in nats, rewards in whatever the grader gives (0..1 here).
+`recipe` needs no torch; every other module imports it. Shapes: B rows, T the padded response
+length, V the vocabulary, K groups. Log-probs and entropies are in nats, rewards in whatever the
+grader gives (0..1 here).
 """

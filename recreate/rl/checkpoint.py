@@ -1,10 +1,13 @@
-"""What a run of tune goes on from: the weights, the optimiser, the replay, and where it stood. Safetensors and JSON.
+"""What a run of tune goes on from: the weights, the optimiser, the replay, and where it stood.
+Safetensors and JSON.
 
 checkpoints/step-000010/
-    adapter_model.safetensors, adapter_config.json     the adapter (model.safetensors, config.json without LoRA)
+    adapter_model.safetensors, adapter_config.json     the adapter (model.safetensors, config.json
+    without LoRA)
     tokenizer.json, ...                                so that the folder can be served as it is
     optimizer.safetensors, replay.safetensors
-    state.json                                         step, position, the model's identity, the replay's history
+    state.json                                         step, position, the model's identity, the
+    replay's history
 """
 
 from __future__ import annotations
@@ -30,10 +33,15 @@ KEPT = 2
 
 
 def identity(module: Any, tokenizer: str) -> str:
-    """Which model a checkpoint belongs to: its parameters' names and shapes, its tokenizer, a sample of frozen ones."""
+    """Which model a checkpoint belongs to: its parameters' names and shapes, its tokenizer, a
+    sample of frozen ones."""
     shapes = [[name, list(p.shape)] for name, p in module.named_parameters()]
     table = module.get_input_embeddings().weight
-    frozen = [] if table.requires_grad else [f"{v:.4g}" for v in table[:4, :16].float().flatten().tolist()]
+    frozen = (
+        []
+        if table.requires_grad
+        else [f"{v:.4g}" for v in table[:4, :16].float().flatten().tolist()]
+    )
     return digest([shapes, tokenizer, frozen])
 
 
@@ -44,7 +52,8 @@ def save(
     state: Mapping[str, Any],
     replay: AmbiguityReplay | None = None,
 ) -> Path:
-    """Write folder/step-N whole or not at all, and drop all but the newest KEPT. Raises Fault on a full disk."""
+    """Write folder/step-N whole or not at all, and drop all but the newest KEPT. Raises Fault on a
+    full disk."""
     save_file = need("safetensors.torch").save_file
     place = folder / f"step-{state['step']:06d}"
     new = folder / f".{place.name}.new"
@@ -63,7 +72,12 @@ def save(
         if replay is not None:
             remembered, tensors = replay.state()
             save_file(tensors, new / "replay.safetensors")
-        full = {**state, "schema": SCHEMA, "schedule": learner.schedule.last_epoch, "replay": remembered}
+        full = {
+            **state,
+            "schema": SCHEMA,
+            "schedule": learner.schedule.last_epoch,
+            "replay": remembered,
+        }
         (new / "state.json").write_text(json.dumps(full, indent=1), "utf-8")
         shutil.rmtree(place, ignore_errors=True)
         new.rename(place)
@@ -81,7 +95,9 @@ def latest(folder: Path) -> Path | None:
     return found[-1] if found else None
 
 
-def load(place: Path, learner: Learner, model: str, replay: AmbiguityReplay | None = None) -> dict[str, Any]:
+def load(
+    place: Path, learner: Learner, model: str, replay: AmbiguityReplay | None = None
+) -> dict[str, Any]:
     """Put a checkpoint into a learner: its state. model: `identity` of the learner's.
 
     Raises BadInput for a checkpoint of another model (`another-model`) or one that cannot be read.
@@ -97,7 +113,9 @@ def load(place: Path, learner: Learner, model: str, replay: AmbiguityReplay | No
             )
         if (place / "adapter_model.safetensors").is_file():
             peft = need("peft")
-            peft.set_peft_model_state_dict(learner.module, load_file(place / "adapter_model.safetensors"))
+            peft.set_peft_model_state_dict(
+                learner.module, load_file(place / "adapter_model.safetensors")
+            )
         else:
             weights: dict[str, Tensor] = {}
             for file in sorted(place.glob("model*.safetensors")):
@@ -119,7 +137,8 @@ def load(place: Path, learner: Learner, model: str, replay: AmbiguityReplay | No
         raise
     except (OSError, ValueError, KeyError, RuntimeError) as e:
         raise BadInput(
-            f"the checkpoint {place} cannot be read: {type(e).__name__}: {str(e).partition(chr(10))[0]}",
+            f"the checkpoint {place} cannot be read: {type(e).__name__}:"
+            f" {str(e).partition(chr(10))[0]}",
             fix=f"rm -r {place} goes back to the one before",
             code="bad-checkpoint",
         ) from None

@@ -1,4 +1,5 @@
-"""One table: an agent as it was, its scaffold built, its model tuned, and both, each made under the same budget.
+"""One table: an agent as it was, its scaffold built, its model tuned, and both, each made under the
+same budget.
 
     RUN/suite.toml           what is compared, resolved
     RUN/arms/seed/NAME/      the agent that all begin with
@@ -7,7 +8,8 @@
     RUN/arms/ARM/memory/     what it attempted: no arm learns from what another one paid for
     RUN/                     the run folder of measuring: every attempt of the table, report.md
 
-Making ends an arm at its budget; measuring has none. What ended is not made again, so the same call goes on.
+Making ends an arm at its budget; measuring has none. What ended is not made again, so the same call
+goes on.
 """
 
 from __future__ import annotations
@@ -54,16 +56,19 @@ from recreate.viewer import markdown
 from recreate.viewer.text import visible
 
 Opened = Callable[..., AbstractContextManager[Session]]
-"""opened(settings, workspace, folder, resume=, parts=, go_on=): a session, its models ready; closed in the end."""
+"""opened(settings, workspace, folder, resume=, parts=, go_on=): a session, its models ready; closed
+in the end."""
 
 NOTHING: Mapping[str, float] = {"attempts": 0, "tokens": 0, "usd": 0.0, "minutes": 0.0}
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One run that made a part of an arm. run: None when nothing was left of the budget to begin it with.
+    """One run that made a part of an arm. run: None when nothing was left of the budget to begin it
+    with.
 
-    status: done | budget | stopped (tune: a watched number crossed its bound) | unfinished. text: what came of it.
+    status: done | budget | stopped (tune: a watched number crossed its bound) | unfinished. text:
+    what came of it.
     """
 
     kind: Literal["build", "tune"]
@@ -77,8 +82,15 @@ class Stage:
 
     def record(self) -> dict[str, Any]:
         """As `--json` prints it."""
-        found: dict[str, Any] = {"run": str(self.run) if self.run else None, "status": self.status, "told": self.text}
-        found |= {"scaffold": self.scaffold, **({"checkpoint": str(self.checkpoint)} if self.checkpoint else {})}
+        found: dict[str, Any] = {
+            "run": str(self.run) if self.run else None,
+            "status": self.status,
+            "told": self.text,
+        }
+        found |= {
+            "scaffold": self.scaffold,
+            **({"checkpoint": str(self.checkpoint)} if self.checkpoint else {}),
+        }
         return {**found, "spent": dict(self.spent)}
 
 
@@ -118,9 +130,9 @@ class ArmResult:
 
 @dataclass(frozen=True)
 class Table:
-    """rows: a cell each with `arm`, `made`, `measured`, `diff` (to the seed) and, of an arm that is built and tuned,
-    `beyond` (to the better of those that are only one of it). text: the same for people.
-    openings: how often the domain's test split was opened in this workspace by now."""
+    """rows: a cell each with `arm`, `made`, `measured`, `diff` (to the seed) and, of an arm that is
+    built and tuned, `beyond` (to the better of those that are only one of it). text: the same for
+    people. openings: how often the domain's test split was opened in this workspace by now."""
 
     run: Path
     rows: tuple[dict[str, Any], ...]
@@ -131,8 +143,8 @@ class Table:
 def compare(suite: Suite, where: Path, folder: Path, opened: Opened) -> Table:
     """Make the arms and measure them, or go on in a folder where that was begun.
 
-    Raises BadInput before anything is spent for what can be seen by then; Missing, Fault, Refused, Interrupted. An
-    arm's budget that is used up is not raised: its row says so.
+    Raises BadInput before anything is spent for what can be seen by then; Missing, Fault, Refused,
+    Interrupted. An arm's budget that is used up is not raised: its row says so.
     """
     suite = begun(suite, folder)
     bench = _Bench(suite, where, folder, opened)
@@ -142,12 +154,15 @@ def compare(suite: Suite, where: Path, folder: Path, opened: Opened) -> Table:
 
 
 def begun(suite: Suite, folder: Path) -> Suite:
-    """The suite with what a folder holds already. Raises BadInput when that is another table, or no table."""
+    """The suite with what a folder holds already. Raises BadInput when that is another table, or no
+    table."""
     file = folder / "suite.toml"
     if not file.is_file():
         if (folder / "settings.toml").exists():
             raise BadInput(
-                f"{short(folder)} holds another run", fix="give another folder with --out", code="run-exists"
+                f"{short(folder)} holds another run",
+                fix="give another folder with --out",
+                code="run-exists",
             )
         return suite
     return suites.joined(suites.written(file), suite)
@@ -190,7 +205,9 @@ class _Bench:
             if arm.run:
                 self.before[arm.name] = self._made_before(arm, model.name)
             if arm.build:
-                self._refuse_build(arm, settings, default_optimizer(other), opened.price, opened.optimizer_price)
+                self._refuse_build(
+                    arm, settings, default_optimizer(other), opened.price, opened.optimizer_price
+                )
         if any(arm.recipe for arm in suite.arms):
             recipe.installed()
         for arm in suite.arms:
@@ -215,15 +232,26 @@ class _Bench:
             fix = e.fix.replace("--rollouts here", 'rollouts = "here"')
             raise BadInput(f"arms.{arm.name}: {e.message}", fix=fix, code=e.code) from None
 
-    def _refuse_build(self, arm: Arm, settings: Settings, optimizer: str, price: Price, other_price: Price) -> None:
+    def _refuse_build(
+        self, arm: Arm, settings: Settings, optimizer: str, price: Price, other_price: Price
+    ) -> None:
         budget = self.suite.budget
         part = budget.share(arm.build_share) if arm.recipe else budget
-        share = f"; the build of arms.{arm.name} has {arm.build_share:.0%} of --budget" if arm.recipe else ""
+        share = (
+            f"; the build of arms.{arm.name} has {arm.build_share:.0%} of --budget"
+            if arm.recipe
+            else ""
+        )
         if 0 in part.caps.values():
             raise BadInput(
-                f"a budget of {budget} cannot be shared", fix=f"give a larger one{share}", code="budget-too-small"
+                f"a budget of {budget} cannot be shared",
+                fix=f"give a larger one{share}",
+                code="budget-too-small",
             )
-        changed = {"optimizer": arm.optimizer or settings.optimizer or optimizer, "budget": part.texts()}
+        changed = {
+            "optimizer": arm.optimizer or settings.optimizer or optimizer,
+            "budget": part.texts(),
+        }
         settings = settings.model_copy(update=changed)
         try:
             try_optimizer(settings)
@@ -232,7 +260,9 @@ class _Bench:
         try:
             refuse_if_too_small(settings, self.seed, price, other_price)
         except BadInput as e:
-            raise BadInput(f"arms.{arm.name}: {e.message}", fix=e.fix + share, code=e.code) from None
+            raise BadInput(
+                f"arms.{arm.name}: {e.message}", fix=e.fix + share, code=e.code
+            ) from None
 
     def _seed(self) -> Scaffold:
         """The agent that all arms begin with: as it was when the table was begun."""
@@ -250,14 +280,17 @@ class _Bench:
         return sdk.starting(settings, self.where, named, self.domain.name, settings.model)
 
     def _made_before(self, arm: Arm, model: str) -> ArmResult:
-        """Raises BadInput for runs that are of something else, or have not come to anything. model: the base's name."""
+        """Raises BadInput for runs that are of something else, or have not come to anything. model:
+        the base's name."""
         scaffold, checkpoint, stages = self.seed, None, list[Stage]()
         folders = [find_run(text, self.where) for text in arm.run]
         built = [f for f in folders if (f / "seed").is_dir()]
         tuned = [f for f in folders if f not in built]
         if len(built) > 1 or len(tuned) > 1:
             raise BadInput(
-                f"arms.{arm.name}: several runs of one kind", fix="one of build, one of tune", code="bad-suite"
+                f"arms.{arm.name}: several runs of one kind",
+                fix="one of build, one of tune",
+                code="bad-suite",
             )
         for folder in folders:
             start = next(Run(folder).records("start"), {})
@@ -286,7 +319,10 @@ class _Bench:
             if stage.status == "unfinished":
                 raise BadInput(
                     f"the tuning {short(folder)} has not ended",
-                    fix=f"recreate tune with --out {short(folder)} and what it was begun with goes on",
+                    fix=(
+                        f"recreate tune with --out {short(folder)} and what it was begun with"
+                        " goes on"
+                    ),
                     code="not-ended",
                 )
             stages.append(stage)
@@ -332,21 +368,34 @@ class _Bench:
 
     def _tune(self, place: Path, arm: Arm, scaffold: Scaffold, budget: Budget) -> Stage:
         if 0 in budget.caps.values():
-            return Stage("tune", None, "budget", "nothing was left to tune with", NOTHING, scaffold.digest)
+            return Stage(
+                "tune", None, "budget", "nothing was left to tune with", NOTHING, scaffold.digest
+            )
         folder, how = place / "tune", recipe.load(arm.recipe)
         step = how.attempts(len(self.domain.tasks("train")))
         if budget.attempts is not None and budget.attempts < step and not folder.exists():
-            return Stage("tune", None, "budget", "less than a training step was left", NOTHING, scaffold.digest)
+            return Stage(
+                "tune",
+                None,
+                "budget",
+                "less than a training step was left",
+                NOTHING,
+                scaffold.digest,
+            )
         if not _ended(folder, budget):
             from recreate.rl.trainer import TrainConfig, tune
 
-            plan = TrainConfig(arm.steps, self.suite.settings.seed, arm.micro_batch, rollouts=arm.rollouts)
+            plan = TrainConfig(
+                arm.steps, self.suite.settings.seed, arm.micro_batch, rollouts=arm.rollouts
+            )
             with self._open(self._alone(budget), place, folder) as session:
                 session.say("note", {"text": f"tuning {place.name} under {budget}"})
                 tune(session, scaffold, how, plan)
         return _tuned(folder, arm.steps)
 
-    def _open(self, settings: Settings, workspace: Path, folder: Path) -> AbstractContextManager[Session]:
+    def _open(
+        self, settings: Settings, workspace: Path, folder: Path
+    ) -> AbstractContextManager[Session]:
         again = (folder / "settings.toml").exists()
         parts = Parts(domain=self.domain, backend=self.backend)
         return self.opened(settings, workspace, folder, resume=again, parts=parts, go_on=self.go_on)
@@ -375,7 +424,14 @@ class _Bench:
                 with _answering(session, each.checkpoint) as measured:
                     cell = measure(measured, each.scaffold, suite.split, suite.tasks)
                 spent = {"attempts": len(cell.scores), "tokens": cell.tokens, "usd": cell.usd}
-                rows.append({**cell.row(), "arm": each.arm.name, "made": each.record(suite.budget), "measured": spent})
+                rows.append(
+                    {
+                        **cell.row(),
+                        "arm": each.arm.name,
+                        "made": each.record(suite.budget),
+                        "measured": spent,
+                    }
+                )
             self._compared(rows, made)
             for row in rows:
                 session.journal.add("arm", **{k: v for k, v in row.items() if k != "scores"})
@@ -386,7 +442,11 @@ class _Bench:
 
     def _compared(self, rows: Sequence[dict[str, Any]], made: Sequence[ArmResult]) -> None:
         """Put `diff` and `beyond` into the rows."""
-        singles = [row for row, m in zip(rows, made, strict=True) if len(m.kinds) == 1 and row["mean"] is not None]
+        singles = [
+            row
+            for row, m in zip(rows, made, strict=True)
+            if len(m.kinds) == 1 and row["mean"] is not None
+        ]
         best = max(singles, key=lambda row: row["mean"], default=None)
         for row, m in zip(rows, made, strict=True):
             row["diff"] = self._difference(rows[0], row) if row is not rows[0] else None
@@ -395,7 +455,9 @@ class _Bench:
 
     def _difference(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
         settings = self.suite.settings
-        verdict = judge(_scores(before), _scores(after), alpha=settings.gate.alpha, seed=settings.seed)
+        verdict = judge(
+            _scores(before), _scores(after), alpha=settings.gate.alpha, seed=settings.seed
+        )
         return verdict.model_dump(mode="json", exclude={"schema_", "before", "after"})
 
 
@@ -409,14 +471,18 @@ def _resolved(model: str) -> str:
 def _another(arm: Arm, folder: Path, what: str, there: str) -> BadInput:
     return BadInput(
         f"arms.{arm.name}: {short(folder)} is of another {what} ({there})",
-        fix="a table compares arms of one domain, seed and model; of a built agent that was tuned, name both runs",
+        fix=(
+            "a table compares arms of one domain, seed and model; of a built agent that was tuned,"
+            " name both runs"
+        ),
         code="another-run",
     )
 
 
 @contextmanager
 def _answering(session: Session, checkpoint: Path | None) -> Iterator[Session]:
-    """The session with the checkpoint as its model; the name tells base and weights, not where they lie."""
+    """The session with the checkpoint as its model; the name tells base and weights, not where they
+    lie."""
     if checkpoint is None:
         yield session
         return
@@ -430,7 +496,9 @@ def _answering(session: Session, checkpoint: Path | None) -> Iterator[Session]:
 def weights_digest(checkpoint: Path) -> str:
     """Of the weights' files: an attempt is reused only where they are the same."""
     whole = hashlib.sha256()
-    for file in sorted([*checkpoint.glob("adapter_model.safetensors"), *checkpoint.glob("model*.safetensors")]):
+    for file in sorted(
+        [*checkpoint.glob("adapter_model.safetensors"), *checkpoint.glob("model*.safetensors")]
+    ):
         with file.open("rb") as opened:
             whole.update(hashlib.file_digest(opened, "sha256").digest())
     return whole.hexdigest()[:12]
@@ -467,19 +535,26 @@ def _tuned(folder: Path, steps: int = 0) -> Stage:
     begun, end = next(run.records("tune"), None), run.end()
     if begun is None:
         raise BadInput(
-            f"{short(folder)} is no run of build or tune", fix="recreate show RUN tells what a run is", code="no-run"
+            f"{short(folder)} is no run of build or tune",
+            fix="recreate show RUN tells what a run is",
+            code="no-run",
         )
-    found = sorted(p for p in (folder / "checkpoints").glob("step-*") if (p / "state.json").is_file())
+    found = sorted(
+        p for p in (folder / "checkpoints").glob("step-*") if (p / "state.json").is_file()
+    )
     if not found:
         raise BadInput(
-            f"{short(folder)} has no checkpoint yet", fix=f"go on with it: --out {short(folder)}", code="no-checkpoint"
+            f"{short(folder)} has no checkpoint yet",
+            fix=f"go on with it: --out {short(folder)}",
+            code="no-checkpoint",
         )
     step = int(found[-1].name.removeprefix("step-"))
     return Stage(
         kind="tune",
         run=folder,
         status=str(end["status"]) if end else "unfinished",
-        text=f"{begun['name']}, {step} {f'of {steps} ' if steps else ''}steps" + ("" if step else ": it is the base"),
+        text=f"{begun['name']}, {step} {f'of {steps} ' if steps else ''}steps"
+        + ("" if step else ": it is the base"),
         spent=_spent(run),
         scaffold=begun["scaffold"],
         checkpoint=found[-1] if step else None,
@@ -507,8 +582,11 @@ def _report(suite: Suite, rows: Sequence[Mapping[str, Any]], openings: int) -> s
     lines = [
         f"# Arms on {first['domain']}",
         "",
-        f"{first['n']} {suite.split} tasks x {suite.settings.repeats}, model {first['model']}, seed agent "
-        f"{first['scaffold']} ({first['digest']}). Budget of making each arm: {suite.budget}. Measuring is not in it.",
+        (
+            f"{first['n']} {suite.split} tasks x {suite.settings.repeats}, model {first['model']},"
+            f" seed agent {first['scaffold']} ({first['digest']}). Budget of making each arm:"
+            f" {suite.budget}. Measuring is not in it."
+        ),
         "",
         "| arm | score | difference to the seed | making it took | measuring it took |",
         "|---|---|---|---|---|",
@@ -523,7 +601,9 @@ def _report(suite: Suite, rows: Sequence[Mapping[str, Any]], openings: int) -> s
             if row["mean"] is not None
             else "every attempt was excluded"
         )
-        score += f", {row['set_aside']} excluded" if row["set_aside"] and row["mean"] is not None else ""
+        score += (
+            f", {row['set_aside']} excluded" if row["set_aside"] and row["mean"] is not None else ""
+        )
         score += f" (opening {row['test_openings']})" if suite.split == "test" else ""
         cells = [row["arm"], score, _difference(row["diff"]), took, _amount(row["measured"])]
         lines.append(f"| {' | '.join(cells)} |")
@@ -533,12 +613,15 @@ def _report(suite: Suite, rows: Sequence[Mapping[str, Any]], openings: int) -> s
             if stage := row["made"].get(kind):
                 at = f" (`{short(Path(stage['run']))}`)" if stage["run"] else ""
                 earlier = ", made before" if row["made"]["before"] else ""
-                lines.append(f"- {row['arm']}, {kind}{earlier}: {stage['status']}, {stage['told']}{at}.")
+                lines.append(
+                    f"- {row['arm']}, {kind}{earlier}: {stage['status']}, {stage['told']}{at}."
+                )
     for row in rows:
         if beyond := row.get("beyond"):
             lines.append(
-                f"- {row['arm']} beside {beyond['arm']}, the better of the arms that are only built or only tuned: "
-                f"{_difference(beyond)}. Which one is better was seen on the same attempts, which favours that one."
+                f"- {row['arm']} beside {beyond['arm']}, the better of the arms that are only built"
+                f" or only tuned: {_difference(beyond)}. Which one is better was seen on the same"
+                " attempts, which favours that one."
             )
     for row in rows:
         if row["diff"] and row["diff"]["reason"]:
@@ -546,12 +629,15 @@ def _report(suite: Suite, rows: Sequence[Mapping[str, Any]], openings: int) -> s
     level = f"{1 - settings.gate.alpha:.0%}".replace("%", " %")
     lines += [
         "",
-        f"Scores have 90 % intervals over tasks; differences are paired over tasks and repeats, with {level} "
-        "intervals of the gate. No correction is made for the number of arms.",
+        (
+            "Scores have 90 % intervals over tasks; differences are paired over tasks and repeats,"
+            f" with {level} intervals of the gate. No correction is made for the number of arms."
+        ),
     ]
     if suite.split == "validation":
         lines.append(
-            "Validation tasks also decided what the builds kept, so the built arms are flattered: `--split test`."
+            "Validation tasks also decided what the builds kept, so the built arms are flattered:"
+            " `--split test`."
         )
     if suite.split == "train":
         lines.append("These are the tasks that all arms were made on.")
@@ -561,7 +647,10 @@ def _report(suite: Suite, rows: Sequence[Mapping[str, Any]], openings: int) -> s
 
 def _amount(spent: Mapping[str, float]) -> str:
     minutes = f", {spent['minutes']:.1f} min" if "minutes" in spent else ""
-    return f"{spent['attempts']:.0f} attempts, {spent['tokens']:,.0f} tokens, ${spent['usd']:.3f}{minutes}"
+    return (
+        f"{spent['attempts']:.0f} attempts, {spent['tokens']:,.0f} tokens,"
+        f" ${spent['usd']:.3f}{minutes}"
+    )
 
 
 def _difference(diff: Mapping[str, Any] | None) -> str:

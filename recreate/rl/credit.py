@@ -1,5 +1,5 @@
-"""Credit assignment: which attempts reach the update, what each of their tokens is worth beside its group, and what is
-known of a step before its update: the columns of the curve."""
+"""Credit assignment: which attempts reach the update, what each of their tokens is worth beside its
+group, and what is known of a step before its update: the columns of the curve."""
 
 from __future__ import annotations
 
@@ -22,10 +22,12 @@ Worth = tuple[float, float]
 
 
 def samples(
-    method: Method, groups: Sequence[Sequence[Rollout]], gold: Callable[[str], str] = lambda task: ""
+    method: Method,
+    groups: Sequence[Sequence[Rollout]],
+    gold: Callable[[str], str] = lambda task: "",
 ) -> tuple[list[Sample], float]:
-    """The rows that reach the update, with their advantages; and which share of the attempts they are. gold: a right
-    answer to a task, by its id, for what an attempt earns beside its grade."""
+    """The rows that reach the update, with their advantages; and which share of the attempts they
+    are. gold: a right answer to a task, by its id, for what an attempt earns beside its grade."""
     flat = [r for group in groups for r in group]
     if not flat:
         return [], 0.0
@@ -44,13 +46,15 @@ def samples(
     found = []
     for n, r in enumerate(flat):
         if keep[n]:
-            found += [_sample(row, r, *worth) for row, worth in zip(r.rows, per_row[n], strict=True)]
+            found += [
+                _sample(row, r, *worth) for row, worth in zip(r.rows, per_row[n], strict=True)
+            ]
     return found, float(keep.float().mean())
 
 
 def compare_again(method: Method, fresh: Sequence[Sample], old: Sequence[Sample]) -> None:
-    """Stored and fresh attempts at a task as one group, and the advantages of both taken in it: A2R's other reading.
-    Fresh rows that the filter left out are not in it."""
+    """Stored and fresh attempts at a task as one group, and the advantages of both taken in it:
+    A2R's other reading. Fresh rows that the filter left out are not in it."""
     tasks = {s.task for s in old}
     attempts: dict[tuple[str, str], list[Sample]] = {}
     for s in [*(s for s in fresh if s.task in tasks), *old]:
@@ -77,8 +81,8 @@ def _compare(method: Method, shaped: torch.Tensor, tasks: Sequence[str]) -> list
 
 
 def _by_step(method: Method, flat: Sequence[Rollout], shaped: torch.Tensor) -> list[list[Worth]]:
-    """The advantage of each row, of a method with a row a turn: GiGPO's is its attempt's beside the group, and its
-    step's beside others like it."""
+    """The advantage of each row, of a method with a row a turn: GiGPO's is its attempt's beside the
+    group, and its step's beside others like it."""
     order = [(n, row) for n, r in enumerate(flat) for row in r.rows]
     own = method.row_advantages(
         Rows(
@@ -117,19 +121,22 @@ def _sample(row: Row, rollout: Rollout, latent: float, taken: float) -> Sample:
 
 
 def _laid(mask: torch.Tensor, steps: int, latent: float, taken: float) -> torch.Tensor:
-    """An attempt's advantage over its row's tokens (T,): `latent` on the first `steps`, 0 outside the mask."""
+    """An attempt's advantage over its row's tokens (T,): `latent` on the first `steps`, 0 outside
+    the mask."""
     out = torch.where(mask, taken, 0.0)
     out[:steps] = latent
     return out
 
 
-def facts(groups: Sequence[Sequence[Rollout]], attempted: Sequence[Rollout], fresh: Sequence[Sample]) -> dict[str, Any]:
+def facts(
+    groups: Sequence[Sequence[Rollout]], attempted: Sequence[Rollout], fresh: Sequence[Sample]
+) -> dict[str, Any]:
     """Of the step's groups, the attempts of now among them, and their measured rows.
 
-    reward, passed, limit, cut (off: see `Row.cut`), equal (zero-variance groups: all rewards the same) and idle (rows
-    whose advantage is 0) are means in 0..1; limits: how many attempts ended at which; length in tokens an attempt;
-    entropy, kl (k3, to the reference) and sampler_gap (the mean |difference| of the trainer's log-probs and
-    the ones of the rollout) in nats a token.
+    reward, passed, limit, cut (off: see `Row.cut`), equal (zero-variance groups: all rewards the
+    same) and idle (rows whose advantage is 0) are means in 0..1; limits: how many attempts ended at
+    which; length in tokens an attempt; entropy, kl (k3, to the reference) and sampler_gap (the mean
+    |difference| of the trainer's log-probs and the ones of the rollout) in nats a token.
     """
     return {
         "reward": _mean([r.reward for r in attempted]),
@@ -137,7 +144,11 @@ def facts(groups: Sequence[Sequence[Rollout]], attempted: Sequence[Rollout], fre
         "length": _mean([r.tokens for r in attempted]),
         "limit": _mean([float(r.experience.trace.ending == "limit") for r in attempted]),
         "limits": dict(
-            sorted(Counter(r.experience.trace.limit for r in attempted if r.experience.trace.limit).items())
+            sorted(
+                Counter(
+                    r.experience.trace.limit for r in attempted if r.experience.trace.limit
+                ).items()
+            )
         ),
         "cut": _mean([float(bool(r.cut)) for r in attempted]),
         "attempts": len(attempted),

@@ -1,5 +1,5 @@
-"""torch under the name of this module, imported when something of it is asked for: a recipe and the classes of its
-parts are read where torch is not installed."""
+"""torch under the name of this module, imported when something of it is asked for: a recipe and the
+classes of its parts are read where torch is not installed."""
 
 from typing import Any
 

@@ -1,4 +1,5 @@
-"""The model under training: its passes over samples, the gradient of a mini-batch, the optimiser."""
+"""The model under training: its passes over samples, the gradient of a mini-batch, the
+optimiser."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ SKIPPED = 10
 
 
 class ForwardPass(NamedTuple):
-    """Of one pass over padded samples, (B,T); mixture: sum_k z_k log pi_k where a latent step is, else None."""
+    """Of one pass over padded samples, (B,T); mixture: sum_k z_k log pi_k where a latent step is,
+    else None."""
 
     tokens: TokenPass
     mixture: Tensor | None
@@ -31,8 +33,8 @@ class ForwardPass(NamedTuple):
 
 @dataclass
 class MiniBatch:
-    """One optimiser step: its samples (none: no update), SimPO's pairs among them, and afterwards its loss. skipped: it
-    was not made, since its loss or gradient is no number."""
+    """One optimiser step: its samples (none: no update), SimPO's pairs among them, and afterwards
+    its loss. skipped: it was not made, since its loss or gradient is no number."""
 
     samples: Sequence[Sample] = ()
     pairs: Sequence[tuple[int, int]] = ()
@@ -42,10 +44,11 @@ class MiniBatch:
 
 
 class Learner:
-    """micro_batch: sequences in one pass; halved, for good, when the memory does not hold them: say(text) tells it.
+    """micro_batch: sequences in one pass; halved, for good, when the memory does not hold them:
+    say(text) tells it.
 
-    module: a causal LM of transformers, or PEFT's wrapper of one: the reference is then the model without its adapter.
-    reference: a frozen copy for a module without an adapter.
+    module: a causal LM of transformers, or PEFT's wrapper of one: the reference is then the model
+    without its adapter. reference: a frozen copy for a module without an adapter.
     """
 
     def __init__(
@@ -58,7 +61,13 @@ class Learner:
         reference: Any = None,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
-        self.module, self.method, self.pad, self.reference, self.say = module, method, pad, reference, say
+        self.module, self.method, self.pad, self.reference, self.say = (
+            module,
+            method,
+            pad,
+            reference,
+            say,
+        )
         self.micro_batch = max(1, micro_batch)
         self.temperature = method.recipe.train.temperature
         self.parameters = [p for p in module.parameters() if p.requires_grad]
@@ -86,7 +95,8 @@ class Learner:
     # passes
 
     def see(self, batch: Padded, module: Any = None) -> ForwardPass:
-        """Log-probs, entropy and square of a batch's response tokens, with gradient where it is on."""
+        """Log-probs, entropy and square of a batch's response tokens, with gradient where it is
+        on."""
         module = self.module if module is None else module
         inputs: dict[str, Any] = {
             "attention_mask": batch.attention,
@@ -98,7 +108,9 @@ class Learner:
         else:
             table = module.get_input_embeddings()
             embeds = table(batch.ids).detach().clone()
-            made = mixture_embeds(table.weight, batch.mix_ids[batch.latent], batch.mix[batch.latent])
+            made = mixture_embeds(
+                table.weight, batch.mix_ids[batch.latent], batch.mix[batch.latent]
+            )
             embeds[:, batch.width :][batch.latent] = made.to(embeds.dtype)
             inputs["inputs_embeds"] = embeds
         if self._chunked is None:
@@ -108,15 +120,25 @@ class Learner:
             hidden = self._hidden(module, inputs)[:, at]
             head = module.get_output_embeddings()
             weight, bias = head.weight, getattr(head, "bias", None)
-            seen = token_pass(hidden, weight, batch.response, bias=bias, temperature=self.temperature)
+            seen = token_pass(
+                hidden, weight, batch.response, bias=bias, temperature=self.temperature
+            )
             mixture = None
             if batch.latent is not None:
                 # as published: without the sampling temperature
-                mixture = token_pass(hidden, weight, batch.mix_ids, bias=bias, mix=batch.mix).log_prob
+                mixture = token_pass(
+                    hidden, weight, batch.mix_ids, bias=bias, mix=batch.mix
+                ).log_prob
             return ForwardPass(seen, mixture)
         logits = module(**inputs).logits[:, at]
-        mixture = plain_pass(logits, batch.mix_ids, mix=batch.mix).log_prob if batch.latent is not None else None
-        return ForwardPass(plain_pass(logits, batch.response, temperature=self.temperature), mixture)
+        mixture = (
+            plain_pass(logits, batch.mix_ids, mix=batch.mix).log_prob
+            if batch.latent is not None
+            else None
+        )
+        return ForwardPass(
+            plain_pass(logits, batch.response, temperature=self.temperature), mixture
+        )
 
     def measure(self, samples: Sequence[Sample], *, keep_old: bool = False) -> None:
         """Fill in `old`, `entropy`, `square` and `ref` from a pass without gradient.
@@ -155,13 +177,18 @@ class Learner:
     # gradient
 
     def update(self, batch: MiniBatch) -> None:
-        """One optimiser step, which fills in the mini-batch's `loss` and `watch`. Without samples only the schedule
-        moves; so it does where loss or gradient is no number, which is said. Raises Fault (`loss-not-finite`) when that
-        was so SKIPPED times in a row. The parameters are then as they were."""
+        """One optimiser step, which fills in the mini-batch's `loss` and `watch`. Without samples
+        only the schedule moves; so it does where loss or gradient is no number, which is said.
+        Raises Fault (`loss-not-finite`) when that was so SKIPPED times in a row. The parameters are
+        then as they were."""
         norm = 0.0
         if batch.samples:
             batch.loss, batch.watch = self.gradient(batch.samples, pairs=batch.pairs)
-            norm = float(self.accelerator.clip_grad_norm_(self.parameters, self.method.recipe.train.max_grad_norm))
+            norm = float(
+                self.accelerator.clip_grad_norm_(
+                    self.parameters, self.method.recipe.train.max_grad_norm
+                )
+            )
         if math.isfinite(batch.loss) and math.isfinite(norm):
             self.optimizer.step()
             self._skipped = 0 if batch.samples else self._skipped
@@ -173,12 +200,17 @@ class Learner:
 
     def _skip(self, loss: float, norm: float) -> None:
         self._skipped += 1
-        what = f"the loss is {loss}" if not math.isfinite(loss) else f"the gradient's norm is {norm}"
+        what = (
+            f"the loss is {loss}" if not math.isfinite(loss) else f"the gradient's norm is {norm}"
+        )
         if self._skipped >= SKIPPED:
             self.forget()
             raise Fault(
                 f"{what}, for the {SKIPPED}th time in a row: no update was made from any of them",
-                fix="lower [train] learning_rate (--set train.lr=...); the checkpoint before it is whole",
+                fix=(
+                    "lower [train] learning_rate (--set train.lr=...); the checkpoint before it is"
+                    " whole"
+                ),
                 code="loss-not-finite",
             )
         self.say(f"{what}, so this update is skipped")
@@ -188,8 +220,8 @@ class Learner:
     ) -> tuple[float, dict[str, float]]:
         """Add a mini-batch's gradient to the parameters: (its loss, what to watch).
 
-        Where the memory runs out the mini-batch is begun anew with smaller micro-batches: the gradient is the same but
-        for rounding, since each is divided by the whole's counts.
+        Where the memory runs out the mini-batch is begun anew with smaller micro-batches: the
+        gradient is the same but for rounding, since each is divided by the whole's counts.
         """
         self.module.train()
         while True:
@@ -216,14 +248,22 @@ class Learner:
         self.micro_batch //= 2
         self.say(f"the memory is full: going on with micro-batches of {self.micro_batch}")
 
-    def _gradient(self, samples: Sequence[Sample], pairs: Sequence[tuple[int, int]]) -> tuple[float, dict[str, float]]:
-        total, watch, all_tokens = 0.0, dict[str, float](), float(sum(int(s.mask.sum()) for s in samples))
+    def _gradient(
+        self, samples: Sequence[Sample], pairs: Sequence[tuple[int, int]]
+    ) -> tuple[float, dict[str, float]]:
+        total, watch, all_tokens = (
+            0.0,
+            dict[str, float](),
+            float(sum(int(s.mask.sum()) for s in samples)),
+        )
         rows = float(sum(bool(s.mask.any()) for s in samples))
         extent = self._extent(samples)
         for part, mates in self._micro_batches(samples, pairs):
             batch = padded(part, self.device, self.pad)
             seen = self.see(batch)
-            tokens = replace(self._tokens(part, batch, seen, extent), tokens=all_tokens, rows=rows, pairs=mates)
+            tokens = replace(
+                self._tokens(part, batch, seen, extent), tokens=all_tokens, rows=rows, pairs=mates
+            )
             loss = self.method.loss(tokens)
             value = loss.value
             if mates is not None:
@@ -253,7 +293,8 @@ class Learner:
             yield samples[at : at + self.micro_batch]
 
     def _extent(self, samples: Sequence[Sample]) -> Any:
-        """What token weights are relative to where that is wider than a micro-batch (STEER's scope)."""
+        """What token weights are relative to where that is wider than a micro-batch (STEER's
+        scope)."""
         part = self.method.recipe.does("token weight")
         if part is None or not part.wide:
             return None
@@ -264,7 +305,9 @@ class Learner:
                 found.append(self.method.extent(self._tokens(some, batch, self.see(batch), None)))
         return self.method.joined(found)
 
-    def _tokens(self, part: Sequence[Sample], batch: Padded, seen: ForwardPass, extent: Any) -> Tokens:
+    def _tokens(
+        self, part: Sequence[Sample], batch: Padded, seen: ForwardPass, extent: Any
+    ) -> Tokens:
         d = self.device
         weights = torch.tensor([s.weight for s in part], device=d)
         return Tokens(
@@ -290,13 +333,16 @@ class Learner:
         return out
 
     def _same(self, module: Any, inputs: dict[str, Any], batch: Padded) -> bool:
-        """Whether the LM head is a plain product: some models scale or cap their logits, and need the plain pass."""
+        """Whether the LM head is a plain product: some models scale or cap their logits, and need
+        the plain pass."""
         with torch.no_grad():
             some = {k: v[:1] if isinstance(v, Tensor) else v for k, v in inputs.items()}
             try:
                 hidden = self._hidden(module, some)[0, -1:]
                 head = module.get_output_embeddings()
-                ours = torch.nn.functional.linear(hidden, head.weight, getattr(head, "bias", None)).float()
+                ours = torch.nn.functional.linear(
+                    hidden, head.weight, getattr(head, "bias", None)
+                ).float()
             except (AttributeError, TypeError):
                 return False
             theirs = module(**some).logits[0, -1:].float()

@@ -1,4 +1,5 @@
-"""Log-prob, entropy and what STEER needs of each token, from hidden states, without the (B,T,V) logits."""
+"""Log-prob, entropy and what STEER needs of each token, from hidden states, without the (B,T,V)
+logits."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ CHUNK_BYTES = 128 * 2**20
 
 
 class TokenPass(NamedTuple):
-    """Of N tokens, float32 (float64 where the hidden states are). entropy in nats, of the whole distribution.
+    """Of N tokens, float32 (float64 where the hidden states are). entropy in nats, of the whole
+    distribution.
 
     log_prob  sum_k z_k log p_k: of the taken token, or of a mixture
     square    sum_b p_b^2 (ln p_b + H), for STEER's full form; without gradient
@@ -33,11 +35,13 @@ def token_pass(
     temperature: float = 1.0,
     chunk: int = 0,
 ) -> TokenPass:
-    """hidden (..., d), the LM head's weight (V,d) and bias (V,), targets (...) or with `mix` (...,K) -> each (...).
+    """hidden (..., d), the LM head's weight (V,d) and bias (V,), targets (...) or with `mix`
+    (...,K) -> each (...).
 
-    Logits are made for `chunk` tokens at a time (0: CHUNK_BYTES worth) and made again in the backward pass, so the
-    peak is O(chunk x V) in place of O(B x T x V), for one more matrix product. Gradients of log_prob and entropy
-    reach hidden, weight and bias. Products are in the inputs' dtype, the softmax in float32.
+    Logits are made for `chunk` tokens at a time (0: CHUNK_BYTES worth) and made again in the
+    backward pass, so the peak is O(chunk x V) in place of O(B x T x V), for one more matrix
+    product. Gradients of log_prob and entropy reach hidden, weight and bias. Products are in the
+    inputs' dtype, the softmax in float32.
     """
     shape = hidden.shape[:-1]
     flat = hidden.reshape(-1, hidden.shape[-1])
@@ -48,9 +52,14 @@ def token_pass(
     return TokenPass(log_prob.view(shape), entropy.view(shape), square.view(shape))
 
 
-def plain_pass(logits: Tensor, targets: Tensor, *, mix: Tensor | None = None, temperature: float = 1.0) -> TokenPass:
-    """The same from whole logits (...,V): what the chunked pass is tested against, and enough for small models."""
-    logp = (logits.float() if logits.dtype.itemsize < 4 else logits).div(temperature).log_softmax(-1)
+def plain_pass(
+    logits: Tensor, targets: Tensor, *, mix: Tensor | None = None, temperature: float = 1.0
+) -> TokenPass:
+    """The same from whole logits (...,V): what the chunked pass is tested against, and enough for
+    small models."""
+    logp = (
+        (logits.float() if logits.dtype.itemsize < 4 else logits).div(temperature).log_softmax(-1)
+    )
     p = logp.exp()
     ids = targets.unsqueeze(-1) if mix is None else targets
     taken = logp.gather(-1, ids)
@@ -77,7 +86,9 @@ class _Pass(torch.autograd.Function):  # type: ignore[misc]
         log_prob, entropy, square = (hidden.new_empty(len(hidden), dtype=wide) for _ in range(3))
         for at in _chunks(len(hidden), size):
             logp = _log_probs(hidden[at], weight, bias, scale)
-            log_prob[at], entropy[at], square[at] = _statistics(logp, ids[at], None if mix is None else mix[at])
+            log_prob[at], entropy[at], square[at] = _statistics(
+                logp, ids[at], None if mix is None else mix[at]
+            )
         ctx.save_for_backward(hidden, weight, bias, ids, mix)
         ctx.scale, ctx.size = scale, size
         ctx.mark_non_differentiable(square)

@@ -2,11 +2,14 @@
 
     method = Method(load("gapo+steer+a2r"))
     keep = method.keep(rows)                 which rows reach the update          (DAPO; supervised)
-    advantages = method.advantages(rows)     (B,T)                                (GRPO, GAPO, GiGPO, ...)
-    loss = method.loss(tokens)               a scalar and what to watch           (clip, STEER, LEPO, KL, ...)
+    advantages = method.advantages(rows)     (B,T)                                (GRPO, GAPO,
+                                             GiGPO, ...)
+    loss = method.loss(tokens)               a scalar and what to watch           (clip, STEER,
+                                             LEPO, KL, ...)
 
-A trainer that only hands over advantages multiplies `method.token_weight(tokens)` and the replay's importance weights
-into them: policy losses are of degree 1 in the advantage. Everything is a pure function of its records.
+A trainer that only hands over advantages multiplies `method.token_weight(tokens)` and the replay's
+importance weights into them: policy losses are of degree 1 in the advantage. Everything is a pure
+function of its records.
 """
 
 from __future__ import annotations
@@ -33,21 +36,25 @@ class Method:
         self.recipe = recipe
 
     def earned(self, attempts: Sequence[Experience], gold: Callable[[str], str]) -> Tensor | None:
-        """(B,) what attempts earn beside their grades; None where the recipe gives nothing for it. gold: a right
-        answer to a task, by its id. What is reported, filtered and replayed by is the grade alone."""
+        """(B,) what attempts earn beside their grades; None where the recipe gives nothing for it.
+        gold: a right answer to a task, by its id. What is reported, filtered and replayed by is the
+        grade alone.
+        """
         part = self.recipe.does("process")
-        return None if part is None else torch.tensor([float(part(e, gold(e.task))) for e in attempts])
+        return (
+            None if part is None else torch.tensor([float(part(e, gold(e.task))) for e in attempts])
+        )
 
     def shaped(self, rewards: Tensor, lengths: Tensor, cut: Tensor | None = None) -> Tensor:
-        """(B,) rewards, response lengths and which were cut off (None: none) -> (B,) rewards. The filter and the
-        replay see the unshaped ones."""
+        """(B,) rewards, response lengths and which were cut off (None: none) -> (B,) rewards. The
+        filter and the replay see the unshaped ones."""
         part = self.recipe.does("reward")
         none = torch.zeros_like(rewards, dtype=torch.bool)
         return rewards if part is None else part(rewards, lengths, none if cut is None else cut)
 
     def keep(self, rows: Rows) -> Tensor:
-        """(B,) bool: which rows reach the update, by their unshaped rewards. Rows of a group with a NaN never do
-        (with unscored = "row": the row itself)."""
+        """(B,) bool: which rows reach the update, by their unshaped rewards. Rows of a group with a
+        NaN never do (with unscored = "row": the row itself)."""
         part, advantage = self.recipe.does("filter"), self.recipe.part("advantage")
         scored = rows.rewards.isfinite()
         if advantage is None or not advantage.scores_rows:
@@ -85,12 +92,14 @@ class Method:
         return part.joined(extents) if part is not None and extents else None
 
     def token_weight(self, tokens: Tokens) -> Tensor | None:
-        """(B,T) weights of the loss, or of the advantages; 1 on latent steps; None when every token counts alike."""
+        """(B,T) weights of the loss, or of the advantages; 1 on latent steps; None when every token
+        counts alike."""
         part = self.recipe.does("token weight")
         return None if part is None else part(tokens, lambda: self._clipped(tokens))
 
     def loss(self, tokens: Tokens) -> Loss:
-        """The loss of one micro-batch, with its gradient, and what to watch. Nothing unmasked: 0."""
+        """The loss of one micro-batch, with its gradient, and what to watch. Nothing unmasked:
+        0."""
         part = self.recipe.does("policy loss")
         if part is not None and part.in_pairs:
             whole: Loss = part(tokens)
@@ -100,7 +109,9 @@ class Method:
         watch = {
             "clip": _mean(clipped, valid),
             "clip_dual": _mean(dual, valid),
-            "step_kl": _mean(-log_change(tokens.log_prob.detach(), tokens.acted, tokens.mask), valid),
+            "step_kl": _mean(
+                -log_change(tokens.log_prob.detach(), tokens.acted, tokens.mask), valid
+            ),
         }
         if tokens.latent is not None and tokens.mixture is not None:
             each = torch.where(tokens.latent, latent_loss(tokens.mixture, tokens.advantages), each)
@@ -108,7 +119,9 @@ class Method:
         if weight is not None:
             each = each * weight
             watch["token_weight"] = _mean(weight, valid)
-            watch["token_weight_min"] = torch.where(valid, weight, torch.inf).amin() if weight.numel() else weight.sum()
+            watch["token_weight_min"] = (
+                torch.where(valid, weight, torch.inf).amin() if weight.numel() else weight.sum()
+            )
         by_row = tokens.importance_weight
         if by_row is not None:
             each = each * (by_row if by_row.dim() == 2 else by_row.unsqueeze(-1))
@@ -117,7 +130,8 @@ class Method:
         if penalty is not None:
             if tokens.ref_log_prob is None:
                 raise BadInput(
-                    "the penalty needs the reference's log-probs", fix="give ref_log_prob, or leave [kl] out"
+                    "the penalty needs the reference's log-probs",
+                    fix="give ref_log_prob, or leave [kl] out",
                 )
             current = torch.where(valid, tokens.log_prob, 0.0)
             added, away = penalty(current, torch.where(valid, tokens.ref_log_prob, 0.0))
@@ -127,7 +141,10 @@ class Method:
             watch["entropy"] = _mean(tokens.entropy, valid)
         over, length = self.recipe.does("aggregate"), self.recipe.train.max_response
         assert over is not None
-        return Loss(over(each, tokens.mask, tokens=tokens.tokens, rows=tokens.rows, max_response=length), watch)
+        return Loss(
+            over(each, tokens.mask, tokens=tokens.tokens, rows=tokens.rows, max_response=length),
+            watch,
+        )
 
     def _policy_loss(self, tokens: Tokens) -> PolicyLoss:
         valid = tokens.mask.bool()
@@ -135,7 +152,9 @@ class Method:
         assert part is not None
         ratio = None if by is None else by(tokens.log_prob, tokens.acted, tokens.mask)
         made: PolicyLoss = part(
-            ratio, torch.where(valid, tokens.advantages, 0.0), torch.where(valid, tokens.log_prob, 0.0)
+            ratio,
+            torch.where(valid, tokens.advantages, 0.0),
+            torch.where(valid, tokens.log_prob, 0.0),
         )
         return made
 

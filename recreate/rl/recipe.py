@@ -1,15 +1,19 @@
-"""What the RL stage trains with, as data: a TOML file of parts, one table each. No torch is needed to read one.
+"""What the RL stage trains with, as data: a TOML file of parts, one table each. No torch is needed
+to read one.
 
-Each part fills slots; two parts in one slot, an unknown part or an unknown key are BadInput. A slot that no part
-fills does what plain GRPO does. A new method is one file with one class (tests/examples/rl_method.py is one):
+Each part fills slots; two parts in one slot, an unknown part or an unknown key are BadInput. A slot
+that no part fills does what plain GRPO does. A new method is one file with one class
+(tests/examples/rl_method.py is one):
 
     class Median(RecipePart):
         slots = ("advantage",)
         scale: float = Field(default=1.0, gt=0)          # a knob: a key of the part's table
 
-        def __call__(self, rows: Rows) -> Tensor: ...    # import torch in here, or take recreate.rl.lazy_torch
+        def __call__(self, rows: Rows) -> Tensor: ...    # import torch in here, or take
+        recreate.rl.lazy_torch
 
-A recipe names it `["package.module:Median"]`, or by its entry point's name in the group `recreate.recipe_part`.
+A recipe names it `["package.module:Median"]`, or by its entry point's name in the group
+`recreate.recipe_part`.
 """
 
 from __future__ import annotations
@@ -59,31 +63,42 @@ SLOTS: dict[str, str] = {
 
 
 class RecipePart(BaseModel):
-    """One table of a recipe: its fields are the knobs. A call does what the first of its slots asks:
+    """One table of a recipe: its fields are the knobs. A call does what the first of its slots
+    asks:
 
-    process       (experience, a right answer or '') -> float, added to its grade before rewards are shaped
+    process       (experience, a right answer or '') -> float, added to its grade before rewards are
+                  shaped
     reward        (rewards (B,), lengths (B,) in tokens, cut (B,) bool: cut off) -> rewards (B,)
     truncation    (cut (B,) bool) -> (B,) bool, what reaches the update
-    filter        (rows, scored (B,) bool: rows with a usable reward) -> (B,) bool, what reaches the update
+    filter        (rows, scored (B,) bool: rows with a usable reward) -> (B,) bool, what reaches the
+                  update
     advantage     (rows) -> (B,)
-    replay        (seed) -> recreate.rl.parts.a2r.AmbiguityReplay, which also gives the importance weights
-    rollout       (logits (1,V), step, sampling, embedding (V,d)) -> Drawn, the next token of a reply
+    replay        (seed) -> recreate.rl.parts.a2r.AmbiguityReplay, which also gives the importance
+                  weights
+    rollout       (logits (1,V), step, sampling, embedding (V,d)) -> Drawn, the next token of a
+                  reply
     ratio         (log_prob, old_log_prob, mask), (B,T) each -> (B,T)
-    policy loss   (ratio, advantages, log_prob), (B,T) each -> PolicyLoss. ratio None: this part fills its slot too
+    policy loss   (ratio, advantages, log_prob), (B,T) each -> PolicyLoss. ratio None: this part
+                  fills its slot too
     token weight  (tokens, clipped: a call gives (B,T) bool, where the policy loss clips) -> (B,T)
-    penalty       (log_prob, ref_log_prob), (B,T) each -> ((B,T) to add to the loss, (B,T) to watch as `kl`)
-    aggregate     (loss (B,T), mask, tokens=, rows=: counts of the whole batch or None, max_response=) -> a scalar
+    penalty       (log_prob, ref_log_prob), (B,T) each -> ((B,T) to add to the loss, (B,T) to watch
+                  as `kl`)
+    aggregate     (loss (B,T), mask, tokens=, rows=: counts of the whole batch or None,
+                  max_response=) -> a scalar
 
-    slots: what it fills. Of those after the first it needs nothing done, and nobody else fills them.
+    slots: what it fills. Of those after the first it needs nothing done, and nobody else fills
+    them.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     slots: ClassVar[tuple[str, ...]] = ()
 
     rows_per_turn: ClassVar[bool] = False
-    """Each turn of an attempt is a row. Of an advantage: it also wants `Rows.trajectories` and `Rows.anchors`."""
+    """Each turn of an attempt is a row. Of an advantage: it also wants `Rows.trajectories` and
+    `Rows.anchors`."""
     in_pairs: ClassVar[bool] = False
-    """Of a policy loss: it compares rows by `pairs`, and a call is (tokens) -> Loss, the whole loss."""
+    """Of a policy loss: it compares rows by `pairs`, and a call is (tokens) -> Loss, the whole
+    loss."""
     verl_filter: ClassVar[bool] = False
     """Of a filter: verl's own does the same."""
     verl_note: ClassVar[str] = ""
@@ -126,7 +141,8 @@ class RecipePart(BaseModel):
 
     @property
     def wide(self) -> bool:
-        """Of a token weight: it needs `extent` of every micro-batch of a mini-batch before its loss."""
+        """Of a token weight: it needs `extent` of every micro-batch of a mini-batch before its
+        loss."""
         return False
 
     def faults(self, recipe: Recipe) -> Iterable[tuple[str, str]]:
@@ -134,18 +150,22 @@ class RecipePart(BaseModel):
         return ()
 
     def refuse(self, recipe: Recipe, rollouts: str) -> None:
-        """Raise BadInput for what cannot be had, before a run begins. rollouts: here, vllm or transformers."""
+        """Raise BadInput for what cannot be had, before a run begins. rollouts: here, vllm or
+        transformers."""
 
     def warnings(self, recipe: Recipe, pass_fail: bool) -> Iterable[str]:
-        """What to know before anything is spent. pass_fail: the domain's rewards are 0 and 1 only."""
+        """What to know before anything is spent. pass_fail: the domain's rewards are 0 and 1
+        only."""
         return ()
 
     def more(self, groups: Sequence[Sequence[float]], prompts: int, batches: int) -> bool:
-        """Of a filter: whether more tasks should be attempted in this step. groups: their rewards; batches: so far."""
+        """Of a filter: whether more tasks should be attempted in this step. groups: their rewards;
+        batches: so far."""
         return False
 
     def lay(self, own: Tensor, rows: Rows) -> Tensor:
-        """Of a rollout: the advantages of rows, (B,), over their tokens: (B,T), 0 outside the mask."""
+        """Of a rollout: the advantages of rows, (B,), over their tokens: (B,T), 0 outside the
+        mask."""
         from recreate.rl.parts.groups import spread
 
         return spread(own, rows.mask)
@@ -166,18 +186,20 @@ class RecipePart(BaseModel):
         return iter(())
 
     def verl_actor(self, max_response: int) -> dict[str, Any]:
-        """Of a penalty or an aggregate: the keys of verl's `actor` that say the same. An aggregate has to name
-        `loss_agg_mode`."""
+        """Of a penalty or an aggregate: the keys of verl's `actor` that say the same. An aggregate
+        has to name `loss_agg_mode`."""
         return {}
 
 
 @dataclass(frozen=True)
 class Rows:
-    """What is known of B rows before an update. rewards (B,), groups, mask (B,T): the tokens the policy chose.
+    """What is known of B rows before an update. rewards (B,), groups, mask (B,T): the tokens the
+    policy chose.
 
-    trajectories, anchors and step_rewards (B,) are for advantages with a row a turn: whose step a row is (rows in time
-    order), the observation it answered, and what the step earned; without step_rewards the episode's reward falls on
-    its last step. cut (B,) bool: its attempt was cut off; None: none was.
+    trajectories, anchors and step_rewards (B,) are for advantages with a row a turn: whose step a
+    row is (rows in time order), the observation it answered, and what the step earned; without
+    step_rewards the episode's reward falls on its last step. cut (B,) bool: its attempt was cut
+    off; None: none was.
     """
 
     rewards: Tensor
@@ -191,12 +213,14 @@ class Rows:
 
 @dataclass(frozen=True)
 class Tokens:
-    """One micro-batch, (B,T) each. log_prob carries the gradient; old_log_prob None: this is the policy that acted.
+    """One micro-batch, (B,T) each. log_prob carries the gradient; old_log_prob None: this is the
+    policy that acted.
 
-    entropy (of the old pass) and square (of the token pass) are for token weights, ref_log_prob for the penalty,
-    importance_weight (B,) or (B,T) for replayed rows, mixture (B,T) for latent ones: sum_k z_k log pi_k where `latent`
-    is set. extent: what token weights are relative to when that is wider than this call. tokens and rows: the counts to
-    divide by when this is a part of a batch. pairs (P,2): rows of this micro-batch, for a loss on pairs.
+    entropy (of the old pass) and square (of the token pass) are for token weights, ref_log_prob for
+    the penalty, importance_weight (B,) or (B,T) for replayed rows, mixture (B,T) for latent ones:
+    sum_k z_k log pi_k where `latent` is set. extent: what token weights are relative to when that
+    is wider than this call. tokens and rows: the counts to divide by when this is a part of a
+    batch. pairs (P,2): rows of this micro-batch, for a loss on pairs.
     """
 
     log_prob: Tensor
@@ -221,7 +245,8 @@ class Tokens:
 
 
 class PolicyLoss(NamedTuple):
-    """loss (B,T), to be minimised, and where it was clipped: at the range's high or low end, or by the dual clip."""
+    """loss (B,T), to be minimised, and where it was clipped: at the range's high or low end, or by
+    the dual clip."""
 
     loss: Tensor
     clipped: Tensor
@@ -229,7 +254,8 @@ class PolicyLoss(NamedTuple):
 
 
 class Loss(NamedTuple):
-    """value: a scalar to minimise. watch: detached scalars by name (means over tokens unless the name says other)."""
+    """value: a scalar to minimise. watch: detached scalars by name (means over tokens unless the
+    name says other)."""
 
     value: Tensor
     watch: dict[str, Tensor]
@@ -246,8 +272,9 @@ class Rates(BaseModel):
 class Train(RecipePart):
     """What is not the method's: sizes of a step, sampling, the optimiser. Lengths in tokens.
 
-    updates: passes over a batch of rollouts; mini_batches: optimiser steps in each. learning_rate: one, or one for each
-    way to train, {full = 1e-6, lora = 1e-4}, of which lora_rank takes its own (0: all weights).
+    updates: passes over a batch of rollouts; mini_batches: optimiser steps in each. learning_rate:
+    one, or one for each way to train, {full = 1e-6, lora = 1e-4}, of which lora_rank takes its own
+    (0: all weights).
     """
 
     short = {"lr": "learning_rate"}
@@ -277,7 +304,8 @@ class Train(RecipePart):
 
 
 class Recipe(BaseModel):
-    """A named set of parts, and how to train with them. source: the paper and code that the values come from."""
+    """A named set of parts, and how to train with them. source: the paper and code that the values
+    come from."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     name: str
@@ -287,21 +315,24 @@ class Recipe(BaseModel):
     parts: dict[str, SerializeAsAny[RecipePart]] = {}
 
     def part(self, slot: str) -> RecipePart | None:
-        """What fills the slot: a part of the recipe, else plain GRPO's, else None (the identity)."""
+        """What fills the slot: a part of the recipe, else plain GRPO's, else None (the
+        identity)."""
         if slot not in SLOTS:
             raise KeyError(slot)
         found = next((p for p in self.parts.values() if slot in p.slots), None)
         return found or (_plain(PLAIN[slot]) if slot in PLAIN else None)
 
     def does(self, slot: str) -> RecipePart | None:
-        """The part whose call does what the slot asks; None where nothing is to be done, or another slot's part does it
-        in passing."""
+        """The part whose call does what the slot asks; None where nothing is to be done, or another
+        slot's part does it in passing."""
         part = self.part(slot)
         return part if part is not None and part.slots[0] == slot and part.active else None
 
     def name_of(self, slot: str) -> str:
         """The name of what fills the slot; '' for nothing."""
-        return next((name for name, p in self.parts.items() if slot in p.slots), PLAIN.get(slot, ""))
+        return next(
+            (name for name, p in self.parts.items() if slot in p.slots), PLAIN.get(slot, "")
+        )
 
     @property
     def rows_per_turn(self) -> bool:
@@ -331,17 +362,20 @@ class Recipe(BaseModel):
             "optimizer_steps": train.updates * train.mini_batches,
             "rows_of_an_optimizer_step": round(again * self.attempts() / train.mini_batches),
             "tokens_of_a_reply": train.max_response,
-            "trains": f"LoRA of rank {train.lora_rank}" if train.lora_rank else "all weights, in float32",
+            "trains": (
+                f"LoRA of rank {train.lora_rank}" if train.lora_rank else "all weights, in float32"
+            ),
             "learning_rate": train.rate,
         }
 
     def warnings(self, pass_fail: bool) -> list[str]:
-        """What to know before anything is spent. pass_fail: the domain's rewards are 0 and 1 only."""
+        """What to know before anything is spent. pass_fail: the domain's rewards are 0 and 1
+        only."""
         return [text for part in self.parts.values() for text in part.warnings(self, pass_fail)]
 
     def refuse(self, rollouts: str) -> None:
-        """Raise BadInput for what cannot be had, before anything is spent: `recipe-does-not-fit`, `not-yet`,
-        `no-mixtures` or `no-adapter`. rollouts: here, vllm or transformers."""
+        """Raise BadInput for what cannot be had, before anything is spent: `recipe-does-not-fit`,
+        `not-yet`, `no-mixtures` or `no-adapter`. rollouts: here, vllm or transformers."""
         for part in self.parts.values():
             part.refuse(self, rollouts)
         if rollouts != "here" and self.train.lora_rank == 0:
@@ -352,7 +386,12 @@ class Recipe(BaseModel):
             )
 
 
-PLAIN = {"advantage": "grpo", "ratio": "token-ratio", "policy loss": "clip", "aggregate": "sequence-mean"}
+PLAIN = {
+    "advantage": "grpo",
+    "ratio": "token-ratio",
+    "policy loss": "clip",
+    "aggregate": "sequence-mean",
+}
 """What a slot does that no part fills; a slot that is not here does nothing."""
 
 
@@ -366,18 +405,25 @@ def _kind(name: str) -> type[RecipePart]:
     """Raises BadInput: there is none of that name, or it is no part of a recipe."""
     found = registry.find(KIND, name)
     if not (
-        isinstance(found, type) and issubclass(found, RecipePart) and set(found.slots) <= SLOTS.keys() and found.slots
+        isinstance(found, type)
+        and issubclass(found, RecipePart)
+        and set(found.slots) <= SLOTS.keys()
+        and found.slots
     ):
         raise BadInput(
             f"{name} is no part of a recipe",
-            fix=f"it is a class that extends recreate.rl.recipe.RecipePart, its slots some of: {', '.join(SLOTS)}",
+            fix=(
+                "it is a class that extends recreate.rl.recipe.RecipePart, its slots some of:"
+                f" {', '.join(SLOTS)}"
+            ),
             code="misfit",
         )
     return found
 
 
 def parts_for(slot: str) -> list[str]:
-    """The names of the installed parts whose call does what a slot asks, but for those that compare pairs."""
+    """The names of the installed parts whose call does what a slot asks, but for those that compare
+    pairs."""
     kinds = {name: _kind(name) for name in registry.names(KIND)}
     return [name for name, kind in kinds.items() if kind.slots[0] == slot and not kind.in_pairs]
 
@@ -394,7 +440,8 @@ def names() -> list[str]:
 
 
 def load(name_or_path: str | Path, changes: Sequence[str] = ()) -> Recipe:
-    """A shipped recipe by its name, or a file (its name ends in .toml, or holds a /). Raises BadInput.
+    """A shipped recipe by its name, or a file (its name ends in .toml, or holds a /). Raises
+    BadInput.
 
     changes: `PART.KEY=VALUE` each, the value as TOML writes it, in place of what stands there.
     """
@@ -402,7 +449,9 @@ def load(name_or_path: str | Path, changes: Sequence[str] = ()) -> Recipe:
     try:
         return read(file.read_text("utf-8"), name=file.stem, where=file.name, changes=changes)
     except (OSError, UnicodeDecodeError) as e:
-        raise BadInput(f"{file} cannot be read: {e}", fix="give a TOML file in UTF-8", code="bad-recipe") from None
+        raise BadInput(
+            f"{file} cannot be read: {e}", fix="give a TOML file in UTF-8", code="bad-recipe"
+        ) from None
 
 
 def file_of(name_or_path: str | Path) -> Path:
@@ -411,7 +460,9 @@ def file_of(name_or_path: str | Path) -> Path:
     if isinstance(name_or_path, Path) or text.endswith(".toml") or "/" in text:
         file = Path(name_or_path)
         if not file.is_file():
-            raise BadInput(f"there is no recipe file {text}", fix="check the path", code="unknown-recipe")
+            raise BadInput(
+                f"there is no recipe file {text}", fix="check the path", code="unknown-recipe"
+            )
         return file
     known = names()
     if text not in known:
@@ -424,23 +475,38 @@ def file_of(name_or_path: str | Path) -> Path:
 
 
 def read(text: str, *, name: str, where: str = "", changes: Sequence[str] = ()) -> Recipe:
-    """The recipe that a TOML text is, with `changes` as `load` takes them. Raises BadInput that says where, with the
-    nearest known name."""
+    """The recipe that a TOML text is, with `changes` as `load` takes them. Raises BadInput that
+    says where, with the nearest known name."""
     where = where or name
     try:
         table = read_toml(text)
     except ValueError as e:
-        raise BadInput(f"{where}: {e}", fix="mend the line that it names", code="bad-recipe") from None
+        raise BadInput(
+            f"{where}: {e}", fix="mend the line that it names", code="bad-recipe"
+        ) from None
     facts = {key: value for key, value in table.items() if not isinstance(value, Mapping)}
     _known(where, facts, ("about", "source"), "there is no key")
     for key in ("about", "source"):
         if not isinstance(facts.get(key), str) or not facts[key]:
-            raise BadInput(f"{where}: {key!r} is missing", fix=f'begin the file with {key} = "..."', code="bad-recipe")
+            raise BadInput(
+                f"{where}: {key!r} is missing",
+                fix=f'begin the file with {key} = "..."',
+                code="bad-recipe",
+            )
     tables = {key: value for key, value in table.items() if isinstance(value, Mapping)}
-    _known(where, [key for key in tables if ":" not in key], ("train", *registry.names(KIND)), "there is no part")
+    _known(
+        where,
+        [key for key in tables if ":" not in key],
+        ("train", *registry.names(KIND)),
+        "there is no part",
+    )
     for change in changes:
         _set(tables, change)
-    parts = {key: _part(where, key, _kind(key), values) for key, values in tables.items() if key != "train"}
+    parts = {
+        key: _part(where, key, _kind(key), values)
+        for key, values in tables.items()
+        if key != "train"
+    }
     _one_a_slot(where, parts)
     recipe = Recipe(
         name=name,
@@ -461,7 +527,9 @@ def text_of(how: Recipe) -> str:
     for name, part in {"train": how.train, **how.parts}.items():
         lines.append(f"\n[{name if ':' not in name else toml(name)}]")
         for key, value in part.model_dump().items():
-            pairs = [f"{k} = {toml(v)}" for k, v in value.items()] if isinstance(value, dict) else []
+            pairs = (
+                [f"{k} = {toml(v)}" for k, v in value.items()] if isinstance(value, dict) else []
+            )
             lines.append(f"{key} = {'{' + ', '.join(pairs) + '}' if pairs else toml(value)}")
     return "\n".join(lines) + "\n"
 
@@ -485,7 +553,9 @@ def _set(tables: dict[str, Any], change: str) -> None:
         value = read_toml(f"value = {text}")["value"]
     except ValueError:
         value = text.strip()  # a word without quotes, as one types it
-    tables[name] = {k: v for k, v in tables.get(name, {}).items() if kind.short.get(k, k) != key} | {key: value}
+    tables[name] = {
+        k: v for k, v in tables.get(name, {}).items() if kind.short.get(k, k) != key
+    } | {key: value}
 
 
 def near(key: str, known: Iterable[str]) -> str:
@@ -520,7 +590,11 @@ def _part(where: str, key: str, kind: type[P], values: Mapping[str, Any]) -> P:
         raise BadInput(
             f"{where}: [{key}] {at}{': ' if at else ''}{reason[:1].lower()}{reason[1:]}"
             + (f", got {first['input']!r}" if at and first["type"] != "missing" else ""),
-            fix=f"the default is {field.default!r}" if field and not field.is_required() else f"set it under [{key}]",
+            fix=(
+                f"the default is {field.default!r}"
+                if field and not field.is_required()
+                else f"set it under [{key}]"
+            ),
             code="bad-recipe",
         ) from None
 
@@ -531,7 +605,8 @@ def _one_a_slot(where: str, parts: Mapping[str, RecipePart]) -> None:
         for slot in part.slots:
             if slot in filled:
                 raise BadInput(
-                    f"{where}: [{filled[slot]}] and [{name}] both fill the slot {slot!r} ({SLOTS[slot]})",
+                    f"{where}: [{filled[slot]}] and [{name}] both fill the slot {slot!r}"
+                    f" ({SLOTS[slot]})",
                     fix=f"keep one of [{filled[slot]}] and [{name}]",
                     code="slot-taken",
                 )

@@ -47,11 +47,16 @@ def write_report(
         "|---|---|---|---|",
     ]
     rows = [
-        f"| {words} | {curve[0][key]:.4g} | {curve[-1][key]:.4g} | {sparkline([r[key] for r in curve])} |"
+        f"| {words} | {curve[0][key]:.4g} | {curve[-1][key]:.4g} |"
+        f" {sparkline([r[key] for r in curve])} |"
         for key, words in COLUMNS.items()
         if curve
     ]
-    table = ["", "| step | " + " | ".join(COLUMNS) + " | equal groups | rows | replayed |", "|---" * 9 + "|"]
+    table = [
+        "",
+        "| step | " + " | ".join(COLUMNS) + " | equal groups | rows | replayed |",
+        "|---" * 9 + "|",
+    ]
     table += [
         f"| {r['step']} | "
         + " | ".join(f"{r[key]:.4g}" for key in COLUMNS)
@@ -62,10 +67,19 @@ def write_report(
     for r in curve:
         ended.update(r.get("limits", {}))
     named = ", ".join(f"{name} {n}" for name, n in ended.most_common())
-    table += ["", f"Attempts that ended at a limit: {named}." if ended else "No attempt ended at a limit."]
+    table += [
+        "",
+        f"Attempts that ended at a limit: {named}." if ended else "No attempt ended at a limit.",
+    ]
     noticed = ["", "## What was noticed", "", *(f"- {n}" for n in notes)] if notes else []
     most = sorted(((p, t) for t, p in chances.items() if p > 0), key=lambda x: (-x[0], x[1]))[:20]
-    ambiguous = ["", "## Ambiguous tasks", "", "| task | how likely it is replayed first |", "|---|---|"]
+    ambiguous = [
+        "",
+        "## Ambiguous tasks",
+        "",
+        "| task | how likely it is replayed first |",
+        "|---|---|",
+    ]
     ambiguous += [f"| {task} | {p:.3f} |" for p, task in most]
     if curve:
         file.with_name("curve.svg").write_text(plot(curve), "utf-8")
@@ -75,7 +89,8 @@ def write_report(
 
 
 def plot(curve: Sequence[Mapping[str, Any]], width: int = 640, height: int = 90) -> str:
-    """The columns over the steps as one SVG, a band each: its name, its least and its greatest value."""
+    """The columns over the steps as one SVG, a band each: its name, its least and its greatest
+    value."""
     bands = []
     for n, (key, words) in enumerate(COLUMNS.items()):
         values = [float(r[key]) for r in curve]
@@ -99,7 +114,8 @@ def plot(curve: Sequence[Mapping[str, Any]], width: int = 640, height: int = 90)
 
 
 def sparkline(values: Sequence[float], width: int = 40) -> str:
-    """The values as bars between their least and greatest, each bar the mean of an equal part of them."""
+    """The values as bars between their least and greatest, each bar the mean of an equal part of
+    them."""
     if not values:
         return ""
     n = min(width, len(values))

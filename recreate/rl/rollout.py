@@ -1,6 +1,8 @@
-"""Rollouts are our attempts: the scaffold works on tasks in sandboxes, and the domain's grader gives the reward.
+"""Rollouts are our attempts: the scaffold works on tasks in sandboxes, and the domain's grader
+gives the reward.
 
-Who answers them: the model under training in this process (`sample_as`), or a server beside it (`Served`).
+Who answers them: the model under training in this process (`sample_as`), or a server beside it
+(`Served`).
 """
 
 from __future__ import annotations
@@ -31,9 +33,11 @@ from recreate.storage.download import Progress
 
 
 def train_tasks(domain: Domain, memory: Any) -> list[Task]:
-    """The domain's train tasks but for those of held-out groups, its own validation and test among them.
+    """The domain's train tasks but for those of held-out groups, its own validation and test among
+    them.
 
-    memory: the workspace's, which keeps the registry. Raises BadInput (`held-out`, `no-tasks`) when none is left.
+    memory: the workspace's, which keeps the registry. Raises BadInput (`held-out`, `no-tasks`) when
+    none is left.
     """
     memory.hold_out(domain.tasks())
     found: list[Task] = memory.held_out.usable(domain, "train")[0]
@@ -44,8 +48,9 @@ def train_tasks(domain: Domain, memory: Any) -> list[Task]:
 
 @dataclass(frozen=True)
 class Rollout:
-    """One graded attempt and its rows. reward 0..1 as the grader gave it. past: it was made before this step, and
-    the log-probs that it was sampled by are all that is known of the policy that made it."""
+    """One graded attempt and its rows. reward 0..1 as the grader gave it. past: it was made before
+    this step, and the log-probs that it was sampled by are all that is known of the policy that
+    made it."""
 
     experience: Experience
     rows: tuple[Row, ...]
@@ -71,48 +76,76 @@ class Rollout:
 
 
 def roll_out(
-    session: Session, scaffold: Scaffold, tasks: Sequence[Task], repeats: int, *, tokenizer: str, each_turn: bool
+    session: Session,
+    scaffold: Scaffold,
+    tasks: Sequence[Task],
+    repeats: int,
+    *,
+    tokenizer: str,
+    each_turn: bool,
 ) -> list[list[Rollout]]:
-    """Each task's attempts, in the tasks' order; those excluded (infrastructure failure) are missing in it.
+    """Each task's attempts, in the tasks' order; those excluded (infrastructure failure) are
+    missing in it.
 
-    Every attempt goes through `run_attempts`: graded, remembered (train split only), read back when it ended earlier in
-    this run. Raises BadInput (`no-tokens`) when the model tells no tokens.
+    Every attempt goes through `run_attempts`: graded, remembered (train split only), read back when
+    it ended earlier in this run. Raises BadInput (`no-tokens`) when the model tells no tokens.
     """
     scores = run_attempts(session, scaffold, tasks, repeats=repeats, phase="train")
     groups: dict[str, list[Rollout]] = {task.id: [] for task in tasks}
     for score in scores:
-        found = read_experience(session.folder / "attempts" / score.attempt) if score.score is not None else None
+        found = (
+            read_experience(session.folder / "attempts" / score.attempt)
+            if score.score is not None
+            else None
+        )
         if found is None:
             continue
         rows = rows_of(found, tokenizer=tokenizer, each_turn=each_turn)
         if not rows and any(step.kind not in UNASKED for step in found.trace.steps):
             raise BadInput(
-                f"{session.model_name} tells no token ids, so nothing can be trained on what it did",
-                fix="a model's reply needs token_ids, logprobs and prompt_ids: transformers:FOLDER gives them",
+                f"{session.model_name} tells no token ids, so nothing can be trained on what"
+                " it did",
+                fix=(
+                    "a model's reply needs token_ids, logprobs and prompt_ids: transformers:FOLDER"
+                    " gives them"
+                ),
                 code="no-tokens",
             )
         groups[score.task].append(Rollout(found, tuple(rows)))
     return list(groups.values())
 
 
-def recalled(session: Session, tokenizer: str, *, each_turn: bool) -> dict[str, list[list[Rollout]]]:
-    """What memory holds of the train tasks in this tokenizer's tokens: each task's groups, oldest first. A group is
-    what one model attempted in one run: of `tune`, whose model's name tells the step, an epoch."""
+def recalled(
+    session: Session, tokenizer: str, *, each_turn: bool
+) -> dict[str, list[list[Rollout]]]:
+    """What memory holds of the train tasks in this tokenizer's tokens: each task's groups, oldest
+    first. A group is what one model attempted in one run: of `tune`, whose model's name tells the
+    step, an epoch."""
     found: dict[str, dict[tuple[str, str], list[Rollout]]] = {}
-    for e in session.memory.experiences(domain=session.domain.name, split="train", reader="optimizer"):
+    for e in session.memory.experiences(
+        domain=session.domain.name, split="train", reader="optimizer"
+    ):
         tokens = [s.tokens for s in e.trace.steps if s.tokens is not None]
-        if e.run == session.run or e.trace.fault or not tokens or any(t.tokenizer != tokenizer for t in tokens):
+        if (
+            e.run == session.run
+            or e.trace.fault
+            or not tokens
+            or any(t.tokenizer != tokenizer for t in tokens)
+        ):
             continue
         rows = rows_of(e, each_turn=each_turn)
         if rows and not any(row.mix for row in rows):
             whose = (e.run, e.trace.model)
-            found.setdefault(e.task, {}).setdefault(whose, []).append(Rollout(e, tuple(rows), past=True))
+            found.setdefault(e.task, {}).setdefault(whose, []).append(
+                Rollout(e, tuple(rows), past=True)
+            )
     return {task: list(groups.values()) for task, groups in found.items()}
 
 
 def pass_fail(domain: Domain, memory: Any) -> bool:
-    """Whether the domain's rewards are 0 and 1 only: it says so (`pass_fail = True`), or the train experience that
-    memory holds of it, eight attempts at least, says so. memory: the workspace's."""
+    """Whether the domain's rewards are 0 and 1 only: it says so (`pass_fail = True`), or the train
+    experience that memory holds of it, eight attempts at least, says so. memory: the
+    workspace's."""
     if isinstance(domain, PassFail):
         return domain.pass_fail
     known = memory.experiences(domain=domain.name, split="train", reader="optimizer")
@@ -121,8 +154,9 @@ def pass_fail(domain: Domain, memory: Any) -> bool:
 
 
 def longest_context(limits: AgentLimits, prompt: int, reply: int, shown: int) -> int:
-    """The tokens that an attempt's last turn may have to hold, by the scaffold's limits: its first prompt, and a reply
-    and what it was shown for every turn that `steps`, `extension` and `tokens` allow."""
+    """The tokens that an attempt's last turn may have to hold, by the scaffold's limits: its first
+    prompt, and a reply and what it was shown for every turn that `steps`, `extension` and `tokens`
+    allow."""
     used, context, most = 0, prompt, prompt
     for _ in range(limits.turns):
         if used >= limits.tokens:
@@ -140,11 +174,12 @@ def refuse_if_too_long(
     window: int = 0,
     encode: Callable[[Sequence[Message]], Sequence[int]] | None = None,
 ) -> None:
-    """Raise BadInput (`context-too-small`) where attempts within the scaffold's limits would not fit into the context
-    that the recipe leaves them: they would end after a turn or two, and that would be trained on.
+    """Raise BadInput (`context-too-small`) where attempts within the scaffold's limits would not
+    fit into the context that the recipe leaves them: they would end after a turn or two, and that
+    would be trained on.
 
-    window: the tokens that the model reads, 0: not known. encode: its chat template; without one a token is taken to be
-    four characters.
+    window: the tokens that the model reads, 0: not known. encode: its chat template; without one a
+    token is taken to be four characters.
     """
     train, agent = how.train, scaffold.agent
     context = train.max_prompt + train.max_response
@@ -160,9 +195,10 @@ def refuse_if_too_long(
     if encode:
         prompt = len(encode(first))
         # tokens a character: of the text alone, without the marks of the template
-        each = (len(encode([*first[:-1], {"role": "user", "content": first[-1]["content"] + text}])) - prompt) / max(
-            1, len(text)
-        )
+        each = (
+            len(encode([*first[:-1], {"role": "user", "content": first[-1]["content"] + text}]))
+            - prompt
+        ) / max(1, len(text))
     reply = min(train.max_response, agent.model.max_tokens)
 
     def needed(limits: AgentLimits) -> int:
@@ -172,13 +208,21 @@ def refuse_if_too_long(
     need = needed(agent.limits)
     if need <= context:
         return
-    turns = next((n for n in range(agent.limits.turns, 0, -1) if needed(_with(agent.limits, n)) <= context), 0)
-    fixes = [f"--set train.max_prompt={need - train.max_response}"] if not window or need <= window else []
+    turns = next(
+        (n for n in range(agent.limits.turns, 0, -1) if needed(_with(agent.limits, n)) <= context),
+        0,
+    )
+    fixes = (
+        [f"--set train.max_prompt={need - train.max_response}"]
+        if not window or need <= window
+        else []
+    )
     fixes += [f"[limits] steps = {turns} in the scaffold's agent.toml"] if turns else []
     fixes += ["shorter observations there (observation_chars), or shorter replies (max_tokens)"]
     raise BadInput(
-        f"{scaffold.name} may take {agent.limits.turns} turns and show {agent.limits.observation_chars} characters "
-        f"after each, about {need} tokens with replies of {reply}; the context has {context}"
+        f"{scaffold.name} may take {agent.limits.turns} turns and show"
+        f" {agent.limits.observation_chars} characters after each, about {need} tokens with replies"
+        f" of {reply}; the context has {context}"
         + (f" ({window} is all that the model reads)" if context == window else ""),
         fix="; or ".join(fixes),
         code="context-too-small",
@@ -192,7 +236,8 @@ def _with(limits: AgentLimits, steps: int) -> AgentLimits:
 def sample_as(model: Model, how: Recipe) -> None:
     """Let a transformers model draw as the recipe says, whatever the scaffold asks for.
 
-    temperature, top_p, top_k and the most tokens of a reply are the recipe's; with [lepo], its latent steps too.
+    temperature, top_p, top_k and the most tokens of a reply are the recipe's; with [lepo], its
+    latent steps too.
     """
     if not isinstance(model, Transformers):
         return
@@ -208,8 +253,10 @@ def sample_as(model: Model, how: Recipe) -> None:
 
 
 class Served(ServedModel):
-    """Answers as `base` would, from a server of its own that `update` keeps at the newest adapter. Many requests at
-    once. A server that died is started again by the next call, and the calls that lost it are asked again."""
+    """Answers as `base` would, from a server of its own that `update` keeps at the newest adapter.
+    Many requests at once. A server that died is started again by the next call, and the calls that
+    lost it are asked again.
+    """
 
     def __init__(
         self,
@@ -220,7 +267,9 @@ class Served(ServedModel):
         *,
         vllm_python: str = "",
     ) -> None:
-        super().__init__(base.name, base.source, ServeConfig(engine=engine, vllm_python=vllm_python))
+        super().__init__(
+            base.name, base.source, ServeConfig(engine=engine, vllm_python=vllm_python)
+        )
         self.base, self.folder, self.say = base, folder, say
         self._version = 0
 
@@ -229,7 +278,8 @@ class Served(ServedModel):
         return self.base.override
 
     def update(self, module: Any) -> None:
-        """Answer with this module's adapter from now on. No request may be under way. A server that died is started.
+        """Answer with this module's adapter from now on. No request may be under way. A server that
+        died is started.
 
         Raises BadInput for a module without one.
         """
@@ -260,9 +310,10 @@ class Served(ServedModel):
             self._running = self._start()
 
     def reply(self, messages: Sequence[Message], call: Call, **params: Any) -> Reply:
-        """One answer, with the tokens that the server drew. Raises Transient (`server-died`) when it is gone, BadInput
-        (`other-tokens`, `no-tokens`) when it reads the messages as other tokens than the trainer, or tells none: a
-        fault would set those attempts aside and train on the rest; BadInput (`context-length`)."""
+        """One answer, with the tokens that the server drew. Raises Transient (`server-died`) when
+        it is gone, BadInput (`other-tokens`, `no-tokens`) when it reads the messages as other
+        tokens than the trainer, or tells none: a fault would set those attempts aside and train on
+        the rest; BadInput (`context-length`)."""
         prompt = self.base.encode(messages)
         asked = {**params, **self.base.override, "logprobs": True, "return_token_ids": True}
         asked["max_tokens"] = self.base.room(prompt, asked.get("max_tokens"))
@@ -277,8 +328,12 @@ class Served(ServedModel):
             )
         if list(reply.prompt_ids or ()) != prompt:
             raise BadInput(
-                f"the {self.config.engine} server reads the messages as other tokens than the trainer",
-                fix="are tokenizer and chat template of its transformers the same? else take --rollouts here",
+                f"the {self.config.engine} server reads the messages as other tokens than the"
+                " trainer",
+                fix=(
+                    "are tokenizer and chat template of its transformers the same? else take"
+                    " --rollouts here"
+                ),
                 code="other-tokens",
             )
         return reply.model_copy(update={"tokenizer_digest": self.base.tokenizer_digest})

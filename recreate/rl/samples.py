@@ -1,4 +1,5 @@
-"""Experiences as rows of tokens to train on, rows with what an update needs of them, and those padded to tensors."""
+"""Experiences as rows of tokens to train on, rows with what an update needs of them, and those
+padded to tensors."""
 
 from __future__ import annotations
 
@@ -20,13 +21,14 @@ NOTHING = -1
 
 @dataclass(frozen=True)
 class Row:
-    """A prompt and what followed, in token ids. mask: true where the policy chose the token (an observation's tokens
-    are false). sampled: log-probs as the server gave them, 0 under the mask. anchor: the observation that the row's
-    first reply answered. turn counts the attempt's replies from 0. mix_ids and mix: the row's latent steps, which
-    stand at its start.
+    """A prompt and what followed, in token ids. mask: true where the policy chose the token (an
+    observation's tokens are false). sampled: log-probs as the server gave them, 0 under the mask.
+    anchor: the observation that the row's first reply answered. turn counts the attempt's replies
+    from 0. mix_ids and mix: the row's latent steps, which stand at its start.
 
-    cut: what cut the attempt off: `tokens`, `usd`, `seconds` or `context` of its limits, or `reply`, when its last
-    reply reached the most tokens. '' for one that ended by itself, or whose turns were used up: its last was whole.
+    cut: what cut the attempt off: `tokens`, `usd`, `seconds` or `context` of its limits, or
+    `reply`, when its last reply reached the most tokens. '' for one that ended by itself, or whose
+    turns were used up: its last was whole.
     """
 
     attempt: str
@@ -50,9 +52,10 @@ class Row:
 def rows_of(experience: Experience, *, tokenizer: str = "", each_turn: bool = False) -> list[Row]:
     """The sample that was handed in, as rows, in time order; [] when its model told no tokens.
 
-    A turn whose prompt goes on where the last one ended joins its row, the new part of the prompt masked out; where
-    the chat template writes the past anew, a new row begins. each_turn: a row a turn in any case (GiGPO, LEPO).
-    Raises BadInput (`another-tokenizer`) for tokens of another tokenizer than the one named.
+    A turn whose prompt goes on where the last one ended joins its row, the new part of the prompt
+    masked out; where the chat template writes the past anew, a new row begins. each_turn: a row a
+    turn in any case (GiGPO, LEPO). Raises BadInput (`another-tokenizer`) for tokens of another
+    tokenizer than the one named.
     """
     rows: list[Row] = []
     before: tuple[int, ...] = ()
@@ -67,7 +70,8 @@ def rows_of(experience: Experience, *, tokenizer: str = "", each_turn: bool = Fa
             continue
         if tokenizer and tokens.tokenizer != tokenizer:
             raise BadInput(
-                f"experience {experience.id} is in the tokens of another tokenizer than the model's",
+                f"experience {experience.id} is in the tokens of another tokenizer than the"
+                " model's",
                 fix="train on what this model, or one with its tokenizer, has done",
                 code="another-tokenizer",
             )
@@ -108,10 +112,10 @@ def rows_of(experience: Experience, *, tokenizer: str = "", each_turn: bool = Fa
 class Sample:
     """A row of T response tokens under way to an update. Tensors lie on the CPU, (T,) each.
 
-    group: whom it is compared with; a replayed one's is `task@epoch`. old, entropy, square: of the policy that acted,
-    by the trainer's own pass; a replayed row's `old` is the one recorded when it was fresh. ref: the reference's
-    log-probs. weight: A2R's. cut: its attempt was cut off. mix_ids, mix (n,K): the latent steps at its start. sampled:
-    the server's log-probs.
+    group: whom it is compared with; a replayed one's is `task@epoch`. old, entropy, square: of the
+    policy that acted, by the trainer's own pass; a replayed row's `old` is the one recorded when it
+    was fresh. ref: the reference's log-probs. weight: A2R's. cut: its attempt was cut off. mix_ids,
+    mix (n,K): the latent steps at its start. sampled: the server's log-probs.
     """
 
     task: str
@@ -138,8 +142,10 @@ class Sample:
 
 
 class Padded(NamedTuple):
-    """B samples: prompts on the left up to column `width`, responses on the right. ids, attention (B,P+T); mask (B,T);
-    mix_ids, mix (B,T,K) with zeros where no latent step is, latent (B,T) bool, or None without any."""
+    """B samples: prompts on the left up to column `width`, responses on the right. ids, attention
+    (B,P+T); mask (B,T); mix_ids, mix (B,T,K) with zeros where no latent step is, latent (B,T) bool,
+    or None without any.
+    """
 
     ids: Tensor
     attention: Tensor
@@ -172,7 +178,10 @@ def padded(samples: Sequence[Sample], device: torch.device, pad: int = 0) -> Pad
         mask[n, : len(s.mask)] = s.mask
         steps = len(s.mix)
         if steps:
-            mix_ids[n, :steps, : s.mix.shape[-1]], mix[n, :steps, : s.mix.shape[-1]] = s.mix_ids, s.mix
+            mix_ids[n, :steps, : s.mix.shape[-1]], mix[n, :steps, : s.mix.shape[-1]] = (
+                s.mix_ids,
+                s.mix,
+            )
             latent[n, :steps] = True
     moved = [x.to(device) for x in (mix_ids, mix, latent)] if k else [None, None, None]
     return Padded(ids.to(device), attention.to(device), mask.to(device), p, *moved)
@@ -185,7 +194,8 @@ def column(samples: Sequence[Sample], name: str, device: torch.device) -> Tensor
 
 
 def to_store(samples: Sequence[Sample], task: str, epoch: int) -> Rollouts:
-    """A task's fresh samples, measured, as the replay keeps them: short rows filled with NOTHING."""
+    """A task's fresh samples, measured, as the replay keeps them: short rows filled with
+    NOTHING."""
 
     def wide(name: str, fill: float) -> Tensor:
         rows = [getattr(s, name) for s in samples]
@@ -203,7 +213,10 @@ def to_store(samples: Sequence[Sample], task: str, epoch: int) -> Rollouts:
         extra["mix"] = torch.zeros(len(samples), n, k)
         for row, s in enumerate(samples):
             if len(s.mix):
-                extra["mix_ids"][row, : len(s.mix)], extra["mix"][row, : len(s.mix)] = s.mix_ids, s.mix
+                extra["mix_ids"][row, : len(s.mix)], extra["mix"][row, : len(s.mix)] = (
+                    s.mix_ids,
+                    s.mix,
+                )
     return Rollouts(
         task=task,
         epoch=epoch,

@@ -1,4 +1,5 @@
-"""What a table of arms compares, as data: SUITE.toml, or flags. Reading one needs no torch and spends nothing.
+"""What a table of arms compares, as data: SUITE.toml, or flags. Reading one needs no torch and
+spends nothing.
 
     domain = "swe"
     model = "./SmolLM2-135M-Instruct"
@@ -21,8 +22,9 @@
     recipe = "grpo"
     steps = 25
 
-Every setting of recreate.toml may stand at the top, and `split` and `tasks` (at most so many; 0: all). The arm `seed`
-is always there. `budget` is the cap of making each arm; measuring is not in it.
+Every setting of recreate.toml may stand at the top, and `split` and `tasks` (at most so many; 0:
+all). The arm `seed` is always there. `budget` is the cap of making each arm; measuring is not in
+it.
 """
 
 from __future__ import annotations
@@ -62,7 +64,8 @@ class Arm(Config):
     build        the scaffold is built
     optimizer    of an arm that is built: who proposes, in place of the suite's
     recipe       the model is tuned, by this recipe, for at most `steps` training steps
-    build_share  of an arm that is both: which part of the budget its build may use; tuning has what is left
+    build_share  of an arm that is both: which part of the budget its build may use; tuning has what
+                 is left
     run          in place of making: a run of build, one of tune, or a run of each, made before
     """
 
@@ -83,7 +86,8 @@ class Arm(Config):
 
 
 class Suite(Config):
-    """All that a table is made from. `settings.repeats` is that of measuring and of the builds' gate."""
+    """All that a table is made from. `settings.repeats` is that of measuring and of the builds'
+    gate."""
 
     settings: Settings
     split: Split
@@ -100,17 +104,28 @@ class Suite(Config):
         own = f"split = {toml(self.split)}\ntasks = {self.tasks}\n"
         tables = "".join(
             f"\n[arms.{toml(arm.name)}]\n"
-            + "".join(f"{k} = {toml(v)}\n" for k, v in arm.model_dump(exclude_defaults=True, exclude={"name"}).items())
+            + "".join(
+                f"{k} = {toml(v)}\n"
+                for k, v in arm.model_dump(exclude_defaults=True, exclude={"name"}).items()
+            )
             for arm in self.arms
         )
         return own + settings_.dump(self.settings) + tables
 
 
-def read(file: Path, where: Path, given: Mapping[str, Any], split: str = "", tasks: int | None = None) -> Suite:
-    """A suite of a file. given: flags by address, which win over it, as `split` and `tasks` do. Raises BadInput."""
+def read(
+    file: Path, where: Path, given: Mapping[str, Any], split: str = "", tasks: int | None = None
+) -> Suite:
+    """A suite of a file. given: flags by address, which win over it, as `split` and `tasks` do.
+    Raises BadInput."""
     table, own, arms = _parsed(file)
     loaded = settings_.load(where, {**settings_.flat(table), **given})
-    return of(loaded, split or own["split"] or "validation", own["tasks"] if tasks is None else tasks, arms)
+    return of(
+        loaded,
+        split or own["split"] or "validation",
+        own["tasks"] if tasks is None else tasks,
+        arms,
+    )
 
 
 def measuring(
@@ -119,7 +134,11 @@ def measuring(
     """(settings, split, tasks at most) of a suite whose arms are not made. Raises BadInput."""
     table, own, _ = _parsed(file)
     loaded = settings_.load(where, {**settings_.flat(table), **given})
-    return loaded, split or own["split"] or "validation", (own["tasks"] or 0) if tasks is None else tasks
+    return (
+        loaded,
+        split or own["split"] or "validation",
+        (own["tasks"] or 0) if tasks is None else tasks,
+    )
 
 
 def write(suite: Suite, file: Path) -> None:
@@ -128,12 +147,16 @@ def write(suite: Suite, file: Path) -> None:
 
 
 def written(file: Path) -> Suite:
-    """The suite that `write` wrote, as it was then: neither recreate.toml nor flags are asked. Raises BadInput."""
+    """The suite that `write` wrote, as it was then: neither recreate.toml nor flags are asked.
+    Raises BadInput."""
     table, own, arms = _parsed(file)
     if not arms or None in own.values():
         raise BadInput(
             f"{file} does not say what this table compares: it is empty, or cut off",
-            fix="write there the suite that the table was begun with, or give another folder with --out",
+            fix=(
+                "write there the suite that the table was begun with, or give another folder with"
+                " --out"
+            ),
             code="bad-suite",
         )
     try:
@@ -143,9 +166,11 @@ def written(file: Path) -> Suite:
 
 
 def of_names(names: Sequence[str], how: Mapping[str, Any]) -> list[Arm]:
-    """The standard arms of these names. how: `recipe`, `steps` and `build_share`, for those that they concern.
+    """The standard arms of these names. how: `recipe`, `steps` and `build_share`, for those that
+    they concern.
 
-    Raises BadInput for another name, for weights without a recipe, and (`usage`) for what concerns none of them.
+    Raises BadInput for another name, for weights without a recipe, and (`usage`) for what concerns
+    none of them.
     """
     found, used = [], set[str]()
     for name in dict.fromkeys(names):
@@ -168,7 +193,8 @@ def of_names(names: Sequence[str], how: Mapping[str, Any]) -> list[Arm]:
 
 
 def of_optimizers(names: Sequence[str]) -> list[Arm]:
-    """A built arm for each optimizer, called as it is. Raises BadInput for one that is not there."""
+    """A built arm for each optimizer, called as it is. Raises BadInput for one that is not
+    there."""
     found = []
     for name in dict.fromkeys(names):
         registry.find("optimizer", name)
@@ -178,10 +204,15 @@ def of_optimizers(names: Sequence[str]) -> list[Arm]:
 
 
 def of(settings: Settings, split: str, tasks: Any, arms: Iterable[Arm]) -> Suite:
-    """A suite whose parts go together, the seed first. Raises BadInput for what can be seen without opening a part."""
+    """A suite whose parts go together, the seed first. Raises BadInput for what can be seen without
+    opening a part."""
     chosen = [Arm(name=SEED), *(arm for arm in arms if arm.name != SEED)]
     if split not in get_args(Split):
-        raise BadInput(f"there is no split {split!r}", fix="--split train, validation or test", code="bad-split")
+        raise BadInput(
+            f"there is no split {split!r}",
+            fix="--split train, validation or test",
+            code="bad-split",
+        )
     if len(chosen) == 1:
         raise BadInput(
             "there is no arm to compare with the seed",
@@ -194,7 +225,8 @@ def of(settings: Settings, split: str, tasks: Any, arms: Iterable[Arm]) -> Suite
             at = getattr(at, name)
         if at != off:
             raise BadInput(
-                f"{address} = {at!r} cannot be in a table of arms: each arm learns from what its own budget paid for",
+                f"{address} = {at!r} cannot be in a table of arms: each arm learns from what its"
+                " own budget paid for",
                 fix=f"set {address} = {toml(off)}",
                 code="not-in-arms",
             )
@@ -206,7 +238,9 @@ def of(settings: Settings, split: str, tasks: Any, arms: Iterable[Arm]) -> Suite
         settings = settings.model_copy(update={"model": trainable(settings.model)})
     if not settings.budget and any(arm.made for arm in chosen):
         raise BadInput(
-            "no budget is stated, so the arms cannot be compared", fix="--budget 4000attempts", code="no-budget"
+            "no budget is stated, so the arms cannot be compared",
+            fix="--budget 4000attempts",
+            code="no-budget",
         )
     Budget.parse(settings.budget)
     try:
@@ -221,7 +255,9 @@ def chosen(suite: Suite, names: Sequence[str]) -> Suite:
     for name in names:
         if name not in known:
             raise unknown_arm(name, known)
-    return of(suite.settings, suite.split, suite.tasks, [known[name] for name in dict.fromkeys(names)])
+    return of(
+        suite.settings, suite.split, suite.tasks, [known[name] for name in dict.fromkeys(names)]
+    )
 
 
 def unknown_arm(name: str, known: Iterable[str]) -> BadInput:
@@ -232,7 +268,8 @@ def unknown_arm(name: str, known: Iterable[str]) -> BadInput:
 
 
 def joined(earlier: Suite, now: Suite) -> Suite:
-    """`now` with the arms that the folder has besides. Raises BadInput (`another-run`) where they contradict."""
+    """`now` with the arms that the folder has besides. Raises BadInput (`another-run`) where they
+    contradict."""
     other = settings_.differing(earlier.settings, now.settings)
     other += [name for name in ("split", "tasks") if getattr(earlier, name) != getattr(now, name)]
     old = {arm.name: arm for arm in earlier.arms}
@@ -243,7 +280,9 @@ def joined(earlier: Suite, now: Suite) -> Suite:
             fix="give what it was begun with, or another folder with --out",
             code="another-run",
         )
-    return now.model_copy(update={"arms": tuple({**old, **{arm.name: arm for arm in now.arms}}.values())})
+    return now.model_copy(
+        update={"arms": tuple({**old, **{arm.name: arm for arm in now.arms}}.values())}
+    )
 
 
 def _parsed(file: Path) -> tuple[dict[str, Any], dict[str, Any], list[Arm]]:
@@ -251,17 +290,27 @@ def _parsed(file: Path) -> tuple[dict[str, Any], dict[str, Any], list[Arm]]:
     try:
         table = read_toml(file.read_text("utf-8"))
     except OSError as e:
-        raise BadInput(f"{file}: {e.strerror}", fix="name a suite: docs/arms.md has one", code="no-suite") from None
+        raise BadInput(
+            f"{file}: {e.strerror}", fix="name a suite: docs/arms.md has one", code="no-suite"
+        ) from None
     except ValueError as e:
-        raise BadInput(f"{file} cannot be read: {e}", fix="mend the line that it names", code="bad-suite") from None
+        raise BadInput(
+            f"{file} cannot be read: {e}", fix="mend the line that it names", code="bad-suite"
+        ) from None
     arms, own = table.pop("arms", {}), {k: table.pop(k, None) for k in ("split", "tasks")}
     known = addresses()
     for key in settings_.flat(table):
         if key not in known:
             raise _unknown(file.name, key, [*known, "split", "tasks", "arms"])
     if not isinstance(arms, dict) or not all(isinstance(v, dict) for v in arms.values()):
-        raise BadInput(f"{file.name}: arms are tables", fix="write [arms.weights]", code="bad-suite")
-    return table, own, [_arm(f"{file.name} [arms.{name}]", name, keys) for name, keys in arms.items()]
+        raise BadInput(
+            f"{file.name}: arms are tables", fix="write [arms.weights]", code="bad-suite"
+        )
+    return (
+        table,
+        own,
+        [_arm(f"{file.name} [arms.{name}]", name, keys) for name, keys in arms.items()],
+    )
 
 
 def _arm(at: str, name: str, keys: Mapping[str, Any]) -> Arm:
@@ -271,32 +320,51 @@ def _arm(at: str, name: str, keys: Mapping[str, Any]) -> Arm:
             raise _unknown(at, key, known)
     if not re.fullmatch(r"[a-z0-9][a-z0-9+_.-]*", name):
         raise BadInput(
-            f"{at}: an arm's name is of small letters, digits, + - _ and .", fix="[arms.weights]", code="bad-suite"
+            f"{at}: an arm's name is of small letters, digits, + - _ and .",
+            fix="[arms.weights]",
+            code="bad-suite",
         )
     if name == SEED and keys:
-        raise BadInput(f"{at}: nothing is made for the seed", fix="leave its table empty", code="bad-suite")
+        raise BadInput(
+            f"{at}: nothing is made for the seed", fix="leave its table empty", code="bad-suite"
+        )
     run = keys.get("run")
     try:
-        arm = Arm.model_validate({**keys, "name": name, **({"run": (run,)} if isinstance(run, str) else {})})
+        arm = Arm.model_validate(
+            {**keys, "name": name, **({"run": (run,)} if isinstance(run, str) else {})}
+        )
     except ValidationError as e:
         raise _wrong(at, e) from None
     builds, tunes = STANDARD.get(name, (arm.build, bool(arm.recipe)))
     if tunes and not arm.recipe and not arm.run:
         raise BadInput(
             f"{at}: no recipe says how its weights are trained",
-            fix=f'--recipe grpo, or recipe = "grpo" in the suite; there are: {", ".join(recipes.names())}',
+            fix=(
+                '--recipe grpo, or recipe = "grpo" in the suite; there are:'
+                f" {', '.join(recipes.names())}"
+            ),
             code="no-recipe",
         )
     if name != SEED and not arm.made and not arm.run:
-        raise BadInput(f"{at}: nothing is made for it", fix="build = true, a recipe, or a run", code="bad-suite")
+        raise BadInput(
+            f"{at}: nothing is made for it",
+            fix="build = true, a recipe, or a run",
+            code="bad-suite",
+        )
     if arm.run and len(keys) > 1:
-        raise BadInput(f"{at}: a run made before is not made", fix="leave out all but run", code="bad-suite")
+        raise BadInput(
+            f"{at}: a run made before is not made", fix="leave out all but run", code="bad-suite"
+        )
     idle = [key for key in _OF_TUNE if key in keys and not arm.recipe]
     idle += ["build_share"] if "build_share" in keys and not (arm.build and arm.recipe) else []
     idle += ["optimizer"] if arm.optimizer and not arm.build else []
-    if idle or (name in STANDARD and not arm.run and (arm.build, bool(arm.recipe)) != (builds, tunes)):
+    if idle or (
+        name in STANDARD and not arm.run and (arm.build, bool(arm.recipe)) != (builds, tunes)
+    ):
         what = f"{idle[0]} says nothing here" if idle else f"this is not what {name!r} means"
-        raise BadInput(f"{at}: {what}", fix="leave it out, or give the arm another name", code="bad-suite")
+        raise BadInput(
+            f"{at}: {what}", fix="leave it out, or give the arm another name", code="bad-suite"
+        )
     return arm
 
 
@@ -309,6 +377,7 @@ def _wrong(at: str, error: ValidationError) -> BadInput:
     first = error.errors()[0]
     key = ".".join(str(p) for p in first["loc"])
     return BadInput(
-        f"{at}: {key}: {first['msg'].lower()}, got {first['input']!r}", fix="docs/arms.md has an example",
+        f"{at}: {key}: {first['msg'].lower()}, got {first['input']!r}",
+        fix="docs/arms.md has an example",
         code="bad-suite",
-    )  # fmt: skip
+    )

@@ -2,10 +2,10 @@
 
     tuned = tune(shop, scaffold, load("gapo"), steps=50)
 
-Every step: some train tasks, each attempted `group_size` times by the scaffold with the model under training; the
-trainer's own pass over the answers, which is the behaviour policy; the recipe's advantages; the recipe's loss over
-mini-batches, an optimiser step each. The run folder holds what a build's does: settings.toml, journal.jsonl, attempts,
-report.md; and checkpoints.
+Every step: some train tasks, each attempted `group_size` times by the scaffold with the model under
+training; the trainer's own pass over the answers, which is the behaviour policy; the recipe's
+advantages; the recipe's loss over mini-batches, an optimiser step each. The run folder holds what a
+build's does: settings.toml, journal.jsonl, attempts, report.md; and checkpoints.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ FLAT = 3
 
 @dataclass(frozen=True)
 class Tuned:
-    """status: done | stopped (a watched number crossed its bound) | budget (it was used up); `why`. curve: a record a
-    step."""
+    """status: done | stopped (a watched number crossed its bound) | budget (it was used up); `why`.
+    curve: a record a step."""
 
     run: Path
     checkpoint: Path
@@ -66,9 +66,10 @@ class Tuned:
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """steps in all, resumed ones included. micro_batch: sequences in one pass. max_kl (nats a token, to the reference)
-    and min_entropy (nats): 0 watches without stopping. save_every in steps. rollouts: by the module in this process, or
-    by a server of that kind with the adapter loaded anew each step."""
+    """steps in all, resumed ones included. micro_batch: sequences in one pass. max_kl (nats a
+    token, to the reference) and min_entropy (nats): 0 watches without stopping. save_every in
+    steps. rollouts: by the module in this process, or by a server of that kind with the adapter
+    loaded anew each step."""
 
     steps: int
     seed: int = 0
@@ -82,9 +83,10 @@ class TrainConfig:
 def tune(session: Session, scaffold: Scaffold, how: Recipe, plan: TrainConfig) -> Tuned:
     """Train the session's model, or go on where its run folder stands. Train split only.
 
-    A budget that is used up is not raised: the step in progress is given up, its attempts stay, and the status says it.
-    Raises BadInput (a model that is not run by transformers, no train tasks, another recipe than the folder was begun
-    with, a checkpoint of another model), Missing, Fault, Interrupted.
+    A budget that is used up is not raised: the step in progress is given up, its attempts stay, and
+    the status says it. Raises BadInput (a model that is not run by transformers, no train tasks,
+    another recipe than the folder was begun with, a checkpoint of another model), Missing, Fault,
+    Interrupted.
     """
     work = Tune(session, scaffold, how, plan)
     try:
@@ -92,14 +94,18 @@ def tune(session: Session, scaffold: Scaffold, how: Recipe, plan: TrainConfig) -
     finally:
         work.close()
     done = work.tuned()
-    session.journal.add("end", status=done.status, step=work.step, checkpoint=done.checkpoint.name, why=done.why)
+    session.journal.add(
+        "end", status=done.status, step=work.step, checkpoint=done.checkpoint.name, why=done.why
+    )
     return done
 
 
 class Tune:
     """The state of one run, which `run` takes to its end."""
 
-    def __init__(self, session: Session, scaffold: Scaffold, how: Recipe, plan: TrainConfig) -> None:
+    def __init__(
+        self, session: Session, scaffold: Scaffold, how: Recipe, plan: TrainConfig
+    ) -> None:
         self.session, self.scaffold, self.how, self.plan = session, scaffold, how, plan
         model = session.model
         if not isinstance(model, Transformers):
@@ -138,7 +144,11 @@ class Tune:
         self.served: Served | None = None
         if plan.rollouts != "here":
             self.served = Served(
-                model, session.folder / "adapter", plan.rollouts, self.note, vllm_python=session.settings.vllm_python
+                model,
+                session.folder / "adapter",
+                plan.rollouts,
+                self.note,
+                vllm_python=session.settings.vllm_python,
             )
         self.replay = self.method.replay(plan.seed)
         self.each_turn = how.rows_per_turn
@@ -146,7 +156,9 @@ class Tune:
         self.golds: dict[str, str] = {}
         if session.settings.from_experience:
             self._recall(recalled(session, model.tokenizer_digest, each_turn=self.each_turn))
-        self.curve: dict[int, dict[str, Any]] = {r["step"]: r for r in session.journal.records("update")}
+        self.curve: dict[int, dict[str, Any]] = {
+            r["step"]: r for r in session.journal.records("update")
+        }
         self.status, self.why = "done", ""
         self.place = session.folder / "checkpoints"
         self.saved = checkpoint.latest(self.place)
@@ -159,7 +171,8 @@ class Tune:
                 self.note(text)
 
     def run(self) -> None:
-        """Take the training steps that are left, `updates` x `mini_batches` optimiser steps each."""
+        """Take the training steps that are left, `updates` x `mini_batches` optimiser steps
+        each."""
         while self.step < self.plan.steps and self.status == "done":
             if self.session.calls.stop.is_set():
                 raise Interrupted("stopped")
@@ -196,11 +209,15 @@ class Tune:
         self.session.say("note", {"text": text})
 
     def _recall(self, known: dict[str, list[list[Rollout]]]) -> None:
-        """Earlier experience: where the recipe replays, its groups are the epochs before the first, and the newest of
-        each task can be drawn; otherwise the newest attempts join the task's group."""
+        """Earlier experience: where the recipe replays, its groups are the epochs before the first,
+        and the newest of each task can be drawn; otherwise the newest attempts join the task's
+        group."""
         if self.replay is None:
             size = self.how.train.group_size
-            self.past = {task: [r for group in groups for r in group][-size:] for task, groups in known.items()}
+            self.past = {
+                task: [r for group in groups for r in group][-size:]
+                for task, groups in known.items()
+            }
             return
         for task, groups in known.items():
             for epoch, group in enumerate(groups, -len(groups)):
@@ -224,7 +241,10 @@ class Tune:
         groups, epochs = self._attempts(again)
         rollout_seconds = time.monotonic() - begun
         samples, kept_share = credit.samples(self.method, groups, self._gold)
-        fresh, past = [s for s in samples if s.old is None], [s for s in samples if s.old is not None]
+        fresh, past = (
+            [s for s in samples if s.old is None],
+            [s for s in samples if s.old is not None],
+        )
         attempted = [[r for r in group if not r.past] for group in groups]
         self.learner.measure(fresh)
         self.learner.measure(past, keep_old=True)
@@ -235,7 +255,11 @@ class Tune:
             for s in old:
                 assert s.sampled is not None
                 assert s.old is not None
-                s.weight = float(self.replay.weight(s.sampled.unsqueeze(0), s.old.unsqueeze(0), s.mask.unsqueeze(0))[0])
+                s.weight = float(
+                    self.replay.weight(
+                        s.sampled.unsqueeze(0), s.old.unsqueeze(0), s.mask.unsqueeze(0)
+                    )[0]
+                )
             if self.replay.knobs.advantages == "again":
                 credit.compare_again(self.method, samples, old)
         if self.replay is not None:
@@ -260,7 +284,8 @@ class Tune:
         return fresh + past + old, known
 
     def _attempts(self, again: Sequence[str]) -> tuple[list[list[Rollout]], list[int]]:
-        """(groups of attempts, the epoch of each); with dynamic sampling, until enough groups teach something."""
+        """(groups of attempts, the epoch of each); with dynamic sampling, until enough groups teach
+        something."""
         train, part = self.how.train, self.how.does("filter") or RecipePart()
         groups: list[list[Rollout]] = []
         epochs: list[int] = []
@@ -274,22 +299,30 @@ class Tune:
             used |= {t.id for t in tasks}
             if not tasks:
                 self.note(
-                    f"every train task was tried, and {len(groups)} groups differ in reward: fewer than asked for"
+                    f"every train task was tried, and {len(groups)} groups differ in reward: fewer"
+                    " than asked for"
                 )
                 break
             for task, epoch, group in zip(tasks, of, self._roll(tasks), strict=True):
                 whole = [r for r in group if r.rows]
                 if len(group) < train.group_size:
                     self.note(
-                        f"{task.id}: {train.group_size - len(group)} of {train.group_size} attempts were excluded; "
-                        + ("it is left out" if len(group) < 2 <= train.group_size else "the group goes on without them")
+                        f"{task.id}: {train.group_size - len(group)} of {train.group_size} attempts"
+                        " were excluded; "
+                        + (
+                            "it is left out"
+                            if len(group) < 2 <= train.group_size
+                            else "the group goes on without them"
+                        )
                     )
                 if len(whole) < min(2, train.group_size):
                     continue
                 groups.append([*whole, *self.past.get(task.id, ())])
                 epochs.append(epoch)
             batches += 1
-            wanted = part.more([[r.reward for r in group] for group in groups], train.prompts, batches)
+            wanted = part.more(
+                [[r.reward for r in group] for group in groups], train.prompts, batches
+            )
         return groups, epochs
 
     def _gold(self, task: str) -> str:
@@ -317,7 +350,8 @@ class Tune:
         )
 
     def _split(self, samples: Sequence[Sample], update: int) -> Iterator[MiniBatch]:
-        """`mini_batches` parts of about one size, in an order that seed and step fix; empty ones where rows lack."""
+        """`mini_batches` parts of about one size, in an order that seed and step fix; empty ones
+        where rows lack."""
         count = self.how.train.mini_batches
         shuffle = random.Random(f"tune/{self.plan.seed}/{self.step}/{update}").shuffle
         loss = self._in_pairs()
@@ -327,7 +361,8 @@ class Tune:
             for n in range(count):
                 some = pairs[n::count]
                 yield MiniBatch(
-                    [samples[i] for pair in some for i in pair], [(2 * i, 2 * i + 1) for i in range(len(some))]
+                    [samples[i] for pair in some for i in pair],
+                    [(2 * i, 2 * i + 1) for i in range(len(some))],
                 )
             return
         rows = list(samples)
@@ -340,22 +375,31 @@ class Tune:
         return loss if loss is not None and loss.in_pairs else None
 
     def _pairs(self, samples: Sequence[Sample], loss: RecipePart) -> list[tuple[int, int]]:
-        """Each task's attempts that the loss compares; of one that fell into several rows, its last."""
+        """Each task's attempts that the loss compares; of one that fell into several rows, its
+        last."""
         last = {s.attempt: i for i, s in enumerate(samples)}
         where = sorted(last.values())
         if not where:
             return []
-        found = loss.pairs(torch.tensor([samples[i].reward for i in where]), grouped([samples[i].group for i in where]))
+        found = loss.pairs(
+            torch.tensor([samples[i].reward for i in where]),
+            grouped([samples[i].group for i in where]),
+        )
         return [(where[int(a)], where[int(b)]) for a, b in found.tolist()]
 
     def _watch_flat(self, zero_variance: float, reward: float) -> None:
-        """Say it when nothing has differed for several steps. zero_variance: the share of groups without a range."""
+        """Say it when nothing has differed for several steps. zero_variance: the share of groups
+        without a range."""
         self.flat = self.flat + 1 if zero_variance == 1 else 0
         if self.flat == FLAT or (self.flat > FLAT and self.flat % 10 == 0):
             self.note(
-                f"in {self.flat} steps in a row all attempts at a task had the same reward (mean {reward:.2f}): they "
-                "teach nothing. "
-                + ("Take harder tasks" if reward > 0.5 else "Take easier tasks, a better scaffold or a stronger model")
+                f"in {self.flat} steps in a row all attempts at a task had the same reward (mean"
+                f" {reward:.2f}): they teach nothing. "
+                + (
+                    "Take harder tasks"
+                    if reward > 0.5
+                    else "Take easier tasks, a better scaffold or a stronger model"
+                )
                 + ", give partial credit, raise [train] group_size or temperature"
             )
 
@@ -365,16 +409,28 @@ class Tune:
         for name, n in ended.items():
             if name not in self.ending:
                 self.ending.add(name)
-                self.note(f"{n} of {attempts} attempts ended at the limit of their {name}, not by themselves")
+                self.note(
+                    f"{n} of {attempts} attempts ended at the limit of their {name}, not by"
+                    " themselves"
+                )
 
     def _finish(self, known: dict[str, Any], done: Sequence[MiniBatch], seconds: float) -> None:
         made = [m for m in done if m.samples and not m.skipped]
         clip = fmean(m.watch.get("clip", 0.0) for m in made) if made else 0.0
         loss = fmean(m.loss for m in made) if made else 0.0
-        record = {"step": self.step, **known, "clip": clip, "loss": loss, "updates": len(made), "seconds": seconds}
+        record = {
+            "step": self.step,
+            **known,
+            "clip": clip,
+            "loss": loss,
+            "updates": len(made),
+            "seconds": seconds,
+        }
         record |= {"skipped": n} if (n := sum(m.skipped for m in done)) else {}
         record |= {
-            k: fmean(m.watch[k] for m in made) for k in ("token_weight", "step_kl") if made and k in made[0].watch
+            k: fmean(m.watch[k] for m in made)
+            for k in ("token_weight", "step_kl")
+            if made and k in made[0].watch
         }
         self.curve[self.step] = record
         self.session.journal.add("update", **record)
@@ -382,7 +438,10 @@ class Tune:
         self.step += 1
         plan = self.plan
         if plan.max_kl and known["kl"] > plan.max_kl:
-            self.status, self.why = "stopped", f"kl {known['kl']:.3g} is above --max-kl {plan.max_kl:g}"
+            self.status, self.why = (
+                "stopped",
+                f"kl {known['kl']:.3g} is above --max-kl {plan.max_kl:g}",
+            )
         elif plan.min_entropy and known["rows"] and known["entropy"] < plan.min_entropy:
             self.status, self.why = (
                 "stopped",
@@ -395,7 +454,8 @@ class Tune:
         self._report()
 
     def _give_up(self, why: OutOfBudget | Interrupted) -> None:
-        """Keep what was learned before this step; its attempts stay, and are read back when the run goes on."""
+        """Keep what was learned before this step; its attempts stay, and are read back when the run
+        goes on."""
         if isinstance(why, Interrupted):
             if self.curve:
                 self._save()
@@ -406,7 +466,12 @@ class Tune:
         self._report()
 
     def _save(self) -> None:
-        state = {"step": self.step, "position": self.position, "flat": self.flat, "model": self.identity}
+        state = {
+            "step": self.step,
+            "position": self.position,
+            "flat": self.flat,
+            "model": self.identity,
+        }
         state |= {"base": self.model.source, "recipe": self.how.name}
         self.saved = checkpoint.save(self.place, self.learner, self.tokenizer, state, self.replay)
 
@@ -447,26 +512,44 @@ class Tune:
         return found, epochs
 
     def _name(self) -> str:
-        """The model as it stands: attempts are reused by it. Before the first update it is the same for every recipe
-        that samples alike, so that those share their first rollouts."""
+        """The model as it stands: attempts are reused by it. Before the first update it is the same
+        for every recipe that samples alike, so that those share their first rollouts."""
         train, part = self.how.train, self.how.part("rollout")
-        drawn = [train.temperature, train.top_p, train.top_k, train.max_response, part and part.model_dump()]
-        whose = [self.plan.seed, drawn] if self.step == 0 else [self.plan.seed, self.how.model_dump(mode="json")]
+        drawn = [
+            train.temperature,
+            train.top_p,
+            train.top_k,
+            train.max_response,
+            part and part.model_dump(),
+        ]
+        whose = (
+            [self.plan.seed, drawn]
+            if self.step == 0
+            else [self.plan.seed, self.how.model_dump(mode="json")]
+        )
         return f"transformers:{self.model.source}@{digest(whose, 8)}.{self.step}"
 
     def _refuse_small_budget(self) -> None:
-        """Raise BadInput (`budget-too-small`) for one that pays for no training step: nothing would be learned."""
-        cap, step = Budget.parse(self.session.settings.budget).attempts, self.how.attempts(len(self.tasks))
+        """Raise BadInput (`budget-too-small`) for one that pays for no training step: nothing would
+        be learned."""
+        cap, step = (
+            Budget.parse(self.session.settings.budget).attempts,
+            self.how.attempts(len(self.tasks)),
+        )
         if cap is not None and cap < step:
             raise BadInput(
-                f"a training step of {self.how.name} makes {step} attempts, and the budget has {cap}",
-                fix=f"--budget {step * self.plan.steps}attempts pays for {self.plan.steps} steps; or smaller steps, "
-                "--set train.prompts=... or train.group_size=...",
+                f"a training step of {self.how.name} makes {step} attempts, and the budget has"
+                f" {cap}",
+                fix=(
+                    f"--budget {step * self.plan.steps}attempts pays for {self.plan.steps} steps;"
+                    " or smaller steps, --set train.prompts=... or train.group_size=..."
+                ),
                 code="budget-too-small",
             )
 
     def _same_run(self) -> bool:
-        """A folder goes on with the recipe, scaffold and seed that it was begun with. True for a new one."""
+        """A folder goes on with the recipe, scaffold and seed that it was begun with. True for a
+        new one."""
         now = {
             "recipe": digest(self.how.model_dump(mode="json")),
             "scaffold": self.scaffold.digest,
@@ -481,14 +564,17 @@ class Tune:
             if first[key] != value:
                 raise BadInput(
                     f"{self.session.folder} was begun with another {key}",
-                    fix=f"go on with the {key} it was begun with, or give another folder with --out",
+                    fix=(
+                        f"go on with the {key} it was begun with, or give another folder with --out"
+                    ),
                     code="another-model" if key == "base" else "another-run",
                 )
         return False
 
 
 def _adapted(module: Any, how: Recipe) -> tuple[Any, Any]:
-    """(the module that trains, a frozen reference or None): with LoRA the reference is the module without it."""
+    """(the module that trains, a frozen reference or None): with LoRA the reference is the module
+    without it."""
     train = how.train
     if hasattr(module, "disable_adapter"):
         raise BadInput(

@@ -1,8 +1,9 @@
 """Many attempts at once, each graded, remembered and never paid twice.
 
-An attempt that has ended in this run folder is read back from it; what a kill or a damaged file took of it comes back
-from memory, and into the journal. An infrastructure failure is tried again, and then the attempt is excluded: it is
-reported and counts for nobody. What is kept in memory is one small `Score` per attempt.
+An attempt that has ended in this run folder is read back from it; what a kill or a damaged file
+took of it comes back from memory, and into the journal. An infrastructure failure is tried again,
+and then the attempt is excluded: it is reported and counts for nobody. What is kept in memory is
+one small `Score` per attempt.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ _ITS_OWN = (UNSOUND, IMAGE)
 """Codes of faults that are one task's own: it is not tried again, and the others go on."""
 
 IN_A_ROW = 3
-"""So many attempts excluded one after the other, with none between that ended, is an outage: the run stops."""
+"""So many attempts excluded one after the other, with none between that ended, is an outage: the
+run stops."""
 
 OUTAGE = "outage"
 
@@ -57,8 +59,8 @@ Place = tuple[str, str, int]
 
 @dataclass(frozen=True)
 class Score:
-    """How one attempt ended; ending and limit as in Trace. score is None when it was excluded for an infrastructure
-    failure, which `fault` names."""
+    """How one attempt ended; ending and limit as in Trace. score is None when it was excluded for
+    an infrastructure failure, which `fault` names."""
 
     attempt: str
     task: str
@@ -73,18 +75,22 @@ class Score:
 
     @property
     def how(self) -> str:
-        """How it ended, in a word: passed | failed (it handed in) | limit NAME | error NAME | excluded."""
+        """How it ended, in a word: passed | failed (it handed in) | limit NAME | error NAME |
+        excluded."""
         return "excluded" if self.score is None else how(self.passed, self.ending, self.limit)
 
 
 def how(passed: bool, ending: str, limit: str = "") -> str:
     """How a graded attempt ended, in a word, as `Score.how` has it."""
-    return "passed" if passed else "failed" if ending == "submitted" else f"{ending} {limit}".strip()
+    return (
+        "passed" if passed else "failed" if ending == "submitted" else f"{ending} {limit}".strip()
+    )
 
 
 @dataclass(frozen=True)
 class Work:
-    """An attempt that is to be made. cell: of a table what it is a part of; a cap of its own ends that cell alone."""
+    """An attempt that is to be made. cell: of a table what it is a part of; a cap of its own ends
+    that cell alone."""
 
     session: Session
     scaffold: Scaffold
@@ -113,16 +119,24 @@ def run_attempts(
     until: Callable[[Sequence[Score]], bool] | None = None,
     stretch: int = 0,
 ) -> list[Score]:
-    """Scores in the order of (task, repeat). in_memory: False when the experiences come into memory later. first: the
-    number of a task's first repeat where it is not 0.
+    """Scores in the order of (task, repeat). in_memory: False when the experiences come into memory
+    later. first: the number of a task's first repeat where it is not 0.
 
-    until: asked after each `stretch` of attempts, 0 for twice as many as go on at once, with all scores so far; when it
-    says so, no more are made. Stretches end together, so that which attempts are made is no matter of who was faster.
+    until: asked after each `stretch` of attempts, 0 for twice as many as go on at once, with all
+    scores so far; when it says so, no more are made. Stretches end together, so that which attempts
+    are made is no matter of who was faster.
 
-    Raises OutOfBudget, Refused or Interrupted after the attempts in flight have ended; all that ended is on disk.
+    Raises OutOfBudget, Refused or Interrupted after the attempts in flight have ended; all that
+    ended is on disk.
     """
-    each = ((task, (first or {}).get(task.id, 0) + repeat) for task in tasks for repeat in range(repeats))
-    work = [Work(session, scaffold, task, repeat, phase, in_memory, offers) for task, repeat in each]
+    each = (
+        (task, (first or {}).get(task.id, 0) + repeat)
+        for task in tasks
+        for repeat in range(repeats)
+    )
+    work = [
+        Work(session, scaffold, task, repeat, phase, in_memory, offers) for task, repeat in each
+    ]
     session.say("gather", {"phase": phase, "total": len(work), "scaffold": scaffold.digest})
     scores: dict[Place, Score] = {}
     if until is None:
@@ -137,8 +151,10 @@ def run_attempts(
 
 
 def stretch_of(session: Session, repeats: int) -> int:
-    """How many attempts are made before they are looked at: whole tasks, twice as many as go on at once; with a
-    cassette as went on when it was begun, so that a replay asks for what the recording asked for."""
+    """How many attempts are made before they are looked at: whole tasks, twice as many as go on at
+    once; with a cassette as went on when it was begun, so that a replay asks for what the recording
+    asked for.
+    """
     jobs = (session.tape.about.jobs if session.tape is not None else 0) or session.settings.jobs
     return repeats * max(1, 2 * jobs // repeats)
 
@@ -149,12 +165,12 @@ def run_work(
     scores: dict[Place, Score],
     outages: dict[str, _Outage] | None = None,
 ) -> None:
-    """Make these attempts, `jobs` at once, in their order; of several models the one with the fewest in flight is next,
-    so that a slow one holds nobody up. scores: takes each as it ends.
+    """Make these attempts, `jobs` at once, in their order; of several models the one with the
+    fewest in flight is next, so that a slow one holds nobody up. scores: takes each as it ends.
 
-    A cell whose own cap is reached ends alone, and a model that is out or refuses ends its cells alone. Raises what the
-    first of them ended with once the rest is done; OutOfBudget, Interrupted and what else stops a run after the
-    attempts in flight have ended. All that ended is on disk.
+    A cell whose own cap is reached ends alone, and a model that is out or refuses ends its cells
+    alone. Raises what the first of them ended with once the rest is done; OutOfBudget, Interrupted
+    and what else stops a run after the attempts in flight have ended. All that ended is on disk.
 
     outages: by model, where several calls of this are one stretch after the other.
     """
@@ -163,10 +179,16 @@ def run_work(
     queue, outages = _Queue(work), {} if outages is None else outages
     failed: BaseException | None = None
     ended_alone: BaseException | None = None
-    with ThreadPoolExecutor(max_workers=session.settings.jobs, thread_name_prefix="attempt") as pool:
+    with ThreadPoolExecutor(
+        max_workers=session.settings.jobs, thread_name_prefix="attempt"
+    ) as pool:
         pending: dict[Future[Score], Work] = {}
         while True:
-            while failed is None and len(pending) < session.settings.jobs and (each := queue.take()) is not None:
+            while (
+                failed is None
+                and len(pending) < session.settings.jobs
+                and (each := queue.take()) is not None
+            ):
                 outage = outages.setdefault(each.session.model_name, _Outage())
                 given = each.session, each.scaffold, each.task, each.repeat, each.phase, outage
                 told: dict[str, Any] = {"in_memory": each.in_memory, "offers": each.offers}
@@ -180,7 +202,13 @@ def run_work(
                 each = pending.pop(future)
                 queue.ended(each)
                 error = future.exception()
-                score = future.result() if error is None else error.score if isinstance(error, _Out) else None
+                score = (
+                    future.result()
+                    if error is None
+                    else error.score
+                    if isinstance(error, _Out)
+                    else None
+                )
                 if score is not None:
                     scores[each.place] = score
                     session.say("score", {"phase": each.phase, "score": score, "cell": each.cell})
@@ -221,7 +249,9 @@ class _Queue:
         if isinstance(error, OutOfBudget) and error.code == CELL_BUDGET:
             self.lanes[name] = deque(each for each in self.lanes[name] if each.cell != work.cell)
             return True
-        if self.several and (isinstance(error, Refused) or (isinstance(error, Fault) and error.code == OUTAGE)):
+        if self.several and (
+            isinstance(error, Refused) or (isinstance(error, Fault) and error.code == OUTAGE)
+        ):
             self.lanes[name].clear()
             return True
         return False
@@ -245,7 +275,10 @@ def attempt_task(
     if phase not in ("validation", "test") and session.memory.held_out.split_of(task) != "train":
         raise BadInput(
             f"{task.id} is held out in {session.workspace}, so nothing may be learned from it",
-            fix="the same command again leaves out what is held out by now: recreate resume RUN, or --out RUN",
+            fix=(
+                "the same command again leaves out what is held out by now: recreate resume RUN, or"
+                " --out RUN"
+            ),
             code="held-out",
         )
     told = _told(scaffold, offers)
@@ -259,11 +292,15 @@ def attempt_task(
     known = ended(session, id, steps=False)
     if known is not None:
         if id not in session.journal.ended:  # killed between its file and its line
-            known = note_end(session, read_experience(folder) or known, folder, phase, in_memory=in_memory)
+            known = note_end(
+                session, read_experience(folder) or known, folder, phase, in_memory=in_memory
+            )
         session.journal.forget(key)
         return _score(known, task, repeat, reused=True)
     session.ledger.begin(key)
-    call = Call(run=session.run, attempt=key, step=0, role="agent", phase=phase, task=task.id, repeat=repeat)
+    call = Call(
+        run=session.run, attempt=key, step=0, role="agent", phase=phase, task=task.id, repeat=repeat
+    )
     for _ in range(TRIES):
         if session.calls.stop.is_set():
             raise Interrupted("stopped")
@@ -296,25 +333,47 @@ def _in_flight(session: Session, call: Call) -> Iterator[None]:
 
 
 def _set_aside(
-    session: Session, scaffold: Scaffold, key: str, task: Task, repeat: int, phase: str, outage: _Outage, fault: Fault
+    session: Session,
+    scaffold: Scaffold,
+    key: str,
+    task: Task,
+    repeat: int,
+    phase: str,
+    outage: _Outage,
+    fault: Fault,
 ) -> Score:
     """An attempt that is excluded. Raises _Out when it is one too many of them."""
-    record = {"attempt": key, "task": task.id, "repeat": repeat, "phase": phase, "fault": redact(fault.message)}
-    record |= {"scaffold": scaffold.digest, "model": session.model_name, "domain": session.domain.name}
+    record = {
+        "attempt": key,
+        "task": task.id,
+        "repeat": repeat,
+        "phase": phase,
+        "fault": redact(fault.message),
+    }
+    record |= {
+        "scaffold": scaffold.digest,
+        "model": session.model_name,
+        "domain": session.domain.name,
+    }
     session.journal.add("aside", **record)
     session.say("aside", record)
-    score = Score(attempt=key, task=task.id, repeat=repeat, score=None, ending="error", fault=fault.message)
+    score = Score(
+        attempt=key, task=task.id, repeat=repeat, score=None, ending="error", fault=fault.message
+    )
     if fault.code not in _ITS_OWN:
         outage.excluded(fault, score, session.model_name)
     return score
 
 
 def _told(scaffold: Scaffold, offers: LessonRetrieval | None) -> LessonRetrieval | None:
-    return offers if offers is not None and (offers.forced or scaffold.agent.memory.tokens) else None
+    return (
+        offers if offers is not None and (offers.forced or scaffold.agent.memory.tokens) else None
+    )
 
 
 def _tells_lessons(told: LessonRetrieval | None) -> bool:
-    """Whether an agent that recalls is told lessons too: not where it is tried what one is worth."""
+    """Whether an agent that recalls is told lessons too: not where it is tried what one is
+    worth."""
     return told is None or not (told.forced or told.propensities)
 
 
@@ -329,7 +388,8 @@ def key_of(
 ) -> str:
     """What an attempt is known by: what it would be made from.
 
-    image: in place of what tells the task's container image, which is else pulled. Raises Fault when it cannot be had.
+    image: in place of what tells the task's container image, which is else pulled. Raises Fault
+    when it cannot be had.
     """
     told = _told(scaffold, offers)
     memory = told.digest if told else ""
@@ -343,7 +403,9 @@ def key_of(
         model=session.model_name,
         sandbox=f"{session.backend.name}@{image}" if image else session.backend.name,
         memory=memory,
-        grader=session.domain.grader if isinstance(session.domain, Versioned) else session.domain.name,
+        grader=(
+            session.domain.grader if isinstance(session.domain, Versioned) else session.domain.name
+        ),
         repeat=repeat,
         near=session.near,
     )
@@ -360,7 +422,11 @@ def _key_or_fault(
 
 
 def attempted(
-    session: Session, scaffold: Scaffold, tasks: Sequence[Task], repeats: int, offers: LessonRetrieval | None = None
+    session: Session,
+    scaffold: Scaffold,
+    tasks: Sequence[Task],
+    repeats: int,
+    offers: LessonRetrieval | None = None,
 ) -> bool:
     """Whether this run folder holds all these attempts already."""
     work = ((task, repeat) for task in tasks for repeat in range(repeats))
@@ -376,13 +442,23 @@ def fresh(
     repeats: Sequence[int] = (0,),
     offers: LessonRetrieval | None = None,
 ) -> int:
-    """How many of these attempts the budget has not counted yet: a session before a kill may have begun some."""
-    keys = (_key_or_fault(session, scaffold, task, repeat, offers)[0] for task in tasks for repeat in repeats)
+    """How many of these attempts the budget has not counted yet: a session before a kill may have
+    begun some."""
+    keys = (
+        _key_or_fault(session, scaffold, task, repeat, offers)[0]
+        for task in tasks
+        for repeat in repeats
+    )
     return sum(not session.ledger.has_begun(key) for key in keys)
 
 
 def attempt_and_grade(
-    session: Session, scaffold: Scaffold, task: Task, call: Call, folder: Path, offers: LessonRetrieval | None = None
+    session: Session,
+    scaffold: Scaffold,
+    task: Task,
+    call: Call,
+    folder: Path,
+    offers: LessonRetrieval | None = None,
 ) -> Experience:
     """Attempt and grade. Raises Fault for what is ours."""
 
@@ -391,7 +467,12 @@ def attempt_and_grade(
 
     ask = session.ask if scaffold.agent.foreign else session.asking(task)
     given = scaffold, task, session.domain, session.backend, ask, call
-    told: dict[str, Any] = {"model": session.model_name, "folder": folder, "on_step": on_step, "offers": offers}
+    told: dict[str, Any] = {
+        "model": session.model_name,
+        "folder": folder,
+        "on_step": on_step,
+        "offers": offers,
+    }
     told["full"] = session.full
     if tokens := scaffold.agent.memory.recall:
         lessons, state = _tells_lessons(offers), session.recallable
@@ -399,7 +480,11 @@ def attempt_and_grade(
     if scaffold.agent.foreign:
         trace = attempt_foreign(*given, **told, stop=session.calls.stop)
     else:
-        native = scaffold.agent.calls and isinstance(session.model, ToolCalling) and session.model.native_tools
+        native = (
+            scaffold.agent.calls
+            and isinstance(session.model, ToolCalling)
+            and session.model.native_tools
+        )
         trace = attempt(*given, **told, native=native)
     session.say("grading", {"attempt": call.attempt, "task": task.id})
     grade = session.domain.grade(task, trace, session.backend)
@@ -421,7 +506,8 @@ def attempt_and_grade(
 
 
 def copy_in(session: Session, experience: Experience) -> None:
-    """Put an experience of memory into the run folder, steps and all, so that the run can be read without memory."""
+    """Put an experience of memory into the run folder, steps and all, so that the run can be read
+    without memory."""
     if experience.id in session.journal.ended:
         return
     write_whole(experience, session.folder / "attempts" / experience.id)
@@ -435,25 +521,38 @@ def copy_in(session: Session, experience: Experience) -> None:
 
 
 def remember(
-    session: Session, experience: Experience, folder: Path, phase: str = "", *, in_memory: bool = True
+    session: Session,
+    experience: Experience,
+    folder: Path,
+    phase: str = "",
+    *,
+    in_memory: bool = True,
 ) -> Experience:
-    """Write the graded attempt: to its folder, which makes it final, to memory, and to the journal. Returns it as it is
-    known from now on."""
+    """Write the graded attempt: to its folder, which makes it final, to memory, and to the journal.
+    Returns it as it is known from now on."""
     _write(experience, folder)
     return note_end(session, experience, folder, phase, in_memory=in_memory)
 
 
 def note_end(
-    session: Session, experience: Experience, folder: Path, phase: str = "", *, in_memory: bool = True
+    session: Session,
+    experience: Experience,
+    folder: Path,
+    phase: str = "",
+    *,
+    in_memory: bool = True,
 ) -> Experience:
-    """An attempt that is final in its folder, to memory and to the journal. Doing it again changes nothing there.
+    """An attempt that is final in its folder, to memory and to the journal. Doing it again changes
+    nothing there.
 
-    Where memory has another attempt of the same key that went otherwise, this one gets an id of its own, and its folder
-    that name: every attempt that was paid for is kept, and shown as itself.
+    Where memory has another attempt of the same key that went otherwise, this one gets an id of its
+    own, and its folder that name: every attempt that was paid for is kept, and shown as itself.
     """
     key = experience.trace.attempt
     if isinstance(session.tape, Cassette):  # memory was another when it was recorded
-        experience = experience.model_copy(update={"id": session.tape.renamed.get(key, experience.id)})
+        experience = experience.model_copy(
+            update={"id": session.tape.renamed.get(key, experience.id)}
+        )
     experience = session.memory.keep(experience) if in_memory else session.memory.named(experience)
     if folder.name != experience.id:
         folder = _rename(experience, folder)
@@ -482,7 +581,8 @@ def note_end(
 
 
 def _rename(experience: Experience, folder: Path) -> Path:
-    """The folder of an attempt under the name of its id; what a kill left under that name was of the same attempt."""
+    """The folder of an attempt under the name of its id; what a kill left under that name was of
+    the same attempt."""
     _write(experience, folder)
     target = folder.with_name(experience.id)
     with files.disk(target, files.RESUME):
@@ -492,7 +592,8 @@ def _rename(experience: Experience, folder: Path) -> Path:
 
 
 def _write(experience: Experience, folder: Path) -> None:
-    """experience.json: sealed, and without the steps, which have a file of their own; how many there are it knows."""
+    """experience.json: sealed, and without the steps, which have a file of their own; how many
+    there are it knows."""
     record = experience.model_dump(mode="json", exclude={"trace": {"steps"}})
     record["trace"]["steps"] = []
     record[STEPS] = len(experience.trace.steps)
@@ -500,7 +601,8 @@ def _write(experience: Experience, folder: Path) -> None:
 
 
 def write_whole(experience: Experience, folder: Path) -> None:
-    """An attempt's folder with its steps. It has ended then: who asks for that attempt reads it back."""
+    """An attempt's folder with its steps. It has ended then: who asks for that attempt reads it
+    back."""
     path = folder / "steps.jsonl"
     path.unlink(missing_ok=True)
     with Log(path) as lines:
@@ -510,7 +612,8 @@ def write_whole(experience: Experience, folder: Path) -> None:
 
 
 def ended(session: Session, id: str, *, steps: bool = True) -> Experience | None:
-    """An attempt that ended in this run, or None. What is lost or damaged in its folder is put back from memory.
+    """An attempt that ended in this run, or None. What is lost or damaged in its folder is put back
+    from memory.
 
     Raises BadInput (damaged) when memory does not have it.
     """
@@ -555,34 +658,44 @@ def read_experience(folder: Path, *, steps: bool = True) -> Experience | None:
         return None
     try:
         # before there was a checksum it was plain JSON
-        record = unseal(raw) if b'"sum":"' in raw[-24:] else json.loads(raw.decode("utf-8", "surrogatepass"))
+        record = (
+            unseal(raw)
+            if b'"sum":"' in raw[-24:]
+            else json.loads(raw.decode("utf-8", "surrogatepass"))
+        )
         if record is None:
             raise ValueError("experience.json is not as it was written")
         count = record.pop(STEPS, None)
         if steps:
             record["trace"]["steps"] = found = list(read_steps(folder))
-            if len(found) != (sum(1 for _ in Log(folder / "steps.jsonl").lines()) if count is None else count):
+            if len(found) != (
+                sum(1 for _ in Log(folder / "steps.jsonl").lines()) if count is None else count
+            ):
                 raise ValueError("steps.jsonl is not as it was written")
         return Experience.model_validate(record)
     except (ValueError, TypeError, KeyError) as e:
         run = short(folder.parents[1])
         raise BadInput(
             f"{short(folder)} is damaged: {str(e).splitlines()[0]}",
-            fix=f"recreate resume {run} puts it back from memory; what memory has not is attempted, and paid, again "
-            f"after rm -r {short(folder)}",
+            fix=(
+                f"recreate resume {run} puts it back from memory; what memory has not is attempted,"
+                f" and paid, again after rm -r {short(folder)}"
+            ),
             code="damaged",
         ) from None
 
 
 def read_steps(folder: Path) -> Iterator[Step]:
-    """The steps that happened, also of an attempt that is still running or was killed; damaged ones are passed over."""
+    """The steps that happened, also of an attempt that is still running or was killed; damaged ones
+    are passed over."""
     for record in Log(folder / "steps.jsonl").read():
         with contextlib.suppress(ValidationError):
             yield Step.model_validate(record)
 
 
 class _Out(Fault):
-    """Ends what a model is asked. score: of the attempt that was one too many, which is excluded as those before it."""
+    """Ends what a model is asked. score: of the attempt that was one too many, which is excluded as
+    those before it."""
 
     def __init__(self, message: str, score: Score, fix: str) -> None:
         super().__init__(message, fix=fix, code=OUTAGE)
@@ -605,8 +718,8 @@ class _Outage:
             self.row += 1
             if self.row >= IN_A_ROW:
                 raise _Out(
-                    f"{self.row} attempts in a row with {model} were excluded for infrastructure failures; the last: "
-                    f"{fault.message}",
+                    f"{self.row} attempts in a row with {model} were excluded for infrastructure"
+                    f" failures; the last: {fault.message}",
                     score,
                     fault.fix or "mend that, then recreate resume RUN",
                 ) from fault

@@ -1,11 +1,12 @@
 """One hard cap over every call of every role: reserved before, settled after, never crossed.
 
-A reservation is an upper bound (a token is at least one byte of the prompt; `max_tokens` bounds the reply), so
-the sum of what is settled and what is in flight cannot pass the cap. When only calls in flight stand in the
-way, the next call waits for them; when what is settled stands in the way, OutOfBudget is raised.
+A reservation is an upper bound (a token is at least one byte of the prompt; `max_tokens` bounds the
+reply), so the sum of what is settled and what is in flight cannot pass the cap. When only calls in
+flight stand in the way, the next call waits for them; when what is settled stands in the way,
+OutOfBudget is raised.
 
-A reservation that was never settled (the process was killed, the answer was cut off) stays charged at its bound,
-whatever becomes of later calls with its id: it may have been paid.
+A reservation that was never settled (the process was killed, the answer was cut off) stays charged
+at its bound, whatever becomes of later calls with its id: it may have been paid.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ class Budget(Record):
         """`5usd`, `30min`, `200attempts`, `2Mtokens`. Raises BadInput for anything else."""
         caps: dict[str, float] = {}
         for text in texts:
-            match = re.fullmatch(r"\$?(\d+(?:\.\d+)?)\s*([kMG]?)\s*(usd|min|attempts?|tokens?)", text.strip())
+            match = re.fullmatch(
+                r"\$?(\d+(?:\.\d+)?)\s*([kMG]?)\s*(usd|min|attempts?|tokens?)", text.strip()
+            )
             if not match:
                 raise BadInput(
                     f"{text!r} is not a budget",
@@ -55,9 +58,17 @@ class Budget(Record):
             unit = match[3] if match[3] in UNITS else match[3] + "s"
             name, value = UNITS[unit], float(match[1]) * _SCALE[match[2]]
             if value <= 0:
-                raise BadInput(f"a budget of {text} pays for nothing", fix="give a number above 0", code="bad-budget")
+                raise BadInput(
+                    f"a budget of {text} pays for nothing",
+                    fix="give a number above 0",
+                    code="bad-budget",
+                )
             if value > MOST:
-                raise BadInput("that budget is no cap: nothing costs so much", fix="leave it out", code="bad-budget")
+                raise BadInput(
+                    "that budget is no cap: nothing costs so much",
+                    fix="leave it out",
+                    code="bad-budget",
+                )
             caps[name] = min(value, caps.get(name, value))
         return cls(
             usd=caps.get("usd"),
@@ -74,7 +85,9 @@ class Budget(Record):
     def texts(self) -> tuple[str, ...]:
         """As `parse` reads it."""
         units = {name: unit for unit, name in UNITS.items()}
-        return tuple(f"{cap:.6f}".rstrip("0").rstrip(".") + units[name] for name, cap in self.caps.items())
+        return tuple(
+            f"{cap:.6f}".rstrip("0").rstrip(".") + units[name] for name, cap in self.caps.items()
+        )
 
     def share(self, part: float) -> Budget:
         """That part of every cap; counts are rounded down."""
@@ -90,7 +103,9 @@ class Budget(Record):
 
     @classmethod
     def _of(cls, caps: Mapping[str, float]) -> Budget:
-        return cls.model_validate({k: int(cap) if k in ("attempts", "tokens") else cap for k, cap in caps.items()})
+        return cls.model_validate(
+            {k: int(cap) if k in ("attempts", "tokens") else cap for k, cap in caps.items()}
+        )
 
     def __str__(self) -> str:
         parts = [
@@ -110,13 +125,17 @@ _ALWAYS = ("calls", "tokens_in", "tokens_out", "usd", "seconds")
 _SELDOM = ("tokens_cached", "tokens_cache_written")
 _ADDED = frozenset([*_ALWAYS, *_SELDOM])
 NOTE_SECONDS = 5.0
-"""So often the time is written down when nothing else is: what a kill may take off the minutes of a session."""
+"""So often the time is written down when nothing else is: what a kill may take off the minutes of a
+session."""
 LOST = "lost in flight"
 """The role of what was reserved and never settled."""
 
 _ANY = {"session": int | None, "seconds": float | None}
 _OF_CALL = {**_ANY, "call": str}
-_USAGE = {name: float | None if name in ("usd", "seconds") else int | None for name in (*_ALWAYS, *_SELDOM)}
+_USAGE = {
+    name: float | None if name in ("usd", "seconds") else int | None
+    for name in (*_ALWAYS, *_SELDOM)
+}
 LINES: Fields = {
     "open": {**_ANY, "replayed": bool | None},
     "clock": _ANY,
@@ -134,7 +153,8 @@ LINES: Fields = {
     "lost": _OF_CALL,
     "attempt": {**_ANY, "attempt": str},
 }
-"""What lines of these kinds are read for. One without it is passed over like one whose checksum is wrong."""
+"""What lines of these kinds are read for. One without it is passed over like one whose checksum is
+wrong."""
 
 Held = tuple[int, str]
 """A reservation: the session that made it (0 before sessions were numbered), and its call."""
@@ -142,16 +162,19 @@ Held = tuple[int, str]
 
 @dataclass
 class Spend:
-    """What a ledger's lines add up to: the cap is held under these figures, and every report shows them.
+    """What a ledger's lines add up to: the cap is held under these figures, and every report shows
+    them.
 
     begun     the attempts that were counted
     held      (usd, tokens) reserved for each call in flight
-    others    the same of other sessions' calls: charged, for nobody may be left to settle them, until somebody does
+    others    the same of other sessions' calls: charged, for nobody may be left to settle them,
+              until somebody does
     doubtful  replies whose token counts could not be, charged as they were reserved
     cached    replies that an earlier run had paid for: nothing is charged for them
-    near      (calls, tokens) of those that had been made for another question: what was not paid for
-    tapes     the sessions all of whose replies came from a cassette: the cap counts what was paid then, and nothing is
-              paid now
+    near      (calls, tokens) of those that had been made for another question: what was not paid
+              for
+    tapes     the sessions all of whose replies came from a cassette: the cap counts what was paid
+              then, and nothing is paid now
     """
 
     begun: set[str] = field(default_factory=set)
@@ -161,9 +184,15 @@ class Spend:
     cached: int = 0
     near: tuple[int, int] = (0, 0)
     tapes: set[int] = field(default_factory=set)
-    _then: dict[str, float] = field(default_factory=dict)  # role -> usd that was paid when it was recorded
-    _seconds: dict[int, float] = field(default_factory=dict)  # session -> how long it has run, as last noted
-    _sums: dict[str, dict[str, float]] = field(default_factory=lambda: {ALL: {}})  # role -> Usage's fields
+    _then: dict[str, float] = field(
+        default_factory=dict
+    )  # role -> usd that was paid when it was recorded
+    _seconds: dict[int, float] = field(
+        default_factory=dict
+    )  # session -> how long it has run, as last noted
+    _sums: dict[str, dict[str, float]] = field(
+        default_factory=lambda: {ALL: {}}
+    )  # role -> Usage's fields
 
     @property
     def minutes(self) -> float:
@@ -189,18 +218,26 @@ class Spend:
 
     def _paid(self, role: str) -> Usage:
         sums, then = self._sums[role], self._then.get(role)
-        return Usage.model_validate(sums if then is None else {**sums, "usd": max(0.0, round(sums["usd"] - then, 9))})
+        return Usage.model_validate(
+            sums if then is None else {**sums, "usd": max(0.0, round(sums["usd"] - then, 9))}
+        )
 
     @property
     def unpaid(self) -> str:
         """What was answered and not paid for, in sentences after others; '' for nothing."""
         then, now = self._then.get(ALL, 0.0), self.total.usd
         told = f" Replayed: ${then:.4f} of it was paid when it was recorded, ${now:.4f} now."
-        told = told if now else f" Replayed: nothing was paid now, ${then:.4f} when it was recorded."
+        told = (
+            told if now else f" Replayed: nothing was paid now, ${then:.4f} when it was recorded."
+        )
         told = told if self.tapes else ""
         told += f" {self.cached} calls were cached, which cost nothing." * bool(self.cached)
         many, tokens = self.near
-        return told + f" Of these {many} had the reply to a near question, {tokens} tokens saved." * bool(many)
+        return (
+            told
+            + f" Of these {many} had the reply to a near question, {tokens} tokens saved."
+            * bool(many)
+        )
 
     @property
     def usd(self) -> float:
@@ -213,13 +250,15 @@ class Spend:
 
     @classmethod
     def of(cls, lines: Iterable[Mapping[str, Any]]) -> Spend:
-        """Of a whole ledger. What is still held was lost with its process: it may have been paid, so it is charged."""
+        """Of a whole ledger. What is still held was lost with its process: it may have been paid,
+        so it is charged."""
         spend = cls()
         spend.take_all(lines)
         return spend
 
     def take_all(self, lines: Iterable[Mapping[str, Any]]) -> None:
-        """Lines of other sessions: what they hold is charged until they settle it, for they may have been killed."""
+        """Lines of other sessions: what they hold is charged until they settle it, for they may
+        have been killed."""
         for line in _fit(lines):
             self.take(line)
             if line["kind"] == "reserve":
@@ -234,7 +273,9 @@ class Spend:
             self._seconds[session] = line["seconds"] + (0 if session else self._seconds.get(0, 0.0))
         match line["kind"]:
             case "reserve":
-                self._lose(_held(line))  # asked again with no word of the first time: that may have been paid as well
+                self._lose(
+                    _held(line)
+                )  # asked again with no word of the first time: that may have been paid as well
                 self.others.pop(_held(line), None)
                 self.held[_held(line)] = line["usd"], line["tokens"]
             case "settle":
@@ -261,10 +302,17 @@ class Spend:
     def record(self) -> dict[str, Any]:
         """The object that `--json` prints as `spend`."""
         roles = {role: _row(u) for role, u in sorted(self.by_role.items())}
-        record = {**_row(self.total), "by_role": roles, "minutes": round(self.minutes, 3), "doubtful": self.doubtful}
+        record = {
+            **_row(self.total),
+            "by_role": roles,
+            "minutes": round(self.minutes, 3),
+            "doubtful": self.doubtful,
+        }
         record |= {"cached": self.cached} if self.cached else {}
         record |= {"near": near_record(self.near)} if self.near[0] else {}
-        return record | ({"replayed": {"usd": round(self._then.get(ALL, 0.0), 6)}} if self.tapes else {})
+        return record | (
+            {"replayed": {"usd": round(self._then.get(ALL, 0.0), 6)}} if self.tapes else {}
+        )
 
     def _add(self, session: int, role: str, usage: Mapping[str, float], sign: int = 1) -> None:
         """Plain sums, since every call of a run is added here while the lock is held."""
@@ -304,11 +352,13 @@ def _held(line: Mapping[str, Any]) -> Held:
     return line.get("session", 0), line["call"]
 
 
-def unwritten(ledger: Iterable[Mapping[str, Any]], journal: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def unwritten(
+    ledger: Iterable[Mapping[str, Any]], journal: Iterable[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
     """The lines that a ledger lacks for the replies and attempts that its run's journal has.
 
-    A killed process may owe the last ones; a ledger that was damaged or lost, all. What was lost in flight with it, and
-    how long the sessions were, nobody knows then.
+    A killed process may owe the last ones; a ledger that was damaged or lost, all. What was lost in
+    flight with it, and how long the sessions were, nobody knows then.
     """
     settled, reserved, begun = Counter[str](), dict[str, int](), set[str]()
     for line in _fit(ledger):
@@ -336,12 +386,18 @@ def unwritten(ledger: Iterable[Mapping[str, Any]], journal: Iterable[Mapping[str
                     continue
                 line = {"kind": "settle", "session": reserved.get(call, 0), "call": call}
                 line |= {"role": record.get("role", "agent"), "phase": ""}
-                found.append(line | _charged(Usage.of(reply), from_cache=reply.from_cache, near=reply.near is not None))
+                found.append(
+                    line
+                    | _charged(
+                        Usage.of(reply), from_cache=reply.from_cache, near=reply.near is not None
+                    )
+                )
     return found
 
 
 def _charged(usage: Usage, *, from_cache: bool, near: bool) -> dict[str, Any]:
-    """What a settled call is charged, as its line says it. near: the tokens that a near question's reply saved."""
+    """What a settled call is charged, as its line says it. near: the tokens that a near question's
+    reply saved."""
     if from_cache:
         saved = {"near": usage.tokens_in + usage.tokens_out} if near else {}
         return {"usage": {**dict.fromkeys(_ALWAYS, 0), "calls": 1}, "from_cache": True, **saved}
@@ -359,10 +415,12 @@ def _row(usage: Usage) -> dict[str, Any]:
 
 
 class Ledger:
-    """What was reserved and spent, in memory and in ledger.jsonl: one cap over threads, sessions and processes.
+    """What was reserved and spent, in memory and in ledger.jsonl: one cap over threads, sessions
+    and processes.
 
-    Any number of processes may have the same file open, each with a Ledger of its own: each line is written, and each
-    reservation decided, with the file taken and read to its end. What another process has in flight counts as spent.
+    Any number of processes may have the same file open, each with a Ledger of its own: each line is
+    written, and each reservation decided, with the file taken and read to its end. What another
+    process has in flight counts as spent.
     """
 
     def __init__(self, lines: Log, budget: Budget, *, replayed: bool = False) -> None:
@@ -381,7 +439,9 @@ class Ledger:
         with self._file:
             self.session = self._spend.sessions + 1
             self._write("open", **({"replayed": True} if replayed else {}))
-        threading.Thread(target=_note_time, args=(weakref.ref(self), self._closed), name="ledger", daemon=True).start()
+        threading.Thread(
+            target=_note_time, args=(weakref.ref(self), self._closed), name="ledger", daemon=True
+        ).start()
 
     @property
     def spent(self) -> Usage:
@@ -391,13 +451,15 @@ class Ledger:
 
     @property
     def by_role(self) -> dict[str, Usage]:
-        """The same by role; `lost in flight` is what was reserved for calls whose end nobody knows."""
+        """The same by role; `lost in flight` is what was reserved for calls whose end nobody
+        knows."""
         with self._lock:
             return self._spend.by_role
 
     @property
     def near(self) -> tuple[int, int]:
-        """(calls that had the reply to a near question, tokens that this saved), over all sessions."""
+        """(calls that had the reply to a near question, tokens that this saved), over all
+        sessions."""
         with self._lock:
             return self._spend.near
 
@@ -413,10 +475,11 @@ class Ledger:
             return self._spend.minutes + (self._seconds() - self._noted) / 60
 
     def cap(self, attempts: Iterable[str], budget: Budget, name: str) -> None:
-        """Give these attempts, all together, a cap of their own below that of the run: on usd, tokens and attempts.
+        """Give these attempts, all together, a cap of their own below that of the run: on usd,
+        tokens and attempts.
 
-        What they used in earlier sessions counts. Beyond it `reserve` and `begin` raise OutOfBudget whose code is
-        `cell-budget`; name: what it says has reached it.
+        What they used in earlier sessions counts. Beyond it `reserve` and `begin` raise OutOfBudget
+        whose code is `cell-budget`; name: what it says has reached it.
         """
         with self._lock, self._file:
             share = _Share(name, budget, Spend())
@@ -426,8 +489,8 @@ class Ledger:
 
     @contextmanager
     def within(self, attempts: Collection[str], budget: Budget, name: str) -> Iterator[None]:
-        """While the block runs, calls of these attempts may use so much together, besides what they used before: a cap
-        as `cap` sets one."""
+        """While the block runs, calls of these attempts may use so much together, besides what they
+        used before: a cap as `cap` sets one."""
         with self._lock:
             self._shares |= dict.fromkeys(attempts, _Share(name, budget, Spend()))
         try:
@@ -440,19 +503,32 @@ class Ledger:
     def spent_on(self, attempts: Collection[str], phases: Collection[str] = ()) -> Spend:
         """What these attempts spent, and the calls of these phases, over all sessions."""
         with self._lock, self._file:
-            return Spend.of(e for e in self._lines.read() if _attempt_of(e) in attempts or e.get("phase") in phases)
+            return Spend.of(
+                e
+                for e in self._lines.read()
+                if _attempt_of(e) in attempts or e.get("phase") in phases
+            )
 
     def dearest_call(self, attempts: Collection[str]) -> dict[str, float]:
         """The most that was reserved for one call of these attempts, by the caps' names."""
         with self._lock, self._file:
-            held = [e for e in self._lines.read() if e["kind"] == "reserve" and _attempt_of(e) in attempts]
+            held = [
+                e
+                for e in self._lines.read()
+                if e["kind"] == "reserve" and _attempt_of(e) in attempts
+            ]
         return {name: max((e[name] for e in held), default=0) for name in ("usd", "tokens")}
 
     def figures(self) -> dict[str, float]:
         """What is spent of each cap, by its name."""
         with self._lock:
             spend = self._spend
-            return {"usd": spend.usd, "tokens": spend.tokens, "attempts": spend.attempts, "minutes": self.minutes}
+            return {
+                "usd": spend.usd,
+                "tokens": spend.tokens,
+                "attempts": spend.attempts,
+                "minutes": self.minutes,
+            }
 
     def reserve(self, call: Call, tokens: int, usd: float) -> None:
         """Hold `tokens` and `usd` for one call. Raises OutOfBudget; nothing is held then."""
@@ -467,25 +543,34 @@ class Ledger:
                 if short := share.short(tokens, usd):
                     raise share.reached(f"does not cover the next call ({short})")
                 held = share.spend.held.values()
-                if held and share.short(tokens + sum(t for _, t in held), usd + sum(u for u, _ in held)):
+                if held and share.short(
+                    tokens + sum(t for _, t in held), usd + sum(u for u, _ in held)
+                ):
                     return False
             self._write("reserve", call=call.id, usd=usd, tokens=tokens)
             return True
 
     def settle(
-        self, call: Call, usage: Usage, *, doubtful: bool = False, from_cache: bool = False, near: bool = False
+        self,
+        call: Call,
+        usage: Usage,
+        *,
+        doubtful: bool = False,
+        from_cache: bool = False,
+        near: bool = False,
     ) -> None:
         """The call was answered, and cost this. Never more than was reserved: `Calls` sees to it.
 
-        doubtful: the endpoint told counts that cannot be. from_cache: it cost nothing, whatever `usage` says of then.
-        near: it was the reply to a near question.
+        doubtful: the endpoint told counts that cannot be. from_cache: it cost nothing, whatever
+        `usage` says of then. near: it was the reply to a near question.
         """
         told = {"doubtful": True} if doubtful else {}
         told |= _charged(usage, from_cache=from_cache, near=near)
         self._end("settle", call, role=call.role, phase=call.phase, **told)
 
     def drop(self, call: Call, *, unspent: bool) -> None:
-        """The call brought no reply. unspent: certainly nobody worked on it; else it stays charged as reserved."""
+        """The call brought no reply. unspent: certainly nobody worked on it; else it stays charged
+        as reserved."""
         self._end("release" if unspent else "lost", call)
 
     def begin(self, attempt: str) -> None:
@@ -522,7 +607,8 @@ class Ledger:
         return attempt in self._spend.begun
 
     def afford(self, attempts: int) -> None:
-        """Do not start what cannot be brought to its end within the cap on attempts. Raises OutOfBudget."""
+        """Do not start what cannot be brought to its end within the cap on attempts. Raises
+        OutOfBudget."""
         cap = self.budget.attempts
         if cap is not None and self.attempts + attempts > cap:
             raise OutOfBudget(
@@ -614,7 +700,9 @@ class _Share(NamedTuple):
     def reached(self, what: str) -> OutOfBudget:
         if self.name:
             fix = "the same command with a larger --cell-budget goes on where this stopped"
-            return OutOfBudget(f"the budget of {self.budget} of {self.name} {what}", fix=fix, code=CELL_BUDGET)
+            return OutOfBudget(
+                f"the budget of {self.budget} of {self.name} {what}", fix=fix, code=CELL_BUDGET
+            )
         fix = "recreate resume RUN --budget with a larger cap goes on where this stopped"
         return OutOfBudget(f"the budget of {self.budget} {what}", fix=fix)
 
@@ -626,12 +714,15 @@ def _attempt_of(line: Mapping[str, Any]) -> str:
 
 
 class _Taken:
-    """While the block runs, the file is this ledger's, and all that others wrote is in its figures."""
+    """While the block runs, the file is this ledger's, and all that others wrote is in its
+    figures."""
 
     __slots__ = ("ledger",)
 
     def __init__(self, ledger: Ledger) -> None:
-        self.ledger = weakref.proxy(ledger)  # or a ledger that nobody has would note its time for ever
+        self.ledger = weakref.proxy(
+            ledger
+        )  # or a ledger that nobody has would note its time for ever
 
     def __enter__(self) -> None:
         ledger = self.ledger

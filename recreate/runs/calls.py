@@ -1,10 +1,10 @@
 """Asking a model, once and accountably: budget before, retries around, journal after.
 
-Every paid call of every role goes through `Calls.ask`. A reply that is in the journal is returned from there;
-a transient fault is tried again with exponential backoff and full jitter, and then raised as a Fault: never
-the agent's failure. A model that is busy is asked less at once (`pace`). Each try is reserved for by itself, and one
-that may have been worked on stays charged.
-What is asked is recorded here (`--record`), and looked up among what earlier runs paid for (`--cache`).
+Every paid call of every role goes through `Calls.ask`. A reply that is in the journal is returned
+from there; a transient fault is tried again with exponential backoff and full jitter, and then
+raised as a Fault: never the agent's failure. A model that is busy is asked less at once (`pace`).
+Each try is reserved for by itself, and one that may have been worked on stays charged. What is
+asked is recorded here (`--record`), and looked up among what earlier runs paid for (`--cache`).
 """
 
 from __future__ import annotations
@@ -39,9 +39,11 @@ TOOLS_PREAMBLE = 1024
 """Tokens that an endpoint's own words around tools may take: hosted models add some hundreds."""
 
 TOKEN_CHARS = 100
-"""Characters of a reply for each token that it may have; what is longer is cut. Natural text has 2 to 6."""
+"""Characters of a reply for each token that it may have; what is longer is cut. Natural text has 2
+to 6."""
 BUSY_TRIES = 30
-"""How often a call is refused by a model that is busy, beside its retries: one that is too large for it ends too."""
+"""How often a call is refused by a model that is busy, beside its retries: one that is too large
+for it ends too."""
 CALLS_IN_A_REPLY = 64
 """Tool calls that are read; those after are passed over."""
 
@@ -91,27 +93,32 @@ class Calls:
 
         question: of an attempt what its task asks, for a cache that answers near questions too.
 
-        Raises OutOfBudget before the call or one of its tries, Refused when the endpoint will not, Fault after
-        `retries` transient failures, or when the messages hold what was made of a held-out task's attempts,
-        Interrupted when the run is being stopped.
+        Raises OutOfBudget before the call or one of its tries, Refused when the endpoint will not,
+        Fault after `retries` transient failures, or when the messages hold what was made of a
+        held-out task's attempts, Interrupted when the run is being stopped.
         """
         if self.stop.is_set():
             raise Interrupted("stopped")
         if call.role != "agent":  # an agent's are ours
             _refuse_none(messages)
         _refuse_held_out(messages, call)
-        # what the model asks in any case, or the bound would be of another question: a recipe's max_response
+        # what the model asks in any case, or the bound would be of another question: a recipe's
+        # max_response
         params |= self._override(model)
         asked = dict(params)
         check = request_check(messages, asked)
-        known = self.journal.reply(call.id, check, lambda: request_check(messages, asked, wavers=False))
+        known = self.journal.reply(
+            call.id, check, lambda: request_check(messages, asked, wavers=False)
+        )
         params.setdefault("max_tokens", MAX_TOKENS)
         if known is not None:
             if self.recorder is not None:  # a kill may have come between the two
                 self.recorder.keep(model.name, messages, params, call, known)
             return known
         lost: list[Transient] = []
-        reply = self.cache.get(model.name, messages, params, call) if self.cache is not None else None
+        reply = (
+            self.cache.get(model.name, messages, params, call) if self.cache is not None else None
+        )
         if reply is None and self.near is not None and question is not None:
             reply = self.near.get(model.name, messages, params, call, question)
         if reply is None:
@@ -128,12 +135,18 @@ class Calls:
             self.near.put(model.name, messages, params, call, question, reply)
         try:
             steady = request_check(messages, asked, wavers=False)
-            self.journal.keep(call.id, check, reply.model_dump(exclude_defaults=True), call.role, steady)
+            self.journal.keep(
+                call.id, check, reply.model_dump(exclude_defaults=True), call.role, steady
+            )
         except BaseException:
             if not reply.from_cache:
                 self.ledger.drop(call, unspent=False)
             raise
-        told = {"doubtful": reply.doubtful, "from_cache": reply.from_cache, "near": reply.near is not None}
+        told = {
+            "doubtful": reply.doubtful,
+            "from_cache": reply.from_cache,
+            "near": reply.near is not None,
+        }
         self.ledger.settle(call, Usage.of(reply, call), **told)
         if self.recorder is not None:
             self.recorder.keep(model.name, messages, params, call, reply, lost)
@@ -160,7 +173,8 @@ class Calls:
         bound: tuple[int, int],
         lost: list[Transient],
     ) -> Reply:
-        """The reply, as it is to be paid; what was reserved for it is still held. lost: takes the tries that failed."""
+        """The reply, as it is to be paid; what was reserved for it is still held. lost: takes the
+        tries that failed."""
         pace, tried = self._pace(model), 0
         answered = pace.answered
         while True:
@@ -171,14 +185,19 @@ class Calls:
             assert turn.refused is not None
             e, busy = turn.refused, turn.refused.code in BUSY
             lost.append(e)
-            # a model that is busy, and answered others since this one's last try, will answer it too: that is no failed
-            # try; nor is it while others are under way. There are ever fewer of these where all of them are refused
+            # a model that is busy, and answered others since this one's last try, will answer it
+            # too: that is no failed try; nor is it while others are under way. There are ever fewer
+            # of these where all of them are refused
             tried += not busy or (turn.alone and pace.answered == answered)
             answered = pace.answered
             if tried > self.retries or len(lost) > self.retries + BUSY_TRIES:
                 text = f"{e.message} (tried {len(lost)} times)"
                 raise Fault(text, fix=e.fix, code=e.code, unspent=e.unspent) from e
-            wish = e.after if e.after is not None else random.uniform(0, self.backoff * 2 ** min(len(lost) - 1, 10))
+            wish = (
+                e.after
+                if e.after is not None
+                else random.uniform(0, self.backoff * 2 ** min(len(lost) - 1, 10))
+            )
             if self.stop.wait(min(wish, LONGEST)):
                 raise Interrupted("stopped")
 
@@ -192,11 +211,14 @@ class Calls:
         bound: tuple[int, int],
         turn: Turn,
     ) -> Reply | None:
-        """One try, reserved for by itself; None where it failed in a way that may pass, which the turn is told."""
+        """One try, reserved for by itself; None where it failed in a way that may pass, which the
+        turn is told."""
         self.ledger.reserve(call, sum(bound), price.most(*bound))
         try:
             own = type(model).__module__.startswith("recreate.")
-            asked, more = (messages, params) if own else deepcopy(([*messages], params))  # a stranger may change them
+            asked, more = (
+                (messages, params) if own else deepcopy(([*messages], params))
+            )  # a stranger may change them
             reply = model.reply(asked, call, **more)
             if isinstance(reply, Reply):
                 return _paid(masked(reply, params), price, *bound, then=isinstance(model, Replayed))
@@ -205,7 +227,8 @@ class Calls:
             turn.refused = e
             return None
         except BaseException as e:
-            # turned down with a reason, or by itself said to have cost nothing; of all else nobody knows
+            # turned down with a reason, or by itself said to have cost nothing; of all else nobody
+            # knows
             unspent = e.unspent if isinstance(e, Fault) else isinstance(e, BadInput | CheckFailed)
             self.ledger.drop(call, unspent=unspent)
             raise
@@ -226,12 +249,15 @@ class Calls:
 
 
 def _refuse_none(messages: Any) -> None:
-    """Raise BadInput for what a stranger's part asks that are no messages, before a model is handed them."""
+    """Raise BadInput for what a stranger's part asks that are no messages, before a model is handed
+    them."""
     listed = isinstance(messages, list | tuple) and messages
     for at, message in enumerate(messages if listed else [messages]):
         fields = message if isinstance(message, Mapping) else {}
         texts = isinstance(fields.get("role"), str) and isinstance(fields.get("content", 0), str)
-        if not listed or not (texts or (fields.get("role") == "assistant" and fields.get("tool_calls"))):
+        if not listed or not (
+            texts or (fields.get("role") == "assistant" and fields.get("tool_calls"))
+        ):
             what = f"messages[{at}] is" if listed else "messages are"
             raise BadInput(
                 f"a model was asked with what are no messages: {what} {message!r}"[:300],
@@ -241,23 +267,31 @@ def _refuse_none(messages: Any) -> None:
 
 
 def _refuse_held_out(messages: Sequence[Message], call: Call) -> None:
-    """No agent and no optimizer is told of an attempt at a held-out task: where one would be, a door was left open."""
+    """No agent and no optimizer is told of an attempt at a held-out task: where one would be, a
+    door was left open."""
     found = {each for message in messages for each in canaries(str(message.get("content") or ""))}
     if found:
         raise Fault(
-            f"a request of the {call.role} ({call.phase}) holds {min(found)}: what was made of an attempt at a"
-            " held-out task was on its way to a model that must not see it; nothing was sent",
-            fix="`recreate tasks list DOMAIN --json` names the task; a plug-in that hands it on must not, and if there"
-            " is none, report it: it is recreate's own fault",
+            f"a request of the {call.role} ({call.phase}) holds {min(found)}: what was made of an"
+            " attempt at a held-out task was on its way to a model that must not see it; nothing"
+            " was sent",
+            fix=(
+                "`recreate tasks list DOMAIN --json` names the task; a plug-in that hands it on"
+                " must not, and if there is none, report it: it is recreate's own fault"
+            ),
             code="held-out-leak",
         )
 
 
-def _paid(reply: Reply, price: Price, bound_in: int, bound_out: int, *, then: bool = False) -> Reply:
-    """The reply with what is charged for it: never more than was reserved, and all of that where its counts cannot be.
-    then: it is a cassette's, and its counts are what was charged when it was recorded.
+def _paid(
+    reply: Reply, price: Price, bound_in: int, bound_out: int, *, then: bool = False
+) -> Reply:
+    """The reply with what is charged for it: never more than was reserved, and all of that where
+    its counts cannot be. then: it is a cassette's, and its counts are what was charged when it was
+    recorded.
 
-    What is longer than its tokens can be is cut: it would be sent again with every turn, at a bound that no cap covers.
+    What is longer than its tokens can be is cut: it would be sent again with every turn, at a bound
+    that no cap covers.
     """
     counts = reply.tokens_in, reply.tokens_out
     change: dict[str, Any] = {}
@@ -270,7 +304,9 @@ def _paid(reply: Reply, price: Price, bound_in: int, bound_out: int, *, then: bo
     if min(cached, written) < 0 or cached + written > kept[0]:
         cached = written = 0
         change |= {"tokens_cached": 0, "tokens_cache_written": 0, "doubtful": True}
-    usd = price.usd(*kept, cached, written) or reply.usd  # a model without a price may tell what it took itself
+    usd = (
+        price.usd(*kept, cached, written) or reply.usd
+    )  # a model without a price may tell what it took itself
     usd = usd if math.isfinite(usd) and usd >= 0 else 0.0
     if usd != reply.usd:
         change["usd"] = usd
@@ -297,13 +333,17 @@ def _calls_within(calls: Sequence[ToolCall], most: int) -> tuple[ToolCall, ...]:
 def masked(reply: Reply, params: Mapping[str, Any]) -> Reply:
     """The reply without keys: what is acted on, and what the journal gives back after a kill.
 
-    params: what was asked for. A password that is a word of it (a tool's name, a choice) does not spoil the answer.
+    params: what was asked for. A password that is a word of it (a tool's name, a choice) does not
+    spoil the answer.
     """
     texts = (reply.text, *(call.arguments for call in reply.tool_calls))
     if all(redact(text) is text for text in texts):
         return reply
     spare = set(_asked_for([params.get("json_schema"), params.get("tools")]))
-    calls = [call.model_copy(update={"arguments": redact(call.arguments, spare)}) for call in reply.tool_calls]
+    calls = [
+        call.model_copy(update={"arguments": redact(call.arguments, spare)})
+        for call in reply.tool_calls
+    ]
     return reply.model_copy(update={"text": redact(reply.text, spare), "tool_calls": tuple(calls)})
 
 
@@ -319,26 +359,37 @@ def _asked_for(schema: Any) -> Iterator[str]:
 
 
 def tokens_bound(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> int:
-    """An upper bound on the prompt's tokens: no tokenizer makes more tokens than bytes, chat marks aside.
+    """An upper bound on the prompt's tokens: no tokenizer makes more tokens than bytes, chat marks
+    aside.
 
-    A tool call counts as the JSON of its message, which says more than models are shown of it; tools count as JSON
-    in its long spelling, spaces and escapes included, since some endpoints show just that.
+    A tool call counts as the JSON of its message, which says more than models are shown of it;
+    tools count as JSON in its long spelling, spaces and escapes included, since some endpoints show
+    just that.
     """
     texts = [content(message) for message in messages]
-    texts += [encode(_rest(message)) for message in messages if len(message) > 2 or "tool_calls" in message]
+    texts += [
+        encode(_rest(message))
+        for message in messages
+        if len(message) > 2 or "tool_calls" in message
+    ]
     if tools:
         texts.append(json.dumps(tools))
     total = sum(map(len, texts))
     if not all(map(str.isascii, texts)):
-        total += sum(len(t.encode("utf-8", "surrogatepass")) - len(t) for t in texts if not t.isascii())
+        total += sum(
+            len(t.encode("utf-8", "surrogatepass")) - len(t) for t in texts if not t.isascii()
+        )
     return 16 + total + 16 * len(messages) + (TOOLS_PREAMBLE if tools else 0)
 
 
-def request_check(messages: Sequence[Message], params: dict[str, Any], *, wavers: bool = True) -> str:
+def request_check(
+    messages: Sequence[Message], params: dict[str, Any], *, wavers: bool = True
+) -> str:
     """A cheap fingerprint that tells a changed request from the journalled one.
 
-    The last message, the results of tools right before it, and the number of messages suffice: the earlier ones were
-    checked at the earlier steps. wavers: also by what wavers by itself (`cassette.STEADY`), such as a test's duration.
+    The last message, the results of tools right before it, and the number of messages suffice: the
+    earlier ones were checked at the earlier steps. wavers: also by what wavers by itself
+    (`cassette.STEADY`), such as a test's duration.
     """
     crc, at = 0, len(messages) - 1
     while at >= 0:

@@ -1,9 +1,10 @@
 """What candidates were expected to do, beside what they did.
 
-An optimizer says it before a candidate is judged, and it is in the journal before the first attempt of the trial. The
-gain is scored by its squared error on validation tasks, which is Brier's score (1950) for shares in place of single
-outcomes, and by its calibration: how much more was expected, on average, than came. What was named is true when the
-score of that train task or kind of task rose (`mends`) or fell (`breaks`); not known while it was not measured again.
+An optimizer says it before a candidate is judged, and it is in the journal before the first attempt
+of the trial. The gain is scored by its squared error on validation tasks, which is Brier's score
+(1950) for shares in place of single outcomes, and by its calibration: how much more was expected,
+on average, than came. What was named is true when the score of that train task or kind of task rose
+(`mends`) or fell (`breaks`); not known while it was not measured again.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ LAST = 5
 
 
 def expected(edits: Iterable[Edit]) -> Forecast | None:
-    """What edits are expected to do together: the largest gain that one of them promises, and all that they name."""
+    """What edits are expected to do together: the largest gain that one of them promises, and all
+    that they name."""
     found = [e.forecast for e in edits if e.forecast is not None]
     if not found:
         return None
@@ -31,8 +33,9 @@ def expected(edits: Iterable[Edit]) -> Forecast | None:
 
 
 class ForecastOutcome(NamedTuple):
-    """A candidate's forecast and what came. seen: the difference on validation tasks, None when none was measured.
-    mended, broken: each name -> whether it came so, None while that is not known."""
+    """A candidate's forecast and what came. seen: the difference on validation tasks, None when
+    none was measured. mended, broken: each name -> whether it came so, None while that is not
+    known."""
 
     revision: str
     gain: float
@@ -49,7 +52,9 @@ class ForecastOutcome(NamedTuple):
 
     def text(self) -> str:
         """In one line."""
-        seen = "not measured" if self.seen is None else f"{self.seen:+.2f} seen on {self.tasks} tasks"
+        seen = (
+            "not measured" if self.seen is None else f"{self.seen:+.2f} seen on {self.tasks} tasks"
+        )
         named = [
             f"{word} {name}{ {True: ' (it did)', False: ' (it did not)', None: ''}[came] }"
             for word, names in (("mends", self.mended), ("may break", self.broken))
@@ -92,23 +97,29 @@ def scored(revision: Revision, scores: Scores) -> ForecastOutcome | None:
 
 
 def train_scores(records: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], float]:
-    """Scores at train tasks from a journal's `experience` records. An optimizer's own rehearsals are left out: what it
-    saw before it spoke is no forecast."""
+    """Scores at train tasks from a journal's `experience` records. An optimizer's own rehearsals
+    are left out: what it saw before it spoke is no forecast."""
     found: dict[tuple[str, str], list[float]] = {}
     for r in records:
-        if r["split"] == "train" and r.get("phase", "train") == "train":  # old journals do not say what for
+        if (
+            r["split"] == "train" and r.get("phase", "train") == "train"
+        ):  # old journals do not say what for
             found.setdefault((r["scaffold"], r["task"]), []).append(r["score"])
     return {key: fmean(values) for key, values in found.items()}
 
 
-def forecasts_of(revisions: Sequence[Revision], experiences: Iterable[Mapping[str, Any]]) -> list[ForecastOutcome]:
-    """Every forecast of a run beside its outcome, from its revisions and its journal's `experience` records."""
+def forecasts_of(
+    revisions: Sequence[Revision], experiences: Iterable[Mapping[str, Any]]
+) -> list[ForecastOutcome]:
+    """Every forecast of a run beside its outcome, from its revisions and its journal's `experience`
+    records."""
     scores = train_scores(experiences)
     return [each for r in revisions if (each := scored(r, scores)) is not None]
 
 
 class Tally(NamedTuple):
-    """Several forecasts together. gain, seen: means; error: mean squared error; mended, broken: (came so, known)."""
+    """Several forecasts together. gain, seen: means; error: mean squared error; mended, broken:
+    (came so, known)."""
 
     candidates: int
     gain: float
@@ -122,9 +133,16 @@ class Tally(NamedTuple):
         if not self.candidates:
             return ""
         much = self.gain - self.seen
-        off = "just right" if abs(much) < 0.005 else f"{abs(much):.2f} too {'much' if much > 0 else 'little'}"
+        off = (
+            "just right"
+            if abs(much) < 0.005
+            else f"{abs(much):.2f} too {'much' if much > 0 else 'little'}"
+        )
         who = "1 candidate" if self.candidates == 1 else f"{self.candidates} candidates"
-        text = f"{who}: a gain of {self.gain:.2f} was expected on average and {self.seen:+.2f} was seen, {off}"
+        text = (
+            f"{who}: a gain of {self.gain:.2f} was expected on average and {self.seen:+.2f} was"
+            f" seen, {off}"
+        )
         text += f" (mean squared error {self.error:.3f})."
         if self.mended[1]:
             text += f" Of {self.mended[1]} named as mended, {self.mended[0]} rose."
@@ -157,9 +175,14 @@ def tally(found: Sequence[ForecastOutcome]) -> Tally:
 
 
 def told(revisions: Sequence[Revision], scores: Scores, earlier: str = "") -> list[str]:
-    """An optimizer's own record, as it is shown it: earlier builds, this one, and its last candidates one by one."""
-    found = [each for r in revisions if (each := scored(r, scores)) is not None and each.seen is not None]
+    """An optimizer's own record, as it is shown it: earlier builds, this one, and its last
+    candidates one by one."""
+    found = [
+        each for r in revisions if (each := scored(r, scores)) is not None and each.seen is not None
+    ]
     lines = [f"In earlier builds here: {earlier}"] if earlier else []
     if text := tally(found).text():
         lines.append(f"In this build: {text}")
-    return lines + [f"{'kept' if each.kept else 'dropped'}: {each.text()}" for each in found[-LAST:]]
+    return lines + [
+        f"{'kept' if each.kept else 'dropped'}: {each.text()}" for each in found[-LAST:]
+    ]

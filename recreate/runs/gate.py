@@ -1,33 +1,40 @@
-"""The gate: is the candidate better than its parent, on the same tasks and repeats? Pure, and the same every time.
+"""The gate: is the candidate better than its parent, on the same tasks and repeats? Pure, and the
+same every time.
 
-How it decides. Repeats are averaged within a task, over the (task, repeat) pairs both sides have; each task gives
-one difference after - before. If the change did nothing, each difference might as well have had the other sign;
-so the signs are flipped in all ways (sign-flip permutation test):
+How it decides. Repeats are averaged within a task, over the (task, repeat) pairs both sides have;
+each task gives one difference after - before. If the change did nothing, each difference might as
+well have had the other sign; so the signs are flipped in all ways (sign-flip permutation test):
 
     p        two-sided: the share of flips whose mean is at least as far from 0 as the observed mean
-    lo, hi   diff -+ q, q being what chance alone stays within: the flips' mean exceeds q in at most alpha/2 of them
+    lo, hi   diff -+ q, q being what chance alone stays within: the flips' mean exceeds q in at most
+             alpha/2 of them
 
-By this choice p and interval never disagree: lo > 0 exactly when the one-sided p is at most alpha/2 (0.05). When
-parent and candidate are alike, a keep happens in at most 5 % of trials, at any number of tasks, with no normality
-assumed. The interval is on the wide side for large effects (the flips include the effect itself) and, having only
-the differences seen to go by, too narrow when hardly any task differs: with none it is [0, 0].
+By this choice p and interval never disagree: lo > 0 exactly when the one-sided p is at most alpha/2
+(0.05). When parent and candidate are alike, a keep happens in at most 5 % of trials, at any number
+of tasks, with no normality assumed. The interval is on the wide side for large effects (the flips
+include the effect itself) and, having only the differences seen to go by, too narrow when hardly
+any task differs: with none it is [0, 0].
 
-Simulated (yes-or-no scores, tasks of mixed difficulty, base rate 0.3): alike agents are kept in 0 % of trials with
-5 tasks, 1.0 % with 20 and 3.3 % with 80 at one repeat, 2.2 % and 3.6 % at three; the interval holds a true gain of
-0.05 in 71 % with 8 tasks and one repeat, 89 % with 20 and with 60, and a gain that is kept four times in five in
-92 to 99 %. tests/runs/test_gate.py repeats part of this.
+Simulated (yes-or-no scores, tasks of mixed difficulty, base rate 0.3): alike agents are kept in 0 %
+of trials with 5 tasks, 1.0 % with 20 and 3.3 % with 80 at one repeat, 2.2 % and 3.6 % at three; the
+interval holds a true gain of 0.05 in 71 % with 8 tasks and one repeat, 89 % with 20 and with 60,
+and a gain that is kept four times in five in 92 to 99 %. tests/runs/test_gate.py repeats part of
+this.
 
     better       lo > 0
     not-better   hi < 0, or no task differs at all
-    undecided    else; also with fewer than 5 paired tasks, and when over 20 % of the pairs were dropped
+    undecided    else; also with fewer than 5 paired tasks, and when over 20 % of the pairs were
+                 dropped
 
-Where no outcome could be `better` is asked of the same function (`ceiling`): every score that is not yet 1 is made 1.
+Where no outcome could be `better` is asked of the same function (`ceiling`): every score that is
+not yet 1 is made 1.
 
-A candidate may also be cheaper and not worse (`not_worse`, `saving`): that is another question, with a margin, and only
-a build that was told to (`gate.cheaper`) keeps one for it. docs/format.md says why that is not the default.
+A candidate may also be cheaper and not worse (`not_worse`, `saving`): that is another question,
+with a margin, and only a build that was told to (`gate.cheaper`) keeps one for it. docs/format.md
+says why that is not the default.
 
-Flips are counted exactly (for scores on a grid, such as 0 and 1 over some repeats, at any number of tasks; else up
-to 16 tasks); beyond that 20 000 flips are drawn from `seed`, in mirrored pairs.
+Flips are counted exactly (for scores on a grid, such as 0 and 1 over some repeats, at any number of
+tasks; else up to 16 tasks); beyond that 20 000 flips are drawn from `seed`, in mirrored pairs.
 """
 
 from __future__ import annotations
@@ -70,11 +77,12 @@ def judge(
     attempted: int | None = None,
     kinds: Mapping[str, str] = {},
 ) -> Verdict:
-    """The verdict on `after` against `before`; the interval has level 1 - alpha. kinds: task -> its kind, where there
-    are several: then the verdict has the scores of each.
+    """The verdict on `after` against `before`; the interval has level 1 - alpha. kinds: task -> its
+    kind, where there are several: then the verdict has the scores of each.
 
-    attempted: how many pairs were started, when that is more than both maps show; pairs that are missing or None
-    on either side count as dropped. Too few tasks is `undecided` with a reason, never an error.
+    attempted: how many pairs were started, when that is more than both maps show; pairs that are
+    missing or None on either side count as dropped. Too few tasks is `undecided` with a reason,
+    never an error.
     """
     if not 0 < alpha < 1:
         raise BadInput(f"alpha is {alpha}", fix="give a number between 0 and 1, such as 0.10")
@@ -126,7 +134,8 @@ def judge(
 
 
 def could_be_better(before: Scores, *, alpha: float = 0.10, seed: int = 0) -> bool:
-    """Whether any outcome could be `better` than these scores (in 0..1). What was not scored may still turn out 0."""
+    """Whether any outcome could be `better` than these scores (in 0..1). What was not scored may
+    still turn out 0."""
     held = {key: score or 0.0 for key, score in before.items()}
     return judge(held, dict.fromkeys(held, 1.0), alpha=alpha, seed=seed).better
 
@@ -138,28 +147,37 @@ def ceiling(before: Scores, *, alpha: float = 0.10, seed: int = 0) -> str:
     tasks = _means({key: score or 0.0 for key, score in before.items()}, list(before))
     if not tasks:
         return "no outcome could be better: there is no task"
-    mean, room = float(sum(tasks.values(), Fraction(0)) / len(tasks)), sum(mean < 1 for mean in tasks.values())
+    mean, room = (
+        float(sum(tasks.values(), Fraction(0)) / len(tasks)),
+        sum(mean < 1 for mean in tasks.values()),
+    )
     needed = max(1, math.ceil(math.log2(2 / alpha)))
-    left = "every task is solved" if not room else f"{room} of {len(tasks)} tasks leave room above it"
+    left = (
+        "every task is solved" if not room else f"{room} of {len(tasks)} tasks leave room above it"
+    )
     return (
-        f"no outcome could be better: the score is {mean:.3f}, {left}, and the gate keeps nothing that improves fewer "
-        f"than {needed}"
+        f"no outcome could be better: the score is {mean:.3f}, {left}, and the gate keeps nothing"
+        f" that improves fewer than {needed}"
     )
 
 
 def not_worse(before: Scores, after: Scores, *, margin: float, alpha: float = 0.10) -> str:
-    """'' when the mean score (in 0..1) is not seen to fall, and a fall by `margin` or more is ruled out, else why not.
+    """'' when the mean score (in 0..1) is not seen to fall, and a fall by `margin` or more is ruled
+    out, else why not.
 
-    A bet against the claim that the true mean difference is -margin or less: the stake grows by 1 + x * (difference +
-    margin) a task, which under that claim is a fair game at best for every x up to 1 / (1 - margin); a mean over two
-    such x reaches 2 / alpha in at most alpha/2 of trials, whatever the distribution (Waudby-Smith and Ramdas,
-    Estimating means of bounded random variables by betting, 2024; Ville's inequality). Sign flips would not do here:
-    where no task differs their interval is [0, 0], and five such tasks rule out nothing. With margin 0.10 it takes 30
-    tasks of which none got worse, or 74 of which one did.
+    A bet against the claim that the true mean difference is -margin or less: the stake grows by 1 +
+    x * (difference + margin) a task, which under that claim is a fair game at best for every x up
+    to 1 / (1 - margin); a mean over two such x reaches 2 / alpha in at most alpha/2 of trials,
+    whatever the distribution (Waudby-Smith and Ramdas, Estimating means of bounded random variables
+    by betting, 2024; Ville's inequality). Sign flips would not do here: where no task differs their
+    interval is [0, 0], and five such tasks rule out nothing. With margin 0.10 it takes 30 tasks of
+    which none got worse, or 74 of which one did.
     """
     pairs = [key for key in before if before[key] is not None and after.get(key) is not None]
     old, new = _means(before, pairs), _means(after, pairs)
-    if len(before.keys() | after.keys()) - len(pairs) > MAX_DROPPED * len(before.keys() | after.keys()):
+    if len(before.keys() | after.keys()) - len(pairs) > MAX_DROPPED * len(
+        before.keys() | after.keys()
+    ):
         return "too many pairs were dropped"
     differences = [float(new[task] - old[task]) for task in old]
     if not differences or sum(differences) < -1e-9:
@@ -174,17 +192,22 @@ def not_worse(before: Scores, after: Scores, *, margin: float, alpha: float = 0.
 
 
 def _stake(differences: list[float], margin: float) -> float:
-    """What a stake of 1 has become: most of it bet as boldly as can be, which one lost task ends, the rest less so."""
+    """What a stake of 1 has become: most of it bet as boldly as can be, which one lost task ends,
+    the rest less so."""
     return math.fsum(
-        part * math.prod(1 + bet / (1 - margin) * (d + margin) for d in differences) for part, bet in _BETS
+        part * math.prod(1 + bet / (1 - margin) * (d + margin) for d in differences)
+        for part, bet in _BETS
     )
 
 
-def saving(before: Scores, after: Scores, *, unit: str, alpha: float = 0.10, seed: int = 0) -> Saving | None:
-    """What a task costs before and after, paired like the scores; None when nothing could be paired, or costs nothing.
+def saving(
+    before: Scores, after: Scores, *, unit: str, alpha: float = 0.10, seed: int = 0
+) -> Saving | None:
+    """What a task costs before and after, paired like the scores; None when nothing could be
+    paired, or costs nothing.
 
-    before, after: (task, repeat) -> `unit`s that the attempt took: usd, tokens, calls, seconds. The interval is the
-    gate's own.
+    before, after: (task, repeat) -> `unit`s that the attempt took: usd, tokens, calls, seconds. The
+    interval is the gate's own.
     """
     verdict = judge(before, after, alpha=alpha, seed=seed)
     if verdict.diff is None or verdict.lo is None or verdict.hi is None or not verdict.before:
@@ -202,14 +225,22 @@ def saving(before: Scores, after: Scores, *, unit: str, alpha: float = 0.10, see
 
 def saved(found: Saving) -> str:
     """A saving in words."""
-    form = {"usd": "${:.4f}", "tokens": "{:,.0f} tokens", "calls": "{:.1f} calls", "seconds": "{:.1f} s"}[found.unit]
+    form = {
+        "usd": "${:.4f}",
+        "tokens": "{:,.0f} tokens",
+        "calls": "{:.1f} calls",
+        "seconds": "{:.1f} s",
+    }[found.unit]
     share = [f"{value / found.before:+.0%}" for value in (found.diff, found.lo, found.hi)]
-    return f"{form.format(found.before)} -> {form.format(found.after)} a task, {share[0]} [{share[1]}, {share[2]}]"
+    return (
+        f"{form.format(found.before)} -> {form.format(found.after)} a task, {share[0]} [{share[1]},"
+        f" {share[2]}]"
+    )
 
 
 def alone(scores: Scores, reason: str, top: str = "") -> Verdict:
-    """The score of one agent as a verdict on no change at all: before and after are the same. top: why nothing could be
-    better, where that is so; then it is `not-better`."""
+    """The score of one agent as a verdict on no change at all: before and after are the same. top:
+    why nothing could be better, where that is so; then it is `not-better`."""
     held = {key: score for key, score in scores.items() if score is not None}
     top = top if held else ""
     verdict = unjudged("not-better" if top else "undecided", top or reason, len(scores) - len(held))
@@ -218,12 +249,14 @@ def alone(scores: Scores, reason: str, top: str = "") -> Verdict:
     tasks = _means(held, list(held))
     mean = float(sum(tasks.values(), Fraction(0)) / len(tasks))
     same = {"before": mean, "after": mean, "diff": 0.0, "lo": 0.0, "hi": 0.0}
-    return verdict.model_copy(update={**same, "tasks": len(tasks), "repeats": len({repeat for _, repeat in held})})
+    return verdict.model_copy(
+        update={**same, "tasks": len(tasks), "repeats": len({repeat for _, repeat in held})}
+    )
 
 
 def by_kind(before: Scores, after: Scores, kinds: Mapping[str, str]) -> tuple[Stratum, ...]:
-    """Mean scores of both on the tasks of each kind that both have, over the same repeats; a task that is not in
-    `kinds` is left out."""
+    """Mean scores of both on the tasks of each kind that both have, over the same repeats; a task
+    that is not in `kinds` is left out."""
     parts: dict[str, list[tuple[str, int]]] = {}
     for place in before:
         if place[0] in kinds and before[place] is not None and after.get(place) is not None:
@@ -242,12 +275,16 @@ def unjudged(verdict: Decision, reason: str, dropped: int = 0) -> Verdict:
     return Verdict(**nothing, tasks=0, repeats=0, dropped=dropped, verdict=verdict, reason=reason)
 
 
-def judge_files(before: Path | str, after: Path | str, *, alpha: float = 0.10, seed: int = 0) -> Verdict:
-    """`recreate judge A.jsonl B.jsonl`. Raises BadInput for a bad file, and for fewer than 5 paired tasks."""
+def judge_files(
+    before: Path | str, after: Path | str, *, alpha: float = 0.10, seed: int = 0
+) -> Verdict:
+    """`recreate judge A.jsonl B.jsonl`. Raises BadInput for a bad file, and for fewer than 5 paired
+    tasks."""
     verdict = judge(read_scores(before), read_scores(after), alpha=alpha, seed=seed)
     if verdict.tasks < MIN_TASKS:
         raise BadInput(
-            f"{before} and {after} share {verdict.tasks} scored tasks, at least {MIN_TASKS} are needed",
+            f"{before} and {after} share {verdict.tasks} scored tasks, at least {MIN_TASKS} are"
+            " needed",
             fix="score both sides on the same tasks and repeats, more of them",
             code="too-few-tasks",
         )
@@ -264,7 +301,9 @@ def read_scores(path: Path | str) -> dict[tuple[str, int], float | None]:
         lines = Path(path).read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeError) as e:
         said = getattr(e, "strerror", None) or "is not UTF-8 text"
-        raise BadInput(f"{path}: {said}", fix="name a file of JSON lines", code="bad-scores") from None
+        raise BadInput(
+            f"{path}: {said}", fix="name a file of JSON lines", code="bad-scores"
+        ) from None
     scores: dict[tuple[str, int], float | None] = {}
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -301,14 +340,17 @@ def _row(row: Any) -> tuple[tuple[str, int], float | None]:
 def interval(scores: Scores, *, alpha: float = 0.10) -> tuple[float, float, float]:
     """(mean, lo, hi) of one agent's mean score over tasks, repeats averaged within a task.
 
-    For scores in 0..1: Wilson's interval, with the number of tasks n replaced by the number of yes-or-no tasks that
-    would be as certain, mean * (1 - mean) / (variance of the mean); it is never below n, nor above n * repeats.
-    With one repeat of 0 or 1 that is exactly Wilson's; with repeats, Student's quantile is used.
-    For other scores: Student's t. Raises BadInput when nothing was scored.
+    For scores in 0..1: Wilson's interval, with the number of tasks n replaced by the number of
+    yes-or-no tasks that would be as certain, mean * (1 - mean) / (variance of the mean); it is
+    never below n, nor above n * repeats. With one repeat of 0 or 1 that is exactly Wilson's; with
+    repeats, Student's quantile is used. For other scores: Student's t. Raises BadInput when nothing
+    was scored.
     """
     values = _means(scores, [key for key, score in scores.items() if score is not None])
     if not values:
-        raise BadInput("no attempt was scored", fix="see which attempts were excluded", code="no-scores")
+        raise BadInput(
+            "no attempt was scored", fix="see which attempts were excluded", code="no-scores"
+        )
     n = len(values)
     means = [float(value) for value in values.values()]
     mean = math.fsum(means) / n
@@ -323,16 +365,20 @@ def interval(scores: Scores, *, alpha: float = 0.10) -> tuple[float, float, floa
     if repeats > 1:
         z = student_quantile(n, alpha)  # the variance between few tasks is itself uncertain
     middle = (mean + z * z / (2 * worth)) / (1 + z * z / worth)
-    half = z / (1 + z * z / worth) * math.sqrt(mean * (1 - mean) / worth + z * z / (4 * worth * worth))
+    half = (
+        z / (1 + z * z / worth) * math.sqrt(mean * (1 - mean) / worth + z * z / (4 * worth * worth))
+    )
     return mean, max(0.0, min(mean, middle - half)), min(1.0, max(mean, middle + half))
 
 
 def pass_hat(passes: Mapping[tuple[str, int], bool]) -> dict[int, float]:
-    """pass^k for k from 1 to the most repeats a task has: the chance that k attempts at a task all pass, over tasks.
+    """pass^k for k from 1 to the most repeats a task has: the chance that k attempts at a task all
+    pass, over tasks.
 
-    passes: (task, repeat) -> whether it passed. Of c passes in n attempts C(c, k) / C(n, k) is unbiased for one task
-    (tau-bench, Yao et al. 2024, arXiv 2406.12045, section 4); tasks with fewer than k attempts are left out of that k.
-    pass^1 is pass@1, the mean share of passes (Chen et al. 2021, arXiv 2107.03374).
+    passes: (task, repeat) -> whether it passed. Of c passes in n attempts C(c, k) / C(n, k) is
+    unbiased for one task (tau-bench, Yao et al. 2024, arXiv 2406.12045, section 4); tasks with
+    fewer than k attempts are left out of that k. pass^1 is pass@1, the mean share of passes (Chen
+    et al. 2021, arXiv 2107.03374).
     """
     by_task: dict[str, list[bool]] = {}
     for (task, _), passed in passes.items():
@@ -348,16 +394,24 @@ def pass_hat(passes: Mapping[tuple[str, int], bool]) -> dict[int, float]:
 def wilson(hits: int, of: int, *, alpha: float = 0.05) -> tuple[float, float]:
     """Wilson's interval of a share, at level 1 - alpha."""
     z, rate = NormalDist().inv_cdf(1 - alpha / 2), hits / of
-    middle, half = rate + z * z / (2 * of), z * math.sqrt(rate * (1 - rate) / of + z * z / (4 * of * of))
-    return max(0.0, (middle - half) / (1 + z * z / of)), min(1.0, (middle + half) / (1 + z * z / of))
+    middle, half = (
+        rate + z * z / (2 * of),
+        z * math.sqrt(rate * (1 - rate) / of + z * z / (4 * of * of)),
+    )
+    return max(0.0, (middle - half) / (1 + z * z / of)), min(
+        1.0, (middle + half) / (1 + z * z / of)
+    )
 
 
-def detectable_gain(tasks: int, repeats: int = 1, base_rate: float = 0.3, *, power: float = 0.80) -> float:
-    """The smallest true gain in the mean score that the gate would keep with this power; 1.0 when there is none.
+def detectable_gain(
+    tasks: int, repeats: int = 1, base_rate: float = 0.3, *, power: float = 0.80
+) -> float:
+    """The smallest true gain in the mean score that the gate would keep with this power; 1.0 when
+    there is none.
 
-    A formula, checked by simulation. Assumed: tasks differ in difficulty (half of the variance of a yes-or-no
-    score lies between tasks), and the agent gains the same share of what each task still lets it gain. The gate
-    then asks for 1.645 standard errors, which the gain itself makes larger.
+    A formula, checked by simulation. Assumed: tasks differ in difficulty (half of the variance of a
+    yes-or-no score lies between tasks), and the agent gains the same share of what each task still
+    lets it gain. The gate then asks for 1.645 standard errors, which the gain itself makes larger.
     """
     if tasks < MIN_TASKS or not 0 <= base_rate < 1:
         return 1.0
@@ -397,7 +451,8 @@ def _exact(score: float) -> Fraction:
 
 
 def _units(differences: list[Fraction]) -> tuple[list[int], int]:
-    """(the differences in whole units, how many units make 1): no rounding below decides between equal sums."""
+    """(the differences in whole units, how many units make 1): no rounding below decides between
+    equal sums."""
     scale = math.lcm(*(d.denominator for d in differences))
     if scale > 10**9:
         scale = 10**12
@@ -405,7 +460,8 @@ def _units(differences: list[Fraction]) -> tuple[list[int], int]:
 
 
 def _flips(units: list[int], observed: int, alpha: float, seed: int) -> tuple[float, int]:
-    """(two-sided p, reach) of the sum of `units` (sizes, none 0) under random signs; `observed` is a size too.
+    """(two-sided p, reach) of the sum of `units` (sizes, none 0) under random signs; `observed` is
+    a size too.
 
     reach: the smallest sum that is exceeded in at most alpha/2 of the flips.
     """
@@ -431,9 +487,12 @@ def _flips(units: list[int], observed: int, alpha: float, seed: int) -> tuple[fl
 
 
 def _counted(units: list[int]) -> list[tuple[int, int]]:
-    """All sums with how many flips give them, largest first: one big integer holds the counts side by side."""
+    """All sums with how many flips give them, largest first: one big integer holds the counts side
+    by side."""
     width = (len(units) + 8) // 8
-    form = next((form for form in "BHIQ" if struct.calcsize(f"<{form}") >= width), "")  # read at once, where that goes
+    form = next(
+        (form for form in "BHIQ" if struct.calcsize(f"<{form}") >= width), ""
+    )  # read at once, where that goes
     width = struct.calcsize(f"<{form}") or width
     polynomial = 1
     for unit in units:
@@ -443,7 +502,9 @@ def _counted(units: list[int]) -> list[tuple[int, int]]:
     if form:
         counts: Sequence[int] = struct.unpack(f"<{2 * top + 1}{form}", data)
     else:
-        counts = [int.from_bytes(data[at : at + width], "little") for at in range(0, len(data), width)]
+        counts = [
+            int.from_bytes(data[at : at + width], "little") for at in range(0, len(data), width)
+        ]
     return [(at - top, counts[at]) for at in range(2 * top, -1, -1) if counts[at]]
 
 
@@ -455,7 +516,8 @@ def _listed(units: list[int]) -> list[tuple[int, int]]:
 
 
 def _drawn(units: list[int], target: int, seed: int) -> list[tuple[int, int]]:
-    """FLIPS sums in mirrored pairs, so that exchanging before and after only changes the sign; the observed is one.
+    """FLIPS sums in mirrored pairs, so that exchanging before and after only changes the sign; the
+    observed is one.
 
     Drawn by tables of eight signs at a time: 20 000 flips of 100 tasks take a tenth of a second.
     """
@@ -471,7 +533,8 @@ def _drawn(units: list[int], target: int, seed: int) -> list[tuple[int, int]]:
 
 
 def student_quantile(n: int, alpha: float) -> float:
-    """Student's t quantile by the Cornish-Fisher expansion; the error is below 1 % from 4 degrees of freedom on."""
+    """Student's t quantile by the Cornish-Fisher expansion; the error is below 1 % from 4 degrees
+    of freedom on."""
     z, v = NormalDist().inv_cdf(1 - alpha / 2), max(n - 1, 1)
     return (
         z

@@ -20,7 +20,14 @@ from recreate.storage.log import Fields, Log, fits
 _OF_ATTEMPT = {"attempt": str, "task": str, "split": str, "passed": bool}
 _TEXT, _WHOLE, _NUMBER = str | None, int | None, float | None
 FIELDS: Fields = {
-    "start": {"run": str, "model": _TEXT, "domain": _TEXT, "sandbox": _TEXT, "command": _TEXT, "at": _TEXT},
+    "start": {
+        "run": str,
+        "model": _TEXT,
+        "domain": _TEXT,
+        "sandbox": _TEXT,
+        "command": _TEXT,
+        "at": _TEXT,
+    },
     "seed": {"name": str, "scaffold": str},
     "agent": {"name": str, "scaffold": str},
     "cell": {"model": str, "agent": str, "split": str, "domain": str},
@@ -28,17 +35,41 @@ FIELDS: Fields = {
     "baselines": {"of": [{"cell": [str], "baseline": [str]}]},
     "reply": {"call": str, "check": str, "reply": dict, "role": _TEXT, "steady": _TEXT},
     "experience": {
-        **_OF_ATTEMPT, "repeat": int, "scaffold": str, "score": float, "ending": str, "model": _TEXT, "domain": _TEXT,
+        **_OF_ATTEMPT,
+        "repeat": int,
+        "scaffold": str,
+        "score": float,
+        "ending": str,
+        "model": _TEXT,
+        "domain": _TEXT,
     },
-    "brought": {**_OF_ATTEMPT, "repeat": _WHOLE, "scaffold": _TEXT, "score": _NUMBER, "ending": _TEXT},
+    "brought": {
+        **_OF_ATTEMPT,
+        "repeat": _WHOLE,
+        "scaffold": _TEXT,
+        "score": _NUMBER,
+        "ending": _TEXT,
+    },
     "aside": {
-        "attempt": str, "task": str, "repeat": int, "phase": str, "fault": str,
-        "scaffold": _TEXT, "model": _TEXT, "domain": _TEXT,
+        "attempt": str,
+        "task": str,
+        "repeat": int,
+        "phase": str,
+        "fault": str,
+        "scaffold": _TEXT,
+        "model": _TEXT,
+        "domain": _TEXT,
     },
     "snapshot": {"round": int, "file": str},
     "recallable": {"domain": str, "file": str, "digest": str},
     "recalled": {"call": str, "query": str, "text": str, "found": [str]},
-    "memory": {"round": int, "policy": str, "changes": [Change], "before": [Lesson], "after": [Lesson]},
+    "memory": {
+        "round": int,
+        "policy": str,
+        "changes": [Change],
+        "before": [Lesson],
+        "after": [Lesson],
+    },
     "proposal": {"attempt": str, "round": int, "edits": list},
     "forecasts": {"earlier": str},
     "nothing": {"round": int, "reason": str},
@@ -51,33 +82,43 @@ FIELDS: Fields = {
     "tune": {"name": str, "recipe": str, "scaffold": str, "base": str, "seed": int},
     "update": {"step": int},
     "arm": {
-        "arm": str, "model": str, "digest": str, "n": _WHOLE, "tokens": _WHOLE, "usd": _NUMBER,
-        "mean": _NUMBER, "lo": _NUMBER, "hi": _NUMBER,
+        "arm": str,
+        "model": str,
+        "digest": str,
+        "n": _WHOLE,
+        "tokens": _WHOLE,
+        "usd": _NUMBER,
+        "mean": _NUMBER,
+        "lo": _NUMBER,
+        "hi": _NUMBER,
     },
     "test-opened": {"domain": str, "scaffold": str, "number": _WHOLE, "agents": _WHOLE},
     "end": {"status": str, "why": _TEXT, "scaffold": _TEXT},
     "note": {"text": str},
-}  # fmt: skip
-"""What records of these kinds are read for. One without it is passed over like one whose checksum is wrong."""
+}
+"""What records of these kinds are read for. One without it is passed over like one whose checksum
+is wrong."""
 
 
 class Journal:
     """A run's journal: replies that need not be paid for again, and the events of the run.
 
-    ended    the attempts whose end is written down; renamed: key -> id of those that are known by another than that
+    ended    the attempts whose end is written down; renamed: key -> id of those that are known by
+             another than that
     runs     the ids under which replies were paid for
     started  whether a session was ever begun; damaged: lines that are passed over
 
-    Kinds of record: `start` (a session began), `seed`, `agent` (one is measured), `cell` (with a model, on a domain's
-    split), `kinds` (of which kind each of its tasks is), `baselines` (what each cell is compared with), `selection`
-    (which tasks are taken), `batch` (those of a round),
-    `reply` (call, check, reply), `recallable` (what agents may recall), `recalled` (what one was told), `experience`
-    (an attempt ended and was graded), `aside` (it was excluded for an infrastructure failure), `proposal`, `nothing`,
-    `trial` (how a candidate is judged), `revision`, `candidate` (it waits for a person), `review` (what the person
-    decided), `test-opened`, `arm` (a row of a table), `end`.
+    Kinds of record: `start` (a session began), `seed`, `agent` (one is measured), `cell` (with a
+    model, on a domain's split), `kinds` (of which kind each of its tasks is), `baselines` (what
+    each cell is compared with), `selection` (which tasks are taken), `batch` (those of a round),
+    `reply` (call, check, reply), `recallable` (what agents may recall), `recalled` (what one was
+    told), `experience` (an attempt ended and was graded), `aside` (it was excluded for an
+    infrastructure failure), `proposal`, `nothing`, `trial` (how a candidate is judged), `revision`,
+    `candidate` (it waits for a person), `review` (what the person decided), `test-opened`, `arm` (a
+    row of a table), `end`.
 
-    Only replies of attempts that have not ended are kept findable, as byte offsets: memory does not grow with
-    the number of finished attempts.
+    Only replies of attempts that have not ended are kept findable, as byte offsets: memory does not
+    grow with the number of finished attempts.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -135,8 +176,10 @@ class Journal:
         self._replies.pop(attempt, None)
 
     def reply(self, call: str, check: str, steady: Callable[[], str] = str) -> Reply | None:
-        """The journalled reply to this request, or None. `check` guards against a changed request; steady: the same
-        without what wavers by itself, by which a request that is asked again after its commands ran again is known."""
+        """The journalled reply to this request, or None. `check` guards against a changed request;
+        steady: the same without what wavers by itself, by which a request that is asked again after
+        its commands ran again is known.
+        """
         offset = self._replies.get(_attempt(call), {}).get(call)
         line = self.log.at(offset) if offset is not None else None
         if line is None or (record := line.record) is None:
@@ -145,7 +188,9 @@ class Journal:
             return None
         return _reply(record)
 
-    def keep(self, call: str, check: str, reply: Mapping[str, Any], role: str = "agent", steady: str = "") -> None:
+    def keep(
+        self, call: str, check: str, reply: Mapping[str, Any], role: str = "agent", steady: str = ""
+    ) -> None:
         """Journal a reply to who plays a role. From here on it is paid for."""
         record = {"kind": "reply", "call": call, "role": role, "check": check, "reply": reply}
         if steady not in ("", check):
@@ -162,7 +207,13 @@ class Journal:
 
     def keep_recalled(self, call: str, query: str, told: MemoryAnswer) -> None:
         """Journal what memory answered: after a kill the agent is told the same."""
-        record = {"kind": "recalled", "call": call, "query": query, "text": told.text, "found": list(told.found)}
+        record = {
+            "kind": "recalled",
+            "call": call,
+            "query": query,
+            "text": told.text,
+            "found": list(told.found),
+        }
         self._remember(_asked(call, query), self.log.append(record))
 
     def _remember(self, call: str, offset: int) -> None:
@@ -186,7 +237,8 @@ class Journal:
 
 
 def records(log: Log, *kinds: str) -> Iterator[dict[str, Any]]:
-    """The records of some kinds (all when none is named) of a journal that nobody need have opened, in order."""
+    """The records of some kinds (all when none is named) of a journal that nobody need have opened,
+    in order."""
     return log.read(FIELDS, kinds)
 
 
@@ -203,7 +255,10 @@ def passed_over(path: Path, damaged: int) -> str:
     if not damaged:
         return ""
     lines = f"{damaged} damaged line{'s' * (damaged > 1)} of {short(path)}"
-    return f"{lines} passed over; recreate resume makes again what they told, from the other files or by asking again"
+    return (
+        f"{lines} passed over; recreate resume makes again what they told, from the other files or"
+        " by asking again"
+    )
 
 
 def _asked(call: str, query: str) -> str:

@@ -1,16 +1,21 @@
-"""How many calls a model is asked at once, and how often: less when it says that it is busy, more again as it answers.
+"""How many calls a model is asked at once, and how often: less when it says that it is busy, more
+again as it answers.
 
-There is no limit until the first 429, 503 or 529. Which limit that model has is told by what it answered before:
+There is no limit until the first 429, 503 or 529. Which limit that model has is told by what it
+answered before:
 
-- More were under way than it had ever answered: it takes one less than that, which is remembered, as TCP remembers its
-  slow-start threshold. Nothing is halved.
-- As many had been answered: it counts calls in a time. They are spaced at SLOWER times the rate of the last answers. If
-  that does not help, it takes fewer at once by now, and the next refusal lowers that.
-- It was the only one, or none had been answered: how many at once is found by one more for each answer, as TCP starts.
+- More were under way than it had ever answered: it takes one less than that, which is remembered,
+  as TCP remembers its slow-start threshold. Nothing is halved.
+- As many had been answered: it counts calls in a time. They are spaced at SLOWER times the rate of
+  the last answers. If that does not help, it takes fewer at once by now, and the next refusal
+  lowers that.
+- It was the only one, or none had been answered: how many at once is found by one more for each
+  answer, as TCP starts.
 
-A limit is tried upwards after a while of full use, by the cube of the time since the last refusal, as CUBIC does beyond
-its remembered window (Ha, Rhee and Xu, 2008): one call more at first, and soon everything where nobody refuses. What a
-model asks for (Retry-After) holds back all its calls, and not only the one that was told.
+A limit is tried upwards after a while of full use, by the cube of the time since the last refusal,
+as CUBIC does beyond its remembered window (Ha, Rhee and Xu, 2008): one call more at first, and soon
+everything where nobody refuses. What a model asks for (Retry-After) holds back all its calls, and
+not only the one that was told.
 """
 
 from __future__ import annotations
@@ -25,36 +30,48 @@ from contextlib import contextmanager
 from recreate.api.errors import Interrupted, Transient
 
 BUSY = ("http-429", "http-503", "http-529")
-"""Codes of a model that would answer were it asked less often; 529 is Anthropic's for overloaded."""
+"""Codes of a model that would answer were it asked less often; 529 is Anthropic's for
+overloaded."""
 LONGEST = 60.0
 """Seconds that are waited at most, whatever a model asks for."""
 LOOK_SECONDS = 0.5
 """So often who waits looks whether the run is being stopped."""
 ANSWERS, SECONDS = 32, 15.0
-"""After so many answers and seconds of full use one more is tried, which costs some 3 of 100 calls at most; seconds:
-times those of Retry-After where they are more, since a refusal then costs as many."""
+"""After so many answers and seconds of full use one more is tried, which costs some 3 of 100 calls
+at most; seconds: times those of Retry-After where they are more, since a refusal then costs as
+many."""
 LATE_SECONDS = 0.02
-"""A call that took the place of one answered so shortly before, and is refused, came before that was free: that says
-nothing. If there is more to it, the next one begins after no answer, and says so. Of a model whose refusals make all
-calls wait (Retry-After) only one in FRESH answers is let pass."""
+"""A call that took the place of one answered so shortly before, and is refused, came before that
+was free: that says nothing. If there is more to it, the next one begins after no answer, and says
+so. Of a model whose refusals make all calls wait (Retry-After) only one in FRESH answers is let
+pass."""
 FRESH = 20
-"""So many answers after a refusal the last ones tell how often the model answers, and nothing of the pause before."""
+"""So many answers after a refusal the last ones tell how often the model answers, and nothing of
+the pause before."""
 RATE_SECONDS, FEW, SLOWER = 2.0, 8, 0.9
-"""Calls are spaced at this part of the rate of the answers of so many seconds, of so many answers at least."""
+"""Calls are spaced at this part of the rate of the answers of so many seconds, of so many answers
+at least."""
 
 
 class Turn:
-    """One call's. Whoever was refused says so; without a word it was answered. alone: no other was under way when it
-    ended, so that none of them will still be answered.
+    """One call's. Whoever was refused says so; without a word it was answered. alone: no other was
+    under way when it ended, so that none of them will still be answered.
 
-    at_once: how many were under way as it began, itself included; beyond: more than were known to be answered; full: a
-    limit was used up by it; soon: it took the place of one that had just been answered.
+    at_once: how many were under way as it began, itself included; beyond: more than were known to
+    be answered; full: a limit was used up by it; soon: it took the place of one that had just been
+    answered.
     """
 
     __slots__ = ("alone", "at_once", "beyond", "full", "number", "refused", "soon")
 
     def __init__(self, number: int, at_once: int, *, beyond: bool, full: bool, soon: bool) -> None:
-        self.number, self.at_once, self.beyond, self.full, self.soon = number, at_once, beyond, full, soon
+        self.number, self.at_once, self.beyond, self.full, self.soon = (
+            number,
+            at_once,
+            beyond,
+            full,
+            soon,
+        )
         self.refused: Transient | None = None
         self.alone = False
 
@@ -62,8 +79,8 @@ class Turn:
 class Limiter:
     """What decides, without clock, thread or chance: whoever asks says what time it is.
 
-    room: calls at once, inf before it was ever busy; rate: calls a second, inf before that was ever the limit. Both
-    grow while nothing is refused (`room_at`, `rate_at`). answered: how many were.
+    room: calls at once, inf before it was ever busy; rate: calls a second, inf before that was ever
+    the limit. Both grow while nothing is refused (`room_at`, `rate_at`). answered: how many were.
     """
 
     def __init__(self) -> None:
@@ -71,10 +88,15 @@ class Limiter:
         self.in_flight = self.answered = 0
         self._proven = 0  # so many at once were answered
         self._begun = 0
-        self._lowered = 0  # the last call that had begun at the last refusal: how those end is of the time before it
-        self._starting = False  # the room is found anew: one more for each answer, as TCP does after a timeout
+        # the last call that had begun at the last refusal: how those end is of the time before it
+        self._lowered = 0
+        self._starting = (
+            False  # the room is found anew: one more for each answer, as TCP does after a timeout
+        )
         self._passed = -FRESH  # how many were answered at the last refusal that said nothing
-        self._slowed = 0  # how often the rate was lowered since an answer: who answers nobody has no rate
+        self._slowed = (
+            0  # how often the rate was lowered since an answer: who answers nobody has no rate
+        )
         self._answers, self._since, self._patience = 0, 0.0, SECONDS
         self._last = self._not_before = -math.inf
         self._recent = deque[float]()
@@ -90,7 +112,8 @@ class Limiter:
         return min(min(self._answers / ANSWERS, (now - self._since) / self._patience) ** 3, 1000)
 
     def wait(self, now: float) -> float:
-        """Seconds until one more call may begin: 0 for now, inf for not before another has ended."""
+        """Seconds until one more call may begin: 0 for now, inf for not before another has
+        ended."""
         if self.in_flight >= self.room_at(now):
             return math.inf
         gap = 1 / self.rate_at(now)
@@ -104,7 +127,11 @@ class Limiter:
         full = self.in_flight >= self.room_at(now) or now < self._last + 2 / self.rate_at(now)
         self._last = now
         beyond = self.in_flight > self._proven
-        soon = self.in_flight >= self.room and bool(self._recent) and now < self._recent[-1] + LATE_SECONDS
+        soon = (
+            self.in_flight >= self.room
+            and bool(self._recent)
+            and now < self._recent[-1] + LATE_SECONDS
+        )
         return Turn(self._begun, self.in_flight, beyond=beyond, full=full, soon=soon)
 
     def end(self, turn: Turn, now: float, *, answered: bool) -> None:
@@ -155,14 +182,16 @@ class Limiter:
 
 
 class Pace:
-    """Of one model, for all threads. told: called with what is now the limit, in words, when it is lower than ever and
-    at most half of what was told last."""
+    """Of one model, for all threads. told: called with what is now the limit, in words, when it is
+    lower than ever and at most half of what was told last."""
 
     def __init__(self, told: Callable[[str], None] = lambda limit: None) -> None:
         self.limiter = Limiter()
         self._told = told
         self._lowest = {"at once": math.inf, "a second": math.inf}
-        self._watched = math.inf  # when somebody who waits looks again: one watches the clock for all
+        self._watched = (
+            math.inf
+        )  # when somebody who waits looks again: one watches the clock for all
         self._free = threading.Condition()
 
     @property
@@ -171,7 +200,8 @@ class Pace:
 
     @contextmanager
     def turn(self, stop: threading.Event) -> Iterator[Turn]:
-        """Wait until one more call may be made, and make it. Raises Interrupted once `stop` is set."""
+        """Wait until one more call may be made, and make it. Raises Interrupted once `stop` is
+        set."""
         with self._free:
             while (wait := self.limiter.wait(now := time.monotonic())) > 0:
                 if stop.is_set():

@@ -1,4 +1,5 @@
-"""Reading a run folder, and finding runs and agents by name. Nothing here takes a run's lock: a build goes on."""
+"""Reading a run folder, and finding runs and agents by name. Nothing here takes a run's lock: a
+build goes on."""
 
 from __future__ import annotations
 
@@ -30,8 +31,9 @@ from recreate.storage.log import Log, iso
 
 @dataclass(frozen=True)
 class BuildResult:
-    """What a build ended with. status: done | budget | review (`waiting` is the candidate that a person must see) |
-    ceiling (nothing could be kept in place of the agent, so nothing was tried)."""
+    """What a build ended with. status: done | budget | review (`waiting` is the candidate that a
+    person must see) | ceiling (nothing could be kept in place of the agent, so nothing was
+    tried)."""
 
     status: str
     seed: Scaffold
@@ -68,16 +70,20 @@ class Run:
 
     @property
     def date(self) -> str:
-        """The UTC day on which it was last gone on with, such as 2026-11-23; '' before it has a journal."""
+        """The UTC day on which it was last gone on with, such as 2026-11-23; '' before it has a
+        journal."""
         begun, file = [str(r.get("at") or "") for r in self.records("start")], self._journal.path
         return (begun or [""])[-1][:10] or (iso(file.stat().st_mtime)[:10] if file.exists() else "")
 
     @property
     def command(self) -> str:
-        """What makes this run anew, in a folder of its own; '' where it was no command (a script's objects)."""
+        """What makes this run anew, in a folder of its own; '' where it was no command (a script's
+        objects)."""
         for suite in ("bench.toml", "suite.toml"):
             if (self.folder / suite).is_file():
-                return f"recreate bench {shlex.quote(short(self.folder / suite))}" + " --fresh" * (suite[0] == "b")
+                return f"recreate bench {shlex.quote(short(self.folder / suite))}" + " --fresh" * (
+                    suite[0] == "b"
+                )
         first: dict[str, Any] = next(self.records("start"), {})
         named = not first.get("objects") and "@" not in self.settings.scaffold
         typed = first.get("command") == "build" and named
@@ -91,7 +97,8 @@ class Run:
         return [Revision.model_validate(r["revision"]) for r in self.records("revision")]
 
     def studies(self) -> list[Study]:
-        """The optimizer's investigations that ended, in the order in which they did; a damaged record is left out."""
+        """The optimizer's investigations that ended, in the order in which they did; a damaged
+        record is left out."""
         files = (self.folder / "studies").glob("*/study.json")
         found = []
         for file in sorted(files, key=lambda p: (p.stat().st_mtime_ns, p.parent.name)):
@@ -104,14 +111,17 @@ class Run:
         if not (self.folder / "seed" / "agent.toml").is_file():
             return None
         seed = load(self.folder / "seed")
-        return seed.model_copy(update={"name": next(self.records("seed"), {"name": seed.name})["name"]})
+        return seed.model_copy(
+            update={"name": next(self.records("seed"), {"name": seed.name})["name"]}
+        )
 
     def waiting(self) -> Revision | None:
         """The candidate that waits for a person's word, if any."""
         return waiting(self.records("candidate", "review"))
 
     def validation(self, before: str, after: str) -> Verdict | None:
-        """The gate's words on two agents (digests), or the score of one, from the journal; None without scores."""
+        """The gate's words on two agents (digests), or the score of one, from the journal; None
+        without scores."""
         sides: dict[str, dict[tuple[str, int], float | None]] = {before: {}, after: {}}
         for record in self.records("experience"):
             if record["split"] == "validation" and record["scaffold"] in sides:
@@ -133,22 +143,35 @@ class Run:
         return judge(sides[before], sides[after], alpha=gate.alpha, seed=seed)
 
     def cells(self) -> dict[CellKey, dict[tuple[str, int], dict[str, Any]]]:
-        """What was measured, in the order in which it was asked for: (task, repeat) -> its `experience` record. Arms
-        may be one agent with the weights of several models."""
+        """What was measured, in the order in which it was asked for: (task, repeat) -> its
+        `experience` record. Arms may be one agent with the weights of several models."""
         records = list(self.records("start", "cell", "experience"))
         first: dict[str, Any] = next((r for r in records if r["kind"] == "start"), {})
-        model, domain = str(first.get("model", self.settings.model)), str(first.get("domain", self.settings.domain))
+        model, domain = (
+            str(first.get("model", self.settings.model)),
+            str(first.get("domain", self.settings.domain)),
+        )
         found: dict[CellKey, dict[tuple[str, int], dict[str, Any]]] = {
-            CellKey(*(r[name] for name in CellKey._fields)): {} for r in records if r["kind"] == "cell"
+            CellKey(*(r[name] for name in CellKey._fields)): {}
+            for r in records
+            if r["kind"] == "cell"
         }
         for r in records:
-            if r["kind"] == "experience":  # those of before 2026-11-22 have no model, of before 11-23 no domain
-                key = CellKey(str(r.get("model") or model), r["scaffold"], r["split"], str(r.get("domain") or domain))
+            if (
+                r["kind"] == "experience"
+            ):  # those of before 2026-11-22 have no model, of before 11-23 no domain
+                key = CellKey(
+                    str(r.get("model") or model),
+                    r["scaffold"],
+                    r["split"],
+                    str(r.get("domain") or domain),
+                )
                 found.setdefault(key, {})[r["task"], r["repeat"]] = r
         return {key: rows for key, rows in found.items() if rows}
 
     def arms(self) -> dict[tuple[str, str], str]:
-        """(model, agent) -> the arm of a table that it is, or the arms, where several became the same."""
+        """(model, agent) -> the arm of a table that it is, or the arms, where several became the
+        same."""
         found: dict[tuple[str, str], list[str]] = {}
         for r in self.records("arm"):
             names = found.setdefault((r["model"], r["digest"]), [])
@@ -156,15 +179,18 @@ class Run:
         return {of: " and ".join(names) for of, names in found.items()}
 
     def baselines(self) -> dict[CellKey, CellKey] | None:
-        """Of each cell that has one the cell that it is compared with, as it was last gone on with; None where no
-        bench said so."""
+        """Of each cell that has one the cell that it is compared with, as it was last gone on with;
+        None where no bench said so."""
         told = next(reversed(list(self.records("baselines"))), None)
         pairs = [(r["cell"], r["baseline"]) for r in told["of"]] if told else []
-        found = {CellKey(*a): CellKey(*b) for a, b in pairs if len(a) == len(b) == len(CellKey._fields)}
+        found = {
+            CellKey(*a): CellKey(*b) for a, b in pairs if len(a) == len(b) == len(CellKey._fields)
+        }
         return found if told else None
 
     def kinds(self) -> dict[str, str]:
-        """task -> its kind, where there are several: of what a bench measured, or candidates were tried on."""
+        """task -> its kind, where there are several: of what a bench measured, or candidates were
+        tried on."""
         found = dict[str, str]()
         for record in self.records("kinds", "trial"):
             if record["kind"] == "trial":
@@ -174,19 +200,27 @@ class Run:
         return found
 
     def results(self) -> dict[CellKey, dict[tuple[str, int], dict[str, Any]]]:
-        """What stands for the run beside another: of a build its result on validation, else each of its cells."""
+        """What stands for the run beside another: of a build its result on validation, else each of
+        its cells."""
         seed, kept = self.seed(), [r.id for r in self.revisions() if r.kept]
         result = (kept[-1:] or [seed.digest])[0] if seed is not None else ""
-        return {k: v for k, v in self.cells().items() if not result or (k.agent, k.split) == (result, "validation")}
+        return {
+            k: v
+            for k, v in self.cells().items()
+            if not result or (k.agent, k.split) == (result, "validation")
+        }
 
     def excluded(self) -> list[dict[str, Any]]:
-        """Attempts excluded for an infrastructure failure and not ended since; whose they were since 2026-11-26."""
+        """Attempts excluded for an infrastructure failure and not ended since; whose they were
+        since 2026-11-26."""
         ended, excluded = set(), {}
         for record in self.records("experience", "aside"):
             if record["kind"] == "experience":
                 ended.add(record.get("key", record["attempt"]))
             else:
-                excluded[record["attempt"]] = {k: record[k] for k in (*_EXCLUDED, *_WHOSE) if k in record}
+                excluded[record["attempt"]] = {
+                    k: record[k] for k in (*_EXCLUDED, *_WHOSE) if k in record
+                }
         return [row for attempt, row in excluded.items() if attempt not in ended]
 
     def end(self) -> dict[str, Any] | None:
@@ -197,14 +231,18 @@ class Run:
         return found
 
     def status(self) -> str:
-        """done | budget | review | ceiling as it ended, else running or stopped; `ended` for a bench: it has no end."""
+        """done | budget | review | ceiling as it ended, else running or stopped; `ended` for a
+        bench: it has no end."""
         if is_locked(self.folder / "lock"):
             return "running"
         end = self.end()
-        return str(end["status"]) if end else "stopped" if (self.folder / "seed").is_dir() else "ended"
+        return (
+            str(end["status"]) if end else "stopped" if (self.folder / "seed").is_dir() else "ended"
+        )
 
     def spend(self) -> Spend:
-        """What stands in the ledger, as the cap counts it; while a process works, calls in flight count as lost."""
+        """What stands in the ledger, as the cap counts it; while a process works, calls in flight
+        count as lost."""
         ledger = Log(self.folder / "ledger.jsonl")
         stats = [file.stat() for file in (ledger.path, self._journal.path) if file.exists()]
         known = [n for stat in stats for n in (stat.st_ino, stat.st_size, stat.st_mtime_ns)]
@@ -221,14 +259,18 @@ class Run:
         sums: dict[tuple[str, str], dict[str, float]] = {}
         for line in Log(self.folder / "ledger.jsonl").read(LINES, ("settle",)):
             whose = line["role"], str(line.get("phase", ""))
-            total = sums.setdefault(whose, dict.fromkeys(("calls", "tokens_in", "tokens_out", "usd"), 0.0))
+            total = sums.setdefault(
+                whose, dict.fromkeys(("calls", "tokens_in", "tokens_out", "usd"), 0.0)
+            )
             for name in total:
                 total[name] += line["usage"].get(name) or 0
         return {whose: Usage.model_validate(total) for whose, total in sums.items()}
 
     def experience(self, id: str) -> Experience:
         """An attempt of this run by id or unique beginning of it. Raises BadInput."""
-        found = [p.name for p in (self.folder / "attempts").glob(f"{id}*") if p.is_dir()] if id else []
+        found = (
+            [p.name for p in (self.folder / "attempts").glob(f"{id}*") if p.is_dir()] if id else []
+        )
         if len(found) != 1:
             raise BadInput(
                 f"{len(found)} attempts in {self.folder} begin with {id!r}",
@@ -237,15 +279,21 @@ class Run:
             )
         experience = read_experience(self.folder / "attempts" / found[0])
         if experience is None:
-            raise BadInput(f"attempt {found[0]} has not ended", fix="recreate resume ends it", code="not-ended")
+            raise BadInput(
+                f"attempt {found[0]} has not ended", fix="recreate resume ends it", code="not-ended"
+            )
         return experience
 
 
 def runs(workspace: Path) -> list[Path]:
     """The run folders of a workspace, newest first. Raises BadInput when there is none."""
-    found = sorted((workspace / "runs").glob("*/settings.toml"), key=lambda p: p.stat().st_mtime, reverse=True)
+    found = sorted(
+        (workspace / "runs").glob("*/settings.toml"), key=lambda p: p.stat().st_mtime, reverse=True
+    )
     if not found:
-        raise BadInput("there is no run here yet", fix="recreate build --domain swe makes one", code="no-run")
+        raise BadInput(
+            "there is no run here yet", fix="recreate build --domain swe makes one", code="no-run"
+        )
     return [file.parent for file in found]
 
 
@@ -255,7 +303,8 @@ def latest(workspace: Path) -> Path:
 
 
 def find_run(text: str, workspace: Path, *, whole: bool = False) -> Path:
-    """A run folder by path, by name under runs/ or the unique beginning of one, or the newest for '' and 'last'.
+    """A run folder by path, by name under runs/ or the unique beginning of one, or the newest for
+    '' and 'last'.
 
     whole: only a whole name counts.
     """
@@ -270,9 +319,11 @@ def find_run(text: str, workspace: Path, *, whole: bool = False) -> Path:
         return near[0].resolve()
     raise BadInput(
         f"{len(near)} runs begin with {text!r}" if near else f"{text!r} is not a run folder",
-        fix=f"one of: {', '.join(p.name for p in near[:8])}"
-        if near
-        else "give a folder under runs/ or the beginning of its name, or `last` for the newest",
+        fix=(
+            f"one of: {', '.join(p.name for p in near[:8])}"
+            if near
+            else "give a folder under runs/ or the beginning of its name, or `last` for the newest"
+        ),
         code="no-run",
     )
 
@@ -289,15 +340,20 @@ def waiting(records: Iterable[Mapping[str, Any]]) -> Revision | None:
 
 
 def find_agent(text: str, where: Path) -> Scaffold:
-    """A scaffold: a folder, a name in the workspace or shipped, `RUN:DIGEST`, `RUN:seed`, or a run's last kept.
+    """A scaffold: a folder, a name in the workspace or shipped, `RUN:DIGEST`, `RUN:seed`, or a
+    run's last kept.
 
     Raises BadInput that lists the near names.
     """
     for path in (Path(text), where / "scaffolds" / text, shipped("scaffolds") / text):
-        if (path / "agent.toml").is_file() or (path.is_dir() and not (path / "settings.toml").is_file()):
+        if (path / "agent.toml").is_file() or (
+            path.is_dir() and not (path / "settings.toml").is_file()
+        ):
             return load(path)
     name, colon, digest = text.rpartition(":")
-    folder = named_run(name, where) if colon else named_run(text, where, whole=True)  # a word may be a scaffold's
+    folder = (
+        named_run(name, where) if colon else named_run(text, where, whole=True)
+    )  # a word may be a scaffold's
     if folder is None:
         roots = (where / "scaffolds", shipped("scaffolds"))
         known = sorted({file.parent.name for root in roots for file in root.glob("*/agent.toml")})
@@ -306,14 +362,17 @@ def find_agent(text: str, where: Path) -> Scaffold:
         raise BadInput(
             f"there is no scaffold or run {text!r}",
             fix=(f"did you mean {near[0]!r}? " if near else "")
-            + f"scaffolds: {', '.join(known) or 'none'}; or RUN:DIGEST; a build that keeps something makes more",
+            + f"scaffolds: {', '.join(known) or 'none'}; or RUN:DIGEST; a build that keeps"
+            " something makes more",
             code="no-scaffold",
         )
     run = Run(folder)
     seed = run.seed()
     if colon and digest == "seed":
         if seed is None:
-            raise BadInput(f"{text!r}: this run has no seed", fix="recreate show RUN shows what it has")
+            raise BadInput(
+                f"{text!r}: this run has no seed", fix="recreate show RUN shows what it has"
+            )
         return seed
     revisions = run.revisions()
     known_digests = [r.id for r in revisions] + ([seed.digest] if seed else [])
@@ -321,12 +380,18 @@ def find_agent(text: str, where: Path) -> Scaffold:
         kept = [r.id for r in revisions if r.kept]
         wanted = kept[-1:] or known_digests[-1:]
     else:
-        known_digests += [e.digest for e in History(folder / "scaffold.git").log()]  # a person's own files, too
+        known_digests += [
+            e.digest for e in History(folder / "scaffold.git").log()
+        ]  # a person's own files, too
         known_digests = list(dict.fromkeys(known_digests))
         wanted = [d for d in known_digests if digest and d.startswith(digest)]
     if len(wanted) != 1:
         raise BadInput(
-            f"{len(wanted)} revisions of {short(folder)} begin with {digest!r}" if colon else f"{text} holds no agent",
+            (
+                f"{len(wanted)} revisions of {short(folder)} begin with {digest!r}"
+                if colon
+                else f"{text} holds no agent"
+            ),
             fix=f"there are: {', '.join(known_digests) or 'none'}",
             code="no-revision",
         )
@@ -336,7 +401,8 @@ def find_agent(text: str, where: Path) -> Scaffold:
 
 
 def named_run(text: str, where: Path, *, whole: bool = False) -> Path | None:
-    """The run folder that `text` names, or None when it names none. whole: not by the beginning of its name."""
+    """The run folder that `text` names, or None when it names none. whole: not by the beginning of
+    its name."""
     try:
         return find_run(text, where, whole=whole) if text else None
     except BadInput:
@@ -346,7 +412,8 @@ def named_run(text: str, where: Path, *, whole: bool = False) -> Path | None:
 
 
 def default_seed(domain: str, where: Path, model: str, own: str = "") -> Scaffold:
-    """The agent to start from when nobody names one: the one called `own`, the domain's, else a shipped seed.
+    """The agent to start from when nobody names one: the one called `own`, the domain's, else a
+    shipped seed.
 
     A local model gets the seed that was made for small ones, where the domain has one.
     """
@@ -355,4 +422,8 @@ def default_seed(domain: str, where: Path, model: str, own: str = "") -> Scaffol
         for root in (where / "scaffolds", shipped("scaffolds")):
             if (root / name / "agent.toml").is_file():
                 return load(root / name)
-    raise BadInput("there is no seed scaffold", fix="recreate init makes a workspace with one", code="no-scaffold")
+    raise BadInput(
+        "there is no seed scaffold",
+        fix="recreate init makes a workspace with one",
+        code="no-scaffold",
+    )

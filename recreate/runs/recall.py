@@ -1,13 +1,15 @@
-"""What the working agents of a run recall by themselves: train experience, as memory held it when the first of them
-began.
+"""What the working agents of a run recall by themselves: train experience, as memory held it when
+the first of them began.
 
-What may be told is fixed once, in the journal (`recallable`) and a file of the run folder: the experiences and lessons
-that there were. Its digest is a part of the key of each attempt of an agent that may recall, so that none is read back
-as one that could have been told something else. Each answer is journalled (`recalled`), and on a cassette: an attempt
-that goes on after a kill, or is replayed, is told the same.
+What may be told is fixed once, in the journal (`recallable`) and a file of the run folder: the
+experiences and lessons that there were. Its digest is a part of the key of each attempt of an agent
+that may recall, so that none is read back as one that could have been told something else. Each
+answer is journalled (`recalled`), and on a cassette: an attempt that goes on after a kill, or is
+replayed, is told the same.
 
-An agent is never told of its own task, nor of one of the same group, nor of an attempt that was itself told of one: so
-an attempt at a train task sees no more than one at a task that is held out. And nothing that is held out, as of now.
+An agent is never told of its own task, nor of one of the same group, nor of an attempt that was
+itself told of one: so an attempt at a train task sees no more than one at a task that is held out.
+And nothing that is held out, as of now.
 """
 
 from __future__ import annotations
@@ -40,10 +42,13 @@ CHARS = 4
 """Of a token, about: what an answer takes must not depend on a model's tokenizer."""
 
 _NOTHING_YET = (
-    "nothing was attempted in this domain, at tasks that may be learned from, before this run began: there is nothing "
-    "to recall"
+    "nothing was attempted in this domain, at tasks that may be learned from, before this run"
+    " began: there is nothing to recall"
 )
-_NO_MATCH = "none of the {} earlier attempts matches that, or all that do are of this very task or its group"
+_NO_MATCH = (
+    "none of the {} earlier attempts matches that, or all that do are of this very task or its"
+    " group"
+)
 _CUT = " [...] "
 _LOCK = threading.Lock()
 
@@ -57,8 +62,8 @@ class KnownExperience(Protocol):
 
 
 class Recallable(NamedTuple):
-    """What may be told in a run: ids of experiences; lessons as memory names them, each with its checksum. digest: of
-    that and of what looks it up."""
+    """What may be told in a run: ids of experiences; lessons as memory names them, each with its
+    checksum. digest: of that and of what looks it up."""
 
     experiences: frozenset[str]
     lessons: Mapping[str, str]
@@ -71,7 +76,8 @@ class Recollection:
 
     search   (words, k, filters) -> hits that a working agent may see, best first
     leaks    why a lesson may not be shown, as it names a task; [] where it may
-    found_by what looks things up, as far as an answer depends on it: the embedder's setting, another's memory
+    found_by what looks things up, as far as an answer depends on it: the embedder's setting,
+    another's memory
     """
 
     memory: KnownExperience
@@ -119,15 +125,20 @@ class Recollection:
             text = ""
         if f"{digest(text)}.json" != name:
             raise BadInput(
-                f"{short(file)} is not as it was written: what the agents of this run may recall is not known",
-                fix="put it back from a copy, or begin again with another --out; what was attempted is in memory",
+                f"{short(file)} is not as it was written: what the agents of this run may recall is"
+                " not known",
+                fix=(
+                    "put it back from a copy, or begin again with another --out; what was attempted"
+                    " is in memory"
+                ),
                 code="damaged",
             )
         found = json.loads(text)
         return Recallable(frozenset(found["experiences"]), found["lessons"], key)
 
     def asked_by(self, task: Task, tokens: int, *, lessons: bool, state: Recallable) -> Recaller:
-        """What an agent at a task asks. tokens: of one answer; lessons: whether they are told too."""
+        """What an agent at a task asks. tokens: of one answer; lessons: whether they are told
+        too."""
 
         def recall(query: str, call: str) -> MemoryAnswer:
             known = self.journal.recalled(call, query)
@@ -147,35 +158,49 @@ class Recollection:
         told = tape.recalled.get((call, query))
         if told is None:
             raise Differs(
-                f"the replay asks memory at {call} what was not asked when it was recorded: {query[:200]!r}",
-                fix="put back what changed since (scaffold, tasks, tools or this program), or record again: --record",
+                f"the replay asks memory at {call} what was not asked when it was recorded:"
+                f" {query[:200]!r}",
+                fix=(
+                    "put back what changed since (scaffold, tasks, tools or this program), or"
+                    " record again: --record"
+                ),
                 call=call,
                 expected=None,
                 got=query,
             )
         return MemoryAnswer(*told)
 
-    def _answer(self, query: str, task: Task, tokens: int, lessons: bool, state: Recallable) -> MemoryAnswer:
+    def _answer(
+        self, query: str, task: Task, tokens: int, lessons: bool, state: Recallable
+    ) -> MemoryAnswer:
         if not state.experiences and not (lessons and state.lessons):
             return MemoryAnswer(_NOTHING_YET)
         most = max(1, min(MOST, tokens // EACH))
         try:
-            found = self._nearest(query, task, most, state if lessons else state._replace(lessons={}))
+            found = self._nearest(
+                query, task, most, state if lessons else state._replace(lessons={})
+            )
         except Missing as e:
             return MemoryAnswer(f"memory cannot be searched here: {e.message}")
         if not found:
             return MemoryAnswer(_NO_MATCH.format(len(state.experiences)))
-        head = f"The nearest of {len(state.experiences)} earlier attempts at other tasks; some failed."
+        head = (
+            f"The nearest of {len(state.experiences)} earlier attempts at other tasks; some failed."
+        )
         left = CHARS * tokens - len(head)
         parts = list[str]()
         for n, (_, told) in enumerate(found):
             parts.append(f"\n\n{n + 1}. {told(left // (len(found) - n) - 8)}")
             left -= len(parts[-1])
-        return MemoryAnswer(redact(head + "".join(parts))[: CHARS * tokens], tuple(id for id, _ in found))
+        return MemoryAnswer(
+            redact(head + "".join(parts))[: CHARS * tokens], tuple(id for id, _ in found)
+        )
 
-    def _nearest(self, query: str, task: Task, most: int, state: Recallable) -> list[tuple[str, Callable[[int], str]]]:
-        """(id, what tells it in so many characters) of what is nearest: of a task one attempt that passed and one that
-        failed at most."""
+    def _nearest(
+        self, query: str, task: Task, most: int, state: Recallable
+    ) -> list[tuple[str, Callable[[int], str]]]:
+        """(id, what tells it in so many characters) of what is nearest: of a task one attempt that
+        passed and one that failed at most."""
         asked = 8 * most
         where = {"domain": [self.domain, "general"]}
         while True:
@@ -183,10 +208,17 @@ class Recollection:
             found: dict[Any, tuple[str, Callable[[int], str]]] = {}
             for hit in hits:
                 if hit.grain == "lesson":
-                    if hit.id in state.lessons and self.memory.lessons().get(hit.id, ("",))[0] == state.lessons[hit.id]:
+                    if (
+                        hit.id in state.lessons
+                        and self.memory.lessons().get(hit.id, ("",))[0] == state.lessons[hit.id]
+                    ):
                         found[hit.id] = hit.id, _told_lesson(hit)
                     continue
-                e = self.memory.get(hit.experience, READER) if hit.experience in state.experiences else None
+                e = (
+                    self.memory.get(hit.experience, READER)
+                    if hit.experience in state.experiences
+                    else None
+                )
                 if e is not None and not self._own(e, task, set()):
                     found.setdefault((e.task, e.grade.passed), (e.id, _told_attempt(e, hit)))
             if len(found) >= most or len(hits) < asked or asked >= FURTHEST:
@@ -194,12 +226,14 @@ class Recollection:
             asked *= 4
 
     def _own(self, e: Experience, task: Task, seen: set[str]) -> bool:
-        """Whether an attempt is at the task or one of its group, or was told of such a one; also of one that may not be
-        seen any more."""
+        """Whether an attempt is at the task or one of its group, or was told of such a one; also of
+        one that may not be seen any more."""
         seen.add(e.id)
         if e.task == task.id or e.group == task.group:
             return True
-        told = {id for step in e.trace.steps for id in step.recalled if not id.startswith("lesson:")}
+        told = {
+            id for step in e.trace.steps for id in step.recalled if not id.startswith("lesson:")
+        }
         each = ((id, self.memory.get(id, READER)) for id in sorted(told - seen))
         return any(other is None or self._own(other, task, seen) for _, other in each)
 
@@ -220,7 +254,9 @@ def _told_attempt(e: Experience, hit: Hit) -> Callable[[int], str]:
     parts = [(name, text.strip()) for name, text in parts if text.strip()]
 
     def told(chars: int) -> str:
-        lines = [f"another task, {'passed' if e.grade.passed else 'failed'} (score {e.grade.score:g})"]
+        lines = [
+            f"another task, {'passed' if e.grade.passed else 'failed'} (score {e.grade.score:g})"
+        ]
         left = chars - len(lines[0])
         for n, (name, text) in enumerate(parts):
             share = left // (len(parts) - n) - len(name) - 3
@@ -233,7 +269,12 @@ def _told_attempt(e: Experience, hit: Hit) -> Callable[[int], str]:
 
 
 def _deed(e: Experience, number: int | None) -> Step | None:
-    """The step that answers, else the last in which something was done; not one that asked memory itself."""
-    done = [s for s in e.trace.steps if s.kind == "action" and s.action and s.status is not None and not s.recalled]
+    """The step that answers, else the last in which something was done; not one that asked memory
+    itself."""
+    done = [
+        s
+        for s in e.trace.steps
+        if s.kind == "action" and s.action and s.status is not None and not s.recalled
+    ]
     done = [s for s in done if not s.restored] or done
     return next((s for s in done if s.step == number), done[-1] if done else None)

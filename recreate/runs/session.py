@@ -1,6 +1,7 @@
 """The parts of one run, put together: what every verb that costs something is handed.
 
-`open_session` finds the parts by name; whoever writes Python can also make a `Session` of their own parts.
+`open_session` finds the parts by name; whoever writes Python can also make a `Session` of their own
+parts.
 """
 
 from __future__ import annotations
@@ -82,8 +83,8 @@ def as_it_is(model: Model) -> None:
 class Parts:
     """Parts that are objects already and need not be found by name. Who made them closes them.
 
-    optimizer: an object with `propose`, or what makes one, from its context or from nothing; policy: the same of a
-    MemoryPolicy.
+    optimizer: an object with `propose`, or what makes one, from its context or from nothing;
+    policy: the same of a MemoryPolicy.
     """
 
     domain: Domain | None = None
@@ -98,7 +99,8 @@ class Parts:
 
 @dataclass(frozen=True)
 class OpenedModels:
-    """Who answers in a run, and for how much. judge: of a domain that asks one; note: what to tell of the choice."""
+    """Who answers in a run, and for how much. judge: of a domain that asks one; note: what to tell
+    of the choice."""
 
     model: Model
     price: Price
@@ -131,10 +133,13 @@ class OpenedModels:
 
 @dataclass(frozen=True)
 class Session:
-    """Settings and parts of a run. Close it when done: it stops child servers and releases the folder.
+    """Settings and parts of a run. Close it when done: it stops child servers and releases the
+    folder.
 
-    model_name   what attempts are known by; another than the model's own where its weights change under one name
-    own_memory   a user's Memory, asked in place of the workspace's; its hits are held against the registry all the same
+    model_name   what attempts are known by; another than the model's own where its weights change
+                 under one name
+    own_memory   a user's Memory, asked in place of the workspace's; its hits are held against the
+                 registry all the same
     tape         what is recorded into, or replayed from; None for neither
     """
 
@@ -166,23 +171,25 @@ class Session:
     """Who judges answers, of a domain that asks a model while it grades."""
     ready: Ready = as_it_is
     started: set[int] = field(default_factory=set)
-    """The models that are ready, by their identity; of a session that was made from this one too."""
+    """The models that are ready, by their identity; of a session that was made from this one
+    too."""
 
     def start(self) -> None:
-        """Let its models be fetched and started now: all that could be refused without one was looked at, and a first
-        call must not wait for that. Doing it again changes nothing."""
+        """Let its models be fetched and started now: all that could be refused without one was
+        looked at, and a first call must not wait for that. Doing it again changes nothing."""
         new = [model for model in self.models.each() if id(model) not in self.started]
         for model in new:
             self.ready(model)
         self.started.update(map(id, new))
 
     def with_model(self, model: Model, name: str = "", price: Price | None = None) -> Session:
-        """The same run with another model for its agents, known by `name`. Closing the model is the caller's."""
+        """The same run with another model for its agents, known by `name`. Closing the model is the
+        caller's."""
         return replace(self, model=model, model_name=name or model.name, price=price or self.price)
 
     def with_domain(self, settings: Settings) -> Session:
-        """The same run with the tasks that `settings` name. Where they are judged by a model, it is this run's judge,
-        else the optimizer's model."""
+        """The same run with the tasks that `settings` name. Where they are judged by a model, it is
+        this run's judge, else the optimizer's model."""
         domain = open_domain(settings, self.workspace, self.backend)
         fit_tasks(domain)
         return replace(self, settings=settings, domain=domain).judged()
@@ -198,13 +205,16 @@ class Session:
     @property
     def models(self) -> OpenedModels:
         """Those that answer in this run."""
-        return OpenedModels(self.model, self.price, self.optimizer_model, self.optimizer_price, judge=self.judge)
+        return OpenedModels(
+            self.model, self.price, self.optimizer_model, self.optimizer_price, judge=self.judge
+        )
 
     def tasks(self, split: Split, *, needed: bool = True) -> list[Task]:
-        """The domain's tasks of a split but for those that the workspace holds out as another one, and those for which
-        this machine lacks something; both are said.
+        """The domain's tasks of a split but for those that the workspace holds out as another one,
+        and those for which this machine lacks something; both are said.
 
-        needed: raises BadInput when none is left: `held-out`, or `no-tasks` for a domain that has none.
+        needed: raises BadInput when none is left: `held-out`, or `no-tasks` for a domain that has
+        none.
         """
         held = self.memory.held_out
         self.memory.hold_out(())
@@ -214,9 +224,12 @@ class Session:
         if left:
             some = ", ".join(t.id for t in left[:3]) + (", ..." if left[3:] else "")
             text = (
-                f"{len(left)} of {len(tasks) + len(left)} {split} tasks are left out, since {paths.short(held.path)} "
+                f"{len(left)} of {len(tasks) + len(left)} {split} tasks are left out, since"
+                f" {paths.short(held.path)} "
             )
-            self.say("note", {"text": f"{text} holds their groups out as validation or test: {some}"})
+            self.say(
+                "note", {"text": f"{text} holds their groups out as validation or test: {some}"}
+            )
         without = lacking(self.domain, split)
         for why, count in Counter(without.values()).items():
             some = next(task for task, because in without.items() if because == why)
@@ -225,35 +238,50 @@ class Session:
 
     @cached_property
     def scanner(self) -> Scanner:
-        """What no edit or lesson may carry: all that tasks say, of every split, their answers and hidden tests too, and
-        what memory holds of tasks that were imported. Read once; what is not known of answers is said."""
+        """What no edit or lesson may carry: all that tasks say, of every split, their answers and
+        hidden tests too, and what memory holds of tasks that were imported. Read once; what is not
+        known of answers is said.
+        """
         tasks = {t.id: t for t in self.domain.tasks()}
         hidden, unknown = dict[str, list[str]](), list[str]()
         for task in tasks.values():
             try:
                 hidden[task.id] = _hidden(self.domain, task)
-            except Exception as e:  # a stranger's domain: an answer that cannot be had must not stop a build
-                unknown.append(f"{task.id}: {str(e).splitlines()[0] if str(e) else type(e).__name__}")
+            except (
+                Exception
+            ) as e:  # a stranger's domain: an answer that cannot be had must not stop a build
+                unknown.append(
+                    f"{task.id}: {str(e).splitlines()[0] if str(e) else type(e).__name__}"
+                )
                 if isinstance(e, Fault):
                     break  # the next one would fail as well, and take as long
         if unknown or len(hidden) < len(tasks):
             text = (
-                f"the answers of {len(tasks) - len(hidden)} of {len(tasks)} tasks are not known here ({unknown[0]}): "
+                f"the answers of {len(tasks) - len(hidden)} of {len(tasks)} tasks are not known"
+                f" here ({unknown[0]}): "
             )
-            self.say("note", {"text": text + "edits are scanned for what these tasks say themselves"})
+            self.say(
+                "note", {"text": text + "edits are scanned for what these tasks say themselves"}
+            )
         for row in self.memory.facts({"domain": self.domain.name}, "human"):
             if row["task"] not in tasks and (found := self.memory.get(row["id"])) is not None:
                 tasks[found.task] = Task(
-                    id=found.task, domain=found.domain, prompt=found.prompt, split=found.split, group=found.group
+                    id=found.task,
+                    domain=found.domain,
+                    prompt=found.prompt,
+                    split=found.split,
+                    group=found.group,
                 )
                 hidden[found.task] = [found.trace.answer] * found.grade.passed
         return Scanner(list(tasks.values()), hidden, _packages(self.domain))
 
     def lesson_leaks(self, lesson: Lesson, groups: Sequence[str] = ()) -> list[str]:
-        """What is wrong with a lesson: it names what belongs to a task, or is about the things of one that it was born
-        of, or that is of `groups`."""
+        """What is wrong with a lesson: it names what belongs to a task, or is about the things of
+        one that it was born of, or that is of `groups`."""
         text = f"{lesson.title}\n{lesson.body}"
-        born_of = [e.group for id in lesson.born_of if (e := self.memory.get(id, "optimizer")) is not None]
+        born_of = [
+            e.group for id in lesson.born_of if (e := self.memory.get(id, "optimizer")) is not None
+        ]
         return self.scanner.says(text) or self.scanner.particular(text, [*born_of, *groups])
 
     def ask(self, messages: list[Message], call: Call, **params: Any) -> Reply:
@@ -262,12 +290,14 @@ class Session:
 
     @property
     def near(self) -> str:
-        """How near another question may be whose reply is taken, and by whose vectors, as an attempt's key has it."""
+        """How near another question may be whose reply is taken, and by whose vectors, as an
+        attempt's key has it."""
         settings = self.settings
         return f"{settings.cache_near:g} {settings.memory.embedder}" if settings.cache_near else ""
 
     def asking(self, task: Task) -> AskAgent:
-        """The agent's model as an attempt at this task asks it: where near questions are answered, with its own."""
+        """The agent's model as an attempt at this task asks it: where near questions are answered,
+        with its own."""
         if self.calls.near is None:
             return self.ask
         return partial(self.ask, question=TaskQuestion(redact(task.prompt), task.group))
@@ -286,21 +316,29 @@ class Session:
             **{**self.patience(), **params},
         )
 
-    def recall(self, query: str, k: int, filters: Mapping[str, Any], reader: str = "optimizer") -> Sequence[Hit]:
-        """What the optimizer, or a working agent, may be told: train experiences of groups that are not held out,
-        whoever recalls."""
+    def recall(
+        self, query: str, k: int, filters: Mapping[str, Any], reader: str = "optimizer"
+    ) -> Sequence[Hit]:
+        """What the optimizer, or a working agent, may be told: train experiences of groups that are
+        not held out, whoever recalls."""
         if self.own_memory is None:
             hits: Sequence[Hit] = self.memory.recall(query, k, filters, reader)
             return hits
         found = self.own_memory.recall(query, k, filters, reader)
         expect(all_are(found, Hit), self.own_memory, "recall", found)
-        seen = [h for h in found if not h.experience or self.memory.get(h.experience, reader) is not None]
+        seen = [
+            h
+            for h in found
+            if not h.experience or self.memory.get(h.experience, reader) is not None
+        ]
         return [h.model_copy(update={"text": redact(h.text)}) for h in seen[:k]]
 
     @cached_property
     def recollection(self) -> Recollection:
         """Memory, as this run's working agents may ask it."""
-        theirs = self.settings.memory.recall if self.given.memory is None else spelled(self.given.memory)
+        theirs = (
+            self.settings.memory.recall if self.given.memory is None else spelled(self.given.memory)
+        )
         return Recollection(
             memory=self.memory,
             journal=self.journal,
@@ -323,8 +361,10 @@ class Session:
 
     @contextmanager
     def closing(self, fresh: bool) -> Iterator[None]:
-        """Close it in the end. What is refused (BadInput) before a model was asked or anything was attempted leaves no
-        folder either: the corrected command may name the same one. fresh: it was made for this session."""
+        """Close it in the end. What is refused (BadInput) before a model was asked or anything was
+        attempted leaves no folder either: the corrected command may name the same one. fresh: it
+        was made for this session.
+        """
         idle = False
         try:
             yield
@@ -341,7 +381,8 @@ class Session:
                         self.folder.parent.rmdir()
 
     def close(self) -> None:
-        """Release everything, whatever fails on the way: a full disk must not keep the folder taken."""
+        """Release everything, whatever fails on the way: a full disk must not keep the folder
+        taken."""
         with ExitStack() as stack:
             stack.callback(self.models.close, self.given)
             stack.callback(self.memory.close)
@@ -349,12 +390,24 @@ class Session:
             if isinstance(self.tape, Recording):
                 stack.callback(self.tape.close, self.ledger.record(), self.models.answerers())
             if isinstance(self.tape, Cassette) and (n := len(self.tape.wavered)):
-                what = "times, durations, lone decimals, addresses, temporary names, user numbers or lines of ls alone"
-                self.say("note", {"text": f"{n} requests differed from the recorded ones in {what}"})
+                what = (
+                    "times, durations, lone decimals, addresses, temporary names, user numbers or"
+                    " lines of ls alone"
+                )
+                self.say(
+                    "note", {"text": f"{n} requests differed from the recorded ones in {what}"}
+                )
             try:
                 self.ledger.close()
             except Fault:
-                self.say("note", {"text": "how long this session ran could not be written down: the disk is full"})
+                self.say(
+                    "note",
+                    {
+                        "text": (
+                            "how long this session ran could not be written down: the disk is full"
+                        )
+                    },
+                )
 
 
 def _hidden(domain: Domain, task: Task) -> list[str]:
@@ -377,13 +430,18 @@ def _packages(domain: Domain) -> list[str]:
     return list(packages)
 
 
-OPENED = frozenset({"settings.toml", "journal.jsonl", "ledger.jsonl", "lock", "seed", "bench.toml", "scaffold.git"})
+OPENED = frozenset(
+    {"settings.toml", "journal.jsonl", "ledger.jsonl", "lock", "seed", "bench.toml", "scaffold.git"}
+)
 """What a run folder holds before anything happens in it."""
 
 
 def run_id(settings: Settings) -> str:
-    """Derived from what was asked for, not from the clock: the same settings give the same run id."""
-    return digest(settings.model_dump(exclude={*FREE} if settings.optimizer_settings else {*FREE, OWN}), 12)
+    """Derived from what was asked for, not from the clock: the same settings give the same run
+    id."""
+    return digest(
+        settings.model_dump(exclude={*FREE} if settings.optimizer_settings else {*FREE, OWN}), 12
+    )
 
 
 def run_folder(workspace: Path, settings: Settings) -> Path:
@@ -401,7 +459,9 @@ def _possible(out: str, workspace: Path) -> Path:
     def bad(why: str) -> BadInput:
         shown = out if len(out) <= 80 else out[:77] + "..."
         return BadInput(
-            f"{shown!r} cannot be a run folder: {why}", fix="give a plain path: --out runs/mine", code="bad-out"
+            f"{shown!r} cannot be a run folder: {why}",
+            fix="give a plain path: --out runs/mine",
+            code="bad-out",
         )
 
     if not out.strip() or not out.isprintable():
@@ -410,7 +470,9 @@ def _possible(out: str, workspace: Path) -> Path:
         folder = Path(out).expanduser().resolve()
     except (OSError, RuntimeError, ValueError) as e:
         raise bad(str(e)) from None
-    if len(os.fsencode(folder)) > 3500 or any(len(os.fsencode(part)) > 255 for part in folder.parts):
+    if len(os.fsencode(folder)) > 3500 or any(
+        len(os.fsencode(part)) > 255 for part in folder.parts
+    ):
         raise bad("its name is too long for a disk")
     if workspace.resolve().is_relative_to(folder):
         raise bad("the workspace itself lies there")
@@ -424,9 +486,11 @@ def _possible(out: str, workspace: Path) -> Path:
     return folder
 
 
-def open_models(settings: Settings, parts: Parts | None = None, *, asked: bool = True) -> OpenedModels:
-    """The agent's model and the optimizer's. asked: False where none of them will be asked anything, so that none needs
-    its key."""
+def open_models(
+    settings: Settings, parts: Parts | None = None, *, asked: bool = True
+) -> OpenedModels:
+    """The agent's model and the optimizer's. asked: False where none of them will be asked
+    anything, so that none needs its key."""
     from recreate.models import default_model, open_model
     from recreate.models.pricing import known_price, parse_price
 
@@ -435,12 +499,18 @@ def open_models(settings: Settings, parts: Parts | None = None, *, asked: bool =
     options: dict[str, Any] = {"jobs": settings.jobs, "threads": settings.models.threads}
     options |= {"vllm_python": settings.vllm_python, "asked": asked}
     given = parse_price(settings.price) if settings.price else None
-    model = open_model(spec, price=given, **options) if parts.model is None else fit("model", parts.model)
+    model = (
+        open_model(spec, price=given, **options)
+        if parts.model is None
+        else fit("model", parts.model)
+    )
     price = given or known_price(model)
     other = settings.models.optimizer
     if parts.optimizer_model is None and (not other or other == spec):
         return OpenedModels(model, price, model, price, told)
-    given = parse_price(settings.models.optimizer_price) if settings.models.optimizer_price else None
+    given = (
+        parse_price(settings.models.optimizer_price) if settings.models.optimizer_price else None
+    )
     if parts.optimizer_model is None:
         optimizer = open_model(other, price=given, **options)
     else:
@@ -449,7 +519,9 @@ def open_models(settings: Settings, parts: Parts | None = None, *, asked: bool =
     return OpenedModels(model, price, optimizer, known, told)
 
 
-def open_judge(settings: Settings, models: OpenedModels, cassette: Cassette | None = None) -> tuple[Model, Price]:
+def open_judge(
+    settings: Settings, models: OpenedModels, cassette: Cassette | None = None
+) -> tuple[Model, Price]:
     """(the judge's model, its price): that of `--models.judge`, else the optimizer's."""
     from recreate.models import open_model
     from recreate.models.pricing import known_price, parse_price
@@ -467,10 +539,15 @@ def open_judge(settings: Settings, models: OpenedModels, cassette: Cassette | No
 
 
 def judge_asking(calls: Calls, judge: tuple[Model, Price], patience: Mapping[str, Any]) -> AskJudge:
-    """The judge's model as a domain asks it: every call reserved, journalled, paid once, in the ledger as `judge`."""
+    """The judge's model as a domain asks it: every call reserved, journalled, paid once, in the
+    ledger as `judge`."""
 
-    def ask(messages: Sequence[Message], *, attempt: str, task: str, step: int = 0, **params: Any) -> Reply:
-        call = Call(run=calls.run, attempt=attempt, step=step, role="judge", phase="grade", task=task)
+    def ask(
+        messages: Sequence[Message], *, attempt: str, task: str, step: int = 0, **params: Any
+    ) -> Reply:
+        call = Call(
+            run=calls.run, attempt=attempt, step=step, role="judge", phase="grade", task=task
+        )
         return calls.ask(judge[0], judge[1], messages, call, **patience, **params)
 
     return ask
@@ -478,10 +555,13 @@ def judge_asking(calls: Calls, judge: tuple[Model, Price], patience: Mapping[str
 
 @contextmanager
 def judging(
-    settings: Settings, workspace: Path, domain: Domain, ready: Callable[[Model], None] = lambda model: None
+    settings: Settings,
+    workspace: Path,
+    domain: Domain,
+    ready: Callable[[Model], None] = lambda model: None,
 ) -> Iterator[tuple[Domain, Ledger | None]]:
-    """A domain that asks a judge, for whoever grades outside of a run: (it with its judge, the ledger of that); as it
-    is where it asks none. Kept and raised as `judge_alone` does."""
+    """A domain that asks a judge, for whoever grades outside of a run: (it with its judge, the
+    ledger of that); as it is where it asks none. Kept and raised as `judge_alone` does."""
     if not (isinstance(domain, AsksModel) and domain.asks_model):
         yield domain, None
         return
@@ -499,25 +579,34 @@ class JudgeAlone(NamedTuple):
 
 @contextmanager
 def judge_alone(
-    settings: Settings, workspace: Path, name: str, ready: Callable[[Model], None] = lambda model: None
+    settings: Settings,
+    workspace: Path,
+    name: str,
+    ready: Callable[[Model], None] = lambda model: None,
 ) -> Iterator[JudgeAlone]:
-    """The judge's model, asked for a domain of that name outside of a run. What it is asked is kept in
-    runs/judge-NAME, so that the same question is paid once.
+    """The judge's model, asked for a domain of that name outside of a run. What it is asked is kept
+    in runs/judge-NAME, so that the same question is paid once.
 
-    ready: told of the model before its first call. Raises BadInput, `run-in-use` while another process judges there.
+    ready: told of the model before its first call. Raises BadInput, `run-in-use` while another
+    process judges there.
     """
     from recreate.models import default_model
 
-    spec = settings.models.judge or settings.models.optimizer or settings.model or default_model()[0]
-    priced, folder = ("--models.judge_price", settings.models.judge_price), workspace / "runs" / f"judge-{name}"
+    spec = (
+        settings.models.judge or settings.models.optimizer or settings.model or default_model()[0]
+    )
+    priced, folder = (
+        ("--models.judge_price", settings.models.judge_price),
+        workspace / "runs" / f"judge-{name}",
+    )
     with _alone(settings, folder, name, spec, priced, ready) as alone:
         ask = judge_asking(alone.calls, (alone.model, alone.price), alone.patience)
         yield JudgeAlone(alone.model.name, ask, alone.calls.ledger)
 
 
 class WriterAlone(NamedTuple):
-    """A model that writes something outside of a run: its name, what asks it for reply number `step`, and what that
-    costs."""
+    """A model that writes something outside of a run: its name, what asks it for reply number
+    `step`, and what that costs."""
 
     model: str
     ask: Callable[[Sequence[Message], int], Reply]
@@ -526,15 +615,31 @@ class WriterAlone(NamedTuple):
 
 @contextmanager
 def writer_alone(
-    settings: Settings, folder: Path, what: str, ready: Callable[[Model], None] = lambda model: None, **params: Any
+    settings: Settings,
+    folder: Path,
+    what: str,
+    ready: Callable[[Model], None] = lambda model: None,
+    **params: Any,
 ) -> Iterator[WriterAlone]:
-    """`--model`, asked outside of a run for one thing: reply by reply, each in the folder, in its ledger as `writer`,
-    and paid once. what: it is asked for, in a word; ready, and what is raised: as of `judge_alone`."""
-    with _alone(settings, folder, what, settings.model, ("--price", settings.price), ready) as alone:
+    """`--model`, asked outside of a run for one thing: reply by reply, each in the folder, in its
+    ledger as `writer`, and paid once. what: it is asked for, in a word; ready, and what is raised:
+    as of `judge_alone`.
+    """
+    with _alone(
+        settings, folder, what, settings.model, ("--price", settings.price), ready
+    ) as alone:
 
         def ask(messages: Sequence[Message], step: int) -> Reply:
-            call = Call(run=alone.calls.run, attempt=digest([what, messages[0]]), step=step, role="writer", phase=what)
-            return alone.calls.ask(alone.model, alone.price, messages, call, **alone.patience, **params)
+            call = Call(
+                run=alone.calls.run,
+                attempt=digest([what, messages[0]]),
+                step=step,
+                role="writer",
+                phase=what,
+            )
+            return alone.calls.ask(
+                alone.model, alone.price, messages, call, **alone.patience, **params
+            )
 
         yield WriterAlone(alone.model.name, ask, alone.calls.ledger)
 
@@ -557,7 +662,8 @@ def _alone(
     priced: tuple[str, str],
     ready: Callable[[Model], None],
 ) -> Iterator[_ModelAlone]:
-    """A model whose replies and ledger a folder keeps. priced: the flag of its price, and what that says."""
+    """A model whose replies and ledger a folder keeps. priced: the flag of its price, and what that
+    says."""
     from recreate.models import open_model
     from recreate.models.pricing import known_price, parse_price
 
@@ -572,13 +678,16 @@ def _alone(
         journal.open()
         ledger = Ledger(Log(folder / "ledger.jsonl"), Budget.parse(settings.budget))
         stack.callback(ledger.close)
-        calls = Calls(digest([name, model.name], 12), journal, ledger, retries=settings.models.retries)
+        calls = Calls(
+            digest([name, model.name], 12), journal, ledger, retries=settings.models.retries
+        )
         patience = {"timeout": settings.models.timeout} if settings.models.timeout else {}
         yield _ModelAlone(model, price, calls, patience)
 
 
 class Chosen(NamedTuple):
-    """Settings that name an optimizer and a memory policy, and why these were taken; '' where somebody named them."""
+    """Settings that name an optimizer and a memory policy, and why these were taken; '' where
+    somebody named them."""
 
     settings: Settings
     optimizer: str
@@ -593,23 +702,33 @@ class Chosen(NamedTuple):
         return [f"{what} {name}: {why}" for what, name, why in made if why]
 
 
-def with_defaults(settings: Settings, model: Model, *, optimizer: bool = True, policy: bool = True) -> Chosen:
+def with_defaults(
+    settings: Settings, model: Model, *, optimizer: bool = True, policy: bool = True
+) -> Chosen:
     """Who proposes edits and who learns lessons where nobody says, by the optimizer's model.
 
-    optimizer, policy: False where none is chosen, since it is an object, or there is nothing for it to do.
+    optimizer, policy: False where none is chosen, since it is an object, or there is nothing for it
+    to do.
     """
     proposes = learns = ""
     if optimizer and not settings.optimizer:
-        settings, proposes = settings.model_copy(update={"optimizer": default_optimizer(model)}), why_optimizer(model)
+        settings, proposes = (
+            settings.model_copy(update={"optimizer": default_optimizer(model)}),
+            why_optimizer(model),
+        )
     if policy and not settings.memory.named:
-        settings, learns = settings.learning(default_policy(settings, model)), why_policy(settings, model)
+        settings, learns = (
+            settings.learning(default_policy(settings, model)),
+            why_policy(settings, model),
+        )
     return Chosen(settings, proposes, learns)
 
 
 def default_optimizer(model: Model) -> str:
-    """Who proposes edits when nobody says: the agent for a hosted model or an endpoint, the one structured call for
-    what runs on this machine. An address does not say how strong a model is, also not 127.0.0.1, where gateways to
-    hosted ones listen as well as llama.cpp; so what was taken is said (`why_optimizer`)."""
+    """Who proposes edits when nobody says: the agent for a hosted model or an endpoint, the one
+    structured call for what runs on this machine. An address does not say how strong a model is,
+    also not 127.0.0.1, where gateways to hosted ones listen as well as llama.cpp; so what was taken
+    is said (`why_optimizer`)."""
     return "recreate" if model.name.startswith(("litellm:", "openai:")) else "reflect"
 
 
@@ -617,14 +736,21 @@ def why_optimizer(model: Model) -> str:
     """What is said of the choice that `default_optimizer` makes."""
     if default_optimizer(model) == "recreate":
         kind = "a hosted model" if model.name.startswith("litellm:") else "an endpoint"
-        return f"the default, since {model.name} is {kind}; --optimizer reflect suits a small model better"
-    return f"the default, since {model.name} may be a small model; --optimizer recreate is for strong ones"
+        return (
+            f"the default, since {model.name} is {kind}; --optimizer reflect suits a small model"
+            " better"
+        )
+    return (
+        f"the default, since {model.name} may be a small model; --optimizer recreate is for strong"
+        " ones"
+    )
 
 
 def default_policy(settings: Settings, model: Model) -> str:
-    """Who learns lessons in a build when nobody says: the policy whose evidence is nearly free, where the model that
-    writes lessons is taken for a strong one: as `default_optimizer` takes it, and nobody chose `reflect` for it. Not
-    where the build is recorded: a replay has no lessons of other builds."""
+    """Who learns lessons in a build when nobody says: the policy whose evidence is nearly free,
+    where the model that writes lessons is taken for a strong one: as `default_optimizer` takes it,
+    and nobody chose `reflect` for it. Not where the build is recorded: a replay has no lessons of
+    other builds."""
     strong = default_optimizer(model) == "recreate" and settings.optimizer != "reflect"
     return DRAWN if strong and not settings.record else "none"
 
@@ -639,8 +765,10 @@ def why_policy(settings: Settings, model: Model) -> str:
 
 
 def tried(settings: Settings, workspace: Path) -> Iterator[tuple[str, str, Callable[[], Any]]]:
-    """(address, name, what opens it) of the parts that the settings name, each to be opened by itself: nothing is
-    fetched, started or asked. What opens it raises BadInput for one that is not there or does not fit."""
+    """(address, name, what opens it) of the parts that the settings name, each to be opened by
+    itself: nothing is fetched, started or asked. What opens it raises BadInput for one that is not
+    there or does not fit.
+    """
     from recreate.memory import embedders
     from recreate.models import open_model
 
@@ -658,7 +786,11 @@ def tried(settings: Settings, workspace: Path) -> Iterator[tuple[str, str, Calla
         ("optimizer", settings.optimizer, lambda: try_optimizer(settings)),
         ("memory.policy", memory.policy, policy),
         ("memory.embedder", memory.embedder, lambda: embedders.named(memory.embedder)),
-        ("memory.recall", memory.recall, lambda: registry.open("memory", memory.recall, workspace=workspace)),
+        (
+            "memory.recall",
+            memory.recall,
+            lambda: registry.open("memory", memory.recall, workspace=workspace),
+        ),
         ("budget", ", ".join(settings.budget), lambda: Budget.parse(settings.budget)),
     )
     defaults = settings_.addresses()
@@ -669,17 +801,19 @@ def tried(settings: Settings, workspace: Path) -> Iterator[tuple[str, str, Calla
 
 
 def try_optimizer(settings: Settings) -> None:
-    """Raises BadInput for an optimizer that is not there, does not fit, or does not know the settings that are its own;
-    Missing for one whose package is not installed."""
+    """Raises BadInput for an optimizer that is not there, does not fit, or does not know the
+    settings that are its own; Missing for one whose package is not installed."""
     registry.factory("optimizer", settings.optimizer)
     found = registry.find("optimizer", settings.optimizer)
     registry.need_all(found)
     settings_.own(found, settings.optimizer, settings.optimizer_settings)
 
 
-def open_domain(settings: Settings, workspace: Path, backend: SandboxBackend | None = None) -> Domain:
-    """The domain by name, with its tasks from where the settings say, for sandboxes of `backend`, else of the one that
-    is named."""
+def open_domain(
+    settings: Settings, workspace: Path, backend: SandboxBackend | None = None
+) -> Domain:
+    """The domain by name, with its tasks from where the settings say, for sandboxes of `backend`,
+    else of the one that is named."""
     from recreate.sandboxes import named
 
     backend = backend or named(settings.sandbox)
@@ -696,7 +830,8 @@ def open_domain(settings: Settings, workspace: Path, backend: SandboxBackend | N
 
 
 def open_backend(settings: Settings, given: SandboxBackend | None = None) -> SandboxBackend:
-    """The backend, seen to work. Raises BadInput: `misfit`, or `no-sandbox` with the reason that its probe gives."""
+    """The backend, seen to work. Raises BadInput: `misfit`, or `no-sandbox` with the reason that
+    its probe gives."""
     from recreate.sandboxes import choose
 
     if given is None:
@@ -706,7 +841,11 @@ def open_backend(settings: Settings, given: SandboxBackend | None = None) -> San
         why = backend.probe()
         expect(isinstance(why, str), backend, "probe", why)
         if why:
-            raise BadInput(f"the sandbox {backend.name} does not work here: {why}", fix="mend that", code="no-sandbox")
+            raise BadInput(
+                f"the sandbox {backend.name} does not work here: {why}",
+                fix="mend that",
+                code="no-sandbox",
+            )
     if not type(backend).__module__.startswith("recreate."):
         sandbox = backend.open()
         expect(sandbox is not None and hasattr(sandbox, "run"), backend, "open", sandbox)
@@ -715,8 +854,11 @@ def open_backend(settings: Settings, given: SandboxBackend | None = None) -> San
     return backend
 
 
-def open_memory(settings: Settings, workspace: Path, given: Memory | None, domain: str, known: Any) -> Memory | None:
-    """The user's own Memory, told of the train experiences there are; None when the workspace's answers."""
+def open_memory(
+    settings: Settings, workspace: Path, given: Memory | None, domain: str, known: Any
+) -> Memory | None:
+    """The user's own Memory, told of the train experiences there are; None when the workspace's
+    answers."""
     if given is None and not settings.memory.recall:
         return None
     memory: Memory
@@ -740,18 +882,23 @@ def open_session(
     command: str = "",
     ready: Ready = as_it_is,
 ) -> Session:
-    """Find every part that is not given, see that each fits its port, take the run folder, and be ready to spend.
+    """Find every part that is not given, see that each fits its port, take the run folder, and be
+    ready to spend.
 
-    command: what was asked for, such as `build`; the journal remembers it. ready: see `Session.start`.
-    Raises BadInput for a part that is unknown or does not fit, a missing key or price, a folder in use or already
-    holding another run, or one whose journal is gone.
+    command: what was asked for, such as `build`; the journal remembers it. ready: see
+    `Session.start`. Raises BadInput for a part that is unknown or does not fit, a missing key or
+    price, a folder in use or already holding another run, or one whose journal is gone.
     """
     parts = parts or Parts()
     refuse(settings, folder, resume)
     cassette = Cassette(Path(settings.replay)) if settings.replay else None
     cache = cassette or (ReplyCache(folder_of(settings.cache)) if settings.cache else None)
     backend = open_backend(settings, parts.backend)
-    domain = open_domain(settings, workspace, backend) if parts.domain is None else fit("domain", parts.domain)
+    domain = (
+        open_domain(settings, workspace, backend)
+        if parts.domain is None
+        else fit("domain", parts.domain)
+    )
     fit_tasks(domain)
     optimizer, policy = _named(settings, parts, command)
     budget = Budget.parse(settings.budget)
@@ -760,18 +907,28 @@ def open_session(
     with ExitStack() as undo:
         memory = _open_store(settings, workspace, folder, parts.embedder, say)
         undo.callback(memory.close)
-        models = open_models(settings, parts) if cassette is None else OpenedModels(*cassette.models())
+        models = (
+            open_models(settings, parts) if cassette is None else OpenedModels(*cassette.models())
+        )
         undo.callback(lambda: models.close(parts))
         if models.note:
             say("model", {"text": models.note})
-        chosen = with_defaults(settings, models.optimizer_model, optimizer=optimizer is None, policy=policy is None)
+        chosen = with_defaults(
+            settings, models.optimizer_model, optimizer=optimizer is None, policy=policy is None
+        )
         settings = chosen.settings
         for text in chosen.notes() if command == "build" else ():
             say("note", {"text": text})
         optimizer = optimizer or registry.factory("optimizer", settings.optimizer)
         policy = policy or registry.factory("policy", settings.memory.policy)
-        proposer = registry.find("optimizer", settings.optimizer) if parts.optimizer is None else parts.optimizer
-        own = settings_.own(proposer, settings.optimizer or spelled(proposer), settings.optimizer_settings)
+        proposer = (
+            registry.find("optimizer", settings.optimizer)
+            if parts.optimizer is None
+            else parts.optimizer
+        )
+        own = settings_.own(
+            proposer, settings.optimizer or spelled(proposer), settings.optimizer_settings
+        )
         if command == "build":  # nobody proposes elsewhere
             registry.need_all(proposer)
         if isinstance(domain, AsksModel) and domain.asks_model:
@@ -784,7 +941,9 @@ def open_session(
             domain=domain.name,
             command=command,
         )
-        recorder = _record(settings, begun, models, memory.count(domain.name), resume and _has_replies(folder))
+        recorder = _record(
+            settings, begun, models, memory.count(domain.name), resume and _has_replies(folder)
+        )
         if recorder is not None:
             undo.callback(recorder.close)
             if command == "build" and recorder.about.memory:
@@ -847,8 +1006,14 @@ def refuse(settings: Settings, folder: Path, resume: bool = False) -> None:
         )
     _refuse_keys(settings)
     if settings.name and not re.fullmatch(r"\w[\w.-]{0,99}", settings.name):
-        raise BadInput(f"{settings.name!r} cannot be a folder's name", fix="give a plain --name", code="bad-name")
-    for price in filter(None, (settings.price, settings.models.optimizer_price, settings.models.judge_price)):
+        raise BadInput(
+            f"{settings.name!r} cannot be a folder's name",
+            fix="give a plain --name",
+            code="bad-name",
+        )
+    for price in filter(
+        None, (settings.price, settings.models.optimizer_price, settings.models.judge_price)
+    ):
         parse_price(price)
     if settings.models.judge and not settings.replay:
         open_model(settings.models.judge, vllm_python=settings.vllm_python, asked=False).close()
@@ -859,17 +1024,25 @@ def refuse(settings: Settings, folder: Path, resume: bool = False) -> None:
 def _named(
     settings: Settings, parts: Parts, command: str
 ) -> tuple[Callable[..., Optimizer] | None, Callable[..., MemoryPolicy] | None]:
-    """(the optimizer, the memory policy) that were given or named; None where the choice is `with_defaults`'s."""
+    """(the optimizer, the memory policy) that were given or named; None where the choice is
+    `with_defaults`'s."""
     optimizer = policy = None
     if parts.optimizer is not None or settings.optimizer:
-        optimizer = registry.factory("optimizer", settings.optimizer if parts.optimizer is None else parts.optimizer)
+        optimizer = registry.factory(
+            "optimizer", settings.optimizer if parts.optimizer is None else parts.optimizer
+        )
     if parts.policy is not None or settings.memory.named or command != "build":
-        policy = registry.factory("policy", settings.memory.policy if parts.policy is None else parts.policy)
+        policy = registry.factory(
+            "policy", settings.memory.policy if parts.policy is None else parts.policy
+        )
     return optimizer, policy
 
 
-def _open_store(settings: Settings, workspace: Path, folder: Path, given: Embedder | None, say: Say) -> ExperienceStore:
-    """The workspace's memory. A replay has one of its own: what came after the recording must not be recalled."""
+def _open_store(
+    settings: Settings, workspace: Path, folder: Path, given: Embedder | None, say: Say
+) -> ExperienceStore:
+    """The workspace's memory. A replay has one of its own: what came after the recording must not
+    be recalled."""
     from recreate.memory import embedders
     from recreate.memory.store import ExperienceStore
 
@@ -879,7 +1052,9 @@ def _open_store(settings: Settings, workspace: Path, folder: Path, given: Embedd
         folder / "replay" if settings.replay else workspace,
         settings.memory.embedder or None if given is None else fit("embedder", given),
         lambda done, total: say("indexing", {"done": done, "total": total}),
-        log.warning if say is silent else lambda text: say("note", {"text": text}),  # who hears nothing has the log
+        (
+            log.warning if say is silent else lambda text: say("note", {"text": text})
+        ),  # who hears nothing has the log
         namespace="" if settings.replay else settings.memory.namespace,
     )
 
@@ -895,8 +1070,11 @@ class Begun:
     command: str
 
 
-def _record(settings: Settings, begun: Begun, models: OpenedModels, memory: int, replies: bool) -> Recording | None:
-    """What the run is recorded into. memory: how many experiences there are; replies: whether the run has some."""
+def _record(
+    settings: Settings, begun: Begun, models: OpenedModels, memory: int, replies: bool
+) -> Recording | None:
+    """What the run is recorded into. memory: how many experiences there are; replies: whether the
+    run has some."""
     if not settings.record:
         return None
     about = About(
@@ -918,8 +1096,8 @@ def _not_on_it(about: About) -> str:
     """What is said of a build that is recorded where its domain was attempted before."""
     many = f"{about.memory} train experience{'s' * (about.memory != 1)} of {about.domain}"
     return (
-        f"memory holds {many}, and a replay has none: where the optimizer is told of them, it stops with exit code 4. "
-        "A build that is recorded in a fresh workspace can be replayed"
+        f"memory holds {many}, and a replay has none: where the optimizer is told of them, it stops"
+        " with exit code 4. A build that is recorded in a fresh workspace can be replayed"
     )
 
 
@@ -935,14 +1113,20 @@ def _count_again(ledger: Ledger, journal: Journal, jobs: int, say: Say) -> None:
 
 
 def _take(journal: Journal, settings: Settings, begun: Begun, objects: Sequence[str]) -> None:
-    """Make the folder a run's, or go on with the one that began there: from now on it can be resumed. objects: the
-    parts that are a script's own, which no command can name."""
+    """Make the folder a run's, or go on with the one that began there: from now on it can be
+    resumed. objects: the parts that are a script's own, which no command can name."""
     folder = journal.folder
     with files.disk(folder):
         try:
             folder.mkdir(parents=True, exist_ok=True)
-        except (FileNotFoundError, NotADirectoryError, FileExistsError) as e:  # /proc, /dev and the like
-            raise BadInput(f"{folder} cannot be made: {e.strerror}", fix="give another --out", code="bad-out") from None
+        except (
+            FileNotFoundError,
+            NotADirectoryError,
+            FileExistsError,
+        ) as e:  # /proc, /dev and the like
+            raise BadInput(
+                f"{folder} cannot be made: {e.strerror}", fix="give another --out", code="bad-out"
+            ) from None
     journal.open()
     _same_parts(journal, domain=begun.domain, model=begun.model)
     _refuse_emptied(journal)
@@ -952,7 +1136,8 @@ def _take(journal: Journal, settings: Settings, begun: Begun, objects: Sequence[
 
 
 def open_near(settings: Settings, memory: Any) -> NearCache | None:
-    """The cache that answers near questions by the vectors of the workspace's embedder; None where nobody wants it."""
+    """The cache that answers near questions by the vectors of the workspace's embedder; None where
+    nobody wants it."""
     if not settings.cache_near:
         return None
 
@@ -971,14 +1156,16 @@ def _refuse_near(settings: Settings) -> None:
         return
     if not settings.cache:
         raise BadInput(
-            f"--cache-near {settings.cache_near:g} says how near a question must be, and there is no cache",
+            f"--cache-near {settings.cache_near:g} says how near a question must be, and there is"
+            " no cache",
             fix=f"--cache --cache-near {settings.cache_near:g}",
             code="usage",
         )
 
 
 def _recorded(settings: Settings) -> dict[str, Any]:
-    """The settings that a cassette has: whoever replays one that may be given away has the data elsewhere."""
+    """The settings that a cassette has: whoever replays one that may be given away has the data
+    elsewhere."""
     if settings.record_replies_only:
         settings = settings.model_copy(update={"data": Path(settings.data).name})
     return settings.model_dump(mode="json", exclude={*FREE})
@@ -987,25 +1174,41 @@ def _recorded(settings: Settings) -> dict[str, Any]:
 def _refuse_tapes(settings: Settings) -> None:
     if settings.record and settings.replay:
         fix = "to copy a cassette, copy its folder"
-        raise BadInput("a replay is not recorded: it is --record or --replay", fix=fix, code="usage")
+        raise BadInput(
+            "a replay is not recorded: it is --record or --replay", fix=fix, code="usage"
+        )
     if Path(settings.record).is_file():
-        raise BadInput(f"{settings.record} is a file, and a cassette a folder", fix="--record DIR", code="usage")
+        raise BadInput(
+            f"{settings.record} is a file, and a cassette a folder",
+            fix="--record DIR",
+            code="usage",
+        )
     if settings.record_replies_only and not settings.record:
-        raise BadInput("--record-replies-only says how to record", fix="give --record DIR too", code="usage")
+        raise BadInput(
+            "--record-replies-only says how to record", fix="give --record DIR too", code="usage"
+        )
     if settings.record and settings.from_experience:
         raise BadInput(
-            "a cassette holds replies, and not the memory that --from-experience learns from: it could not be replayed",
+            "a cassette holds replies, and not the memory that --from-experience learns from: it"
+            " could not be replayed",
             fix="leave --record or --from-experience out",
             code="usage",
         )
 
 
-def _refuse_another(cassette: Cassette, command: str, domain: Domain, backend: SandboxBackend) -> None:
+def _refuse_another(
+    cassette: Cassette, command: str, domain: Domain, backend: SandboxBackend
+) -> None:
     """Attempts are known by their sandbox too: in another one nothing would be found."""
     about, shown = cassette.about, paths.short(cassette.folder)
     walls = f"--sandbox {about.sandbox}; recreate doctor says what works here"
     for what, this, then, fix in (
-        ("command", command or "run or bench", about.command or "run or bench", "replay it with the command it is of"),
+        (
+            "command",
+            command or "run or bench",
+            about.command or "run or bench",
+            "replay it with the command it is of",
+        ),
         ("domain", domain.name, about.domain, "leave --domain out: a replay has its cassette's"),
         ("sandbox", backend.name, about.sandbox, TRUSTED if about.sandbox == "none" else walls),
     ):
@@ -1033,12 +1236,14 @@ def _refuse_keys(settings: Settings) -> None:
 
 
 def _same_parts(journal: Journal, **parts: str) -> None:
-    """A run goes on with the parts it began with: a class found by name may make another object than a script did."""
+    """A run goes on with the parts it began with: a class found by name may make another object
+    than a script did."""
     first = next(journal.records("start"), None)
     for kind, name in parts.items() if first else ():
         if first and first.get(kind, name) != name:
             raise BadInput(
-                f"{paths.short(journal.folder)} was begun with the {kind} {first[kind]}, and this is {name}",
+                f"{paths.short(journal.folder)} was begun with the {kind} {first[kind]}, and this"
+                f" is {name}",
                 fix=f"go on with the {kind} it was begun with, or give another folder with --out",
                 code="another-run",
             )
@@ -1046,13 +1251,17 @@ def _same_parts(journal: Journal, **parts: str) -> None:
 
 def _refuse_emptied(journal: Journal) -> None:
     """A run that has attempts or spent something, and no journal, is none that begins."""
-    if journal.started or not any(map(_holds, (journal.folder / "attempts", journal.folder / "ledger.jsonl"))):
+    if journal.started or not any(
+        map(_holds, (journal.folder / "attempts", journal.folder / "ledger.jsonl"))
+    ):
         return
     raise BadInput(
-        f"{paths.short(journal.log.path)} does not say how this run began, and there are attempts: it was emptied or"
-        " lost",
-        fix="put it back from a copy, or give another folder with --out; what was attempted is still in memory, and in "
-        f"{paths.short(journal.folder / 'attempts')}",
+        f"{paths.short(journal.log.path)} does not say how this run began, and there are attempts:"
+        " it was emptied or lost",
+        fix=(
+            "put it back from a copy, or give another folder with --out; what was attempted is"
+            f" still in memory, and in {paths.short(journal.folder / 'attempts')}"
+        ),
         code="damaged",
     )
 
@@ -1062,18 +1271,26 @@ def _holds(path: Path) -> bool:
 
 
 def load_run(folder: Path) -> Settings:
-    """The settings of an existing run folder. Raises BadInput: `no-run`, or `damaged` for one that cannot be read."""
+    """The settings of an existing run folder. Raises BadInput: `no-run`, or `damaged` for one that
+    cannot be read."""
     import tomllib
 
     file = folder / "settings.toml"
     if not file.is_file():
-        raise BadInput(f"{folder} is not a run folder", fix="runs lie under runs/; `ls runs` shows them", code="no-run")
+        raise BadInput(
+            f"{folder} is not a run folder",
+            fix="runs lie under runs/; `ls runs` shows them",
+            code="no-run",
+        )
     try:
         return as_begun(tomllib.loads(file.read_text("utf-8")))
     except (ValueError, RecursionError) as e:  # not UTF-8, not TOML, not settings
         said = " ".join(str(e).split("\n")[:3])
         raise BadInput(
             f"{paths.short(file)} cannot be read: {said}",
-            fix=f"mend it; or delete it, and give the command that began the run again: --out {paths.short(folder)}",
+            fix=(
+                "mend it; or delete it, and give the command that began the run again: --out"
+                f" {paths.short(folder)}"
+            ),
             code="damaged",
         ) from None

@@ -1,43 +1,51 @@
-"""A candidate's trial: validation tasks in an order fixed beforehand, a bet on each, an end when it is clear; pure.
+"""A candidate's trial: validation tasks in an order fixed beforehand, a bet on each, an end when it
+is clear; pure.
 
-The promise is one for a whole build: the chance that it keeps anything that does not help is at most `gate.false_keep`,
-over all its rounds, candidates and reviews, whenever somebody looks and whenever it ends.
+The promise is one for a whole build: the chance that it keeps anything that does not help is at
+most `gate.false_keep`, over all its rounds, candidates and reviews, whenever somebody looks and
+whenever it ends.
 
-How. A task gives one difference d in [-1, 1], the candidate's mean over its repeats less its parent's. The trial owns a
-stake of `alpha`, its candidate's share of the error. On each task a part x in 0..1 of it, chosen before the task is
-seen, is bet: it grows by 1 + x * d. Where the mean of d is 0 or less that is at best a fair game, whatever the scores
-are and however x is chosen, so that by Ville's inequality the stake reaches 1 in at most a share `alpha` of trials, and
-looking after each task costs nothing (Waudby-Smith and Ramdas, Estimating means of bounded random variables by
-betting, JRSS B 2024). How x is chosen decides what is found, not what is promised (`_Deadline`): the trial ends with
-its last task, and a stake that cannot have reached 1 by then is lost; so the stake is held at the chance that a walk
-without drift and with the variance seen so far would still come up to what is needed, in the tasks that are left. That
-is 2 * (1 - Phi(u)) by reflection, u being the way to go in standard deviations, which makes x the hazard of u over the
-deviation of what is left (the hedge of a digital option: Browne, Reaching goals by a deadline, Adv. Appl. Prob. 1999;
-the boundary of O'Brien and Fleming, Biometrics 1979). On yes-or-no scores it finds nearly what the paired test of all
-tasks finds, at the same error.
+How. A task gives one difference d in [-1, 1], the candidate's mean over its repeats less its
+parent's. The trial owns a stake of `alpha`, its candidate's share of the error. On each task a part
+x in 0..1 of it, chosen before the task is seen, is bet: it grows by 1 + x * d. Where the mean of d
+is 0 or less that is at best a fair game, whatever the scores are and however x is chosen, so that
+by Ville's inequality the stake reaches 1 in at most a share `alpha` of trials, and looking after
+each task costs nothing (Waudby-Smith and Ramdas, Estimating means of bounded random variables by
+betting, JRSS B 2024). How x is chosen decides what is found, not what is promised (`_Deadline`):
+the trial ends with its last task, and a stake that cannot have reached 1 by then is lost; so the
+stake is held at the chance that a walk without drift and with the variance seen so far would still
+come up to what is needed, in the tasks that are left. That is 2 * (1 - Phi(u)) by reflection, u
+being the way to go in standard deviations, which makes x the hazard of u over the deviation of what
+is left (the hedge of a digital option: Browne, Reaching goals by a deadline, Adv. Appl. Prob. 1999;
+the boundary of O'Brien and Fleming, Biometrics 1979). On yes-or-no scores it finds nearly what the
+paired test of all tasks finds, at the same error.
 
     better       the stake has reached 1
-    not-better   bets against "a gain of `gain` or more" (`BETS`) have made 1 / MISS of 1, so that a gain worth finding
-                 is ruled out; or the whole interval lies below 0; or it fails each time what its parent solves each
-                 time
+    not-better   bets against "a gain of `gain` or more" (`BETS`) have made 1 / MISS of 1, so that a
+                 gain worth finding is ruled out; or the whole interval lies below 0; or it fails
+                 each time what its parent solves each time
     undecided    else: all tasks were tried, or none that is left could still show a gain
 
-    lo, hi       the m that a stake spread over `BETS` leaves possible, bet against "the mean is m or less" (or more):
-                 each end at alpha, at every time at once. lo is above 0 exactly where it is better, which is a second
-                 way for it to be wrong of an agent that does not help
-    p            alpha / the largest that the stake was: alpha where it is better, since no more is bet than is needed
+    lo, hi       the m that a stake spread over `BETS` leaves possible, bet against "the mean is m
+                 or less" (or more):
+                 each end at alpha, at every time at once. lo is above 0 exactly where it is better,
+                 which is a second way for it to be wrong of an agent that does not help
+    p            alpha / the largest that the stake was: alpha where it is better, since no more is
+                 bet than is needed
 
 Trials of before (`rule` spread) bet the mean of `BETS` on "better" too, until 1 / alpha.
 
-The shares of candidates add up to `gate.false_keep` at most (`share`), and so do their errors, however alike they are
-and whatever made them (Bonferroni). Two things are assumed: that the validation tasks stand for others like them, and
-that no candidate is made from the very scores that judge it: of validation an optimizer is told means and verdicts, no
-task. That a parent's scores serve for each of its candidates breaks nothing: each candidate has a share of its own, and
-shares add up. It does forbid to carry what is left of a stake on to the next candidate (alpha investing, one wealth for
-all trials): scores that were low by luck would help every one of them, so that a stake could grow on the luck that the
-last one left. Only the share of a candidate that was kept goes on, to the next one: if it helped, nothing was spent on
-it, and if not, the error is made (the fallback of Tian and Ramdas, Online control of the familywise error rate, Stat.
-Methods Med. Res. 2021, which holds under any dependence).
+The shares of candidates add up to `gate.false_keep` at most (`share`), and so do their errors,
+however alike they are and whatever made them (Bonferroni). Two things are assumed: that the
+validation tasks stand for others like them, and that no candidate is made from the very scores that
+judge it: of validation an optimizer is told means and verdicts, no task. That a parent's scores
+serve for each of its candidates breaks nothing: each candidate has a share of its own, and shares
+add up. It does forbid to carry what is left of a stake on to the next candidate (alpha investing,
+one wealth for all trials): scores that were low by luck would help every one of them, so that a
+stake could grow on the luck that the last one left. Only the share of a candidate that was kept
+goes on, to the next one: if it helped, nothing was spent on it, and if not, the error is made (the
+fallback of Tian and Ramdas, Online control of the familywise error rate, Stat. Methods Med. Res.
+2021, which holds under any dependence).
 
 `python -m tests.evidence` simulates it; figures in docs/log.md.
 """
@@ -59,55 +67,64 @@ from recreate.runs.gate import MAX_DROPPED, Scores, by_kind, ceiling, detectable
 from recreate.runs.settings import Gate
 
 BETS = (0.2, 0.4, 0.6, 0.8, 1.0)
-"""Small ones grow on small gains over many tasks, large ones on a few tasks that are all won; one loss ends 1.0."""
+"""Small ones grow on small gains over many tasks, large ones on a few tasks that are all won; one
+loss ends 1.0."""
 
 BOLD = (1.0,)
 """The bet of a trial of few tasks by the rule `spread`."""
 
 FEW = 3
 CAREFUL = 0.95
-"""One bet takes at most this part, so that one loss does not end a trial; the whole only where there are no more tasks
-than FEW times the wins in a row that it takes at the least, which leave nothing to be careful with."""
+"""One bet takes at most this part, so that one loss does not end a trial; the whole only where
+there are no more tasks than FEW times the wins in a row that it takes at the least, which leave
+nothing to be careful with."""
 
 Rule = Literal["spread", "deadline"]
 
 MISS = 0.2
-"""How often a trial may be ended for want of a gain that is there. At 0.1 candidates that do nothing take 35 % of the
-tasks and not 25 %, and the gain that is found eight times in ten falls by 0.02 only."""
+"""How often a trial may be ended for want of a gain that is there. At 0.1 candidates that do
+nothing take 35 % of the tasks and not 25 %, and the gain that is found eight times in ten falls by
+0.02 only."""
 
 RELIABLE = 3
-"""From so many repeats on, a task that is solved in each is one that an agent solves reliably: a candidate that fails
-it in each is not kept."""
+"""From so many repeats on, a task that is solved in each is one that an agent solves reliably: a
+candidate that fails it in each is not kept."""
 
 POWER = 0.80
 """How often the gate keeps the gain that `detectable` names."""
 
 EXTRA = 0.2
-"""The part of the build's error that is left for candidates beyond one a round: a population's, and people's edits."""
+"""The part of the build's error that is left for candidates beyond one a round: a population's, and
+people's edits."""
 
 DRAWS = 1000
 ALIKE = 8
-"""So many first tasks of a draw are reckoned once for all draws that begin with the same differences."""
+"""So many first tasks of a draw are reckoned once for all draws that begin with the same
+differences."""
 
 LATTICE = 60
-"""Up to so many tasks the chances are reckoned task by task; beyond, gains shrink with the root of their number."""
+"""Up to so many tasks the chances are reckoned task by task; beyond, gains shrink with the root of
+their number."""
 
 
 def share(gate: Gate, rounds: int, *, of: int = 1, extra: int = 0) -> float:
-    """What a candidate may spend of the build's `gate.false_keep`: all together spend no more, however many come.
+    """What a candidate may spend of the build's `gate.false_keep`: all together spend no more,
+    however many come.
 
-    of: how many candidates its round has, in how many rounds (`decidable`); extra: of one beyond those, such as a
-    person's edit, its number from 1. Where candidates are kept as cheaper too, that is a second way to be wrong, and
-    takes half.
+    of: how many candidates its round has, in how many rounds (`decidable`); extra: of one beyond
+    those, such as a person's edit, its number from 1. Where candidates are kept as cheaper too,
+    that is a second way to be wrong, and takes half.
     """
     part = EXTRA / (extra * (extra + 1)) if extra else (1 - EXTRA) / max(1, rounds) / of
     return gate.false_keep * part / (2 if gate.cheaper else 1)
 
 
 def decidable(gate: Gate, tasks: int, rounds: int) -> int:
-    """Over how many of the rounds the build's error is spread: over all, or as many as so few tasks can decide; 0 when
-    not even one."""
-    return next((n for n in range(max(1, rounds), 0, -1) if wins(tasks, share(gate, n)) <= tasks), 0)
+    """Over how many of the rounds the build's error is spread: over all, or as many as so few tasks
+    can decide; 0 when not even one."""
+    return next(
+        (n for n in range(max(1, rounds), 0, -1) if wins(tasks, share(gate, n)) <= tasks), 0
+    )
 
 
 def room(gate: Gate, rounds: int, before: Scores, seed: int = 0) -> str:
@@ -121,9 +138,10 @@ def room(gate: Gate, rounds: int, before: Scores, seed: int = 0) -> str:
 class Terms(Record):
     """How a candidate is judged, in the journal before its first attempt: see `trial`.
 
-    round: of the build, from 0; of: how many candidates the round has, 0 for a person's edit; order: of the tasks' ids;
-    strata: task -> what it is counted with, where there are several; rule: how is bet; stretch: after how many attempts
-    it is looked at, 0 before 2026-11-24, when that went by --jobs of the moment.
+    round: of the build, from 0; of: how many candidates the round has, 0 for a person's edit;
+    order: of the tasks' ids; strata: task -> what it is counted with, where there are several;
+    rule: how is bet; stretch: after how many attempts it is looked at, 0 before 2026-11-24, when
+    that went by --jobs of the moment.
     """
 
     candidate: str
@@ -140,18 +158,28 @@ class Terms(Record):
 
 
 def handed_on(known: Sequence[Terms], better: Collection[str]) -> float:
-    """What the next candidate may spend besides its own share: all that the last one might, where that was kept as
-    better. known: the terms so far, in their order; better: the candidates that were kept so."""
+    """What the next candidate may spend besides its own share: all that the last one might, where
+    that was kept as better. known: the terms so far, in their order; better: the candidates that
+    were kept so."""
     return known[-1].alpha if known and known[-1].candidate in better else 0.0
 
 
-def tried(terms: Terms, before: Scores, after: Scores, *, whole: bool = False) -> tuple[Verdict, bool]:
+def tried(
+    terms: Terms, before: Scores, after: Scores, *, whole: bool = False
+) -> tuple[Verdict, bool]:
     """`trial` on these terms, split by stratum; a loss in one beside a gain in another is said."""
-    given: dict[str, Any] = {"repeats": terms.repeats, "alpha": terms.alpha, "gain": terms.gain, "rule": terms.rule}
+    given: dict[str, Any] = {
+        "repeats": terms.repeats,
+        "alpha": terms.alpha,
+        "gain": terms.gain,
+        "rule": terms.rule,
+    }
     verdict, settled = trial(before, after, terms.order, **given, whole=whole)
     if not terms.strata or verdict.diff is None:
         return verdict, settled
-    old, new = ({at: s for at, s in side.items() if at[1] < terms.repeats} for side in (before, after))
+    old, new = (
+        {at: s for at, s in side.items() if at[1] < terms.repeats} for side in (before, after)
+    )
     paired = {at[0] for at, score in old.items() if score is not None and new.get(at) is not None}
     counted = [task for task in terms.order if task in paired][: verdict.tasks]
     strata = by_kind(old, new, {task: terms.strata.get(task, "") for task in counted})
@@ -159,7 +187,9 @@ def tried(terms: Terms, before: Scores, after: Scores, *, whole: bool = False) -
     reason = verdict.reason
     if lost and won:
         told = ", ".join(map(str, (*won, *lost)))
-        reason = f"a gain in one kind of task with a loss in another ({told})" + (f"; {reason}" if reason else "")
+        reason = f"a gain in one kind of task with a loss in another ({told})" + (
+            f"; {reason}" if reason else ""
+        )
     return verdict.model_copy(update={"strata": strata, "reason": reason}), settled
 
 
@@ -174,12 +204,12 @@ def trial(
     rule: Rule = "deadline",
     whole: bool = False,
 ) -> tuple[Verdict, bool]:
-    """(the verdict on the tasks that have all their scores, in this order; whether it is settled). What comes after the
-    task that settled it is not looked at.
+    """(the verdict on the tasks that have all their scores, in this order; whether it is settled).
+    What comes after the task that settled it is not looked at.
 
-    before: the parent's scores (0..1) of all tasks; after: the candidate's so far; None in either: excluded. gain: what
-    is worth finding, see `detectable`; from 1 on nothing is ruled out. whole: what was settled stays so, and scores and
-    interval are of all tasks that have been scored since.
+    before: the parent's scores (0..1) of all tasks; after: the candidate's so far; None in either:
+    excluded. gain: what is worth finding, see `detectable`; from 1 on nothing is ruled out. whole:
+    what was settled stays so, and scores and interval are of all tasks that have been scored since.
     """
     walk = _Walk(before, after, order, repeats, alpha, gain, rule)
     end, ended = _End("undecided", ""), 0
@@ -205,17 +235,27 @@ class _End(NamedTuple):
 class _Walk:
     """A trial on its way: what its tasks so far have told.
 
-    tried: tasks with all their scores; sides: the means of both of those that have a pair; lost: those without one;
-    dropped: pairs that were excluded; broken: tasks that the parent solves each time, and the candidate never.
+    tried: tasks with all their scores; sides: the means of both of those that have a pair; lost:
+    those without one; dropped: pairs that were excluded; broken: tasks that the parent solves each
+    time, and the candidate never.
     """
 
     def __init__(
-        self, before: Scores, after: Scores, order: Sequence[str], repeats: int, alpha: float, gain: float, rule: Rule
+        self,
+        before: Scores,
+        after: Scores,
+        order: Sequence[str],
+        repeats: int,
+        alpha: float,
+        gain: float,
+        rule: Rule,
     ) -> None:
         self.before, self.after, self.order = before, after, order
         self.repeats, self.alpha, self.gain = repeats, alpha, gain
         self.spread = bets(len(order), alpha) if rule == "spread" else BETS
-        self.up: _Stake | _Deadline = _Stake(0.0, self.spread) if rule == "spread" else _Deadline(len(order), alpha)
+        self.up: _Stake | _Deadline = (
+            _Stake(0.0, self.spread) if rule == "spread" else _Deadline(len(order), alpha)
+        )
         self.down = _Stake(-gain) if gain < 1 else None
         self.hopes = _hopes(before, order, repeats, self.up.bets)
         self.differences, self.sides = list[float](), list[tuple[float, float]]()
@@ -228,7 +268,11 @@ class _Walk:
             return False
         self.tried += 1
         self.up.left = len(self.order) - self.tried + 1
-        pairs = [place for place in places if self.before.get(place) is not None and self.after[place] is not None]
+        pairs = [
+            place
+            for place in places
+            if self.before.get(place) is not None and self.after[place] is not None
+        ]
         self.dropped += len(places) - len(pairs)
         self.lost += not pairs
         if pairs:
@@ -246,7 +290,10 @@ class _Walk:
         """How the trial ends here; None where it goes on."""
         needed, all_of_them = -math.log(self.alpha), len(self.order)
         if self.lost > MAX_DROPPED * all_of_them:
-            why = f"of {self.lost} of {all_of_them} tasks no pair was scored, more than {MAX_DROPPED:.0%}"
+            why = (
+                f"of {self.lost} of {all_of_them} tasks no pair was scored, more than"
+                f" {MAX_DROPPED:.0%}"
+            )
             return _End("undecided", why)
         if self.up.log >= needed and self.broken:
             why = f"it fails each time {self.broken} of the tasks that its parent solves each time"
@@ -261,11 +308,14 @@ class _Walk:
         return None
 
     def verdict(self, end: _End, ended: int) -> Verdict:
-        """The verdict on what was seen. ended: after how many tasks it was settled, 0 where it was not."""
+        """The verdict on what was seen. ended: after how many tasks it was settled, 0 where it was
+        not."""
         decision, reason, differences = end.decision, end.reason, self.differences
         lo = _lowest(differences, self.alpha, self.spread)
         hi = -_lowest([-d for d in differences], self.alpha, self.spread)
-        lo = max(lo, 1e-6) if decision == "better" else min(lo, 0.0)  # a bisection ends beside the true end
+        lo = (
+            max(lo, 1e-6) if decision == "better" else min(lo, 0.0)
+        )  # a bisection ends beside the true end
         if decision == "undecided" and hi < 0:
             decision, reason = "not-better", "it is worse"
         if 0 < ended < len(self.order):
@@ -280,7 +330,12 @@ class _Walk:
             tasks=len(differences),
             repeats=self.repeats,
             verdict=decision,
-            reason=reason or ("" if decision == "better" else f"{len(differences)} tasks do not tell it from no gain"),
+            reason=reason
+            or (
+                ""
+                if decision == "better"
+                else f"{len(differences)} tasks do not tell it from no gain"
+            ),
             dropped=self.dropped,
             alpha=self.alpha,
         )
@@ -295,13 +350,19 @@ def no_room(before: Scores, *, alpha: float) -> str:
         return "no outcome could be better: there is no task"
     means = [math.fsum(scores) / len(scores) for scores in tasks.values()]
     most = _Deadline(len(means), alpha).bets[0]
-    if math.fsum(math.log1p(most * max(0.0, 1 - mean)) for mean in means) >= -math.log(alpha) - 1e-9:
+    if (
+        math.fsum(math.log1p(most * max(0.0, 1 - mean)) for mean in means)
+        >= -math.log(alpha) - 1e-9
+    ):
         return ""
     room = sum(mean < 1 for mean in means)
-    left = "every task is solved" if not room else f"{room} of {len(means)} tasks leave room above it"
+    left = (
+        "every task is solved" if not room else f"{room} of {len(means)} tasks leave room above it"
+    )
     return (
-        f"no outcome could be better: the score is {math.fsum(means) / len(means):.3f}, {left}, and the gate keeps "
-        f"nothing that improves fewer than {math.ceil(-math.log(alpha) / math.log1p(most) - 1e-9)}"
+        f"no outcome could be better: the score is {math.fsum(means) / len(means):.3f}, {left}, and"
+        " the gate keeps nothing that improves fewer than"
+        f" {math.ceil(-math.log(alpha) / math.log1p(most) - 1e-9)}"
     )
 
 
@@ -312,8 +373,8 @@ def bets(tasks: int, alpha: float) -> tuple[float, ...]:
 
 @lru_cache(maxsize=1024)
 def wins(tasks: int, alpha: float) -> int:
-    """How many tasks must go from 0 to 1 from the first on, none lost, before a candidate is kept; more than all where
-    so few tasks decide nothing."""
+    """How many tasks must go from 0 to 1 from the first on, none lost, before a candidate is kept;
+    more than all where so few tasks decide nothing."""
     stake = _Deadline(tasks, alpha)
     for number in range(1, tasks + 1):
         stake.bet(1.0)
@@ -325,14 +386,17 @@ def wins(tasks: int, alpha: float) -> int:
 class _Deadline:
     """What a stake of `alpha` has become that shall be 1 by the last task.
 
-    top, log: the largest that it has been, and how much larger than alpha, as a log; left: the tasks that are left, the
-    next one included; bets: the largest part that one bet may take.
+    top, log: the largest that it has been, and how much larger than alpha, as a log; left: the
+    tasks that are left, the next one included; bets: the largest part that one bet may take.
     """
 
     def __init__(self, tasks: int, alpha: float) -> None:
         self.bets = (1.0 if tasks <= FEW * math.ceil(math.log2(1 / alpha)) else CAREFUL,)
         self.left, self.alpha, self.worth, self.top = tasks, alpha, alpha, alpha
-        self.weight, self.squares = 2.0, 0.5  # as if two tasks had been seen, whose differences vary by 0.25
+        self.weight, self.squares = (
+            2.0,
+            0.5,
+        )  # as if two tasks had been seen, whose differences vary by 0.25
         self.steps = self.size = 0.0
         self.later: dict[float, _Deadline] = {}
 
@@ -350,14 +414,16 @@ class _Deadline:
         return made
 
     def stake(self) -> float:
-        """The part that is bet on the next task: by what was seen before it. No more than reaches 1 by a step of the
-        usual size."""
+        """The part that is bet on the next task: by what was seen before it. No more than reaches 1
+        by a step of the usual size."""
         if not 1e-12 < self.worth < 1:
             return 0.0
         way = NORMAL.inv_cdf(self.worth / 2)
         hazard = math.exp(-way * way / 2) / math.sqrt(2 * math.pi) / (self.worth / 2)
         enough = (1 / self.worth - 1) * (self.steps / self.size if self.size else 1.0)
-        return min(self.bets[0], enough, hazard / math.sqrt(self.squares / self.weight * max(1, self.left)))
+        return min(
+            self.bets[0], enough, hazard / math.sqrt(self.squares / self.weight * max(1, self.left))
+        )
 
     def bet(self, difference: float) -> None:
         self.worth *= 1 + self.stake() * difference
@@ -387,7 +453,8 @@ NORMAL = NormalDist()
 
 
 class _Stake:
-    """What a stake of 1 against "the mean is `mean` or less" has become; log: of the largest that it has been."""
+    """What a stake of 1 against "the mean is `mean` or less" has become; log: of the largest that
+    it has been."""
 
     def __init__(self, mean: float, bets: tuple[float, ...] = BETS) -> None:
         self.bets, self.left = bets, 0
@@ -397,7 +464,10 @@ class _Stake:
 
     def bet(self, difference: float) -> None:
         self.parts = [
-            part + grown for part, grown in zip(self.parts, _grows(difference, self.bets, self.scale), strict=True)
+            part + grown
+            for part, grown in zip(
+                self.parts, _grows(difference, self.bets, self.scale), strict=True
+            )
         ]
         self.log = max(self.log, _whole(self.parts))
 
@@ -418,22 +488,33 @@ def _grows(difference: float, bets: tuple[float, ...], scale: float = 1.0) -> tu
 
 def _whole(parts: Sequence[float]) -> float:
     top = max(parts)
-    return top + math.log(math.fsum(math.exp(part - top) for part in parts) / len(parts)) if top > -math.inf else top
+    return (
+        top + math.log(math.fsum(math.exp(part - top) for part in parts) / len(parts))
+        if top > -math.inf
+        else top
+    )
 
 
-def _hopes(before: Scores, order: Sequence[str], repeats: int, bets: tuple[float, ...]) -> list[list[float]]:
+def _hopes(
+    before: Scores, order: Sequence[str], repeats: int, bets: tuple[float, ...]
+) -> list[list[float]]:
     """How much each part grows at best from the n-th task on: where every task ends solved."""
     hopes = [[0.0] * len(bets)]
     for task in reversed(order):
         scores = [before.get((task, repeat)) for repeat in range(repeats)]
         held = [score for score in scores if score is not None]
-        best = max(0.0, 1 - min(held)) if held else 0.0  # of what is excluded on the other side nothing is known yet
-        hopes.append([hope + more for hope, more in zip(hopes[-1], _grows(best, bets), strict=True)])
+        best = (
+            max(0.0, 1 - min(held)) if held else 0.0
+        )  # of what is excluded on the other side nothing is known yet
+        hopes.append(
+            [hope + more for hope, more in zip(hopes[-1], _grows(best, bets), strict=True)]
+        )
     return hopes[::-1]
 
 
 def _lowest(differences: Sequence[float], alpha: float, bets: tuple[float, ...]) -> float:
-    """The largest m in -1..1 at which "the mean is m or less" is ruled out: a stake falls as its m rises."""
+    """The largest m in -1..1 at which "the mean is m or less" is ruled out: a stake falls as its m
+    rises."""
     low, high = -1.0, 1.0
     for _ in range(24):
         middle = (low + high) / 2
@@ -452,7 +533,8 @@ def _mean(scores: Scores, places: Sequence[tuple[str, int]]) -> float:
     return math.fsum(scores[place] or 0.0 for place in places) / len(places)
 
 
-# ---------------------------------------------------------------------------------- what a trial finds, and costs
+# ---------------------------------------------------------------------------------- what a trial
+# finds, and costs
 
 
 class Odds(NamedTuple):
@@ -463,22 +545,33 @@ class Odds(NamedTuple):
 
 
 SPREAD = 0.5
-"""The part of the variance of a yes-or-no score that lies between tasks, where nobody measured it (`calibrate`)."""
+"""The part of the variance of a yes-or-no score that lies between tasks, where nobody measured it
+(`calibrate`)."""
 
 
 def spread_of(within: float, between: float) -> float:
-    """That part, of variances that were measured; kept off the ends, which few tasks cannot prove."""
+    """That part, of variances that were measured; kept off the ends, which few tasks cannot
+    prove."""
     return min(0.95, max(0.05, between / (within + between))) if within + between > 0 else SPREAD
 
 
 @lru_cache(maxsize=1024)
 def odds(
-    tasks: int, repeats: int, base_rate: float, gain: float, *, alpha: float, worth: float, spread: float = SPREAD
+    tasks: int,
+    repeats: int,
+    base_rate: float,
+    gain: float,
+    *,
+    alpha: float,
+    worth: float,
+    spread: float = SPREAD,
 ) -> Odds:
-    """Of a candidate with this true gain, in trials of so many tasks that look for a gain of `worth`.
+    """Of a candidate with this true gain, in trials of so many tasks that look for a gain of
+    `worth`.
 
-    For yes-or-no scores. Assumed: tasks differ in difficulty (`spread`), and the agent gains the same share of what
-    each task still lets it gain. Drawn DRAWS times from fixed seeds, so that it is reckoned once.
+    For yes-or-no scores. Assumed: tasks differ in difficulty (`spread`), and the agent gains the
+    same share of what each task still lets it gain. Drawn DRAWS times from fixed seeds, so that it
+    is reckoned once.
     """
     draw, shape, part = random.Random(1), 1 / spread - 1, gain / (1 - base_rate)
     seen = [n / repeats for n in range(-repeats, repeats + 1)]
@@ -486,7 +579,9 @@ def odds(
     hopeless = len(BETS) / MISS if worth < 1 else math.inf
     a, b = shape * base_rate, shape * (1 - base_rate)
     rates = [draw.betavariate(a, b) for _ in range(2000)] if a > 0 and repeats > 1 else [base_rate]
-    lost = (1 - part) * (1 - spread) * base_rate * (1 - base_rate)  # once, over tasks of all difficulties
+    lost = (
+        (1 - part) * (1 - spread) * base_rate * (1 - base_rate)
+    )  # once, over tasks of all difficulties
     won = lost + part * (1 - base_rate)
 
     def drawn(at: float) -> int:
@@ -529,16 +624,22 @@ def _luck(tasks: int) -> tuple[tuple[float, ...], ...]:
     return tuple(tuple(draw.random() for _ in range(tasks)) for _ in range(DRAWS))
 
 
-def finds(gate: Gate, tasks: int, repeats: int, base_rate: float, rounds: int, spread: float) -> float:
-    """The smallest true gain that a build of so many rounds keeps with probability POWER; 1.0 when there is none."""
+def finds(
+    gate: Gate, tasks: int, repeats: int, base_rate: float, rounds: int, spread: float
+) -> float:
+    """The smallest true gain that a build of so many rounds keeps with probability POWER; 1.0 when
+    there is none."""
     if not gate.false_keep:
         return detectable_gain(tasks, repeats, base_rate)
     alpha = share(gate, decidable(gate, tasks, rounds))
     return detectable(tasks, repeats, min(0.99, round(base_rate, 2)), alpha, spread)
 
 
-def detectable(tasks: int, repeats: int, base_rate: float, alpha: float, spread: float = SPREAD) -> float:
-    """The smallest true gain in the mean score that a trial keeps with probability POWER; 1.0 when there is none."""
+def detectable(
+    tasks: int, repeats: int, base_rate: float, alpha: float, spread: float = SPREAD
+) -> float:
+    """The smallest true gain in the mean score that a trial keeps with probability POWER; 1.0 when
+    there is none."""
     if not 0 <= base_rate < 1 or tasks < 1:
         return 1.0
     most = min(tasks, LATTICE)
@@ -549,7 +650,10 @@ def detectable(tasks: int, repeats: int, base_rate: float, alpha: float, spread:
 @lru_cache(maxsize=1024)
 def _detectable(tasks: int, repeats: int, base_rate: float, alpha: float, spread: float) -> float:
     def found(gain: float) -> bool:
-        return odds(tasks, repeats, base_rate, gain, alpha=alpha, worth=gain, spread=spread).kept >= POWER
+        return (
+            odds(tasks, repeats, base_rate, gain, alpha=alpha, worth=gain, spread=spread).kept
+            >= POWER
+        )
 
     low, high = 0.0, 1 - base_rate
     if not found(min(high, 0.999)):

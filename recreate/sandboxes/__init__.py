@@ -26,16 +26,19 @@ __all__ = ["PREFERENCE", "choose", "named", "survey"]
 
 
 def choose(name: str | None = None) -> SandboxBackend:
-    """The backend called `name`, else $RECREATE_SANDBOX, else the first in the order of preference that works here.
+    """The backend called `name`, else $RECREATE_SANDBOX, else the first in the order of preference
+    that works here.
 
-    Raises BadInput: `unknown-sandbox` for a name that no backend has, `no-sandbox` when the named one, or every one,
-    does not work here.
+    Raises BadInput: `unknown-sandbox` for a name that no backend has, `no-sandbox` when the named
+    one, or every one, does not work here.
     """
     name = name or os.environ.get("RECREATE_SANDBOX") or None
     if name and (backend := named(name)):
         if why := _probed(name):
             fix = _FIX if name in PREFERENCE else _ELSE
-            raise BadInput(f"the sandbox {name} does not work here: {why}", fix=fix, code="no-sandbox")
+            raise BadInput(
+                f"the sandbox {name} does not work here: {why}", fix=fix, code="no-sandbox"
+            )
         return backend
     reasons = []
     for step in PREFERENCE:
@@ -48,26 +51,29 @@ def choose(name: str | None = None) -> SandboxBackend:
 
 
 def named(name: str | None = None) -> SandboxBackend | None:
-    """The backend called `name`, else $RECREATE_SANDBOX, whether it works here or not; None where neither is said."""
+    """The backend called `name`, else $RECREATE_SANDBOX, whether it works here or not; None where
+    neither is said."""
     name = name or os.environ.get("RECREATE_SANDBOX") or None
     found: SandboxBackend | None = registry.open("sandbox", name) if name else None
     return found
 
 
 def survey() -> list[tuple[str, str]]:
-    """(name, '' or why it does not work here) of every backend that can be named, the preferred ones first."""
+    """(name, '' or why it does not work here) of every backend that can be named, the preferred
+    ones first."""
     names = [*PREFERENCE, *(name for name in registry.names("sandbox") if name not in PREFERENCE)]
     return [(name, _probed(name)) for name in names]
 
 
 _FIX = (
-    "install bubblewrap: `apt-get install bubblewrap` or `dnf install bubblewrap` (in a container: allow user"
-    " namespaces); or say `--sandbox none`: then what agents and models write runs as you, with your files, keys"
-    " and network, so only in a machine that you can throw away"
+    "install bubblewrap: `apt-get install bubblewrap` or `dnf install bubblewrap` (in a container:"
+    " allow user namespaces); or say `--sandbox none`: then what agents and models write runs as"
+    " you, with your files, keys and network, so only in a machine that you can throw away"
 )
 
 _ELSE = (
-    "recreate doctor says which sandboxes work here; without --sandbox and RECREATE_SANDBOX the best of them is taken"
+    "recreate doctor says which sandboxes work here; without --sandbox and RECREATE_SANDBOX the"
+    " best of them is taken"
 )
 
 

@@ -14,8 +14,8 @@ from recreate.sandboxes.sandbox import DROP, FolderSandbox, Walled
 
 
 class Bwrap(Walled):
-    """The walls, made by bubblewrap. An ordinary user, or a root that may not change identity, gets a user namespace in
-    which no further ones can be made."""
+    """The walls, made by bubblewrap. An ordinary user, or a root that may not change identity, gets
+    a user namespace in which no further ones can be made."""
 
     name = "bwrap"
 
@@ -23,10 +23,19 @@ class Bwrap(Walled):
         return "" if _bwrap() else "the program bwrap is not installed"
 
     def argv(self, sandbox: FolderSandbox, command: Sequence[bytes], given: int) -> list[bytes]:
-        """The command in a sandbox: read-only system, the sandbox's folders, the mounts, and nothing else."""
+        """The command in a sandbox: read-only system, the sandbox's folders, the mounts, and
+        nothing else."""
         words = [_bwrap(), *_NAMESPACES.split()]
         if sandbox.owner is None:
-            words += ["--unshare-user", "--uid", str(sandbox.uid), "--gid", str(sandbox.uid), "--cap-drop", "ALL"]
+            words += [
+                "--unshare-user",
+                "--uid",
+                str(sandbox.uid),
+                "--gid",
+                str(sandbox.uid),
+                "--cap-drop",
+                "ALL",
+            ]
             words += ["--disable-userns"] if "--disable-userns" in _features() else []
         else:
             words += ["--cap-drop", "ALL"]
@@ -41,14 +50,32 @@ class Bwrap(Walled):
         for name in rootfs.etc():
             words += ["--ro-bind", f"/etc/{name}", f"/etc/{name}"]
         for there in ("/home", "/var", *sandbox.above_mounts()):
-            words += ["--dir", there]  # made in passing, it would be closed to all but the sandbox's maker
+            words += [
+                "--dir",
+                there,
+            ]  # made in passing, it would be closed to all but the sandbox's maker
         words += ["--symlink", "../tmp", "/var/tmp", "--proc", "/proc", "--dev", "/dev"]
-        for name, there in (("shm", "/dev/shm"), ("tmp", "/tmp"), ("home", rootfs.HOME), ("work", "/work")):
+        for name, there in (
+            ("shm", "/dev/shm"),
+            ("tmp", "/tmp"),
+            ("home", rootfs.HOME),
+            ("work", "/work"),
+        ):
             words += ["--bind", str(sandbox.root / name), there]
         for inside, outside in sandbox.mounts.items():
             words += ["--ro-bind", str(outside), inside]
-        # A namespace's root that is the host's root under another number may write to the kernel's settings.
-        words += ["--remount-ro", "/proc", "--remount-ro", "/dev", "--remount-ro", "/", "--info-fd", "3"]
+        # A namespace's root that is the host's root under another number may write to the kernel's
+        # settings.
+        words += [
+            "--remount-ro",
+            "/proc",
+            "--remount-ro",
+            "/dev",
+            "--remount-ro",
+            "/",
+            "--info-fd",
+            "3",
+        ]
         if given >= 0:
             words += ["--seccomp", str(given)]
         words += ["--"]
@@ -70,5 +97,9 @@ def _bwrap() -> str:
 
 @cache
 def _features() -> frozenset[str]:
-    said = subprocess.run([_bwrap(), "--help"], stdin=subprocess.DEVNULL, capture_output=True, check=False)
-    return frozenset(word for word in said.stdout.decode("utf-8", "replace").split() if word.startswith("--"))
+    said = subprocess.run(
+        [_bwrap(), "--help"], stdin=subprocess.DEVNULL, capture_output=True, check=False
+    )
+    return frozenset(
+        word for word in said.stdout.decode("utf-8", "replace").split() if word.startswith("--")
+    )

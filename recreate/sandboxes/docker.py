@@ -1,13 +1,16 @@
 """The `docker` and `podman` backends: a container for each command, made by a container engine.
 
-What lasts lies in the sandbox's folders on the host, as with every backend: they are mounted into the containers, all
-else is read-only. So a command leaves nothing running, `read` and `write` follow no link, and disk is counted.
+What lasts lies in the sandbox's folders on the host, as with every backend: they are mounted into
+the containers, all else is read-only. So a command leaves nothing running, `read` and `write`
+follow no link, and disk is counted.
 
-    without an image     the host's own system, read-only, as in the other backends: nothing is fetched
+    without an image     the host's own system, read-only, as in the other backends: nothing is
+                         fetched
     with an image        its files, read-only; the folder worked on is copied out of it first
 
-A container is not our child: the engine starts it. `Reaper` ends it when we are killed, `clean` what even that left.
-Whatever the engine is asked to keep carries the label `recreate`, or lies in the repository `recreate-pulled`.
+A container is not our child: the engine starts it. `Reaper` ends it when we are killed, `clean`
+what even that left. Whatever the engine is asked to keep carries the label `recreate`, or lies in
+the repository `recreate-pulled`.
 """
 
 from __future__ import annotations
@@ -48,17 +51,19 @@ _STARVED = b"\x01starved\x01"
 _INIT = """env -i "$@"
 status=$?
 if [ $status != 0 ]; then
-    cat /sys/fs/cgroup/memory.events /sys/fs/cgroup/memory/memory.oom_control 2>/dev/null | while read -r what count; do
+    cat /sys/fs/cgroup/memory.events /sys/fs/cgroup/memory/memory.oom_control 2>/dev/null | while \
+read -r what count; do
         [ "$what" = oom_kill ] && [ "$count" != 0 ] && printf '\\001starved\\001' >&2
     done
 fi
 exit $status
 """
-"""The first process of a container: the second is like any other, and may be killed by its own signals. The kernel's
-word that memory ran out comes from here, since engines tell it of the first process alone."""
+"""The first process of a container: the second is like any other, and may be killed by its own
+signals. The kernel's word that memory ran out comes from here, since engines tell it of the first
+process alone."""
 _ALL_OF_US = 32_768
-"""RLIMIT_NPROC counts a user's processes wherever they are. The group counts those of the sandbox; this is only what
-podman does not fail at, as it does at its own default."""
+"""RLIMIT_NPROC counts a user's processes wherever they are. The group counts those of the sandbox;
+this is only what podman does not fail at, as it does at its own default."""
 _SETUP = ("hosts", "hostname", "resolv.conf", "passwd", "group")
 _PATIENCE = 60.0
 """Seconds the engine may take to answer what is not a pull."""
@@ -82,42 +87,70 @@ class Engine:
 
     @property
     def env(self) -> dict[str, str]:
-        """What the client needs to find its engine, and nothing that podman would hand on to a container."""
+        """What the client needs to find its engine, and nothing that podman would hand on to a
+        container."""
         known = ("HOME", "USER", "LOGNAME", "TMPDIR", "DBUS_SESSION_BUS_ADDRESS", "SSH_AUTH_SOCK")
         kinds = ("DOCKER_", "CONTAINER", "XDG_", "REGISTRY_", "STORAGE_", "PODMAN_")
         own = {k: v for k, v in os.environ.items() if k in known or k.startswith(kinds)}
         return {**own, **LAUNCH, "PATH": f"{os.environ.get('PATH', '')}:{LAUNCH['PATH']}"}
 
-    def ask(self, *words: str, stdin: bytes = b"", seconds: float | None = _PATIENCE, proxies: bool = False) -> str:
-        """What the client prints. Raises Fault with its complaint. proxies: it reaches the network by itself."""
+    def ask(
+        self,
+        *words: str,
+        stdin: bytes = b"",
+        seconds: float | None = _PATIENCE,
+        proxies: bool = False,
+    ) -> str:
+        """What the client prints. Raises Fault with its complaint. proxies: it reaches the network
+        by itself."""
         done = self.tried(*words, stdin=stdin, seconds=seconds, proxies=proxies)
         if done.returncode != 0:
-            raise Fault(f"{self.name} {words[0]}: {_last(done.stderr)}", fix=self.start, code="engine")
+            raise Fault(
+                f"{self.name} {words[0]}: {_last(done.stderr)}", fix=self.start, code="engine"
+            )
         return done.stdout.decode("utf-8", "replace").strip()
 
     def tried(
-        self, *words: str, stdin: bytes = b"", seconds: float | None = _PATIENCE, proxies: bool = False
+        self,
+        *words: str,
+        stdin: bytes = b"",
+        seconds: float | None = _PATIENCE,
+        proxies: bool = False,
     ) -> subprocess.CompletedProcess[bytes]:
-        """The client, run to its end. Raises Fault when it does not start, or does not answer in time."""
+        """The client, run to its end. Raises Fault when it does not start, or does not answer in
+        time."""
         env = {**os.environ} if proxies else self.env
         try:
             return subprocess.run(
-                [self.program or self.name, *words], input=stdin, capture_output=True, env=env, timeout=seconds,
-                start_new_session=True, check=False,
-            )  # fmt: skip
+                [self.program or self.name, *words],
+                input=stdin,
+                capture_output=True,
+                env=env,
+                timeout=seconds,
+                start_new_session=True,
+                check=False,
+            )
         except subprocess.TimeoutExpired:
-            raise Fault(f"{self.name} {words[0]} does not answer", fix=self.start, code="engine") from None
+            raise Fault(
+                f"{self.name} {words[0]} does not answer", fix=self.start, code="engine"
+            ) from None
         except OSError as e:
-            raise Fault(f"{self.name} does not start: {e.strerror}", fix=self.start, code="engine") from e
+            raise Fault(
+                f"{self.name} does not start: {e.strerror}", fix=self.start, code="engine"
+            ) from e
 
     @property
     def start(self) -> str:
         """What to type when it does not answer."""
         if self.name == "podman":
-            return "`podman info` says what is wrong; install it: `apt-get install podman`, `dnf install podman`"
+            return (
+                "`podman info` says what is wrong; install it: `apt-get install podman`, `dnf"
+                " install podman`"
+            )
         return (
-            "start the engine: `systemctl start docker` (rootless: `systemctl --user start docker`); an ordinary user"
-            " belongs to the group docker: `usermod -aG docker $USER`, then log in anew"
+            "start the engine: `systemctl start docker` (rootless: `systemctl --user start"
+            " docker`); an ordinary user belongs to the group docker: `usermod -aG docker $USER`,"
+            " then log in anew"
         )
 
     def has(self, image: str) -> bool:
@@ -129,7 +162,8 @@ class Engine:
         return dict(found)
 
     def host_image(self) -> str:
-        """An image of nothing but the places at which the host's own system is mounted, made once."""
+        """An image of nothing but the places at which the host's own system is mounted, made
+        once."""
         links, folders = rootfs.top()
         name = f"{_HOST}:{digest([links, folders], 12)}"
         with self._lock:
@@ -137,7 +171,18 @@ class Engine:
                 return name
             blob = io.BytesIO()
             with tarfile.open(fileobj=blob, mode="w") as tar:
-                for there in (*folders, "/etc", "/proc", "/sys", "/dev", "/tmp", "/run", "/work", rootfs.HOME, "/var"):
+                for there in (
+                    *folders,
+                    "/etc",
+                    "/proc",
+                    "/sys",
+                    "/dev",
+                    "/tmp",
+                    "/run",
+                    "/work",
+                    rootfs.HOME,
+                    "/var",
+                ):
                     entry = tarfile.TarInfo(there.strip("/"))
                     entry.type, entry.mode = tarfile.DIRTYPE, 0o755
                     tar.addfile(entry)
@@ -149,7 +194,8 @@ class Engine:
         return name
 
     def pull(self, image: str, say: Callable[[str], None]) -> None:
-        """See that an image is here. One that could not be had is not asked for again in this process: raises Fault."""
+        """See that an image is here. One that could not be had is not asked for again in this
+        process: raises Fault."""
         with self._pulling:
             if image in self._refused:
                 raise self._refused[image]
@@ -170,11 +216,17 @@ class Engine:
             raise fault
 
     def unpacked(self, where: str, target: Path, without: Collection[str]) -> str:
-        """Unpack CONTAINER:FOLDER as it comes, but for what has one of these names: '' or what is wrong with it."""
+        """Unpack CONTAINER:FOLDER as it comes, but for what has one of these names: '' or what is
+        wrong with it."""
 
         def take(tar: tarfile.TarFile, member: tarfile.TarInfo) -> None:
-            names = {*member.name.split("/"), *(member.linkname.split("/") if member.islnk() else ())}
-            if names & {*without} or not (member.isreg() or member.isdir() or member.issym() or member.islnk()):
+            names = {
+                *member.name.split("/"),
+                *(member.linkname.split("/") if member.islnk() else ()),
+            }
+            if names & {*without} or not (
+                member.isreg() or member.isdir() or member.issym() or member.islnk()
+            ):
                 return
             for name in (member.name, *([member.linkname] if member.islnk() else ())):
                 paths.member(target, name)
@@ -182,7 +234,9 @@ class Engine:
             ours.uid, ours.gid, ours.uname, ours.gname = os.geteuid(), os.getegid(), "", ""
             ours.mode = member.mode & 0o755 | (0o700 if member.isdir() else 0o600)
             kind = "data_filter" if member.islnk() else "tar_filter"
-            tar.extraction_filter = getattr(tarfile, kind, lambda it, _: it)  # there since Python 3.11.4
+            tar.extraction_filter = getattr(
+                tarfile, kind, lambda it, _: it
+            )  # there since Python 3.11.4
             tar.extract(ours, target)
 
         argv, wrong = [self.program or self.name, "cp", where, "-"], ""
@@ -200,7 +254,8 @@ class Engine:
             return _last(said.read()) if it.returncode > 0 else wrong
 
     def watched(self, session: Path) -> None:
-        """See to it that containers of this session end with us, and that those of dead ones are gone."""
+        """See to it that containers of this session end with us, and that those of dead ones are
+        gone."""
         with self._lock:
             if self._reaper is None or self._reaper.pid != os.getpid():
                 self._reaper = Reaper(self, session)
@@ -209,20 +264,27 @@ class Engine:
                     self.tried("rm", "--force", name)
 
     def held(self, image: str, sandbox: FolderSandbox) -> str:
-        """The name of a container of an image that never starts: while it is there, so is the image."""
+        """The name of a container of an image that never starts: while it is there, so is the
+        image."""
         with self._lock:
             held = self._held.get(image, "")
-            if not held or self.tried("container", "inspect", held).returncode:  # somebody may have pruned containers
+            if (
+                not held or self.tried("container", "inspect", held).returncode
+            ):  # somebody may have pruned containers
                 name = Container(self).name
-                self.ask("create", "--name", name, *_labels(sandbox), "--network", "none", image, "true")
+                self.ask(
+                    "create", "--name", name, *_labels(sandbox), "--network", "none", image, "true"
+                )
                 self._held[image] = name
             return self._held[image]
 
     def abandoned(self) -> list[str]:
         """The containers of sessions whose process has died."""
-        form = '{{.Names}} {{index .Labels "recreate.session"}}' if self.name == "podman" else (
-            '{{.Names}} {{.Label "recreate.session"}}'
-        )  # fmt: skip
+        form = (
+            '{{.Names}} {{index .Labels "recreate.session"}}'
+            if self.name == "podman"
+            else ('{{.Names}} {{.Label "recreate.session"}}')
+        )
         lines = self.ask("ps", "--all", "--filter", f"label={LABEL}", "--format", form).splitlines()
         found = (line.partition(" ")[::2] for line in lines)
         return [name for name, session in found if filesystem.abandoned(Path(session))]
@@ -237,7 +299,8 @@ class Engine:
         return found
 
     def forget(self, image: str, gone: Collection[str] = (), really: bool = True) -> bool:
-        """Remove an image that a recreate made or pulled. False for one of which there is a container, `gone` aside.
+        """Remove an image that a recreate made or pulled. False for one of which there is a
+        container, `gone` aside.
 
         Its own name stays where a user gave it another one: then it is not ours alone."""
         ours = image if image.startswith(_HOST) else second_name(image)
@@ -248,7 +311,9 @@ class Engine:
         if not really:
             return True
         tags = about.get("RepoTags") or []
-        others = [tag for tag in tags if not tag.startswith((PULLED, _HOST)) and not _same(tag, image)]
+        others = [
+            tag for tag in tags if not tag.startswith((PULLED, _HOST)) and not _same(tag, image)
+        ]
         for name in [ours] if others or ours == image else [ours, image]:
             if self.has(name):
                 self.ask("rmi", name)
@@ -256,15 +321,15 @@ class Engine:
 
 
 class Reaper:
-    """A small process that waits for our end, and then removes the containers of our session. It stands apart from us,
-    so that what kills us does not reach it."""
+    """A small process that waits for our end, and then removes the containers of our session. It
+    stands apart from us, so that what kills us does not reach it."""
 
     def __init__(self, engine: Engine, session: Path) -> None:
         self.pid = os.getpid()
         # Three times when we were killed: one may have been on its way.
         script = (
-            'waits="0 1 3"; read -r _ && waits=0\nfor wait in $waits; do sleep $wait\n'
-            '"$1" ps --all --quiet --filter "$2" | while read -r id; do "$1" rm --force "$id"; done; done'
+            'waits="0 1 3"; read -r _ && waits=0\nfor wait in $waits; do sleep $wait\n"$1" ps --all'
+            ' --quiet --filter "$2" | while read -r id; do "$1" rm --force "$id"; done; done'
         )
         argv = ["/bin/sh", "-c", script, "sh", engine.program, f"label={LABEL}.session={session}"]
         quiet: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": "/"}
@@ -292,8 +357,16 @@ class Container:
         """Kill and remove it. Raises Fault when the engine does not say that it is gone."""
         done = self.engine.tried("rm", "--force", self.name)
         words = done.stderr.decode("utf-8", "replace").lower()
-        if done.returncode != 0 and "no such container" not in words and "already in progress" not in words:
-            raise Fault(f"a container cannot be ended: {_last(done.stderr)}", fix="recreate clean", code="engine")
+        if (
+            done.returncode != 0
+            and "no such container" not in words
+            and "already in progress" not in words
+        ):
+            raise Fault(
+                f"a container cannot be ended: {_last(done.stderr)}",
+                fix="recreate clean",
+                code="engine",
+            )
 
     def pid(self) -> int | None:
         """The host's number of its first process, None where that is not told."""
@@ -305,7 +378,12 @@ class ContainerWatch(Watch):
     """Disk, watched by us; memory and processes are held by the engine."""
 
     def __init__(
-        self, limits: Limits, folders: Sequence[Path], disk: DiskCount, container: Container, child: Child
+        self,
+        limits: Limits,
+        folders: Sequence[Path],
+        disk: DiskCount,
+        container: Container,
+        child: Child,
     ) -> None:
         super().__init__(limits, folders, None, walls=False, disk=disk)
         self._container = container
@@ -321,7 +399,8 @@ class ContainerWatch(Watch):
 
 
 class ContainerSandbox(FolderSandbox):
-    """A `recreate.api.ports.Sandbox` whose commands run in containers. Make one with a backend's `open`."""
+    """A `recreate.api.ports.Sandbox` whose commands run in containers. Make one with a backend's
+    `open`."""
 
     image = ""
 
@@ -336,13 +415,25 @@ class ContainerSandbox(FolderSandbox):
         self._backend = backend
         drop = os.geteuid() == 0
         super().__init__(
-            backend, drop=drop, source=source, mounts=mounts, env=env, limits=limits, uid=_uid(backend.name)
+            backend,
+            drop=drop,
+            source=source,
+            mounts=mounts,
+            env=env,
+            limits=limits,
+            uid=_uid(backend.name),
         )
 
     def _shell(self, command: bytes) -> list[bytes]:
         if not self._backend.opens:
             return super()._shell(command)
-        return [b"/bin/sh", b"-c", b'command -v bash >/dev/null && exec bash -c "$1"; exec sh -c "$1"', b"sh", command]
+        return [
+            b"/bin/sh",
+            b"-c",
+            b'command -v bash >/dev/null && exec bash -c "$1"; exec sh -c "$1"',
+            b"sh",
+            command,
+        ]
 
     def _grouped(self) -> Cgroup | None:
         return None  # the engine makes them
@@ -350,10 +441,13 @@ class ContainerSandbox(FolderSandbox):
     _counted = _weighed = True
 
     def bring(self, called: str, folder: str) -> None:
-        """Make /work a copy of a folder of the image `called` so. What it takes comes on top of the limit of disk."""
+        """Make /work a copy of a folder of the image `called` so. What it takes comes on top of the
+        limit of disk."""
         engine = self._backend.engine
         with filesystem.ours("copy a folder out of an image"):
-            done = engine.tried("cp", f"{engine.held(self.image, self)}:{folder}/.", str(self.work), seconds=None)
+            done = engine.tried(
+                "cp", f"{engine.held(self.image, self)}:{folder}/.", str(self.work), seconds=None
+            )
             if done.returncode != 0:
                 raise Fault(f"{folder} of the image {called}: {_last(done.stderr)}", code=IMAGE)
             if self.owner is not None:
@@ -363,17 +457,26 @@ class ContainerSandbox(FolderSandbox):
             more = (filesystem.usage([self.work], sys.maxsize) >> 20) + 1
         self.limits = self.limits.model_copy(update={"disk_mb": self.limits.disk_mb + more})
 
-    def _started(self, inside: Sequence[bytes], stdin: bytes, kind: type[Child] = Child) -> tuple[Child, Watch]:
+    def _started(
+        self, inside: Sequence[bytes], stdin: bytes, kind: type[Child] = Child
+    ) -> tuple[Child, Watch]:
         container = Container(self._backend.engine)
         argv = self._backend.command(self, container.name, inside)
         child = kind(
-            self.backend, argv, stdin, self.limits.output_bytes, False, env=container.engine.env, end=container.end
+            self.backend,
+            argv,
+            stdin,
+            self.limits.output_bytes,
+            False,
+            env=container.engine.env,
+            end=container.end,
         )
         return child, ContainerWatch(self.limits, self._writable, self._disk, container, child)
 
 
 class Containers:
-    """A sandbox backend on a container engine. `name`: the engine's client; `opens`: the image that is opened, or ''.
+    """A sandbox backend on a container engine. `name`: the engine's client; `opens`: the image that
+    is opened, or ''.
 
     An image goes by its digest, so that it is the same one for as long as the backend lives."""
 
@@ -390,19 +493,27 @@ class Containers:
         """'' when a container was really made, and holds what it should, else why not."""
         return _probed(self.name)
 
-    def image(self, name: str, folder: str = "", say: Callable[[str], None] | None = None) -> Containers:
+    def image(
+        self, name: str, folder: str = "", say: Callable[[str], None] | None = None
+    ) -> Containers:
         """See `recreate.api.ports.OpensImages`."""
         if not name.strip() or name.startswith("-") or any(c.isspace() for c in name):
-            raise Fault(f"{name!r} is no name of an image", fix="name it as REPOSITORY:TAG", code=IMAGE)
+            raise Fault(
+                f"{name!r} is no name of an image", fix="name it as REPOSITORY:TAG", code=IMAGE
+            )
         if why := self.probe():
             raise BadInput(
-                f"the {self.name} sandbox does not work here: {why}", fix=self.engine.start, code="no-sandbox"
+                f"the {self.name} sandbox does not work here: {why}",
+                fix=self.engine.start,
+                code="no-sandbox",
             )
         self.engine.pull(name, say or (lambda text: print(text, file=sys.stderr)))
         made = type(self)()
         about = self.engine.about(name)
         made.opens, made._called, made._folder = about["Id"], name, folder.rstrip("/")
-        made._env = dict(line.partition("=")[::2] for line in (about.get("Config") or {}).get("Env") or [])
+        made._env = dict(
+            line.partition("=")[::2] for line in (about.get("Config") or {}).get("Env") or []
+        )
         return made
 
     @property
@@ -430,7 +541,9 @@ class Containers:
         """As the port says. Raises BadInput when the probe says no, Fault when the engine fails."""
         if why := self.probe():
             raise BadInput(
-                f"the {self.name} sandbox does not work here: {why}", fix=self.engine.start, code="no-sandbox"
+                f"the {self.name} sandbox does not work here: {why}",
+                fix=self.engine.start,
+                code="no-sandbox",
             )
         return self._opened(source, mounts, env, limits)
 
@@ -456,10 +569,43 @@ class Containers:
     def command(self, sandbox: ContainerSandbox, name: str, inside: Sequence[bytes]) -> list[bytes]:
         """The client's argv for a container that is called `name` and runs `inside`."""
         limits, root = sandbox.limits, sandbox.root
-        words = [self.engine.program, "run", "--name", name, *_labels(sandbox), "--interactive", "--pull", "never"]
-        words += ["--network", "none", "--read-only", "--ipc", "private", "--cgroupns", "private", "--hostname", "box"]
-        words += ["--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--security-opt", "label=disable"]
-        words += ["--security-opt", f"seccomp={_filter(sandbox)}", "--log-driver", "none", "--stop-timeout", "0"]
+        words = [
+            self.engine.program,
+            "run",
+            "--name",
+            name,
+            *_labels(sandbox),
+            "--interactive",
+            "--pull",
+            "never",
+        ]
+        words += [
+            "--network",
+            "none",
+            "--read-only",
+            "--ipc",
+            "private",
+            "--cgroupns",
+            "private",
+            "--hostname",
+            "box",
+        ]
+        words += [
+            "--cap-drop",
+            "ALL",
+            "--security-opt",
+            "no-new-privileges",
+            "--security-opt",
+            "label=disable",
+        ]
+        words += [
+            "--security-opt",
+            f"seccomp={_filter(sandbox)}",
+            "--log-driver",
+            "none",
+            "--stop-timeout",
+            "0",
+        ]
         words += [
             "--pids-limit",
             f"{limits.processes + 4}",
@@ -482,7 +628,12 @@ class Containers:
                 shown[f"/etc/{each}"] = Path("/etc", each), True
         for each in _SETUP:
             shown[f"/etc/{each}"] = root / "etc" / each, True
-        for there, each in (("/dev/shm", "shm"), ("/tmp", "tmp"), (rootfs.HOME, "home"), ("/work", "work")):
+        for there, each in (
+            ("/dev/shm", "shm"),
+            ("/tmp", "tmp"),
+            (rootfs.HOME, "home"),
+            ("/work", "work"),
+        ):
             shown[there] = root / each, False
         if self.opens:
             shown["/var/tmp"] = root / "tmp", False
@@ -503,7 +654,8 @@ class Containers:
         return b""
 
     def surroundings(self, sandbox: FolderSandbox) -> tuple[str, dict[str, str]]:
-        """(the folder a command starts in, the environment that says where it may write; an image's own before it)."""
+        """(the folder a command starts in, the environment that says where it may write; an image's
+        own before it)."""
         return self._folder or "/work", {**self._env, "HOME": rootfs.HOME}
 
 
@@ -547,26 +699,34 @@ def _probed(name: str) -> str:
         return f"the program {engine.name} is not installed"
     limits = Limits(seconds=60, memory_mb=256, processes=60)
     asked = (
-        "cat /proc/self/status /proc/net/dev; cd /sys/fs/cgroup; cat memory.max pids.max memory/memory.limit_in_bytes"
+        "cat /proc/self/status /proc/net/dev; cd /sys/fs/cgroup; cat memory.max pids.max"
+        " memory/memory.limit_in_bytes"
     )
     try:
         with backend._opened(limits=limits) as sandbox:
-            output = sandbox.run(f"touch /work/a /tmp/a ~/a && {asked} pids/pids.max 2>/dev/null; true")
+            output = sandbox.run(
+                f"touch /work/a /tmp/a ~/a && {asked} pids/pids.max 2>/dev/null; true"
+            )
     except Fault as e:
         return f"{e.message}; {engine.start}"
     closed = ("CapEff:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2")
-    if output.status != 0 or "eth0" in output.text or not all(words in output.text for words in closed):
+    if (
+        output.status != 0
+        or "eth0" in output.text
+        or not all(words in output.text for words in closed)
+    ):
         return f"a container was made but is not closed: {output.text[-200:]}"
     if not {str(256 << 20), "64"} <= set(output.text.split("\n")):
         return (
-            "the engine holds neither memory nor processes of a container: it needs control groups (an ordinary user:"
-            " version 2 of them, delegated by systemd)"
+            "the engine holds neither memory nor processes of a container: it needs control groups"
+            " (an ordinary user: version 2 of them, delegated by systemd)"
         )
     return ""
 
 
 def _uid(engine: str) -> int:
-    """Who a container's processes are when they get no identity of their own: us, by the number that is ours inside."""
+    """Who a container's processes are when they get no identity of their own: us, by the number
+    that is ours inside."""
     return 0 if engine == "docker" and os.geteuid() != 0 and _rootless() else os.geteuid()
 
 
@@ -580,7 +740,11 @@ def _rootless() -> bool:
 
 
 def _labels(sandbox: FolderSandbox) -> list[str]:
-    labels = {LABEL: "sandbox", f"{LABEL}.session": sandbox.root.parent, f"{LABEL}.workspace": paths.workspace()}
+    labels = {
+        LABEL: "sandbox",
+        f"{LABEL}.session": sandbox.root.parent,
+        f"{LABEL}.workspace": paths.workspace(),
+    }
     return [word for key, value in labels.items() for word in ("--label", f"{key}={value}")]
 
 
@@ -596,7 +760,8 @@ def _filter(sandbox: FolderSandbox) -> Path:
 def _mount(there: str, outside: Path, fixed: bool) -> str:
     if any(c in f"{there}{outside}" for c in ',"\n'):
         raise BadInput(
-            f"{outside} cannot be mounted: a comma, a quote or a line break is in its path", code="bad-mount"
+            f"{outside} cannot be mounted: a comma, a quote or a line break is in its path",
+            code="bad-mount",
         )
     return f"type=bind,source={outside},destination={there}" + (",readonly" if fixed else "")
 
@@ -607,9 +772,14 @@ def _hard(which: int) -> int:
 
 
 def _address(image: str) -> str:
-    """Where an image is pulled from: docker's hub, unless it names another registry. podman has no default."""
+    """Where an image is pulled from: docker's hub, unless it names another registry. podman has no
+    default."""
     registry, below, _ = image.partition("/")
-    return image if below and ("." in registry or ":" in registry or registry == "localhost") else f"docker.io/{image}"
+    return (
+        image
+        if below and ("." in registry or ":" in registry or registry == "localhost")
+        else f"docker.io/{image}"
+    )
 
 
 def _same(tag: str, image: str) -> bool:

@@ -1,7 +1,8 @@
 """Private folders on the host, and file access that never follows a link.
 
-A process keeps its sandboxes in one session folder (mode 0700) on which it holds a lock for as long as it lives. A
-session folder whose lock can be taken was left by a process that died, and is swept by the next one.
+A process keeps its sandboxes in one session folder (mode 0700) on which it holds a lock for as long
+as it lives. A session folder whose lock can be taken was left by a process that died, and is swept
+by the next one.
 """
 
 from __future__ import annotations
@@ -33,11 +34,13 @@ _session: tuple[int, Path, int] | None = None
 
 
 class NotAFile(BadInput, FileNotFoundError):
-    """What is to be read is a link, a folder, a pipe, or lies below a file: no file of that name is there."""
+    """What is to be read is a link, a folder, a pipe, or lies below a file: no file of that name is
+    there."""
 
 
 def fresh() -> Path:
-    """A new empty folder, mode 0700, in this process's session folder. Raises Fault when it cannot be made."""
+    """A new empty folder, mode 0700, in this process's session folder. Raises Fault when it cannot
+    be made."""
     global _session
     with ours("make a sandbox folder"), _lock:
         if _session is None or _session[0] != os.getpid():
@@ -47,8 +50,8 @@ def fresh() -> Path:
 
 @contextlib.contextmanager
 def _left(session: Path) -> Iterator[bool]:
-    """Whether the process whose session folder this is has died; its lock is then ours for as long as this is entered.
-    Of another user's, who alone may know, it is not said."""
+    """Whether the process whose session folder this is has died; its lock is then ours for as long
+    as this is entered. Of another user's, who alone may know, it is not said."""
     handle, dead = -1, False
     try:
         with contextlib.suppress(OSError):
@@ -81,8 +84,8 @@ def sweep(really: bool = True) -> list[Path]:
 
 
 def _base() -> Path:
-    """Where session folders are made: where TMPDIR says, else on a disk, and under a path that tells nothing of the
-    user, since the kernel shows it to sandboxes (/proc/self/mountinfo)."""
+    """Where session folders are made: where TMPDIR says, else on a disk, and under a path that
+    tells nothing of the user, since the kernel shows it to sandboxes (/proc/self/mountinfo)."""
     if named := os.environ.get("TMPDIR"):
         return Path(named)
     try:
@@ -105,8 +108,10 @@ def _begin() -> tuple[Path, int]:
 
 
 def _spread(folder: Path) -> None:
-    """Have ext4 put the folders in here far apart, as those of a disk's top. It looks at each inode near by that was
-    deleted in the last minutes before it makes a file: where sandboxes come and go, 1 ms a file instead of 0.03."""
+    """Have ext4 put the folders in here far apart, as those of a disk's top. It looks at each inode
+    near by that was deleted in the last minutes before it makes a file: where sandboxes come and
+    go, 1 ms a file instead of 0.03.
+    """
     with contextlib.suppress(OSError):  # another file system
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -126,10 +131,12 @@ def _end() -> None:
 
 @contextlib.contextmanager
 def ours(doing: str) -> Iterator[None]:
-    """Turn an OSError of the host (disk full, no descriptors left) into a Fault that says what was being done.
+    """Turn an OSError of the host (disk full, no descriptors left) into a Fault that says what was
+    being done.
 
-    Not storage/files.py's: a sandbox's errors name what was done inside it, their remedy is TMPDIR, and its folders
-    are locked through descriptors that follow no link. The two rooms do not know each other.
+    Not storage/files.py's: a sandbox's errors name what was done inside it, their remedy is TMPDIR,
+    and its folders are locked through descriptors that follow no link. The two rooms do not know
+    each other.
     """
     try:
         yield
@@ -139,7 +146,11 @@ def ours(doing: str) -> Iterator[None]:
         full = e.errno in (errno.ENOSPC, errno.EDQUOT)
         raise Fault(
             f"cannot {doing}: {e}",
-            fix="free some disk space, or point TMPDIR or RECREATE_HOME at a larger disk" if full else "",
+            fix=(
+                "free some disk space, or point TMPDIR or RECREATE_HOME at a larger disk"
+                if full
+                else ""
+            ),
             code="disk-full" if full else "sandbox-failed",
         ) from e
 
@@ -151,21 +162,32 @@ def delete(folder: Path) -> None:
     except FileNotFoundError:
         return
     except (OSError, RecursionError):
-        # chmod 000 folders, or nesting deeper than a path or the stack: coreutils walk with descriptors.
+        # chmod 000 folders, or nesting deeper than a path or the stack: coreutils walk with
+        # descriptors.
         for argv in (["chmod", "-R", "u+rwX", "--"], ["rm", "-rf", "--"]):
-            subprocess.run([*argv, str(folder)], stdin=subprocess.DEVNULL, capture_output=True, check=False, cwd="/")
+            subprocess.run(
+                [*argv, str(folder)],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                check=False,
+                cwd="/",
+            )
         if folder.is_dir():
             raise Fault(
-                f"cannot delete the sandbox folder {folder}", fix=f"delete it by hand: rm -rf {folder}"
+                f"cannot delete the sandbox folder {folder}",
+                fix=f"delete it by hand: rm -rf {folder}",
             ) from None
 
 
-def copy(source: Path, target: Path, owner: int | None, linked: dict[tuple[int, int], Path] | None = None) -> None:
-    """Copy the content of `source` into the existing folder `target`: links stay links, modes, times and holes stay.
+def copy(
+    source: Path, target: Path, owner: int | None, linked: dict[tuple[int, int], Path] | None = None
+) -> None:
+    """Copy the content of `source` into the existing folder `target`: links stay links, modes,
+    times and holes stay.
 
-    Sockets, FIFOs and devices are left out. `owner` is the uid and gid that everything gets, None for ours. linked:
-    where hard links stay such, the files copied so far that have several names: a copy then takes no more of the disk
-    than what is copied, whatever made that.
+    Sockets, FIFOs and devices are left out. `owner` is the uid and gid that everything gets, None
+    for ours. linked: where hard links stay such, the files copied so far that have several names: a
+    copy then takes no more of the disk than what is copied, whatever made that.
     """
     with os.scandir(source) as entries:
         for entry in entries:
@@ -196,7 +218,10 @@ def copy(source: Path, target: Path, owner: int | None, linked: dict[tuple[int, 
 
 def _copy_data(source: str, target: Path, size: int) -> None:
     """Copy a file of this size without what it has no blocks for."""
-    with open(source, "rb", buffering=0) as old, open(target, "xb", buffering=0) as new:  # noqa: PTH123
+    with (
+        open(source, "rb", buffering=0) as old,
+        open(target, "xb", buffering=0) as new,
+    ):
         at = 0
         while at < size:
             try:
@@ -235,7 +260,8 @@ def usage(folders: list[Path], enough: int) -> int:
                         if stat.S_ISDIR(about.st_mode):
                             stack.append(entry.path)
         except PermissionError:
-            # Made unreadable by the sandbox, perhaps to hide what lies in it: open it up and look again.
+            # Made unreadable by the sandbox, perhaps to hide what lies in it: open it up and look
+            # again.
             try:
                 _open_up(here)
             except OSError:
@@ -259,12 +285,15 @@ def _open_up(path: str) -> None:
 
 
 def parts(path: str) -> list[str]:
-    """The components of a path inside a sandbox. Raises BadInput for an absolute one, `..`, NUL or nothing at all."""
+    """The components of a path inside a sandbox. Raises BadInput for an absolute one, `..`, NUL or
+    nothing at all."""
     names = [name for name in path.split("/") if name not in ("", ".")]
     long = any(len(name.encode("utf-8", "replace")) > 255 for name in names)
     if path.startswith("/") or ".." in names or "\0" in path or long or not names or _halves(path):
         raise BadInput(
-            f"{path!r} is not a path inside a sandbox", fix="name a file relative to /work, without ..", code="bad-path"
+            f"{path!r} is not a path inside a sandbox",
+            fix="name a file relative to /work, without ..",
+            code="bad-path",
         )
     return names
 
@@ -278,8 +307,8 @@ def _halves(path: str) -> bool:
 
 
 def read(root: Path, path: str) -> bytes:
-    """The bytes of a regular file under `root`. Raises FileNotFoundError (NotAFile for a link or what is no file),
-    BadInput for a path that leads outside."""
+    """The bytes of a regular file under `root`. Raises FileNotFoundError (NotAFile for a link or
+    what is no file), BadInput for a path that leads outside."""
     *folders, name = parts(path)
     try:
         return _read(root, folders, name, path)
@@ -310,12 +339,17 @@ def _read(root: Path, folders: list[str], name: str, path: str) -> bytes:
 
 
 def write(root: Path, path: str, data: bytes, mode: int, owner: int | None) -> None:
-    """Put a regular file under `root`, making the folders above it. Raises BadInput for a link or no file."""
+    """Put a regular file under `root`, making the folders above it. Raises BadInput for a link or
+    no file."""
     *folders, name = parts(path)
-    with ours(f"write {path} into a sandbox"), _folder(root, folders, path, make=True, owner=owner) as parent:
+    with (
+        ours(f"write {path} into a sandbox"),
+        _folder(root, folders, path, make=True, owner=owner) as parent,
+    ):
         with contextlib.suppress(FileNotFoundError):
             _regular(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode, path)
-        # A new file renamed over the old one: what the name turns into meanwhile is replaced, never opened.
+        # A new file renamed over the old one: what the name turns into meanwhile is replaced, never
+        # opened.
         fresh_name = f".{os.urandom(6).hex()}.tmp"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         file = os.open(fresh_name, flags, 0o600, dir_fd=parent)
@@ -334,23 +368,32 @@ def write(root: Path, path: str, data: bytes, mode: int, owner: int | None) -> N
 
 
 def place(root: Path, path: str, is_folder: bool, owner: int | None) -> None:
-    """Make sure that a folder or a file is at `path`, reached through no link, for a mount to cover it."""
+    """Make sure that a folder or a file is at `path`, reached through no link, for a mount to cover
+    it."""
     names = parts(path)
     above = names if is_folder else names[:-1]
-    with ours(f"make {path} in a sandbox"), _folder(root, above, path, make=True, owner=owner) as parent:
+    with (
+        ours(f"make {path} in a sandbox"),
+        _folder(root, above, path, make=True, owner=owner) as parent,
+    ):
         if not is_folder:
             flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             try:
                 os.close(os.open(names[-1], flags, 0o644, dir_fd=parent))
             except OSError as e:
                 if e.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
-                    raise BadInput(f"{path!r} in a sandbox is no regular file", code="not-a-file") from None
+                    raise BadInput(
+                        f"{path!r} in a sandbox is no regular file", code="not-a-file"
+                    ) from None
                 raise
 
 
 @contextlib.contextmanager
-def _folder(root: Path, names: list[str], path: str, make: bool = False, owner: int | None = None) -> Iterator[int]:
-    """A descriptor of the folder reached from `root` by `names`, one component at a time, through no link."""
+def _folder(
+    root: Path, names: list[str], path: str, make: bool = False, owner: int | None = None
+) -> Iterator[int]:
+    """A descriptor of the folder reached from `root` by `names`, one component at a time, through
+    no link."""
     here = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     closed: list[tuple[int, int]] = []
     try:
@@ -370,7 +413,9 @@ def _folder(root: Path, names: list[str], path: str, make: bool = False, owner: 
                 if mode & 0o700 != 0o700 and os.geteuid() != 0:
                     Path(f"/proc/self/fd/{there}").chmod(stat.S_IMODE(mode) | 0o700)
                     closed.append((os.dup(there), stat.S_IMODE(mode)))
-                inside = os.open(f"/proc/self/fd/{there}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                inside = os.open(
+                    f"/proc/self/fd/{there}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+                )
             finally:
                 os.close(there)
             os.close(here)
@@ -397,4 +442,8 @@ def _regular(mode: int, path: str) -> None:
     if stat.S_ISLNK(mode):
         raise BadInput(f"{path!r} in a sandbox is a link", fix=_LINK, code="link")
     if not stat.S_ISREG(mode):
-        raise BadInput(f"{path!r} in a sandbox is not a regular file", fix="name a regular file", code="not-a-file")
+        raise BadInput(
+            f"{path!r} in a sandbox is not a regular file",
+            fix="name a regular file",
+            code="not-a-file",
+        )

@@ -1,9 +1,11 @@
-"""What one sandbox may use of memory, processes and disk, held by the kernel where it does that, else watched.
+"""What one sandbox may use of memory, processes and disk, held by the kernel where it does that,
+else watched.
 
-A control group of its own, below the group we are in, counts memory and processes. It can be made where those groups
-may be written (root on most systems, a delegated systemd slice); elsewhere `Cgroup.make` says None, and the sandbox is
-held by rlimits and by `Watch`, which looks at what a running command uses. rlimits know the address space of one
-process; what else holds memory is either refused by `seccomp` or counted here.
+A control group of its own, below the group we are in, counts memory and processes. It can be made
+where those groups may be written (root on most systems, a delegated systemd slice); elsewhere
+`Cgroup.make` says None, and the sandbox is held by rlimits and by `Watch`, which looks at what a
+running command uses. rlimits know the address space of one process; what else holds memory is
+either refused by `seccomp` or counted here.
 """
 
 from __future__ import annotations
@@ -25,7 +27,10 @@ from recreate.api.types import Output
 from recreate.sandboxes import filesystem
 
 _TREE = Path("/sys/fs/cgroup")
-GROUPS = "start recreate where it may make control groups, such as `systemd-run --user --scope recreate ...`"
+GROUPS = (
+    "start recreate where it may make control groups, such as `systemd-run --user --scope recreate"
+    " ...`"
+)
 
 
 @dataclass(frozen=True)
@@ -37,7 +42,8 @@ class Cgroup:
 
     @staticmethod
     def make(limits: Limits, spare: int) -> Cgroup | None:
-        """Groups with these limits, or None where there can be none. `spare`: processes that are the backend's."""
+        """Groups with these limits, or None where there can be none. `spare`: processes that are
+        the backend's."""
         found = bases()
         if not found:
             return None
@@ -97,7 +103,10 @@ def _set_memory(folder: Path, size: int) -> None:
             (folder / "memory.swap.max").write_text("0")
     else:
         (folder / "memory.limit_in_bytes").write_text(str(size))
-        for beside in ("memory.memsw.limit_in_bytes", "memory.kmem.tcp.limit_in_bytes"):  # swap; buffers of TCP
+        for beside in (
+            "memory.memsw.limit_in_bytes",
+            "memory.kmem.tcp.limit_in_bytes",
+        ):  # swap; buffers of TCP
             with contextlib.suppress(OSError):
                 (folder / beside).write_text(str(size))
 
@@ -135,7 +144,8 @@ def _candidates() -> dict[str, list[Path]]:
             if controller in controllers.split(","):
                 found[controller].append(_TREE / controller / path.lstrip("/"))
             elif not controllers:
-                # Version 2 keeps processes in leaves: a sandbox is our child where we are the root, else our sibling.
+                # Version 2 keeps processes in leaves: a sandbox is our child where we are the root,
+                # else our sibling.
                 here = _TREE / path.lstrip("/")
                 found[controller] += [here, *([here.parent] if here != _TREE else [])]
     return found
@@ -148,7 +158,9 @@ def _works(base: Path, controller: str) -> bool:
     except OSError:
         return False
     try:
-        limit = {"memory": ("memory.max", "memory.limit_in_bytes"), "pids": ("pids.max",)}[controller]
+        limit = {"memory": ("memory.max", "memory.limit_in_bytes"), "pids": ("pids.max",)}[
+            controller
+        ]
         if not any(os.access(folder / file, os.W_OK) for file in limit):
             return False
         tried = subprocess.run(
@@ -163,7 +175,8 @@ def _works(base: Path, controller: str) -> bool:
 
 
 def _ours() -> str:
-    """How the names of groups begin whose processes we can see: numbers of another namespace mean nothing here."""
+    """How the names of groups begin whose processes we can see: numbers of another namespace mean
+    nothing here."""
     return f"recreate-{Path('/proc/self/ns/pid').stat().st_ino}-"
 
 
@@ -172,7 +185,8 @@ def _fresh() -> str:
 
 
 def _sweep(base: Path) -> None:
-    """Remove what a recreate left that was killed: groups of a process that is gone. Ones in use refuse."""
+    """Remove what a recreate left that was killed: groups of a process that is gone. Ones in use
+    refuse."""
     for old in base.glob(f"{_ours()}*-*"):
         pid = old.name.split("-")[2]
         if pid.isdigit() and not Path("/proc", pid).exists():
@@ -184,15 +198,17 @@ TICK = 0.2
 """Seconds between two looks at what a running command uses, at the most."""
 _QUICKEST = 0.02
 _FILLED = 4e9
-"""Bytes of memory that a command can take in a second: a look comes before what is left of its limit can be full."""
+"""Bytes of memory that a command can take in a second: a look comes before what is left of its
+limit can be full."""
 _WAIT = 4
-"""A look at memory is followed by so many times its own duration without one: a command with thousands of
-descriptors must not keep us busy."""
+"""A look at memory is followed by so many times its own duration without one: a command with
+thousands of descriptors must not keep us busy."""
 
 
 @dataclass
 class DiskCount:
-    """When what a sandbox has on the disk is counted next, whatever the file system's free space says."""
+    """When what a sandbox has on the disk is counted next, whatever the file system's free space
+    says."""
 
     due: float = 0.0
     cheap: float = 0.0
@@ -202,9 +218,10 @@ class DiskCount:
 class Watch:
     """One command's use of disk, memory and processes.
 
-    Counting a folder costs in proportion to its files, so it is done when the file system's free space fell by
-    an eighth of the quota since the last count, else every other second, and for a twentieth of the time at most.
-    Free space alone would not do: what others on the machine free hides what the sandbox writes.
+    Counting a folder costs in proportion to its files, so it is done when the file system's free
+    space fell by an eighth of the quota since the last count, else every other second, and for a
+    twentieth of the time at most. Free space alone would not do: what others on the machine free
+    hides what the sandbox writes.
     """
 
     def __init__(
@@ -215,8 +232,8 @@ class Watch:
         walls: bool = True,
         disk: DiskCount | None = None,
     ) -> None:
-        """`walls`: the command has a process namespace of its own, whose processes can be counted. disk: the
-        sandbox's, over all its commands."""
+        """`walls`: the command has a process namespace of its own, whose processes can be counted.
+        disk: the sandbox's, over all its commands."""
         self.limits = limits
         self.folders = list(folders)
         self.cgroup = cgroup
@@ -230,7 +247,8 @@ class Watch:
     def look(self, init: int | None) -> tuple[str, float]:
         """(the name of the limit that is exceeded now or '', seconds until the next look).
 
-        The first look comes before the command starts. Raises Fault when it does not see the sandbox's processes.
+        The first look comes before the command starts. Raises Fault when it does not see the
+        sandbox's processes.
         """
         begun, self._begun = self._begun, True
         pause = TICK if begun else TICK / 2
@@ -249,8 +267,8 @@ class Watch:
         processes, memory = census(init)
         if not processes and not begun:
             raise Fault(
-                "nothing would hold memory and processes: no control group can be made, and /proc hides the sandbox's"
-                " processes",
+                "nothing would hold memory and processes: no control group can be made, and /proc"
+                " hides the sandbox's processes",
                 fix=GROUPS,
                 code="sandbox-failed",
             )
@@ -273,13 +291,16 @@ class Watch:
         return used is not None and used > self.quota
 
     def _used(self, left: int, init: int | None = None, last: bool = False) -> int | None:
-        """Bytes in the folders, no further than above the quota, and in what no folder shows; None where a count is
-        not due.
+        """Bytes in the folders, no further than above the quota, and in what no folder shows; None
+        where a count is not due.
 
-        last: the command has ended, and a count is due as soon as those before are a small part of the time.
+        last: the command has ended, and a count is due as soon as those before are a small part of
+        the time.
         """
         now = time.monotonic()
-        if self._free - left <= self.quota // 8 and now < (self._count.cheap if last else self._count.due):
+        if self._free - left <= self.quota // 8 and now < (
+            self._count.cheap if last else self._count.due
+        ):
             return None
         used = filesystem.usage(self.folders, self.quota)
         if used <= self.quota and init is not None:
@@ -298,7 +319,8 @@ class Watch:
         return init
 
     def last(self, output: Output) -> Output:
-        """The output with what can only be known at the end: memory ran out, or the disk quota is exceeded."""
+        """The output with what can only be known at the end: memory ran out, or the disk quota is
+        exceeded."""
         if output.limit:
             return output
         if self.cgroup and output.status and self.cgroup.killed() > self._killed:
@@ -322,7 +344,8 @@ def _kilobytes(pattern: re.Pattern[bytes], file: Path) -> int:
 
 
 def census(init: int | None) -> tuple[int, int]:
-    """(processes, bytes of memory: resident, swapped, page tables) of the sandbox whose init has this pid outside."""
+    """(processes, bytes of memory: resident, swapped, page tables) of the sandbox whose init has
+    this pid outside."""
     processes = memory = 0
     for process in _inside(init):
         with contextlib.suppress(OSError):
@@ -332,8 +355,8 @@ def census(init: int | None) -> tuple[int, int]:
 
 
 def shared_out(init: int | None) -> int:
-    """Bytes of memory of the sandbox in which what processes share is counted once: exact, and slower. A process that
-    does not let us look counts whole."""
+    """Bytes of memory of the sandbox in which what processes share is counted once: exact, and
+    slower. A process that does not let us look counts whole."""
     memory = 0
     for process in _inside(init):
         with contextlib.suppress(OSError):
@@ -355,7 +378,8 @@ _QUEUED = 11
 
 
 def buffers(init: int | None) -> int:
-    """The most bytes that the kernel may hold in the pipes, sockets, terminals and event queues of the sandbox.
+    """The most bytes that the kernel may hold in the pipes, sockets, terminals and event queues of
+    the sandbox.
 
     Nothing tells what is in a buffer, but `seccomp` sees to it that none is larger than usual.
     """
@@ -382,8 +406,8 @@ def buffers(init: int | None) -> int:
 
 
 def _sockets(init: int | None) -> int:
-    """Of every socket in the sandbox's network, also one that no descriptor shows: it waits to be accepted, or is on
-    its way to another process."""
+    """Of every socket in the sandbox's network, also one that no descriptor shows: it waits to be
+    accepted, or is on its way to another process."""
     held = 0
     buffer = _buffer()
     for family in ("unix", "netlink", "tcp", "tcp6", "udp", "udp6"):
@@ -409,25 +433,29 @@ def _buffer() -> int:
 
 
 def counted(wall: float, delay: float, used: float) -> float:
-    """The seconds that count of a limit when so many have passed, the command was ready to run and waited for a core
-    for `delay` of them, and its threads together ran for `used`: on an idle machine all of them.
+    """The seconds that count of a limit when so many have passed, the command was ready to run and
+    waited for a core for `delay` of them, and its threads together ran for `used`: on an idle
+    machine all of them.
 
-    CPU time always counts, so threads of one command that wait for each other earn nothing while they keep a core
-    busy, and no command runs for longer than its limit because it waited. A command that runs on several cores at
-    once is given the less for it, and never less than wall time gives.
+    CPU time always counts, so threads of one command that wait for each other earn nothing while
+    they keep a core busy, and no command runs for longer than its limit because it waited. A
+    command that runs on several cores at once is given the less for it, and never less than wall
+    time gives.
     """
     return max(wall - delay, min(wall, used))
 
 
 @dataclass
 class CoreWaits:
-    """How long a command waited for a core, and ran: the kernel tells it of each thread (/proc/PID/schedstat).
+    """How long a command waited for a core, and ran: the kernel tells it of each thread
+    (/proc/PID/schedstat).
 
-    Between two looks the delay is that of the one thread that waited longest: of threads that wait together, one could
-    have run. What a thread waited after the last look at it is not known, and counts as if it had run. Alone on a
-    machine a command waits only while a thread of its own runs, so that at most half of the time is waiting by
-    `counted`, however it arranges that; what runs in processes that live too short for a look can add to that, until
-    the hard stop (`Limits.wall_factor`). Where the kernel tells nothing there is no delay, and all time counts.
+    Between two looks the delay is that of the one thread that waited longest: of threads that wait
+    together, one could have run. What a thread waited after the last look at it is not known, and
+    counts as if it had run. Alone on a machine a command waits only while a thread of its own runs,
+    so that at most half of the time is waiting by `counted`, however it arranges that; what runs in
+    processes that live too short for a look can add to that, until the hard stop
+    (`Limits.wall_factor`). Where the kernel tells nothing there is no delay, and all time counts.
     """
 
     delay: float = 0.0
@@ -439,7 +467,8 @@ class CoreWaits:
     _one: threading.Lock = field(default_factory=threading.Lock)
 
     def look(self, root: int | None) -> None:
-        """At all that descends from this process. The first look is what the next ones are compared with."""
+        """At all that descends from this process. The first look is what the next ones are compared
+        with."""
         with self._one:
             began = time.monotonic()
             self.add(threads(root))
@@ -450,7 +479,9 @@ class CoreWaits:
         longest = 0
         for thread, (ran, waited) in now.items() if self._looked else ():
             before = self._known.get(thread, (0, 0))
-            if ran < before[0] or waited < before[1]:  # another one, with the number of one that ended
+            if (
+                ran < before[0] or waited < before[1]
+            ):  # another one, with the number of one that ended
                 before = (0, 0)
             self.used += (ran - before[0]) / 1e9
             longest = max(longest, waited - before[1])
@@ -464,7 +495,8 @@ class CoreWaits:
 
 
 def threads(root: int | None) -> dict[str, tuple[int, int]]:
-    """thread -> (nanoseconds it ran, nanoseconds it waited for a core), of a process and all that descends from it."""
+    """thread -> (nanoseconds it ran, nanoseconds it waited for a core), of a process and all that
+    descends from it."""
     found: dict[str, tuple[int, int]] = {}
     processes = [str(root)] if root is not None else []
     while processes:
@@ -490,8 +522,10 @@ _DELETED = re.compile(r"^(\w+-\w+) \S+ (\w+) \S+ [1-9]\d* +.*\(deleted\)$", re.M
 
 
 def unlinked(init: int | None) -> int:
-    """Bytes of files that the sandbox's processes hold open, or have in their memory, and that no folder shows any
-    more. Of those in memory alone only root is told the size: else what of them is mapped counts."""
+    """Bytes of files that the sandbox's processes hold open, or have in their memory, and that no
+    folder shows any more. Of those in memory alone only root is told the size: else what of them is
+    mapped counts.
+    """
     found: dict[object, int] = {}
     for process in _inside(init):
         with contextlib.suppress(OSError):
@@ -532,6 +566,10 @@ def _inside(init: int | None) -> list[Path]:
         return []
     try:
         # The sandbox's own /proc: it lists all of its processes and no other.
-        return [process for process in Path(f"/proc/{init}/root/proc").iterdir() if process.name.isdigit()]
+        return [
+            process
+            for process in Path(f"/proc/{init}/root/proc").iterdir()
+            if process.name.isdigit()
+        ]
     except OSError:
         return []

@@ -11,11 +11,13 @@ from recreate.sandboxes.sandbox import FolderSandbox
 
 
 class NoSandbox:
-    """This is no sandbox: commands run on the host, as you, with your files, your network and your processes.
+    """This is no sandbox: commands run on the host, as you, with your files, your network and your
+    processes.
 
-    They start in a private folder with a minimal environment, under rlimits and the watch of disk; on a timeout,
-    and at its end, the command's process group is killed, which a process that leaves the group survives. /work is
-    not there: a command must use relative paths. A mount must be where it already is on the host.
+    They start in a private folder with a minimal environment, under rlimits and the watch of disk;
+    on a timeout, and at its end, the command's process group is killed, which a process that leaves
+    the group survives. /work is not there: a command must use relative paths. A mount must be where
+    it already is on the host.
     """
 
     name = "none"
@@ -33,7 +35,8 @@ class NoSandbox:
         env: Mapping[str, str] | None = None,
         limits: Limits | None = None,
     ) -> FolderSandbox:
-        """See `recreate.api.ports.SandboxBackend`. Raises BadInput for a mount under another path than its own."""
+        """See `recreate.api.ports.SandboxBackend`. Raises BadInput for a mount under another path
+        than its own."""
         for inside, outside in (mounts or {}).items():
             if Path(inside).resolve() != outside.resolve():
                 raise BadInput(
@@ -51,4 +54,7 @@ class NoSandbox:
 
     def surroundings(self, sandbox: FolderSandbox) -> tuple[str, dict[str, str]]:
         """(the folder a command starts in, the environment that says where it may write)."""
-        return str(sandbox.work), {"HOME": str(sandbox.root / "home"), "TMPDIR": str(sandbox.root / "tmp")}
+        return str(sandbox.work), {
+            "HOME": str(sandbox.root / "home"),
+            "TMPDIR": str(sandbox.root / "tmp"),
+        }

@@ -2,14 +2,18 @@
 
 How a command is started, in every backend:
 
-    launcher  sh: joins the cgroup, keeps a spare of stderr for bwrap's report, execs the backend's own program
-    backend   bwrap, unshare, or an engine's client: makes the sandbox and runs the shim inside; complains on stderr
-    shim      sh, in the sandbox: sets the limits, prints READY on stderr, waits for a line on stdin, execs the command
+    launcher  sh: joins the cgroup, keeps a spare of stderr for bwrap's report, execs the backend's
+              own program
+    backend   bwrap, unshare, or an engine's client: makes the sandbox and runs the shim inside;
+              complains on stderr
+    shim      sh, in the sandbox: sets the limits, prints READY on stderr, waits for a line on
+              stdin, execs the command
 
-The line is written once READY is seen, so: without READY the sandbox failed, not the command; a recreate that dies
-before the line leaves a shim that reads end of file and exits; one that dies later takes the sandbox with it, by the
-pdeathsig that the backend has set by then (a container by `docker.Reaper`). Stdin carries the command's input after the
-line, and stderr joins stdout before the command starts: no descriptor of ours is left open in the sandbox.
+The line is written once READY is seen, so: without READY the sandbox failed, not the command; a
+recreate that dies before the line leaves a shim that reads end of file and exits; one that dies
+later takes the sandbox with it, by the pdeathsig that the backend has set by then (a container by
+`docker.Reaper`). Stdin carries the command's input after the line, and stderr joins stdout before
+the command starts: no descriptor of ours is left open in the sandbox.
 """
 
 from __future__ import annotations
@@ -36,7 +40,11 @@ from recreate.sandboxes import seccomp
 from recreate.sandboxes.limits import CoreWaits
 
 READY = b"\x01ready\x01"
-LAUNCH = {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin", "LANG": "C.UTF-8", "TERM": "dumb"}
+LAUNCH = {
+    "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin",
+    "LANG": "C.UTF-8",
+    "TERM": "dumb",
+}
 PATIENCE = 30.0
 """Seconds a backend may take to make its sandbox."""
 _PATIENT_BYTES = 1 << 26
@@ -44,11 +52,14 @@ _BRIEF = 0.02
 """Seconds that a command gets at the least where it gets some more."""
 
 Check = Callable[[int | None], tuple[str, float]]
-"""Given the pid of the sandbox's init (None: it is not known): the name of the limit that is exceeded, or '', and when
-to look again, at the latest, in seconds. First asked when the command is about to start."""
+"""Given the pid of the sandbox's init (None: it is not known): the name of the limit that is
+exceeded, or '', and when to look again, at the latest, in seconds. First asked when the command is
+about to start."""
 
 
-def shim(command: Sequence[bytes], env: Mapping[str, str], limits: Sequence[str], folder: str) -> list[bytes]:
+def shim(
+    command: Sequence[bytes], env: Mapping[str, str], limits: Sequence[str], folder: str
+) -> list[bytes]:
     """The argv that runs `command` inside a sandbox: see the module's picture."""
     exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in env.items())
     script = (
@@ -62,8 +73,12 @@ def shim(command: Sequence[bytes], env: Mapping[str, str], limits: Sequence[str]
 
 
 def launcher(argv: Sequence[bytes], joins: Sequence[Path]) -> list[bytes]:
-    """The argv that starts a backend: in the cgroups whose `joins` files are given, with descriptor 3 a copy of 2."""
-    script = "".join(f"echo 0 >{shlex.quote(str(file))} || exit 125\n" for file in joins) + 'exec "$@" 3>&2\n'
+    """The argv that starts a backend: in the cgroups whose `joins` files are given, with descriptor
+    3 a copy of 2."""
+    script = (
+        "".join(f"echo 0 >{shlex.quote(str(file))} || exit 125\n" for file in joins)
+        + 'exec "$@" 3>&2\n'
+    )
     return [b"/bin/sh", b"-c", os.fsencode(script), b"sh", *argv]
 
 
@@ -92,7 +107,8 @@ class Tail:
                 self.cut += len(gone)
 
     def text(self) -> tuple[str, int]:
-        """What is kept, with a line in the middle that says what is not, and the number of bytes cut."""
+        """What is kept, with a line in the middle that says what is not, and the number of bytes
+        cut."""
         last = b"".join(self.last)
         over = max(0, len(last) - self.most)
         cut = self.cut + over
@@ -117,8 +133,9 @@ class Child:
     ) -> None:
         """`ours`: the command has no pid namespace of its own, so it is ended by its process group.
 
-        `give`: a descriptor that the backend reads, or -1. `under`: the system call filter to start it under, if any.
-        `env`: the environment of the backend's own program. `end`: ends what is not below our child, a container.
+        `give`: a descriptor that the backend reads, or -1. `under`: the system call filter to start
+        it under, if any. `env`: the environment of the backend's own program. `end`: ends what is
+        not below our child, a container.
         """
         self.backend = backend
         self.end = end
@@ -154,7 +171,8 @@ class Child:
             raise Fault(f"cannot start the {backend} sandbox: {e}", code="sandbox-failed") from e
 
     def kill(self) -> None:
-        """End every process of the command now. Safe at any time, also after `finish` has returned."""
+        """End every process of the command now. Safe at any time, also after `finish` has
+        returned."""
         with self._guard:
             self._killed = True
             self._signal(self._init_handle)
@@ -163,7 +181,8 @@ class Child:
         self.end()
 
     def said(self, word: bytes) -> bool:
-        """Whether the backend, or what it runs before and after the command, has put this on its own stderr."""
+        """Whether the backend, or what it runs before and after the command, has put this on its
+        own stderr."""
         return word in self._said
 
     def _signal(self, handle: int) -> None:
@@ -177,7 +196,8 @@ class Child:
                 os.killpg(self.process.pid, signal.SIGKILL)
 
     def finish(self, seconds: float, check: Check, most: float = 0.0) -> Output:
-        """Feed, read, watch and time the command until all of it is gone. Raises Fault when the sandbox failed.
+        """Feed, read, watch and time the command until all of it is gone. Raises Fault when the
+        sandbox failed.
 
         seconds: that it may have, without those that it waited for a core; most: with them.
         """
@@ -269,7 +289,8 @@ class Child:
         return Output(text=text, status=status, seconds=took, cut=cut, limit=limit)
 
     def _first(self) -> int | None:
-        """The process that the command descends from; None where it is not ours, but an engine's."""
+        """The process that the command descends from; None where it is not ours, but an
+        engine's."""
         return self.init or (self.process.pid if self.ours else None)
 
     def _waited(self) -> float:
@@ -278,13 +299,19 @@ class Child:
         return self._cores.waited(time.monotonic() - self._began)
 
     def _gone(self) -> None:
-        """Wait until the kernel has ended everything: an init is gone only after all of its namespace is."""
+        """Wait until the kernel has ended everything: an init is gone only after all of its
+        namespace is."""
         for handle in (self._init_handle, self._handle):
             if handle >= 0:
                 waiting = select.poll()
                 waiting.register(handle, select.POLLIN)
-                if not waiting.poll(4 * PATIENCE * 1000):  # a fork bomb on a busy machine ends slowly
-                    raise Fault(f"processes of the {self.backend} sandbox cannot be killed", code="sandbox-failed")
+                if not waiting.poll(
+                    4 * PATIENCE * 1000
+                ):  # a fork bomb on a busy machine ends slowly
+                    raise Fault(
+                        f"processes of the {self.backend} sandbox cannot be killed",
+                        code="sandbox-failed",
+                    )
         with self._guard:
             self.process.wait()
 
@@ -299,14 +326,17 @@ class Child:
             self.kill()
 
     def _read(self, out: int) -> int:
-        """Take what the command printed: the number of bytes, 0 at the end, -1 when there is nothing now."""
+        """Take what the command printed: the number of bytes, 0 at the end, -1 when there is
+        nothing now."""
         try:
             data = os.read(out, 1 << 16)
         except BlockingIOError:
             return -1
         self.tail.add(data)
         if self.tail.cut > _PATIENT_BYTES:
-            time.sleep(0.001)  # nobody will read it: let the pipe hold the command back, not our processor
+            time.sleep(
+                0.001
+            )  # nobody will read it: let the pipe hold the command back, not our processor
         return len(data)
 
     def _listen(self, said: int) -> int:
@@ -334,11 +364,17 @@ class Child:
 
     def _streams(self) -> tuple[IO[bytes], ...]:
         """stdin, stdout, stderr: all three are pipes."""
-        return tuple(s for s in (self.process.stdin, self.process.stdout, self.process.stderr) if s is not None)
+        return tuple(
+            s
+            for s in (self.process.stdin, self.process.stdout, self.process.stderr)
+            if s is not None
+        )
 
     def _fail(self, slow: bool) -> None:
         words = bytes(self._said).decode("utf-8", "replace").strip()[-500:]
-        why = words or (f"not ready after {PATIENCE:.0f} s" if slow else f"exit code {self.process.returncode}")
+        why = words or (
+            f"not ready after {PATIENCE:.0f} s" if slow else f"exit code {self.process.returncode}"
+        )
         raise Fault(
             f"the {self.backend} sandbox did not start: {why}",
             fix="recreate doctor shows what works here",
@@ -347,11 +383,13 @@ class Child:
 
 
 LONGEST_LINE = 4 << 20
-"""Bytes of one line that a program may print, and of all lines that nobody has taken yet: more ends it."""
+"""Bytes of one line that a program may print, and of all lines that nobody has taken yet: more ends
+it."""
 
 
 class Dialogue(Child):
-    """A started program that goes on while lines are sent to it and taken from it. `go` sees it through."""
+    """A started program that goes on while lines are sent to it and taken from it. `go` sees it
+    through."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -380,8 +418,8 @@ class Dialogue(Child):
         self._thread.start()
 
     def send(self, line: bytes, seconds: float) -> bool:
-        """Write a line; False when the program is gone, or took none of it for so long. Raises Fault when the sandbox
-        failed."""
+        """Write a line; False when the program is gone, or took none of it for so long. Raises
+        Fault when the sandbox failed."""
         data, ends = memoryview(line + b"\n"), time.monotonic() + seconds
         with self._sending:
             self._fed.wait(seconds)  # the first line is the shim's
@@ -465,19 +503,24 @@ class Dialogue(Child):
 
 
 class Deadline:
-    """When programs that go on and wait for each other have had `seconds`, counted as those of a command: without what
-    each of them waited for a core, and at the most `wall_factor` times as many. A `RunningProgram` that does not tell
-    what it waited gets wall time."""
+    """When programs that go on and wait for each other have had `seconds`, counted as those of a
+    command: without what each of them waited for a core, and at the most `wall_factor` times as
+    many. A `RunningProgram` that does not tell what it waited gets wall time."""
 
-    def __init__(self, seconds: float, *programs: RunningProgram, wall_factor: float = WALL_FACTOR) -> None:
+    def __init__(
+        self, seconds: float, *programs: RunningProgram, wall_factor: float = WALL_FACTOR
+    ) -> None:
         self.seconds = seconds
         self.most = wall_factor * seconds
         self._programs = [program for program in programs if isinstance(program, TellsWaiting)]
         self._began, self._before = time.monotonic(), self._waited()
 
     def left(self) -> float:
-        """Seconds from now, 0.0 or less when it is over; the next time it is asked there may be more."""
-        return min(self.most, self.seconds + self._waited() - self._before) - (time.monotonic() - self._began)
+        """Seconds from now, 0.0 or less when it is over; the next time it is asked there may be
+        more."""
+        return min(self.most, self.seconds + self._waited() - self._before) - (
+            time.monotonic() - self._began
+        )
 
     def take(self, program: RunningProgram) -> bytes | None:
         """Its next line, None when none came in time, or none will."""

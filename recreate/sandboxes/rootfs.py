@@ -1,5 +1,5 @@
-"""The read-only system that every sandbox sees: programs, libraries and the few files of /etc that they need; and what
-a Python environment of the host needs besides, in order to run inside."""
+"""The read-only system that every sandbox sees: programs, libraries and the few files of /etc that
+they need; and what a Python environment of the host needs besides, in order to run inside."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ _FOLDERS = (
 
 @cache
 def top() -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
-    """((link, its target), ...) and (folder, ...) at the root of the file system that hold programs."""
+    """((link, its target), ...) and (folder, ...) at the root of the file system that hold
+    programs."""
     links: list[tuple[str, str]] = []
     folders = ["/usr"]
     for path in sorted(Path("/").iterdir()):
@@ -54,7 +55,9 @@ def fill_etc(folder: Path, uid: int) -> None:
         "group": f"root:x:0:\n{NAME}:x:{uid}:\n",
         "hosts": "127.0.0.1 localhost box\n::1 localhost\n",
         "hostname": "box\n",
-        "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\nservices: files\nprotocols: files\n",
+        "nsswitch.conf": (
+            "passwd: files\ngroup: files\nhosts: files\nservices: files\nprotocols: files\n"
+        ),
         "resolv.conf": "",
     }
     for name, text in made.items():
@@ -72,17 +75,22 @@ def fill_etc(folder: Path, uid: int) -> None:
 
 
 def interpreter_mounts(venv: Path) -> dict[str, Path]:
-    """Read-only mounts, path inside -> path outside (the same), to run `venv`'s python in a sandbox.
+    """Read-only mounts, path inside -> path outside (the same), to run `venv`'s python in a
+    sandbox.
 
-    The environment's folder, the prefix of the interpreter it was made from, and every folder that the links
-    between the two lead through; nothing for an interpreter of the system, which every sandbox sees. Raises BadInput
-    when `venv` has no python.
+    The environment's folder, the prefix of the interpreter it was made from, and every folder that
+    the links between the two lead through; nothing for an interpreter of the system, which every
+    sandbox sees. Raises BadInput when `venv` has no python.
     """
     venv = Path(os.path.normpath(Path.cwd() / venv))
-    python = next((p for p in (venv / "bin" / "python", venv / "bin" / "python3") if p.exists()), None)
+    python = next(
+        (p for p in (venv / "bin" / "python", venv / "bin" / "python3") if p.exists()), None
+    )
     if python is None:
         raise BadInput(
-            f"{venv} has no bin/python that runs", fix=f"make it anew: python3 -m venv {venv}", code="bad-venv"
+            f"{venv} has no bin/python that runs",
+            fix=f"make it anew: python3 -m venv {venv}",
+            code="bad-venv",
         )
     found = _prefix(python)
     here = python

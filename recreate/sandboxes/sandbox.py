@@ -33,7 +33,10 @@ from recreate.sandboxes import filesystem, rootfs, seccomp
 from recreate.sandboxes.limits import Cgroup, DiskCount, Watch, bases
 from recreate.sandboxes.process import LAUNCH, Child, Dialogue, launcher, shim
 
-DROP = "setpriv --reuid={uid} --regid={uid} --clear-groups --inh-caps=-all --bounding-set=-all --no-new-privs"
+DROP = (
+    "setpriv --reuid={uid} --regid={uid} --clear-groups --inh-caps=-all --bounding-set=-all"
+    " --no-new-privs"
+)
 WRITABLE = ("work", "home", "tmp", "shm")
 AGENT = 1000
 """The uid inside a user namespace, where the sandbox is our own user under another number."""
@@ -42,14 +45,16 @@ UIDS = range(60578, 61184)
 _TAKEN = ("/usr", "/etc", "/proc", "/dev", "/bin", "/sbin", "/lib", "/lib32", "/lib64")
 _WHOLE = ("/work", "/tmp", rootfs.HOME)
 OPEN_FILES = 1024
-"""Descriptors of one process: what systems give by default, and programs that want more are written to do without."""
+"""Descriptors of one process: what systems give by default, and programs that want more are written
+to do without."""
 _UNREADABLE = (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG)
 _counter = itertools.count(os.getpid())
 _ARGUMENT = 128 * 1024 - 64
 
 
 class Enclosure(Protocol):
-    """How a backend encloses a command. `own_namespaces` is False for the backend that encloses nothing."""
+    """How a backend encloses a command. `own_namespaces` is False for the backend that encloses
+    nothing."""
 
     name: str
     own_namespaces: bool
@@ -59,7 +64,8 @@ class Enclosure(Protocol):
         ...
 
     def filter(self, sandbox: FolderSandbox) -> bytes:
-        """The system call filter that `argv` must be started under, b'' when it loads the one it is given, or none."""
+        """The system call filter that `argv` must be started under, b'' when it loads the one it is
+        given, or none."""
         ...
 
     def surroundings(self, sandbox: FolderSandbox) -> tuple[str, dict[str, str]]:
@@ -81,8 +87,8 @@ class FolderSandbox:
         limits: Limits | None,
         uid: int = AGENT,
     ) -> None:
-        """`drop`: real root gives the sandbox an identity of its own, which then owns its files; `uid`: what a sandbox
-        without one calls us."""
+        """`drop`: real root gives the sandbox an identity of its own, which then owns its files;
+        `uid`: what a sandbox without one calls us."""
         self.backend = enclosure.name
         self.limits = limits or Limits()
         self.mounts = _mounts(mounts or {})
@@ -105,13 +111,21 @@ class FolderSandbox:
                 rootfs.fill_etc(self.root / "etc", self.uid)
                 if source is not None:
                     if not source.is_dir():
-                        raise BadInput(f"{source} is not a folder", fix="name a folder to copy into the sandbox")
+                        raise BadInput(
+                            f"{source} is not a folder",
+                            fix="name a folder to copy into the sandbox",
+                        )
                     filesystem.copy(source, self.root / "work", self.owner)
                 if self.owner is not None:
                     for name in WRITABLE:
                         os.chown(self.root / name, self.owner, self.owner)
             self._cgroup = self._grouped() if enclosure.own_namespaces else None
-            if enclosure.own_namespaces and self.owner is None and os.geteuid() == 0 and not self._counted:
+            if (
+                enclosure.own_namespaces
+                and self.owner is None
+                and os.geteuid() == 0
+                and not self._counted
+            ):
                 raise Fault("the control group that holds the processes of root cannot be made")
         except BaseException:
             self.close()
@@ -139,7 +153,9 @@ class FolderSandbox:
         made: dict[str, None] = {}
         for inside in self.mounts:
             for above in reversed(Path(inside).parents[:-1] if not _system(inside) else ()):
-                if not self.within(str(above)) and not any(above.is_relative_to(other) for other in self.mounts):
+                if not self.within(str(above)) and not any(
+                    above.is_relative_to(other) for other in self.mounts
+                ):
                     made[str(above)] = None
         return list(made)
 
@@ -156,24 +172,36 @@ class FolderSandbox:
             if found and not any(inside.startswith(other + "/") for other in self.mounts):
                 filesystem.place(*found, outside.is_dir(), self.owner)
 
-    def run(self, command: str | Sequence[str], timeout: float | None = None, stdin: bytes | None = None) -> Output:
-        """Run a shell command or an argv; `timeout` in seconds. Raises Fault when the sandbox itself fails."""
-        words = self._shell(_bytes(command)) if isinstance(command, str) else [*map(_bytes, command)]
+    def run(
+        self, command: str | Sequence[str], timeout: float | None = None, stdin: bytes | None = None
+    ) -> Output:
+        """Run a shell command or an argv; `timeout` in seconds. Raises Fault when the sandbox
+        itself fails."""
+        words = (
+            self._shell(_bytes(command)) if isinstance(command, str) else [*map(_bytes, command)]
+        )
         if refused := _refused(words):
             return Output(text=refused + "\n", status=126)
         with self._one:
             self._mend()
-            return self._run(words, self.limits.seconds if timeout is None else timeout, stdin or b"")
+            return self._run(
+                words, self.limits.seconds if timeout is None else timeout, stdin or b""
+            )
 
     def start(self, command: str | Sequence[str], timeout: float) -> Dialogue:
-        """Start a program that goes on beside the commands that are run: lines go to its input and come from its
-        output, for `timeout` seconds at the most. It shares the sandbox's files and limits, not its processes.
+        """Start a program that goes on beside the commands that are run: lines go to its input and
+        come from its output, for `timeout` seconds at the most. It shares the sandbox's files and
+        limits, not its processes.
 
         Raises Fault when the sandbox itself fails, BadInput for a command that no kernel would run.
         """
-        words = self._shell(_bytes(command)) if isinstance(command, str) else [*map(_bytes, command)]
+        words = (
+            self._shell(_bytes(command)) if isinstance(command, str) else [*map(_bytes, command)]
+        )
         if refused := _refused(words):
-            raise BadInput(f"it cannot be started: {refused}", fix="give a program and its arguments")
+            raise BadInput(
+                f"it cannot be started: {refused}", fix="give a program and its arguments"
+            )
         with self._one:
             self._mend()
             if self._enclosure.own_namespaces:
@@ -192,10 +220,13 @@ class FolderSandbox:
             try:
                 self._place_mounts()
             except BadInput as e:
-                # The sandbox moved what a mount needs, and must not lead the mount elsewhere: its doing, not a fault.
+                # The sandbox moved what a mount needs, and must not lead the mount elsewhere: its
+                # doing, not a fault.
                 return Output(text=f"{e.message}: nothing can be mounted there\n", status=126)
         start, places = self._enclosure.surroundings(self)
-        child, watch = self._started(shim(words, {**LAUNCH, **places, **self.env}, self._ulimits(), start), stdin)
+        child, watch = self._started(
+            shim(words, {**LAUNCH, **places, **self.env}, self._ulimits(), start), stdin
+        )
         self._running.add(child)
         if self._closed:
             child.kill()
@@ -208,7 +239,9 @@ class FolderSandbox:
     def _shell(self, command: bytes) -> list[bytes]:
         return [_shell(), b"-c", command]
 
-    def _started(self, inside: Sequence[bytes], stdin: bytes, kind: type[Child] = Child) -> tuple[Child, Watch]:
+    def _started(
+        self, inside: Sequence[bytes], stdin: bytes, kind: type[Child] = Child
+    ) -> tuple[Child, Watch]:
         """The shim, started in its walls, and what watches it."""
         joins = self._cgroup.joins if self._cgroup else ()
         walls = self._enclosure.own_namespaces
@@ -217,7 +250,9 @@ class FolderSandbox:
             given = seccomp.descriptor() if walls and not under else -1
         try:
             argv = launcher(self._enclosure.argv(self, inside, given), joins)
-            child = kind(self.backend, argv, stdin, self.limits.output_bytes, not walls, given, under)
+            child = kind(
+                self.backend, argv, stdin, self.limits.output_bytes, not walls, given, under
+            )
         finally:
             if given >= 0:
                 os.close(given)
@@ -228,19 +263,23 @@ class FolderSandbox:
         return [self.root / name for name in WRITABLE]
 
     def write(self, path: str, data: bytes, mode: int = 0o644) -> None:
-        """Put a file, making the folders above it. Raises BadInput when the path leads through a link."""
+        """Put a file, making the folders above it. Raises BadInput when the path leads through a
+        link."""
         self._mend()
         filesystem.write(self.work, path, data, mode, self.owner)
 
     def read(self, path: str) -> bytes:
-        """The file's bytes. Raises FileNotFoundError, also for a link or what is no regular file; BadInput for `..`."""
+        """The file's bytes. Raises FileNotFoundError, also for a link or what is no regular file;
+        BadInput for `..`."""
         self._mend()
         return filesystem.read(self.work, path)
 
     def copy(self) -> FolderSandbox:
-        """Another sandbox with the same files, mounts, environment and limits; no program that runs goes along.
+        """Another sandbox with the same files, mounts, environment and limits; no program that runs
+        goes along.
 
-        Raises BadInput (`no-copy`) where the sandbox made a file that cannot be read or named, Fault for the host.
+        Raises BadInput (`no-copy`) where the sandbox made a file that cannot be read or named,
+        Fault for the host.
         """
         with self._one:
             self._mend()
@@ -265,7 +304,9 @@ class FolderSandbox:
                     made.close()
                 theirs = isinstance(e.__cause__, OSError) and e.__cause__.errno in _UNREADABLE
                 if theirs or isinstance(e, RecursionError):
-                    raise BadInput("the sandbox holds a file that cannot be copied", code="no-copy") from e
+                    raise BadInput(
+                        "the sandbox holds a file that cannot be copied", code="no-copy"
+                    ) from e
                 raise
             return made
 
@@ -288,7 +329,8 @@ class FolderSandbox:
         self.close()
 
     def _mend(self) -> None:
-        """What the sandbox did to the modes of its own top folders must not stop the next command."""
+        """What the sandbox did to the modes of its own top folders must not stop the next
+        command."""
         if self._closed:
             raise Fault("this sandbox is closed", code="sandbox-closed")
         for name in WRITABLE:
@@ -303,14 +345,18 @@ class FolderSandbox:
         cpu = _allowed(resource.RLIMIT_CPU, limits.cpu_seconds + 1)
         rules = [
             "-c 0",
-            f"-S -t {min(cpu, limits.cpu_seconds)}",  # first: a hard limit below the soft one is refused
+            # first: a hard limit below the soft one is refused
+            f"-S -t {min(cpu, limits.cpu_seconds)}",
             f"-H -t {cpu}",
             f"-n {_allowed(resource.RLIMIT_NOFILE, OPEN_FILES)}",
             f"-f {_allowed(resource.RLIMIT_FSIZE, limits.disk_mb * megabyte) // 512}",
         ]
         if not self._weighed:
-            # Twice: address space that is reserved and never used is common; the watch counts what is used.
-            rules.append(f"-v {_allowed(resource.RLIMIT_AS, 2 * limits.memory_mb * megabyte) // 1024}")
+            # Twice: address space that is reserved and never used is common; the watch counts what
+            # is used.
+            rules.append(
+                f"-v {_allowed(resource.RLIMIT_AS, 2 * limits.memory_mb * megabyte) // 1024}"
+            )
         if not self._counted and (self._enclosure.own_namespaces or os.geteuid() != 0):
             rules.append(f"{_processes_flag()} {_allowed(resource.RLIMIT_NPROC, limits.processes)}")
         return rules
@@ -354,12 +400,22 @@ def _mounts(mounts: Mapping[str, Path]) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for inside, outside in sorted(mounts.items(), key=lambda item: item[0].count("/")):
         if not inside.startswith("/") or ".." in inside.split("/") or inside.strip("/") == "":
-            raise BadInput(f"{inside!r} is not a place for a mount", fix="give an absolute path", code="bad-mount")
+            raise BadInput(
+                f"{inside!r} is not a place for a mount",
+                fix="give an absolute path",
+                code="bad-mount",
+            )
         if not outside.exists():
-            raise BadInput(f"{outside} cannot be mounted: it does not exist", fix="check the path", code="bad-mount")
+            raise BadInput(
+                f"{outside} cannot be mounted: it does not exist",
+                fix="check the path",
+                code="bad-mount",
+            )
         place = Path(inside)
         if (_system(inside) and not _masks(place, outside)) or str(place) in _WHOLE:
-            raise BadInput(f"nothing can be mounted at {inside}", fix="choose another path", code="bad-mount")
+            raise BadInput(
+                f"nothing can be mounted at {inside}", fix="choose another path", code="bad-mount"
+            )
         found[str(place)] = outside
     return found
 
@@ -369,7 +425,8 @@ def _system(inside: str) -> bool:
 
 
 def _masks(place: Path, outside: Path) -> bool:
-    """Whether a mount does nothing but hide something of the system: an empty file or folder over one that is there."""
+    """Whether a mount does nothing but hide something of the system: an empty file or folder over
+    one that is there."""
     empty = not any(outside.iterdir()) if outside.is_dir() else outside.stat().st_size == 0
     return empty and len(place.parts) > 2 and place.is_relative_to("/usr")
 
@@ -389,15 +446,18 @@ def _readable(mounts: Mapping[str, Path]) -> None:
 def _environment(env: Mapping[str, str]) -> dict[str, str]:
     for name, value in env.items():
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or "\0" in value:
-            raise BadInput(f"{name!r} cannot be an environment variable", fix="letters, digits and _ only")
+            raise BadInput(
+                f"{name!r} cannot be an environment variable", fix="letters, digits and _ only"
+            )
     return dict(env)
 
 
 class Walled(ABC):
-    """A backend with walls: namespaces of its own for everything, a minimal read-only system, no capabilities.
+    """A backend with walls: namespaces of its own for everything, a minimal read-only system, no
+    capabilities.
 
-    Real root gives each sandbox an unused uid (`drop`); an ordinary user, or a root that may not change identity, gets
-    a user namespace (`userns`).
+    Real root gives each sandbox an unused uid (`drop`); an ordinary user, or a root that may not
+    change identity, gets a user namespace (`userns`).
     """
 
     name: str
@@ -413,7 +473,8 @@ class Walled(ABC):
 
     @abstractmethod
     def argv(self, sandbox: FolderSandbox, command: Sequence[bytes], given: int) -> list[bytes]:
-        """The command in a sandbox: read-only system, the sandbox's folders, the mounts, and nothing else."""
+        """The command in a sandbox: read-only system, the sandbox's folders, the mounts, and
+        nothing else."""
 
     def surroundings(self, sandbox: FolderSandbox) -> tuple[str, dict[str, str]]:
         """(the folder a command starts in, the environment that says where it may write)."""
@@ -435,16 +496,21 @@ class Walled(ABC):
         how, why = identity(self)
         if why:
             raise BadInput(
-                f"the {self.name} sandbox does not work here: {why}", fix="recreate doctor", code="no-sandbox"
+                f"the {self.name} sandbox does not work here: {why}",
+                fix="recreate doctor",
+                code="no-sandbox",
             )
-        return FolderSandbox(self, drop=how == "drop", source=source, mounts=mounts, env=env, limits=limits)
+        return FolderSandbox(
+            self, drop=how == "drop", source=source, mounts=mounts, env=env, limits=limits
+        )
 
 
 _identities: dict[str, tuple[str, str]] = {}
 
 
 def identity(backend: Walled) -> tuple[str, str]:
-    """(`drop` or `userns`, '') for what works here, else ('', why nothing does). Tried once in a process."""
+    """(`drop` or `userns`, '') for what works here, else ('', why nothing does). Tried once in a
+    process."""
     if backend.name not in _identities:
         why = backend.missing()
         if not seccomp.program():
@@ -460,15 +526,25 @@ def identity(backend: Walled) -> tuple[str, str]:
 
 
 def tried(backend: Enclosure, how: str) -> str:
-    """Make a sandbox and run a command in it: '' when that works and it is closed to the network, else why not."""
+    """Make a sandbox and run a command in it: '' when that works and it is closed to the network,
+    else why not."""
     if how == "userns" and os.geteuid() == 0 and "pids" not in bases():
-        return "root may not change identity here and no cgroup counts processes: nothing would stop a fork bomb"
+        return (
+            "root may not change identity here and no cgroup counts processes: nothing would stop a"
+            " fork bomb"
+        )
     try:
-        with FolderSandbox(backend, drop=how == "drop", source=None, mounts=None, env=None, limits=None) as sandbox:
+        with FolderSandbox(
+            backend, drop=how == "drop", source=None, mounts=None, env=None, limits=None
+        ) as sandbox:
             output = sandbox.run(["cat", "/proc/self/status", "/proc/net/dev"], timeout=60)
     except Fault as e:
         return e.message
     closed = ("CapEff:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2")
-    if output.status != 0 or "eth0" in output.text or not all(words in output.text for words in closed):
+    if (
+        output.status != 0
+        or "eth0" in output.text
+        or not all(words in output.text for words in closed)
+    ):
         return f"a sandbox was made but is not closed: {output.text[-200:]}"
     return ""

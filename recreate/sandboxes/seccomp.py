@@ -1,9 +1,11 @@
-"""A filter on system calls: parts of the kernel that no task needs, and memory that nothing would count.
+"""A filter on system calls: parts of the kernel that no task needs, and memory that nothing would
+count.
 
-Denied are key rings (a process inherits its session's), further user namespaces (with them mounts and networks), the
-interfaces through which kernels are mostly attacked, sockets of families that no network namespace holds back (vsock
-reaches the hypervisor), and memory that belongs to no process and to no folder of the sandbox: anonymous files, System
-V IPC, pinned pages, pipes and sockets with larger buffers than usual. What is left is counted by `limits.Watch`.
+Denied are key rings (a process inherits its session's), further user namespaces (with them mounts
+and networks), the interfaces through which kernels are mostly attacked, sockets of families that no
+network namespace holds back (vsock reaches the hypervisor), and memory that belongs to no process
+and to no folder of the sandbox: anonymous files, System V IPC, pinned pages, pipes and sockets with
+larger buffers than usual. What is left is counted by `limits.Watch`.
 
 bubblewrap loads a filter itself. util-linux cannot: `started` starts a program under one.
 """
@@ -77,7 +79,8 @@ Popen = subprocess.Popen[bytes]
 def program(*, mounting: bool = False, namespaces: bool = False) -> bytes:
     """The filter as the kernel takes it, b'' on a processor whose numbers are not known here.
 
-    `mounting`, `namespaces`: leave mounts, further user namespaces, to whoever builds the walls under the filter.
+    `mounting`, `namespaces`: leave mounts, further user namespaces, to whoever builds the walls
+    under the filter.
     """
     machine = platform.machine()
     if machine not in _AUDIT:
@@ -100,7 +103,11 @@ def program(*, mounting: bool = False, namespaces: bool = False) -> bytes:
     code += _rule(_SOCKET[column], [*families, *routes, _refuse(errno.EAFNOSUPPORT)])
     code += _rule(_SOCKETPAIR[column], [*_only(0, (socket.AF_UNIX,)), _refuse(errno.EAFNOSUPPORT)])
     # As the kernel does with a size over its maximum: the call succeeds, the buffer stays as it is.
-    level = [(_LOAD, 0, 0, _ARGUMENTS[1]), (_EQUAL, 1, 0, socket.SOL_SOCKET), (_RETURN, 0, 0, _ALLOW)]
+    level = [
+        (_LOAD, 0, 0, _ARGUMENTS[1]),
+        (_EQUAL, 1, 0, socket.SOL_SOCKET),
+        (_RETURN, 0, 0, _ALLOW),
+    ]
     code += _rule(_SETSOCKOPT[column], [*level, *_none_of(2, _BUFFERS, 0)])
     code += _rule(_FCNTL[column], _none_of(1, (_F_SETPIPE_SZ,), errno.EPERM))
     if not namespaces:
@@ -108,24 +115,36 @@ def program(*, mounting: bool = False, namespaces: bool = False) -> bytes:
             flags = [(_LOAD, 0, 0, _ARGUMENTS[0]), (_SET, 0, 1, _NEWUSER), _refuse(errno.EPERM)]
             code += _rule(numbers[column], [*flags, (_RETURN, 0, 0, _ALLOW)])
     code.append((_RETURN, 0, 0, _ALLOW))
-    return b"".join(struct.pack("=HBBI", operation, yes, no, value) for operation, yes, no, value in code)
+    return b"".join(
+        struct.pack("=HBBI", operation, yes, no, value) for operation, yes, no, value in code
+    )
 
 
 def profile() -> dict[str, Any]:
-    """The filter as container engines read it; what is there for counted memory alone is left to their groups."""
+    """The filter as container engines read it; what is there for counted memory alone is left to
+    their groups."""
 
     def refuse(names: Sequence[str], number: int, *args: dict[str, Any]) -> dict[str, Any]:
-        return {"names": list(names), "action": "SCMP_ACT_ERRNO", "errnoRet": number, "args": list(args)}
+        return {
+            "names": list(names),
+            "action": "SCMP_ACT_ERRNO",
+            "errnoRet": number,
+            "args": list(args),
+        }
 
     def when(index: int, value: int, how: str, second: int = 0) -> dict[str, Any]:
         return {"index": index, "value": value, "valueTwo": second, "op": f"SCMP_CMP_{how}"}
 
     known = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK)
-    others = [when(0, family, "EQ") for family in range(64) if family not in known] + [when(0, 64, "GE")]
+    others = [when(0, family, "EQ") for family in range(64) if family not in known] + [
+        when(0, 64, "GE")
+    ]
     rules = [refuse([*_DENIED, *_MOUNTING], errno.EPERM), refuse(["clone3"], errno.ENOSYS)]
     rules += [refuse(["clone", "unshare"], errno.EPERM, when(0, _NEWUSER, "MASKED_EQ", _NEWUSER))]
     rules += [refuse(["socket"], errno.EAFNOSUPPORT, other) for other in others]
-    rules += [refuse(["socket"], errno.EAFNOSUPPORT, when(0, socket.AF_NETLINK, "EQ"), when(2, 0, "NE"))]
+    rules += [
+        refuse(["socket"], errno.EAFNOSUPPORT, when(0, socket.AF_NETLINK, "EQ"), when(2, 0, "NE"))
+    ]
     rules += [refuse(["socketpair"], errno.EAFNOSUPPORT, when(0, socket.AF_UNIX, "NE"))]
     return {"defaultAction": "SCMP_ACT_ALLOW", "syscalls": rules}
 
@@ -146,7 +165,8 @@ def _only(argument: int, values: Sequence[int]) -> list[Line]:
 
 
 def _none_of(argument: int, values: Sequence[int], number: int) -> list[Line]:
-    """Answer a call whose argument is one of the values with an errno (0: success), and allow it else."""
+    """Answer a call whose argument is one of the values with an errno (0: success), and allow it
+    else."""
     tests = [line for value in values for line in ((_EQUAL, 0, 1, value), _refuse(number))]
     return [(_LOAD, 0, 0, _ARGUMENTS[argument]), *tests, (_RETURN, 0, 0, _ALLOW)]
 
@@ -160,15 +180,19 @@ def descriptor() -> int:
 
 
 def started(start: Callable[[], Popen], filtered: bytes) -> Popen:
-    """What `start` returns, called in a thread that lives under the filter: processes that it makes do too.
+    """What `start` returns, called in a thread that lives under the filter: processes that it makes
+    do too.
 
-    A thread for each filter, as long as we live: a child's pdeathsig comes when the thread ends that made it.
+    A thread for each filter, as long as we live: a child's pdeathsig comes when the thread ends
+    that made it.
     """
     with _lock:
         calls = _threads.get((os.getpid(), filtered))
         if calls is None:
             calls = _threads[os.getpid(), filtered] = queue.SimpleQueue()
-            threading.Thread(target=_serve, args=(calls, filtered), name="seccomp", daemon=True).start()
+            threading.Thread(
+                target=_serve, args=(calls, filtered), name="seccomp", daemon=True
+            ).start()
     answer: Future[Popen] = Future()
     calls.put((start, answer))
     return answer.result()
@@ -178,7 +202,9 @@ _lock = threading.Lock()
 _threads: dict[tuple[int, bytes], queue.SimpleQueue[tuple[Callable[[], Popen], Future[Popen]]]] = {}
 
 
-def _serve(calls: queue.SimpleQueue[tuple[Callable[[], Popen], Future[Popen]]], filtered: bytes) -> None:
+def _serve(
+    calls: queue.SimpleQueue[tuple[Callable[[], Popen], Future[Popen]]], filtered: bytes
+) -> None:
     problem = _load(filtered)
     while True:
         start, answer = calls.get()
@@ -200,7 +226,9 @@ def _load(filtered: bytes) -> OSError | None:
     prctl = ctypes.CDLL(None, use_errno=True).prctl
     prctl.argtypes = (ctypes.c_int, *(ctypes.c_ulong,) * 4)
     given = Program(len(filtered) // 8, filtered)
-    if prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) or prctl(_PR_SET_SECCOMP, _MODE_FILTER, ctypes.addressof(given), 0, 0):
+    if prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) or prctl(
+        _PR_SET_SECCOMP, _MODE_FILTER, ctypes.addressof(given), 0, 0
+    ):
         number = ctypes.get_errno()
         return OSError(number, f"no system call filter can be loaded: {os.strerror(number)}")
     return None

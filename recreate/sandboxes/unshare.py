@@ -1,4 +1,5 @@
-"""The `unshare` backend: the walls of `bwrap`, built with util-linux alone (unshare, mount, pivot_root, setpriv)."""
+"""The `unshare` backend: the walls of `bwrap`, built with util-linux alone (unshare, mount,
+pivot_root, setpriv)."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ _PROGRAMS = ("unshare", "mount", "umount", "pivot_root", "setpriv")
 _ENTER = "setpriv --pdeathsig KILL unshare --mount --uts --ipc --net --pid --fork --kill-child"
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _SETTINGS = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "mtrr", "scsi", "asound", "driver")
-"""The kernel's: a namespace's root that is the host's root under another number may write to some of them."""
+"""The kernel's: a namespace's root that is the host's root under another number may write to some
+of them."""
 _INIT = """set -e
 read -r pid _ </proc/self/stat
 echo "\\"child-pid\\": $pid" >&3
@@ -33,13 +35,15 @@ cd /
 "$@" && status=0 || status=$?
 exit $status
 """
-"""What the first process of the pid namespace does. It stays, with the privileges it needs to have been killed with
-its parent: a process that changes identity loses its pdeathsig, so only its child does."""
+"""What the first process of the pid namespace does. It stays, with the privileges it needs to have
+been killed with its parent: a process that changes identity loses its pdeathsig, so only its child
+does."""
 
 
 class Unshare(Walled):
-    """The walls, made with util-linux. An ordinary user gets a user namespace that is root for as long as the mounts
-    take, and a second one inside it for the command, in which no third can be made."""
+    """The walls, made with util-linux. An ordinary user gets a user namespace that is root for as
+    long as the mounts take, and a second one inside it for the command, in which no third can be
+    made."""
 
     name = "unshare"
 
@@ -48,12 +52,13 @@ class Unshare(Walled):
         return f"util-linux programs are missing: {', '.join(absent)}" if absent else ""
 
     def filter(self, sandbox: FolderSandbox) -> bytes:
-        """The walls are built under the filter. It leaves mounts to capabilities, of which a command has none, and an
-        ordinary user's namespaces to the kernel's count of them."""
+        """The walls are built under the filter. It leaves mounts to capabilities, of which a
+        command has none, and an ordinary user's namespaces to the kernel's count of them."""
         return seccomp.program(mounting=True, namespaces=sandbox.owner is None)
 
     def argv(self, sandbox: FolderSandbox, command: Sequence[bytes], given: int) -> list[bytes]:
-        """The command in a sandbox: read-only system, the sandbox's folders, the mounts, and nothing else."""
+        """The command in a sandbox: read-only system, the sandbox's folders, the mounts, and
+        nothing else."""
         table = sandbox.root / "fstab"
         if not table.exists():
             with filesystem.ours("prepare a sandbox folder"):
@@ -63,7 +68,14 @@ class Unshare(Walled):
         words += ["--map-root-user"] if sandbox.owner is None else []
         words += ["--", "/bin/sh", "-c", _INIT, "sh", str(table), str(sandbox.root / "top")]
         if sandbox.owner is None:
-            words += ["yes", "unshare", "--user", f"--map-user={sandbox.uid}", f"--map-group={sandbox.uid}", "--"]
+            words += [
+                "yes",
+                "unshare",
+                "--user",
+                f"--map-user={sandbox.uid}",
+                f"--map-group={sandbox.uid}",
+                "--",
+            ]
             words += ["setpriv", "--inh-caps=-all", "--no-new-privs"]
         else:
             words += ["", *DROP.format(uid=sandbox.owner).split()]
@@ -93,7 +105,8 @@ def _skeleton(sandbox: FolderSandbox) -> str:
         rows.append((outside, root / inside[1:], options))
         found = sandbox.within(inside)
         if (found and found[1]) or inside.startswith("/etc/"):
-            continue  # its place is in what covers the skeleton there, and the sandbox has seen to it
+            # its place is in what covers the skeleton there, and the sandbox has seen to it
+            continue
         place = root / inside[1:]
         if outside.is_dir():
             place.mkdir(parents=True, exist_ok=True)
@@ -112,7 +125,8 @@ def _skeleton(sandbox: FolderSandbox) -> str:
         (root / "dev" / name).symlink_to(f"/proc/{target}")
     (root / "dev" / "ptmx").symlink_to("pts/ptmx")
     text = "".join(
-        f"{_quoted(source)} {_quoted(place)} none {'bind,nosuid' if how == 'dev' else how + ',nosuid,nodev'} 0 0\n"
+        f"{_quoted(source)} {_quoted(place)} none"
+        f" {'bind,nosuid' if how == 'dev' else how + ',nosuid,nodev'} 0 0\n"
         for source, place, how in rows
     )
     text += f"proc {_quoted(root / 'proc')} proc nosuid,nodev,noexec 0 0\n"
@@ -120,7 +134,10 @@ def _skeleton(sandbox: FolderSandbox) -> str:
         if Path("/proc", name).exists():
             there = _quoted(root / "proc" / name)
             text += f"{there} {there} none bind,ro,nosuid,nodev,noexec 0 0\n"
-    return text + f"devpts {_quoted(root / 'dev/pts')} devpts newinstance,ptmxmode=0666,mode=620,nosuid,noexec 0 0\n"
+    return (
+        text + f"devpts {_quoted(root / 'dev/pts')} devpts"
+        " newinstance,ptmxmode=0666,mode=620,nosuid,noexec 0 0\n"
+    )
 
 
 def _quoted(path: Path) -> str:

@@ -1,6 +1,7 @@
 """One file by its address: downloads that resume, and archives unpacked safely.
 
-Nothing has its final name before its hash is right, and nothing of an archive lands outside its folder.
+Nothing has its final name before its hash is right, and nothing of an archive lands outside its
+folder.
 """
 
 from __future__ import annotations
@@ -50,12 +51,13 @@ def download(
 ) -> Path:
     """Fetch `url` to `path` and return `path`.
 
-    Bytes go to `path.part` first; a later call goes on where an earlier one was cut. `size` in bytes, when
-    known, is for `progress` only: the hash decides. `connect` is seconds to wait for a connection. A user and a
-    password in `url` are sent to its host alone, not to one that it redirects to.
+    Bytes go to `path.part` first; a later call goes on where an earlier one was cut. `size` in
+    bytes, when known, is for `progress` only: the hash decides. `connect` is seconds to wait for a
+    connection. A user and a password in `url` are sent to its host alone, not to one that it
+    redirects to.
 
-    Raises BadInput (wrong-sha256; the file is deleted), Refused (the server will not serve it), Transient
-    (cut or unreachable: the same command resumes) and Fault (disk-full).
+    Raises BadInput (wrong-sha256; the file is deleted), Refused (the server will not serve it),
+    Transient (cut or unreachable: the same command resumes) and Fault (disk-full).
     """
     import httpx
 
@@ -63,17 +65,25 @@ def download(
     if path.exists() and file_sha256(path) == sha256:
         return path
     if urlsplit(url).scheme not in ("http", "https"):
-        raise BadInput(f"{shown(url)} is not an http or https address", fix="give one that is", code="bad-address")
+        raise BadInput(
+            f"{shown(url)} is not an http or https address",
+            fix="give one that is",
+            code="bad-address",
+        )
     part = path.with_name(path.name + ".part")
     client = httpx.Client(
         follow_redirects=True,
         verify=ssl.create_default_context(),  # what the system trusts, and SSL_CERT_FILE
-        timeout=httpx.Timeout(READ_SECONDS, connect=CONNECT_SECONDS if connect is None else connect),
+        timeout=httpx.Timeout(
+            READ_SECONDS, connect=CONNECT_SECONDS if connect is None else connect
+        ),
         headers={"User-Agent": "recreate", "Accept-Encoding": "identity"},
     )
     tries = RETRIES if retries is None else retries
     with client, home_disk(part, "; what was fetched is kept"), exclusive(part) as out:
-        if path.exists() and file_sha256(path) == sha256:  # another process fetched it while we waited
+        if (
+            path.exists() and file_sha256(path) == sha256
+        ):  # another process fetched it while we waited
             part.unlink(missing_ok=True)
             return path
         resumed = out.seek(0, os.SEEK_END) > 0
@@ -92,8 +102,10 @@ def download(
             part.unlink(missing_ok=True)
             raise BadInput(
                 f"{shown(url)} has sha256 {found}, not {sha256}; it was deleted",
-                fix="fetch it again; if the hash is the same, the source was changed: take another source, "
-                "or check with its publisher and correct the sha256 you gave",
+                fix=(
+                    "fetch it again; if the hash is the same, the source was changed: take another"
+                    " source, or check with its publisher and correct the sha256 you gave"
+                ),
                 code="wrong-sha256",
             )
         part.replace(path)
@@ -110,13 +122,20 @@ def shown(url: str) -> str:
     """`url` without user, password and query, fit for a message."""
     try:
         parts = urlsplit(url)
-        return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment=""))
+        return urlunsplit(
+            parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="")
+        )
     except ValueError:
         return "<not an address>"
 
 
 def _fill(
-    client: httpx.Client, url: str, out: IO[bytes], size: int | None, progress: Progress | None, retries: int
+    client: httpx.Client,
+    url: str,
+    out: IO[bytes],
+    size: int | None,
+    progress: Progress | None,
+    retries: int,
 ) -> None:
     failures, furthest = 0, out.seek(0, os.SEEK_END)
     while True:
@@ -125,27 +144,37 @@ def _fill(
             return
         except Transient as e:
             here = out.seek(0, os.SEEK_END)
-            # A cut that came later than any before is progress: only standing still uses up the retries.
+            # A cut that came later than any before is progress: only standing still uses up the
+            # retries.
             failures = 1 if here > furthest else failures + 1
             furthest = max(here, furthest)
             if failures > retries:
                 raise Transient(
                     f"{e.message} ({here} bytes are kept)" if here else e.message,
-                    fix="run the same command again: it resumes where the download was cut" if here else e.fix,
+                    fix=(
+                        "run the same command again: it resumes where the download was cut"
+                        if here
+                        else e.fix
+                    ),
                     code=e.code,
                     after=e.after,
                 ) from e
             time.sleep(max(BACKOFF_SECONDS * 2 ** (failures - 1), min(e.after or 0.0, 30.0)))
 
 
-def _stream(client: httpx.Client, url: str, out: IO[bytes], size: int | None, progress: Progress | None) -> None:
-    """One connection's worth of bytes, appended to `out`. Returns only when the server's last byte is there."""
+def _stream(
+    client: httpx.Client, url: str, out: IO[bytes], size: int | None, progress: Progress | None
+) -> None:
+    """One connection's worth of bytes, appended to `out`. Returns only when the server's last byte
+    is there."""
     import httpx
 
     done = out.seek(0, os.SEEK_END)
     total: int | None = None
     try:
-        with client.stream("GET", url, headers={"Range": f"bytes={done}-"} if done else {}) as answer:
+        with client.stream(
+            "GET", url, headers={"Range": f"bytes={done}-"} if done else {}
+        ) as answer:
             stated = answer.headers.get("Content-Range", "").rpartition("/")[2].strip()
             if answer.status_code == 416 and done:
                 if stated == str(done):
@@ -158,7 +187,13 @@ def _stream(client: httpx.Client, url: str, out: IO[bytes], size: int | None, pr
                 out.truncate(0)
                 done, stated = 0, ""
             length = answer.headers.get("Content-Length", "")
-            total = int(stated) if stated.isdigit() else done + int(length) if length.isdigit() else None
+            total = (
+                int(stated)
+                if stated.isdigit()
+                else done + int(length)
+                if length.isdigit()
+                else None
+            )
             for block in answer.iter_raw():
                 out.write(block)
                 done += len(block)
@@ -171,11 +206,15 @@ def _stream(client: httpx.Client, url: str, out: IO[bytes], size: int | None, pr
         out.flush()
         if total is not None and done < total and isinstance(e, httpx.RemoteProtocolError):
             raise Transient(
-                f"the download of {shown(url)} was cut after {done} of {total} bytes", code="cut-download"
+                f"the download of {shown(url)} was cut after {done} of {total} bytes",
+                code="cut-download",
             ) from None
         raise Transient(
             f"cannot fetch {shown(url)}: {e or type(e).__name__}",
-            fix="is the network up? behind a proxy set HTTPS_PROXY, with an own certificate SSL_CERT_FILE",
+            fix=(
+                "is the network up? behind a proxy set HTTPS_PROXY, with an own certificate"
+                " SSL_CERT_FILE"
+            ),
             code="unreachable",
         ) from None
 
@@ -186,17 +225,22 @@ def _status(url: str, answer: httpx.Response) -> Fault | Refused:
     if code in (408, 425, 429) or code >= 500:
         after = answer.headers.get("Retry-After", "")
         return Transient(
-            text, fix="try again later", code=f"http-{code}", after=float(after) if after.isdigit() else None
+            text,
+            fix="try again later",
+            code=f"http-{code}",
+            after=float(after) if after.isdigit() else None,
         )
-    return Refused(text, fix="check the address, and what it takes to be let in", code=f"http-{code}")
+    return Refused(
+        text, fix="check the address, and what it takes to be let in", code=f"http-{code}"
+    )
 
 
 def unpack(archive: Path, into: Path) -> Path:
     """Unpack a .tar.gz or .zip sdist below `into`; returns its single top folder, `into`/NAME.
 
-    A member that is absolute, climbs out by `..`, is a device, or is a link that leads out is refused, and
-    nothing is left behind. An older folder of the same name is replaced, so the result is always the archive's.
-    Raises BadInput (bad-archive) and Fault (disk-full).
+    A member that is absolute, climbs out by `..`, is a device, or is a link that leads out is
+    refused, and nothing is left behind. An older folder of the same name is replaced, so the result
+    is always the archive's. Raises BadInput (bad-archive) and Fault (disk-full).
     """
     with home_disk(into):
         into.mkdir(parents=True, exist_ok=True)
@@ -208,7 +252,13 @@ def unpack(archive: Path, into: Path) -> Path:
                 else:
                     with tarfile.open(archive, "r:*") as tar:
                         untar(tar, fresh)
-            except (tarfile.TarError, zipfile.BadZipFile, EOFError, ValueError, NotImplementedError) as e:
+            except (
+                tarfile.TarError,
+                zipfile.BadZipFile,
+                EOFError,
+                ValueError,
+                NotImplementedError,
+            ) as e:
                 raise _bad(archive, str(e)) from None
             except OSError as e:
                 if is_full(e) or isinstance(e, FileNotFoundError):
@@ -230,8 +280,9 @@ def unpack(archive: Path, into: Path) -> Path:
 def untar(tar: tarfile.TarFile, into: Path, links: bool = True) -> None:
     """Unpack what is a file, a folder or, with `links`, a link, as ours and by modes of ours.
 
-    The same on every Python: `extractall(filter="data")` came with 3.11.4, and stands behind these checks where it is
-    there. Raises ValueError and tarfile.TarError for a member that leads outside `into` or is a device.
+    The same on every Python: `extractall(filter="data")` came with 3.11.4, and stands behind these
+    checks where it is there. Raises ValueError and tarfile.TarError for a member that leads outside
+    `into` or is a device.
     """
     tar.extraction_filter = getattr(tarfile, "data_filter", lambda ours, _: ours)
     for member in tar:
@@ -244,12 +295,17 @@ def untar(tar: tarfile.TarFile, into: Path, links: bool = True) -> None:
         paths.member(into, member.name)
         ours = copy.copy(member)
         ours.uid, ours.gid, ours.uname, ours.gname = os.geteuid(), os.getegid(), "", ""
-        ours.mode = 0o755 if member.isdir() else member.mode & (0o755 if member.mode & 0o100 else 0o644) | 0o600
+        ours.mode = (
+            0o755
+            if member.isdir()
+            else member.mode & (0o755 if member.mode & 0o100 else 0o644) | 0o600
+        )
         tar.extract(ours, into)
 
 
 def _stays(into: Path, link: tarfile.TarInfo) -> None:
-    """Raises ValueError unless a link leads to what lies in `into`: whatever links it passes do too."""
+    """Raises ValueError unless a link leads to what lies in `into`: whatever links it passes do
+    too."""
     if link.islnk():
         paths.member(into, link.linkname)
         return
@@ -279,4 +335,6 @@ def _unzip(archive: Path, into: Path) -> None:
 
 
 def _bad(archive: Path, why: str) -> BadInput:
-    return BadInput(f"{archive.name} was not unpacked: {why}", fix="is it the right file?", code="bad-archive")
+    return BadInput(
+        f"{archive.name} was not unpacked: {why}", fix="is it the right file?", code="bad-archive"
+    )

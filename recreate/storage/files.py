@@ -1,4 +1,5 @@
-"""One way to lock, to replace a file whole, to make something once, and to say in words what the disk refused."""
+"""One way to lock, to replace a file whole, to make something once, and to say in words what the
+disk refused."""
 
 from __future__ import annotations
 
@@ -41,10 +42,14 @@ def fault(path: Path, e: OSError, fix: str = "") -> Fault:
         return Fault(f"cannot write {path}: {e.strerror or e}", fix=fix, code="disk")
     if is_full(e):
         return Fault(
-            f"the disk that holds {path} is full", fix=f"free some space there: df -h {path}", code="disk-full"
+            f"the disk that holds {path} is full",
+            fix=f"free some space there: df -h {path}",
+            code="disk-full",
         )
     if e.errno in _DENIED:
-        there = next(it for it in (path.absolute(), *path.absolute().parents) if os.path.lexists(it))
+        there = next(
+            it for it in (path.absolute(), *path.absolute().parents) if os.path.lexists(it)
+        )
         return Fault(
             f"{path} cannot be written: {e.strerror}",
             fix=f"make it writable, or work in another workspace: ls -ld {there}",
@@ -64,9 +69,11 @@ def disk(path: Path, fix: str = "") -> Iterator[None]:
 
 @contextlib.contextmanager
 def home_disk(path: Path, kept: str = "") -> Iterator[None]:
-    """The same for `path` below RECREATE_HOME, which can be put elsewhere; what is no matter of the disk passes.
+    """The same for `path` below RECREATE_HOME, which can be put elsewhere; what is no matter of the
+    disk passes.
 
-    kept: what is not lost, for the end of the advice. Raises Fault (disk-full), BadInput (not-writable).
+    kept: what is not lost, for the end of the advice. Raises Fault (disk-full), BadInput
+    (not-writable).
     """
     try:
         yield
@@ -92,8 +99,9 @@ def home_disk(path: Path, kept: str = "") -> Iterator[None]:
 def lock(path: Path, *, folder: bool = False, wait: bool = True) -> int | None:
     """Take the lock of a file, which is made when it is not there, or of a folder.
 
-    Returns the descriptor that holds it until it is closed (a dead process lets go), opened to read and append a
-    file; None when somebody else has it and `wait` is false. Not re-entrant. Raises OSError.
+    Returns the descriptor that holds it until it is closed (a dead process lets go), opened to read
+    and append a file; None when somebody else has it and `wait` is false. Not re-entrant. Raises
+    OSError.
     """
     flags = os.O_RDONLY | os.O_DIRECTORY if folder else os.O_RDWR | os.O_APPEND | os.O_CREAT
     while True:
@@ -114,27 +122,36 @@ def lock(path: Path, *, folder: bool = False, wait: bool = True) -> int | None:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold a folder for this thread of this process alone; it is made when it is not there. Raises Fault."""
+    """Hold a folder for this thread of this process alone; it is made when it is not there. Raises
+    Fault."""
     with disk(folder):
-        for left in reversed(range(1000)):  # each holder before us may delete it; a dangling link stays one
+        for left in reversed(
+            range(1000)
+        ):  # each holder before us may delete it; a dangling link stays one
             try:
                 folder.mkdir(parents=True, exist_ok=True)
                 handle = lock(folder, folder=True)
                 break
-            except (FileExistsError, FileNotFoundError):  # deleted while we waited, or between two looks of mkdir
+            except (
+                FileExistsError,
+                FileNotFoundError,
+            ):  # deleted while we waited, or between two looks of mkdir
                 if not left:
                     raise
     assert handle is not None
     try:
         yield
     finally:
-        fcntl.flock(handle, fcntl.LOCK_UN)  # closing alone would not do while a child that was forked has it too
+        fcntl.flock(
+            handle, fcntl.LOCK_UN
+        )  # closing alone would not do while a child that was forked has it too
         os.close(handle)
 
 
 @contextlib.contextmanager
 def exclusive(file: Path) -> Iterator[IO[bytes]]:
-    """A file opened for appending by one process and thread at a time, with the folders above it. Raises OSError."""
+    """A file opened for appending by one process and thread at a time, with the folders above it.
+    Raises OSError."""
     file.parent.mkdir(parents=True, exist_ok=True)
     handle = lock(file)
     assert handle is not None
@@ -159,7 +176,8 @@ def is_locked(file: Path) -> bool:
 
 @contextlib.contextmanager
 def replacing(path: Path, *, durable: bool = False) -> Iterator[IO[bytes]]:
-    """A file to write, which takes the name `path` when the block ends well, and is gone when it does not.
+    """A file to write, which takes the name `path` when the block ends well, and is gone when it
+    does not.
 
     durable: on the disk first, whatever happens to the machine. Raises OSError.
     """
@@ -177,7 +195,8 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[IO[bytes]]:
 
 
 def write(path: Path, data: str | bytes, *, durable: bool = False, fix: str = "") -> None:
-    """Write a file as `replacing` does, with the folders above it. Raises the Fault that `fault` makes."""
+    """Write a file as `replacing` does, with the folders above it. Raises the Fault that `fault`
+    makes."""
     with disk(path.parent if not fix else path, fix):
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path, durable=durable) as file:
@@ -185,7 +204,8 @@ def write(path: Path, data: str | bytes, *, durable: bool = False, fix: str = ""
 
 
 def make(folder: Path, *, ignored: bool = False) -> None:
-    """Make a folder; with `ignored` git never shows it, whatever the workspace's own .gitignore says. Raises Fault."""
+    """Make a folder; with `ignored` git never shows it, whatever the workspace's own .gitignore
+    says. Raises Fault."""
     with disk(folder):
         folder.mkdir(parents=True, exist_ok=True)
         mark = folder / ".gitignore"
@@ -194,9 +214,11 @@ def make(folder: Path, *, ignored: bool = False) -> None:
 
 
 def once(target: Path, build: Callable[[Path], None]) -> Path:
-    """`target`, made by `build(fresh path)` when it is not there yet, and put in place by one rename.
+    """`target`, made by `build(fresh path)` when it is not there yet, and put in place by one
+    rename.
 
-    Whoever asks meanwhile waits, and a crash leaves nothing half made. Raises as `home_disk`, and what `build` raises.
+    Whoever asks meanwhile waits, and a crash leaves nothing half made. Raises as `home_disk`, and
+    what `build` raises.
     """
     if not target.exists():
         with making(target):
@@ -210,7 +232,8 @@ def once(target: Path, build: Callable[[Path], None]) -> Path:
 
 @contextlib.contextmanager
 def making(target: Path) -> Iterator[None]:
-    """Make something below RECREATE_HOME while nobody else does, under the lock of a file beside it.
+    """Make something below RECREATE_HOME while nobody else does, under the lock of a file beside
+    it.
 
     Raises as `home_disk`.
     """

@@ -1,9 +1,11 @@
-"""Append-only files of sealed lines: JSON with a schema and a checksum. And the moments that are written in them.
+"""Append-only files of sealed lines: JSON with a schema and a checksum. And the moments that are
+written in them.
 
     {"kind":"start", ... ,"schema":1,"sum":"1c2d3e4f"}
 
-A line without a newline at its end is torn (its writer was killed): it is no record, and who appends next cuts it
-off. A complete line whose checksum is wrong is damaged: it is passed over, and can be counted.
+A line without a newline at its end is torn (its writer was killed): it is no record, and who
+appends next cuts it off. A complete line whose checksum is wrong is damaged: it is passed over, and
+can be counted.
 """
 
 from __future__ import annotations
@@ -46,9 +48,11 @@ def encode(value: Any) -> str:
 
 
 def decode(text: str | bytes, *, strict: bool = True) -> Any:
-    """The value of JSON that somebody else wrote. strict: no line ends and other control characters in a string.
+    """The value of JSON that somebody else wrote. strict: no line ends and other control characters
+    in a string.
 
-    Raises ValueError for what is none, and for what is nested deeper than DEEPEST: who walks it afterwards would fail.
+    Raises ValueError for what is none, and for what is nested deeper than DEEPEST: who walks it
+    afterwards would fail.
     """
     try:
         found = json.loads(text, strict=strict)
@@ -63,7 +67,12 @@ def is_deep(value: Any) -> bool:
     """Whether a value of JSON is nested deeper than DEEPEST."""
     level = [value]
     for _ in range(DEEPEST):
-        level = [v for x in level if isinstance(x, dict | list) for v in (x.values() if isinstance(x, dict) else x)]
+        level = [
+            v
+            for x in level
+            if isinstance(x, dict | list)
+            for v in (x.values() if isinstance(x, dict) else x)
+        ]
         if not level:
             return False
     return True
@@ -76,14 +85,16 @@ def _fields(value: Any) -> Any:
 
 
 def seal(record: Mapping[str, Any] | str) -> bytes:
-    """One line: the record with `schema` and `sum` added. A text is a record that is JSON already, schema and all."""
+    """One line: the record with `schema` and `sum` added. A text is a record that is JSON already,
+    schema and all."""
     text = record if isinstance(record, str) else encode({**record, "schema": SCHEMA})
     data = text.encode("utf-8", "surrogatepass")
     return data[:-1] + b',"sum":"%08x"}\n' % zlib.crc32(data)
 
 
 def unseal(line: bytes) -> dict[str, Any] | None:
-    """The record of a line, or None when the line is damaged. Raises BadInput for a newer schema."""
+    """The record of a line, or None when the line is damaged. Raises BadInput for a newer
+    schema."""
     head, mark, tail = line.rstrip(b"\n").rpartition(b',"sum":"')
     if not mark or tail != b'%08x"}' % zlib.crc32(head + b"}"):
         return None
@@ -107,25 +118,30 @@ def unseal(line: bytes) -> dict[str, Any] | None:
 
 
 KIND = b'{"kind":"'
-"""How nearly every line of a log with kinds begins: which kind it is can be seen before it is read."""
+"""How nearly every line of a log with kinds begins: which kind it is can be seen before it is
+read."""
 
 LARGEST = 1e15
 """A number in a record of ours is no larger: sums, squares and columns of it stay numbers."""
 
 Fields = Mapping[str, Mapping[str, Any]]
-"""By kind of record the fields it must have: a type (`int` and `float` are numbers up to LARGEST, `X | None` may be
-absent), a Record that it must make, [that] for a list of such, `dict[str, that]`, the fields of an object, or a tuple
-of which one will do."""
+"""By kind of record the fields it must have: a type (`int` and `float` are numbers up to LARGEST,
+`X | None` may be absent), a Record that it must make, [that] for a list of such, `dict[str, that]`,
+the fields of an object, or a tuple of which one will do."""
 
 
 def fits(record: Mapping[str, Any], fields: Fields) -> bool:
-    """Whether a record has a kind, and what that kind must have; one that `fields` does not name may have anything."""
+    """Whether a record has a kind, and what that kind must have; one that `fields` does not name
+    may have anything."""
     kind = record.get("kind")
     return isinstance(kind, str) and _has(record, fields.get(kind, {}))
 
 
 def _has(record: Mapping[str, Any], fields: Mapping[str, Any]) -> bool:
-    for name, wanted in fields.items():  # noqa: SIM110  # a plain loop, as below: every line of every log comes by
+    for (
+        name,
+        wanted,
+    ) in fields.items():  # a plain loop, as below: every line of every log comes by
         if not _is(record.get(name), wanted):
             return False
     return True
@@ -164,7 +180,8 @@ def _is(value: Any, wanted: Any) -> bool:
 
 
 def plain(value: Any, depth: int = DEEPEST) -> bool:
-    """Whether JSON is nested no deeper than that, and no number in it, but for lists of numbers, is past LARGEST."""
+    """Whether JSON is nested no deeper than that, and no number in it, but for lists of numbers, is
+    past LARGEST."""
     if isinstance(value, dict):
         numbers = (v for v in value.values() if isinstance(v, int | float))
         if not all(abs(number) <= LARGEST for number in numbers):
@@ -174,7 +191,8 @@ def plain(value: Any, depth: int = DEEPEST) -> bool:
 
 
 class Line(NamedTuple):
-    """One complete line of a file: where it is (bytes), its checksum, and its record, None when damaged."""
+    """One complete line of a file: where it is (bytes), its checksum, and its record, None when
+    damaged."""
 
     offset: int
     length: int
@@ -185,13 +203,15 @@ class Line(NamedTuple):
 class Log:
     """A file of sealed lines. Thread-safe.
 
-    Either one process writes it and keeps it open, as a run does under the lock of its folder; or several do, each
-    opening it anew for what it appends, under a lock that they share: `with locked(folder), Log(path) as log`; or
-    several keep it open, and each appends while it has `taken` the file.
+    Either one process writes it and keeps it open, as a run does under the lock of its folder; or
+    several do, each opening it anew for what it appends, under a lock that they share: `with
+    locked(folder), Log(path) as log`; or several keep it open, and each appends while it has
+    `taken` the file.
 
     durable: on the disk when `append` returns, whatever happens to the
-    machine; without it a line survives a kill of the process, not a power cut (an fsync takes 10 ms, and all
-    attempts would wait for it in turn). fix: what a Fault advises; "" for what it advises of any folder of a workspace.
+    machine; without it a line survives a kill of the process, not a power cut (an fsync takes 10
+    ms, and all attempts would wait for it in turn). fix: what a Fault advises; "" for what it
+    advises of any folder of a workspace.
     """
 
     def __init__(self, path: Path, *, durable: bool = False, fix: str = RESUME) -> None:
@@ -227,7 +247,8 @@ class Log:
             return at
 
     def take(self, start: int) -> Sequence[dict[str, Any]]:
-        """Hold the file against the other processes that take it, until `let_go`; its records from byte `start` on.
+        """Hold the file against the other processes that take it, until `let_go`; its records from
+        byte `start` on.
 
         `end` is then the file's own end, and stays so while this Log appends. Raises Fault.
         """
@@ -253,8 +274,11 @@ class Log:
         """The byte offset behind what was last appended here."""
         return self._end
 
-    def lines(self, start: int = 0, wanted: Callable[[bytes], bool] | None = None) -> Iterator[Line]:
-        """The complete lines from byte `start` on, damaged ones included; none when there is no file.
+    def lines(
+        self, start: int = 0, wanted: Callable[[bytes], bool] | None = None
+    ) -> Iterator[Line]:
+        """The complete lines from byte `start` on, damaged ones included; none when there is no
+        file.
 
         wanted: of what a line is, whether to read it; the record of one that is not read is {}.
         Raises BadInput when a newer recreate wrote one of them, Fault when the file cannot be read.
@@ -279,7 +303,8 @@ class Log:
             raise fault(self.path.parent, e) from e
 
     def having(self, words: Collection[bytes]) -> Iterator[Line]:
-        """The complete lines in which one of these stands, damaged ones included. Raises as `lines` does."""
+        """The complete lines in which one of these stands, damaged ones included. Raises as `lines`
+        does."""
         offset = 0
         try:
             with self.path.open("rb") as file:
@@ -298,9 +323,11 @@ class Log:
         except OSError as e:
             raise fault(self.path.parent, e) from e
 
-    def read(self, fields: Fields | None = None, kinds: Collection[str] = ()) -> Iterator[dict[str, Any]]:
-        """All undamaged records, or those of some kinds, streaming. fields: one that lacks what it must have is
-        damaged as well."""
+    def read(
+        self, fields: Fields | None = None, kinds: Collection[str] = ()
+    ) -> Iterator[dict[str, Any]]:
+        """All undamaged records, or those of some kinds, streaming. fields: one that lacks what it
+        must have is damaged as well."""
         heads = tuple(KIND + kind.encode() + b'"' for kind in kinds)
 
         def wanted(raw: bytes) -> bool:
@@ -315,10 +342,13 @@ class Log:
     def damaged(self, fields: Fields | None = None) -> int:
         """How many lines `read` passes over."""
         lines = (line.record for line in self.lines())
-        return sum(record is None or not (fields is None or fits(record, fields)) for record in lines)
+        return sum(
+            record is None or not (fields is None or fits(record, fields)) for record in lines
+        )
 
     def at(self, offset: int) -> Line | None:
-        """The line that starts at a byte offset; None when the file does not reach there any more."""
+        """The line that starts at a byte offset; None when the file does not reach there any
+        more."""
         try:
             with self.path.open("rb") as file:
                 file.seek(offset)
@@ -361,7 +391,8 @@ def _line(offset: int, raw: bytes) -> Line:
 
 
 def _mended(fd: int) -> int:
-    """Cut a torn end off, so that the next record starts on a line of its own; returns how many bytes stay."""
+    """Cut a torn end off, so that the next record starts on a line of its own; returns how many
+    bytes stay."""
     size = end = os.fstat(fd).st_size
     while end and os.pread(fd, 1, end - 1) != b"\n":
         start = max(0, end - 65536)
@@ -382,7 +413,8 @@ def iso(seconds: float) -> str:
 
 
 def unix(value: Any) -> float | None:
-    """Whole unix seconds of a moment (a day is its beginning; without a zone it is UTC); None for what is none."""
+    """Whole unix seconds of a moment (a day is its beginning; without a zone it is UTC); None for
+    what is none."""
     if isinstance(value, bool) or value is None:
         return None
     try:

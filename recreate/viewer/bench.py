@@ -1,7 +1,8 @@
-"""What the page of a bench, or of several runs beside each other, shows: cells, cost beside score, scores by kind or
-group and by task, attempts side by side.
+"""What the page of a bench, or of several runs beside each other, shows: cells, cost beside score,
+scores by kind or group and by task, attempts side by side.
 
-Traces are shown of train tasks only, as on every page: nobody should tune an agent on validation or test by eye.
+Traces are shown of train tasks only, as on every page: nobody should tune an agent on validation or
+test by eye.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ MOST_TASKS, MOST_GROUPS, MOST_PAIRS = 1000, 12, 12
 
 @dataclass(frozen=True)
 class Column:
-    """A cell of the table. rows: its scores, by task and repeat; hats: pass^k by k; latency: seconds a reply took;
-    tasks, groups: mean score of each task, and of each kind of task, or group where all are of one kind; of: task ->
-    its first attempt; cost: of an attempt, in dollars, or in tokens where all were free; x: where that is among the
-    others, in per cent."""
+    """A cell of the table. rows: its scores, by task and repeat; hats: pass^k by k; latency:
+    seconds a reply took; tasks, groups: mean score of each task, and of each kind of task, or group
+    where all are of one kind; of: task -> its first attempt; cost: of an attempt, in dollars, or in
+    tokens where all were free; x: where that is among the others, in per cent."""
 
     number: int
     run: Run
@@ -56,8 +57,8 @@ class Column:
 
 
 def facts(run: Run, *beside: Run) -> dict[str, Any]:
-    """What the template is filled with. beside: runs whose results are compared with those of `run`. Raises BadInput
-    (`no-scores`) when one measured nothing."""
+    """What the template is filled with. beside: runs whose results are compared with those of
+    `run`. Raises BadInput (`no-scores`) when one measured nothing."""
     columns = list[Column]()
     told = list[dict[str, Any]]()
     kinds = {task: kind for each in (run, *beside) for task, kind in each.kinds().items()}
@@ -65,7 +66,9 @@ def facts(run: Run, *beside: Run) -> dict[str, Any]:
         cells = each.results() if beside else each.cells()
         if not cells:
             raise BadInput(
-                f"{each.folder.name} measured nothing yet", fix="go on with it, or name another", code="no-scores"
+                f"{each.folder.name} measured nothing yet",
+                fix="go on with it, or name another",
+                code="no-scores",
             )
         records = list(each.records("agent", "start", "test-opened"))  # once: a journal may be long
         names = {r["scaffold"]: r["name"] for r in records if r["kind"] == "agent"}
@@ -91,28 +94,43 @@ def facts(run: Run, *beside: Run) -> dict[str, Any]:
         "tasks": tasks[:MOST_TASKS],
         "more_tasks": max(0, len(tasks) - MOST_TASKS),
         "kinds": kinds,
-        "groups": [g for g, _ in groups.most_common(MOST_GROUPS)] if 1 < len(groups) < len(tasks) else [],
+        "groups": (
+            [g for g, _ in groups.most_common(MOST_GROUPS)] if 1 < len(groups) < len(tasks) else []
+        ),
         "more_groups": max(0, len(groups) - MOST_GROUPS),
         "runs": [run, *beside],
         "differences": list(_differences(columns, run, kinds, alone=not beside)),
         "pairs": _pairs(columns, tasks),
-        "one": {what: len({getattr(c.key, what) for c in columns}) == 1 for what in ("model", "domain", "split")}
-        | {"run": not beside},
+        "one": (
+            {
+                what: len({getattr(c.key, what) for c in columns}) == 1
+                for what in ("model", "domain", "split")
+            }
+            | {"run": not beside}
+        ),
         "settings": run.settings,
         "aside": [row for each in (run, *beside) for row in each.excluded()],
         "spend": run.spend(),
         "start": next((r for r in told if r["kind"] == "start"), {}),
-        "opened": {(r.get("model"), r["scaffold"]): r for r in told if r["kind"] == "test-opened" and "agents" in r},
+        "opened": {
+            (r.get("model"), r["scaffold"]): r
+            for r in told
+            if r["kind"] == "test-opened" and "agents" in r
+        },
     }
 
 
-def _column(run: Run, number: int, agent: str, key: CellKey, rows: Rows, kinds: Mapping[str, str]) -> Column:
+def _column(
+    run: Run, number: int, agent: str, key: CellKey, rows: Rows, kinds: Mapping[str, str]
+) -> Column:
     scores = {place: row["score"] for place, row in rows.items()}
     mean, lo, hi = interval(scores, alpha=run.settings.gate.alpha)
     usage, endings, groups = Usage(), Counter[str](), dict[str, list[float]]()
     for (task, _), row in rows.items():
         known = _known(run, row["attempt"])
-        endings[how(bool(row["passed"]), str(row["ending"]), known.trace.limit if known else "")] += 1
+        endings[
+            how(bool(row["passed"]), str(row["ending"]), known.trace.limit if known else "")
+        ] += 1
         if known is None:
             continue
         usage += known.trace.usage
@@ -151,27 +169,34 @@ def _placed(columns: Sequence[Column], free: bool) -> tuple[list[Column], list[t
     costs = [(c.tokens if free else c.usd) / c.attempts for c in columns]
     most = max(costs) or 1.0
     ticks = [
-        (round(5 + 90 * part, 1), f"{most * part:,.0f}" if free else _dollars(most * part)) for part in (0.0, 0.5, 1.0)
+        (round(5 + 90 * part, 1), f"{most * part:,.0f}" if free else _dollars(most * part))
+        for part in (0.0, 0.5, 1.0)
     ]
     return [
-        replace(c, cost=cost, x=round(5 + 90 * cost / most, 2)) for c, cost in zip(columns, costs, strict=True)
+        replace(c, cost=cost, x=round(5 + 90 * cost / most, 2))
+        for c, cost in zip(columns, costs, strict=True)
     ], ticks
 
 
 def _dollars(usd: float) -> str:
     """So exact that two cheap attempts can be told apart."""
-    return f"${usd:,.2f}" if usd >= 1 else f"${usd:.4f}" if usd >= 0.01 or not usd else f"${usd:.6f}"
+    return (
+        f"${usd:,.2f}" if usd >= 1 else f"${usd:.4f}" if usd >= 0.01 or not usd else f"${usd:.6f}"
+    )
 
 
 def _paired(a: Column, b: Column) -> bool:
-    return (a.key.domain, a.key.split) == (b.key.domain, b.key.split) and bool(a.tasks.keys() & b.tasks.keys())
+    return (a.key.domain, a.key.split) == (b.key.domain, b.key.split) and bool(
+        a.tasks.keys() & b.tasks.keys()
+    )
 
 
 def _differences(
     columns: Sequence[Column], run: Run, kinds: Mapping[str, str], *, alone: bool
 ) -> Iterator[tuple[Column, Column, Verdict]]:
-    """The gate's verdict on each column beside its baseline, as the table has it, or beside the first where no bench
-    named one; of several runs, on those of the others beside each of the first's."""
+    """The gate's verdict on each column beside its baseline, as the table has it, or beside the
+    first where no bench named one; of several runs, on those of the others beside each of the
+    first's."""
     gate, bases, by_key = run.settings.gate, run.baselines(), {c.key: c for c in columns}
     if not alone:
         pairs = [(a, b) for a in columns if a.run is run for b in columns if b.run is not run]
@@ -186,11 +211,18 @@ def _differences(
                 both = sorted(before.keys() & after.keys())
                 before, after = {k: before[k] for k in both}, {k: after[k] for k in both}
             if before.keys() & after.keys():
-                yield a, b, judge(before, after, alpha=gate.alpha, seed=run.settings.seed, kinds=kinds)
+                yield (
+                    a,
+                    b,
+                    judge(before, after, alpha=gate.alpha, seed=run.settings.seed, kinds=kinds),
+                )
 
 
-def _pairs(columns: Sequence[Column], tasks: Sequence[str]) -> list[tuple[str, list[tuple[Column, ShownTrace]]]]:
-    """Train tasks, those that differ most first, each with the attempts of the columns that have it."""
+def _pairs(
+    columns: Sequence[Column], tasks: Sequence[str]
+) -> list[tuple[str, list[tuple[Column, ShownTrace]]]]:
+    """Train tasks, those that differ most first, each with the attempts of the columns that have
+    it."""
     room, found = Room(), list[tuple[str, list[tuple[Column, ShownTrace]]]]()
     for task in tasks:
         theirs = [c for c in columns if task in c.of and c.key.split == "train"][:2]

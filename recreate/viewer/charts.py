@@ -1,7 +1,8 @@
-"""The agent's versions: the seed and every candidate, with scores, and the places where the charts draw them.
+"""The agent's versions: the seed and every candidate, with scores, and the places where the charts
+draw them.
 
-Places are plain numbers (y in pixels, x in per cent of the width), so that the template draws them without a
-script and the width of the page may change.
+Places are plain numbers (y in pixels, x in per cent of the width), so that the template draws them
+without a script and the width of the page may change.
 """
 
 from __future__ import annotations
@@ -21,9 +22,13 @@ Scores = Mapping[str, Mapping[tuple[str, int], float]]
 """scaffold digest -> (task, repeat) -> validation score"""
 
 CURVE = {
-    "reward": "mean reward", "passed": "share passed", "kl": "KL to the reference (nats a token)",
-    "entropy": "entropy (nats a token)", "clip": "share of tokens clipped", "length": "tokens an attempt",
-}  # fmt: skip
+    "reward": "mean reward",
+    "passed": "share passed",
+    "kl": "KL to the reference (nats a token)",
+    "entropy": "entropy (nats a token)",
+    "clip": "share of tokens clipped",
+    "length": "tokens an attempt",
+}
 """What a training tells of each step, and what it is called."""
 
 HEIGHT = 240
@@ -32,9 +37,11 @@ HEIGHT = 240
 
 @dataclass(frozen=True)
 class Version:
-    """The seed (number 0) or a candidate (from 1, in the order they were judged). parent: a number, None if unknown.
+    """The seed (number 0) or a candidate (from 1, in the order they were judged). parent: a number,
+    None if unknown.
 
-    mean, lo, hi: its validation score with the interval of that score; None when it was not measured.
+    mean, lo, hi: its validation score with the interval of that score; None when it was not
+    measured.
     """
 
     number: int
@@ -56,7 +63,13 @@ class Version:
 
 def fate(revision: Revision) -> str:
     """kept | rejected (by a person) | dropped (by the gate)."""
-    return "kept" if revision.kept else "rejected" if revision.review.startswith("rejected") else "dropped"
+    return (
+        "kept"
+        if revision.kept
+        else "rejected"
+        if revision.review.startswith("rejected")
+        else "dropped"
+    )
 
 
 def why(revision: Revision) -> str:
@@ -73,7 +86,11 @@ def why(revision: Revision) -> str:
 def title(revision: Revision) -> str:
     """What a revision is about: its edits' reasons, or else the files."""
     reasons = [" ".join(e.reason.split()) for e in revision.edits if e.reason.strip()]
-    text = reasons[0] if reasons else ", ".join(dict.fromkeys(e.path for e in revision.edits)) or "no edit"
+    text = (
+        reasons[0]
+        if reasons
+        else ", ".join(dict.fromkeys(e.path for e in revision.edits)) or "no edit"
+    )
     more = f" (and {len(revision.edits) - 1} more)" if len(revision.edits) > 1 else ""
     return (text if len(text) <= 200 else text[:197].rstrip() + "...") + more
 
@@ -86,7 +103,9 @@ def versions(built: BuildResult, scores: Scores, alpha: float) -> list[Version]:
         return interval(held, alpha=alpha) if held else (None, None, None)
 
     seed = built.seed.digest
-    found = [Version(0, seed, None, "seed", "the seed", "", per_task(scores.get(seed, {})), *score(seed))]
+    found = [
+        Version(0, seed, None, "seed", "the seed", "", per_task(scores.get(seed, {})), *score(seed))
+    ]
     for number, r in enumerate(built.revisions, 1):
         parent = next((v.number for v in reversed(found) if v.id == r.parent), None)
         tasks = per_task(scores.get(r.id, {}))
@@ -99,7 +118,9 @@ def read_scores(run: Run) -> Scores:
     found: dict[str, dict[tuple[str, int], float]] = {}
     for record in run.records("experience"):
         if record["split"] == "validation":
-            found.setdefault(record["scaffold"], {})[record["task"], record["repeat"]] = record["score"]
+            found.setdefault(record["scaffold"], {})[record["task"], record["repeat"]] = record[
+                "score"
+            ]
     return found
 
 
@@ -111,7 +132,8 @@ def per_task(scores: Mapping[tuple[str, int], float]) -> dict[str, float]:
     return {task: sum(values) / len(values) for task, values in found.items()}
 
 
-# ------------------------------------------------------------------------------------------- the learning curve
+# ------------------------------------------------------------------------------------------- the
+# learning curve
 
 
 @dataclass(frozen=True)
@@ -148,7 +170,8 @@ def curve(found: Sequence[Version]) -> Curve | None:
         return round(HEIGHT - HEIGHT * ((value or 0.0) - low) / (high - low), 1)
 
     points = [
-        Point(v, round(100 * (i + 0.5) / len(measured), 2), y(v.mean), y(v.hi), y(v.lo)) for i, v in enumerate(measured)
+        Point(v, round(100 * (i + 0.5) / len(measured), 2), y(v.mean), y(v.hi), y(v.lo))
+        for i, v in enumerate(measured)
     ]
     on = [p for p in points if p.version.on]
     decimals = max(1, min(4, -math.floor(math.log10(ticks[1] - ticks[0]) + 1e-9)))
@@ -170,13 +193,14 @@ def _ticks(low: float, high: float) -> list[float]:
     return [round(i * step, 10) for i in range(first, max(last, first + 1) + 1)]
 
 
-# ------------------------------------------------------------------------------------------------ the lineage
+# ------------------------------------------------------------------------------------------------
+# the lineage
 
 
 @dataclass(frozen=True)
 class CurveSegment:
-    """One piece of an edge in one row: shape is full | top | bottom (of the row), or bend (at its top, from lane a
-    to lane b). on: whether the agent went on along it."""
+    """One piece of an edge in one row: shape is full | top | bottom (of the row), or bend (at its
+    top, from lane a to lane b). on: whether the agent went on along it."""
 
     shape: str
     a: int
@@ -186,7 +210,8 @@ class CurveSegment:
 
 @dataclass(frozen=True)
 class ChartRow:
-    """One version in the lineage: the lane its node is in and the pieces of edges that cross its row."""
+    """One version in the lineage: the lane its node is in and the pieces of edges that cross its
+    row."""
 
     version: Version
     lane: int
@@ -194,10 +219,12 @@ class ChartRow:
 
 
 def lineage(found: Sequence[Version]) -> tuple[list[ChartRow], int]:
-    """(rows from the seed down, number of lanes). Works for any tree; what was kept in a row stays in one lane.
+    """(rows from the seed down, number of lanes). Works for any tree; what was kept in a row stays
+    in one lane.
 
-    An edge runs down its parent's lane and bends just above the child. When another node is in the way there (the
-    agent had gone on before somebody went back to the parent), it bends just below the parent, into a free lane.
+    An edge runs down its parent's lane and bends just above the child. When another node is in the
+    way there (the agent had gone on before somebody went back to the parent), it bends just below
+    the parent, into a free lane.
     """
     lane: dict[int, int] = {}
     owner: dict[tuple[int, int], int] = {}
@@ -207,7 +234,11 @@ def lineage(found: Sequence[Version]) -> tuple[list[ChartRow], int]:
         pieces[row, shape, a, b] = pieces.get((row, shape, a, b), False) or child.on
 
     def first_free(rows: range, after: int = -1) -> int:
-        return next(n for n in range(after + 1, len(found) + after + 2) if all((r, n) not in owner for r in rows))
+        return next(
+            n
+            for n in range(after + 1, len(found) + after + 2)
+            if all((r, n) not in owner for r in rows)
+        )
 
     for child in found:
         c, p = child.number, child.parent
@@ -226,19 +257,28 @@ def lineage(found: Sequence[Version]) -> tuple[list[ChartRow], int]:
             draw(p, "bottom", lane[p], lane[p])
             for row in between:
                 owner[row, path] = p if straight else c
-                draw(row, "full", path, path) if straight or row > p + 1 else draw(row, "bottom", path, path)
+                (
+                    draw(row, "full", path, path)
+                    if straight or row > p + 1
+                    else draw(row, "bottom", path, path)
+                )
             if not straight:
                 draw(p + 1, "bend", lane[p], lane[c])
             draw(c, "bend" if straight and lane[c] != lane[p] else "top", path, lane[c])
         owner[c, lane[c]] = c
     rows = [
-        ChartRow(v, lane[v.number], [CurveSegment(s, a, b, on) for (r, s, a, b), on in pieces.items() if r == v.number])
+        ChartRow(
+            v,
+            lane[v.number],
+            [CurveSegment(s, a, b, on) for (r, s, a, b), on in pieces.items() if r == v.number],
+        )
         for v in found
     ]
     return rows, 1 + max(lane.values(), default=0)
 
 
-# -------------------------------------------------------------------------------------------------- the flips
+# --------------------------------------------------------------------------------------------------
+# the flips
 
 
 TRACKED = 14
@@ -246,17 +286,19 @@ TRACKED = 14
 
 
 def tracked(found: Sequence[Version]) -> list[Version]:
-    """The versions to draw squares of: all, or the seed and, of the rest, first what was kept and then the latest."""
+    """The versions to draw squares of: all, or the seed and, of the rest, first what was kept and
+    then the latest."""
     rest = sorted(found[1:], key=lambda v: (not v.on, -v.number))[: TRACKED - 1]
     return [found[0], *sorted(rest, key=lambda v: v.number)]
 
 
 @dataclass(frozen=True)
 class Flip:
-    """One validation task before and after; track: its score with each of `tracked`, None: not measured.
+    """One validation task before and after; track: its score with each of `tracked`, None: not
+    measured.
 
-    outcome: won | lost | same | unknown (one side was excluded). changes: how often the score changed from one
-    version to the next, over all of them.
+    outcome: won | lost | same | unknown (one side was excluded). changes: how often the score
+    changed from one version to the next, over all of them.
     """
 
     task: str
@@ -295,13 +337,14 @@ def outcome(before: float | None, after: float | None) -> str:
     return "won" if after > before else "lost" if after < before else "same"
 
 
-# ------------------------------------------------------------------------------------------------ over the steps
+# ------------------------------------------------------------------------------------------------
+# over the steps
 
 
 @dataclass(frozen=True)
 class Series:
-    """A number over the steps of a training: its points as SVG writes them (x and y in 0..100, y downwards), its least
-    and greatest value, the first and the last."""
+    """A number over the steps of a training: its points as SVG writes them (x and y in 0..100, y
+    downwards), its least and greatest value, the first and the last."""
 
     name: str
     points: str
@@ -314,7 +357,9 @@ class Series:
 def series(name: str, values: Sequence[float], most: int = 400) -> Series:
     """Of many values at most `most` are drawn: each the mean of its neighbours."""
     count = min(len(values), most)
-    parts = [values[i * len(values) // count : (i + 1) * len(values) // count] for i in range(count)]
+    parts = [
+        values[i * len(values) // count : (i + 1) * len(values) // count] for i in range(count)
+    ]
     drawn = [math.fsum(part) / len(part) for part in parts]
     low, high = min(drawn), max(drawn)
     across, up = 100 / max(1, count - 1), 100 / (high - low) if high > low else 0.0
@@ -325,7 +370,9 @@ def series(name: str, values: Sequence[float], most: int = 400) -> Series:
 def curves(updates: Sequence[Mapping[str, Any]]) -> list[Series]:
     """What a training told of its steps, as far as it can be drawn."""
     told = {name: [figure(step.get(key)) for step in updates] for key, name in CURVE.items()}
-    drawn = {name: [value for value in values if value is not None] for name, values in told.items()}
+    drawn = {
+        name: [value for value in values if value is not None] for name, values in told.items()
+    }
     return [series(name, values) for name, values in drawn.items() if values]
 
 

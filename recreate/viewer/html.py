@@ -1,14 +1,17 @@
-"""Pages of a run, as HTML. One file each without a network, a script for comfort only, nothing trusted in it.
+"""Pages of a run, as HTML. One file each without a network, a script for comfort only, nothing
+trusted in it.
 
-A page is a function from a run to a document: `report` (report.html, a build to look at) is one, others are found as
-every part is (kind `page`: installed, or named `module:function`), written into the run folder under their names.
-`document` makes one of a template.
+A page is a function from a run to a document: `report` (report.html, a build to look at) is one,
+others are found as every part is (kind `page`: installed, or named `module:function`), written into
+the run folder under their names. `document` makes one of a template.
 
-Every value goes through `_shown` (keys masked, control characters visible) and is then escaped; style and script are
-the package's own and the only ones that the page's Content-Security-Policy lets in, by their digests. There is no
-style attribute, no address to fetch from, and no data that the script would have to parse.
+Every value goes through `_shown` (keys masked, control characters visible) and is then escaped;
+style and script are the package's own and the only ones that the page's Content-Security-Policy
+lets in, by their digests. There is no style attribute, no address to fetch from, and no data that
+the script would have to parse.
 
-Scores are shown of all validation tasks, their traces of none: nobody should tune an agent on them by eye.
+Scores are shown of all validation tasks, their traces of none: nobody should tune an agent on them
+by eye.
 """
 
 from __future__ import annotations
@@ -47,7 +50,16 @@ from recreate.viewer.charts import (
     versions,
     why,
 )
-from recreate.viewer.markdown import REHEARSED, ended, flattery, forecasts, learned, lessons_cost, reruns, whose
+from recreate.viewer.markdown import (
+    REHEARSED,
+    ended,
+    flattery,
+    forecasts,
+    learned,
+    lessons_cost,
+    reruns,
+    whose,
+)
 from recreate.viewer.text import FileDiff, cut, read_diff, visible
 from recreate.viewer.traces import Room, citations, read_traces, show_studies
 
@@ -64,10 +76,13 @@ DOCUMENT = """\
 <head>
 <meta charset="utf-8">
 {% if linked is defined %}
-{% if linked.policy %}<meta http-equiv="Content-Security-Policy" content="{{ linked.policy }}">{% endif %}
+{% if linked.policy %}<meta http-equiv="Content-Security-Policy" content="{{ linked.policy }}">{% \
+endif %}
 {% else %}
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'sha256-{{ style|digest }}'; \
-script-src {{ ("'sha256-%s'"|format(script|digest) if script else "'none'")|safe }}; base-uri 'none'; \
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'sha256-{{ \
+style|digest }}'; \
+script-src {{ ("'sha256-%s'"|format(script|digest) if script else "'none'")|safe }}; base-uri \
+'none'; \
 form-action 'none'">
 {% endif %}
 <meta name="viewport" content="width=device-width, initial-scale=1">
@@ -93,14 +108,16 @@ form-action 'none'">
 </body>
 </html>
 """
-"""linked: style and script are files of their own (`Linked` in site.py); else they are in the document."""
+"""linked: style and script are files of their own (`Linked` in site.py); else they are in the
+document."""
 
 
 def write(run: Run, built: BuildResult | None = None, name: str = "report") -> Path:
-    """Write a page into the run folder and return its path; the report of `built`, or of what the folder holds.
+    """Write a page into the run folder and return its path; the report of `built`, or of what the
+    folder holds.
 
-    Raises BadInput when there is no such page, or the report's folder is not a build's; Fault when it cannot be
-    written.
+    Raises BadInput when there is no such page, or the report's folder is not a build's; Fault when
+    it cannot be written.
     """
     made: Page = find("page", name)
     text = page(run, built) if built else made(run)
@@ -110,20 +127,28 @@ def write(run: Run, built: BuildResult | None = None, name: str = "report") -> P
 
 
 def beside(before: Run, after: Run) -> Path:
-    """Write the page of two runs beside each other into the folder of the second, and return its path.
+    """Write the page of two runs beside each other into the folder of the second, and return its
+    path.
 
     Raises BadInput (`no-scores`) when one measured nothing; Fault when it cannot be written.
     """
-    text = filled("bench", style=text_of("page.css"), script=text_of("bench.js"), **bench.facts(before, after))
+    text = filled(
+        "bench", style=text_of("page.css"), script=text_of("bench.js"), **bench.facts(before, after)
+    )
     file = after.folder / f"beside-{before.folder.name}.html"
     files.write(file, text, fix="make the folder writable, free some space")
     return file
 
 
 def document(title: str, main: str, **values: Any) -> str:
-    """A whole page: what stands in `main`, a Jinja template, is filled with the values, each escaped."""
+    """A whole page: what stands in `main`, a Jinja template, is filled with the values, each
+    escaped."""
     text = '{% extends "document" %}{% block main %}' + main + "{% endblock %}"
-    made: str = environment().from_string(text).render(title=title, style=text_of("page.css"), script="", **values)
+    made: str = (
+        environment()
+        .from_string(text)
+        .render(title=title, style=text_of("page.css"), script="", **values)
+    )
     return made
 
 
@@ -142,11 +167,16 @@ TRAINING = """\
 
 
 def page(run: Run, built: BuildResult | None = None) -> str:
-    """The report of a build; without `built`, from what the folder holds. Of a bench, or a table of arms, its cells; of
-    a training its curves."""
+    """The report of a build; without `built`, from what the folder holds. Of a bench, or a table of
+    arms, its cells; of a training its curves."""
     if built is None and (tune := next(iter(run.records("tune")), None)):
         updates = list(run.records("update"))
-        drawn = {"series": curves(updates), "updates": len(updates), "tune": tune, "status": run.status()}
+        drawn = {
+            "series": curves(updates),
+            "updates": len(updates),
+            "tune": tune,
+            "status": run.status(),
+        }
         return document(f"Training: {run.folder.name}", TRAINING, run=run, **drawn)
     if built is None and run.seed() is None and any(run.records("agent", "arm")):
         told = bench.facts(run)
@@ -157,8 +187,14 @@ def page(run: Run, built: BuildResult | None = None) -> str:
     attempts = list(run.records("experience", "brought"))
     again = reruns(run)
     phases = {r["attempt"]: REHEARSED.get(r.get("phase", ""), "") for r in attempts} | again
-    train = {r["attempt"]: (r["attempt"], r["task"], bool(r["passed"])) for r in attempts if r["split"] == "train"}
-    traces = read_traces(run.folder, list(train.values()), citations(built.revisions, studies), studies, room)
+    train = {
+        r["attempt"]: (r["attempt"], r["task"], bool(r["passed"]))
+        for r in attempts
+        if r["split"] == "train"
+    }
+    traces = read_traces(
+        run.folder, list(train.values()), citations(built.revisions, studies), studies, room
+    )
     shown = {trace.experience.id for trace in traces.shown}
 
     def cite(experience: str, step: int | None = None) -> str:
@@ -167,20 +203,26 @@ def page(run: Run, built: BuildResult | None = None) -> str:
 
     def ran(e: Experience) -> str:
         """Whose files an attempt ran, and what for where it was not the agent's own."""
-        return ", ".join(filter(None, [whose(e.digest, built, e.id in again), phases.get(e.id, "")]))
+        return ", ".join(
+            filter(None, [whose(e.digest, built, e.id in again), phases.get(e.id, "")])
+        )
 
     told, count = facts(run, built)
     told |= {"whose": ran}
     told |= {"cite": cite, "traces": traces, "studies": show_studies(run.folder, studies, room)}
-    return filled("page", style=text_of("page.css") + sizes(*count), script=text_of("page.js"), **told)
+    return filled(
+        "page", style=text_of("page.css") + sizes(*count), script=text_of("page.js"), **told
+    )
 
 
 def facts(
     run: Run, built: BuildResult, read: dict[str, Scaffold] | None = None
 ) -> tuple[dict[str, Any], tuple[int, int]]:
-    """What the components show of a build, and what `sizes` goes by: how many versions and lanes there are.
+    """What the components show of a build, and what `sizes` goes by: how many versions and lanes
+    there are.
 
-    read: agents of its lineage that were read already, by digest; those that are read now are added.
+    read: agents of its lineage that were read already, by digest; those that are read now are
+    added.
     """
     settings, alpha, scores = run.settings, run.settings.gate.alpha, read_scores(run)
     found = versions(built, scores, alpha)
@@ -204,7 +246,9 @@ def facts(
         "flips": changed,
         "tracked": tracked(found),
         "versions": len(found),
-        "counts": {o: sum(f.outcome == o for f in changed) for o in ("won", "lost", "same", "unknown")},
+        "counts": {
+            o: sum(f.outcome == o for f in changed) for o in ("won", "lost", "same", "unknown")
+        },
         "rounds": _rounds(built, scores, run, {} if read is None else read),
         "scale": scale([built.verdict, *(r.verdict for r in built.revisions)]),
         "spend": spend,
@@ -225,21 +269,31 @@ def lead(built: BuildResult) -> str:
     if built.status == "ceiling" and not count:
         return f"The build stopped before training: {v.reason}."
     if built.status == "review":
-        return f"A candidate waits for a person's word (recreate review shows it): {judged} before it, {kept} kept."
+        return (
+            f"A candidate waits for a person's word (recreate review shows it): {judged} before it,"
+            f" {kept} kept."
+        )
     if v.verdict == "better":
         return f"The new agent is better than the seed: {judged}, {kept} kept."
     if built.scaffold.digest == built.seed.digest:
         if not count:
             return "No candidate was judged, so the agent is the seed."
         return f"Nothing was kept, so the agent is the seed: {judged}, none of them clearly better."
-    measured = "its gain over the seed is not certain" if v.diff is not None else "the seed was not measured beside it"
+    measured = (
+        "its gain over the seed is not certain"
+        if v.diff is not None
+        else "the seed was not measured beside it"
+    )
     return f"A new agent came of it, but {measured}: {judged}, {kept} kept."
 
 
-# ------------------------------------------------------------------------------------------------ its parts
+# ------------------------------------------------------------------------------------------------
+# its parts
 
 
-def _rounds(built: BuildResult, scores: Scores, run: Run, read: dict[str, Scaffold]) -> list[dict[str, Any]]:
+def _rounds(
+    built: BuildResult, scores: Scores, run: Run, read: dict[str, Scaffold]
+) -> list[dict[str, Any]]:
     """Revisions, and rounds of which no candidate came, in order."""
     history = History(run.folder / "scaffold.git")
     read |= {built.seed.digest: built.seed, built.scaffold.digest: built.scaffold}
@@ -247,7 +301,11 @@ def _rounds(built: BuildResult, scores: Scores, run: Run, read: dict[str, Scaffo
     said = forecasts(run)
     for number, revision in enumerate(built.revisions, 1):
         before, after = (per_task(scores.get(d, {})) for d in (revision.parent, revision.id))
-        moved = {task: outcome(before.get(task), after.get(task)) for task in {**before, **after}} if after else {}
+        moved = (
+            {task: outcome(before.get(task), after.get(task)) for task in {**before, **after}}
+            if after
+            else {}
+        )
         rows.append(
             {
                 "round": revision.round,
@@ -262,11 +320,15 @@ def _rounds(built: BuildResult, scores: Scores, run: Run, read: dict[str, Scaffo
                 "same": sum(o == "same" for o in moved.values()),
             }
         )
-    rows += [{"round": r["round"], "number": 0, "reason": r["reason"]} for r in run.records("nothing")]
+    rows += [
+        {"round": r["round"], "number": 0, "reason": r["reason"]} for r in run.records("nothing")
+    ]
     return sorted(rows, key=lambda row: row["round"])
 
 
-def _diff(revision: Revision, history: History, read: dict[str, Scaffold]) -> Sequence[FileDiff] | None:
+def _diff(
+    revision: Revision, history: History, read: dict[str, Scaffold]
+) -> Sequence[FileDiff] | None:
     """What a revision changed; None when its files or its parent's are not in the lineage."""
     for name in (revision.parent, revision.id):
         if name not in read:
@@ -286,13 +348,20 @@ def scale(verdicts: Sequence[Verdict]) -> float:
 
 
 def shares(spend: Spend) -> list[dict[str, Any]]:
-    """Each role's part of the bar, in per cent: of the dollars, or of the tokens when nothing cost any."""
+    """Each role's part of the bar, in per cent: of the dollars, or of the tokens when nothing cost
+    any."""
     free = spend.total.usd <= 0
     total = spend.total.tokens_in + spend.total.tokens_out if free else spend.total.usd
     rows, at = list[dict[str, Any]](), 0.0
     for role, usage in sorted(spend.by_role.items()):
-        size = 100 * ((usage.tokens_in + usage.tokens_out) if free else usage.usd) / total if total else 0.0
-        rows.append({"role": role, "usage": usage, "x": round(at, 3), "size": round(size, 3), "free": free})
+        size = (
+            100 * ((usage.tokens_in + usage.tokens_out) if free else usage.usd) / total
+            if total
+            else 0.0
+        )
+        rows.append(
+            {"role": role, "usage": usage, "x": round(at, 3), "size": round(size, 3), "free": free}
+        )
         at += size
     return rows
 
@@ -301,14 +370,17 @@ def sizes(versions: int, lanes: int) -> str:
     """Sizes that depend on the run, as rules: the page may have no style attribute."""
     lane = round(14 + _pitch(lanes) * lanes)
     return (
-        f".plot svg.field{{min-width:{44 * versions}px}}.plot{{max-width:{max(420, 190 * versions)}px}}\n"
-        f".lineage li{{padding-left:{lane + 16}px}}.lineage svg{{width:{lane + 12}px}}\n"
-        f".flips svg{{width:{13 * min(versions, TRACKED)}px}}\n"
+        ".plot"
+        f" svg.field{{min-width:{44 * versions}px}}.p"
+        f"lot{{max-width:{max(420, 190 * versions)}px}}\n.lineage"
+        f" li{{padding-left:{lane + 16}px}}.lineage svg{{width:{lane + 12}px}}\n.flips"
+        f" svg{{width:{13 * min(versions, TRACKED)}px}}\n"
     )
 
 
 def _pitch(lanes: int) -> float:
-    """Pixels from one lane of the lineage to the next: a tree with many branches must not push its texts away."""
+    """Pixels from one lane of the lineage to the next: a tree with many branches must not push its
+    texts away."""
     return round(min(20.0, 100 / max(1, lanes)), 2)
 
 
@@ -371,7 +443,11 @@ def _place(value: float, scale: float) -> float:
 
 def _anchor(id: str) -> str:
     """An experience's id as part of an anchor: ids are hex digits, but a file may say anything."""
-    return id if id.isalnum() and id.isascii() else hashlib.sha256(id.encode("utf-8", "replace")).hexdigest()[:16]
+    return (
+        id
+        if id.isalnum() and id.isascii()
+        else hashlib.sha256(id.encode("utf-8", "replace")).hexdigest()[:16]
+    )
 
 
 def _edit_diff(edit: Any) -> Mapping[str, Any]:

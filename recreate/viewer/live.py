@@ -1,7 +1,7 @@
 """A run folder that is followed: read once, and from then on only what was appended to it.
 
-Replies are passed over: they are most of a journal, and each is a step of some attempt, which is read where it is
-shown. Nothing here takes a lock, so the run goes on; nothing is written.
+Replies are passed over: they are most of a journal, and each is a step of some attempt, which is
+read where it is shown. Nothing here takes a lock, so the run goes on; nothing is written.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ _UNSHOWN = {"memory": ("before",), "proposal": ("edits", "others")}
 class LiveRun(Run):
     """A `Run` whose records and spending are kept in memory; `refresh` takes in what was appended.
 
-    at: the journal's byte offset up to which it was read; damaged: how many of its lines were passed over. fault: why
-    it cannot be read on, None when it can. paid: attempt -> calls, tokens in and out, usd; begun: attempts in the order
-    in which they were. agents: those of its lineage that were read, by digest.
+    at: the journal's byte offset up to which it was read; damaged: how many of its lines were
+    passed over. fault: why it cannot be read on, None when it can. paid: attempt -> calls, tokens
+    in and out, usd; begun: attempts in the order in which they were. agents: those of its lineage
+    that were read, by digest.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -52,7 +53,8 @@ class LiveRun(Run):
         self.begun: dict[str, None] = {}
 
     def refresh(self) -> None:
-        """Take in what is new; a file that was replaced or cut is read anew. Raises BadInput (newer-schema), Fault."""
+        """Take in what is new; a file that was replaced or cut is read anew. Raises BadInput
+        (newer-schema), Fault."""
         with self.lock:
             try:
                 sizes = [_size(log.path) for log in (self._journal, self._ledger)]
@@ -71,7 +73,10 @@ class LiveRun(Run):
                     self._paid_at = line.offset + line.length
                     if line.record is not None:
                         self._pay(line.record)
-                self._ends = _end(self._journal.path, self.at), _end(self._ledger.path, self._paid_at)
+                self._ends = (
+                    _end(self._journal.path, self.at),
+                    _end(self._ledger.path, self._paid_at),
+                )
                 self.fault = None
             except RecreateError as e:
                 self.fault = e
@@ -81,10 +86,14 @@ class LiveRun(Run):
         for name in _UNSHOWN.get(record["kind"], ()):
             record.pop(name, None)
         record.pop("schema", None)
-        if record["kind"] == "memory":  # of a lesson only what it is now: each round has all of its evidence again
+        if (
+            record["kind"] == "memory"
+        ):  # of a lesson only what it is now: each round has all of its evidence again
             newer = {lesson["id"] for lesson in record["after"]}
             for n, kept in enumerate(self._kept):
-                if kept["kind"] == "memory" and any(lesson["id"] in newer for lesson in kept["after"]):
+                if kept["kind"] == "memory" and any(
+                    lesson["id"] in newer for lesson in kept["after"]
+                ):
                     after = [lesson for lesson in kept["after"] if lesson["id"] not in newer]
                     self._kept[n] = {**kept, "after": after}
         self._kept.append(record)
@@ -99,7 +108,10 @@ class LiveRun(Run):
             paid = [float(line["usage"].get(name) or 0) for name in _COUNTED]
             whose = line["role"], str(line.get("phase", ""))
             of = _attempt(line["call"])
-            for sums in (self._used.setdefault(whose, [0.0] * 4), self.paid.setdefault(of, [0.0] * 4)):
+            for sums in (
+                self._used.setdefault(whose, [0.0] * 4),
+                self.paid.setdefault(of, [0.0] * 4),
+            ):
                 for n, value in enumerate(paid):
                     sums[n] += value
 
@@ -155,7 +167,8 @@ def _size(path: Path) -> int:
 
 
 def _end(path: Path, at: int) -> bytes:
-    """The last bytes before an offset, a line's checksum among them: others, when it is another file by now."""
+    """The last bytes before an offset, a line's checksum among them: others, when it is another
+    file by now."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, at - 16))

@@ -1,4 +1,5 @@
-"""What a build says of itself: report.md in the run folder, README.md in the agent, one object for --json."""
+"""What a build says of itself: report.md in the run folder, README.md in the agent, one object for
+--json."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ from recreate.viewer.charts import per_task, read_scores
 from recreate.viewer.text import proposer, reasons
 
 HARDER = (
-    "harder tasks: --difficulty 0.2..0.8, --kind real, --data FILE; more of them: --validation N; the same score for "
-    "less: --keep-cheaper"
+    "harder tasks: --difficulty 0.2..0.8, --kind real, --data FILE; more of them: --validation N;"
+    " the same score for less: --keep-cheaper"
 )
 """What to type after a build that ended because nothing could be kept."""
 
@@ -58,7 +59,8 @@ def _validation(verdict: Verdict) -> dict[str, Any]:
 
 
 def revision_record(revision: Revision, said: ForecastOutcome | None = None) -> dict[str, Any]:
-    """One revision as `log --json` and `show --json` print it. said: its forecast beside its outcome."""
+    """One revision as `log --json` and `show --json` print it. said: its forecast beside its
+    outcome."""
     return {
         "id": revision.id,
         "parent": revision.parent,
@@ -84,7 +86,9 @@ def revision_record(revision: Revision, said: ForecastOutcome | None = None) -> 
 
 def forecasts(run: Run) -> dict[str, ForecastOutcome]:
     """A run's revisions of which something was forecast, by id, with what came of it."""
-    return {each.revision: each for each in forecasts_of(run.revisions(), run.records("experience"))}
+    return {
+        each.revision: each for each in forecasts_of(run.revisions(), run.records("experience"))
+    }
 
 
 def verdict_text(verdict: Verdict) -> str:
@@ -94,22 +98,30 @@ def verdict_text(verdict: Verdict) -> str:
     interval = f" [{verdict.lo:+.3f}, {verdict.hi:+.3f}]" if verdict.lo is not None else ""
     p = f", p = {verdict.p:.3f}" if verdict.p is not None else ""
     return (
-        f"{verdict.verdict}: {verdict.before:.3f} -> {verdict.after:.3f}, difference {verdict.diff:+.3f}{interval}"
-        f" over {verdict.tasks} tasks x {verdict.repeats}{p}" + (f"; {verdict.reason}" if verdict.reason else "")
+        f"{verdict.verdict}: {verdict.before:.3f} -> {verdict.after:.3f}, difference"
+        f" {verdict.diff:+.3f}{interval} over {verdict.tasks} tasks x {verdict.repeats}{p}"
+        + (f"; {verdict.reason}" if verdict.reason else "")
     )
 
 
 def provenance(run: Run, built: BuildResult) -> str:
-    """What stands beside a build's score: of which agents, on what, when, for how much, and the command that makes it
-    anew."""
+    """What stands beside a build's score: of which agents, on what, when, for how much, and the
+    command that makes it anew."""
     agents = " -> ".join(dict.fromkeys((built.seed.digest, built.scaffold.digest)))
     again = f"; again: {run.command}" if run.command else ""
-    return f"agent {agents} on validation, {run.date}, ${run.spend().total.usd:.4f} for the whole build{again}"
+    return (
+        f"agent {agents} on validation, {run.date}, ${run.spend().total.usd:.4f} for the whole"
+        f" build{again}"
+    )
 
 
 def study_text(study: Study) -> str:
     """One study in one line."""
-    what = {"study": f"study of {study.task or study.experience}", "distil": "distilling", "create": "writing a seed"}
+    what = {
+        "study": f"study of {study.task or study.experience}",
+        "distil": "distilling",
+        "create": "writing a seed",
+    }
     turns = sum(study.actions.values())
     edits = _count(len(study.edits), "edit", "edits") if study.ending == "finished" else "no edit"
     ended = f"{study.cause}, {edits}" if study.cause else edits
@@ -125,19 +137,35 @@ def inspection(kinds: Mapping[str, int]) -> str:
 
 
 def report(run: Run, built: BuildResult) -> str:
-    """report.md: before and after, each revision with diff, reason, evidence and verdict, spending, exclusions."""
+    """report.md: before and after, each revision with diff, reason, evidence and verdict, spending,
+    exclusions."""
     settings, spend = run.settings, run.spend()
     start = next(iter(run.records("start")), {})
     kept = sum(r.kept for r in built.revisions)
     lines = [
         f"# Building an agent for {settings.domain}",
         "",
-        f"Model `{start.get('model', settings.model)}`, optimizer `{proposer(settings)}`, sandbox "
-        f"`{start.get('sandbox', '')}`, random seed {settings.seed}. Ended: {built.status}. "
-        f"{_count(len(built.revisions), 'candidate was', 'candidates were')} judged, {kept} kept.",
-        *([f"The optimizer worked without: {', '.join(settings.without)}."] if settings.without else []),
-        *([f"It ended before training, since nothing could be kept; {HARDER}."] if built.status == "ceiling" else []),
-        *([f"Waits for a person: {built.waiting.id} (`recreate review`)."] if built.waiting else []),
+        (
+            f"Model `{start.get('model', settings.model)}`, optimizer `{proposer(settings)}`,"
+            f" sandbox `{start.get('sandbox', '')}`, random seed {settings.seed}. Ended:"
+            f" {built.status}. {_count(len(built.revisions), 'candidate was', 'candidates were')}"
+            f" judged, {kept} kept."
+        ),
+        *(
+            [f"The optimizer worked without: {', '.join(settings.without)}."]
+            if settings.without
+            else []
+        ),
+        *(
+            [f"It ended before training, since nothing could be kept; {HARDER}."]
+            if built.status == "ceiling"
+            else []
+        ),
+        *(
+            [f"Waits for a person: {built.waiting.id} (`recreate review`)."]
+            if built.waiting
+            else []
+        ),
         "",
         "## Validation",
         "",
@@ -169,9 +197,17 @@ def report(run: Run, built: BuildResult) -> str:
     lines += _studies(run.studies())
     lines += _rehearsed(run, built)
     lines += _learned(run)
-    lines += ["## Spending", "", "| role | calls | tokens in | tokens out | USD |", "|---|---|---|---|---|"]
+    lines += [
+        "## Spending",
+        "",
+        "| role | calls | tokens in | tokens out | USD |",
+        "|---|---|---|---|---|",
+    ]
     for role, usage in [*sorted(spend.by_role.items()), ("all", spend.total)]:
-        lines.append(f"| {role} | {usage.calls} | {usage.tokens_in:,} | {usage.tokens_out:,} | {usage.usd:.4f} |")
+        lines.append(
+            f"| {role} | {usage.calls} | {usage.tokens_in:,} | {usage.tokens_out:,} |"
+            f" {usage.usd:.4f} |"
+        )
     lines += [
         "",
         f"{spend.attempts} attempts, {spend.minutes:.1f} minutes.{spend.unpaid}",
@@ -180,7 +216,10 @@ def report(run: Run, built: BuildResult) -> str:
         "",
     ]
     excluded = run.excluded()
-    lines += [f"- {row['task']} (repeat {row['repeat']}, {row['phase']}): {row['fault']}" for row in excluded]
+    lines += [
+        f"- {row['task']} (repeat {row['repeat']}, {row['phase']}): {row['fault']}"
+        for row in excluded
+    ]
     if not excluded:
         lines.append("None: no attempt failed because of the infrastructure.")
     return "\n".join(lines) + "\n"
@@ -200,12 +239,14 @@ def _batches(run: Run) -> list[str]:
 
 
 def flattery(built: BuildResult) -> str:
-    """What it costs that a score is of the tasks that chose its agent: figures of `python -m tests.evidence reuse`."""
+    """What it costs that a score is of the tasks that chose its agent: figures of `python -m
+    tests.evidence reuse`."""
     if built.scaffold.digest == built.seed.digest:
         return "These validation tasks chose no agent, so the score does not flatter."
     return (
-        "The same validation tasks judged every candidate, so this score flatters the result: simulated builds that "
-        "kept something ended 11 to 17 points of a hundred too high on 20 tasks, 8 to 10 on 40 and 2 to 4 on 100."
+        "The same validation tasks judged every candidate, so this score flatters the result:"
+        " simulated builds that kept something ended 11 to 17 points of a hundred too high on 20"
+        " tasks, 8 to 10 on 40 and 2 to 4 on 100."
     )
 
 
@@ -215,13 +256,16 @@ def _promised(run: Run) -> str:
     if not gate.false_keep:
         return "The interval is a 90 % one for the mean paired difference over tasks."
     return (
-        f"In at most {gate.false_keep:.1%} of builds is anything kept that does not help, all candidates together: "
-        f"{_count(len(spent), 'trial', 'trials')} here had {sum(spent):.1%} of that to spend. A trial takes the "
-        "tasks in an order of its own and ends when it is clear; its interval holds at every such moment."
+        f"In at most {gate.false_keep:.1%} of builds is anything kept that does not help, all"
+        f" candidates together: {_count(len(spent), 'trial', 'trials')} here had {sum(spent):.1%}"
+        " of that to spend. A trial takes the tasks in an order of its own and ends when it is"
+        " clear; its interval holds at every such moment."
     )
 
 
-def _revision(number: int, revision: Revision, history: History, said: ForecastOutcome | None) -> list[str]:
+def _revision(
+    number: int, revision: Revision, history: History, said: ForecastOutcome | None
+) -> list[str]:
     outcome = "kept" if revision.kept else "dropped"
     lines = [f"### {number}. {revision.id}, {outcome}", "", verdict_text(revision.verdict), ""]
     lines += [f"A person {revision.review}.", ""] if revision.review else []
@@ -254,7 +298,8 @@ def ended(run: Run) -> BuildResult:
         status=str(end["status"]) if end else "unfinished",
         seed=seed,
         scaffold=final,
-        verdict=run.validation(seed.digest, final.digest) or unjudged("undecided", "validation has not ended"),
+        verdict=run.validation(seed.digest, final.digest)
+        or unjudged("undecided", "validation has not ended"),
         revisions=tuple(revisions),
         waiting=run.waiting(),
     )
@@ -286,7 +331,8 @@ REHEARSED = {
 
 
 def reruns(run: Run) -> dict[str, str]:
-    """Attempt -> which lesson it was a re-run with, or without: where none was shown, those that were at that place."""
+    """Attempt -> which lesson it was a re-run with, or without: where none was shown, those that
+    were at that place."""
     made = [r for r in run.records("experience") if r.get("phase") == "rerun"]
     shown, beside = dict[str, set[str]](), dict[tuple[str, int], set[str]]()
     for r in made:
@@ -313,18 +359,23 @@ def opening(run: Run, built: BuildResult) -> str:
 
 
 def whose(digest: str, built: BuildResult, rerun: bool = False) -> str:
-    """Whose scaffold an attempt ran: the seed's, a revision's, or a draft's that nobody judged. rerun: of a lesson,
-    which an agent that carries it lacks."""
+    """Whose scaffold an attempt ran: the seed's, a revision's, or a draft's that nobody judged.
+    rerun: of a lesson, which an agent that carries it lacks."""
     if digest == built.seed.digest:
         return "the seed"
     for number, revision in enumerate(built.revisions, 1):
         if revision.id == digest:
             return f"revision {number}"
-    return "the agent without its file of it" if rerun else "a draft of the optimizer, which no validation judged"
+    return (
+        "the agent without its file of it"
+        if rerun
+        else "a draft of the optimizer, which no validation judged"
+    )
 
 
 def _rehearsed(run: Run, built: BuildResult) -> list[str]:
-    """The attempts that were made beside the agent's own, and whose scaffold each ran; [] without any."""
+    """The attempts that were made beside the agent's own, and whose scaffold each ran; [] without
+    any."""
     again, lines = reruns(run), []
     for heading, some in (
         ("## Tried by the optimizer", REHEARSED.keys()),
@@ -344,8 +395,9 @@ def _rehearsed(run: Run, built: BuildResult) -> list[str]:
 class LearnedLesson(NamedTuple):
     """What a build's memory made of a lesson that joined no other.
 
-    told: (round, counted from 1; what happened; why), its birth and what joined or supported it aside; joined: how many
-    lessons did; shown: what came of the draws; agent: what became of it in the agent.
+    told: (round, counted from 1; what happened; why), its birth and what joined or supported it
+    aside; joined: how many lessons did; shown: what came of the draws; agent: what became of it in
+    the agent.
     """
 
     lesson: Lesson
@@ -356,29 +408,40 @@ class LearnedLesson(NamedTuple):
 
 
 def learned(run: Run) -> list[LearnedLesson]:
-    """The lessons that a build changed: those in use first, then those that most attempts support."""
+    """The lessons that a build changed: those in use first, then those that most attempts
+    support."""
     now, told = dict[str, Lesson](), dict[str, list[tuple[int, str, str]]]()
     for record in run.records("memory"):
         now |= {x.id: x for x in map(Lesson.model_validate, record["after"])}
         for change in map(Change.model_validate, record["changes"]):
             if change.kind not in ("born", "merged", "supported"):
-                told.setdefault(change.lesson, []).append((record["round"] + 1, change.kind, change.why))
+                told.setdefault(change.lesson, []).append(
+                    (record["round"] + 1, change.kind, change.why)
+                )
     agent = dict[str, list[str]]()
     for number, revision in enumerate(run.revisions(), 1):
         for edit in revision.edits:
             if edit.path.startswith("memory/"):
                 words = "taken out" if edit.origin == "prune" else "taken into the agent"
                 became = f"{'' if revision.kept else 'not '}{words}, revision {number}"
-                agent.setdefault(edit.path.removeprefix("memory/").removesuffix(".md"), []).append(became)
+                agent.setdefault(edit.path.removeprefix("memory/").removesuffix(".md"), []).append(
+                    became
+                )
     found = [x for x in now.values() if x.status != "merged"]
     found.sort(key=lambda x: (x.status != "active", -len(x.supports), x.id))
     here = {r["attempt"] for r in run.records("experience")}
-    return [LearnedLesson(x, told.get(x.id, []), len(x.merged), _drawn(x, here), agent.get(x.id, [])) for x in found]
+    return [
+        LearnedLesson(x, told.get(x.id, []), len(x.merged), _drawn(x, here), agent.get(x.id, []))
+        for x in found
+    ]
 
 
 def _drawn(lesson: Lesson, here: Collection[str]) -> str:
-    """What came of a lesson's draws in these attempts of a build, and over all builds where others made some."""
-    own = lesson.model_copy(update={"draws": tuple(d for d in lesson.draws if d.experience in here)})
+    """What came of a lesson's draws in these attempts of a build, and over all builds where others
+    made some."""
+    own = lesson.model_copy(
+        update={"draws": tuple(d for d in lesson.draws if d.experience in here)}
+    )
     if len(own.draws) in (0, len(lesson.draws)):
         return draws.told(lesson) + ", in other builds" * (len(own.draws) < len(lesson.draws))
     return f"in this build {draws.told(own)}; over all builds {draws.told(lesson)}"
@@ -389,7 +452,9 @@ def lessons_cost(run: Run, lessons: Sequence[LearnedLesson]) -> str:
     usage = run.usage
     if not lessons:
         return ""
-    spent = {phase: [u for (_, of), u in usage.items() if of == phase] for phase in ("observe", "rerun")}
+    spent = {
+        phase: [u for (_, of), u in usage.items() if of == phase] for phase in ("observe", "rerun")
+    }
     usd, tokens = (
         sum(getattr(u, name) for each in spent.values() for u in each for name in names)
         for names in (("usd",), ("tokens_in", "tokens_out"))
@@ -398,7 +463,9 @@ def lessons_cost(run: Run, lessons: Sequence[LearnedLesson]) -> str:
     again = sum(r.get("phase") == "rerun" for r in run.records("experience"))
     rose = [any(kind == "promoted" for _, kind, _ in x.told) for x in lessons]
     proven = sum(rose)
-    before = sum(not new and x.lesson.status == "active" for x, new in zip(lessons, rose, strict=True))
+    before = sum(
+        not new and x.lesson.status == "active" for x, new in zip(lessons, rose, strict=True)
+    )
     each = f"${usd / len(lessons):.4f} for each of {_count(len(lessons), 'lesson', 'lessons')}"
     each += (
         f", ${usd / proven:.4f} for each of {_count(proven, 'new pattern', 'new patterns')}"
@@ -422,7 +489,9 @@ def _learned(run: Run) -> list[str]:
         known = {x["id"]: {d["experience"] for d in x.get("draws", ())} for x in record["before"]}
         for x in map(Lesson.model_validate, record["after"]):
             new = tuple(d for d in x.draws if d.experience not in known.get(x.id, ()))
-            lines += [f"  - {x.id}: {draws.told(x.model_copy(update={'draws': new}))}"] if new else []
+            lines += (
+                [f"  - {x.id}: {draws.told(x.model_copy(update={'draws': new}))}"] if new else []
+            )
     lines += [f"- {x.lesson.id}, all rounds: {x.shown}" for x in lessons if x.shown]
     lines += [f"- memory/{x.lesson.id}.md: {became}" for x in lessons for became in x.agent]
     return ["## Memory", "", *lines, ""] if lines else []
@@ -436,9 +505,13 @@ def chosen(scaffold: Scaffold, run: Run) -> BuildResult:
     """Any agent of a run as a result: its score against the seed's as it was measured there."""
     seed = run.seed()
     assert seed is not None
-    verdict = run.validation(seed.digest, scaffold.digest) or unjudged("undecided", "these files had no attempts")
+    verdict = run.validation(seed.digest, scaffold.digest) or unjudged(
+        "undecided", "these files had no attempts"
+    )
     offered = run.waiting()
-    return BuildResult("chosen", seed, scaffold, verdict, (*run.revisions(), *([offered] if offered else [])))
+    return BuildResult(
+        "chosen", seed, scaffold, verdict, (*run.revisions(), *([offered] if offered else []))
+    )
 
 
 def readme(scaffold: Scaffold, run: Run, built: BuildResult) -> str:
@@ -453,13 +526,17 @@ def readme(scaffold: Scaffold, run: Run, built: BuildResult) -> str:
         "",
         scaffold.agent.description or f"An agent for the domain {settings.domain}.",
         "",
-        f"Created by `recreate build --domain {settings.domain}` from `{built.seed.name}` with "
-        f"`{start.get('model', '')}`, optimizer `{proposer(settings)}`.",
+        (
+            f"Created by `recreate build --domain {settings.domain}` from `{built.seed.name}` with "
+            f"`{start.get('model', '')}`, optimizer `{proposer(settings)}`."
+        ),
         "",
-        f"Measured on {verdict.tasks} validation tasks x {verdict.repeats}: {verdict_text(verdict)} "
-        f"({provenance(run, built)})."
-        if verdict.tasks
-        else f"Not measured: {verdict.reason}.",
+        (
+            f"Measured on {verdict.tasks} validation tasks x {verdict.repeats}:"
+            f" {verdict_text(verdict)} ({provenance(run, built)})."
+            if verdict.tasks
+            else f"Not measured: {verdict.reason}."
+        ),
         "These tasks also decided which edits were kept, so the score flatters.",
         "",
         "Lineage (digests of the files):",
@@ -472,7 +549,9 @@ def readme(scaffold: Scaffold, run: Run, built: BuildResult) -> str:
         at = chain[0].parent
     for revision in chain:
         what = "; ".join(dict.fromkeys(e.reason or e.path for e in revision.edits))
-        lines.append(f"- {revision.id} {what}" + ("" if revision.kept else " (not kept by the build)"))
+        lines.append(
+            f"- {revision.id} {what}" + ("" if revision.kept else " (not kept by the build)")
+        )
     if not chain and scaffold.digest != built.seed.digest:
         lines.append(f"- {scaffold.digest} written by a person")
     return "\n".join(lines) + "\n"

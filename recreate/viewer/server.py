@@ -1,9 +1,11 @@
-"""The server of `recreate view`: a Website on loopback, changes as server-sent events, a person's decisions.
+"""The server of `recreate view`: a Website on loopback, changes as server-sent events, a person's
+decisions.
 
-Whoever asks must say one of our names in Host (else a stranger's name that points here, DNS rebinding, would do), and
-know the token: from the address that was printed, then from a cookie that only this server's pages send. What changes
-something must come from a page of ours besides: Origin, Sec-Fetch-Site and a secret in the form. Nothing is fetched
-from elsewhere and no text of a model can become a script: the policy allows this server's own files alone.
+Whoever asks must say one of our names in Host (else a stranger's name that points here, DNS
+rebinding, would do), and know the token: from the address that was printed, then from a cookie that
+only this server's pages send. What changes something must come from a page of ours besides: Origin,
+Sec-Fetch-Site and a secret in the form. Nothing is fetched from elsewhere and no text of a model
+can become a script: the policy allows this server's own files alone.
 """
 
 from __future__ import annotations
@@ -43,7 +45,8 @@ from recreate.viewer.text import visible
 PORT = 8712
 """Where it answers unless something else does."""
 TOKEN = "t"
-"""What the token is called in an address: one that says `token` would be masked where it is printed."""
+"""What the token is called in an address: one that says `token` would be masked where it is
+printed."""
 LOOPBACK = "127.0.0.1"
 NAMES = r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]+)?"
 TICK = 0.2
@@ -53,12 +56,13 @@ BATCH = 500
 TOLD = 300
 """Characters of a record, and of what is said above a page."""
 QUIET = 15.0
-"""Seconds after which a silent stream says that it is there, and so hears that the browser is gone."""
+"""Seconds after which a silent stream says that it is there, and so hears that the browser is
+gone."""
 LARGEST = 4_000_000
 """Bytes of a form."""
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src"
+    " 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -72,7 +76,8 @@ FILES = ("page.css", "view.js")
 SIZES = "sizes-{}-{}.css"
 
 Decide = Callable[[LiveRun, Revision, Review], str]
-"""Passes a person's word on a candidate on; says what was begun. Raises BadInput for what cannot be used."""
+"""Passes a person's word on a candidate on; says what was begun. Raises BadInput for what cannot be
+used."""
 
 
 Act = Callable[[Mapping[str, str]], tuple[str, str] | RecreateError]
@@ -98,14 +103,25 @@ class Guard:
             answer = PlainTextResponse(wrong + "\n", 403)
         elif TOKEN in request.query_params:
             send = self.with_cookie(request, send)
-            if "text/html" in request.headers.get("accept", ""):  # a browser: an address may be sent to somebody
-                kept = urlencode([(k, v) for k, v in request.query_params.multi_items() if k != TOKEN])
+            if "text/html" in request.headers.get(
+                "accept", ""
+            ):  # a browser: an address may be sent to somebody
+                kept = urlencode(
+                    [(k, v) for k, v in request.query_params.multi_items() if k != TOKEN]
+                )
                 answer = RedirectResponse(
-                    "/" + quote(request.scope["path"].lstrip("/"), safe="/~:") + ("?" + kept if kept else ""), 303
+                    "/"
+                    + quote(request.scope["path"].lstrip("/"), safe="/~:")
+                    + ("?" + kept if kept else ""),
+                    303,
                 )
         if answer is not None:
             answer.headers.update(
-                {**HEADERS, "Cache-Control": "no-store", "Content-Security-Policy": "default-src 'none'"}
+                {
+                    **HEADERS,
+                    "Cache-Control": "no-store",
+                    "Content-Security-Policy": "default-src 'none'",
+                }
             )
             await answer(scope, receive, send)
             return
@@ -117,11 +133,17 @@ class Guard:
         if not re.fullmatch(NAMES, host.lower()):
             return "this server answers to 127.0.0.1 and localhost only"
         site = request.headers.get("sec-fetch-site", "")
-        if site in ("cross-site", "same-site") and request.headers.get("sec-fetch-mode", "") != "navigate":
+        if (
+            site in ("cross-site", "same-site")
+            and request.headers.get("sec-fetch-mode", "") != "navigate"
+        ):
             return "another page may not ask this server"
         told = request.query_params.get(TOKEN) or request.cookies.get(self.cookie(request), "")
         if not hmac.compare_digest(told.encode(), self.token.encode()):
-            return "open the address that `recreate view` printed: it has the token which this page needs"
+            return (
+                "open the address that `recreate view` printed: it has the token which this page"
+                " needs"
+            )
         if request.method in ("GET", "HEAD"):
             return ""
         if request.query_params.get(TOKEN):
@@ -131,12 +153,15 @@ class Guard:
         return ""
 
     def with_cookie(self, request: Request, send: Any) -> Any:
-        """What is sent, with the token in a cookie, by which the pages that it leads to are asked for."""
+        """What is sent, with the token in a cookie, by which the pages that it leads to are asked
+        for."""
 
         async def sending(message: Any) -> None:
             if message["type"] == "http.response.start":
                 kept = Response()
-                kept.set_cookie(self.cookie(request), self.token, httponly=True, samesite="strict", path="/")
+                kept.set_cookie(
+                    self.cookie(request), self.token, httponly=True, samesite="strict", path="/"
+                )
                 MutableHeaders(scope=message).append("set-cookie", kept.headers["set-cookie"])
             await send(message)
 
@@ -151,7 +176,8 @@ class Guard:
 def application(
     site: Website, token: str, decide: Decide | None = None, stopping: Callable[[], bool] = bool
 ) -> Starlette:
-    """The server's application. decide: who takes a person's word; None: nobody, it can only be looked at."""
+    """The server's application. decide: who takes a person's word; None: nobody, it can only be
+    looked at."""
     edition = hashlib.sha256("".join(map(text_of, FILES)).encode()).hexdigest()[:12]
     at = f"static/{edition}/"
     site.links(Linked(at + "page.css", at + "view.js", sizes=at + SIZES))
@@ -193,8 +219,12 @@ class Answers:
 
     async def events(self, request: Request) -> Response:
         query = dict(request.query_params)
-        stream = _events(self.site, query, request.headers.get("last-event-id", ""), self.stopping, self.overview)
-        return StreamingResponse(stream, 200, {**HEADERS, "Cache-Control": "no-store"}, "text/event-stream")
+        stream = _events(
+            self.site, query, request.headers.get("last-event-id", ""), self.stopping, self.overview
+        )
+        return StreamingResponse(
+            stream, 200, {**HEADERS, "Cache-Control": "no-store"}, "text/event-stream"
+        )
 
     async def review(self, request: Request) -> Response:
         name = request.path_params["name"]
@@ -210,19 +240,26 @@ class Answers:
         return await self._acted(request, path, lambda form: _remembered(self.site, path, form))
 
     async def _acted(self, request: Request, address: str, act: Act) -> Response:
-        """A person's form, acted on one at a time; what came of it, as a page. address: the page that has the form."""
+        """A person's form, acted on one at a time; what came of it, as a page. address: the page
+        that has the form."""
         body = bytearray()
         async for part in request.stream():
             body += part
             if len(body) > LARGEST:
-                return _document(self.site.page(address, {}, "That is too long: edit the files themselves instead."))
+                return _document(
+                    self.site.page(
+                        address, {}, "That is too long: edit the files themselves instead."
+                    )
+                )
         form = dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
         if not hmac.compare_digest(form.get("secret", "").encode(), self.site.secret.encode()):
             return Response("the form is not of this server's page\n", 403, HEADERS, "text/plain")
         async with self.deciding:
             said = await asyncio.to_thread(act, form)
         if isinstance(said, RecreateError):
-            shown = self.site.page(address, {}, " ".join(part for part in (said.message, said.fix) if part))
+            shown = self.site.page(
+                address, {}, " ".join(part for part in (said.message, said.fix) if part)
+            )
             return _document(Shown(shown.text, 400 if shown.status == 200 else shown.status))
         to, words = said
         return RedirectResponse(f"{to}?{urlencode({'told': words[:TOLD]})}", 303, HEADERS)
@@ -230,7 +267,12 @@ class Answers:
 
 def _document(shown: Shown) -> Response:
     headers = {**HEADERS, "Content-Security-Policy": POLICY, "Cache-Control": "no-store"}
-    return Response(shown.text.encode("utf-8", "backslashreplace"), shown.status, headers, "text/html; charset=utf-8")
+    return Response(
+        shown.text.encode("utf-8", "backslashreplace"),
+        shown.status,
+        headers,
+        "text/html; charset=utf-8",
+    )
 
 
 def _file(name: str) -> str | None:
@@ -240,20 +282,32 @@ def _file(name: str) -> str | None:
     return text_of(name) if name in FILES else None
 
 
-def _decided(site: Website, name: str, form: Mapping[str, str], decide: Decide | None) -> str | RecreateError:
+def _decided(
+    site: Website, name: str, form: Mapping[str, str], decide: Decide | None
+) -> str | RecreateError:
     """What was begun on a person's word, or why nothing was."""
     try:
         live, revision, _, child = site.offer(name)
         if decide is None:
-            raise BadInput("here it can only be looked at", fix=f"recreate review {name} decides", code="read-only")
+            raise BadInput(
+                "here it can only be looked at",
+                fix=f"recreate review {name} decides",
+                code="read-only",
+            )
         if revision.id != form.get("revision"):
-            raise BadInput("another candidate waits by now", fix="look at it first: this page shows it", code="stale")
+            raise BadInput(
+                "another candidate waits by now",
+                fix="look at it first: this page shows it",
+                code="stale",
+            )
         match form.get("decision"):
             case "accept":
                 word = Review(decision="accept")
             case "reject":
                 if not form.get("reason", "").strip():
-                    raise BadInput("a rejection needs a reason", fix="the optimizer reads it", code="no-reason")
+                    raise BadInput(
+                        "a rejection needs a reason", fix="the optimizer reads it", code="no-reason"
+                    )
                 word = Review(decision="reject", reason=form["reason"].strip())
             case "edit":
                 files = dict(child.files)
@@ -261,26 +315,43 @@ def _decided(site: Website, name: str, form: Mapping[str, str], decide: Decide |
                     path, text = key.removeprefix("file:"), text.replace("\r\n", "\n")
                     if key.startswith("file:") and path in files and text != _as_sent(files[path]):
                         files[path] = text
-                word = Review(decision="edit", files={p: t for p, t in files.items() if t or not child.files[p]})
+                word = Review(
+                    decision="edit",
+                    files={p: t for p, t in files.items() if t or not child.files[p]},
+                )
             case _:
                 raise BadInput("no decision was given", fix="accept, edit or reject", code="usage")
         return decide(live, revision, word)
     except RecreateError as e:
         return e
-    except (OSError, ValueError) as e:  # what no command line takes: a reason of 200,000 characters, a NUL
-        return BadInput(f"this cannot be passed on: {e}", fix="give shorter words, without control characters")
+    except (
+        OSError,
+        ValueError,
+    ) as e:  # what no command line takes: a reason of 200,000 characters, a NUL
+        return BadInput(
+            f"this cannot be passed on: {e}", fix="give shorter words, without control characters"
+        )
 
 
-def _remembered(site: Website, path: str, form: Mapping[str, str]) -> tuple[str, str] | RecreateError:
-    """(where to go, what was done) after a person's word on a lesson, or on what is to be forgotten; or why not."""
+def _remembered(
+    site: Website, path: str, form: Mapping[str, str]
+) -> tuple[str, str] | RecreateError:
+    """(where to go, what was done) after a person's word on a lesson, or on what is to be
+    forgotten; or why not."""
     kind, _, id = path.removeprefix("/").partition("/")
     try:
         if kind == "lessons":
             return "/lessons/" + quote(id), site.browsed.change(id, form)
         kind, _, id = id.partition("/")
         if kind not in ("lessons", "experiences"):
-            raise BadInput(f"there is no page at {path}", fix="the list of runs leads to all there are", code="no-page")
-        return "/lessons" if kind == "lessons" else "/memory", site.browsed.forget(kind, id, form.get("seen", ""))
+            raise BadInput(
+                f"there is no page at {path}",
+                fix="the list of runs leads to all there are",
+                code="no-page",
+            )
+        return "/lessons" if kind == "lessons" else "/memory", site.browsed.forget(
+            kind, id, form.get("seen", "")
+        )
     except RecreateError as e:
         return e
     except (OSError, ValueError) as e:  # a file that went meanwhile, or is no text
@@ -292,7 +363,8 @@ def _as_sent(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-# ------------------------------------------------------------------------------------------------------ events
+# ------------------------------------------------------------------------------------------------
+# events
 
 
 async def _events(
@@ -302,8 +374,9 @@ async def _events(
     stopping: Callable[[], bool],
     overview: Callable[[], tuple[Any, ...]],
 ) -> AsyncIterator[bytes]:
-    """What happens, as server-sent events until the browser goes away: of a run (`run`, from byte `at` of its journal,
-    or where the browser says it was cut off), of an attempt's steps (`attempt`), or of all runs."""
+    """What happens, as server-sent events until the browser goes away: of a run (`run`, from byte
+    `at` of its journal, or where the browser says it was cut off), of an attempt's steps
+    (`attempt`), or of all runs."""
     name, attempt = query.get("run", ""), query.get("attempt", "")
     quiet, before = 0.0, None
     folder = (await asyncio.to_thread(site.names)).get(name) if name else None
@@ -317,8 +390,14 @@ async def _events(
                 told = [_event("changed", {})]
             before = now
         else:
-            if folder is None or _size(folder / "settings.toml") < 0 or not re.fullmatch(r"\w*", attempt):
-                yield _event("gone", {"text": f"{name} is not there any more: it was moved or deleted."})
+            if (
+                folder is None
+                or _size(folder / "settings.toml") < 0
+                or not re.fullmatch(r"\w*", attempt)
+            ):
+                yield _event(
+                    "gone", {"text": f"{name} is not there any more: it was moved or deleted."}
+                )
                 return
             if attempt:
                 steps = (
@@ -365,8 +444,8 @@ def _offset(text: str) -> int:
 
 
 def _lines(log: Log, at: int) -> tuple[dict[str, Any], int]:
-    """Up to BATCH records from a byte on, told in a line each, and the byte behind them. changes: whether any of them
-    is more than a reply."""
+    """Up to BATCH records from a byte on, told in a line each, and the byte behind them. changes:
+    whether any of them is more than a reply."""
     told, count, changes = [], 0, False
     for line in log.lines(at):
         at = line.offset + line.length
@@ -385,10 +464,16 @@ def _said(record: Mapping[str, Any]) -> str:
         case "reply":
             reply = record["reply"]
             text = " ".join(str(reply.get("text", "")).split())[:120]
-            return f"{record.get('role', 'agent')} replied ({reply.get('tokens_out', 0)} tokens): {text}"
+            return (
+                f"{record.get('role', 'agent')} replied ({reply.get('tokens_out', 0)} tokens):"
+                f" {text}"
+            )
         case "experience":
             word = "passed" if record.get("passed") else "failed"
-            return f"{record.get('split')} attempt {word}: {record.get('task')} ({record.get('ending')})"
+            return (
+                f"{record.get('split')} attempt {word}: {record.get('task')}"
+                f" ({record.get('ending')})"
+            )
         case "aside":
             return f"excluded: {record.get('task')}: {record.get('fault')}"
         case "revision":
@@ -406,7 +491,10 @@ def _said(record: Mapping[str, Any]) -> str:
         case "memory":
             return f"round {record['round'] + 1}: memory changed {len(record['changes'])} lessons"
         case "update":
-            return f"training step {record.get('step')}: reward {record.get('reward')}, kl {record.get('kl')}"
+            return (
+                f"training step {record.get('step')}: reward {record.get('reward')}, kl"
+                f" {record.get('kl')}"
+            )
         case "end":
             return f"ended: {record.get('status')}"
         case kind:
@@ -421,9 +509,12 @@ def _said(record: Mapping[str, Any]) -> str:
 def _overview(site: Website) -> tuple[Any, ...]:
     """What differs when any run, or any lesson, is not as it was."""
     runs = [
-        (name, _size(folder / "journal.jsonl"), _size(folder / "ledger.jsonl")) for name, folder in site.names().items()
+        (name, _size(folder / "journal.jsonl"), _size(folder / "ledger.jsonl"))
+        for name, folder in site.names().items()
     ]
-    busy = site.indexing is not None or any(name not in site.runs and name not in site.faults for name, *_ in runs)
+    busy = site.indexing is not None or any(
+        name not in site.runs and name not in site.faults for name, *_ in runs
+    )
     return (*runs, len(site.runs), len(site.faults), busy)
 
 
@@ -449,11 +540,13 @@ def _size(path: Path) -> int:
         return -1
 
 
-# ------------------------------------------------------------------------------------------------- where it runs
+# -------------------------------------------------------------------------------------------------
+# where it runs
 
 
 def listening(port: int | None) -> socket.socket:
-    """A socket on loopback; port: which, 0 for any free one, None for PORT or else a free one. Raises BadInput."""
+    """A socket on loopback; port: which, 0 for any free one, None for PORT or else a free one.
+    Raises BadInput."""
     try:
         return socket.create_server((LOOPBACK, PORT if port is None else port))
     except OSError as e:
@@ -467,11 +560,15 @@ def listening(port: int | None) -> socket.socket:
 
 
 def serve(
-    site: Website, port: int | None, ready: Callable[[str], None], decide: Decide | None = None,
+    site: Website,
+    port: int | None,
+    ready: Callable[[str], None],
+    decide: Decide | None = None,
     signals: Signals = lambda stop: contextlib.nullcontext(),
-) -> None:  # fmt: skip
-    """Serve the site until it is told to stop. ready is called with its address once it answers; signals: a context
-    that calls what it is given when it is time to end. Raises BadInput when the port is taken."""
+) -> None:
+    """Serve the site until it is told to stop. ready is called with its address once it answers;
+    signals: a context that calls what it is given when it is time to end. Raises BadInput when the
+    port is taken."""
     import uvicorn
 
     token = secrets.token_hex()
@@ -494,19 +591,29 @@ def serve(
 
     app = application(site, token, decide, lambda: server.should_exit)
     config = uvicorn.Config(
-        app, log_level="error", lifespan="off", server_header=False, ws="none",
-        timeout_graceful_shutdown=2, timeout_keep_alive=30,
-    )  # fmt: skip
+        app,
+        log_level="error",
+        lifespan="off",
+        server_header=False,
+        ws="none",
+        timeout_graceful_shutdown=2,
+        timeout_keep_alive=30,
+    )
     server = Told(config)
     with bound:
         server.run(sockets=[bound])
 
 
 def export(where: Path, target: Path) -> int:
-    """Write the pages of a workspace as files that link to each other, and return how many. Raises BadInput."""
+    """Write the pages of a workspace as files that link to each other, and return how many. Raises
+    BadInput."""
     from recreate.storage.files import write
 
-    if target.exists() and (not target.is_dir() or any(target.iterdir())) and not (target / "view.js").is_file():
+    if (
+        target.exists()
+        and (not target.is_dir() or any(target.iterdir()))
+        and not (target / "view.js").is_file()
+    ):
         raise BadInput(
             f"{target} holds other files",
             fix="name a new folder, or one that was written by --export",
@@ -517,10 +624,12 @@ def export(where: Path, target: Path) -> int:
     here = [""]
 
     def file_of(address: str) -> str:
-        """The file of an address, whatever names a run folder brings along: below the target. A list's page is part of
-        its name."""
+        """The file of an address, whatever names a run folder brings along: below the target. A
+        list's page is part of its name."""
         parts = urlsplit(address)
-        path = "/".join(part for part in unquote(parts.path).split("/") if part not in ("", ".", ".."))
+        path = "/".join(
+            part for part in unquote(parts.path).split("/") if part not in ("", ".", "..")
+        )
         page = dict(parse_qsl(parts.query)).get("page", "1")
         return (path or "index") + (f"-page-{page}" if page != "1" else "") + ".html"
 
@@ -536,12 +645,14 @@ def export(where: Path, target: Path) -> int:
 
     site = Website(where, href, static=True)
     allowed = (
-        "default-src 'none'; img-src data:; script-src 'self' file:; base-uri 'none'; form-action 'none'; "
-        "style-src 'self' file:"
+        "default-src 'none'; img-src data:; script-src 'self' file:; base-uri 'none'; form-action"
+        " 'none'; style-src 'self' file:"
     )
     site.links(Linked("page.css", "view.js", policy=allowed, sizes=SIZES))
     files["index.html"] = "/"
-    write(target / "view.js", _file("view.js") or "")  # first of all: it tells, of one that was stopped, what it is
+    write(
+        target / "view.js", _file("view.js") or ""
+    )  # first of all: it tells, of one that was stopped, what it is
     done = set[str]()
     while left := [name for name in files if name not in done]:
         for name in left:

@@ -1,4 +1,5 @@
-"""Texts of models, agents and graders, made fit to be shown: control characters visible, long ones cut, diffs read."""
+"""Texts of models, agents and graders, made fit to be shown: control characters visible, long ones
+cut, diffs read."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ _HIDDEN = re.compile(
 
 
 def visible(text: str) -> str:
-    """`text` with nothing hidden in it: ESC reads `\\x1b`, a change of the direction of writing `\\u202e`.
+    """`text` with nothing hidden in it: ESC reads `\\x1b`, a change of the direction of writing
+    `\\u202e`.
 
     Tabs and line ends stay; of `\\r\\n` the line end stays.
     """
@@ -28,28 +30,41 @@ def visible(text: str) -> str:
 
 
 def json_text(value: Any) -> str:
-    """A value as JSON in which nothing is hidden either: what `visible` would spell out is escaped as JSON does."""
+    """A value as JSON in which nothing is hidden either: what `visible` would spell out is escaped
+    as JSON does."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     return _HIDDEN.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
 
 def _mark(found: re.Match[str]) -> str:
     code = ord(found[0])
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    return (
+        f"\\x{code:02x}"
+        if code < 0x100
+        else f"\\u{code:04x}"
+        if code < 0x10000
+        else f"\\U{code:08x}"
+    )
 
 
 def proposer(settings: Settings) -> str:
     """Who proposes edits, and by which model where that is another than the agent's."""
     other = settings.models.optimizer
-    return f"{settings.optimizer} with {other}" if other and other != settings.model else str(settings.optimizer)
+    return (
+        f"{settings.optimizer} with {other}"
+        if other and other != settings.model
+        else str(settings.optimizer)
+    )
 
 
 def reasons(edits: Iterable[Edit]) -> Iterator[tuple[Edit, str]]:
-    """Of edits of one file that were made for one reason and from the same evidence the first, and what it says:
-    the file, how many they are, why."""
+    """Of edits of one file that were made for one reason and from the same evidence the first, and
+    what it says: the file, how many they are, why."""
     alike: dict[tuple[Any, ...], list[Edit]] = {}
     for edit in edits:
-        alike.setdefault((edit.path, edit.reason or edit.new[:80], edit.origin, edit.evidence), []).append(edit)
+        alike.setdefault(
+            (edit.path, edit.reason or edit.new[:80], edit.origin, edit.evidence), []
+        ).append(edit)
     for first, *more in alike.values():
         many = f" ({1 + len(more)} edits)" if more else ""
         yield first, f"{first.path}{many}: {first.reason or 'no reason given'}"
@@ -66,15 +81,21 @@ def near(step: Step) -> str:
     """That a step's reply had been made for another question; '' where it was made for this one."""
     if step.near is None:
         return ""
-    return f"the reply to a near question ({step.near.similarity:.3f}): {step.near.task}, call {step.near.call}"
+    return (
+        f"the reply to a near question ({step.near.similarity:.3f}): {step.near.task}, call"
+        f" {step.near.call}"
+    )
 
 
 def cut_off(trace: Trace) -> str:
-    """How many replies of an attempt were cut off, and what gives them more room; '' where none was."""
+    """How many replies of an attempt were cut off, and what gives them more room; '' where none
+    was."""
     cut = sum(step.cut for step in trace.steps)
     if not cut:
         return ""
-    many = f"{cut} of {trace.usage.calls} replies were" if trace.usage.calls > 1 else "the reply was"
+    many = (
+        f"{cut} of {trace.usage.calls} replies were" if trace.usage.calls > 1 else "the reply was"
+    )
     return f"{many} cut off at max_tokens: --agent.max_tokens N lets a reply have more"
 
 
@@ -94,7 +115,8 @@ class Cut:
 
 
 def cut(text: str, limit: int, rows: int = 40) -> Cut:
-    """At most `limit` characters and `rows` lines of a text, two thirds from its head, broken at line ends near by."""
+    """At most `limit` characters and `rows` lines of a text, two thirds from its head, broken at
+    line ends near by."""
     text = text.rstrip()
     if len(text) <= limit and text.count("\n") < rows:
         return Cut(text)
@@ -113,7 +135,8 @@ def _rows(text: str, most: int) -> str:
 
 @dataclass(frozen=True)
 class DiffLine:
-    """One line of a diff. kind: add | del | same | at (where the next lines are) | note | gap (lines left out)."""
+    """One line of a diff. kind: add | del | same | at (where the next lines are) | note | gap
+    (lines left out)."""
 
     kind: str
     text: str
@@ -135,13 +158,17 @@ _AT = re.compile(r"@@ -\d+(?:,\d+)? \+(\d+)")
 
 
 def read_diff(text: str, most: int = 400) -> list[FileDiff]:
-    """A unified diff in git's form (`scaffold.diff`), file by file; at most `most` lines of each."""
+    """A unified diff in git's form (`scaffold.diff`), file by file; at most `most` lines of
+    each."""
     found = []
     for part in re.split(r"^diff --git ", text, flags=re.MULTILINE)[1:]:
         rows = part.removesuffix("\n").split("\n")
         first = next((i for i, row in enumerate(rows) if row.startswith("@@")), len(rows))
         path = rows[0].rpartition(" b/")[2]
-        how = next((h for h in ("new", "deleted") for row in rows[1:first] if row.startswith(f"{h} file")), "")
+        how = next(
+            (h for h in ("new", "deleted") for row in rows[1:first] if row.startswith(f"{h} file")),
+            "",
+        )
         lines = [_line(row) for row in rows[first:]]
         if lines and lines[0].kind == "at" and how:
             lines = lines[1:]

@@ -1,4 +1,5 @@
-"""Which attempts and studies the page shows, and how much of each: cited ones first, all of it bounded."""
+"""Which attempts and studies the page shows, and how much of each: cited ones first, all of it
+bounded."""
 
 from __future__ import annotations
 
@@ -67,8 +68,8 @@ def citations(revisions: Sequence[Revision], studies: Sequence[Study]) -> Citati
 
 @dataclass(frozen=True)
 class ShownStep:
-    """One step; gap: how many steps before it are left out. wrong: '' or what went wrong. index: its place, which is
-    what evidence cites."""
+    """One step; gap: how many steps before it are left out. wrong: '' or what went wrong. index:
+    its place, which is what evidence cites."""
 
     index: int
     sample: int
@@ -84,8 +85,9 @@ class ShownStep:
 
 @dataclass(frozen=True)
 class ShownTrace:
-    """One train attempt as the page shows it, its experience without the steps; count: how many there are; gap: those
-    left out after the last one shown; cited_by: edits that cite a step which is not shown."""
+    """One train attempt as the page shows it, its experience without the steps; count: how many
+    there are; gap: those left out after the last one shown; cited_by: edits that cite a step which
+    is not shown."""
 
     experience: Experience
     count: int
@@ -102,7 +104,8 @@ class ShownTrace:
 
 @dataclass(frozen=True)
 class Traces:
-    """shown in order; left_out: (id, task, passed) of train attempts for which there was no room."""
+    """shown in order; left_out: (id, task, passed) of train attempts for which there was no
+    room."""
 
     shown: Sequence[ShownTrace] = ()
     left_out: Sequence[tuple[str, str, bool]] = ()
@@ -114,7 +117,11 @@ class Traces:
 
 
 def read_traces(
-    folder: Path, train: Sequence[tuple[str, str, bool]], cited: Citations, studies: Sequence[Study], room: Room
+    folder: Path,
+    train: Sequence[tuple[str, str, bool]],
+    cited: Citations,
+    studies: Sequence[Study],
+    room: Room,
 ) -> Traces:
     """Train attempts of a run folder: the cited, then the studied, then failures, then the rest.
 
@@ -138,7 +145,10 @@ def read_traces(
 
 
 def show_trace(
-    experience: Experience, cited: Mapping[int, Sequence[Citing]], studied: Sequence[int], room: Room
+    experience: Experience,
+    cited: Mapping[int, Sequence[Citing]],
+    studied: Sequence[int],
+    room: Room,
 ) -> ShownTrace:
     steps = experience.trace.steps
     chosen = _chosen(len(steps), cited, full=room.left > 0)
@@ -148,7 +158,9 @@ def show_trace(
         shown.append(show_step(i, steps[i], room, before, cited.get(i, ()), i - last - 1))
         last = i
     return ShownTrace(
-        experience=experience.model_copy(update={"trace": experience.trace.model_copy(update={"steps": ()})}),
+        experience=experience.model_copy(
+            update={"trace": experience.trace.model_copy(update={"steps": ()})}
+        ),
         count=len(steps),
         steps=shown,
         prompt=room.cut(experience.prompt, TEXT),
@@ -163,7 +175,8 @@ def show_trace(
 
 
 def system_of(e: Experience) -> str:
-    """The system message that the sample which was handed in began with; '' where nobody recorded it."""
+    """The system message that the sample which was handed in began with; '' where nobody recorded
+    it."""
     if e.foreign.get("system"):
         return str(e.foreign["system"])
     recorded = Recorded(e.trace.steps)
@@ -192,11 +205,13 @@ def show_step(
     gap: int = 0,
     limit: int = 0,
 ) -> ShownStep:
-    """One step. What it saw is left out when that is only what the step before it printed. limit: characters of a text,
-    0 for as many as the report has room for."""
+    """One step. What it saw is left out when that is only what the step before it printed. limit:
+    characters of a text, 0 for as many as the report has room for."""
     limit = limit or (CITED if cited_by else TEXT)
     goes_on = f"goes on from step {step.after}" if step.after is not None else ""
-    seen = "" if before and before.strip() and before.strip() in step.observation else step.observation
+    seen = (
+        "" if before and before.strip() and before.strip() in step.observation else step.observation
+    )
     return ShownStep(
         index=index,
         sample=step.sample,
@@ -204,7 +219,9 @@ def show_step(
         wrong=wrong(step),
         saw=room.cut(seen, limit),
         said=room.cut(step.reply, limit),
-        did=room.cut("" if step.kind in UNASKED or step.action.strip() in step.reply else step.action, limit),
+        did=room.cut(
+            "" if step.kind in UNASKED or step.action.strip() in step.reply else step.action, limit
+        ),
         got=room.cut(step.output, limit),
         cited_by=cited_by,
         gap=gap,
@@ -228,13 +245,14 @@ def _what(step: Step) -> str:
     return f"{step.action} ran before the first turn" if step.kind == "before" else ""
 
 
-# -------------------------------------------------------------------------------------------------- studies
+# --------------------------------------------------------------------------------------------------
+# studies
 
 
 @dataclass(frozen=True)
 class ShownStudy:
-    """An investigation of the optimizer as the page shows it. more: steps left out; kinds: (name, actions, x and
-    width in per cent of the bar, which shade)."""
+    """An investigation of the optimizer as the page shows it. more: steps left out; kinds: (name,
+    actions, x and width in per cent of the bar, which shade)."""
 
     number: int
     study: Study
@@ -246,7 +264,9 @@ class ShownStudy:
 
 def show_studies(folder: Path, studies: Sequence[Study], room: Room) -> list[ShownStudy]:
     """The studies of a run folder with their steps, as far as there is room."""
-    return [_study(folder / "studies" / s.id, number, s, room) for number, s in enumerate(studies, 1)]
+    return [
+        _study(folder / "studies" / s.id, number, s, room) for number, s in enumerate(studies, 1)
+    ]
 
 
 def _study(folder: Path, number: int, study: Study, room: Room) -> ShownStudy:
@@ -268,12 +288,15 @@ def _study(folder: Path, number: int, study: Study, room: Room) -> ShownStudy:
         steps=shown,
         more=len(steps) - len(shown),
         kinds=kinds,
-        rejected=[(room.cut(idea, TEXT), room.cut(reason, TEXT)) for idea, reason in study.rejected],
+        rejected=[
+            (room.cut(idea, TEXT), room.cut(reason, TEXT)) for idea, reason in study.rejected
+        ],
     )
 
 
 def _thought(reply: str) -> str:
-    """What a reply says besides the action, which is shown anyway: of a JSON action, its thought."""
+    """What a reply says besides the action, which is shown anyway: of a JSON action, its
+    thought."""
     try:
         found = decode(reply)
     except ValueError:

@@ -23,16 +23,28 @@ from recreate.runs.attempts import read_steps
 from recreate.sandboxes import choose
 from tests.toy import Toy
 
-TASK = Task(id="toy:train:1", domain="toy", prompt="Write it.", split="train", group="g", facts={"word": "yes"})
+TASK = Task(
+    id="toy:train:1",
+    domain="toy",
+    prompt="Write it.",
+    split="train",
+    group="g",
+    facts={"word": "yes"},
+)
 
 
 def agent(toml: str = "", **files: str) -> Scaffold:
     seed = scaffolds.load(shipped("scaffolds") / "seed")
-    named = {name.replace("__", "/").replace("_md", ".md").replace("_py", ".py"): text for name, text in files.items()}
+    named = {
+        name.replace("__", "/").replace("_md", ".md").replace("_py", ".py"): text
+        for name, text in files.items()
+    }
     return Scaffold(name="t", files={**seed.files, "agent.toml": toml, **named})
 
 
-def go(scaffold: Scaffold, rows: list[dict[str, Any]], folder: Path | None = None, domain: Any = None) -> Trace:
+def go(
+    scaffold: Scaffold, rows: list[dict[str, Any]], folder: Path | None = None, domain: Any = None
+) -> Trace:
     model = Scripted.of(rows)
 
     def ask(messages: list[Message], call: Call, **params: Any) -> Reply:
@@ -47,7 +59,11 @@ def bash(command: str, **match: Any) -> dict[str, Any]:
 
 
 def test_a_command_a_turn_until_it_submits(tmp_path: Path) -> None:
-    trace = go(agent(), [bash("echo yes > answer.txt; echo wrote", step=0), bash("submit", step=1)], tmp_path)
+    trace = go(
+        agent(),
+        [bash("echo yes > answer.txt; echo wrote", step=0), bash("submit", step=1)],
+        tmp_path,
+    )
     assert (trace.answer, trace.ending, len(trace.steps)) == ("yes", "submitted", 2)
     assert trace.steps[0].output == "wrote\n"
     assert trace.steps[1].observation.startswith("wrote")
@@ -67,15 +83,28 @@ def test_every_step_is_on_disk_when_it_happens(tmp_path: Path) -> None:
         seen.append(len(list(read_steps(tmp_path))))
         return model.reply(messages, call)
 
-    attempt(agent(), TASK, Watching(), choose(), ask, Call(run="r", attempt="a", step=0), folder=tmp_path)
+    attempt(
+        agent(),
+        TASK,
+        Watching(),
+        choose(),
+        ask,
+        Call(run="r", attempt="a", step=0),
+        folder=tmp_path,
+    )
     assert seen == [0, 1, 2]
 
 
 def test_a_malformed_reply_costs_one_step_and_gets_the_scaffolds_format_message() -> None:
     scaffold = agent("[limits]\nsteps = 3", format_md="NO: {{ error }}, {{ steps_left }} left")
-    trace = go(scaffold, [{"step": 0, "text": "no block"}, bash("submit", contains="NO: the reply must")])
+    trace = go(
+        scaffold, [{"step": 0, "text": "no block"}, bash("submit", contains="NO: the reply must")]
+    )
     assert [s.kind for s in trace.steps] == ["malformed", "action"]
-    assert trace.steps[1].observation == "NO: the reply must hold exactly one ```bash block; found 0, 2 left"
+    assert (
+        trace.steps[1].observation
+        == "NO: the reply must hold exactly one ```bash block; found 0, 2 left"
+    )
 
 
 @pytest.mark.parametrize(("toml", "asked"), [('stop = ["\\n```\\n"]', ["\n```\n"]), ("", None)])
@@ -86,7 +115,9 @@ def test_what_ends_a_reply_is_asked_of_the_model(toml: str, asked: list[str] | N
         seen.append(params.get("stop"))
         return Reply(text="```bash\nsubmit\n```", model="m")
 
-    attempt(agent(f"[model]\n{toml}"), TASK, Toy(), choose(), ask, Call(run="r", attempt="a", step=0))
+    attempt(
+        agent(f"[model]\n{toml}"), TASK, Toy(), choose(), ask, Call(run="r", attempt="a", step=0)
+    )
     assert seen == [asked]
 
 
@@ -155,28 +186,41 @@ def test_whatever_stands_in_place_of_a_json_action_costs_one_step(text: str) -> 
     assert ([s.kind for s in trace.steps], trace.ending) == (["malformed", "action"], "submitted")
 
 
-def test_a_template_that_fails_on_what_really_happens_ends_the_attempt_and_no_more(tmp_path: Path) -> None:
+def test_a_template_that_fails_on_what_really_happens_ends_the_attempt_and_no_more(
+    tmp_path: Path,
+) -> None:
     scaffold = agent(observation_md="{{ output.text.split('=')[1] }}")
-    trace = go(scaffold, [bash("echo yes > answer.txt; echo a=1", step=0), bash("echo none")], tmp_path)
+    trace = go(
+        scaffold, [bash("echo yes > answer.txt; echo a=1", step=0), bash("echo none")], tmp_path
+    )
     assert (trace.ending, trace.limit, trace.answer) == ("error", "template", "yes")
     assert [s.kind for s in trace.steps] == ["action", "action", "malformed"]
     assert trace.steps[0].output == "a=1\n"
     assert "observation.md:1: " in trace.steps[-1].output
-    assert trace.usage.calls == 2  # the step whose answer could not be shown was paid, and stands there
+    assert (
+        trace.usage.calls == 2
+    )  # the step whose answer could not be shown was paid, and stands there
     assert trace.steps[1].usage.calls == 1
     assert list(read_steps(tmp_path)) == list(trace.steps)
 
 
 def test_a_first_prompt_that_cannot_be_filled_in_ends_the_attempt_before_a_call() -> None:
     look = '#!/usr/bin/env python3\n"""Looks."""\nprint("nothing")\n'
-    scaffold = agent('before = ["look"]', workflow_md="{{ before.look.split('=')[1] }}", tools__look_py=look)
+    scaffold = agent(
+        'before = ["look"]', workflow_md="{{ before.look.split('=')[1] }}", tools__look_py=look
+    )
     trace = go(scaffold, [])
     assert (trace.ending, trace.limit, trace.usage.calls) == ("error", "template", 0)
 
 
 @pytest.mark.parametrize("status", [0, 2])
-def test_a_tool_that_prints_a_megabyte_is_told_in_as_much_as_an_observation_may_have(status: int) -> None:
-    loud = f'#!/usr/bin/env python3\n"""Is loud."""\nimport sys\nprint("x" * 1_200_000)\nsys.exit({status})\n'
+def test_a_tool_that_prints_a_megabyte_is_told_in_as_much_as_an_observation_may_have(
+    status: int,
+) -> None:
+    loud = (
+        '#!/usr/bin/env python3\n"""Is loud."""\nimport sys\nprint("x" *'
+        f" 1_200_000)\nsys.exit({status})\n"
+    )
     scaffold = agent('action = "tool:loud"\n[limits]\nsteps = 2', tools__loud_py=loud)
     trace = go(scaffold, [{"text": "go"}])
     assert (trace.ending, trace.limit) == ("limit", "steps")
@@ -185,10 +229,14 @@ def test_a_tool_that_prints_a_megabyte_is_told_in_as_much_as_an_observation_may_
 
 def test_a_rank_that_is_no_number_is_the_lowest() -> None:
     rank = (
-        '#!/usr/bin/env python3\n"""Ranks."""\nprint({"a": "nan", "b": "1", "c": "inf"}[open("answer.txt").read()])\n'
+        '#!/usr/bin/env python3\n"""Ranks."""\nprint({"a": "nan", "b": "1", "c":'
+        ' "inf"}[open("answer.txt").read()])\n'
     )
     scaffold = agent('choose = "rank"\nsamples = 3', tools__rank_py=rank)
-    rows = [bash(f"printf {word} > answer.txt", sample=n, lacks="printf") for n, word in enumerate("abc")]
+    rows = [
+        bash(f"printf {word} > answer.txt", sample=n, lacks="printf")
+        for n, word in enumerate("abc")
+    ]
     trace = go(scaffold, [*rows, bash("submit")])
     assert trace.answer == "b"
 
@@ -259,7 +307,8 @@ def test_a_scaffold_brings_its_own_action_format_tools_and_samples(tmp_path: Pat
     rank = ECHO + 'print("some words")\nprint(len(open("answer.txt").read()))\n'
     look = ECHO + 'print("seen before")\n'
     scaffold = agent(
-        'action = "tool:write"\nbefore = ["look"]\nchoose = "rank"\nsamples = 3\n[limits]\nsteps = 2',
+        'action = "tool:write"\nbefore = ["look"]\nchoose = "rank"\nsamples ='
+        " 3\n[limits]\nsteps = 2",
         workflow_md="{{ before.look }}",
         tools__write_py=write,
         tools__rank_py=rank,
@@ -289,7 +338,9 @@ SAID = ECHO + 'print(open("answer.txt").read().strip().casefold())\n'
         (("", "b", "", "b", "c"), "b", 4),  # who has nothing has no say
     ],
 )
-def test_the_answer_that_most_samples_come_to_is_handed_in(words: tuple[str, ...], handed_in: str, made: int) -> None:
+def test_the_answer_that_most_samples_come_to_is_handed_in(
+    words: tuple[str, ...], handed_in: str, made: int
+) -> None:
     scaffold = agent('vote = "said"\nsamples = 5\n[limits]\nsteps = 1', tools__said_py=SAID)
     rows = [bash(f"printf '{word}' > answer.txt", sample=n) for n, word in enumerate(words)]
     trace = go(scaffold, rows)
@@ -299,8 +350,12 @@ def test_the_answer_that_most_samples_come_to_is_handed_in(words: tuple[str, ...
 
 def test_samples_that_vote_go_on_after_one_is_accepted() -> None:
     done = ECHO + 'import os\nsys.exit(0 if os.path.exists("answer.txt") else 1)\n'
-    scaffold = agent('vote = "said"\ndone = "ready"\nsamples = 3', tools__said_py=SAID, tools__ready_py=done)
-    trace = go(scaffold, [bash(f"printf {word} > answer.txt", sample=n) for n, word in enumerate("abb")])
+    scaffold = agent(
+        'vote = "said"\ndone = "ready"\nsamples = 3', tools__said_py=SAID, tools__ready_py=done
+    )
+    trace = go(
+        scaffold, [bash(f"printf {word} > answer.txt", sample=n) for n, word in enumerate("abb")]
+    )
     assert (trace.ending, trace.answer) == ("submitted", "b")
 
 

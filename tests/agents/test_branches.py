@@ -1,4 +1,5 @@
-"""Samples that share a beginning: it is paid and done once, and they go on from where a result came back."""
+"""Samples that share a beginning: it is paid and done once, and they go on from where a result came
+back."""
 
 from __future__ import annotations
 
@@ -46,7 +47,10 @@ def voting(toml: str) -> Scaffold:
 
 def writes(*words: str) -> list[dict[str, Any]]:
     """A beginning, then the word of each sample, added to what lies there."""
-    return [BEGINS, *(bash(f"printf {word} >> answer.txt", sample=n) for n, word in enumerate(words))]
+    return [
+        BEGINS,
+        *(bash(f"printf {word} >> answer.txt", sample=n) for n, word in enumerate(words)),
+    ]
 
 
 def shape(trace: Trace) -> list[tuple[int, int | None]]:
@@ -54,7 +58,9 @@ def shape(trace: Trace) -> list[tuple[int, int | None]]:
 
 
 @pytest.mark.slow
-def test_a_beginning_that_samples_share_is_paid_and_done_once_and_the_most_of_their_ends_decide() -> None:
+def test_a_beginning_that_samples_share_is_paid_and_done_once_and_the_most_of_their_ends_decide() -> (
+    None
+):
     trace = go(voting("samples = 4\nbranches = [4]"), writes("a", "b", "c", "b"))
     assert shape(trace) == [(0, None), (0, None), (1, 0), (2, 0), (3, 0)]
     assert (trace.answer, trace.chosen, trace.usage.calls) == ("b", 1, 5)
@@ -73,12 +79,18 @@ def test_each_goes_on_from_the_files_and_messages_as_they_were_and_sees_no_other
     assert len(sent[1].messages) == len(sent[0].messages) + 2
 
 
-def test_samples_branch_after_one_result_and_again_after_the_next_those_that_share_least_first() -> None:
+def test_samples_branch_after_one_result_and_again_after_the_next_those_that_share_least_first() -> (
+    None
+):
     deep = go(agent("samples = 4\nbranches = [2, 2]\n[limits]\nsteps = 3"), [bash("true")])
     #   0 - 1 - 2      sample 0
     #    \   \- 6      sample 2
     #     \- 3 - 4     sample 1 (step 3 is its second turn)
-    assert [(s.step, s.sample, s.after) for s in deep.steps if s.after is not None] == [(3, 1, 0), (5, 2, 1), (6, 3, 3)]
+    assert [(s.step, s.sample, s.after) for s in deep.steps if s.after is not None] == [
+        (3, 1, 0),
+        (5, 2, 1),
+        (6, 3, 3),
+    ]
     assert [len(deep.path(n)) for n in range(4)] == [3, 3, 3, 3]
     assert [s.step for s in deep.path(3)] == [0, 3, 6]
 
@@ -86,7 +98,16 @@ def test_samples_branch_after_one_result_and_again_after_the_next_those_that_sha
 @pytest.mark.slow
 def test_samples_begin_anew_where_there_is_nothing_left_to_go_on_from() -> None:
     pairs = go(voting("samples = 5\nbranches = [2]"), writes(*"abcde"))
-    assert shape(pairs) == [(0, None), (0, None), (1, 0), (2, None), (2, None), (3, 3), (4, None), (4, None)]
+    assert shape(pairs) == [
+        (0, None),
+        (0, None),
+        (1, 0),
+        (2, None),
+        (2, None),
+        (3, 3),
+        (4, None),
+        (4, None),
+    ]
     at_once = go(voting("samples = 3\nbranches = [3]"), [bash("printf x > answer.txt")])
     assert shape(at_once) == [(0, None), (1, None)]
 
@@ -105,7 +126,10 @@ def test_samples_that_could_change_nothing_any_more_are_not_made() -> None:
 
 def test_a_tool_ranks_branches_as_it_ranks_samples() -> None:
     rank = ECHO + 'print(len(open("answer.txt").read()))\n'
-    rows = [BEGINS, *(bash(f"printf {w} > answer.txt", sample=n) for n, w in enumerate(("a", "abc", "ab")))]
+    rows = [
+        BEGINS,
+        *(bash(f"printf {w} > answer.txt", sample=n) for n, w in enumerate(("a", "abc", "ab"))),
+    ]
     toml = 'choose = "rank"\nsamples = 3\nbranches = [3]\n[limits]\nsteps = 2'
     trace = go(agent(toml, tools__rank_py=rank), rows)
     assert (trace.answer, trace.chosen) == ("abc", 1)
@@ -120,9 +144,13 @@ def test_tools_are_told_which_sample_this_is() -> None:
 
 def test_what_a_check_found_before_a_branch_is_what_each_is_measured_by() -> None:
     scaffold = agent(
-        "samples = 3\nbranches = [3]\n[limits]\nsteps = 2\n[restore]\ncheck = 'count'", tools__count_py=WORSE
+        "samples = 3\nbranches = [3]\n[limits]\nsteps = 2\n[restore]\ncheck = 'count'",
+        tools__count_py=WORSE,
     )
-    ends = [bash(f"echo {many} > failing", sample=n, contains="status 0") for n, many in enumerate((1, 2, 3))]
+    ends = [
+        bash(f"echo {many} > failing", sample=n, contains="status 0")
+        for n, many in enumerate((1, 2, 3))
+    ]
     trace = go(scaffold, [*ends, bash("echo 2 > failing")])
     assert [bool(s.restored) for s in trace.steps] == [False, False, False, True]
 
@@ -142,9 +170,13 @@ def test_branches_count_against_the_limits_of_the_attempt() -> None:
 
 
 def test_a_branch_that_a_limit_ends_before_it_did_anything_is_not_handed_in() -> None:
-    """Where it begins lies what the first sample had then, which `choose` likes better than its end."""
+    """Where it begins lies what the first sample had then, which `choose` likes better than its
+    end."""
     rank = ECHO + 'import os\nprint(os.path.exists("draft") - 2)\n'
-    rows = [bash("touch draft", step=0), {**bash("rm draft; echo x > answer.txt", step=1), "tokens_in": 900}]
+    rows = [
+        bash("touch draft", step=0),
+        {**bash("rm draft; echo x > answer.txt", step=1), "tokens_in": 900},
+    ]
     toml = 'choose = "rank"\nsamples = 2\nbranches = [2]\n[limits]\nsteps = 2\ntokens = 800'
     trace = go(agent(toml, tools__rank_py=rank), [*rows, bash("touch draft")])
     assert (trace.chosen, trace.answer, len(trace.steps)) == (0, "x", 2)
@@ -183,9 +215,16 @@ def test_what_the_chosen_sample_did_can_be_done_again_its_beginning_included() -
     scaffold = voting("samples = 4\nbranches = [4]")
     trace = go(scaffold, writes("a", "b", "c", "b"))
     sandbox, told = replay(scaffold, TASK, trace, Toy(), choose())
-    left = sandbox.read("answer.txt"), sandbox.read("log"), json.loads(sandbox.read(".recreate/attempt.json"))["sample"]
+    left = (
+        sandbox.read("answer.txt"),
+        sandbox.read("log"),
+        json.loads(sandbox.read(".recreate/attempt.json"))["sample"],
+    )
     sandbox.close()
-    assert (left, told) == ((b"b", b"begun\n", 1), "2 actions were done again, and all ended as they had")
+    assert (left, told) == (
+        (b"b", b"begun\n", 1),
+        "2 actions were done again, and all ended as they had",
+    )
 
 
 def test_where_a_sandbox_cannot_be_copied_that_is_said_before_anything_is_paid() -> None:
@@ -210,9 +249,18 @@ def test_where_the_agents_files_cannot_be_copied_samples_begin_anew() -> None:
         ("samples = 2\nbranches = [1]", "both need a number above 1"),
         ("samples = 2\nbranches = [0]", "greater than or equal to 1"),
         ("samples = 2\nbranches = [2]\n[lookahead]", "name one of the two"),
-        ("samples = 2\nbranches = [2]\n[model]\ntemperature = 0", "replies that differ: set model.temperature above 0"),
-        ('action = "tools"\nsamples = 2\nbranches = [2]', "branches is for actions bash, json and tool:NAME"),
-        ('action = "command"\ncommand = "x"\nbranches = [2]', "branches is for agents of recreate's own"),
+        (
+            "samples = 2\nbranches = [2]\n[model]\ntemperature = 0",
+            "replies that differ: set model.temperature above 0",
+        ),
+        (
+            'action = "tools"\nsamples = 2\nbranches = [2]',
+            "branches is for actions bash, json and tool:NAME",
+        ),
+        (
+            'action = "command"\ncommand = "x"\nbranches = [2]',
+            "branches is for agents of recreate's own",
+        ),
     ],
 )
 def test_what_cannot_branch_is_told_so(toml: str, words: str) -> None:
@@ -226,7 +274,8 @@ def test_an_agent_without_branches_is_the_one_it_was() -> None:
     assert "after" not in Step(step=0).model_dump()
 
 
-# ------------------------------------------------------------------------------------------ any tree
+# ------------------------------------------------------------------------------------------ any
+# tree
 
 
 class Watched(Folder):
@@ -269,11 +318,15 @@ def test_whatever_the_tree_each_sample_is_whole_and_each_call_is_made_once(
 
     def ask(messages: list[Message], call: Call, **params: Any) -> Reply:
         command = "submit" if call.step in ending else f"answer {call.step % 3}"
-        assert len(Watched.open) <= samples - call.sample, "a copy for each sample that is still to be made, at most"
+        assert len(Watched.open) <= samples - call.sample, (
+            "a copy for each sample that is still to be made, at most"
+        )
         return Reply(text=f"```bash\n{command}\n```", tokens_in=10, tokens_out=2)
 
     Watched.open.clear()
-    trace = attempt(scaffold, TASK, Opened(), choose("none"), ask, Call(run="r", attempt="a", step=0))
+    trace = attempt(
+        scaffold, TASK, Opened(), choose("none"), ask, Call(run="r", attempt="a", step=0)
+    )
     assert Watched.open == [], "every sandbox is closed"
     made = max(s.sample for s in trace.steps) + 1
     assert made == samples or (votes and made < samples)
@@ -307,11 +360,16 @@ def lived(trace: Trace) -> Experience:
     )
 
 
-@given(st.lists(st.tuples(st.integers(0, 4), st.none() | st.integers(-2, 12)), max_size=12), st.integers(0, 4))
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.none() | st.integers(-2, 12)), max_size=12),
+    st.integers(0, 4),
+)
 def test_whatever_a_file_says_of_its_steps_a_path_ends_and_is_in_order(
     steps: list[tuple[int, int | None]], chosen: int
 ) -> None:
-    made = tuple(Step(step=n, sample=sample, after=after) for n, (sample, after) in enumerate(steps))
+    made = tuple(
+        Step(step=n, sample=sample, after=after) for n, (sample, after) in enumerate(steps)
+    )
     path = Trace(attempt="a", task="t", scaffold="s", model="m", steps=made, chosen=chosen).path()
     assert [s.step for s in path] == sorted({s.step for s in path})
     assert not path or path[-1] == [s for s in made if s.sample == chosen][-1]
@@ -325,7 +383,9 @@ def test_a_policy_is_trained_on_the_whole_path_that_was_handed_in() -> None:
         prompt = [1] if call.step == 0 else [1, 50, 2]
         token = 50 if call.step == 0 else 60 + next(ids)
         text = f"```bash\n{command}\n```"
-        return Reply(text=text, prompt_ids=prompt, token_ids=[token], logprobs=[-0.5], tokenizer_digest="t")
+        return Reply(
+            text=text, prompt_ids=prompt, token_ids=[token], logprobs=[-0.5], tokenizer_digest="t"
+        )
 
     scaffold = voting("samples = 3\nbranches = [3]")
     trace = attempt(scaffold, TASK, Toy(), choose("none"), ask, Call(run="r", attempt="a", step=0))
@@ -334,7 +394,8 @@ def test_a_policy_is_trained_on_the_whole_path_that_was_handed_in() -> None:
     assert (row.prompt, row.response, row.mask) == ((1,), (50, 2, 61), (True, False, True))
 
 
-# ------------------------------------------------------------------------------------------ who looks at it
+# ------------------------------------------------------------------------------------------ who
+# looks at it
 
 
 def test_traces_show_and_an_optimizer_are_told_where_a_sample_goes_on_from(
@@ -347,7 +408,21 @@ def test_traces_show_and_an_optimizer_are_told_where_a_sample_goes_on_from(
     rows = writes("w0!", "no", "w0!")
     Path("s.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     words = ["run", "tree", "toy:train:0", "--domain", "tests.toy:Toy", "--sandbox", "none"]
-    assert cli([*words, "--model", "scripted:s.jsonl", "--out", "runs/one", "--record", "tape", "--json"]) == 0
+    assert (
+        cli(
+            [
+                *words,
+                "--model",
+                "scripted:s.jsonl",
+                "--out",
+                "runs/one",
+                "--record",
+                "tape",
+                "--json",
+            ]
+        )
+        == 0
+    )
     told = json.loads(capsys.readouterr().out)
     assert told["passed"]
     assert told["usage"]["calls"] == 4
@@ -358,19 +433,26 @@ def test_traces_show_and_an_optimizer_are_told_where_a_sample_goes_on_from(
     steps = json.loads(capsys.readouterr().out)["steps"]
     assert [s.get("after") for s in steps] == [None, None, 0, 0]
     assert cli(["show", "tree"]) == 0
-    assert "3 tries at a task that share their beginnings, the one that most agree with" in capsys.readouterr().out
+    assert (
+        "3 tries at a task that share their beginnings, the one that most agree with"
+        in capsys.readouterr().out
+    )
     assert cli([*words, "--replay", "tape", "--out", "runs/two", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["passed"]
 
     step = Step(step=2, sample=1, after=0, reply="x", usage=Usage())
-    assert tell_step(step, 100).startswith("step 2 (sample 1, which goes on from step 0): the agent answered")
+    assert tell_step(step, 100).startswith(
+        "step 2 (sample 1, which goes on from step 0): the agent answered"
+    )
     row = tell_index(index(Trace(attempt="a", task="t", scaffold="s", model="m", steps=(step,))))
     assert row.startswith("step 2 sample 1, which goes on from step 0 |")
     assert show_step(2, step, Room()).what == "goes on from step 0"
 
 
 @pytest.mark.slow
-def test_in_a_generated_world_a_shared_beginning_pays_where_concluding_is_hard_and_not_where_looking_is() -> None:
+def test_in_a_generated_world_a_shared_beginning_pays_where_concluding_is_hard_and_not_where_looking_is() -> (
+    None
+):
     def solved(toml: str, look: float, conclude: float) -> tuple[float, float]:
         right, calls, _ = play(toml, 150, look, conclude)
         return right, calls

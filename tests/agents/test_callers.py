@@ -36,15 +36,26 @@ def test_a_tool_that_nothing_names_is_not_in_use() -> None:
         {"system_md": "{% for tool in tools %}{{ tool.name }}{% endfor %}\n"},
         {"format_md": "{{ error }}: `other` shows how.\n"},
         {"memory__first_md": "# First\n\nCall other.\n\nborn_of: e1\n"},
-        {"tools/write.py": TOOL + "import subprocess\nsubprocess.run(['/work/.recreate/bin/other'])\n"},
+        {
+            "tools/write.py": (
+                TOOL + "import subprocess\nsubprocess.run(['/work/.recreate/bin/other'])\n"
+            )
+        },
         {"tools/write.py": TOOL + "from other import thing\n"},
-        {"tools/write.py": TOOL + "import os\nfor name in os.listdir(os.path.dirname(__file__)):\n    print(name)\n"},
+        {
+            "tools/write.py": (
+                TOOL
+                + "import os\nfor name in os.listdir(os.path.dirname(__file__)):\n    print(name)\n"
+            )
+        },
         {"system_md": "Your programs are in /work/.recreate/bin.\n"},
         {"agent.toml": 'action = "tool:write"\ndone = "parses"\nbefore = ["other"]\n'},
         {"agent.toml": 'action = "tools"\n'},
     ],
 )
-def test_a_tool_is_in_use_where_the_model_is_told_of_it_or_another_part_calls_it(changed: dict[str, str]) -> None:
+def test_a_tool_is_in_use_where_the_model_is_told_of_it_or_another_part_calls_it(
+    changed: dict[str, str],
+) -> None:
     assert idle(**changed) == []
 
 

@@ -30,8 +30,8 @@ from tests.taken_along import (
     written,
 )
 
-# Inspect calls what is deprecated, and leaves a stream of its own open, which is said whenever it is collected: here,
-# and not in another test.
+# Inspect calls what is deprecated, and leaves a stream of its own open, which is said whenever it
+# is collected: here, and not in another test.
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:Unclosed <MemoryObject:ResourceWarning"),
@@ -57,14 +57,20 @@ def registered() -> Any:
 
     class Watching(SandboxEnvironment):
         @classmethod
-        async def sample_init(cls, task_name: str, config: Any, metadata: dict[str, str]) -> dict[str, Any]:
+        async def sample_init(
+            cls, task_name: str, config: Any, metadata: dict[str, str]
+        ) -> dict[str, Any]:
             return {"default": cls()}
 
         @classmethod
-        async def sample_cleanup(cls, task_name: str, config: Any, environments: Any, interrupted: bool) -> None:
+        async def sample_cleanup(
+            cls, task_name: str, config: Any, environments: Any, interrupted: bool
+        ) -> None:
             pass
 
-        async def exec(self, cmd: list[str], input: Any = None, timeout: Any = None, **more: Any) -> Any:
+        async def exec(
+            self, cmd: list[str], input: Any = None, timeout: Any = None, **more: Any
+        ) -> Any:
             _, seen, sandbox = NOW[0]
             stdin = input.encode() if isinstance(input, str) else input or b""
             if cmd[:3] == ["bash", "-c", 'exec bash -c "$0" 2>&1']:
@@ -177,26 +183,38 @@ from inspect_ai.model import ModelOutput, ModelUsage, get_model
 
 told = [ModelOutput.from_content("mockllm/model", text) for text in json.loads(sys.argv[1])]
 for output in told:
-    output.usage = ModelUsage(input_tokens=1, output_tokens=1)  # else it is counted by what is fetched
+    output.usage = ModelUsage(input_tokens=1, output_tokens=1)  # else it is counted by what is \
+fetched
 flags = dict(sandbox="local", log_dir=sys.argv[2], display="none", task_args={"prompt": "Say yes."})
 (log,) = eval("task.py", model=get_model("mockllm/model", custom_outputs=told), **flags)
 sample = log.samples[0]
-print(json.dumps([[m.role, m.text] for m in sample.messages] + [["ending", sample.metadata["ending"]]]))
+print(json.dumps([[m.role, m.text] for m in sample.messages] + [["ending", \
+sample.metadata["ending"]]]))
 """
 
 
 @pytest.mark.slow
 def test_the_task_runs_where_there_is_no_recreate(folder: Path, tmp_path: Path) -> None:
     out = written(shell(), "inspect", folder)
-    replies = ["```bash\necho yes > answer.txt; seq 1 300; echo oh >&2\n```", "```bash\nsleep 30\n```"]
+    replies = [
+        "```bash\necho yes > answer.txt; seq 1 300; echo oh >&2\n```",
+        "```bash\nsleep 30\n```",
+    ]
     replies += ["```bash\ncat answer.txt\n```", "```bash\nsubmit\n```"]
     words = [sys.executable, "-c", WITHOUT_RECREATE + PROGRAM, json.dumps(replies), str(tmp_path)]
     env = {**os.environ, "PYTHONPATH": "."}
-    done = subprocess.run(words, cwd=out, env=env, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        words, cwd=out, env=env, capture_output=True, text=True, timeout=300, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     *messages, ending = json.loads(done.stdout.splitlines()[-1])
     assert ending == ["ending", "submitted"]
-    assert [role for role, _ in messages] == ["system", "user", *["assistant", "user"] * 3, "assistant"]
+    assert [role for role, _ in messages] == [
+        "system",
+        "user",
+        *["assistant", "user"] * 3,
+        "assistant",
+    ]
     assert messages[1][1].startswith("Say yes.")
     assert "oh\n\n[exit status 0; 8 steps left]" in messages[3][1]
     assert "sed -n" in messages[3][1]

@@ -88,9 +88,14 @@ def theirs(case: Case, folder: Path) -> Seen:
     seen = Seen()
     sandbox = case.domain.prepare(case.task, choose())
     try:
-        graph = module_of(folder, "graph.py").build(Told(case=case, seen=seen), InSandbox(sandbox, seen.ran), folder)
+        graph = module_of(folder, "graph.py").build(
+            Told(case=case, seen=seen), InSandbox(sandbox, seen.ran), folder
+        )
         ended = graph.invoke({"task": case.task.prompt})
-        seen.answer, seen.submitted = case.domain.collect(case.task, sandbox), ended["ending"] == "submitted"
+        seen.answer, seen.submitted = (
+            case.domain.collect(case.task, sandbox),
+            ended["ending"] == "submitted",
+        )
     finally:
         sandbox.close()
     return seen
@@ -164,21 +169,30 @@ print(json.dumps([[m.type, m.content] for m in ended["messages"]] + [["ending", 
 @pytest.mark.slow
 def test_it_runs_where_there_is_no_recreate(folder: Path, tmp_path: Path) -> None:
     out = written(shell(), "langgraph", folder)
-    replies = ["```bash\necho yes > answer.txt; seq 1 300\n```", "```bash\nsleep 30\n```", "```bash\nsubmit\n```"]
+    replies = [
+        "```bash\necho yes > answer.txt; seq 1 300\n```",
+        "```bash\nsleep 30\n```",
+        "```bash\nsubmit\n```",
+    ]
     words = [sys.executable, "-c", WITHOUT_RECREATE + PROGRAM, json.dumps(replies), str(tmp_path)]
     env = {**os.environ, "PYTHONPATH": "."}
-    done = subprocess.run(words, cwd=out, env=env, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        words, cwd=out, env=env, capture_output=True, text=True, timeout=300, check=False
+    )
     assert done.returncode == 0, done.stderr
     *messages, ending = json.loads(done.stdout)
     assert ending == ["ending", "submitted"]
     assert [role for role, _ in messages] == ["system", "human", "ai", "human", "ai", "human", "ai"]
-    assert re.search(rf"see the rest by sed -n '\d+,\d+p' {tmp_path}/\.recreate/output/1\.txt", messages[3][1])
+    assert re.search(
+        rf"see the rest by sed -n '\d+,\d+p' {tmp_path}/\.recreate/output/1\.txt", messages[3][1]
+    )
     assert messages[5][1] == "\n[exit status 124, stopped: it took too long; 7 steps left]"
     assert (tmp_path / "answer.txt").read_text() == "yes\n"
 
 
 DOCKER = """#!/bin/bash
-# As much of docker as a shell needs: what runs in the container runs here, in the folder that is mounted.
+# As much of docker as a shell needs: what runs in the container runs here, in the folder that is \
+mounted.
 echo "$1" >> "$0.log"
 case $1 in
 run)
@@ -200,10 +214,23 @@ def test_commands_of_a_container_are_run_put_and_stopped(folder: Path, tmp_path:
     work.mkdir()
     docker.write_text(DOCKER)
     docker.chmod(0o755)
-    there = module_of(written(shell(), "langgraph", folder), "graph.py").DockerShell(work, docker=str(docker))
+    there = module_of(written(shell(), "langgraph", folder), "graph.py").DockerShell(
+        work, docker=str(docker)
+    )
     assert there.put(".recreate/bin/say", b"#!/bin/bash\ncat; pwd\n", 0o755) == 0
-    assert there.run("/work/.recreate/bin/say; exit 3", "hello\n", 20) == (f"hello\n{work}\n", 3, False)
+    assert there.run("/work/.recreate/bin/say; exit 3", "hello\n", 20) == (
+        f"hello\n{work}\n",
+        3,
+        False,
+    )
     assert there.run("echo early; sleep 60", "", 1) == ("early\n", 124, True)
     assert there.put("no/../../..", b"", 0o644) != 0
     there.close()
-    assert (tmp_path / "docker.log").read_text().split() == ["run", "exec", "exec", "exec", "exec", "rm"]
+    assert (tmp_path / "docker.log").read_text().split() == [
+        "run",
+        "exec",
+        "exec",
+        "exec",
+        "exec",
+        "rm",
+    ]

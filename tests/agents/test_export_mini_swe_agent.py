@@ -52,7 +52,8 @@ def mini() -> Any:
 
 
 class InSandbox:
-    """An environment of mini-swe-agent: it runs commands in a sandbox of ours, and says what LocalEnvironment would."""
+    """An environment of mini-swe-agent: it runs commands in a sandbox of ours, and says what
+    LocalEnvironment would."""
 
     def __init__(self, sandbox: Sandbox, seconds: float, ran: list[tuple[str, str]]) -> None:
         self.config = SimpleNamespace(cwd="/work")
@@ -67,7 +68,12 @@ class InSandbox:
         output = self.sandbox.run(action["command"], timeout=self.seconds)
         if output.timed_out:
             extra = {"exception_type": "TimeoutExpired"}
-            return {"output": output.text, "returncode": -1, "exception_info": "it took too long", "extra": extra}
+            return {
+                "output": output.text,
+                "returncode": -1,
+                "exception_info": "it took too long",
+                "extra": extra,
+            }
         return {"output": output.text, "returncode": output.status, "exception_info": ""}
 
     def get_template_vars(self, **kwargs: Any) -> dict[str, Any]:
@@ -78,7 +84,8 @@ class InSandbox:
 
 
 def theirs(case: Case, folder: Path, mini: Any, monkeypatch: pytest.MonkeyPatch) -> Seen:
-    """What mini-swe-agent does with the export: its agent loop, its text model, its configuration."""
+    """What mini-swe-agent does with the export: its agent loop, its text model, its
+    configuration."""
     seen = Seen()
     config = yaml.safe_load((folder / "mini.yaml").read_text())
 
@@ -91,7 +98,11 @@ def theirs(case: Case, folder: Path, mini: Any, monkeypatch: pytest.MonkeyPatch)
             "total_tokens": TOKENS_IN + case.tokens_out,
         }
         seen.caps.append(params["max_tokens"])
-        choice = {"finish_reason": finish, "index": 0, "message": {"role": "assistant", "content": text}}
+        choice = {
+            "finish_reason": finish,
+            "index": 0,
+            "message": {"role": "assistant", "content": text},
+        }
         return mini.litellm.ModelResponse(choices=[choice], usage=usage, model=model)
 
     monkeypatch.setattr(mini.litellm, "completion", completion)
@@ -101,8 +112,15 @@ def theirs(case: Case, folder: Path, mini: Any, monkeypatch: pytest.MonkeyPatch)
     try:
         env = InSandbox(sandbox, case.scaffold.agent.limits.command_seconds, seen.ran)
         settings = {key: value for key, value in config["agent"].items() if key != "agent_class"}
-        ended = module_of(folder, "scaffold_agent.py").ScaffoldAgent(model, env, **settings).run(case.task.prompt)
-        seen.answer, seen.submitted = case.domain.collect(case.task, sandbox), ended["exit_status"] == "Submitted"
+        ended = (
+            module_of(folder, "scaffold_agent.py")
+            .ScaffoldAgent(model, env, **settings)
+            .run(case.task.prompt)
+        )
+        seen.answer, seen.submitted = (
+            case.domain.collect(case.task, sandbox),
+            ended["exit_status"] == "Submitted",
+        )
     finally:
         sandbox.close()
     return seen
@@ -167,9 +185,11 @@ class Stub(DeterministicModel):
     """Replies of a file; what was asked is written down."""
     def __init__(self, **kwargs):
         said = json.loads(Path(os.environ["REPLIES"]).read_text())
-        super().__init__(outputs=[{"role": "assistant", "content": text, "extra": {"cost": 0.0}} for text in said])
+        super().__init__(outputs=[{"role": "assistant", "content": text, "extra": {"cost": 0.0}} \
+for text in said])
     def query(self, messages, **kwargs):
-        Path(os.environ["ASKED"]).write_text(json.dumps([[m["role"], m["content"]] for m in messages]))
+        Path(os.environ["ASKED"]).write_text(json.dumps([[m["role"], m["content"]] for m in \
+messages]))
         return super().query(messages)
 '''
 
@@ -183,16 +203,32 @@ app()
 
 
 @pytest.mark.slow
-def test_what_the_readme_says_to_type_runs_where_there_is_no_recreate(folder: Path, tmp_path: Path) -> None:
+def test_what_the_readme_says_to_type_runs_where_there_is_no_recreate(
+    folder: Path, tmp_path: Path
+) -> None:
     out = written(shell(), "mini-swe-agent", folder)
-    assert 'PYTHONPATH=. mini -c mini.yaml -m PROVIDER/MODEL -t "the task"' in (out / "README.md").read_text()
+    assert (
+        'PYTHONPATH=. mini -c mini.yaml -m PROVIDER/MODEL -t "the task"'
+        in (out / "README.md").read_text()
+    )
     work = tmp_path / "work"
     work.mkdir()
     (tmp_path / "stub.py").write_text(STUB)
-    replies = ["```bash\nls tools; echo yes > answer.txt; seq 1 300\n```", "no", "```bash\nsubmit\n```"]
+    replies = [
+        "```bash\nls tools; echo yes > answer.txt; seq 1 300\n```",
+        "no",
+        "```bash\nsubmit\n```",
+    ]
     (tmp_path / "replies.json").write_text(json.dumps(replies))
     flags = ["-c", "mini.yaml", "-m", "a/b", "-t", "Say yes.", "-o", str(tmp_path / "t.json")]
-    flags += ["--model-class", "stub.Stub", "--environment-class", "local", "-c", f"environment.cwd={work}"]
+    flags += [
+        "--model-class",
+        "stub.Stub",
+        "--environment-class",
+        "local",
+        "-c",
+        f"environment.cwd={work}",
+    ]
     flags += ["-c", "environment.image=null", "-c", "environment.run_args=null"]
     env = {
         **os.environ,
@@ -213,8 +249,17 @@ def test_what_the_readme_says_to_type_runs_where_there_is_no_recreate(folder: Pa
     )
     assert done.returncode == 0, done.stdout + done.stderr
     asked = json.loads((tmp_path / "asked.json").read_text())
-    assert [role for role, _ in asked] == ["system", "user", "assistant", "user", "assistant", "user"]
-    assert re.search(rf"see the rest by sed -n '\d+,\d+p' {work}/\.recreate/output/1\.txt", asked[3][1])
+    assert [role for role, _ in asked] == [
+        "system",
+        "user",
+        "assistant",
+        "user",
+        "assistant",
+        "user",
+    ]
+    assert re.search(
+        rf"see the rest by sed -n '\d+,\d+p' {work}/\.recreate/output/1\.txt", asked[3][1]
+    )
     assert "found 0" in asked[5][1]
     assert (work / "answer.txt").read_text() == "yes\n"
     assert json.loads((tmp_path / "t.json").read_text())["info"]["exit_status"] == "Submitted"
@@ -226,7 +271,11 @@ LINES = st.text(st.characters(codec="utf-8"), max_size=30) | st.sampled_from(
 
 
 @given(
-    st.dictionaries(st.from_regex(r"k[a-z_]{1,8}", fullmatch=True), LINES | st.lists(LINES) | st.integers(), max_size=4)
+    st.dictionaries(
+        st.from_regex(r"k[a-z_]{1,8}", fullmatch=True),
+        LINES | st.lists(LINES) | st.integers(),
+        max_size=4,
+    )
 )
 def test_the_configuration_reads_as_what_was_written(value: dict[str, Any]) -> None:
     nested = {"agent": value, "model": {"kwargs": value, "usd": math.pi, "empty": {}}}

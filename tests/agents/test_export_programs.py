@@ -33,7 +33,8 @@ def test_nothing_of_it_imports_recreate(target: str, tmp_path: Path) -> None:
 
 
 def test_the_turns_name_nothing_that_is_not_there() -> None:
-    """Every name that is read is defined, imported or a builtin; but for annotations, which nobody evaluates."""
+    """Every name that is read is defined, imported or a builtin; but for annotations, which nobody
+    evaluates."""
     tree = ast.parse(alone("recreate.agents.export.turns"))
     known = {*dir(builtins), "__file__"}
     for node in ast.walk(tree):
@@ -59,7 +60,10 @@ def test_the_turns_name_nothing_that_is_not_there() -> None:
 def test_the_same_agent_is_written_the_same_way(target: str, tmp_path: Path) -> None:
     for name in ("a", "b"):
         export(shell(), target, tmp_path / name)
-    texts = [{p.name: p.read_text() for p in (tmp_path / name).rglob("*") if p.is_file()} for name in ("a", "b")]
+    texts = [
+        {p.name: p.read_text() for p in (tmp_path / name).rglob("*") if p.is_file()}
+        for name in ("a", "b")
+    ]
     assert texts[0] == texts[1]
 
 
@@ -70,11 +74,15 @@ def asking_for_nothing(seed: Scaffold) -> Scaffold:
 
 @pytest.mark.parametrize("target", PROGRAMS)
 def test_what_it_cannot_do_is_said_and_stands_in_its_readme(target: str, tmp_path: Path) -> None:
-    bare, seed = (asking_for_nothing(load(shipped("scaffolds") / name)) for name in ("seed-swe-small", "seed"))
+    bare, seed = (
+        asking_for_nothing(load(shipped("scaffolds") / name)) for name in ("seed-swe-small", "seed")
+    )
     small = export(bare, target, tmp_path / "small")
     plain = export(seed, target, tmp_path / "seed")
     toml = "[memory]\ntokens = 5\n"
-    offered = export(Scaffold(name="o", files={**seed.files, "agent.toml": toml}), target, tmp_path / "o")
+    offered = export(
+        Scaffold(name="o", files={**seed.files, "agent.toml": toml}), target, tmp_path / "o"
+    )
     for made, words in ((small, "samples = 2"), (plain, "native: "), (offered, "memory: ")):
         assert [text for text in made.differences if words in text]
         others = [other for other in (small, plain, offered) if other is not made]
@@ -84,23 +92,37 @@ def test_what_it_cannot_do_is_said_and_stands_in_its_readme(target: str, tmp_pat
 
 
 @pytest.mark.parametrize("target", ["mini-swe-agent", "inspect"])
-def test_part_of_a_second_is_a_difference_where_seconds_are_whole(target: str, tmp_path: Path) -> None:
-    files = {**json_agent().files, "agent.toml": 'action = "json"\n[limits]\ncommand_seconds = 0.5\n'}
+def test_part_of_a_second_is_a_difference_where_seconds_are_whole(
+    target: str, tmp_path: Path
+) -> None:
+    files = {
+        **json_agent().files,
+        "agent.toml": 'action = "json"\n[limits]\ncommand_seconds = 0.5\n',
+    }
     made = export(Scaffold(name="j", files=files), target, tmp_path / "out")
     assert [text for text in made.differences if "a command may take 1 s" in text]
 
 
 @pytest.mark.parametrize("target", [*PROGRAMS, "skill", "agents-md", "claude-md"])
 def test_an_agent_of_somebody_elses_is_refused(target: str, tmp_path: Path) -> None:
-    files = {"agent.toml": 'action = "command"\ncommand = "mini"\ntexts = ["*.md"]\n', "prompt.md": "Do it."}
+    files = {
+        "agent.toml": 'action = "command"\ncommand = "mini"\ntexts = ["*.md"]\n',
+        "prompt.md": "Do it.",
+    }
     with pytest.raises(BadInput) as told:
         export(Scaffold(name="theirs", files=files), target, tmp_path / "out")
     assert (told.value.code, list(tmp_path.iterdir())) == ("cannot-export", [])
 
 
 @pytest.mark.parametrize("target", PROGRAMS)
-def test_an_agent_whose_tools_are_functions_is_refused_and_named(target: str, tmp_path: Path) -> None:
-    files = {**shell().files, "agent.toml": 'action = "tools"\n', "workflow.md": "{{ task.prompt }}"}
+def test_an_agent_whose_tools_are_functions_is_refused_and_named(
+    target: str, tmp_path: Path
+) -> None:
+    files = {
+        **shell().files,
+        "agent.toml": 'action = "tools"\n',
+        "workflow.md": "{{ task.prompt }}",
+    }
     with pytest.raises(BadInput, match="'tools'") as told:
         export(Scaffold(name="f", files=files), target, tmp_path / "out")
     assert (told.value.code, list(tmp_path.iterdir())) == ("cannot-export", [])
@@ -111,6 +133,11 @@ def test_json_replies_are_asked_for_as_here(tmp_path: Path) -> None:
 
     export(json_agent(), "inspect", tmp_path / "i")
     export(json_agent(), "mini-swe-agent", tmp_path / "m")
-    assert json.loads((tmp_path / "i" / "agent.json").read_text())["model"]["json_schema"] == COMMAND_SCHEMA
-    asked = yaml.safe_load((tmp_path / "m" / "mini.yaml").read_text())["model"]["model_kwargs"]["response_format"]
+    assert (
+        json.loads((tmp_path / "i" / "agent.json").read_text())["model"]["json_schema"]
+        == COMMAND_SCHEMA
+    )
+    asked = yaml.safe_load((tmp_path / "m" / "mini.yaml").read_text())["model"]["model_kwargs"][
+        "response_format"
+    ]
     assert (asked["type"], asked["json_schema"]["schema"]) == ("json_schema", COMMAND_SCHEMA)

@@ -1,4 +1,5 @@
-"""An agent as a text for a tool with its own loop: a folder of Agent Skills, AGENTS.md, CLAUDE.md."""
+"""An agent as a text for a tool with its own loop: a folder of Agent Skills, AGENTS.md,
+CLAUDE.md."""
 
 from __future__ import annotations
 
@@ -22,8 +23,13 @@ LESSON = "# Read the test first\n\nIt says what is expected.\n\nborn_of: abc\n"
 
 def agent(toml: str = "", **files: str) -> Scaffold:
     seed = scaffolds.load(shipped("scaffolds") / "seed")
-    named = {name.replace("__", "/").replace("_md", ".md").replace("_py", ".py"): text for name, text in files.items()}
-    return Scaffold(name="mine", files={**seed.files, **({"agent.toml": toml} if toml else {}), **named})
+    named = {
+        name.replace("__", "/").replace("_md", ".md").replace("_py", ".py"): text
+        for name, text in files.items()
+    }
+    return Scaffold(
+        name="mine", files={**seed.files, **({"agent.toml": toml} if toml else {}), **named}
+    )
 
 
 def of(differences: Sequence[str], word: str) -> list[str]:
@@ -31,7 +37,9 @@ def of(differences: Sequence[str], word: str) -> list[str]:
 
 
 def test_a_skill_is_a_folder_as_its_format_has_it(tmp_path: Path) -> None:
-    made = export(agent(tools__tests_py=TOOL, memory__read_first_md=LESSON), "skill", tmp_path / "shell-work")
+    made = export(
+        agent(tools__tests_py=TOOL, memory__read_first_md=LESSON), "skill", tmp_path / "shell-work"
+    )
     assert made.files == ("SKILL.md", "references/read_first.md", "scripts/tests.py")
     _, head, body = (tmp_path / "shell-work" / "SKILL.md").read_text().split("---\n", 2)
     about = yaml.safe_load(head)
@@ -40,7 +48,9 @@ def test_a_skill_is_a_folder_as_its_format_has_it(tmp_path: Path) -> None:
     assert "- `scripts/tests.py`: Finds the tests. All of them.\n" in body
     assert "- [Read the test first](references/read_first.md)\n" in body
     assert (
-        (tmp_path / "shell-work" / "references" / "read_first.md").read_text().endswith("It says what is expected.\n")
+        (tmp_path / "shell-work" / "references" / "read_first.md")
+        .read_text()
+        .endswith("It says what is expected.\n")
     )
     assert (tmp_path / "shell-work" / "scripts" / "tests.py").read_text() == TOOL
     assert (tmp_path / "shell-work" / "scripts" / "tests.py").stat().st_mode & 0o111
@@ -51,9 +61,13 @@ def test_a_tool_that_does_not_say_what_runs_it_is_a_script_there_too(tmp_path: P
     assert (tmp_path / "shell" / "scripts" / "tests.py").read_text() == TOOL
 
 
-@pytest.mark.parametrize(("target", "file"), [("agents-md", "AGENTS.md"), ("claude-md", "CLAUDE.md")])
+@pytest.mark.parametrize(
+    ("target", "file"), [("agents-md", "AGENTS.md"), ("claude-md", "CLAUDE.md")]
+)
 def test_a_page_holds_all_but_the_tools(target: str, file: str, tmp_path: Path) -> None:
-    made = export(agent(tools__tests_py=TOOL, memory__read_first_md=LESSON), target, tmp_path / "out")
+    made = export(
+        agent(tools__tests_py=TOOL, memory__read_first_md=LESSON), target, tmp_path / "out"
+    )
     assert made.files == tuple(sorted((file, "tools/tests.py")))
     text = (tmp_path / "out" / file).read_text()
     assert "- Read the test first: It says what is expected.\n" in text
@@ -65,7 +79,9 @@ def test_what_the_prompts_say_of_our_loop_is_left_out_and_said(tmp_path: Path) -
     made = export(agent(), "agents-md", tmp_path / "out")
     text = (tmp_path / "out" / "AGENTS.md").read_text()
     assert "You are a careful engineer" in text
-    assert not any(word in text for word in ("`submit`", "You have 100 steps", "Every reply", "```bash\n"))
+    assert not any(
+        word in text for word in ("`submit`", "You have 100 steps", "Every reply", "```bash\n")
+    )
     (left_out,) = of(made.differences, "left out")
     assert "You have 100 steps" in left_out
 
@@ -82,20 +98,26 @@ def test_what_the_prompts_say_of_our_loop_is_left_out_and_said(tmp_path: Path) -
     ],
 )
 def test_what_a_text_cannot_carry_is_named(toml: str, word: str, tmp_path: Path) -> None:
-    assert of(export(agent(toml, tools__tests_py=TOOL), "agents-md", tmp_path / "a").differences, word)
+    assert of(
+        export(agent(toml, tools__tests_py=TOOL), "agents-md", tmp_path / "a").differences, word
+    )
     bare = agent("[memory]\ntokens = 0", tools__tests_py=TOOL)
     assert not of(export(bare, "agents-md", tmp_path / "b").differences, word)
 
 
 def test_the_loop_is_said_to_be_the_tools(tmp_path: Path) -> None:
-    assert "the loop is that tool's" in export(agent(), "claude-md", tmp_path / "out").differences[0]
+    assert (
+        "the loop is that tool's" in export(agent(), "claude-md", tmp_path / "out").differences[0]
+    )
 
 
 @pytest.mark.parametrize("name", ["Shell", "a--b", "-a", "a" * 65, "a_b"])
 def test_a_skill_is_refused_a_name_that_its_format_forbids(name: str, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="has the name of its folder") as told:
         export(agent(), "skill", tmp_path / name)
-    export(agent(), "skill", Path(told.value.fix.rpartition("--out ")[2]))  # what it says to type works
+    export(
+        agent(), "skill", Path(told.value.fix.rpartition("--out ")[2])
+    )  # what it says to type works
 
 
 def test_a_description_is_as_long_as_its_format_lets_it_be(tmp_path: Path) -> None:
@@ -106,7 +128,9 @@ def test_a_description_is_as_long_as_its_format_lets_it_be(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("there", ["a folder", "a file", "a broken link"])
-def test_an_export_replaces_nothing(there: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_export_replaces_nothing(
+    there: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "out"
     if there == "a folder":
         out.mkdir()

@@ -1,4 +1,5 @@
-"""An agent of somebody else's is attempted like one of ours: recorded, held to its limits, and shut in."""
+"""An agent of somebody else's is attempted like one of ours: recorded, held to its limits, and shut
+in."""
 
 from __future__ import annotations
 
@@ -27,18 +28,31 @@ from recreate.sandboxes import choose
 from recreate.sandboxes.none import NoSandbox
 from tests.toy import Toy
 
-TASK = Task(id="toy:train:1", domain="toy", prompt="Write it.", split="train", group="g", facts={"word": "yes"})
+TASK = Task(
+    id="toy:train:1",
+    domain="toy",
+    prompt="Write it.",
+    split="train",
+    group="g",
+    facts={"word": "yes"},
+)
 STAND_IN = (Path(__file__).parent / "stand_in.py").read_text("utf-8")
 COMMAND = "python3 -S {agent}/agent.py {prompt_file}"
 
 
 def foreign(command: str = COMMAND, toml: str = "", **files: str) -> Scaffold:
-    named = {name.replace("__", "/").replace("_md", ".md").replace("_py", ".py"): text for name, text in files.items()}
+    named = {
+        name.replace("__", "/").replace("_md", ".md").replace("_py", ".py"): text
+        for name, text in files.items()
+    }
     limits = "" if "[limits]" in toml else "\n[limits]\nsteps = 6\nseconds = 60\n"
     return Scaffold(
         name="t",
         files={
-            "agent.toml": f"action = 'command'\ncommand = '''{command}'''\ntexts = ['prompts/*.md']\n{toml}{limits}",
+            "agent.toml": (
+                f"action = 'command'\ncommand = '''{command}'''\ntexts ="
+                f" ['prompts/*.md']\n{toml}{limits}"
+            ),
             "prompts/system.md": "You write answers.\n",
             "agent.py": STAND_IN,
             **named,
@@ -46,7 +60,9 @@ def foreign(command: str = COMMAND, toml: str = "", **files: str) -> Scaffold:
     )
 
 
-def go(scaffold: Scaffold, rows: Any, folder: Path | None = None, backend: Any = None, **more: Any) -> Trace:
+def go(
+    scaffold: Scaffold, rows: Any, folder: Path | None = None, backend: Any = None, **more: Any
+) -> Trace:
     model = Scripted.of(rows) if isinstance(rows, list) else None
 
     def ask(messages: list[Message], call: Call, **params: Any) -> Reply:
@@ -55,7 +71,9 @@ def go(scaffold: Scaffold, rows: Any, folder: Path | None = None, backend: Any =
         return model.reply(messages, call, **params)
 
     call = Call(run="r", attempt="a", step=0, task=TASK.id)
-    return attempt_foreign(scaffold, TASK, Toy(), backend or choose(), ask, call, folder=folder, **more)
+    return attempt_foreign(
+        scaffold, TASK, Toy(), backend or choose(), ask, call, folder=folder, **more
+    )
 
 
 def bash(command: str, **match: Any) -> dict[str, Any]:
@@ -70,7 +88,8 @@ def ended(trace: Trace) -> tuple[str, str]:
     return trace.ending, trace.limit
 
 
-# -------------------------------------------------------------------------------------------------- what is recorded
+# --------------------------------------------------------------------------------------------------
+# what is recorded
 
 
 def test_each_request_is_a_step_and_the_last_one_says_how_the_program_ended(tmp_path: Path) -> None:
@@ -109,7 +128,9 @@ def test_its_calls_have_addresses_in_the_order_in_which_they_came() -> None:
 
 
 def test_a_task_changed_text_is_what_the_program_reads() -> None:
-    child = apply(foreign(), [Edit(path="prompts/system.md", old="answers", new="ANSWERS", origin="human")])
+    child = apply(
+        foreign(), [Edit(path="prompts/system.md", old="answers", new="ANSWERS", origin="human")]
+    )
     seen: list[str] = []
 
     def ask(messages: list[Message], call: Call, **params: Any) -> Reply:
@@ -122,7 +143,9 @@ def test_a_task_changed_text_is_what_the_program_reads() -> None:
 
 def test_a_key_that_a_command_printed_is_masked_before_it_is_sent_or_stored(tmp_path: Path) -> None:
     key = "ghp_" + "q7Rt2mXv9LpZ4sKd8WbN1cJf6HyG3aTe5UoV"
-    trace = go(foreign(), [bash(f"echo {key[:20]}''{key[20:]}", step=0), bash("submit", step=1)], tmp_path)
+    trace = go(
+        foreign(), [bash(f"echo {key[:20]}''{key[20:]}", step=0), bash("submit", step=1)], tmp_path
+    )
     assert key not in trace.model_dump_json()
     assert "[" in trace.steps[1].observation
 
@@ -135,16 +158,23 @@ def test_where_it_left_its_sandbox_is_made_again_from_its_commands() -> None:
         assert sandbox.read("answer.txt") == b"yes\n"
     assert how == "1 actions were done again, and all ended as they had"
     look = {"id": "1", "name": "look", "arguments": "{}"}
-    step = trace.steps[0].model_copy(update={"action": "look {}", "foreign": {"tool_calls": [look]}})
-    sandbox, how = replay(scaffold, TASK, trace.model_copy(update={"steps": (step,)}), Toy(), choose())
+    step = trace.steps[0].model_copy(
+        update={"action": "look {}", "foreign": {"tool_calls": [look]}}
+    )
+    sandbox, how = replay(
+        scaffold, TASK, trace.model_copy(update={"steps": (step,)}), Toy(), choose()
+    )
     sandbox.close()
     assert "step 0 called look, which only the agent's own program can do" in how
 
 
-# -------------------------------------------------------------------------------------------------- limits
+# --------------------------------------------------------------------------------------------------
+# limits
 
 
-@pytest.mark.parametrize(("limits", "limit"), [("steps = 2", "steps"), ("tokens = 30", "tokens"), ("usd = 0.0", "usd")])
+@pytest.mark.parametrize(
+    ("limits", "limit"), [("steps = 2", "steps"), ("tokens = 30", "tokens"), ("usd = 0.0", "usd")]
+)
 def test_a_limit_ends_it_and_what_it_wrote_until_then_is_handed_in(limits: str, limit: str) -> None:
     trace = go(foreign(toml=f"[limits]\n{limits}\n"), [bash("echo yes > answer.txt")])
     assert ended(trace) == ("limit", limit)
@@ -155,7 +185,8 @@ HUGE = """
 import json, os, urllib.error, urllib.request
 body = json.dumps({"messages": [{"role": "user", "content": "much " * 400_000}]}).encode()
 try:
-    urllib.request.urlopen(urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", body))
+    urllib.request.urlopen(urllib.request.Request(os.environ["OPENAI_BASE_URL"] + \
+"/chat/completions", body))
 except urllib.error.HTTPError as e:
     print(e.code)
 """
@@ -169,7 +200,9 @@ def test_a_prompt_that_would_take_the_run_s_budget_ends_the_attempt_alone() -> N
 
 def test_one_that_does_not_heed_the_limit_is_killed() -> None:
     loop = COMMAND + "; while :; do sleep 1; done"
-    trace = go(foreign(loop, "[limits]\nsteps = 1\nseconds = 50\n"), [bash("echo yes > answer.txt")])
+    trace = go(
+        foreign(loop, "[limits]\nsteps = 1\nseconds = 50\n"), [bash("echo yes > answer.txt")]
+    )
     assert (trace.answer, *ended(trace)) == ("yes", "limit", "steps")
     assert trace.steps[-1].seconds < 45
 
@@ -214,7 +247,8 @@ def test_a_prompt_that_is_too_long_is_said_to_the_agent_which_may_go_on() -> Non
     assert ended(go(foreign(), ask)) == ("limit", "context")
 
 
-# -------------------------------------------------------------------------------------------------- bad agents
+# --------------------------------------------------------------------------------------------------
+# bad agents
 
 
 def test_one_that_never_asks_is_told_from_one_that_hands_in() -> None:
@@ -235,13 +269,17 @@ def test_a_program_that_is_not_there_says_so() -> None:
     assert "no-such-agent" in trace.steps[-1].output
 
 
-def test_a_program_that_is_not_there_is_refused_before_it_is_attempted_or_measured(workspace: Path) -> None:
+def test_a_program_that_is_not_there_is_refused_before_it_is_attempted_or_measured(
+    workspace: Path,
+) -> None:
     agent, model = foreign("no-such-agent {prompt_file}"), Scripted.of(WRITES)
     for attempted in (
         lambda: recreate.run(agent, "toy:train:0", Toy(), model=model),
         lambda: recreate.bench(agent, Toy(), model=model, tasks=2),
     ):
-        with pytest.raises(BadInput, match="the sandbox has no no-such-agent, which the command begins with"):
+        with pytest.raises(
+            BadInput, match="the sandbox has no no-such-agent, which the command begins with"
+        ):
             attempted()
     assert not list((workspace / "runs").glob("*/attempts/*"))
 
@@ -272,7 +310,8 @@ def test_no_other_address_can_be_reached_not_even_the_machine_s_own() -> None:
 FLOODS = """
 import concurrent.futures, os, urllib.request
 def ask(n):
-    request = urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", b'{"messages": []}')
+    request = urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", \
+b'{"messages": []}')
     try:
         urllib.request.urlopen(request, timeout=20).read()
     except Exception as e:
@@ -324,7 +363,10 @@ def test_what_it_leaves_in_the_background_is_gone_with_it(tmp_path: Path) -> Non
 
 def test_it_cannot_change_the_gateway_s_folder_or_reach_the_host_s_files() -> None:
     trace = go(
-        foreign("touch /gateway/x; rm /gateway/gateway.sock; ls /root /home; cat /etc/shadow; echo $OPENAI_API_KEY"),
+        foreign(
+            "touch /gateway/x; rm /gateway/gateway.sock; ls /root /home; cat /etc/shadow; echo"
+            " $OPENAI_API_KEY"
+        ),
         WRITES,
     )
     printed = trace.steps[-1].output
@@ -349,7 +391,8 @@ def test_the_other_walls_have_a_way_to_the_gateway_too() -> None:
     assert (trace.answer, *ended(trace)) == ("yes", "submitted", "")
 
 
-# -------------------------------------------------------------------------------------------------- the folder
+# --------------------------------------------------------------------------------------------------
+# the folder
 
 
 def test_only_the_texts_that_it_declares_can_be_edited() -> None:
@@ -374,13 +417,19 @@ def test_a_folder_of_somebody_else_s_agent_is_loaded_saved_and_sound(tmp_path: P
     ("toml", "said"),
     [
         ("action = 'command'\n", 'command = "..."'),
-        ("action = 'command'\ncommand = 'x'\nsamples = 3\n", "samples is for agents of recreate's own"),
+        (
+            "action = 'command'\ncommand = 'x'\nsamples = 3\n",
+            "samples is for agents of recreate's own",
+        ),
         ("action = 'bash'\ncommand = 'x'\n", "command is for action command"),
         ("action = 'command'\ncommand = 'x'\ntexts = ['*.txt']\n", "texts matches no file"),
         ("action = 'command'\ncommand = 'x'\ntextes = ['*.txt']\n", "did you mean 'texts'"),
         ("action = 'command'\ncommand = 'no-such-agent x'\n", "the sandbox has no no-such-agent"),
         ("action = 'command'\ncommand = 'x'\nvenv = '/no/where'\n", "no bin/python"),
-        ("action = 'command'\ncommand = 'x'\nmounts = {'/opt/x' = '/no/where'}\n", "/no/where is not there"),
+        (
+            "action = 'command'\ncommand = 'x'\nmounts = {'/opt/x' = '/no/where'}\n",
+            "/no/where is not there",
+        ),
         ("action = 'python:a:b'\ntexts = ['*.py']\n", "runs in no process of ours"),
     ],
 )

@@ -1,4 +1,5 @@
-"""An agent with action = "tools" calls its own tools and those of MCP servers, which run in its sandbox."""
+"""An agent with action = "tools" calls its own tools and those of MCP servers, which run in its
+sandbox."""
 
 from __future__ import annotations
 
@@ -87,15 +88,18 @@ for line in sys.stdin:
     print("not of the protocol", flush=True)
     method, told = asked["method"], {}
     if method == "initialize":
-        told = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "x", "version": "1"}}
+        told = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": \
+{"name": "x", "version": "1"}}
     if method == "tools/list":
-        told = {"tools": [{"name": "echo.it", "description": "Echoes.", "inputSchema": {"type": "object"}}]}
+        told = {"tools": [{"name": "echo.it", "description": "Echoes.", "inputSchema": {"type": \
+"object"}}]}
     if method == "tools/call":
         print(json.dumps({"jsonrpc": "2.0", "id": 99, "method": "ping"}), flush=True)
         sys.stdin.readline()
-        told = {"content": [{"type": "text", "text": "echo " + json.dumps(asked["params"]["arguments"])}, {"type": "image"}]}
+        told = {"content": [{"type": "text", "text": "echo " + \
+json.dumps(asked["params"]["arguments"])}, {"type": "image"}]}
     print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": told}), flush=True)
-'''  # noqa: E501
+'''
 TOML = 'action = "tools"\n[limits]\ncommand_seconds = {}\nsteps = 9\n'
 
 
@@ -112,7 +116,11 @@ class Bringing(Toy):
 
 
 def agent(toml: str = "", seconds: float = 30, **tools: str) -> Scaffold:
-    files = {"agent.toml": TOML.format(seconds) + toml, "system.md": "Call tools.", "workflow.md": "{{ task.prompt }}"}
+    files = {
+        "agent.toml": TOML.format(seconds) + toml,
+        "system.md": "Call tools.",
+        "workflow.md": "{{ task.prompt }}",
+    }
     named = {f"tools/{name.replace('__', '.')}": text for name, text in tools.items()}
     return Scaffold(name="t", files={**files, **named})
 
@@ -123,7 +131,9 @@ MCP = agent('[mcp.notes]\nserver = "notes"\n', seconds=8, notes__py=NOTES)
 
 def calls(*asked: tuple[str, Any]) -> Reply:
     made = [
-        ToolCall(id=f"c{n}", name=name, arguments=given if isinstance(given, str) else json.dumps(given))
+        ToolCall(
+            id=f"c{n}", name=name, arguments=given if isinstance(given, str) else json.dumps(given)
+        )
         for n, (name, given) in enumerate(asked)
     ]
     return Reply(text="", tool_calls=tuple(made), finish="tool_calls")
@@ -132,7 +142,9 @@ def calls(*asked: tuple[str, Any]) -> Reply:
 SUBMIT = calls(("submit", {}))
 
 
-def go(scaffold: Scaffold, replies: list[Any], *, native: bool = True, domain: Any = None) -> tuple[Trace, Taped]:
+def go(
+    scaffold: Scaffold, replies: list[Any], *, native: bool = True, domain: Any = None
+) -> tuple[Trace, Taped]:
     taped = Taped(replies)
     call = Call(run="r", attempt="a", step=0, task=TASK.id)
     trace = attempt(scaffold, TASK, domain or Toy(), choose(), taped, call, native=native)
@@ -146,7 +158,11 @@ def answers(taped: Taped, step: int) -> list[str]:
 
 
 def test_a_scaffolds_tools_are_functions_with_the_schemas_that_they_declare() -> None:
-    asked = calls(("add", {"a": 2, "b": 3}), ("count", {"args": ["x y", "z"]}), ("bash", {"command": "add <<< '{}'"}))
+    asked = calls(
+        ("add", {"a": 2, "b": 3}),
+        ("count", {"args": ["x y", "z"]}),
+        ("bash", {"command": "add <<< '{}'"}),
+    )
     trace, taped = go(OWN, [asked, SUBMIT])
     tools = {t["function"]["name"]: t["function"] for t in json.loads(taped.sent[0])[1]["tools"]}
     assert list(tools) == ["bash", "submit", "add", "count"]
@@ -161,7 +177,9 @@ def test_a_scaffolds_tools_are_functions_with_the_schemas_that_they_declare() ->
 
 
 def test_a_shell_is_a_function_only_where_the_agent_wants_one() -> None:
-    bare = Scaffold(name="t", files={**OWN.files, "agent.toml": "shell = false\n" + OWN.files["agent.toml"]})
+    bare = Scaffold(
+        name="t", files={**OWN.files, "agent.toml": "shell = false\n" + OWN.files["agent.toml"]}
+    )
     _, taped = go(bare, [calls(("bash", {"command": "ls"})), SUBMIT])
     assert "there is no tool 'bash'; there are: submit, add, count" in answers(taped, 1)[0]
 
@@ -177,8 +195,12 @@ def test_a_shell_is_a_function_only_where_the_agent_wants_one() -> None:
         ("count", {"args": [1]}, "args of count must be texts"),
     ],
 )
-def test_what_cannot_be_called_is_answered_and_the_rest_is_done(name: str, given: Any, says: str) -> None:
-    trace, taped = go(OWN, [calls((name, given), ("bash", {"command": "printf yes > answer.txt"})), SUBMIT])
+def test_what_cannot_be_called_is_answered_and_the_rest_is_done(
+    name: str, given: Any, says: str
+) -> None:
+    trace, taped = go(
+        OWN, [calls((name, given), ("bash", {"command": "printf yes > answer.txt"})), SUBMIT]
+    )
     assert says in answers(taped, 1)[0]
     assert trace.answer == "yes"
 
@@ -188,7 +210,12 @@ def test_a_model_without_tools_is_offered_the_same_as_json(refused: bool) -> Non
     replies = [
         Reply(text='{"thought": "so", "tool": "add", "arguments": {"a": 2, "b": 3}}'),
         Reply(text="I add."),
-        Reply(text='```json\n{"tool": "bash", "arguments": "{\\"command\\": \\"printf yes > answer.txt\\"}"}\n```'),
+        Reply(
+            text=(
+                '```json\n{"tool": "bash", "arguments": "{\\"command\\": \\"printf yes >'
+                ' answer.txt\\"}"}\n```'
+            )
+        ),
         Reply(text='{"tool": "submit", "arguments": {}}'),
     ]
     first = [Refused("it takes no tools", code="no-tools")] if refused else []
@@ -207,7 +234,9 @@ def test_a_model_without_tools_is_offered_the_same_as_json(refused: bool) -> Non
 
 def test_a_tool_that_hangs_or_floods_is_an_answer() -> None:
     slow = agent(
-        seconds=1, slow__sh="#!/bin/bash\n# slow\nsleep 60\n", loud__sh="#!/bin/bash\n# loud\nyes | head -c 5000000\n"
+        seconds=1,
+        slow__sh="#!/bin/bash\n# slow\nsleep 60\n",
+        loud__sh="#!/bin/bash\n# loud\nyes | head -c 5000000\n",
     )
     trace, taped = go(slow, [calls(("slow", {"args": []}), ("loud", {"args": []})), SUBMIT])
     first, second = answers(taped, 1)
@@ -217,7 +246,9 @@ def test_a_tool_that_hangs_or_floods_is_an_answer() -> None:
 
 
 @pytest.mark.slow
-def test_a_server_of_the_real_package_runs_in_the_sandbox_in_one_process_for_the_whole_attempt() -> None:
+def test_a_server_of_the_real_package_runs_in_the_sandbox_in_one_process_for_the_whole_attempt() -> (
+    None
+):
     replies = [
         calls(("notes__add", {"text": "a"}), ("notes__add", {"text": "b"})),
         calls(("notes__add", {}), ("notes__fail", {}), ("notes__add", {"text": "c"})),
@@ -230,7 +261,10 @@ def test_a_server_of_the_real_package_runs_in_the_sandbox_in_one_process_for_the
     assert tools["notes__add"]["parameters"]["required"] == ["text"]
     first, second, lacking, failed, third = answers(taped, 2)
     assert [text.partition(" notes")[0] for text in (first, second, third)] == ["1", "2", "3"]
-    assert first.splitlines()[0].partition("process")[2] == third.splitlines()[0].partition("process")[2]
+    assert (
+        first.splitlines()[0].partition("process")[2]
+        == third.splitlines()[0].partition("process")[2]
+    )
     assert "notes__add needs text" in lacking
     assert failed.startswith("Error executing tool fail")
     assert "exit status 1" in failed
@@ -253,7 +287,9 @@ def test_a_server_that_hangs_is_ended_and_its_tools_say_so() -> None:
 
 @pytest.mark.parametrize("flood", ["'x' * (6 << 20)", "'x\\n' * (3 << 20)"])
 def test_a_server_that_floods_is_ended_and_its_tools_say_so(flood: str) -> None:
-    floods = BY_HAND.replace("        sys.stdin.readline()\n", f"        print({flood}, flush=True)\n")
+    floods = BY_HAND.replace(
+        "        sys.stdin.readline()\n", f"        print({flood}, flush=True)\n"
+    )
     scaffold = agent('[mcp.loud]\nserver = "loud"\n', loud__py=floods)
     trace, taped = go(scaffold, [calls(("loud__echo_it", {}), ("loud__echo_it", {})), SUBMIT])
     first, second = answers(taped, 1)
@@ -269,7 +305,8 @@ def test_a_domain_brings_servers_too_and_what_is_no_protocol_is_passed_over() ->
 
 
 class Elsewhere(BaseHTTPRequestHandler):
-    """A server over HTTP: JSON, and events for a call; who does not show the token is turned away."""
+    """A server over HTTP: JSON, and events for a call; who does not show the token is turned
+    away."""
 
     seen: ClassVar[list[tuple[str, str | None]]] = []
 
@@ -296,7 +333,10 @@ class Elsewhere(BaseHTTPRequestHandler):
 def far() -> Iterator[Scaffold]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield agent(f'[mcp.net]\nurl = "http://127.0.0.1:{server.server_port}/mcp"\ntoken = "MCP_FAR_TOKEN"\n', seconds=5)
+    yield agent(
+        f'[mcp.net]\nurl = "http://127.0.0.1:{server.server_port}/mcp"\ntoken = "MCP_FAR_TOKEN"\n',
+        seconds=5,
+    )
     server.shutdown()
     server.server_close()
 
@@ -324,7 +364,9 @@ def test_a_server_elsewhere_that_turns_us_away_or_is_not_there_is_said(far: Scaf
         try_servers(gone, TASK, Toy(), choose())
 
 
-HOSTILE = """{"type": "object", "required": [[], "a"], "properties": {"a": {"type": ["x"]}, "b": 3}}"""
+HOSTILE = (
+    """{"type": "object", "required": [[], "a"], "properties": {"a": {"type": ["x"]}, "b": 3}}"""
+)
 
 
 LONG_ONE = json.dumps({"type": "object", "title": "y" * 20_000})
@@ -333,7 +375,9 @@ LONG_ONE = json.dumps({"type": "object", "title": "y" * 20_000})
 @pytest.mark.parametrize("schema", [HOSTILE, '{"type": "object", "properties": []}', LONG_ONE])
 def test_whatever_a_server_says_of_its_tools_is_bounded_and_breaks_nothing(schema: str) -> None:
     key = "API_KEY=9f8a7b6c5d4e3f2a1b0c"
-    said = BY_HAND.replace('{"type": "object"}', schema).replace('"Echoes."', f'"{key} " + "w" * 9000')
+    said = BY_HAND.replace('{"type": "object"}', schema).replace(
+        '"Echoes."', f'"{key} " + "w" * 9000'
+    )
     odd = agent('[mcp.odd]\nserver = "odd"\n', odd__py=said)
     _, taped = go(odd, [calls(("odd__echo_it", {"a": 1, "b": 2})), SUBMIT])
     assert answers(taped, 1)[0].startswith("echo ")
@@ -361,7 +405,9 @@ BROKEN = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", BROKEN)
-def test_a_server_that_does_not_start_is_said_before_anything_is_spent(how: str, workspace: Path) -> None:
+def test_a_server_that_does_not_start_is_said_before_anything_is_spent(
+    how: str, workspace: Path
+) -> None:
     scaffold = agent('[mcp.notes]\nserver = "notes"\n', seconds=1.5, notes__sh=BROKEN[how])
     model = Scripted.of([{"text": "no"}])
     with pytest.raises(BadInput, match="the server notes: it") as e:
@@ -402,13 +448,17 @@ def test_the_shipped_seed_with_tools_reads_and_changes_files() -> None:
 
 
 def edit(path: str, new: str, old: str = "") -> Edit:
-    return Edit(path=path, old=old, new=new, reason="r", evidence=(Evidence(experience="e", step=0),))
+    return Edit(
+        path=path, old=old, new=new, reason="r", evidence=(Evidence(experience="e", step=0),)
+    )
 
 
 def test_an_optimizer_writes_tools_and_servers_but_names_no_command() -> None:
     child = apply(OWN, [edit("tools/sub.py", ADD), edit("tools/sub.json", ADD_SCHEMA)])
     assert problems(child, choose()) == []
-    served = apply(OWN, [edit("tools/notes.py", NOTES), edit("agent.toml", '[mcp.notes]\nserver = "notes"\n')])
+    served = apply(
+        OWN, [edit("tools/notes.py", NOTES), edit("agent.toml", '[mcp.notes]\nserver = "notes"\n')]
+    )
     assert problems(served, choose()) == []
     command = '[mcp.out]\ncommand = ["curl", "x"]\n'
     with pytest.raises(BadEdit, match="changes which commands and addresses are MCP servers"):
@@ -427,18 +477,32 @@ def test_an_optimizer_writes_tools_and_servers_but_names_no_command() -> None:
     [
         ("tools/add.json", "{", "is not JSON"),
         ("tools/add.json", "[]", 'an object with "type": "object"'),
-        ("tools/add.json", '{"type": "object", "required": ["x"]}', '"required" are names of "properties"'),
+        (
+            "tools/add.json",
+            '{"type": "object", "required": ["x"]}',
+            '"required" are names of "properties"',
+        ),
         ("tools/gone.json", ADD_SCHEMA, "is the schema of no tool: there is no tools/gone.py"),
         ("tools/bash.sh", COUNT, "would be called as 'bash'"),
         ("agent.toml", TOML.format(9) + "[mcp.x]\nserver = 'gone'\n", "mcp names the tool 'gone'"),
         ("agent.toml", TOML.format(9) + "[mcp.x]\n", "an MCP server is one of server"),
-        ("agent.toml", TOML.format(9) + "[mcp.x]\nhost = 'https://x'\n", "unknown key 'mcp.x.host'"),
+        (
+            "agent.toml",
+            TOML.format(9) + "[mcp.x]\nhost = 'https://x'\n",
+            "unknown key 'mcp.x.host'",
+        ),
         ("agent.toml", TOML.format(9) + "[mcp.x]\nurl = 'file:///etc'\n", "mcp.x.url"),
-        ("agent.toml", TOML.format(9) + "[mcp.x]\nurl = 'https://x'\ntoken = 'OPENAI_API_KEY'\n", "mcp.x.token"),
+        (
+            "agent.toml",
+            TOML.format(9) + "[mcp.x]\nurl = 'https://x'\ntoken = 'OPENAI_API_KEY'\n",
+            "mcp.x.token",
+        ),
         ("agent.toml", "[mcp.x]\nserver = 'add'\n", "mcp is for action tools"),
     ],
 )
-def test_the_lint_names_what_is_wrong_with_a_schema_or_a_server(path: str, text: str, says: str) -> None:
+def test_the_lint_names_what_is_wrong_with_a_schema_or_a_server(
+    path: str, text: str, says: str
+) -> None:
     found = problems(Scaffold(name="t", files={**OWN.files, path: text}))
     assert any(says in problem for problem in found), found
 
@@ -447,7 +511,9 @@ def test_the_lint_names_what_is_wrong_with_a_schema_or_a_server(path: str, text:
 def test_a_program_goes_on_beside_commands_and_ends_with_its_sandbox(backend: str) -> None:
     sandbox: Any = choose(backend or None).open()
     with sandbox:
-        talk = sandbox.start(["bash", "-c", 'while read -r x; do echo "$x" > last; echo "got $x"; done'], 60)
+        talk = sandbox.start(
+            ["bash", "-c", 'while read -r x; do echo "$x" > last; echo "got $x"; done'], 60
+        )
         assert talk.send(b"one", 30)
         assert talk.take(20) == b"got one"
         assert sandbox.run("cat last; echo two >> last").text == "one\n"

@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 LOOK = ToolCall(id="call_1", name="look", arguments='{"at": "x"}')
 TOOL: Any = {
     "type": "function",
-    "function": {"name": "look", "description": "Look.", "parameters": {"type": "object", "properties": {}}},
+    "function": {
+        "name": "look",
+        "description": "Look.",
+        "parameters": {"type": "object", "properties": {}},
+    },
 }
 
 
@@ -56,7 +60,9 @@ def gateway(desk: Desk) -> Iterator[Gateway]:
 def client(gateway: Gateway) -> Iterator[openai.OpenAI]:
     import openai
 
-    with openai.OpenAI(base_url=f"http://127.0.0.1:{gateway.port}/v1", api_key=gateway.key) as client:
+    with openai.OpenAI(
+        base_url=f"http://127.0.0.1:{gateway.port}/v1", api_key=gateway.key
+    ) as client:
         yield client
 
 
@@ -67,32 +73,57 @@ def post(gateway: Gateway, path: str, body: Any, **headers: str) -> tuple[int, A
     answer = connection.getresponse()
     text = answer.read().decode()
     connection.close()
-    return answer.status, json.loads(text) if answer.getheader("Content-Type") == "application/json" else text
+    return answer.status, (
+        json.loads(text) if answer.getheader("Content-Type") == "application/json" else text
+    )
 
 
 @pytest.mark.slow
 def test_openai_s_client_reads_a_text_and_what_it_took(client: openai.OpenAI, desk: Desk) -> None:
-    messages: Any = [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": "hi"}]
-    made = client.chat.completions.create(model="gpt-9", messages=messages, temperature=0.5, max_completion_tokens=50)
+    messages: Any = [
+        {"role": "developer", "content": "Be brief."},
+        {"role": "user", "content": "hi"},
+    ]
+    made = client.chat.completions.create(
+        model="gpt-9", messages=messages, temperature=0.5, max_completion_tokens=50
+    )
     assert made.choices[0].message.content == "hello"
     assert (made.choices[0].finish_reason, made.model) == ("stop", "gpt-9")
     assert made.usage is not None
     assert (made.usage.prompt_tokens, made.usage.completion_tokens) == (7, 2)
     (asked,) = desk.asked
-    assert asked.messages == [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hi"}]
+    assert asked.messages == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "hi"},
+    ]
     assert asked.params == {"temperature": 0.5, "max_tokens": 50}
 
 
 def test_tools_go_both_ways(client: openai.OpenAI, desk: Desk) -> None:
     desk.reply = Reply(text="", tool_calls=(LOOK,), finish="tool_calls")
-    first: Any = [{"role": "user", "content": [{"type": "text", "text": "look"}, {"type": "text", "text": "there"}]}]
-    made = client.chat.completions.create(model="m", messages=first, tools=[TOOL], tool_choice="auto")
+    first: Any = [
+        {
+            "role": "user",
+            "content": [{"type": "text", "text": "look"}, {"type": "text", "text": "there"}],
+        }
+    ]
+    made = client.chat.completions.create(
+        model="m", messages=first, tools=[TOOL], tool_choice="auto"
+    )
     (choice,) = made.choices
     assert choice.finish_reason == "tool_calls"
     assert choice.message.tool_calls is not None
     called: Any = choice.message.tool_calls[0]
-    assert (called.id, called.function.name, called.function.arguments) == ("call_1", "look", '{"at": "x"}')
-    back: Any = [*first, choice.message.model_dump(), {"role": "tool", "tool_call_id": "call_1", "content": "a wall"}]
+    assert (called.id, called.function.name, called.function.arguments) == (
+        "call_1",
+        "look",
+        '{"at": "x"}',
+    )
+    back: Any = [
+        *first,
+        choice.message.model_dump(),
+        {"role": "tool", "tool_call_id": "call_1", "content": "a wall"},
+    ]
     client.chat.completions.create(model="m", messages=back, tools=[TOOL])
     assert desk.asked[0].params == {"tools": [TOOL], "tool_choice": "auto"}
     user, assistant, tool = desk.asked[1].messages
@@ -102,7 +133,9 @@ def test_tools_go_both_ways(client: openai.OpenAI, desk: Desk) -> None:
 
 
 def test_a_stream_says_the_same_as_the_whole(client: openai.OpenAI, desk: Desk) -> None:
-    desk.reply = Reply(text="so:", tool_calls=(LOOK,), finish="tool_calls", tokens_in=7, tokens_out=2)
+    desk.reply = Reply(
+        text="so:", tool_calls=(LOOK,), finish="tool_calls", tokens_in=7, tokens_out=2
+    )
     messages: Any = [{"role": "user", "content": "look"}]
     with client.chat.completions.stream(model="m", messages=messages, tools=[TOOL]) as stream:
         made = stream.get_final_completion()
@@ -120,7 +153,9 @@ def test_a_stream_says_the_same_as_the_whole(client: openai.OpenAI, desk: Desk) 
 
 @pytest.mark.slow
 def test_openai_s_responses_are_spoken_too(client: openai.OpenAI, desk: Desk) -> None:
-    desk.reply = Reply(text="so:", tool_calls=(LOOK,), finish="tool_calls", tokens_in=7, tokens_out=2)
+    desk.reply = Reply(
+        text="so:", tool_calls=(LOOK,), finish="tool_calls", tokens_in=7, tokens_out=2
+    )
     tools: Any = [{"type": "function", "name": "look", "parameters": {}, "strict": False}]
     made = client.responses.create(model="m", instructions="Be brief.", input="look", tools=tools)
     assert made.output_text == "so:"
@@ -149,7 +184,13 @@ ANTHROPIC: Any = {
     "model": "claude",
     "max_tokens": 100,
     "system": [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}],
-    "tools": [{"name": "look", "description": "Look.", "input_schema": {"type": "object", "properties": {}}}],
+    "tools": [
+        {
+            "name": "look",
+            "description": "Look.",
+            "input_schema": {"type": "object", "properties": {}},
+        }
+    ],
     "tool_choice": {"type": "any"},
     "thinking": {"type": "enabled", "budget_tokens": 50},
     "messages": [
@@ -165,7 +206,11 @@ ANTHROPIC: Any = {
         {
             "role": "user",
             "content": [
-                {"type": "tool_result", "tool_use_id": "call_1", "content": [{"type": "text", "text": "a wall"}]},
+                {
+                    "type": "tool_result",
+                    "tool_use_id": "call_1",
+                    "content": [{"type": "text", "text": "a wall"}],
+                },
                 {"type": "text", "text": "go on"},
             ],
         },
@@ -174,9 +219,16 @@ ANTHROPIC: Any = {
 
 
 def test_anthropic_s_messages_are_read_and_answered(gateway: Gateway, desk: Desk) -> None:
-    desk.reply = Reply(text="so:", tool_calls=(LOOK,), finish="tool_calls", tokens_in=7, tokens_out=2)
+    desk.reply = Reply(
+        text="so:", tool_calls=(LOOK,), finish="tool_calls", tokens_in=7, tokens_out=2
+    )
     status, made = post(gateway, "/v1/messages", ANTHROPIC)
-    assert (status, made["stop_reason"], made["role"], made["model"]) == (200, "tool_use", "assistant", "claude")
+    assert (status, made["stop_reason"], made["role"], made["model"]) == (
+        200,
+        "tool_use",
+        "assistant",
+        "claude",
+    )
     assert made["content"] == [
         {"type": "text", "text": "so:"},
         {"type": "tool_use", "id": "call_1", "name": "look", "input": {"at": "x"}},
@@ -184,7 +236,10 @@ def test_anthropic_s_messages_are_read_and_answered(gateway: Gateway, desk: Desk
     assert (made["usage"]["input_tokens"], made["usage"]["output_tokens"]) == (7, 2)
     (asked,) = desk.asked
     assert [m["role"] for m in asked.messages] == ["system", "user", "assistant", "tool", "user"]
-    assert asked.messages[2]["tool_calls"][0]["function"] == {"name": "look", "arguments": '{"at": "x"}'}
+    assert asked.messages[2]["tool_calls"][0]["function"] == {
+        "name": "look",
+        "arguments": '{"at": "x"}',
+    }
     assert asked.messages[3] == {"role": "tool", "content": "a wall", "tool_call_id": "call_1"}
     assert asked.params["tools"] == [TOOL]
     assert (asked.params["tool_choice"], asked.params["max_tokens"]) == ("required", 100)
@@ -192,7 +247,9 @@ def test_anthropic_s_messages_are_read_and_answered(gateway: Gateway, desk: Desk
 
 
 def test_anthropic_s_stream_says_the_same(gateway: Gateway, desk: Desk) -> None:
-    desk.reply = Reply(text="so:", tool_calls=(LOOK,), finish="tool_calls", tokens_in=7, tokens_out=2)
+    desk.reply = Reply(
+        text="so:", tool_calls=(LOOK,), finish="tool_calls", tokens_in=7, tokens_out=2
+    )
     _, text = post(gateway, "/v1/messages?beta=true", {**ANTHROPIC, "stream": True})
     events = [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: ")]
     assert [event["type"] for event in events] == [
@@ -240,13 +297,33 @@ CHAT: Any = {"messages": [{"role": "user", "content": "hi"}]}
         ("/v1/chat/completions", {**CHAT, "n": 2}, "n must be 1"),
         ("/v1/chat/completions", {**CHAT, "functions": [{}]}, "send them as tools"),
         ("/v1/chat/completions", {**CHAT, "temperature": "hot"}, "temperature must be a number"),
-        ("/v1/chat/completions", b'{"messages": [{"role": "user", "content": ""}], "top_p": NaN}', "top_p must be a"),
+        (
+            "/v1/chat/completions",
+            b'{"messages": [{"role": "user", "content": ""}], "top_p": NaN}',
+            "top_p must be a",
+        ),
         ("/v1/chat/completions", {**CHAT, "max_tokens": 0}, "whole number from 1"),
         ("/v1/chat/completions", {**CHAT, "tools": [{"type": "web_search"}]}, "only functions"),
-        ("/v1/chat/completions", {"messages": [{"role": "wizard", "content": ""}]}, "role 'wizard'"),
-        ("/v1/chat/completions", {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "no images"),
-        ("/v1/messages", {"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "no images"),
-        ("/v1/messages", {**ANTHROPIC, "tools": [{"type": "bash_20250124", "name": "bash"}]}, "bash_20250124"),
+        (
+            "/v1/chat/completions",
+            {"messages": [{"role": "wizard", "content": ""}]},
+            "role 'wizard'",
+        ),
+        (
+            "/v1/chat/completions",
+            {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+            "no images",
+        ),
+        (
+            "/v1/messages",
+            {"messages": [{"role": "user", "content": [{"type": "image"}]}]},
+            "no images",
+        ),
+        (
+            "/v1/messages",
+            {**ANTHROPIC, "tools": [{"type": "bash_20250124", "name": "bash"}]},
+            "bash_20250124",
+        ),
         ("/v1/responses", {"input": "x", "previous_response_id": "r"}, "whole input"),
         ("/v1/responses", {"input": [{"type": "computer_call"}]}, "computer_call"),
     ],
@@ -260,22 +337,38 @@ def test_what_cannot_be_passed_on_is_refused_with_why(
     assert desk.asked == []
 
 
-def test_a_parameter_that_no_model_here_takes_is_left_out_by_name(gateway: Gateway, desk: Desk) -> None:
-    post(gateway, "/v1/chat/completions", {**CHAT, "logit_bias": {"1": 2}, "presence_penalty": 1, "user": "me"})
+def test_a_parameter_that_no_model_here_takes_is_left_out_by_name(
+    gateway: Gateway, desk: Desk
+) -> None:
+    post(
+        gateway,
+        "/v1/chat/completions",
+        {**CHAT, "logit_bias": {"1": 2}, "presence_penalty": 1, "user": "me"},
+    )
     assert desk.asked[0].left_out == {"logit_bias", "presence_penalty"}
 
 
-def test_a_base_address_may_leave_v1_out_and_a_body_may_come_in_chunks(gateway: Gateway, desk: Desk) -> None:
+def test_a_base_address_may_leave_v1_out_and_a_body_may_come_in_chunks(
+    gateway: Gateway, desk: Desk
+) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=30)
     parts = (json.dumps(CHAT)[:10].encode(), json.dumps(CHAT)[10:].encode())
-    connection.request("POST", "/chat/completions", iter(parts), {"x-api-key": gateway.key}, encode_chunked=True)
+    connection.request(
+        "POST", "/chat/completions", iter(parts), {"x-api-key": gateway.key}, encode_chunked=True
+    )
     assert connection.getresponse().status == 200
     connection.close()
     assert len(desk.asked) == 1
 
 
-def test_on_loopback_nobody_is_answered_who_does_not_have_its_key(gateway: Gateway, desk: Desk) -> None:
-    for headers in ({"x-api-key": ""}, {"x-api-key": "guess"}, {"x-api-key": "", "authorization": "Bearer guess"}):
+def test_on_loopback_nobody_is_answered_who_does_not_have_its_key(
+    gateway: Gateway, desk: Desk
+) -> None:
+    for headers in (
+        {"x-api-key": ""},
+        {"x-api-key": "guess"},
+        {"x-api-key": "", "authorization": "Bearer guess"},
+    ):
         assert post(gateway, "/v1/chat/completions", CHAT, **headers)[0] == 401
     assert desk.asked == []
 

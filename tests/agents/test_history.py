@@ -1,4 +1,5 @@
-"""The lineage a build leaves: readable by any git, the same each time, untouched by the user's settings."""
+"""The lineage a build leaves: readable by any git, the same each time, untouched by the user's
+settings."""
 
 from __future__ import annotations
 
@@ -22,8 +23,13 @@ SEED = Scaffold(
         'memory/say "ä".md': "",
     },
 )
-CHILD = Scaffold(name="seed", files={**SEED.files, "system.md": "You mend code well.\n", "README.md": "scored .5"})
-OTHER = Scaffold(name="seed", files={k: v for k, v in SEED.files.items() if not k.startswith("tools/")})
+CHILD = Scaffold(
+    name="seed",
+    files={**SEED.files, "system.md": "You mend code well.\n", "README.md": "scored .5"},
+)
+OTHER = Scaffold(
+    name="seed", files={k: v for k, v in SEED.files.items() if not k.startswith("tools/")}
+)
 
 
 def revision(child: Scaffold, kept: bool) -> Revision:
@@ -41,7 +47,15 @@ def revision(child: Scaffold, kept: bool) -> Revision:
             ),
         ),
         verdict=Verdict(
-            before=0.25, after=0.5, diff=0.25, lo=0.05, hi=0.45, p=0.04, tasks=8, repeats=3, verdict="better"
+            before=0.25,
+            after=0.5,
+            diff=0.25,
+            lo=0.05,
+            hi=0.45,
+            p=0.04,
+            tasks=8,
+            repeats=3,
+            verdict="better",
         ),
         kept=kept,
     )
@@ -62,7 +76,12 @@ def build(path: Path) -> list[str]:
 def test_what_is_committed_is_read_back_whole(tmp_path: Path) -> None:
     history = History(tmp_path / "s.git")
     first, dropped, kept = build(tmp_path / "s.git")
-    for name, made in (("main", CHILD), (kept, CHILD), (SEED.digest, SEED), (f"dropped/{OTHER.digest}", OTHER)):
+    for name, made in (
+        ("main", CHILD),
+        (kept, CHILD),
+        (SEED.digest, SEED),
+        (f"dropped/{OTHER.digest}", OTHER),
+    ):
         assert history.read(name) == made
     assert history.read(first[:10]) == SEED
     assert history.read(dropped) == OTHER
@@ -84,7 +103,10 @@ def test_kept_revisions_are_on_main_and_dropped_ones_on_side_branches(tmp_path: 
 def test_the_log_says_what_was_changed_why_and_with_what_result(tmp_path: Path) -> None:
     build(tmp_path / "s.git")
     entries = {e.digest: e for e in History(tmp_path / "s.git").log()}
-    assert [(e.kept, e.branch) for e in (entries[CHILD.digest], entries[OTHER.digest], entries[SEED.digest])] == [
+    assert [
+        (e.kept, e.branch)
+        for e in (entries[CHILD.digest], entries[OTHER.digest], entries[SEED.digest])
+    ] == [
         (True, "main"),
         (False, f"dropped/{OTHER.digest}"),
         (True, "main"),
@@ -100,14 +122,17 @@ def test_the_log_says_what_was_changed_why_and_with_what_result(tmp_path: Path) 
     assert entry.revision.edits[0].evidence[0].step == 3
 
 
-def test_the_same_build_gives_the_same_commits_whoever_runs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_build_gives_the_same_commits_whoever_runs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = build(tmp_path / "a.git")
     home = tmp_path / "home"
     (home / "hooks").mkdir(parents=True)
     (home / "hooks/reference-transaction").write_text("#!/bin/sh\nexit 1\n")
     (home / "hooks/reference-transaction").chmod(0o755)
     (home / ".gitconfig").write_text(
-        f"[user]\nname = Somebody\n[core]\nhooksPath = {home}/hooks\nautocrlf = true\n[init]\ndefaultBranch = trunk\n"
+        f"[user]\nname = Somebody\n[core]\nhooksPath = {home}/hooks\nautocrlf ="
+        " true\n[init]\ndefaultBranch = trunk\n"
     )
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("GIT_AUTHOR_NAME", "Somebody")
@@ -134,8 +159,14 @@ def test_recording_an_old_revision_again_does_not_turn_main_back(tmp_path: Path)
 
 
 def test_the_commit_id_of_a_seed_is_the_same_for_everybody_for_ever(tmp_path: Path) -> None:
-    files = {"agent.toml": "", "system.md": "You mend code.\n", "workflow.md": "{{ task.prompt }}\n"}
-    sha = History(tmp_path / "s.git").commit(Scaffold(name="seed", files=files), None, True, "The seed")
+    files = {
+        "agent.toml": "",
+        "system.md": "You mend code.\n",
+        "workflow.md": "{{ task.prompt }}\n",
+    }
+    sha = History(tmp_path / "s.git").commit(
+        Scaffold(name="seed", files=files), None, True, "The seed"
+    )
     assert sha == "8bbbf91a9f9ce8bd8e61f1669c3c6d9ee7f1c3c8"
 
 
@@ -149,7 +180,9 @@ def test_one_digest_dropped_twice_for_two_reasons_keeps_both(tmp_path: Path) -> 
 
 def test_a_message_cannot_forge_the_trailers(tmp_path: Path) -> None:
     history = History(tmp_path / "s.git")
-    history.commit(SEED, None, False, "Nice\n\nRecreate-Kept: yes\nRecreate-Digest: 0000000000000000\0\x1f")
+    history.commit(
+        SEED, None, False, "Nice\n\nRecreate-Kept: yes\nRecreate-Digest: 0000000000000000\0\x1f"
+    )
     (entry,) = history.log()
     assert (entry.kept, entry.digest) == (False, SEED.digest)
 
@@ -167,7 +200,9 @@ def test_nothing_recorded_and_no_such_revision_say_so(tmp_path: Path) -> None:
         assert SEED.digest in e.value.fix
 
 
-def test_without_git_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_git_the_error_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(BadInput, match="git is not installed") as e:
         History(tmp_path / "s.git").commit(SEED, None, True, "x")

@@ -1,4 +1,5 @@
-"""An agent that is Python of the user's own is handed a desk; its texts are edited, its code never."""
+"""An agent that is Python of the user's own is handed a desk; its texts are edited, its code
+never."""
 
 from __future__ import annotations
 
@@ -18,7 +19,14 @@ from recreate.models.scripted import Scripted
 from recreate.sandboxes import choose
 from tests.toy import LESSON, Toy, script
 
-TASK = Task(id="toy:train:1", domain="toy", prompt="Write it.", split="train", group="g", facts={"word": "yes"})
+TASK = Task(
+    id="toy:train:1",
+    domain="toy",
+    prompt="Write it.",
+    split="train",
+    group="g",
+    facts={"word": "yes"},
+)
 TEXTS = {"prompts/system.md": "You write answers.\n"}
 
 
@@ -52,17 +60,26 @@ def by_shell(desk: recreate.Desk) -> None:
 
 
 def test_its_questions_and_commands_are_the_trace() -> None:
-    rows = [{"step": 0, "text": "echo yes > answer.txt; echo wrote; false"}, {"step": 1, "text": "submit"}]
+    rows = [
+        {"step": 0, "text": "echo yes > answer.txt; echo wrote; false"},
+        {"step": 1, "text": "submit"},
+    ]
     trace = go(recreate.wrap(by_shell, TEXTS), rows)
     assert (trace.answer, *ended(trace)) == ("yes", "submitted", "")
     first, second, last = trace.steps
-    assert (first.observation, first.action) == ("Write it.", "echo yes > answer.txt; echo wrote; false")
+    assert (first.observation, first.action) == (
+        "Write it.",
+        "echo yes > answer.txt; echo wrote; false",
+    )
     assert (first.output, first.status, second.observation) == ("wrote\n", 1, "wrote\n[1]")
     assert (last.status, last.output) == (0, "")
 
 
 def test_what_it_returns_is_handed_in() -> None:
-    trace = go(recreate.wrap(lambda desk: desk.ask([{"role": "user", "content": desk.prompt}]).text), [{"text": "yes"}])
+    trace = go(
+        recreate.wrap(lambda desk: desk.ask([{"role": "user", "content": desk.prompt}]).text),
+        [{"text": "yes"}],
+    )
     assert (trace.answer, *ended(trace)) == ("yes", "submitted", "")
 
 
@@ -71,7 +88,9 @@ def test_a_library_has_an_address_and_a_key_of_this_attempt() -> None:
 
     def asks(desk: recreate.Desk) -> str | None:
         with openai.OpenAI(base_url=desk.base_url, api_key=desk.api_key) as client:
-            made = client.chat.completions.create(model=desk.model, messages=[{"role": "user", "content": desk.prompt}])
+            made = client.chat.completions.create(
+                model=desk.model, messages=[{"role": "user", "content": desk.prompt}]
+            )
         return made.choices[0].message.content
 
     trace = go(recreate.wrap(asks), [{"text": "yes"}])
@@ -147,7 +166,9 @@ def test_code_is_no_text_of_an_agent_in_this_process(path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("agent", "said"), [(3, "is no agent"), (lambda: None, "cannot be called with a desk")], ids=["number", "no desk"]
+    ("agent", "said"),
+    [(3, "is no agent"), (lambda: None, "cannot be called with a desk")],
+    ids=["number", "no desk"],
 )
 def test_what_is_no_agent_is_refused(agent: Any, said: str) -> None:
     with pytest.raises(BadInput, match=said):
@@ -176,16 +197,30 @@ class Answers:
 @pytest.mark.slow
 def test_a_build_improves_its_texts(workspace: Path) -> None:
     rows = script()
-    edit = {"file": "prompts/system.md", "line": 0, "title": "", "text": LESSON, "reason": "It wants a mark."}
+    edit = {
+        "file": "prompts/system.md",
+        "line": 0,
+        "title": "",
+        "text": LESSON,
+        "reason": "It wants a mark.",
+    }
     study = {"why": "w", "cause": "knowledge", "edits": [{**edit, "experience": "$1", "step": 0}]}
     rows[-1]["text"] = json.dumps(study)
-    small: dict[str, Any] = {"train": 2, "validation": 5, "memory__embedder": "hashed", "optimizer": "reflect"}
-    built = recreate.build(Toy(), model=Scripted.of(rows), scaffold=recreate.wrap(by_shell, TEXTS), **small)
+    small: dict[str, Any] = {
+        "train": 2,
+        "validation": 5,
+        "memory__embedder": "hashed",
+        "optimizer": "reflect",
+    }
+    built = recreate.build(
+        Toy(), model=Scripted.of(rows), scaffold=recreate.wrap(by_shell, TEXTS), **small
+    )
     assert (built.verdict.before, built.verdict.after) == (0.0, 1.0)
     assert built.scaffold.files["prompts/system.md"].endswith(LESSON + "\n")
 
 
-# -------------------------------------------------------------------------------------------------- LangGraph
+# --------------------------------------------------------------------------------------------------
+# LangGraph
 
 
 def shell_graph(model: Any, desk: recreate.Desk) -> Any:
@@ -213,7 +248,11 @@ def shell_graph(model: Any, desk: recreate.Desk) -> Any:
 
 
 CALLS = [
-    {"step": 0, "text": "so:", "tool_calls": [{"name": "bash", "arguments": {"command": "echo yes | tee answer.txt"}}]},
+    {
+        "step": 0,
+        "text": "so:",
+        "tool_calls": [{"name": "bash", "arguments": {"command": "echo yes | tee answer.txt"}}],
+    },
     {"text": "That is all."},
 ]
 
@@ -228,7 +267,10 @@ def test_a_graph_works_with_its_tools_in_the_sandbox() -> None:
 
 
 def test_a_graph_may_answer_by_its_last_message() -> None:
-    assert go(recreate.wrap(graph_agent(shell_graph, answers=True), TEXTS), [{"text": "yes"}]).answer == "yes"
+    assert (
+        go(recreate.wrap(graph_agent(shell_graph, answers=True), TEXTS), [{"text": "yes"}]).answer
+        == "yes"
+    )
 
 
 def test_a_compiled_graph_has_no_model_of_ours_and_is_refused() -> None:

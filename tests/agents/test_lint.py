@@ -15,7 +15,9 @@ from recreate.sandboxes.none import NoSandbox
 
 SOUND = {
     "agent.toml": 'before = ["look"]\n',
-    "system.md": "You mend code.\n{% for l in lessons %}\n- {{ l.title }}: {{ l.body }}\n{% endfor %}\n",
+    "system.md": (
+        "You mend code.\n{% for l in lessons %}\n- {{ l.title }}: {{ l.body }}\n{% endfor %}\n"
+    ),
     "workflow.md": "{{ task.prompt }}\n{{ before.look }}\n",
     "observation.md": "{% if output.timed_out %}\ntoo slow\n{% endif %}\n{{ output.text }}\n",
     "tools/look.py": '#!/usr/bin/env python3\n"""Looks around."""\nprint("nothing here")\n',
@@ -25,7 +27,9 @@ SOUND = {
 
 def faults(backend: NoSandbox | None = None, **changed: str | None) -> list[Problem]:
     files = {**SOUND, **changed}
-    return check(Scaffold(name="x", files={k: v for k, v in files.items() if v is not None}), backend)
+    return check(
+        Scaffold(name="x", files={k: v for k, v in files.items() if v is not None}), backend
+    )
 
 
 def places(found: list[Problem]) -> list[tuple[str, int]]:
@@ -36,7 +40,9 @@ def test_a_sound_scaffold_has_no_faults() -> None:
     assert faults(NoSandbox()) == []
 
 
-@pytest.mark.parametrize("name", sorted(file.parent.name for file in shipped("scaffolds").glob("*/agent.toml")))
+@pytest.mark.parametrize(
+    "name", sorted(file.parent.name for file in shipped("scaffolds").glob("*/agent.toml"))
+)
 def test_the_shipped_seeds_have_no_faults(name: str) -> None:
     assert check(load(shipped("scaffolds") / name), NoSandbox()) == []
 
@@ -44,7 +50,9 @@ def test_the_shipped_seeds_have_no_faults(name: str) -> None:
 @pytest.mark.parametrize("file", ["system.md", "workflow.md", "observation.md", "format.md"])
 def test_a_stray_key_value_in_braces_is_caught_before_a_token_is_spent(file: str) -> None:
     (fault,) = [
-        f for f in faults(**{file: "Answer as\n\n{{key: value}}\n"}) if f.file == file and "lessons" not in f.message
+        f
+        for f in faults(**{file: "Answer as\n\n{{key: value}}\n"})
+        if f.file == file and "lessons" not in f.message
     ]
     assert fault.line == 3
 
@@ -54,7 +62,12 @@ def test_a_stray_key_value_in_braces_is_caught_before_a_token_is_spent(file: str
     [
         ("workflow.md", "{{ task.prompt }}\n\n{{ history }}", 3, "'history' is undefined"),
         ("workflow.md", "{% if false %}\n{{ history }}\n{% endif %}", 2, "'history' is undefined"),
-        ("workflow.md", "{% if false %}\n{{ task.prompt.zfill(9) }}\n{% endif %}", 2, "'zfill' is not to be called"),
+        (
+            "workflow.md",
+            "{% if false %}\n{{ task.prompt.zfill(9) }}\n{% endif %}",
+            2,
+            "'zfill' is not to be called",
+        ),
         (
             "workflow.md",
             "{% if before.look %}\n{{ task.promt }}{% endif %}",
@@ -71,8 +84,18 @@ def test_a_stray_key_value_in_braces_is_caught_before_a_token_is_spent(file: str
         ("observation.md", "\n{{ 1 / output.cut }}", 2, "division"),
         ("observation.md", "\n{{ output.text|upercase }}", 2, "upercase"),
         ("observation.md", "\n{% for i in range(1000000000) %}{% endfor %}", 2, "range"),
-        ("system.md", "{{ lessons }}\n{{ ''.__class__ }}", 2, "not for templates; calls that are: "),
-        ("system.md", "{{ lessons }}\n{{ task.prompt.truncate(9) }}", 2, "as a filter: {{ value|truncate(...) }}"),
+        (
+            "system.md",
+            "{{ lessons }}\n{{ ''.__class__ }}",
+            2,
+            "not for templates; calls that are: ",
+        ),
+        (
+            "system.md",
+            "{{ lessons }}\n{{ task.prompt.truncate(9) }}",
+            2,
+            "as a filter: {{ value|truncate(...) }}",
+        ),
         ("system.md", "{{ lessons }}\n{{ task.prompt|sentence }}", 2, "Filters are: abs "),
         ("system.md", "{{ lessons[0].title }}" + "word " * 5000, 1, "25"),
         ("system.md", "No memory.", 1, "lessons"),
@@ -80,7 +103,12 @@ def test_a_stray_key_value_in_braces_is_caught_before_a_token_is_spent(file: str
         ("agent.toml", None, 1, "missing"),
         ("agent.toml", '\naction = "shell"', 2, "bash, json"),
         ("agent.toml", "\nsteps = 3", 2, "unknown key"),
-        ("agent.toml", 'before = ["look"]\naction = "tool:rewrite"', 2, "'rewrite'; there are: look"),
+        (
+            "agent.toml",
+            'before = ["look"]\naction = "tool:rewrite"',
+            2,
+            "'rewrite'; there are: look",
+        ),
         ("agent.toml", 'before = ["look"]\n\ndone = "tests"', 3, "'tests'"),
         ("agent.toml", 'before = ["look"]\n\nchoose = "tests"', 3, "'tests'"),
         ("tools/new.py", '"""Fine."""\n\ndef (', 3, "not Python"),
@@ -97,7 +125,9 @@ def test_a_stray_key_value_in_braces_is_caught_before_a_token_is_spent(file: str
         ("memory/b.md", "# Nothing\n\nborn_of: e1\n", 1, "says nothing"),
     ],
 )
-def test_a_fault_is_named_with_file_and_line(file: str, text: str | None, line: int, said: str) -> None:
+def test_a_fault_is_named_with_file_and_line(
+    file: str, text: str | None, line: int, said: str
+) -> None:
     found = [fault for fault in faults(**{file: text}) if said in fault.message]
     assert places(found) == [(file, line)], faults(**{file: text})
 
@@ -118,7 +148,11 @@ def test_a_prompt_that_its_own_lessons_make_too_long_is_a_fault() -> None:
 
 def test_all_faults_are_listed_not_only_the_first() -> None:
     found = faults(
-        **{"agent.toml": "stepz = 1\nsamples = 0\n", "system.md": "{{ a }}\n{{ b }}", "tools/look.py": "def"}
+        **{
+            "agent.toml": "stepz = 1\nsamples = 0\n",
+            "system.md": "{{ a }}\n{{ b }}",
+            "tools/look.py": "def",
+        }
     )
     assert {*places(found)} >= {
         ("agent.toml", 1),
@@ -150,7 +184,9 @@ def test_a_tool_that_does_not_start_is_a_fault(body: str, line: int, said: str) 
 def test_a_tool_that_does_not_end_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("recreate.agents.lint.START_SECONDS", 0.5)
     found = faults(NoSandbox(), **{"tools/new.py": '"""Waits."""\nimport time\ntime.sleep(60)\n'})
-    messages = [fault.message for fault in found if fault.file == "tools/new.py"]  # on a busy machine others are late
+    messages = [
+        fault.message for fault in found if fault.file == "tools/new.py"
+    ]  # on a busy machine others are late
     assert len(messages) == 1
     assert "does not end" in messages[0]
 
@@ -171,14 +207,25 @@ def test_odd_escapes_in_a_tool_print_no_warnings() -> None:
     assert faults(**{"tools/new.py": tool}) == []
 
 
-@given(st.sampled_from(TEMPLATES), st.text(st.sampled_from("{}%# \n.|abtoutput_eslnk'[]()1"), max_size=50))
+@given(
+    st.sampled_from(TEMPLATES),
+    st.text(st.sampled_from("{}%# \n.|abtoutput_eslnk'[]()1"), max_size=50),
+)
 def test_a_template_that_passes_the_check_renders_in_an_attempt(template: str, text: str) -> None:
     made = Scaffold(name="x", files={**SOUND, f"{template}.md": text})
-    found = [f for f in check(made) if f.file == f"{template}.md" and "no template shows" not in f.message]
+    found = [
+        f
+        for f in check(made)
+        if f.file == f"{template}.md" and "no template shows" not in f.message
+    ]
     if found:
         return
     task = Task(id="a:b:1", domain="a", prompt="Mend it.", split="train", group="g")
-    given = {k: v for k, v in variables_example(template, ["look"]).items() if k not in ("tools", "lessons", "limits")}
+    given = {
+        k: v
+        for k, v in variables_example(template, ["look"]).items()
+        if k not in ("tools", "lessons", "limits")
+    }
     given["task"] = task
     if "output" in given:
         given["output"] = Output(text="x", status=1)

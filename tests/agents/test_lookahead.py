@@ -1,4 +1,5 @@
-"""An agent that looks ahead tries candidates in copies of its sandbox, and carries out the best one."""
+"""An agent that looks ahead tries candidates in copies of its sandbox, and carries out the best
+one."""
 
 from __future__ import annotations
 
@@ -63,7 +64,8 @@ def test_what_cannot_be_taken_back_is_seen_before_it_is_done() -> None:
 def test_every_call_is_a_step_and_is_counted_once() -> None:
     trace = go(limited(LOOK), ROWS, domain=Letter())
     ahead = [s for s in trace.steps if s.kind == "lookahead"]
-    # two candidates, a second step of each rollout; then two that ask for the same, which nothing is tried out for
+    # two candidates, a second step of each rollout; then two that ask for the same, which nothing
+    # is tried out for
     assert (len(ahead), trace.usage.calls, len(trace.steps)) == (6, 6, 8)
     assert [s.output for s in ahead[-2:]] == ["", ""]
     assert trace.usage.tokens_out == sum(s.usage.tokens_out for s in trace.steps)
@@ -85,8 +87,14 @@ def test_in_a_generated_world_looking_ahead_wins_and_costs_calls() -> None:
     assert more > 4 * calls
 
 
-def test_without_the_table_nothing_of_an_agent_changes_and_with_it_its_attempts_are_others() -> None:
-    plain, looks, further = agent("samples = 1"), agent(LOOK), agent(LOOK.replace("steps = 2", "steps = 3"))
+def test_without_the_table_nothing_of_an_agent_changes_and_with_it_its_attempts_are_others() -> (
+    None
+):
+    plain, looks, further = (
+        agent("samples = 1"),
+        agent(LOOK),
+        agent(LOOK.replace("steps = 2", "steps = 3")),
+    )
     assert "lookahead" not in plain.agent.model_dump()
     keys = {attempt_key(x, TASK, model="m", sandbox="none") for x in (plain, looks, further)}
     assert len(keys) == 3
@@ -107,7 +115,11 @@ def test_of_equals_the_one_that_agrees_with_most_others() -> None:
 
 
 def test_a_hand_in_is_worth_what_was_done_before_it() -> None:
-    rows = [bash("submit", sample=1), bash("echo yes > answer.txt", sample=2, lacks="status 0"), bash("submit")]
+    rows = [
+        bash("submit", sample=1),
+        bash("echo yes > answer.txt", sample=2, lacks="status 0"),
+        bash("submit"),
+    ]
     trace = go(agent(LOOK), rows)
     assert (trace.answer, trace.ending) == ("yes", "submitted")
 
@@ -138,7 +150,9 @@ def test_an_attempt_that_was_stopped_pays_for_no_call_twice(tmp_path: Path) -> N
         def ask(messages: list[Message], call: Call, **params: Any) -> Reply:
             return calls.ask(model, model.price, messages, call, **params)  # type: ignore[arg-type]
 
-        return attempt(limited(LOOK), TASK, Letter(), choose(), ask, Call(run="r", attempt="a", step=0))
+        return attempt(
+            limited(LOOK), TASK, Letter(), choose(), ask, Call(run="r", attempt="a", step=0)
+        )
 
     with pytest.raises(Interrupted):
         make()
@@ -156,7 +170,8 @@ def test_what_was_done_for_real_can_be_done_again() -> None:
 
 
 class Uncopied:
-    """Sandboxes as another backend may make them: without a way to copy them, or with one that refuses."""
+    """Sandboxes as another backend may make them: without a way to copy them, or with one that
+    refuses."""
 
     name = "plain"
 
@@ -203,10 +218,16 @@ def test_an_agent_whose_files_cannot_be_copied_acts_without_looking() -> None:
     ("toml", "words"),
     [
         ('action = "tools"\n[lookahead]', "lookahead is for actions bash, json and tool:NAME"),
-        ("[model]\ntemperature = 0\n[lookahead]", "candidates that differ: set model.temperature above 0"),
+        (
+            "[model]\ntemperature = 0\n[lookahead]",
+            "candidates that differ: set model.temperature above 0",
+        ),
         ("[lookahead]\ncandidate = 2", "did you mean 'candidates'?"),
         ("[lookahead]\ncandidates = 1", "greater than or equal to 2"),
-        ('action = "command"\ncommand = "x"\n[lookahead]', "lookahead is for agents of recreate's own"),
+        (
+            'action = "command"\ncommand = "x"\n[lookahead]',
+            "lookahead is for agents of recreate's own",
+        ),
     ],
 )
 def test_what_cannot_look_ahead_is_told_so(toml: str, words: str) -> None:
@@ -224,7 +245,15 @@ def test_traces_show_tells_the_rollouts_and_which_was_taken(
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text)
     Path("s.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-    words = ["run", "looks", "toy:train:0", "--domain", "tests.agents.test_lookahead:Letter", "--sandbox", "none"]
+    words = [
+        "run",
+        "looks",
+        "toy:train:0",
+        "--domain",
+        "tests.agents.test_lookahead:Letter",
+        "--sandbox",
+        "none",
+    ]
     assert cli([*words, "--model", "scripted:s.jsonl", "--out", "runs/one", "--json"]) == 0
     id = json.loads(capsys.readouterr().out)["experience"]
     assert cli(["traces", "show", id]) == 0

@@ -1,4 +1,5 @@
-"""What an agent has of its own starts under every backend, also where there is no sandbox and no /work."""
+"""What an agent has of its own starts under every backend, also where there is no sandbox and no
+/work."""
 
 from __future__ import annotations
 
@@ -13,8 +14,18 @@ from recreate.models.scripted import Scripted
 from recreate.sandboxes import choose
 from tests.toy import Toy
 
-TASK = Task(id="toy:train:1", domain="toy", prompt="Write it.", split="train", group="g", facts={"word": "yes"})
-TOOL = '#!/usr/bin/env python3\n"""Writes yes."""\nfrom pathlib import Path\n\nPath("answer.txt").write_text("yes")\n'
+TASK = Task(
+    id="toy:train:1",
+    domain="toy",
+    prompt="Write it.",
+    split="train",
+    group="g",
+    facts={"word": "yes"},
+)
+TOOL = (
+    '#!/usr/bin/env python3\n"""Writes yes."""\nfrom pathlib import'
+    ' Path\n\nPath("answer.txt").write_text("yes")\n'
+)
 SEEN = '#!/usr/bin/env python3\n"""Says what is there."""\nprint("it looked")\n'
 
 
@@ -26,7 +37,9 @@ def go(toml: str, *replies: str) -> Trace:
     def ask(messages: list[Message], call: Call, **params: Any) -> Reply:
         return model.reply(messages, call, **params)
 
-    return attempt(scaffold, TASK, Toy(), choose("none"), ask, Call(run="r", attempt="a", step=0, task=TASK.id))
+    return attempt(
+        scaffold, TASK, Toy(), choose("none"), ask, Call(run="r", attempt="a", step=0, task=TASK.id)
+    )
 
 
 @pytest.mark.parametrize("command", ["put", "cd /tmp && cd - && put", ".recreate/bin/put"])
@@ -41,7 +54,12 @@ def test_without_a_sandbox_a_tool_takes_a_whole_reply_and_another_hands_it_in() 
 
 
 def test_without_a_sandbox_a_tool_runs_before_the_first_turn() -> None:
-    trace = go('action = "bash"\nbefore = ["look"]\n', "unused", "```bash\nput\n```", "```bash\nsubmit\n```")
+    trace = go(
+        'action = "bash"\nbefore = ["look"]\n',
+        "unused",
+        "```bash\nput\n```",
+        "```bash\nsubmit\n```",
+    )
     assert trace.steps[0].output == "it looked\n"
 
 

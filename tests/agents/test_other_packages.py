@@ -1,4 +1,5 @@
-"""Agents of other packages, as docs/agents.md glues them: attempted, recorded, and found in memory."""
+"""Agents of other packages, as docs/agents.md glues them: attempted, recorded, and found in
+memory."""
 
 from __future__ import annotations
 
@@ -36,7 +37,9 @@ def glue(word: str) -> str:
 
 
 def attempted(scaffold: Any, workspace: Path, rows: list[dict[str, Any]]) -> recreate.Experience:
-    return recreate.run(scaffold, "toy:train:0", Toy(), model=Scripted.of(rows), out=str(workspace / "runs" / "one"))
+    return recreate.run(
+        scaffold, "toy:train:0", Toy(), model=Scripted.of(rows), out=str(workspace / "runs" / "one")
+    )
 
 
 def searchable(made: recreate.Experience, capsys: pytest.CaptureFixture[str]) -> None:
@@ -47,8 +50,14 @@ def searchable(made: recreate.Experience, capsys: pytest.CaptureFixture[str]) ->
 
 
 def passed(made: recreate.Experience) -> None:
-    assert (made.trace.ending, made.grade.passed) == ("submitted", True), made.trace.steps[-1].output
-    (acted,) = [step for step in made.trace.steps if "tee answer.txt" in step.action and step.kind == "action"]
+    assert (made.trace.ending, made.grade.passed) == ("submitted", True), made.trace.steps[
+        -1
+    ].output
+    (acted,) = [
+        step
+        for step in made.trace.steps
+        if "tee answer.txt" in step.action and step.kind == "action"
+    ]
     assert "echo 'w0!' | tee answer.txt" in acted.action
     assert "w0!" in acted.output
 
@@ -108,13 +117,25 @@ def test_mini_swe_agent_in_the_sandbox(workspace: Path, capsys: pytest.CaptureFi
     folder = workspace / "scaffolds" / "mini"
     folder.mkdir(parents=True)
     (folder / "agent.toml").write_text(found[1].replace("~/venvs/mini", sys.prefix))
-    (folder / "mini.yaml").write_text((Path(mini.__file__).parent / "config" / "mini.yaml").read_text("utf-8"))
+    (folder / "mini.yaml").write_text(
+        (Path(mini.__file__).parent / "config" / "mini.yaml").read_text("utf-8")
+    )
     ends = {"command": "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"}
     rows = [CALLS[0], {"text": "Done.", "tool_calls": [{"name": "bash", "arguments": ends}]}]
     (workspace / "s.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    flags = ["--domain", "tests.toy:Toy", "--model", "scripted:s.jsonl", "--out", "runs/one", "--json"]
+    flags = [
+        "--domain",
+        "tests.toy:Toy",
+        "--model",
+        "scripted:s.jsonl",
+        "--out",
+        "runs/one",
+        "--json",
+    ]
     assert cli(["run", "mini", "toy:train:0", *flags]) == 0
-    made = recreate.ExperienceStore(workspace, "hashed").get(json.loads(capsys.readouterr().out)["experience"])
+    made = recreate.ExperienceStore(workspace, "hashed").get(
+        json.loads(capsys.readouterr().out)["experience"]
+    )
     assert made is not None
     passed(made)
     searchable(made, capsys)

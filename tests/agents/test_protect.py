@@ -28,7 +28,9 @@ TOOL = '"""Looks."""\n'
 
 def guarded(*patterns: str, **files: str) -> Scaffold:
     toml = f"protect = {json.dumps(patterns)}\n" + SEED.files["agent.toml"]
-    return Scaffold(name="seed", files={**SEED.files, "tools/look.py": TOOL, "agent.toml": toml, **files})
+    return Scaffold(
+        name="seed", files={**SEED.files, "tools/look.py": TOOL, "agent.toml": toml, **files}
+    )
 
 
 def cited(path: str, old: str = "", new: str = "") -> Edit:
@@ -54,7 +56,9 @@ def cited(path: str, old: str = "", new: str = "") -> Edit:
         ("*", "memory/new.md"),
     ],
 )
-def test_an_edit_of_a_protected_file_is_refused_however_the_pattern_is_spelled(pattern: str, path: str) -> None:
+def test_an_edit_of_a_protected_file_is_refused_however_the_pattern_is_spelled(
+    pattern: str, path: str
+) -> None:
     agent = guarded(pattern)
     with pytest.raises(BadEdit, match=r"edit 1 \(.*\): is protected by agent.toml"):
         apply(agent, [cited(path, new="\nmore")])
@@ -70,7 +74,8 @@ def test_what_no_pattern_names_can_be_edited() -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["./system.md", "tools/../system.md", "SYSTEM.md", "system.md/", "/system.md", "system.md "]
+    "path",
+    ["./system.md", "tools/../system.md", "SYSTEM.md", "system.md/", "/system.md", "system.md "],
 )
 def test_a_protected_file_has_no_second_name(path: str) -> None:
     with pytest.raises(BadEdit):
@@ -87,15 +92,19 @@ def test_protection_cannot_be_taken_away_nor_a_protected_tool_hidden_behind_anot
     ):
         with pytest.raises(BadEdit, match="takes protection away"):
             apply(agent, [edit, cited("system.md", new="x")])
-    apply(agent, [cited("agent.toml", "protect = [", 'protect = ["format.md", ')])  # more is welcome
+    apply(
+        agent, [cited("agent.toml", "protect = [", 'protect = ["format.md", ')]
+    )  # more is welcome
     appended = apply(agent, [cited("agent.toml", new="\n[x]\nprotect = []\n")])
     assert check(appended)
     with pytest.raises(BadEdit, match="is protected"):
-        apply(agent, [cited("agent.toml", "protect", "protect protect"), cited("system.md", new="x")])
+        apply(
+            agent, [cited("agent.toml", "protect", "protect protect"), cited("system.md", new="x")]
+        )
     # `tools/look` would come before `tools/look.py`: check refuses both of one name
-    assert [f.message for f in check(apply(agent, [cited("tools/look", new="#!/bin/sh\n# Looks.\n")]))] == [
-        "has the same name as tools/look"
-    ]
+    assert [
+        f.message for f in check(apply(agent, [cited("tools/look", new="#!/bin/sh\n# Looks.\n")]))
+    ] == ["has the same name as tools/look"]
 
 
 @pytest.mark.parametrize(
@@ -107,20 +116,27 @@ def test_protection_cannot_be_taken_away_nor_a_protected_tool_hidden_behind_anot
     ],
 )
 @pytest.mark.parametrize("origin", ["experience", "search", "prune", "human"])
-def test_only_a_person_makes_the_agent_a_program_of_its_own_or_mounts_what_the_host_has(toml: str, origin: Any) -> None:
+def test_only_a_person_makes_the_agent_a_program_of_its_own_or_mounts_what_the_host_has(
+    toml: str, origin: Any
+) -> None:
     was = SEED.files["agent.toml"]
     made = toml + re.sub(r"(?m)^(action|native) = .*$", "", was)
     first, _, rest = made.partition("\n")
     begun = re.sub(r"(?m)^(action|native) = .*$", "", was)
     ways = (
         [("agent.toml", was, made)],
-        [("agent.toml", was, begun), ("agent.toml", begun, f"{first}\n{begun}"),
-         ("agent.toml", f"{first}\n{begun}", f"{first}\n{rest}")],
+        [
+            ("agent.toml", was, begun),
+            ("agent.toml", begun, f"{first}\n{begun}"),
+            ("agent.toml", f"{first}\n{begun}", f"{first}\n{rest}"),
+        ],
         [("agent.toml", was, f"{first}\nbroken"), ("agent.toml", f"{first}\nbroken", made)],
-    )  # fmt: skip
+    )
     for way in ways:
         cites = (Evidence(experience="e", step=0),) if origin == "experience" else ()
-        edits = [Edit(path=p, old=o, new=n, origin=origin, evidence=cites) for p, o, n in way if o != n]
+        edits = [
+            Edit(path=p, old=o, new=n, origin=origin, evidence=cites) for p, o, n in way if o != n
+        ]
         if origin == "human":
             assert apply(SEED, edits).agent.foreign
         else:
@@ -132,7 +148,9 @@ def test_the_optimizer_is_not_offered_what_is_protected() -> None:
     agent = guarded("system.md", "tools/")
     assert "system.md" not in editable(agent)
     assert "tools/look.py" not in editable(agent)
-    offered = study_schema(agent, ["e"])["properties"]["edits"]["items"]["properties"]["file"]["enum"]
+    offered = study_schema(agent, ["e"])["properties"]["edits"]["items"]["properties"]["file"][
+        "enum"
+    ]
     assert offered == places(agent)
     assert "new lesson" in offered
     assert "new tool" not in offered
@@ -173,7 +191,12 @@ class Stubborn:
 
 def test_a_build_goes_on_with_the_parent_intact_when_an_optimizer_insists(workspace: Path) -> None:
     model = write_script(workspace / "script.jsonl")
-    values = {"domain": "tests.toy:Toy", "model": model, "optimizer": "tests.agents.test_protect:Stubborn", "rounds": 2}
+    values = {
+        "domain": "tests.toy:Toy",
+        "model": model,
+        "optimizer": "tests.agents.test_protect:Stubborn",
+        "rounds": 2,
+    }
     values |= {"train": 4, "validation": 6, "sandbox": "none", "memory.embedder": "hashed"}
     session = open_session(settings.load(workspace, values, {}), workspace, workspace / "runs/a")
     toml = 'protect = ["system.md"]\n' + SEED.files["agent.toml"]

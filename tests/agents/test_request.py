@@ -18,7 +18,18 @@ from recreate.agents.request import Recorded, Requests
 from recreate.agents.retrieval import exactly
 from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import Refused
-from recreate.api.types import Call, Experience, Grade, Lesson, Message, Reply, Sent, Step, ToolCall, Trace
+from recreate.api.types import (
+    Call,
+    Experience,
+    Grade,
+    Lesson,
+    Message,
+    Reply,
+    Sent,
+    Step,
+    ToolCall,
+    Trace,
+)
 from recreate.cli import run as cli
 from recreate.memory.export import exported
 from recreate.memory.prune import prune
@@ -83,13 +94,23 @@ NO_TOOLS = Refused("it takes no tools", code="no-tools")
 BROKEN = ToolCall(id="b", name="bash", arguments='{"comm')
 HALF = Reply(text=LONG, tool_calls=(BROKEN,), finish="length")
 UNKNOWN = ToolCall(id="u", name="edit", arguments='{"file": "a.py", "text": "' + "x" * 60 + '"}')
-WRONG = Reply(text=LONG, tool_calls=(UNKNOWN, *calling("seq 1 60").tool_calls, BROKEN), finish="tool_calls")
+WRONG = Reply(
+    text=LONG, tool_calls=(UNKNOWN, *calling("seq 1 60").tool_calls, BROKEN), finish="tool_calls"
+)
 DONE = calling(submit=True)
 TEMPLATES = {"workflow_md": "{{ before.r }} {{ task.prompt }}", "tools__r_py": READS}
 CASES: dict[str, tuple[Scaffold, list[Any], bool]] = {
-    "bash": (agent("[model]\ntemperature = 0.5\nstop = ['END']"), [*many("a"), run("submit")], False),
+    "bash": (
+        agent("[model]\ntemperature = 0.5\nstop = ['END']"),
+        [*many("a"), run("submit")],
+        False,
+    ),
     "json": (agent('action = "json"'), [text(LONG), asked("seq 1 99"), asked("submit")], False),
-    "tool:NAME": (agent('action = "tool:r"\n[limits]\nsteps = 3', tools__r_py=READS), [text(LONG)] * 3, False),
+    "tool:NAME": (
+        agent('action = "tool:r"\n[limits]\nsteps = 3', tools__r_py=READS),
+        [text(LONG)] * 3,
+        False,
+    ),
     "native": (SEED, [calling("seq 1 50", "seq 2 90", text=LONG), calling("ls"), DONE], True),
     "native, calls that cannot be read": (SEED, [WRONG, calling("ls", submit=True), DONE], True),
     "native, in text": (SEED, [run("ls -la"), text(LONG), DONE], True),
@@ -121,8 +142,17 @@ def tried(case: str, **more: Any) -> tuple[Trace, Taped]:
 
 
 def experience(trace: Trace, **facts: Any) -> Experience:
-    told = {"domain": "toy", "task": TASK.id, "group": "g", "split": "train", "prompt": TASK.prompt, "digest": "d"}
-    return Experience(id="a", trace=trace, grade=Grade(score=0.0, passed=False), **{**told, **facts})
+    told = {
+        "domain": "toy",
+        "task": TASK.id,
+        "group": "g",
+        "split": "train",
+        "prompt": TASK.prompt,
+        "digest": "d",
+    }
+    return Experience(
+        id="a", trace=trace, grade=Grade(score=0.0, passed=False), **{**told, **facts}
+    )
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -139,7 +169,9 @@ def test_and_from_memory_after_prune_and_rebuild_and_from_what_was_exported_and_
 ) -> None:
     trace, taped = tried(case)
     memory = ExperienceStore(tmp_path / "one", "hashed:64")
-    memory.add([experience(trace), experience(trace).model_copy(update={"id": "b", "run": "other"})])
+    memory.add(
+        [experience(trace), experience(trace).model_copy(update={"id": "b", "run": "other"})]
+    )
     prune(memory, runs=["other"], blobs=True)
     memory.rebuild()
     kept = memory.get("a")
@@ -154,13 +186,17 @@ def test_and_from_memory_after_prune_and_rebuild_and_from_what_was_exported_and_
 
 
 def test_lessons_that_were_offered_are_in_it() -> None:
-    lesson = Lesson(id="marks", title="Marks", body="End every answer with an exclamation mark, " * 9)
+    lesson = Lesson(
+        id="marks", title="Marks", body="End every answer with an exclamation mark, " * 9
+    )
     trace, taped = tried("bash", offers=exactly([lesson]))
     assert "exclamation mark" in taped.sent[0]
     assert had(trace.steps) == taped.sent
 
 
-def test_what_a_template_and_an_output_make_a_key_of_is_masked_before_it_is_sent(tmp_path: Path) -> None:
+def test_what_a_template_and_an_output_make_a_key_of_is_masked_before_it_is_sent(
+    tmp_path: Path,
+) -> None:
     scaffold = agent(observation_md="API_KEY={{ output.text }}")
     taped = Taped([run("echo 9f8a7b6c5d4e3f2a1b0c"), run("submit")])
     trace = attempt(scaffold, TASK, Toy(), choose(), taped, Call(run="r", attempt="a", step=0))
@@ -174,7 +210,8 @@ def test_what_a_template_and_an_output_make_a_key_of_is_masked_before_it_is_sent
 
 @pytest.mark.slow
 def test_a_whole_run_gives_back_what_each_call_was_made_with(workspace: Path, capsys: Any) -> None:
-    """With what the run adds to a call, from the run folder and from memory; and it is what --json and exports tell."""
+    """With what the run adds to a call, from the run folder and from memory; and it is what --json
+    and exports tell."""
     inner = Scripted(Path(write_script(workspace / "s.jsonl").removeprefix("scripted:")))
     sent: dict[str, str] = {}
 
@@ -199,7 +236,9 @@ def test_a_whole_run_gives_back_what_each_call_was_made_with(workspace: Path, ca
     assert cli(["traces", "show", id, "--run", "one", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     for step in told["steps"]:
-        messages = [m for first, end in step["sent"]["messages"] for m in told["messages"][first:end]]
+        messages = [
+            m for first, end in step["sent"]["messages"] for m in told["messages"][first:end]
+        ]
         assert spelled(messages, step["sent"]["params"]) == sent[f"{id}/{step['step']}"]
     assert cli(["traces", "show", id, "--full"]) == 0
     shown = capsys.readouterr().out
@@ -223,26 +262,41 @@ def test_spans_hold_what_was_sent(tmp_path: Path) -> None:
     trace, taped = tried("cut off")
     (line,) = exported(experience(trace), "otel")
     spans = line["resourceSpans"][0]["scopeSpans"][0]["spans"]
-    chats = [{a["key"]: a["value"] for a in s["attributes"]} for s in spans if s["name"].startswith("chat")]
+    chats = [
+        {a["key"]: a["value"] for a in s["attributes"]}
+        for s in spans
+        if s["name"].startswith("chat")
+    ]
     assert len(chats) == len(taped.sent)
     for chat, request in zip(chats, taped.sent.values(), strict=True):
         messages, params = json.loads(request)
         (system,) = json.loads(chat["gen_ai.system_instructions"]["stringValue"])
         assert system["content"] == messages[0]["content"]
         found = json.loads(chat["gen_ai.input.messages"]["stringValue"])
-        texts = [p.get("content", p.get("response")) for m in found for p in m["parts"] if p["type"] != "tool_call"]
-        assert texts == [m["content"] for m in messages[1:] if m["content"] or "tool_calls" not in m]
+        texts = [
+            p.get("content", p.get("response"))
+            for m in found
+            for p in m["parts"]
+            if p["type"] != "tool_call"
+        ]
+        assert texts == [
+            m["content"] for m in messages[1:] if m["content"] or "tool_calls" not in m
+        ]
         assert json.loads(chat["gen_ai.tool.definitions"]["stringValue"]) == params["tools"]
 
 
-def test_a_system_message_and_the_schemas_of_tools_are_kept_once_for_many_attempts(tmp_path: Path) -> None:
+def test_a_system_message_and_the_schemas_of_tools_are_kept_once_for_many_attempts(
+    tmp_path: Path,
+) -> None:
     trace, _ = tried("native")
     memory = ExperienceStore(tmp_path, "hashed:64")
     for n in range(5):
         memory.add([experience(trace).model_copy(update={"id": f"a{n}", "run": f"r{n}"})])
     assert memory.stats()["blobs"]["count"] == 2
     lines = [p.read_text() for p in (tmp_path / "memory" / "toy" / "experiences").glob("*.jsonl")]
-    assert not any(json.dumps(Recorded(trace.steps).messages[0]["content"])[1:60] in line for line in lines)
+    assert not any(
+        json.dumps(Recorded(trace.steps).messages[0]["content"])[1:60] in line for line in lines
+    )
     (tmp_path / "memory" / "toy" / "blobs").rename(tmp_path / "away")
     whole = memory.get("a1")
     assert whole is not None
@@ -252,15 +306,24 @@ def test_a_system_message_and_the_schemas_of_tools_are_kept_once_for_many_attemp
 def test_where_a_step_is_gone_nothing_is_guessed() -> None:
     trace, _ = tried("bash")
     assert set(had([*trace.steps[:2], *trace.steps[3:]])) == {0, 1}
-    broken = trace.steps[1].model_copy(update={"sent": Sent(base=0, keep=2, rest=({"@": [7, "reply"]},))})
+    broken = trace.steps[1].model_copy(
+        update={"sent": Sent(base=0, keep=2, rest=({"@": [7, "reply"]},))}
+    )
     assert set(had([trace.steps[0], broken, *trace.steps[2:]])) == {0}
     assert had([s.model_copy(update={"sent": None}) for s in trace.steps]) == {}
 
 
 TEXT = st.text(max_size=60) | st.sampled_from([LONG, "x" * 41, "\ud800broken" * 9])
 VALUE = st.recursive(
-    TEXT | st.integers() | st.booleans() | st.none() | st.floats(allow_nan=False, allow_infinity=False),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["a", "@", "b"]), inner, max_size=3),
+    TEXT
+    | st.integers()
+    | st.booleans()
+    | st.none()
+    | st.floats(allow_nan=False, allow_infinity=False),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["a", "@", "b"]), inner, max_size=3)
+    ),
     max_leaves=6,
 )
 MESSAGE = st.fixed_dictionaries(
@@ -272,7 +335,8 @@ MESSAGE = st.fixed_dictionaries(
 @given(st.data())
 @pytest.mark.slow
 def test_any_requests_of_any_agent_are_had_back(data: Any) -> None:
-    """Several conversations, edited and shortened ones, messages that look like references, any order of keys."""
+    """Several conversations, edited and shortened ones, messages that look like references, any
+    order of keys."""
     requests, steps, sent = Requests(), list[Step](), dict[int, str]()
     known: list[list[Any]] = [[]]
     for n in range(data.draw(st.integers(1, 6))):
@@ -280,11 +344,19 @@ def test_any_requests_of_any_agent_are_had_back(data: Any) -> None:
         kept = past[: data.draw(st.integers(0, len(past)))]
         texts = [s.reply for s in steps] + [s.observation for s in steps]
         repeated = [{"role": "user", "content": t} for t in texts]
-        more = data.draw(st.lists(MESSAGE | st.sampled_from(repeated) if repeated else MESSAGE, max_size=3))
+        more = data.draw(
+            st.lists(MESSAGE | st.sampled_from(repeated) if repeated else MESSAGE, max_size=3)
+        )
         now = copy.deepcopy([*kept, *more])
-        params = data.draw(st.dictionaries(st.sampled_from(["temperature", "tools", "seed", "@"]), VALUE, max_size=3))
+        params = data.draw(
+            st.dictionaries(
+                st.sampled_from(["temperature", "tools", "seed", "@"]), VALUE, max_size=3
+            )
+        )
         seen = now[-1]["content"] if now and isinstance(now[-1]["content"], str) else ""
-        step = Step(step=n, observation=seen, reply=data.draw(TEXT), sent=requests.add(n, now, params, seen))
+        step = Step(
+            step=n, observation=seen, reply=data.draw(TEXT), sent=requests.add(n, now, params, seen)
+        )
         requests.know(step)
         known.append(now)
         steps.append(Step.model_validate(json.loads(encode(step))))

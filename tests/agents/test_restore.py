@@ -1,4 +1,5 @@
-"""An agent may observe in copies of its sandbox before it acts, and what makes its check worse is taken back."""
+"""An agent may observe in copies of its sandbox before it acts, and what makes its check worse is
+taken back."""
 
 from __future__ import annotations
 
@@ -25,7 +26,9 @@ from tests.agents.test_lookahead import Uncopied
 from tests.restoring import OBSERVE, RESTORE, play
 from tests.toy import Toy
 
-COUNTS = '#!/usr/bin/env python3\n"""How many of the files b1, b2, ... there are."""\nimport glob, sys\n'
+COUNTS = (
+    '#!/usr/bin/env python3\n"""How many of the files b1, b2, ... there are."""\nimport glob, sys\n'
+)
 COUNTS += 'n = len(glob.glob("b[0-9]"))\nprint("broken:")\nprint(n)\nsys.exit(n > 0)\n'
 CHECKED = '[restore]\ncheck = "counts"\n'
 LOOKS = "[observe]\nsteps = 2\n"
@@ -51,9 +54,17 @@ class Broken(Toy):
 
 
 def test_an_action_after_which_the_check_fails_is_taken_back_and_the_agent_is_told() -> None:
-    rows = [bash("echo yes > answer.txt; touch b1", step=0), bash("cat answer.txt", step=1), bash("submit")]
+    rows = [
+        bash("echo yes > answer.txt; touch b1", step=0),
+        bash("cat answer.txt", step=1),
+        bash("submit"),
+    ]
     trace = go(checked(), rows)
-    assert acts(trace) == [("echo yes > answer.txt; touch b1", True), ("cat answer.txt", False), ("submit", False)]
+    assert acts(trace) == [
+        ("echo yes > answer.txt; touch b1", True),
+        ("cat answer.txt", False),
+        ("submit", False),
+    ]
     assert trace.steps[0].restored == "by counts 0 failed before and 1 after"
     assert "This action was taken back" in trace.steps[1].observation
     assert trace.steps[1].observation.endswith("It said:]\nbroken:\n1")
@@ -62,7 +73,14 @@ def test_an_action_after_which_the_check_fails_is_taken_back_and_the_agent_is_to
 
 
 def test_what_makes_no_more_fail_stands_and_the_least_that_failed_is_what_counts() -> None:
-    steps = ["touch x", "touch b3", "rm b1", "touch b1", "touch b4 && rm b2", "echo yes > answer.txt"]
+    steps = [
+        "touch x",
+        "touch b3",
+        "rm b1",
+        "touch b1",
+        "touch b4 && rm b2",
+        "echo yes > answer.txt",
+    ]
     rows = [*(bash(command, step=n) for n, command in enumerate(steps)), bash("submit")]
     trace = go(checked(), rows, domain=Broken())
     assert [back for _, back in acts(trace)] == [False, True, False, True, False, False, False]
@@ -71,10 +89,18 @@ def test_what_makes_no_more_fail_stands_and_the_least_that_failed_is_what_counts
 
 def test_without_a_number_a_check_that_fails_counts_as_one() -> None:
     check = "#!/bin/bash\n# Fails without a.\ntest -e a || { echo no a; exit 3; }\n"
-    rows = [bash("touch c", step=0), bash("touch a", step=1), bash("rm a", step=2), bash("ls; submit")]
+    rows = [
+        bash("touch c", step=0),
+        bash("touch a", step=1),
+        bash("rm a", step=2),
+        bash("ls; submit"),
+    ]
     files = {"agent.toml": '[restore]\ncheck = "there"\n', "tools/there.sh": check}
     scaffold = agent()
-    trace = go(scaffold.model_copy(update={"files": {**scaffold.files, **files}}), [*rows[:3], bash("submit")])
+    trace = go(
+        scaffold.model_copy(update={"files": {**scaffold.files, **files}}),
+        [*rows[:3], bash("submit")],
+    )
     assert [back for _, back in acts(trace)] == [False, False, True, False]
 
 
@@ -89,7 +115,12 @@ def test_what_did_not_stand_hands_nothing_in(toml: str) -> None:
 
 
 def test_observing_changes_nothing_and_each_look_begins_at_the_same_state() -> None:
-    rows = [bash("echo no > answer.txt; ls", step=0), bash("ls", step=1), bash("ls", step=2), bash("submit")]
+    rows = [
+        bash("echo no > answer.txt; ls", step=0),
+        bash("ls", step=1),
+        bash("ls", step=2),
+        bash("submit"),
+    ]
     trace = go(agent(LOOKS), rows)
     assert [(step.kind, step.output) for step in trace.steps[:3]] == [
         ("observe", "answer.txt\n"),
@@ -109,16 +140,29 @@ def test_act_ends_observing_and_each_sample_begins_with_it() -> None:
         bash("touch x; ls", step=3),
     ]
     trace = go(agent("samples = 2\n" + LOOKS), [*rows, bash("submit")])
-    assert [step.kind for step in trace.steps] == ["observe", "action", "action", "observe", "action"]
+    assert [step.kind for step in trace.steps] == [
+        "observe",
+        "action",
+        "action",
+        "observe",
+        "action",
+    ]
     assert trace.steps[0].output == "From now on what you do counts."
     assert trace.answer == "yes"
 
 
 def test_act_beside_another_command_ends_nothing_and_says_so() -> None:
-    rows = [bash("act\nls", step=0), bash("act", step=1), bash("echo yes > answer.txt", step=2), bash("submit")]
+    rows = [
+        bash("act\nls", step=0),
+        bash("act", step=1),
+        bash("echo yes > answer.txt", step=2),
+        bash("submit"),
+    ]
     trace = go(agent(LOOKS.replace("2", "3")), rows)
     assert [step.kind for step in trace.steps] == ["observe", "observe", "action", "action"]
-    assert "observing goes on: act counts when it is the only call of a reply" in trace.steps[0].output
+    assert (
+        "observing goes on: act counts when it is the only call of a reply" in trace.steps[0].output
+    )
     assert trace.answer == "yes"
 
 
@@ -138,13 +182,17 @@ def test_the_prompt_says_what_is_observed_and_what_is_taken_back() -> None:
 
 def test_several_calls_of_one_reply_are_taken_back_together() -> None:
     calls = [{"name": "bash", "arguments": {"command": c}} for c in ("touch a", "touch b1")]
-    model = Scripted.of([{"text": "", "tool_calls": calls, "step": 0}, bash("ls", step=1), bash("submit")])
+    model = Scripted.of(
+        [{"text": "", "tool_calls": calls, "step": 0}, bash("ls", step=1), bash("submit")]
+    )
 
     def ask(messages: list[Message], call: Call, **params: Any) -> Reply:
         return model.reply(messages, call, **params)
 
     call = Call(run="r", attempt="a", step=0)
-    trace = attempt(checked("native = true\n" + CHECKED), TASK, Toy(), choose(), ask, call, native=True)
+    trace = attempt(
+        checked("native = true\n" + CHECKED), TASK, Toy(), choose(), ask, call, native=True
+    )
     assert (trace.steps[0].restored != "", trace.steps[1].output) == (True, "")
 
 
@@ -184,7 +232,9 @@ def test_without_the_tables_nothing_of_an_agent_changes() -> None:
 
 
 @pytest.mark.parametrize(("toml", "code"), [(CHECKED, "no-restore"), (LOOKS, "no-observe")])
-def test_where_a_sandbox_cannot_be_copied_that_is_said_before_anything_is_paid(toml: str, code: str) -> None:
+def test_where_a_sandbox_cannot_be_copied_that_is_said_before_anything_is_paid(
+    toml: str, code: str
+) -> None:
     with pytest.raises(BadInput, match="sandboxes of plain cannot be copied") as found:
         try_servers(checked(toml), TASK, Toy(), Uncopied())
     assert found.value.code == code
@@ -192,7 +242,9 @@ def test_where_a_sandbox_cannot_be_copied_that_is_said_before_anything_is_paid(t
 
 
 def test_an_agent_whose_files_cannot_be_copied_acts_and_never_observes_for_real() -> None:
-    model = Scripted.of([bash("echo yes > answer.txt; touch b1", contains="Write it."), bash("submit")])
+    model = Scripted.of(
+        [bash("echo yes > answer.txt; touch b1", contains="Write it."), bash("submit")]
+    )
 
     def ask(messages: list[Message], call: Call, **params: Any) -> Reply:
         return model.reply(messages, call, **params)
@@ -209,13 +261,22 @@ def test_an_agent_whose_files_cannot_be_copied_acts_and_never_observes_for_real(
 @pytest.mark.parametrize(
     ("toml", "words"),
     [
-        ('action = "tools"\n[restore]\ncheck = "c"', "restore is for actions bash, json and tool:NAME"),
-        ('action = "tools"\n[observe]\nsteps = 1', "observe is for actions bash, json and tool:NAME"),
+        (
+            'action = "tools"\n[restore]\ncheck = "c"',
+            "restore is for actions bash, json and tool:NAME",
+        ),
+        (
+            'action = "tools"\n[observe]\nsteps = 1',
+            "observe is for actions bash, json and tool:NAME",
+        ),
         ('action = "tool:t"\n[observe]\nsteps = 1', "observe is for actions bash and json"),
         ("[observe]\nsteps = 20", "observe.steps leaves no turn to act"),
         ("[observe]\nstep = 2", "did you mean 'steps'?"),
         ("[restore]", "restore.check: Field required"),
-        ('action = "command"\ncommand = "x"\n[observe]\nsteps = 1', "observe is for agents of recreate's own"),
+        (
+            'action = "command"\ncommand = "x"\n[observe]\nsteps = 1',
+            "observe is for agents of recreate's own",
+        ),
     ],
 )
 def test_what_cannot_observe_or_restore_is_told_so(toml: str, words: str) -> None:
@@ -231,8 +292,13 @@ def test_an_export_says_that_it_neither_observes_nor_restores_nor_recalls() -> N
 
 
 def test_a_check_that_is_not_there_and_a_tool_called_act_are_faults() -> None:
-    assert problems(agent(CHECKED)) == ["agent.toml:1: restore names the tool 'counts'; there are: none"]
-    assert "tools/act.py:1: is called 'act'" in problems(agent(LOOKS, tools__act_py='"""Acts."""\n'))[0]
+    assert problems(agent(CHECKED)) == [
+        "agent.toml:1: restore names the tool 'counts'; there are: none"
+    ]
+    assert (
+        "tools/act.py:1: is called 'act'"
+        in problems(agent(LOOKS, tools__act_py='"""Acts."""\n'))[0]
+    )
 
 
 def test_traces_show_tells_what_was_observed_and_what_was_taken_back(

@@ -1,4 +1,5 @@
-"""A working agent is offered lessons when it asks for that, and what it was offered is on record."""
+"""A working agent is offered lessons when it asks for that, and what it was offered is on
+record."""
 
 from __future__ import annotations
 
@@ -23,8 +24,17 @@ from recreate.sandboxes import choose
 from tests.agents.test_attempt import agent, bash
 from tests.toy import Toy
 
-TASK = Task(id="toy:train:1", domain="toy", prompt="Write it.", split="train", group="g", facts={"word": "yes"})
-MARK = Lesson(id="mark", title="How answers end", body="With a mark.", status="active", groups=("a", "b", "c"))
+TASK = Task(
+    id="toy:train:1",
+    domain="toy",
+    prompt="Write it.",
+    split="train",
+    group="g",
+    facts={"word": "yes"},
+)
+MARK = Lesson(
+    id="mark", title="How answers end", body="With a mark.", status="active", groups=("a", "b", "c")
+)
 KEYS = Lesson(id="keys", title="A KeyError", body="Look at the keys first.", status="active")
 TESTS = Lesson(id="tests", title="A failing test", body="Read it first.", status="active")
 ASKS = "[memory]\ntokens = 200\n"
@@ -46,7 +56,12 @@ class Held:
         return frozen("test", self.offer, {x.id: x for x in self.lessons.values()})
 
 
-def go(scaffold: Scaffold, rows: list[dict[str, Any]], offers: LessonRetrieval, folder: Path | None = None) -> Trace:
+def go(
+    scaffold: Scaffold,
+    rows: list[dict[str, Any]],
+    offers: LessonRetrieval,
+    folder: Path | None = None,
+) -> Trace:
     model = Scripted.of(rows)
 
     def ask(messages: list[Message], call: Call, **params: Any) -> Reply:
@@ -56,7 +71,9 @@ def go(scaffold: Scaffold, rows: list[dict[str, Any]], offers: LessonRetrieval, 
     return attempt(scaffold, TASK, Toy(), choose(), ask, call, folder=folder, offers=offers)
 
 
-def test_an_agent_that_asks_for_memory_is_offered_lessons_with_their_support_at_the_start(tmp_path: Path) -> None:
+def test_an_agent_that_asks_for_memory_is_offered_lessons_with_their_support_at_the_start(
+    tmp_path: Path,
+) -> None:
     held = Held(**{"Write it": MARK})
     trace = go(
         agent(ASKS),
@@ -115,7 +132,11 @@ def test_the_agent_chooses_when_it_is_offered_something() -> None:
 
 def test_an_agent_may_be_offered_something_after_every_step() -> None:
     held = Held(KeyError=KEYS, **{"a line": MARK})
-    rows = [bash("echo a line", step=0), bash("echo KeyError", step=1, contains="How answers end"), bash("submit")]
+    rows = [
+        bash("echo a line", step=0),
+        bash("echo KeyError", step=1, contains="How answers end"),
+        bash("submit"),
+    ]
     trace = go(agent('[memory]\ntokens = 200\nwhen = ["step"]\n'), rows, held.offers)
     assert [s.offered for s in trace.steps] == [(), ("mark",), ("keys",)]
     assert len(held.asked) == 2, "not at the start"
@@ -187,6 +208,7 @@ def test_the_same_result_twice_is_one_situation(text: str) -> None:
 def test_support_is_counts_and_says_nothing_when_nothing_was_counted() -> None:
     assert support(KEYS) == ""
     gains = (Gain(experience="e", group="g", diff=1.0), Gain(experience="f", group="h", diff=0.0))
-    assert support(MARK.model_copy(update={"gains": gains})) == (
-        "seen in 3 groups of tasks; 2 re-runs with and without it: +0.50"
+    assert (
+        support(MARK.model_copy(update={"gains": gains}))
+        == "seen in 3 groups of tasks; 2 re-runs with and without it: +0.50"
     )

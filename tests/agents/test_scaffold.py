@@ -26,7 +26,14 @@ BASE = {
     "workflow.md": "{{ task.prompt }}\n",
     "tools/look.py": '#!/usr/bin/env python3\n"""Looks around."""\nprint(1)\n',
 }
-TASK = Task(id="toy:a:1", domain="toy", prompt="Mend it.", split="train", group="a", facts={"gold": "hidden!"})
+TASK = Task(
+    id="toy:a:1",
+    domain="toy",
+    prompt="Mend it.",
+    split="train",
+    group="a",
+    facts={"gold": "hidden!"},
+)
 
 texts = st.text(st.characters(blacklist_categories=["Cs"]), max_size=60)
 names = st.text(string.ascii_lowercase + string.digits + "_-.", min_size=1, max_size=10).filter(
@@ -37,7 +44,9 @@ paths = st.one_of(
     names.map(lambda n: f"tools/{n}").filter(lambda p: not p.endswith(".pyc")),
     names.map(lambda n: f"memory/{n}.md"),
 )
-scaffolds = st.dictionaries(paths, texts, max_size=6).map(lambda f: Scaffold(name="x", files={**BASE, **f}))
+scaffolds = st.dictionaries(paths, texts, max_size=6).map(
+    lambda f: Scaffold(name="x", files={**BASE, **f})
+)
 
 
 def human(path: str, old: str = "", new: str = "", **more: Any) -> Edit:
@@ -45,10 +54,13 @@ def human(path: str, old: str = "", new: str = "", **more: Any) -> Edit:
 
 
 def scaffold(**files: str) -> Scaffold:
-    return Scaffold(name="toy", files={**BASE, **{k.replace("__", "/"): v for k, v in files.items()}})
+    return Scaffold(
+        name="toy", files={**BASE, **{k.replace("__", "/"): v for k, v in files.items()}}
+    )
 
 
-# ------------------------------------------------------------------------------------------------ identity
+# ------------------------------------------------------------------------------------------------
+# identity
 
 
 def test_the_digest_is_of_the_files_not_of_the_name_nor_the_readme() -> None:
@@ -72,12 +84,15 @@ def test_the_order_of_files_does_not_change_the_digest(made: Scaffold, random: A
     assert Scaffold(name="y", files=dict(items)).digest == made.digest
 
 
-# ------------------------------------------------------------------------------------------- load and save
+# ------------------------------------------------------------------------------------------- load
+# and save
 
 
 @pytest.mark.slow
 @given(scaffolds)
-def test_what_is_saved_is_loaded_again(tmp_path_factory: pytest.TempPathFactory, made: Scaffold) -> None:
+def test_what_is_saved_is_loaded_again(
+    tmp_path_factory: pytest.TempPathFactory, made: Scaffold
+) -> None:
     folder = tmp_path_factory.mktemp("s") / "x"
     save(made, folder)
     assert load(folder).files == made.files
@@ -111,7 +126,9 @@ def test_tools_are_executable_after_saving(tmp_path: Path) -> None:
     assert subprocess.check_output([tmp_path / "x/tools/look.py"]) == b"1\n"
 
 
-def test_bytecode_and_hidden_files_are_not_part_of_a_scaffold_and_are_left_alone(tmp_path: Path) -> None:
+def test_bytecode_and_hidden_files_are_not_part_of_a_scaffold_and_are_left_alone(
+    tmp_path: Path,
+) -> None:
     save(scaffold(), tmp_path / "x")
     for extra in (".git/HEAD", "tools/__pycache__/look.cpython-312.pyc", ".notes"):
         (tmp_path / "x" / extra).parent.mkdir(parents=True, exist_ok=True)
@@ -123,14 +140,18 @@ def test_bytecode_and_hidden_files_are_not_part_of_a_scaffold_and_are_left_alone
     assert not (tmp_path / "x/tools/look.py").exists()
 
 
-def test_saving_into_a_folder_of_other_things_is_refused_and_touches_nothing(tmp_path: Path) -> None:
+def test_saving_into_a_folder_of_other_things_is_refused_and_touches_nothing(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
     with pytest.raises(BadInput, match=r"agent\.toml"):
         save(scaffold(), tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["thesis.txt"]
 
 
-def test_a_full_disk_leaves_the_old_scaffold_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_the_old_scaffold_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     save(scaffold(), tmp_path / "x")
 
     def full(_: int) -> None:
@@ -163,7 +184,11 @@ def test_no_such_scaffold_lists_its_neighbours(tmp_path: Path) -> None:
 def test_a_link_or_file_that_leads_outside_is_refused(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("key")
     (tmp_path / "folder").mkdir()
-    for link, target in (("tools/a.py", "../../secret"), ("tools/b", "../../folder"), ("gone", "/nowhere/at/all")):
+    for link, target in (
+        ("tools/a.py", "../../secret"),
+        ("tools/b", "../../folder"),
+        ("gone", "/nowhere/at/all"),
+    ):
         folder = tmp_path / "x"
         save(scaffold(), folder)
         (folder / link).symlink_to(target)
@@ -201,7 +226,9 @@ def test_files_that_are_no_text_too_big_or_no_files_are_refused(tmp_path: Path) 
 
 
 def test_a_misspelt_key_is_answered_with_the_right_one(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"agent\.toml:3: unknown key 'limits\.step'; did you mean 'steps'\?"):
+    with pytest.raises(
+        BadInput, match=r"agent\.toml:3: unknown key 'limits\.step'; did you mean 'steps'\?"
+    ):
         _ = scaffold(**{"agent.toml": 'domain = "toy"\n[limits]\nstep = 3\n'}).agent
     save(scaffold(**{"agent.toml": "sample = 3\n"}), tmp_path / "x")
     with pytest.raises(BadInput, match="did you mean 'samples'"):
@@ -234,7 +261,8 @@ def test_any_text_as_agent_toml_gives_an_agent_or_faults(text: str) -> None:
     assert (agent is None) == bool(faults)
 
 
-# ------------------------------------------------------------------------------------------------- apply
+# -------------------------------------------------------------------------------------------------
+# apply
 
 
 @given(scaffolds)
@@ -255,7 +283,9 @@ def test_creating_appending_and_deleting(made: Scaffold, path: str, text: str) -
 
 
 @given(texts, texts, texts, texts)
-def test_a_replacement_changes_exactly_what_was_found_once(a: str, old: str, b: str, new: str) -> None:
+def test_a_replacement_changes_exactly_what_was_found_once(
+    a: str, old: str, b: str, new: str
+) -> None:
     text = a + old + b
     made = scaffold(**{"observation.md": text})
     places = [i for i in range(len(text)) if text.startswith(old, i)] if old else []
@@ -293,8 +323,25 @@ def test_apply_is_pure_and_the_same_twice(made: Scaffold, raw: list[tuple[str, s
 @pytest.mark.parametrize(
     "path",
     [
-        *("../x", "/etc/passwd", "tools/../../x", "tools/a/b.py", "tools/.hidden", "notes.txt", "", "memory/a.txt"),
-        *("tools\\a.py", "memory/..", "tools/a\n.py", "./system.md", "SYSTEM.md", "tools/", ".git/config"),
+        *(
+            "../x",
+            "/etc/passwd",
+            "tools/../../x",
+            "tools/a/b.py",
+            "tools/.hidden",
+            "notes.txt",
+            "",
+            "memory/a.txt",
+        ),
+        *(
+            "tools\\a.py",
+            "memory/..",
+            "tools/a\n.py",
+            "./system.md",
+            "SYSTEM.md",
+            "tools/",
+            ".git/config",
+        ),
     ],
 )
 def test_an_edit_of_a_file_no_scaffold_has_is_refused(path: str) -> None:
@@ -333,7 +380,8 @@ def test_text_that_cannot_be_written_to_disk_is_refused() -> None:
         apply(scaffold(), [human("system.md", new="\ud800")])
 
 
-# -------------------------------------------------------------------------------------------------- diff
+# --------------------------------------------------------------------------------------------------
+# diff
 
 
 @given(scaffolds, scaffolds)
@@ -343,7 +391,13 @@ def test_a_diff_is_empty_exactly_when_the_files_are_the_same(a: Scaffold, b: Sca
 
 
 def test_git_can_apply_a_diff(tmp_path: Path) -> None:
-    a = scaffold(**{"observation.md": "no end", "format.md": "crlf\r\nx\u2028y\x0cz\n" + "line\n" * 20, "memory__": ""})
+    a = scaffold(
+        **{
+            "observation.md": "no end",
+            "format.md": "crlf\r\nx\u2028y\x0cz\n" + "line\n" * 20,
+            "memory__": "",
+        }
+    )
     a = Scaffold(name="a", files={k: v for k, v in a.files.items() if k != "memory/"})
     b = apply(
         a,
@@ -361,13 +415,17 @@ def test_git_can_apply_a_diff(tmp_path: Path) -> None:
     assert os.access(tmp_path / "x/tools/see.sh", os.X_OK)
 
 
-# ---------------------------------------------------------------------------------------- tools and lessons
+# ---------------------------------------------------------------------------------------- tools and
+# lessons
 
 
 def test_tools_are_named_after_their_files_and_say_what_they_do() -> None:
     made = scaffold(
         tools___shared="x = 1\n",
-        **{"tools/find.sh": "#!/bin/bash\n# Finds a thing.\n#\n# Use: find X\nls\n", "tools/words.txt": "a\n"},
+        **{
+            "tools/find.sh": "#!/bin/bash\n# Finds a thing.\n#\n# Use: find X\nls\n",
+            "tools/words.txt": "a\n",
+        },
     )
     assert made.tools == {"find": "tools/find.sh", "look": "tools/look.py"}
     assert made.help("find") == "Finds a thing.\n\nUse: find X"
@@ -396,19 +454,29 @@ def test_lessons_of_one_title_and_two_bodies_are_two_files() -> None:
 
 def test_a_lesson_written_by_hand_needs_no_born_of() -> None:
     lesson = read_lesson("be-brief", "# Be brief\n\nSay little.\nscope: this is prose\n")
-    assert (lesson.title, lesson.body, lesson.born_of) == ("Be brief", "Say little.\nscope: this is prose", ())
+    assert (lesson.title, lesson.body, lesson.born_of) == (
+        "Be brief",
+        "Say little.\nscope: this is prose",
+        (),
+    )
     assert read_lesson("be-brief", "Say little.").title == "be brief"
 
 
-# ----------------------------------------------------------------------------------------------- templates
+# -----------------------------------------------------------------------------------------------
+# templates
 
 
 def test_every_template_is_rendered_with_what_it_may_use() -> None:
     made = scaffold(
         **{
-            "system.md": "{% for t in tools %}\n- {{ t.name }}: {{ t.help }}\n{% endfor %}\n{{ limits.steps }}",
-            "workflow.md": "{{ task.prompt }} {{ before.look }}\n"
-            "{% for l in lessons %}\n{{ l.title }}: {{ l.body }}\n{% endfor %}",
+            "system.md": (
+                "{% for t in tools %}\n- {{ t.name }}: {{ t.help }}\n{% endfor %}\n{{"
+                " limits.steps }}"
+            ),
+            "workflow.md": (
+                "{{ task.prompt }} {{ before.look }}\n"
+                "{% for l in lessons %}\n{{ l.title }}: {{ l.body }}\n{% endfor %}"
+            ),
             "memory/a.md": "# Braces\n\n{{ are }} {% just %} text",
         }
     )
@@ -417,12 +485,16 @@ def test_every_template_is_rendered_with_what_it_may_use() -> None:
         made.render("workflow", task=TASK, before={"look": "seen"})
         == "Mend it. seen\nBraces: {{ are }} {% just %} text\n"
     )
-    shown = made.render("observation", output=Output(text="boo", status=3), step=1, steps_left=4, task=TASK)
+    shown = made.render(
+        "observation", output=Output(text="boo", status=3), step=1, steps_left=4, task=TASK
+    )
     assert shown == "boo\n[exit status 3; 4 steps left]"
     assert "no command" in made.render("format", error="no command", steps_left=2, task=TASK)
 
 
-@pytest.mark.parametrize("leak", ["{{ task.facts }}", "{{ task.facts.gold }}", "{{ task.id }}", "{{ task }}"])
+@pytest.mark.parametrize(
+    "leak", ["{{ task.facts }}", "{{ task.facts.gold }}", "{{ task.id }}", "{{ task }}"]
+)
 def test_the_hidden_facts_of_a_task_never_reach_a_prompt(leak: str) -> None:
     try:
         said = scaffold(**{"workflow.md": leak}).render("workflow", task=TASK, before={})
@@ -478,7 +550,9 @@ def test_any_text_renders_or_is_bad_input(source: str) -> None:
     assert code == "bad-template"
 
 
-@pytest.mark.parametrize(("name", "text"), [("a\0b", "x"), ("\ud800", "x"), ("system.md", "half \ud83d")])
+@pytest.mark.parametrize(
+    ("name", "text"), [("a\0b", "x"), ("\ud800", "x"), ("system.md", "half \ud83d")]
+)
 def test_what_is_no_text_is_not_saved(tmp_path: Path, name: str, text: str) -> None:
     with pytest.raises(BadInput, match="is not UTF-8 text"):
         save(Scaffold(name="x", files={name: text}), tmp_path / "x")

@@ -1,4 +1,5 @@
-"""The seed for capable models: tool calls, commands that hold fences, long outputs, replies that were cut off."""
+"""The seed for capable models: tool calls, commands that hold fences, long outputs, replies that
+were cut off."""
 
 from __future__ import annotations
 
@@ -44,13 +45,20 @@ class Asked:
         return reply
 
 
-def calling(*commands: str, text: str = "", submit: bool = False, finish: str = "tool_calls") -> Reply:
-    made = [ToolCall(id=f"c{n}", name="bash", arguments=json.dumps({"command": c})) for n, c in enumerate(commands)]
+def calling(
+    *commands: str, text: str = "", submit: bool = False, finish: str = "tool_calls"
+) -> Reply:
+    made = [
+        ToolCall(id=f"c{n}", name="bash", arguments=json.dumps({"command": c}))
+        for n, c in enumerate(commands)
+    ]
     made += [ToolCall(id="s", name="submit", arguments="{}")] if submit else []
     return Reply(text=text, tool_calls=tuple(made), finish=finish, tokens_out=7)
 
 
-def go(replies: list[Any], *, native: bool = True, scaffold: Scaffold = SEED) -> tuple[Trace, Asked]:
+def go(
+    replies: list[Any], *, native: bool = True, scaffold: Scaffold = SEED
+) -> tuple[Trace, Asked]:
     asked = Asked(replies)
     call = Call(run="r", attempt="a", step=0, task=TASK.id)
     return attempt(scaffold, TASK, Toy(), choose(), asked, call, native=native), asked
@@ -60,12 +68,20 @@ def limited(**limits: float) -> Scaffold:
     return SEED.limited(limits)
 
 
-# ------------------------------------------------------------------------------------------------ tool calls
+# ------------------------------------------------------------------------------------------------
+# tool calls
 
 
 def test_several_calls_of_one_reply_are_run_in_order_and_each_is_answered() -> None:
-    trace, asked = go([calling("echo yes > answer.txt; exit 3", "cat answer.txt"), calling(submit=True)])
-    assert (trace.answer, trace.ending, len(trace.steps), trace.usage.calls) == ("yes", "submitted", 2, 2)
+    trace, asked = go(
+        [calling("echo yes > answer.txt; exit 3", "cat answer.txt"), calling(submit=True)]
+    )
+    assert (trace.answer, trace.ending, len(trace.steps), trace.usage.calls) == (
+        "yes",
+        "submitted",
+        2,
+        2,
+    )
     assert [t["function"]["name"] for t in asked.params[0]["tools"]] == ["bash", "submit"]
     said, first, second = asked.messages[1][-3:]
     assert [c["id"] for c in said["tool_calls"]] == ["c0", "c1"]
@@ -73,14 +89,27 @@ def test_several_calls_of_one_reply_are_run_in_order_and_each_is_answered() -> N
     assert "[exit status 3" in first["content"]
     assert second["content"].startswith("yes\n\n[exit status 0")
     step = trace.steps[0]
-    assert (step.action, step.output, step.status) == ("echo yes > answer.txt; exit 3\ncat answer.txt", "\nyes\n", 3)
+    assert (step.action, step.output, step.status) == (
+        "echo yes > answer.txt; exit 3\ncat answer.txt",
+        "\nyes\n",
+        3,
+    )
     assert trace.steps[1].action == "submit"
 
 
 def test_a_stored_attempt_gives_back_the_messages_that_were_sent() -> None:
-    trace, asked = go([calling("echo one", "echo two", text="Both."), calling("echo three"), calling(submit=True)])
+    trace, asked = go(
+        [calling("echo one", "echo two", text="Both."), calling("echo three"), calling(submit=True)]
+    )
     grade = Grade(score=0.0, passed=False)
-    facts = {"domain": "toy", "task": TASK.id, "group": "g", "split": "train", "prompt": "p", "digest": "d"}
+    facts = {
+        "domain": "toy",
+        "task": TASK.id,
+        "group": "g",
+        "split": "train",
+        "prompt": "p",
+        "digest": "d",
+    }
     whole = exported(Experience(id="a", trace=trace, grade=grade, **facts))
     assert whole[:-1] == asked.messages[-1]
 
@@ -92,7 +121,10 @@ def test_submit_beside_other_calls_hands_nothing_in_and_says_so() -> None:
 
 
 def test_a_submit_that_runs_as_a_command_says_that_it_counts_alone() -> None:
-    asked = [Reply(text="```bash\necho yes > answer.txt && submit\n```"), Reply(text="```bash\nsubmit\n```")]
+    asked = [
+        Reply(text="```bash\necho yes > answer.txt && submit\n```"),
+        Reply(text="```bash\nsubmit\n```"),
+    ]
     trace, _ = go(asked, native=False)
     assert "nothing was handed in: submit counts when it stands alone" in trace.steps[0].output
     assert (trace.steps[0].status, trace.ending) == (1, "submitted")
@@ -109,13 +141,17 @@ def test_a_submit_that_runs_as_a_command_says_that_it_counts_alone() -> None:
         ("edit", "{}", "there is no tool 'edit'; there are: bash, submit"),
     ],
 )
-def test_a_call_that_cannot_be_read_is_answered_and_the_others_are_run(name: str, arguments: str, says: str) -> None:
+def test_a_call_that_cannot_be_read_is_answered_and_the_others_are_run(
+    name: str, arguments: str, says: str
+) -> None:
     bad = ToolCall(id="x", name=name, arguments=arguments)
     good = calling("echo yes > answer.txt").tool_calls[0]
     trace, asked = go([Reply(text="", tool_calls=(bad, good)), calling(submit=True)])
     assert (trace.answer, trace.steps[0].kind) == ("yes", "action")
     assert says in asked.messages[1][-2]["content"]
-    json.loads(asked.messages[1][-3]["tool_calls"][0]["function"]["arguments"])  # providers refuse what is not
+    json.loads(
+        asked.messages[1][-3]["tool_calls"][0]["function"]["arguments"]
+    )  # providers refuse what is not
 
 
 def test_a_block_is_understood_from_a_model_that_could_have_called() -> None:
@@ -152,7 +188,8 @@ def test_calls_are_done_again_each_by_itself() -> None:
         sandbox.close()
 
 
-# ------------------------------------------------------------------------------------------------- cut off
+# -------------------------------------------------------------------------------------------------
+# cut off
 
 
 def test_a_reply_that_was_cut_off_is_said_to_be_and_hardly_sent_again() -> None:
@@ -166,7 +203,9 @@ def test_a_reply_that_was_cut_off_is_said_to_be_and_hardly_sent_again() -> None:
 def test_a_thought_that_never_ended_leaves_a_message_that_providers_take() -> None:
     _, asked = go([Reply(text="", finish="length", tokens_out=9), calling(submit=True)])
     assert asked.messages[1][-2] == {"role": "assistant", "content": "(nothing was said)"}
-    broken = Reply(text="", tool_calls=(ToolCall(id="c", name="bash", arguments='{"comm'),), finish="length")
+    broken = Reply(
+        text="", tool_calls=(ToolCall(id="c", name="bash", arguments='{"comm'),), finish="length"
+    )
     _, asked = go([broken, calling(submit=True)])
     assert "tool_calls" not in asked.messages[1][-2]
     assert "cut off" in asked.messages[1][-1]["content"]
@@ -185,24 +224,40 @@ def short(**limits: float) -> Scaffold:
 CUT = Reply(text="Hm. " * 100, finish="length", tokens_out=100, usd=0.01)
 
 
-def test_after_a_reply_that_was_cut_off_the_next_may_have_twice_the_tokens_once_and_that_is_said() -> None:
+def test_after_a_reply_that_was_cut_off_the_next_may_have_twice_the_tokens_once_and_that_is_said() -> (
+    None
+):
     replies = [calling("true"), CUT, calling("true"), CUT, calling(submit=True)]
     trace, asked = go(replies, scaffold=short())
     assert [p["max_tokens"] for p in asked.params] == [100, 100, 200, 200, 200]
-    assert "cut off at its limit of 100 tokens; from now on a reply may have 200 tokens" in trace.steps[2].observation
+    assert (
+        "cut off at its limit of 100 tokens; from now on a reply may have 200 tokens"
+        in trace.steps[2].observation
+    )
     assert "from now on" not in trace.steps[4].observation
     assert [s.cut for s in trace.steps] == [False, True, False, True, False]
     assert wrong(trace.steps[1]) == "the reply was cut off at max_tokens"
-    assert cut_off(trace) == "2 of 5 replies were cut off at max_tokens: --agent.max_tokens N lets a reply have more"
+    assert (
+        cut_off(trace)
+        == "2 of 5 replies were cut off at max_tokens: --agent.max_tokens N lets a reply have more"
+    )
 
 
 @pytest.mark.parametrize(
     ("reply", "scaffold", "full"),
     [
-        (CUT.model_copy(update={"tokens_out": 20}), short(), dict),  # the model's window was full, not the reply
+        (
+            CUT.model_copy(update={"tokens_out": 20}),
+            short(),
+            dict,
+        ),  # the model's window was full, not the reply
         (CUT, short(tokens=450), dict),
         (CUT, short(usd=0.02), dict),
-        (CUT, short(), lambda params: {**params, "max_tokens": 100}),  # a recipe says what may be asked
+        (
+            CUT,
+            short(),
+            lambda params: {**params, "max_tokens": 100},
+        ),  # a recipe says what may be asked
     ],
 )
 def test_the_cap_is_not_raised_where_that_would_not_help_or_use_up_the_limits(
@@ -218,7 +273,10 @@ def test_the_cap_is_not_raised_where_that_would_not_help_or_use_up_the_limits(
 @pytest.mark.parametrize("action", ["json", "tool:strict"])
 def test_a_cut_off_reply_is_said_to_be_whatever_it_should_have_been(action: str) -> None:
     strict = "#!/usr/bin/env python3\n'''Refuses.'''\nimport sys\nprint('no JSON')\nsys.exit(2)\n"
-    scaffold = agent(f'action = "{action}"\n[model]\nmax_tokens = 100\n[limits]\nsteps = 2', tools__strict_py=strict)
+    scaffold = agent(
+        f'action = "{action}"\n[model]\nmax_tokens = 100\n[limits]\nsteps = 2',
+        tools__strict_py=strict,
+    )
     trace, asked = go([CUT, CUT], scaffold=scaffold)
     said = trace.steps[1].observation
     assert "cut off at its limit of 100 tokens; from now on a reply may have 200 tokens" in said
@@ -230,7 +288,8 @@ def test_a_whole_command_in_a_reply_that_was_cut_off_is_run() -> None:
     assert trace.answer == "yes"
 
 
-# ----------------------------------------------------------------------------------------------- long outputs
+# -----------------------------------------------------------------------------------------------
+# long outputs
 
 
 def test_what_is_left_out_of_a_long_output_can_be_seen_by_the_command_that_is_named() -> None:
@@ -246,7 +305,9 @@ def test_what_is_left_out_of_a_long_output_can_be_seen_by_the_command_that_is_na
             return super().__call__(messages, call, **params)
 
     asked = Reading([calling("seq 1 9000"), calling("true"), calling(submit=True)])
-    trace = attempt(SEED, TASK, Toy(), choose(), asked, Call(run="r", attempt="a", step=0), native=True)
+    trace = attempt(
+        SEED, TASK, Toy(), choose(), asked, Call(run="r", attempt="a", step=0), native=True
+    )
     assert seen[0].startswith("1\n2\n")
     assert "\n9000\n" in seen[0]
     first = int(seen[0].partition("\n[...")[0].splitlines()[-2])  # the last whole line of the head
@@ -255,19 +316,26 @@ def test_what_is_left_out_of_a_long_output_can_be_seen_by_the_command_that_is_na
 
 def test_an_output_that_cannot_be_kept_is_still_shown() -> None:
     scaffold = limited(steps=2)
-    trace, _ = go([calling("rm -rf .recreate; echo > .recreate; seq 1 9000")] * 2, scaffold=scaffold)
+    trace, _ = go(
+        [calling("rm -rf .recreate; echo > .recreate; seq 1 9000")] * 2, scaffold=scaffold
+    )
     assert "characters left out here" in trace.steps[0].output
 
 
-# ---------------------------------------------------------------------------------------------------- fences
+# ------------------------------------------------------------------------------------------------
+# fences
 
 README = (
-    "```bash\ncat > README.md <<'EOF'\n# Use\n```python\nprint(1)\n```\nand\n```\nplain\n```\nEOF\ncat README.md\n```"
+    "```bash\ncat > README.md <<'EOF'\n#"
+    " Use\n```python\nprint(1)\n```\nand\n```\nplain\n```\nEOF\ncat README.md\n```"
 )
 
 
 def test_fences_in_a_heredoc_do_not_end_the_command() -> None:
-    assert parse("bash", Reply(text=README)) == (README.partition("\n")[2].removesuffix("\n```"), "")
+    assert parse("bash", Reply(text=README)) == (
+        README.partition("\n")[2].removesuffix("\n```"),
+        "",
+    )
     one = "```bash\ncat > t.py <<EOF\ntext = '''\n```\n'''\nEOF\npython3 t.py\n```\nThat is all."
     assert bash_blocks(one) == (["cat > t.py <<EOF\ntext = '''\n```\n'''\nEOF\npython3 t.py\n"], "")
     quoted = "```bash\ngit commit -m \"$(cat <<'EOF'\nIt's so:\n```\nx\n```\nEOF\n)\"\n```"
@@ -285,7 +353,8 @@ def test_a_block_of_four_backticks_holds_what_it_likes() -> None:
         "```bash\nprintf '%s' '\n```\nfoo\n```\n' > a.md\n```",  # a quote is open at the first
         "```bash\npython3 -c \"\nprint('''\n```\n''')\"\n```",
         "```bash\nls\n```python\nprint(1)\n```",  # nobody closed the first
-        "```bash\ncat <<EOF > a\nx\n```\nThen:\n```bash\ncat b\nEOF\n```",  # the heredoc's end is another block's
+        # the heredoc's end is another block's
+        "```bash\ncat <<EOF > a\nx\n```\nThen:\n```bash\ncat b\nEOF\n```",
     ],
 )
 def test_a_command_whose_end_is_not_clear_is_refused_and_the_way_out_is_said(text: str) -> None:
@@ -308,10 +377,14 @@ def test_a_command_whose_end_is_not_clear_is_refused_and_the_way_out_is_said(tex
     ],
 )
 def test_an_ordinary_command_is_taken_as_it_stands(inside: str) -> None:
-    assert bash_blocks(f"So:\n```bash\n{inside}\n```\nAnd it's done, isn't it?") == ([inside + "\n"], "")
+    assert bash_blocks(f"So:\n```bash\n{inside}\n```\nAnd it's done, isn't it?") == (
+        [inside + "\n"],
+        "",
+    )
 
 
-# ---------------------------------------------------------------------------------------- limits, and the folder
+# ---------------------------------------------------------------------------------------- limits,
+# and the folder
 
 
 def test_the_seed_has_room_for_a_capable_model_and_no_fault() -> None:
@@ -325,7 +398,11 @@ def test_the_seed_has_room_for_a_capable_model_and_no_fault() -> None:
 
 def test_limits_are_changed_where_they_stand_and_nothing_else_is() -> None:
     made = limited(steps=7, max_tokens=99, usd=0.5)
-    assert (made.agent.limits.steps, made.agent.limits.usd, made.agent.model.max_tokens) == (7, 0.5, 99)
+    assert (made.agent.limits.steps, made.agent.limits.usd, made.agent.model.max_tokens) == (
+        7,
+        0.5,
+        99,
+    )
     assert made.agent.limits.seconds == SEED.agent.limits.seconds
     assert made.agent.description == SEED.agent.description
     assert limited(steps=0) is SEED
@@ -339,7 +416,9 @@ def test_a_reply_s_cap_is_the_agent_s_in_a_file_a_variable_and_a_flag(tmp_path: 
     (tmp_path / "recreate.toml").write_text("[agent]\nmax_tokens = 7\n")
     assert load(tmp_path, {}, {}).limits.max_tokens == 7
     assert load(tmp_path, {}, {"RECREATE_AGENT__MAX_TOKENS": "8"}).limits.max_tokens == 8
-    assert load(tmp_path, {"agent.max_tokens": 9}, {}) == load(tmp_path, {"limits.max_tokens": 9}, {})
+    assert load(tmp_path, {"agent.max_tokens": 9}, {}) == load(
+        tmp_path, {"limits.max_tokens": 9}, {}
+    )
 
 
 def test_limits_written_in_another_way_are_not_changed_behind_ones_back() -> None:
@@ -353,12 +432,21 @@ def test_only_shell_agents_can_be_native() -> None:
 
 
 def test_a_tool_is_told_of_the_attempt() -> None:
-    tool = '#!/usr/bin/env python3\n"""Looks."""\nprint(open("/work/.recreate/attempt.json").read())\n'
+    tool = (
+        '#!/usr/bin/env python3\n"""Looks."""\nprint(open("/work/.recreate/attempt.json").read())\n'
+    )
     toml = 'action = "bash"\nbefore = ["look"]\nsamples = 2\nchoose = "look"'
     files = {**SEED.files, "agent.toml": toml, "tools/look.py": tool}
     model = Scripted.of([bash("submit")])
     call = Call(run="r", attempt="a", step=0)
-    trace = attempt(Scaffold(name="t", files=files), TASK, Toy(), choose(), lambda m, c, **p: model.reply(m, c), call)
+    trace = attempt(
+        Scaffold(name="t", files=files),
+        TASK,
+        Toy(),
+        choose(),
+        lambda m, c, **p: model.reply(m, c),
+        call,
+    )
     told = [json.loads(s.output) for s in trace.steps if s.kind == "before"]
     assert told == [{"prompt": TASK.prompt, "sample": n} for n in (0, 1)]
 
@@ -366,7 +454,15 @@ def test_a_tool_is_told_of_the_attempt() -> None:
 def test_a_tool_in_an_optimizers_sandbox_is_told_the_same(tmp_path: Path) -> None:
     sandbox = choose().open()
     try:
-        furnish(sandbox, Scaffold(name="t", files={**SEED.files, "tools/a.py": '"""A."""\n'}), "words", 1)
-        assert json.loads(sandbox.read(".recreate/attempt.json")) == {"prompt": "words", "sample": 1}
+        furnish(
+            sandbox,
+            Scaffold(name="t", files={**SEED.files, "tools/a.py": '"""A."""\n'}),
+            "words",
+            1,
+        )
+        assert json.loads(sandbox.read(".recreate/attempt.json")) == {
+            "prompt": "words",
+            "sample": 1,
+        }
     finally:
         sandbox.close()

@@ -13,7 +13,9 @@ from recreate.agents import scaffold as scaffolds
 from recreate.api.paths import shipped
 
 TOOLS = shipped("scaffolds") / "seed-swe-small" / "tools"
-BUG = 'def double(n):\n    """Twice.\n\n    ```\n    double(2)\n    ```\n    """\n    return n + 3\n'
+BUG = (
+    'def double(n):\n    """Twice.\n\n    ```\n    double(2)\n    ```\n    """\n    return n + 3\n'
+)
 TESTS = """
 from maths import double
 
@@ -30,30 +32,43 @@ def test_data():
 
 @pytest.fixture
 def sandbox(tmp_path: Path) -> Path:
-    """Sources with a bug and a test that fails whatever one does, under git as a task's box has them."""
+    """Sources with a bug and a test that fails whatever one does, under git as a task's box has
+    them."""
     (tmp_path / "maths.py").write_text(BUG)
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "test_maths.py").write_text(TESTS)
     (tmp_path / ".recreate").mkdir()
-    public = {"fail": ["tests/test_maths.py::test_double"], "suite": ["tests"], "python_path": ["."]}
+    public = {
+        "fail": ["tests/test_maths.py::test_double"],
+        "suite": ["tests"],
+        "python_path": ["."],
+    }
     (tmp_path / ".recreate" / "public.json").write_text(json.dumps(public))
     (tmp_path / ".recreate" / "suspects.json").write_text(
         json.dumps([{"file": "maths.py", "name": "double", "first": 1, "last": 8, "score": 1.0}])
     )
     who = ["-c", "user.name=t", "-c", "user.email=t@t"]
-    for arguments in (["init", "-q"], ["add", "maths.py", "tests"], [*who, "commit", "-qm", "given"]):
+    for arguments in (
+        ["init", "-q"],
+        ["add", "maths.py", "tests"],
+        [*who, "commit", "-qm", "given"],
+    ):
         subprocess.run(["git", *arguments], cwd=tmp_path, check=True)
     return tmp_path
 
 
 def tool(sandbox: Path, name: str, stdin: str = "") -> tuple[int, str]:
     command = [sys.executable, str(TOOLS / f"{name}.py")]
-    done = subprocess.run(command, cwd=sandbox, input=stdin, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=sandbox, input=stdin, capture_output=True, text=True, check=False
+    )
     return done.returncode, done.stdout + done.stderr
 
 
 @pytest.mark.slow
-def test_a_test_that_fails_in_the_given_sources_is_not_held_against_the_agent(sandbox: Path) -> None:
+def test_a_test_that_fails_in_the_given_sources_is_not_held_against_the_agent(
+    sandbox: Path,
+) -> None:
     (sandbox / "maths.py").write_text(BUG.replace("n + 3", "n * 2"))
     status, said = tool(sandbox, "check")
     assert (status, said.splitlines()[-1]) == (0, "1"), said
@@ -103,15 +118,21 @@ def shout(text):
 def localized(sandbox: Path, prompt: str, sample: int, fail: list[str]) -> list[str]:
     """The functions that are shown for a task, in their order."""
     (sandbox / "maths.py").write_text(SOURCES)
-    (sandbox / ".recreate" / "public.json").write_text(json.dumps({"fail": fail, "suite": ["tests"]}))
-    (sandbox / ".recreate" / "attempt.json").write_text(json.dumps({"prompt": prompt, "sample": sample}))
+    (sandbox / ".recreate" / "public.json").write_text(
+        json.dumps({"fail": fail, "suite": ["tests"]})
+    )
+    (sandbox / ".recreate" / "attempt.json").write_text(
+        json.dumps({"prompt": prompt, "sample": sample})
+    )
     status, said = tool(sandbox, "localize")
     assert status == 0, said
     return [line.split("`")[1] for line in said.splitlines() if line.startswith("## ")]
 
 
 def test_without_a_failing_test_the_words_of_the_task_say_where_to_look(sandbox: Path) -> None:
-    assert localized(sandbox, "The capitals are missing when one shouts a text.", 0, [])[0] == "shout"
+    assert (
+        localized(sandbox, "The capitals are missing when one shouts a text.", 0, [])[0] == "shout"
+    )
     assert localized(sandbox, "`halve(3)` is 1", 0, [])[0] == "halve"
 
 
@@ -124,7 +145,8 @@ def test_another_sample_sees_the_suspects_in_another_order(sandbox: Path) -> Non
 @pytest.mark.slow
 def test_of_what_a_failing_test_runs_comes_first_what_the_task_speaks_of(sandbox: Path) -> None:
     (sandbox / "tests" / "test_maths.py").write_text(
-        "import maths\n\ndef test_it():\n    assert maths.double(maths.halve(8)) == maths.shout(8)\n"
+        "import maths\n\ndef test_it():\n    assert maths.double(maths.halve(8)) =="
+        " maths.shout(8)\n"
     )
     names = ["tests/test_maths.py::test_it"]
     assert localized(sandbox, "A number is not doubled: twice 4 is 7.", 0, names)[0] == "double"
@@ -156,7 +178,8 @@ def test_an_environment_below_the_sources_is_no_part_of_the_package(sandbox: Pat
 
 @pytest.mark.parametrize("code", [BUG, BUG.replace("    return", "    # as it was\n    return")])
 def test_code_that_is_as_it_was_given_is_no_answer(sandbox: Path, code: str) -> None:
-    """Where no test is known to fail, all that are known pass; the second sample would never run."""
+    """Where no test is known to fail, all that are known pass; the second sample would never
+    run."""
     (sandbox / "maths.py").write_text(code)
     (sandbox / ".recreate" / "public.json").write_text(json.dumps({"fail": [], "suite": ["tests"]}))
     status, said = tool(sandbox, "check")
@@ -220,14 +243,22 @@ def test_of_a_long_function_the_likely_part_is_shown_and_written_again(sandbox: 
     assert "voucher.discount" in shown
     assert "self.step_80" not in shown
     assert "        ...  # left out: 1\n" in shown
-    status, said = tool(sandbox, "rewrite", f"```python\n{shown.replace('+ voucher', '- voucher')}```")
+    status, said = tool(
+        sandbox, "rewrite", f"```python\n{shown.replace('+ voucher', '- voucher')}```"
+    )
     assert status == 0, said
     assert (sandbox / "maths.py").read_text() == LONG.replace("+ voucher", "- voucher")
 
 
 def test_a_part_without_the_line_for_what_was_left_out_deletes_nothing(sandbox: Path) -> None:
     (sandbox / "maths.py").write_text(LONG)
-    suspect = {"file": "maths.py", "name": "Shop.total", "first": 3, "last": 103, "left_out": [[13, 102]]}
+    suspect = {
+        "file": "maths.py",
+        "name": "Shop.total",
+        "first": 3,
+        "last": 103,
+        "left_out": [[13, 102]],
+    }
     (sandbox / ".recreate" / "suspects.json").write_text(json.dumps([suspect]))
     reply = "```python\ndef total(self, rows):\n    return 0\n```"
     status, said = tool(sandbox, "rewrite", reply)

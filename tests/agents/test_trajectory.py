@@ -14,7 +14,10 @@ def row(action: str, output: str = "") -> str:
 
 
 def test_commands_and_files_of_an_action_are_told_and_what_a_here_document_holds_is_not() -> None:
-    told = row("cd src && A=1 python run.py\ncat > out.txt <<'EOF'\nrm -rf all.py\nEOF\ngrep -n x lib/a.py | head -3")
+    told = row(
+        "cd src && A=1 python run.py\ncat > out.txt <<'EOF'\nrm -rf all.py\nEOF\ngrep -n x lib/a.py"
+        " | head -3"
+    )
     assert "python cat grep head | " in told
     assert "edited out.txt" in told
     assert "rm" not in told.replace("lib/a.py", "").split("|")[1]
@@ -30,5 +33,6 @@ def test_what_follows_a_here_document_that_never_ends_is_no_command() -> None:
 
 @pytest.mark.parametrize("unit", ["\n", "\n ", ";a=b", "<< ", "a/", "> "])
 def test_an_action_of_any_shape_is_indexed(unit: str) -> None:
-    """Blank lines by the thousand once took a quarter of a minute a step: each was tried from each."""
+    """Blank lines by the thousand once took a quarter of a minute a step: each was tried from
+    each."""
     assert "step 0" in row(unit * 20_000 + "\nls")

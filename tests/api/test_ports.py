@@ -35,7 +35,9 @@ def test_every_built_in_class_has_the_methods_of_its_port(kind: str) -> None:
 
 
 def test_a_part_is_found_made_and_compared_with_its_port_in_one_step() -> None:
-    assert registry.open("domain", "tests.toy:Toy", workspace="left out: it takes none").name == "toy"
+    assert (
+        registry.open("domain", "tests.toy:Toy", workspace="left out: it takes none").name == "toy"
+    )
     with pytest.raises(BadInput) as e:
         registry.open("domain", "tests.api.test_ports:Described.tasks")
     assert e.value.code in ("cannot-be-made", "misfit")

@@ -25,7 +25,9 @@ Ask = Callable[..., list[dict[str, Any]]]
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the example plugin in it, installed from its sources without network."""
     folder = tmp_path_factory.mktemp("plugin")
-    shutil.copytree(ROOT / "tests" / "plugin", folder / "source", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        ROOT / "tests" / "plugin", folder / "source", ignore=shutil.ignore_patterns("__pycache__")
+    )
     pip = [sys.executable, "-m", "pip", "install", "--no-index", "--disable-pip-version-check"]
     if find_spec("pip") is None:
         pip = ["uv", "pip", "install", "--offline", "--python", sys.executable]
@@ -39,7 +41,15 @@ def ask(site: Path, workspace: Path) -> Ask:
     def ask(*words: str) -> list[dict[str, Any]]:
         env = {**os.environ, "PYTHONPATH": f"{ROOT}:{site}"}
         command = [sys.executable, "-m", "recreate", *words, "--json"]
-        done = subprocess.run(command, cwd=workspace, env=env, capture_output=True, text=True, timeout=300, check=False)
+        done = subprocess.run(
+            command,
+            cwd=workspace,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
         assert done.returncode == 0, done.stderr
         return [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -47,8 +57,12 @@ def ask(site: Path, workspace: Path) -> Ask:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "name"), [("domain", "fruit"), ("optimizer", "grader-says"), ("model", "monkey")])
-def test_an_installed_part_is_listed_with_the_package_that_brings_it(ask: Ask, kind: str, name: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "name"), [("domain", "fruit"), ("optimizer", "grader-says"), ("model", "monkey")]
+)
+def test_an_installed_part_is_listed_with_the_package_that_brings_it(
+    ask: Ask, kind: str, name: str
+) -> None:
     rows = {row["name"]: row for row in ask("list", kind)}
     assert rows[name]["source"].startswith("installed by recreate-fruit 0.1.0: recreate_fruit:")
     assert rows[name]["state"] == "ready"
@@ -57,15 +71,28 @@ def test_an_installed_part_is_listed_with_the_package_that_brings_it(ask: Ask, k
 
 @pytest.mark.slow
 def test_an_agent_is_built_from_installed_parts_alone(ask: Ask, workspace: Path) -> None:
-    flags = ["--domain", "fruit", "--model", "monkey:one", "--optimizer", "grader-says", "--memory.embedder", "hashed"]
+    flags = [
+        "--domain",
+        "fruit",
+        "--model",
+        "monkey:one",
+        "--optimizer",
+        "grader-says",
+        "--memory.embedder",
+        "hashed",
+    ]
     (built,) = ask("build", *flags, "--scaffold", "seed", "--out", "runs/x")
     assert (built["validation"]["before"], built["validation"]["after"]) == (0.0, 1.0)
     assert "capitals" in (workspace / "scaffolds/fruit/memory/grader-says.md").read_text()
-    (measured,) = ask("bench", "--scaffold", "fruit", "--domain", "fruit", "--model", "monkey", "--tasks", "5")
+    (measured,) = ask(
+        "bench", "--scaffold", "fruit", "--domain", "fruit", "--model", "monkey", "--tasks", "5"
+    )
     assert measured["cells"][0]["mean"] == 1.0
 
 
-@pytest.mark.parametrize("name", ["openai:gpt-5-mini", "litellm:anthropic/claude", "local:qwen2.5-coder-0.5b"])
+@pytest.mark.parametrize(
+    "name", ["openai:gpt-5-mini", "litellm:anthropic/claude", "local:qwen2.5-coder-0.5b"]
+)
 def test_a_model_named_as_the_optimizer_is_told_the_flag_for_models(name: str) -> None:
     with pytest.raises(BadInput) as refused:
         registry.find("optimizer", name)

@@ -1,4 +1,5 @@
-"""What is accepted of an optimizer's edits, whoever wrote it: what they cite, what they touch, where they come from."""
+"""What is accepted of an optimizer's edits, whoever wrote it: what they cite, what they touch,
+where they come from."""
 
 from __future__ import annotations
 
@@ -20,12 +21,18 @@ from tests.toy import LESSON, Toy, script, write_script
 
 SEED = load(shipped("scaffolds") / "seed")
 TOML = SEED.files["agent.toml"]
-FLAGS: dict[str, Any] = {"rounds": 1, "sandbox": "none", "memory__embedder": "hashed", "models__retries": 0}
+FLAGS: dict[str, Any] = {
+    "rounds": 1,
+    "sandbox": "none",
+    "memory__embedder": "hashed",
+    "models__retries": 0,
+}
 Wanted = Callable[[Evidence], list[Edit]]
 
 
 class Wants:
-    """A stranger's optimizer: it proposes what it is told to, after asking whether that can be used."""
+    """A stranger's optimizer: it proposes what it is told to, after asking whether that can be
+    used."""
 
     def __init__(self, wanted: Wanted) -> None:
         self.wanted = wanted
@@ -51,8 +58,12 @@ def proposing(workspace: Path, wanted: Wanted, **flags: Any) -> tuple[Wants, Any
 
 @pytest.mark.slow
 @pytest.mark.parametrize("origin", ["human", "search", "prune", "experience"])
-def test_an_optimizers_edit_needs_evidence_whatever_origin_it_claims(workspace: Path, origin: Origin) -> None:
-    wants, made, (why,) = proposing(workspace, lambda _: [Edit(path="system.md", new=LESSON, origin=origin)])
+def test_an_optimizers_edit_needs_evidence_whatever_origin_it_claims(
+    workspace: Path, origin: Origin
+) -> None:
+    wants, made, (why,) = proposing(
+        workspace, lambda _: [Edit(path="system.md", new=LESSON, origin=origin)]
+    )
     assert wants.told == [["system.md: cites nothing"]]
     assert (made.revisions, why) == ((), "system.md: cites nothing")
 
@@ -60,7 +71,10 @@ def test_an_optimizers_edit_needs_evidence_whatever_origin_it_claims(workspace: 
 @pytest.mark.slow
 def test_the_loop_says_where_an_edit_comes_from(workspace: Path) -> None:
     _, made, _ = proposing(
-        workspace, lambda cited: [Edit(path="system.md", new=f"\n{LESSON}\n", origin="human", evidence=(cited,))]
+        workspace,
+        lambda cited: [
+            Edit(path="system.md", new=f"\n{LESSON}\n", origin="human", evidence=(cited,))
+        ],
     )
     assert [e.origin for e in made.revisions[0].edits] == ["experience"]
 
@@ -72,11 +86,16 @@ def test_what_an_attempt_may_cost_is_no_optimizers_to_change(workspace: Path) ->
         "steps = 10": TOML.replace("steps = 100", "steps = 10"),
         "samples = 9": TOML.replace('action = "bash"', 'action = "bash"\nsamples = 9'),
         "max_tokens = 9000": TOML.replace("max_tokens = 16384", "max_tokens = 9000"),
-        'protect = ["tools/*"]': TOML.replace('action = "bash"', 'action = "bash"\nprotect = ["tools/*"]'),
+        'protect = ["tools/*"]': TOML.replace(
+            'action = "bash"', 'action = "bash"\nprotect = ["tools/*"]'
+        ),
     }
     assert all(text in toml and not read_agent(toml)[1] for text, toml in changes.items())
     wants, made, why = proposing(
-        workspace, lambda cited: [Edit(path="agent.toml", old=TOML, new=c, evidence=(cited,)) for c in changes.values()]
+        workspace,
+        lambda cited: [
+            Edit(path="agent.toml", old=TOML, new=c, evidence=(cited,)) for c in changes.values()
+        ],
     )
     keys = [told[0].split(": ")[1] for told in wants.told]
     assert keys == ["limits", "limits", "limits", "samples", "model", "protect"]
@@ -87,8 +106,14 @@ def test_what_an_attempt_may_cost_is_no_optimizers_to_change(workspace: Path) ->
 def test_an_edit_that_names_what_an_agent_handed_in_is_refused(workspace: Path) -> None:
     file = workspace / "answers.jsonl"
     write_script(file)
-    file.write_text(file.read_text().replace("'w0'", "'zebra_stripe_count'").replace("'w1'", "'zebra_stripe_count'"))
-    wants = Wants(lambda cited: [Edit(path="system.md", new="\nTry zebra_stripe_count.\n", evidence=(cited,))])
+    file.write_text(
+        file.read_text()
+        .replace("'w0'", "'zebra_stripe_count'")
+        .replace("'w1'", "'zebra_stripe_count'")
+    )
+    wants = Wants(
+        lambda cited: [Edit(path="system.md", new="\nTry zebra_stripe_count.\n", evidence=(cited,))]
+    )
     made = recreate.build(Toy(), model=f"scripted:{file}", optimizer=wants.__call__, **FLAGS)
     assert made.revisions == ()
     ((reason,),) = wants.told
@@ -97,9 +122,15 @@ def test_an_edit_that_names_what_an_agent_handed_in_is_refused(workspace: Path) 
 
 def test_a_tool_that_does_not_start_costs_no_attempt(workspace: Path) -> None:
     tool = '"""Look."""\n\nimport no_such_package\n'
-    _, made, _ = proposing(workspace, lambda cited: [Edit(path="tools/look.py", new=tool, evidence=(cited,))])
+    _, made, _ = proposing(
+        workspace, lambda cited: [Edit(path="tools/look.py", new=tool, evidence=(cited,))]
+    )
     (revision,) = made.revisions
-    assert (revision.kept, revision.verdict.verdict, revision.verdict.tasks) == (False, "not-better", 0)
+    assert (revision.kept, revision.verdict.verdict, revision.verdict.tasks) == (
+        False,
+        "not-better",
+        0,
+    )
     assert "tools/look.py:3: does not start" in revision.verdict.reason
     assert {r["scaffold"] for r in Run(made.run).records("experience")} == {revision.parent}
 
@@ -121,7 +152,10 @@ def test_a_tool_that_nothing_in_the_candidate_calls_is_left_out_before_it_is_mea
     workspace: Path,
 ) -> None:
     def wanted(cited: Evidence) -> list[Edit]:
-        tools = [Edit(path=f"tools/{n}.py", new=f'"""Is {n}."""\n', evidence=(cited,)) for n in ("idle", "used")]
+        tools = [
+            Edit(path=f"tools/{n}.py", new=f'"""Is {n}."""\n', evidence=(cited,))
+            for n in ("idle", "used")
+        ]
         return [*tools, Edit(path="system.md", new=f"\n{LESSON} Call `used`.\n", evidence=(cited,))]
 
     _, made, _ = proposing(workspace, wanted, scaffold=SMALL)
@@ -138,7 +172,9 @@ def test_a_tool_whose_caller_an_edit_takes_away_goes_with_it(workspace: Path) ->
     old = SMALL.files["agent.toml"]
 
     def wanted(cited: Evidence) -> list[Edit]:
-        toml = Edit(path="agent.toml", old=old, new=old.replace('done = "look"', ""), evidence=(cited,))
+        toml = Edit(
+            path="agent.toml", old=old, new=old.replace('done = "look"', ""), evidence=(cited,)
+        )
         return [toml, Edit(path="system.md", new=f"\n{LESSON}\n", evidence=(cited,))]
 
     _, made, _ = proposing(workspace, wanted, scaffold=SMALL)
@@ -152,7 +188,12 @@ def test_the_rest_of_agent_toml_may_be_changed_and_the_readme_may_not(workspace:
         workspace,
         lambda cited: [
             Edit(path="README.md", new="The best there is.\n", evidence=(cited,)),
-            Edit(path="agent.toml", old=TOML, new="description = 'It answers.'\n" + without(TOML), evidence=(cited,)),
+            Edit(
+                path="agent.toml",
+                old=TOML,
+                new="description = 'It answers.'\n" + without(TOML),
+                evidence=(cited,),
+            ),
             Edit(path="system.md", new=f"\n{LESSON}\n", evidence=(cited,)),
         ],
     )
@@ -162,7 +203,9 @@ def test_the_rest_of_agent_toml_may_be_changed_and_the_readme_may_not(workspace:
 
 
 def without(toml: str) -> str:
-    return "".join(line for line in toml.splitlines(keepends=True) if not line.startswith("description"))
+    return "".join(
+        line for line in toml.splitlines(keepends=True) if not line.startswith("description")
+    )
 
 
 def test_reflect_cannot_raise_limits_either(workspace: Path) -> None:
@@ -177,24 +220,39 @@ def test_a_pruning_only_takes_away() -> None:
     agent = Scaffold(name="a", files={**SEED.files, "memory/x.md": lines})
     for old, new in ((lines, ""), ("Two.\n", ""), (lines, "One.\nThree.\n")):
         apply(agent, [Edit(path="memory/x.md", old=old, new=new, origin="prune")])
-    for old, new in (("", "Four.\n"), ("Two.\n", "2.\n"), (lines, "One.\nFour.\n"), (lines, "Three.\nOne.\n")):
+    for old, new in (
+        ("", "Four.\n"),
+        ("Two.\n", "2.\n"),
+        (lines, "One.\nFour.\n"),
+        (lines, "Three.\nOne.\n"),
+    ):
         with pytest.raises(BadEdit, match="is a pruning and adds text"):
             apply(agent, [Edit(path="memory/x.md", old=old, new=new, origin="prune")])
     with pytest.raises(BadEdit, match="is a pruning and adds text"):
         apply(agent, [Edit(path="tools/new.py", new='"""New."""\n', origin="prune")])
 
 
-# ------------------------------------------------------------------------------------------------- citations
+# -------------------------------------------------------------------------------------------------
+# citations
 
 
-LEARNED = {"file": "new lesson", "line": 0, "title": "How answers end", "text": LESSON, "reason": "the grader"}
+LEARNED = {
+    "file": "new lesson",
+    "line": 0,
+    "title": "How answers end",
+    "text": LESSON,
+    "reason": "the grader",
+}
 
 
 def reflecting(workspace: Path, *replies: Any) -> tuple[Any, list[str]]:
-    """A build whose optimizer's model answers so, one reply after the other: (what came of it, what it was asked)."""
+    """A build whose optimizer's model answers so, one reply after the other: (what came of it, what
+    it was asked)."""
     rows = [r for r in script() if r["role"] != "optimizer"]
     for step, edits in enumerate(replies):
-        said = edits if isinstance(edits, dict) else {"why": "w", "cause": "knowledge", "edits": edits}
+        said = (
+            edits if isinstance(edits, dict) else {"why": "w", "cause": "knowledge", "edits": edits}
+        )
         find = r"experience ([0-9a-f]{16}): FAILED"
         rows.append({"role": "optimizer", "step": step, "find": find, "text": json.dumps(said)})
     rows.append({"role": "optimizer", "text": "{}"})
@@ -208,7 +266,9 @@ def reflecting(workspace: Path, *replies: Any) -> tuple[Any, list[str]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", [7, -1, "0", True, None])
-def test_a_step_that_does_not_exist_is_sent_back_and_not_made_another(workspace: Path, step: Any) -> None:
+def test_a_step_that_does_not_exist_is_sent_back_and_not_made_another(
+    workspace: Path, step: Any
+) -> None:
     advice = {"why": "w", "advice": LESSON, "experience": "$1", "step": 0}
     made, notes = reflecting(workspace, [{**LEARNED, "experience": "$1", "step": step}], advice)
     (note,) = [text for text in notes if text.startswith("sent back")]
@@ -218,7 +278,9 @@ def test_a_step_that_does_not_exist_is_sent_back_and_not_made_another(workspace:
 
 
 @pytest.mark.parametrize("advice", [{"step": 99}, {}, {"step": 0, "experience": "nobody's"}])
-def test_advice_that_cites_nothing_real_is_not_used(workspace: Path, advice: dict[str, Any]) -> None:
+def test_advice_that_cites_nothing_real_is_not_used(
+    workspace: Path, advice: dict[str, Any]
+) -> None:
     asked = {"why": "w", "advice": LESSON, "experience": "$1", **advice}
     made, notes = reflecting(workspace, [{**LEARNED, "experience": "$1", "step": 99}], asked)
     assert made.revisions == ()

@@ -1,4 +1,5 @@
-"""A bench of several agents, models and domains: one table, one queue, paid once, stopped by budgets and resumed."""
+"""A bench of several agents, models and domains: one table, one queue, paid once, stopped by
+budgets and resumed."""
 
 from __future__ import annotations
 
@@ -42,7 +43,13 @@ class Other(Toy):
 
     def tasks(self, split: Any = None) -> Any:
         return [
-            t.model_copy(update={"id": t.id.replace("toy:", "other:"), "domain": "other", "group": f"o{t.group}"})
+            t.model_copy(
+                update={
+                    "id": t.id.replace("toy:", "other:"),
+                    "domain": "other",
+                    "group": f"o{t.group}",
+                }
+            )
             for t in super().tasks(split)
         ]
 
@@ -64,28 +71,43 @@ class Kinded(Toy):
 
 
 class Moving(Toy):
-    """Its train tasks become validation tasks once a file says so. tests.builder.test_batch:Moving"""
+    """Its train tasks become validation tasks once a file says so.
+    tests.builder.test_batch:Moving"""
 
     def tasks(self, split: Any = None) -> Any:
         moved = {"train": "validation"} if Path("moved").exists() else {}
-        found = [t.model_copy(update={"split": moved.get(t.split, t.split)}) for t in super().tasks()]
+        found = [
+            t.model_copy(update={"split": moved.get(t.split, t.split)}) for t in super().tasks()
+        ]
         return [t for t in found if split in (None, t.split)]
 
 
 @pytest.fixture
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two models, plain.jsonl that never ends an answer as it must and right.jsonl that does, and two agents."""
+    """Two models, plain.jsonl that never ends an answer as it must and right.jsonl that does, and
+    two agents."""
     (tmp_path / "recreate.toml").write_text('sandbox = "none"\n[memory]\nembedder = "hashed"\n')
     for name in ("a", "b"):
         place = tmp_path / "scaffolds" / name
         place.mkdir(parents=True)
         for file in (shipped("scaffolds") / "seed").iterdir():
             (place / file.name).write_text(file.read_text("utf-8") + ("\n" if name == "b" else ""))
-    rows = [{k: v for k, v in row.items() if k != "task"} | {"task": row["task"]} for row in script() if "task" in row]
+    rows = [
+        {k: v for k, v in row.items() if k != "task"} | {"task": row["task"]}
+        for row in script()
+        if "task" in row
+    ]
     plain = [row for row in rows if "contains" not in row]
-    right = [{k: v for k, v in row.items() if k != "contains"} for row in rows if row.get("contains") == LESSON]
+    right = [
+        {k: v for k, v in row.items() if k != "contains"}
+        for row in rows
+        if row.get("contains") == LESSON
+    ]
     for name, lines in (("plain", plain), ("right", right)):
-        lines = [*lines, *({**line, "task": line["task"].replace("toy:", "other:")} for line in lines)]
+        lines = [
+            *lines,
+            *({**line, "task": line["task"].replace("toy:", "other:")} for line in lines),
+        ]
         lines.append({"role": "agent", "text": "```bash\nsubmit\n```"})
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     monkeypatch.chdir(tmp_path)
@@ -102,18 +124,43 @@ def go(workspace: Path, capsys: pytest.CaptureFixture[str]) -> Go:
     return called
 
 
-TWO = ("bench", "--scaffold", "a", "--scaffold", "b", "--domain", "tests.toy:Toy", "--model", "scripted:plain.jsonl")
+TWO = (
+    "bench",
+    "--scaffold",
+    "a",
+    "--scaffold",
+    "b",
+    "--domain",
+    "tests.toy:Toy",
+    "--model",
+    "scripted:plain.jsonl",
+)
 FOUR = (*TWO, "--model", "scripted:right.jsonl")
 
 
-def test_every_scaffold_is_measured_with_every_model_on_every_domain(go: Go, workspace: Path) -> None:
-    words = (*FOUR, "--domain", "tests.builder.test_batch:Other", "--repeats", "2", "--tasks", "0:3", "--jobs", "4")
+def test_every_scaffold_is_measured_with_every_model_on_every_domain(
+    go: Go, workspace: Path
+) -> None:
+    words = (
+        *FOUR,
+        "--domain",
+        "tests.builder.test_batch:Other",
+        "--repeats",
+        "2",
+        "--tasks",
+        "0:3",
+        "--jobs",
+        "4",
+    )
     code, made = go(*words, "--out", "runs/x", "--format", "jsonl,csv,predictions")
     assert code == 0
     cells = made["cells"]
     assert len(cells) == 8
     assert {(c["scaffold"], c["model"], c["domain"]) for c in cells} == {
-        (s, f"scripted:{m}.jsonl", d) for s in "ab" for m in ("plain", "right") for d in ("toy", "other")
+        (s, f"scripted:{m}.jsonl", d)
+        for s in "ab"
+        for m in ("plain", "right")
+        for d in ("toy", "other")
     }
     for cell in cells:
         right = float("right" in cell["model"])
@@ -122,12 +169,18 @@ def test_every_scaffold_is_measured_with_every_model_on_every_domain(go: Go, wor
         assert cell["endings"] == {"passed" if right else "failed": 6}
     pairs = [(d["scaffold"], d["model"] == d["baseline"]["model"]) for d in made["differences"]]
     assert pairs == [("b", True)] * 4, "the first scaffold is the baseline, with the same model"
-    lines = [json.loads(line) for line in (workspace / "runs/x/results.jsonl").read_text().splitlines()]
+    lines = [
+        json.loads(line) for line in (workspace / "runs/x/results.jsonl").read_text().splitlines()
+    ]
     assert len(lines) == 48
     assert len({(r["digest"], r["model"], r["task"], r["repeat"]) for r in lines}) == 48
     rows = list(csv.DictReader((workspace / "runs/x/cells.csv").read_text().splitlines()))
     assert [row["pass^2"] for row in rows] == [str(c["pass_hat"]["2"]) for c in cells]
-    answers = [json.loads(x) for f in (workspace / "runs/x/predictions").iterdir() for x in f.read_text().splitlines()]
+    answers = [
+        json.loads(x)
+        for f in (workspace / "runs/x/predictions").iterdir()
+        for x in f.read_text().splitlines()
+    ]
     assert len(answers) == 24
     assert {"task", "answer", "instance_id", "model_patch"} <= answers[0].keys()
 
@@ -164,8 +217,9 @@ def test_tasks_that_no_agent_could_be_graded_at_count_as_dropped(go: Go, workspa
 
 def test_a_suite_says_the_same_as_flags_and_its_folder_goes_on(go: Go, workspace: Path) -> None:
     (workspace / "suite.toml").write_text(
-        'scaffold = ["a", "b"]\nmodel = ["scripted:plain.jsonl", "scripted:right.jsonl"]\ndomain = "tests.toy:Toy"\n'
-        'tasks = "0:2"\nbaseline = "scripted:plain.jsonl"\nbudget = ["3attempts"]\njobs = 1\n'
+        'scaffold = ["a", "b"]\nmodel = ["scripted:plain.jsonl", "scripted:right.jsonl"]\ndomain ='
+        ' "tests.toy:Toy"\ntasks = "0:2"\nbaseline = "scripted:plain.jsonl"\nbudget ='
+        ' ["3attempts"]\njobs = 1\n'
     )
     code, first = go("bench", "suite.toml", "--out", "runs/x")
     assert (code, first["status"]) == (3, "budget")
@@ -173,14 +227,22 @@ def test_a_suite_says_the_same_as_flags_and_its_folder_goes_on(go: Go, workspace
     code, again = go("bench", "runs/x", "--budget", "100attempts")
     assert (code, again["status"], again["stopped"]) == (0, "done", [])
     assert [c["n"] for c in again["cells"]] == [2] * 4
-    assert [d["diff"] for d in again["differences"]] == [1.0, 1.0], "with the other model, each scaffold to itself"
+    assert [d["diff"] for d in again["differences"]] == [
+        1.0,
+        1.0,
+    ], "with the other model, each scaffold to itself"
     code, spent = go("show", "runs/x")
-    assert spent["spend"]["calls"] == 8 * 2, "what was attempted before the budget ended was not paid again"
+    assert spent["spend"]["calls"] == 8 * 2, (
+        "what was attempted before the budget ended was not paid again"
+    )
     code, whole = go("bench", "suite.toml", "--out", "runs/y", "--budget", "100attempts", "--fresh")
-    assert scored(again) == scored(whole), "and the table is that of a suite which no budget stopped"
+    assert scored(again) == scored(whole), (
+        "and the table is that of a suite which no budget stopped"
+    )
 
 
-# ------------------------------------------------------------------------------ killed, and on a full disk
+# ------------------------------------------------------------------------------ killed, and on a
+# full disk
 
 
 SUITE = """
@@ -207,10 +269,15 @@ def suite(folder: Path, workspace: Path, url: str) -> Path:
 
 
 def scored(record: dict[str, Any]) -> list[Any]:
-    """What a table says of each cell and attempt, but for the clock and the run; and of the cells beside each other."""
+    """What a table says of each cell and attempt, but for the clock and the run; and of the cells
+    beside each other."""
     clock = ("latency", "date", "scores", "command")
     cells = [{k: v for k, v in cell.items() if k not in clock} for cell in record["cells"]]
-    scores = [{k: v for k, v in s.items() if k != "seconds"} for cell in record["cells"] for s in cell["scores"]]
+    scores = [
+        {k: v for k, v in s.items() if k != "seconds"}
+        for cell in record["cells"]
+        for s in cell["scores"]
+    ]
     return [record["status"], cells, scores, record["differences"]]
 
 
@@ -245,7 +312,9 @@ def test_a_suite_that_is_killed_goes_on_by_the_same_command_and_nothing_that_end
         assert again.returncode == 0, err.decode()
         assert scored(json.loads(out)) == scored(expected)
         asked = Counter(stub.calls[total:])
-        assert len([call for call, n in asked.items() if n > 1]) <= 2, "only calls in flight at the kill (jobs = 2)"
+        assert len([call for call, n in asked.items() if n > 1]) <= 2, (
+            "only calls in flight at the kill (jobs = 2)"
+        )
         assert not {call.split("/")[1] for call in stub.calls[before:]} & ended
         assert len((folder / "runs/x/results.jsonl").read_text().splitlines()) == 16
 
@@ -268,7 +337,10 @@ def test_a_disk_that_takes_no_more_lines_ends_the_suite_with_the_command_that_go
         patch.setattr(os, "write", full)
         code, told = go(*words)
     assert (code, told["error"]["code"]) == (1, "disk")
-    fix = "free some disk space, then the same command with --out runs/x: what ended is not paid again"
+    fix = (
+        "free some disk space, then the same command with --out runs/x: what ended is not paid"
+        " again"
+    )
     assert told["error"]["fix"] == fix
     assert len(list(Run(Path("runs/x")).records("experience"))) > 1
     code, table = go(*words)
@@ -284,7 +356,9 @@ def mounts() -> bool:
     """Whether a file system of our own can be mounted here, as user namespaces allow."""
     command = [*NAMESPACE, "mount", "-t", "tmpfs", "none", "/mnt"]
     return (
-        subprocess.run(command, capture_output=True, check=False).returncode == 0 if shutil.which("unshare") else False
+        subprocess.run(command, capture_output=True, check=False).returncode == 0
+        if shutil.which("unshare")
+        else False
     )
 
 
@@ -311,12 +385,18 @@ def test_a_suite_whose_disk_is_full_says_how_it_goes_on_and_does_once_there_is_r
         (tmp_path / "disk").mkdir()
         env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
         command = [*NAMESPACE, "sh", "-c", "\n".join(steps)]
-        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+        )
         text = {
-            name: (tmp_path / name).read_text() for name in ("1.out", "1.code", "ended", "2.out", "2.err", "2.code")
+            name: (tmp_path / name).read_text()
+            for name in ("1.out", "1.code", "ended", "2.out", "2.err", "2.code")
         }
         error = json.loads(text["1.out"])["error"]
-        assert (int(text["1.code"]), error["code"] in ("disk", "disk-full")) == (1, True), done.stderr
+        assert (int(text["1.code"]), error["code"] in ("disk", "disk-full")) == (
+            1,
+            True,
+        ), done.stderr
         assert "the same command" in error["fix"]
         assert "resume" not in error["fix"]
         assert int(text["2.code"]) == 0, text["2.err"]
@@ -330,10 +410,22 @@ def test_a_suite_whose_disk_is_full_says_how_it_goes_on_and_does_once_there_is_r
 
 
 def test_what_goes_on_writes_the_files_that_it_was_begun_with(go: Go, workspace: Path) -> None:
-    words = (*TWO, "--tasks", "0:2", "--out", "runs/x", "--format", "predictions", "--budget", "2attempts")
+    words = (
+        *TWO,
+        "--tasks",
+        "0:2",
+        "--out",
+        "runs/x",
+        "--format",
+        "predictions",
+        "--budget",
+        "2attempts",
+    )
     assert go(*words)[0] == 3
     assert go("bench", "runs/x", "--budget", "9attempts")[0] == 0
-    assert {len(f.read_text().splitlines()) for f in (workspace / "runs/x/predictions").iterdir()} == {2}
+    assert {
+        len(f.read_text().splitlines()) for f in (workspace / "runs/x/predictions").iterdir()
+    } == {2}
     assert not (workspace / "runs/x/results.jsonl").exists()
     (workspace / "s.toml").write_text(
         'scaffold = "a"\nmodel = "scripted:plain.jsonl"\ndomain = "tests.toy:Toy"\ntasks = 2\n'
@@ -348,7 +440,17 @@ def test_what_goes_on_writes_the_files_that_it_was_begun_with(go: Go, workspace:
 def test_show_and_the_page_say_what_the_table_of_a_bench_said(
     go: Go, workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = (*FOUR, "--domain", "tests.builder.test_batch:Other", "--repeats", "2", "--tasks", "0:5", "--jobs", "4")
+    words = (
+        *FOUR,
+        "--domain",
+        "tests.builder.test_batch:Other",
+        "--repeats",
+        "2",
+        "--tasks",
+        "0:5",
+        "--jobs",
+        "4",
+    )
     settings = workspace / "recreate.toml"
     settings.write_text(settings.read_text() + "[gate]\nalpha = 0.2\n")
     code, made = go(*words, "--baseline", "scripted:plain.jsonl", "--out", "runs/x")
@@ -356,15 +458,25 @@ def test_show_and_the_page_say_what_the_table_of_a_bench_said(
     code, shown = go("show", "runs/x")
     assert shown["differences"] == made["differences"]
     interval = ("mean", "lo", "hi", "pass_hat", "endings")
-    assert [[c[k] for k in interval] for c in shown["cells"]] == [[c[k] for k in interval] for c in made["cells"]]
+    assert [[c[k] for k in interval] for c in shown["cells"]] == [
+        [c[k] for k in interval] for c in made["cells"]
+    ]
     assert cli(["show", "runs/x"]) == 0
     text = capsys.readouterr().out
-    assert [text.count(word) for word in ("pass^2", " other ", "a with scripted:right.jsonl on other")] == [1, 4, 1]
+    assert [
+        text.count(word) for word in ("pass^2", " other ", "a with scripted:right.jsonl on other")
+    ] == [1, 4, 1]
     assert cli(["show", "runs/x", "--html"]) == 0
     page = (workspace / "runs/x/report.html").read_text("utf-8")
     for d in made["differences"]:
-        who = f"<b>{d['scaffold']}, {d['model']}, {d['domain']}</b> beside {d['scaffold']}, scripted:plain.jsonl"
-        said = f"{who}, {d['domain']}: {d['verdict']}, {d['diff']:+.3f} [{d['lo']:+.3f}, {d['hi']:+.3f}]"
+        who = (
+            f"<b>{d['scaffold']}, {d['model']}, {d['domain']}</b> beside {d['scaffold']},"
+            " scripted:plain.jsonl"
+        )
+        said = (
+            f"{who}, {d['domain']}: {d['verdict']}, {d['diff']:+.3f} [{d['lo']:+.3f},"
+            f" {d['hi']:+.3f}]"
+        )
         assert said in page
     assert page.count(f"[{made['cells'][0]['lo']:.3f}, {made['cells'][0]['hi']:.3f}]") == 4
     assert "10 failed" in page
@@ -403,9 +515,15 @@ def test_a_table_says_in_which_kind_of_task_a_difference_lies(
     assert go(*words)[1]["differences"] == made["differences"], "gone on with, it says the same"
     assert len(list(Run(workspace / "runs/x").records("kinds"))) == 1
     assert go("show", "runs/x")[1]["differences"] == made["differences"]
-    for command in (["show", "runs/x"], ["compare", "runs/x", "runs/x"], ["show", "runs/x", "--html"]):
+    for command in (
+        ["show", "runs/x"],
+        ["compare", "runs/x", "runs/x"],
+        ["show", "runs/x", "--html"],
+    ):
         assert cli(command) == 0
-        assert ("of these even +0.00 on 4, odd +1.00 on 4" in capsys.readouterr().out) is ("--html" not in command)
+        assert ("of these even +0.00 on 4, odd +1.00 on 4" in capsys.readouterr().out) is (
+            "--html" not in command
+        )
     page = (workspace / "runs/x/report.html").read_text("utf-8")
     assert "of these even +0.00 on 4, odd +1.00 on 4" in page
     assert ">By kind<" in page
@@ -421,17 +539,31 @@ def test_a_cell_that_is_used_up_ends_alone_and_goes_on_with_a_larger_cap(
     code, made = go(*words, "--cell-budget", "2attempts")
     assert (code, made["status"]) == (3, "budget")
     assert [len(c["scores"]) for c in made["cells"]] == [2, 2], "each has its own"
-    assert {s["task"] for s in made["cells"][0]["scores"]} == {s["task"] for s in made["cells"][1]["scores"]}
+    assert {s["task"] for s in made["cells"][0]["scores"]} == {
+        s["task"] for s in made["cells"][1]["scores"]
+    }
     code, made = go(*words, "--cell-budget", "4attempts")
     assert (code, [len(c["scores"]) for c in made["cells"]]) == (0, [4, 4])
 
 
 def test_what_a_run_measured_is_read_back_by_another_and_measured_anew_when_asked(go: Go) -> None:
-    one = ("bench", "--scaffold", "a", "--domain", "tests.toy:Toy", "--model", "scripted:plain.jsonl", "--tasks", "0:3")
+    one = (
+        "bench",
+        "--scaffold",
+        "a",
+        "--domain",
+        "tests.toy:Toy",
+        "--model",
+        "scripted:plain.jsonl",
+        "--tasks",
+        "0:3",
+    )
     assert go(*one, "--out", "runs/first")[0] == 0
     code, more = go(*FOUR, "--tasks", "0:3", "--out", "runs/second")
     assert (code, [c["n"] for c in more["cells"]]) == (0, [3] * 4)
-    assert go("show", "runs/second")[1]["spend"]["calls"] == 9 * 2, "three of twelve attempts lay in runs/first"
+    assert go("show", "runs/second")[1]["spend"]["calls"] == 9 * 2, (
+        "three of twelve attempts lay in runs/first"
+    )
     assert go(*one, "--out", "runs/third", "--fresh")[0] == 0
     assert go("show", "runs/third")[1]["spend"]["calls"] == 3 * 2
 
@@ -440,7 +572,15 @@ def test_runs_of_one_agent_and_a_run_beside_itself_are_said_to_be_that(
     go: Go, workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(workspace / "scaffolds/a", workspace / "scaffolds/again")
-    one = ("bench", "--domain", "tests.toy:Toy", "--model", "scripted:plain.jsonl", "--tasks", "0:3")
+    one = (
+        "bench",
+        "--domain",
+        "tests.toy:Toy",
+        "--model",
+        "scripted:plain.jsonl",
+        "--tasks",
+        "0:3",
+    )
     for name in ("a", "again", "b"):
         assert go(*one, "--scaffold", name, "--out", f"runs/{name}")[0] == 0
 
@@ -449,7 +589,11 @@ def test_runs_of_one_agent_and_a_run_beside_itself_are_said_to_be_that(
         assert cli(["compare", before, after]) == 0
         out = capsys.readouterr().out
         one_agent = f"both are one agent ({pair['after_digest']}): a difference is chance" in out
-        return pair["before_digest"] == pair["after_digest"], one_agent, "both are one run, runs/a:" in out
+        return (
+            pair["before_digest"] == pair["after_digest"],
+            one_agent,
+            "both are one run, runs/a:" in out,
+        )
 
     assert said("runs/a", "runs/again") == (True, True, False)
     assert said("runs/a", "runs/b") == (False, False, False)
@@ -463,14 +607,27 @@ def test_what_was_attempted_in_another_split_is_attempted_anew(go: Go, workspace
     (workspace / "moved").touch()
     code, table = go(*words, "--out", "runs/y")
     assert (code, [cell["n"] for cell in table["cells"]]) == (0, [16, 16])
-    records = [json.loads(file.read_bytes()) for file in workspace.glob("runs/y/attempts/*/experience.json")]
+    records = [
+        json.loads(file.read_bytes())
+        for file in workspace.glob("runs/y/attempts/*/experience.json")
+    ]
     assert {record["split"] for record in records} == {"validation"}
 
 
 def test_of_what_two_runs_attempted_the_first_is_read_back_and_not_what_one_left_unfinished(
     go: Go, workspace: Path
 ) -> None:
-    one = ("bench", "--scaffold", "a", "--domain", "tests.toy:Toy", "--model", "scripted:right.jsonl", "--tasks", "0:1")
+    one = (
+        "bench",
+        "--scaffold",
+        "a",
+        "--domain",
+        "tests.toy:Toy",
+        "--model",
+        "scripted:right.jsonl",
+        "--tasks",
+        "0:1",
+    )
     assert go(*one, "--out", "runs/m")[0] == 0
     (first,) = (workspace / "runs" / "m" / "attempts").iterdir()
     record = first / "experience.json"
@@ -487,10 +644,22 @@ def test_of_what_two_runs_attempted_the_first_is_read_back_and_not_what_one_left
 
 
 def test_what_went_otherwise_than_memory_has_it_is_paid_once_too(go: Go, workspace: Path) -> None:
-    one = ("bench", "--scaffold", "a", "--domain", "tests.toy:Toy", "--model", "scripted:plain.jsonl", "--tasks", "0:2")
+    one = (
+        "bench",
+        "--scaffold",
+        "a",
+        "--domain",
+        "tests.toy:Toy",
+        "--model",
+        "scripted:plain.jsonl",
+        "--tasks",
+        "0:2",
+    )
     assert go(*one, "--out", "runs/first")[0] == 0
     shutil.rmtree(workspace / "runs")
-    shutil.copy(workspace / "right.jsonl", workspace / "plain.jsonl")  # the model answers otherwise by now
+    shutil.copy(
+        workspace / "right.jsonl", workspace / "plain.jsonl"
+    )  # the model answers otherwise by now
     code, made = go(*one, "--out", "runs/x")
     assert (code, made["cells"][0]["mean"]) == (0, 1.0)
     assert go("show", "runs/x")[1]["spend"]["calls"] == 2 * 2, "memory is no run"
@@ -503,7 +672,15 @@ def test_what_went_otherwise_than_memory_has_it_is_paid_once_too(go: Go, workspa
 def test_what_was_read_back_counts_for_no_cap_of_the_run_that_goes_on(
     go: Go, workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    one = ("bench", "--scaffold", "a", "--domain", "tests.toy:Toy", "--model", "scripted:plain.jsonl")
+    one = (
+        "bench",
+        "--scaffold",
+        "a",
+        "--domain",
+        "tests.toy:Toy",
+        "--model",
+        "scripted:plain.jsonl",
+    )
     assert go(*one, "--tasks", "0:2", "--out", "runs/first")[0] == 0
     words = (*one, "--tasks", "0:4", "--out", "runs/x", "--jobs", "1")
     code, made = go(*words, "--budget", "1attempts")
@@ -514,10 +691,22 @@ def test_what_was_read_back_counts_for_no_cap_of_the_run_that_goes_on(
 
 def test_a_model_that_refuses_ends_its_cells_alone(go: Go, workspace: Path) -> None:
     (workspace / "gone.jsonl").write_text(json.dumps({"role": "agent", "fault": "refused"}) + "\n")
-    words = (*TWO, "--model", "scripted:gone.jsonl", "--tasks", "0:3", "--models.retries", "0", "--out", "runs/x")
+    words = (
+        *TWO,
+        "--model",
+        "scripted:gone.jsonl",
+        "--tasks",
+        "0:3",
+        "--models.retries",
+        "0",
+        "--out",
+        "runs/x",
+    )
     code, told = go(*words)
     assert (code, told["status"], told["error"]["code"]) == (1, "stopped", "outage")
-    lines = [json.loads(line) for line in (workspace / "runs/x/results.jsonl").read_text().splitlines()]
+    lines = [
+        json.loads(line) for line in (workspace / "runs/x/results.jsonl").read_text().splitlines()
+    ]
     whole = [r for r in lines if r["model"] == "scripted:plain.jsonl"]
     assert len(whole) == 6, "the other model was measured to its end"
 
@@ -534,7 +723,14 @@ def test_of_a_model_that_is_out_graded_and_excluded_attempts_are_told_apart(
         return None if fine else 503
 
     with Stub(toy_reply(script())) as good, Stub(toy_reply(script()), fault=fault) as bad:
-        models = ("--model", f"openai:{good.url}#good", "--model", f"openai:{bad.url}#bad", "--models.retries", "0")
+        models = (
+            "--model",
+            f"openai:{good.url}#good",
+            "--model",
+            f"openai:{bad.url}#bad",
+            "--models.retries",
+            "0",
+        )
         words = ("bench", "--scaffold", "a", "--domain", "tests.toy:Toy", *models, "--price", "0,0")
         code, told = go(*words, "--tasks", "0:8", "--jobs", "4", "--out", "runs/x")
     whole, cut = told["cells"]
@@ -565,11 +761,17 @@ def test_of_a_model_that_is_out_graded_and_excluded_attempts_are_told_apart(
         ((*TWO, "--tasks", "nothing*"), "unknown-task", "tasks list"),
         ((*TWO, "--tasks", "90:99"), "unknown-task", "0:20"),
         ((*TWO, "--tasks", "0:4:0"), "usage", "0:40:2"),
-        ((*TWO, "--domain", "tests.builder.test_batch:Other", "--tasks", "0:4:0"), "usage", "0:40:2"),
+        (
+            (*TWO, "--domain", "tests.builder.test_batch:Other", "--tasks", "0:4:0"),
+            "usage",
+            "0:40:2",
+        ),
         (("bench", "none.toml"), "no-suite", "docs/bench.md"),
     ],
 )
-def test_what_cannot_be_measured_is_refused_with_what_to_type(go: Go, words: Any, code: str, says: str) -> None:
+def test_what_cannot_be_measured_is_refused_with_what_to_type(
+    go: Go, words: Any, code: str, says: str
+) -> None:
     exit_code, told = go(*words)
     assert (exit_code, told["error"]["code"]) == (2, code)
     assert says in told["error"]["fix"]
@@ -580,10 +782,17 @@ def test_what_cannot_be_measured_is_refused_with_what_to_type(go: Go, words: Any
     [
         ('scaffold = ["a"]\nrepeat = 2\n', "unknown-key", "did you mean 'repeats'?"),
         ('scaffold = ["a"]\nbase_line = "a"\n', "unknown-key", "did you mean 'baseline'?"),
-        ('scaffold = ["a"]\noptimizers = ["gepa"]\n', "unknown-key", '[arms.gepa] build = true, optimizer = "gepa"'),
+        (
+            'scaffold = ["a"]\noptimizers = ["gepa"]\n',
+            "unknown-key",
+            '[arms.gepa] build = true, optimizer = "gepa"',
+        ),
         ('scaffold = ["a", 3]\n', "bad-suite", 'scaffold = ["NAME", "NAME"]'),
         (
-            'scaffold = ["a", "b", "a"]\nmodel = "scripted:plain.jsonl"\ndomain = "tests.toy:Toy"\n',
+            (
+                'scaffold = ["a", "b", "a"]\nmodel = "scripted:plain.jsonl"\ndomain ='
+                ' "tests.toy:Toy"\n'
+            ),
             "named-twice",
             "name one of them; --repeats N",
         ),
@@ -593,7 +802,9 @@ def test_what_cannot_be_measured_is_refused_with_what_to_type(go: Go, words: Any
         ("scaffold = [", "bad-suite", "mend the line"),
     ],
 )
-def test_a_suite_with_a_mistake_names_the_right_key(go: Go, workspace: Path, text: str, code: str, says: str) -> None:
+def test_a_suite_with_a_mistake_names_the_right_key(
+    go: Go, workspace: Path, text: str, code: str, says: str
+) -> None:
     (workspace / "s.toml").write_text(text)
     exit_code, told = go("bench", "s.toml")
     assert (exit_code, told["error"]["code"]) == (2, code)
@@ -601,8 +812,12 @@ def test_a_suite_with_a_mistake_names_the_right_key(go: Go, workspace: Path, tex
     assert not (workspace / "runs").exists()
 
 
-@given(st.dictionaries(st.tuples(st.sampled_from("abc"), st.integers(0, 4)), st.booleans(), min_size=1))
-def test_the_chance_that_several_attempts_all_pass_falls_with_how_many_there_are(passes: Any) -> None:
+@given(
+    st.dictionaries(st.tuples(st.sampled_from("abc"), st.integers(0, 4)), st.booleans(), min_size=1)
+)
+def test_the_chance_that_several_attempts_all_pass_falls_with_how_many_there_are(
+    passes: Any,
+) -> None:
     found = pass_hat(passes)
     assert set(found) == set(range(1, max(found) + 1))
     assert all(0 <= value <= 1 for value in found.values())

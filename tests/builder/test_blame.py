@@ -1,4 +1,5 @@
-"""Each line of an agent leads to who wrote it: the seed, an edit with its verdict and steps, or a person."""
+"""Each line of an agent leads to who wrote it: the seed, an edit with its verdict and steps, or a
+person."""
 
 from __future__ import annotations
 
@@ -16,7 +17,14 @@ from tests.toy import LESSON, script
 @pytest.fixture
 def flags(workspace: Path) -> list[str]:
     (workspace / "s.jsonl").write_text("".join(json.dumps(row) + "\n" for row in script()))
-    return ["--domain", "tests.toy:Toy", "--model", f"scripted:{workspace / 's.jsonl'}", "--sandbox", "none"]
+    return [
+        "--domain",
+        "tests.toy:Toy",
+        "--model",
+        f"scripted:{workspace / 's.jsonl'}",
+        "--sandbox",
+        "none",
+    ]
 
 
 def blamed(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, Any]]:
@@ -38,7 +46,9 @@ def test_lines_of_the_seed_of_an_edit_and_of_a_person_are_told_apart_over_two_bu
     (lesson,) = [row for row in rows if row["text"] == LESSON]
     assert {row["origin"] for row in rows} == {"edit"}
     assert (lesson["revision"], lesson["verdict"]["verdict"]) == (revision.id, "better")
-    assert lesson["evidence"] == [{"experience": e.experience, "step": e.step} for e in edit.evidence]
+    assert lesson["evidence"] == [
+        {"experience": e.experience, "step": e.step} for e in edit.evidence
+    ]
     assert lesson["edit"]["reason"] == edit.reason
 
     # a person writes a line, and another build begins from that
@@ -72,7 +82,9 @@ def test_what_is_no_line_of_an_agent_is_refused(
     assert told in json.loads(capsys.readouterr().out)["error"]["message"]
 
 
-def test_an_agent_that_no_run_made_is_its_seed(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_agent_that_no_run_made_is_its_seed(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     rows = blamed(capsys, "seed/system.md")
     assert {(row["origin"], row["revision"]) for row in rows} == {("seed", "")}
     assert [row["line"] for row in rows] == list(range(1, len(rows) + 1))

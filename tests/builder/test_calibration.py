@@ -25,7 +25,11 @@ WHO = ("toy", "seed", "d1", "m")
 
 def drawn(rates: list[float], repeats: int, seed: int = 0) -> dict[tuple[str, int], float]:
     draw = random.Random(seed)
-    return {(f"t{n}", r): float(draw.random() < rate) for n, rate in enumerate(rates) for r in range(repeats)}
+    return {
+        (f"t{n}", r): float(draw.random() < rate)
+        for n, rate in enumerate(rates)
+        for r in range(repeats)
+    }
 
 
 def of(scores: dict[tuple[str, int], float], **settings: Any) -> Calibration:
@@ -33,14 +37,19 @@ def of(scores: dict[tuple[str, int], float], **settings: Any) -> Calibration:
 
 
 @pytest.mark.slow
-def test_tasks_that_are_solved_always_or_never_are_told_from_those_that_are_solved_at_times() -> None:
+def test_tasks_that_are_solved_always_or_never_are_told_from_those_that_are_solved_at_times() -> (
+    None
+):
     sure = of(drawn([0.0] * 12 + [1.0] * 8, 3))
     assert (sure.noise.within, sure.noise.flips, sure.mean) == (0, 0, 0.4)
     assert sure.spread == 0.95
     coins = of(drawn([0.4] * 20, 3))
     assert coins.noise.flips > 0.5
     assert coins.spread < 0.3
-    gains = [next(d.gain for d in found.detectable if (d.tasks, d.repeats) == (20, 1)) for found in (sure, coins)]
+    gains = [
+        next(d.gain for d in found.detectable if (d.tasks, d.repeats) == (20, 1))
+        for found in (sure, coins)
+    ]
     assert gains[0] < gains[1]  # where the same tasks are solved each time, a smaller gain is seen
 
 
@@ -77,7 +86,11 @@ def test_variances_of_nothing_leave_what_is_assumed() -> None:
 def test_a_line_is_kept_for_each_agent_and_model_and_a_broken_one_is_none(tmp_path: Path) -> None:
     file = tmp_path / "benchmarks" / "toy" / FILE
     one = of(drawn([0.5] * 10, 2))
-    for found in (one, one.model_copy(update={"model": "other"}), one.model_copy(update={"mean": 0.25})):
+    for found in (
+        one,
+        one.model_copy(update={"model": "other"}),
+        one.model_copy(update={"mean": 0.25}),
+    ):
         calibration.keep(file, found)
     with file.open("a") as more:
         more.write("{]\n")
@@ -90,22 +103,44 @@ def test_a_line_is_kept_for_each_agent_and_model_and_a_broken_one_is_none(tmp_pa
 
 
 @pytest.mark.slow
-def test_calibrate_measures_the_agent_and_plan_goes_by_it(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_calibrate_measures_the_agent_and_plan_goes_by_it(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (workspace / "s.jsonl").write_text("".join(json.dumps(row) + "\n" for row in script()))
-    flags = ["--domain", "tests.toy:Toy", "--model", f"scripted:{workspace / 's.jsonl'}", "--scaffold", "seed"]
+    flags = [
+        "--domain",
+        "tests.toy:Toy",
+        "--model",
+        f"scripted:{workspace / 's.jsonl'}",
+        "--scaffold",
+        "seed",
+    ]
     assert cli(["plan", *flags, "--json"]) == 0
     assert not any("calibrated" in text for text in json.loads(capsys.readouterr().out)["assumes"])
-    measured = ["calibrate", *flags, "--validation", "8", "--sandbox", "none", "--out", "runs/c", "--json"]
+    measured = [
+        "calibrate",
+        *flags,
+        "--validation",
+        "8",
+        "--sandbox",
+        "none",
+        "--out",
+        "runs/c",
+        "--json",
+    ]
     assert cli(measured) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["tasks"], found["repeats"], found["mean"]) == (8, 3, 0.0)
     assert found["noise"] == {"schema": 1, "within": 0.0, "between": 0.0, "flips": 0.0}
     assert found["false_keep"]["rate"] == 0
-    assert {(d["tasks"], d["repeats"]) for d in found["detectable"]} == {(n, r) for n in (8, 16, 40) for r in (1, 2, 3)}
+    assert {(d["tasks"], d["repeats"]) for d in found["detectable"]} == {
+        (n, r) for n in (8, 16, 40) for r in (1, 2, 3)
+    }
     assert (workspace / "benchmarks/toy" / FILE).is_file()
     assert cli(["plan", *flags, "--json"]) == 0
     assert any(
-        text.startswith("how tasks differ: calibrated") for text in json.loads(capsys.readouterr().out)["assumes"]
+        text.startswith("how tasks differ: calibrated")
+        for text in json.loads(capsys.readouterr().out)["assumes"]
     )
     assert cli(measured) == 0  # nothing is attempted again
     assert json.loads(capsys.readouterr().out) == found
@@ -121,7 +156,14 @@ def test_calibrate_measures_the_agent_that_a_build_would_start_from(
 ) -> None:
     (workspace / "s.jsonl").write_text("".join(json.dumps(row) + "\n" for row in script()))
     shutil.copytree(shipped("scaffolds") / "seed", workspace / "scaffolds/seed-toy")
-    flags = ["--domain", "tests.toy:Toy", "--model", f"scripted:{workspace / 's.jsonl'}", "--sandbox", "none"]
+    flags = [
+        "--domain",
+        "tests.toy:Toy",
+        "--model",
+        f"scripted:{workspace / 's.jsonl'}",
+        "--sandbox",
+        "none",
+    ]
     assert cli(["calibrate", *flags, "--validation", "5", "--repeats", "2", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["scaffold"] == "seed-toy"
     assert cli(["calibrate", *flags, "--scaffold", "sed", "--out", "runs/none"]) == 2

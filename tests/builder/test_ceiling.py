@@ -1,4 +1,5 @@
-"""A build that can keep nothing stops before training and says so; what keeps a cheaper agent of the same score."""
+"""A build that can keep nothing stops before training and says so; what keeps a cheaper agent of
+the same score."""
 
 from __future__ import annotations
 
@@ -23,9 +24,14 @@ TOY = ["--domain", "tests.toy:Toy", "--scaffold", "seed"]
 
 
 def solves(wrong: int) -> list[dict[str, Any]]:
-    """A script whose agent solves all but so many validation tasks without any lesson; the lesson solves all."""
+    """A script whose agent solves all but so many validation tasks without any lesson; the lesson
+    solves all."""
     still = {f"toy:validation:{n}" for n in range(wrong)}
-    rows = [{k: v for k, v in r.items() if k != "contains"} for r in script() if r.get("contains") == LESSON]
+    rows = [
+        {k: v for k, v in r.items() if k != "contains"}
+        for r in script()
+        if r.get("contains") == LESSON
+    ]
     solved = [r for r in rows if r["task"] not in still]
     return solved + [r for r in script() if r.get("task") in still or "task" not in r]
 
@@ -52,7 +58,9 @@ def test_a_build_whose_seed_leaves_no_room_stops_before_training_and_names_the_f
     found = json.loads(out)
     assert (found["status"], found["revisions"], found["spend"]["calls"]) == ("ceiling", [], 16)
     assert (found["validation"]["before"], found["validation"]["verdict"]) == (1.0, "not-better")
-    assert found["validation"]["reason"].startswith("no outcome could be better: the score is 1.000, every task is")
+    assert found["validation"]["reason"].startswith(
+        "no outcome could be better: the score is 1.000, every task is"
+    )
     assert splits(workspace / "runs/a") == {"validation"}
     for flag in ("--difficulty", "--kind", "--data", "--validation", "--keep-cheaper"):
         assert flag in found["advice"]
@@ -75,7 +83,8 @@ def test_a_build_whose_seed_leaves_no_room_stops_before_training_and_names_the_f
 
 
 @pytest.mark.parametrize(
-    ("wrong", "error", "status"), [(5, "0.03", "ceiling"), (6, "0.03", "done"), (4, "0", "ceiling"), (5, "0", "done")]
+    ("wrong", "error", "status"),
+    [(5, "0.03", "ceiling"), (6, "0.03", "done"), (4, "0", "ceiling"), (5, "0", "done")],
 )
 def test_a_build_stops_exactly_where_the_gate_could_keep_nothing(
     wrong: int,
@@ -85,7 +94,21 @@ def test_a_build_stops_exactly_where_the_gate_could_keep_nothing(
     model: Callable[..., list[str]],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert cli(["build", *TOY, *model(solves(wrong)), "--rounds", "1", "--gate.false_keep", error, "--json"]) == 0
+    assert (
+        cli(
+            [
+                "build",
+                *TOY,
+                *model(solves(wrong)),
+                "--rounds",
+                "1",
+                "--gate.false_keep",
+                error,
+                "--json",
+            ]
+        )
+        == 0
+    )
     assert json.loads(capsys.readouterr().out)["status"] == status
 
 
@@ -99,34 +122,56 @@ def test_a_build_stops_exactly_where_the_gate_could_keep_nothing(
     ],
 )
 def test_a_seed_is_not_paid_for_where_nothing_could_be_kept_in_its_place(
-    flags: list[str], code: str, workspace: Path, model: Callable[..., list[str]], capsys: pytest.CaptureFixture[str]
+    flags: list[str],
+    code: str,
+    workspace: Path,
+    model: Callable[..., list[str]],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    command = ["build", *TOY, *model(script()), "--scaffold", "create", "--rounds", "1", "--out", "runs/a", *flags]
+    command = [
+        "build",
+        *TOY,
+        *model(script()),
+        "--scaffold",
+        "create",
+        "--rounds",
+        "1",
+        "--out",
+        "runs/a",
+        *flags,
+    ]
     assert cli([*command, "--json"]) == (1 if code == "no-seed" else 2)
     out, err = capsys.readouterr()
     assert json.loads(out)["error"]["code"] == code
     paid = (workspace / "runs/a").exists() and any(Run(workspace / "runs/a").records("reply"))
     assert paid == (code == "no-seed")
     if code == "no-seed":
-        assert "a seed that solves more than 1 of 6 validation tasks leaves nothing to be kept" in err
+        assert (
+            "a seed that solves more than 1 of 6 validation tasks leaves nothing to be kept" in err
+        )
 
 
 @pytest.mark.parametrize("policy", ["randomised", "playbook"])
 def test_a_build_that_learns_lessons_ends_there_too(workspace: Path, policy: str) -> None:
     (workspace / "s.jsonl").write_text("".join(json.dumps(row) + "\n" for row in solves(0)))
     made = recreate.build(
-        "tests.toy:Toy", model=f"scripted:{workspace / 's.jsonl'}", memory=policy, scaffold="seed",
+        "tests.toy:Toy",
+        model=f"scripted:{workspace / 's.jsonl'}",
+        memory=policy,
+        scaffold="seed",
         memory__embedder="hashed",
-    )  # fmt: skip
+    )
     assert (made.status, made.revisions) == ("ceiling", ())
     assert splits(made.run) == {"validation"}
 
 
-# ------------------------------------------------------------------------------------------------------- cheaper
+# ------------------------------------------------------------------------------------------------
+# cheaper
 
 
 def thrifty(cost: int) -> list[dict[str, Any]]:
-    """An agent that solves every validation task, with the lesson in fewer words; train tasks only with it."""
+    """An agent that solves every validation task, with the lesson in fewer words; train tasks only
+    with it."""
     told = [r for r in solves(0) if "validation" in r.get("task", "")]
     wordy = [{**r, "text": "word " * cost + "\n" + r["text"]} for r in told]
     return [{**r, "contains": LESSON} for r in told] + wordy + script()
@@ -147,7 +192,18 @@ def test_a_cheaper_agent_of_the_same_score_is_kept_where_that_is_asked_for(
     model: Callable[..., list[str]],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    command = ["build", *TOY, *model(thrifty(400)), "--validation", "40", "--rounds", "1", "--out", "runs/a", *flags]
+    command = [
+        "build",
+        *TOY,
+        *model(thrifty(400)),
+        "--validation",
+        "40",
+        "--rounds",
+        "1",
+        "--out",
+        "runs/a",
+        *flags,
+    ]
     assert cli([*command, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     if not kept:
@@ -155,7 +211,9 @@ def test_a_cheaper_agent_of_the_same_score_is_kept_where_that_is_asked_for(
         return
     (revision,) = found["revisions"]
     assert revision["kept"]
-    assert revision["verdict"]["verdict"] == "undecided"  # the word stays what it is; the reason says why it is kept
+    assert (
+        revision["verdict"]["verdict"] == "undecided"
+    )  # the word stays what it is; the reason says why it is kept
     assert revision["verdict"]["reason"].startswith("cheaper: ")
     saving = revision["verdict"]["saving"]
     assert saving["unit"] == "tokens"
@@ -166,7 +224,8 @@ def test_a_cheaper_agent_of_the_same_score_is_kept_where_that_is_asked_for(
 
 
 @pytest.mark.parametrize(
-    ("unit", "said"), [("usd", "$0.5000"), ("tokens", "100 tokens"), ("calls", "4.0 calls"), ("seconds", "8.0 s")]
+    ("unit", "said"),
+    [("usd", "$0.5000"), ("tokens", "100 tokens"), ("calls", "4.0 calls"), ("seconds", "8.0 s")],
 )
 def test_what_cheaper_means_is_counted_as_it_is_named(unit: str, said: str) -> None:
     used = Usage(calls=4, tokens_in=80, tokens_out=20, usd=0.01, seconds=8.0)
@@ -182,8 +241,19 @@ def test_what_cheaper_means_is_counted_as_it_is_named(unit: str, said: str) -> N
 def test_too_few_tasks_to_rule_out_harm_are_said_before_training(
     workspace: Path, model: Callable[..., list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ["build", *TOY, *model(thrifty(400)), "--validation", "20", "--keep-cheaper", "--json"]
+    command = [
+        "build",
+        *TOY,
+        *model(thrifty(400)),
+        "--validation",
+        "20",
+        "--keep-cheaper",
+        "--json",
+    ]
     assert cli(command) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["status"] == "ceiling"
-    assert "20 tasks do not rule out that its score falls by 0.1 (39 tasks do" in found["validation"]["reason"]
+    assert (
+        "20 tasks do not rule out that its score falls by 0.1 (39 tasks do"
+        in found["validation"]["reason"]
+    )

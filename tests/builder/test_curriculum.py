@@ -25,7 +25,11 @@ from tests.toy import script
 TASKS = [f"t{n}" for n in range(9)]
 LINEAGE = ["old", "newer", "now"]
 TRIED = st.builds(
-    Tried, st.sampled_from(TASKS), st.sampled_from([*LINEAGE, "another"]), st.integers(0, 3), st.floats(0, 1)
+    Tried,
+    st.sampled_from(TASKS),
+    st.sampled_from([*LINEAGE, "another"]),
+    st.integers(0, 3),
+    st.floats(0, 1),
 )
 
 
@@ -41,18 +45,28 @@ def test_a_batch_is_the_same_for_a_seed_and_takes_what_was_never_tried_first(
     assert taken[: len(new)] == new[:size]
     assert [d.why for d in batch].count("never tried") == min(size, len(new))
     # an attempt that the agent made before is never the one that is made
-    assert not {(d.task, d.repeat) for d in batch} & {(h.task, h.repeat) for h in history if h.agent == "now"}
+    assert not {(d.task, d.repeat) for d in batch} & {
+        (h.task, h.repeat) for h in history if h.agent == "now"
+    }
     # what agents made that it did not come from is no matter
     assert batch == draw(TASKS, [h for h in history if h.agent != "another"], LINEAGE, size, seed)
 
 
-@given(st.integers(1, 5), st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=9, max_size=9), st.integers())
+@given(
+    st.integers(1, 5),
+    st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=9, max_size=9),
+    st.integers(),
+)
 def test_no_task_starves(size: int, rates: list[float], seed: int) -> None:
     floor, history = -(-size * FLOOR // 1), list[Tried]()
     rounds = int(3 * -(-len(TASKS) // floor))
     for number in range(rounds):
         for task, repeat, _ in draw(TASKS, history, ["now"], size, (seed, number)):
-            history.append(Tried(task, "now", repeat, float((number + repeat) % 2 < 2 * rates[TASKS.index(task)])))
+            history.append(
+                Tried(
+                    task, "now", repeat, float((number + repeat) % 2 < 2 * rates[TASKS.index(task)])
+                )
+            )
     assert min(Counter(h.task for h in history)[t] for t in TASKS) >= 3
 
 
@@ -63,26 +77,58 @@ def test_chances_add_up_and_none_is_nought(history: list[Tried]) -> None:
     assert min(found.values()) > 0
 
 
-def test_tasks_that_are_solved_sometimes_or_flipped_are_likelier_than_those_that_never_change() -> None:
-    outcomes = {"never": "0000", "always": "1111", "sometimes": "0101", "mended": "0011", "once": "0"}
+def test_tasks_that_are_solved_sometimes_or_flipped_are_likelier_than_those_that_never_change() -> (
+    None
+):
+    outcomes = {
+        "never": "0000",
+        "always": "1111",
+        "sometimes": "0101",
+        "mended": "0011",
+        "once": "0",
+    }
     agents = ["newer", "newer", "now", "now"]
-    history = [Tried(t, a, 0, float(s)) for t, word in outcomes.items() for a, s in zip(agents, word, strict=False)]
+    history = [
+        Tried(t, a, 0, float(s))
+        for t, word in outcomes.items()
+        for a, s in zip(agents, word, strict=False)
+    ]
     found = chances([*outcomes, "new"], history, LINEAGE)
     assert found["mended"] > found["sometimes"] > found["new"] > found["always"]
     assert found["sometimes"] > 2 * found["never"]
     # what was solved by an older version alone says less than what this one does
-    two = [Tried("x", "old", 0, 1.0), Tried("x", "now", 0, 0.0), Tried("y", "old", 0, 0.0), Tried("y", "now", 0, 0.0)]
+    two = [
+        Tried("x", "old", 0, 1.0),
+        Tried("x", "now", 0, 0.0),
+        Tried("y", "old", 0, 0.0),
+        Tried("y", "now", 0, 0.0),
+    ]
     assert chances(["x", "y"], two, LINEAGE)["x"] > chances(["x", "y"], two, LINEAGE)["y"]
-    kinds = [told({0: [0.0], 2: [1.0]}), told({0: [0.0, 1.0]}), told({1: [0.0]}), told({}), told({0: [1.0], 1: [1.0]})]
+    kinds = [
+        told({0: [0.0], 2: [1.0]}),
+        told({0: [0.0, 1.0]}),
+        told({1: [0.0]}),
+        told({}),
+        told({0: [1.0], 1: [1.0]}),
+    ]
     assert kinds == ["flipped", "solved sometimes", "never solved", "never tried", "always solved"]
-    assert told({0: [0.0], 1: [1.0], 2: [1.0]}) == "solved sometimes", "the last two versions both solve it"
+    assert told({0: [0.0], 1: [1.0], 2: [1.0]}) == "solved sometimes", (
+        "the last two versions both solve it"
+    )
 
 
 def built(workspace: Path, name: str, **flags: Any) -> tuple[BuildResult, Run]:
     """A build on the toy domain whose optimizer finds nothing, so that one agent goes on."""
     file, folder = workspace / "script.jsonl", workspace / "runs" / name
     file.write_text("".join(json.dumps(r) + "\n" for r in script(learns=False)))
-    values = {"domain": "tests.toy:Toy", "model": f"scripted:{file}", "rounds": 3, "batch": 4, "train": 4, **flags}
+    values = {
+        "domain": "tests.toy:Toy",
+        "model": f"scripted:{file}",
+        "rounds": 3,
+        "batch": 4,
+        "train": 4,
+        **flags,
+    }
     values |= {"models.retries": 0, "memory.embedder": "hashed"}
     resume = (folder / "settings.toml").exists()
     session = open_session(settings.load(workspace, values, {}), workspace, folder, resume=resume)
@@ -97,7 +143,9 @@ def train(run: Run) -> list[tuple[str, int]]:
 
 
 @pytest.mark.slow
-def test_rounds_go_on_to_new_tasks_then_attempt_old_ones_anew_and_the_next_build_knows(workspace: Path) -> None:
+def test_rounds_go_on_to_new_tasks_then_attempt_old_ones_anew_and_the_next_build_knows(
+    workspace: Path,
+) -> None:
     result, run = built(workspace, "a", choose="learning")
     made = train(run)
     assert len(made) == len(set(made)) == 12
@@ -122,7 +170,10 @@ def test_the_sample_of_the_gate_is_the_same_however_train_tasks_are_chosen(works
     runs = [run for _, run in made]
     # the order of a trial goes by the candidate's digest and the build's seed alone
     trials = [
-        [{**r["terms"], "candidate": "", "order": sorted(r["terms"]["order"])} for r in run.records("trial")]
+        [
+            {**r["terms"], "candidate": "", "order": sorted(r["terms"]["order"])}
+            for r in run.records("trial")
+        ]
         for run in runs
     ]
     assert trials[0] == trials[1] != []
@@ -145,7 +196,9 @@ def test_the_sample_of_the_gate_is_the_same_however_train_tasks_are_chosen(works
     assert list(runs[0].records("batch")) == []
 
 
-def test_how_train_tasks_are_chosen_is_in_a_runs_id_only_where_it_is_not_as_ever(workspace: Path) -> None:
+def test_how_train_tasks_are_chosen_is_in_a_runs_id_only_where_it_is_not_as_ever(
+    workspace: Path,
+) -> None:
     plain = settings.load(workspace, {"domain": "toy"}, {})
     chosen = settings.load(workspace, {"domain": "toy", "choose": "learning"}, {})
     assert "choose" not in settings.dump(plain)

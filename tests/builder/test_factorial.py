@@ -1,4 +1,5 @@
-"""Which parts are switched off together, and that what each is worth is found again in the scores."""
+"""Which parts are switched off together, and that what each is worth is found again in the
+scores."""
 
 from __future__ import annotations
 
@@ -10,11 +11,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recreate.builder.factorial import Analysis, Observation, Row, analyse, cells, design, half_width, mirror, stretch
+from recreate.builder.factorial import (
+    Analysis,
+    Observation,
+    Row,
+    analyse,
+    cells,
+    design,
+    half_width,
+    mirror,
+    stretch,
+)
 
 
 def found(
-    parts: int, blocks: int, score: Callable[[Row, random.Random], float], tasks: int = 20, **how: float
+    parts: int,
+    blocks: int,
+    score: Callable[[Row, random.Random], float],
+    tasks: int = 20,
+    **how: float,
 ) -> Analysis:
     draw = random.Random(1)
     outcomes = [
@@ -31,21 +46,30 @@ def coin(rate: float, draw: random.Random) -> float:
 
 @given(st.integers(1, 24), st.integers(0, 9))
 @settings(max_examples=12)
-def test_over_a_stretch_every_part_is_off_in_half_and_no_two_go_together(parts: int, seed: int) -> None:
+def test_over_a_stretch_every_part_is_off_in_half_and_no_two_go_together(
+    parts: int, seed: int
+) -> None:
     rows = design(parts, 2 * stretch(parts), seed)
     for half in (rows[: stretch(parts)], rows[stretch(parts) :]):
         both = [*half, *map(mirror, half)]
         assert all(sum(row[n] for row in both) == len(half) for n in range(parts))
         for a, b in combinations(range(parts), 2):
             assert sum(1 if row[a] == row[b] else -1 for row in both) == 0
-        for a, b, c in list(combinations(range(parts), 3))[:20]:  # no pair is mistaken for a part: resolution IV
+        for a, b, c in list(combinations(range(parts), 3))[
+            :20
+        ]:  # no pair is mistaken for a part: resolution IV
             assert sum((1 if row[a] == row[b] else -1) * (1 if row[c] else -1) for row in both) == 0
     assert (True,) * parts in rows[: stretch(parts)]
     assert design(parts, 5, seed) == rows[:5] or len(rows) < 5
 
 
 def test_a_pair_is_looked_at_with_all_others_on() -> None:
-    assert cells(3, (0, 2)) == [(True, True, True), (True, True, False), (False, True, True), (False, True, False)]
+    assert cells(3, (0, 2)) == [
+        (True, True, True),
+        (True, True, False),
+        (False, True, True),
+        (False, True, False),
+    ]
 
 
 def test_good_useless_and_harmful_parts_are_told_apart() -> None:
@@ -53,8 +77,16 @@ def test_good_useless_and_harmful_parts_are_told_apart() -> None:
         return coin(0.5 + 0.25 * on[0] - 0.25 * on[2], draw)
 
     got = found(6, 300, score, margin=0.2)
-    assert [part.advice for part in got.parts] == ["keep", "dead weight", "harmful", *["dead weight"] * 3]
-    assert all(part.lo <= truth <= part.hi for part, truth in zip(got.parts, (0.25, 0, -0.25, 0, 0, 0), strict=True))
+    assert [part.advice for part in got.parts] == [
+        "keep",
+        "dead weight",
+        "harmful",
+        *["dead weight"] * 3,
+    ]
+    assert all(
+        part.lo <= truth <= part.hi
+        for part, truth in zip(got.parts, (0.25, 0, -0.25, 0, 0, 0), strict=True)
+    )
     assert (got.pairs, got.attempts) == ((), 600)
     assert got.gain[1] < 0 < got.gain[2]
 
@@ -65,17 +97,25 @@ def test_what_a_part_costs_may_be_any_number() -> None:
     assert got.gain[1] < 500 < got.gain[2] < 600
 
 
-def test_two_parts_that_help_alone_and_hurt_together_are_named_and_the_weaker_is_the_one_to_drop() -> None:
+def test_two_parts_that_help_alone_and_hurt_together_are_named_and_the_weaker_is_the_one_to_drop() -> (
+    None
+):
     def score(on: Row, draw: random.Random) -> float:
         return coin(
-            0.4 + (0.2 if on[0] and on[1] else 0.3 if on[1] else 0.4 if on[0] else 0) - 0.3 * (on[0] and on[1]), draw
+            0.4
+            + (0.2 if on[0] and on[1] else 0.3 if on[1] else 0.4 if on[0] else 0)
+            - 0.3 * (on[0] and on[1]),
+            draw,
         )
 
     got = found(5, 300, score)
     (pair,) = got.pairs
     assert ((pair.first, pair.second), pair.kind) == ((0, 1), "clash")
     assert pair.hi < 0
-    assert [(p.advice, p.with_, p.drop) for p in got.parts[:2]] == [("clash", 1, False), ("clash", 0, True)]
+    assert [(p.advice, p.with_, p.drop) for p in got.parts[:2]] == [
+        ("clash", 1, False),
+        ("clash", 0, True),
+    ]
     assert all(part.hi < 0 for part in got.parts[:2])  # as the agent is, each of them costs
     assert {part.advice for part in got.parts[2:]} <= {"dead weight", "undecided"}
 

@@ -1,4 +1,5 @@
-"""What a workspace holds out stays closed at every door of the machine, and each look at test tasks is written down."""
+"""What a workspace holds out stays closed at every door of the machine, and each look at test tasks
+is written down."""
 
 from __future__ import annotations
 
@@ -25,7 +26,12 @@ from recreate.storage.log import Log
 from tests.memory.test_store import experience
 from tests.toy import Toy, write_script
 
-FLAGS: dict[str, Any] = {"rounds": 1, "sandbox": "none", "memory__embedder": "hashed", "models__retries": 0}
+FLAGS: dict[str, Any] = {
+    "rounds": 1,
+    "sandbox": "none",
+    "memory__embedder": "hashed",
+    "models__retries": 0,
+}
 
 
 @pytest.fixture
@@ -44,7 +50,9 @@ def attempted(run: Path) -> set[str]:
     return {r["task"] for r in Run(run).records("experience") if r["split"] == "train"}
 
 
-def test_a_build_leaves_out_train_tasks_of_held_out_groups_and_says_how_many(workspace: Path, model: str) -> None:
+def test_a_build_leaves_out_train_tasks_of_held_out_groups_and_says_how_many(
+    workspace: Path, model: str
+) -> None:
     hold(workspace, 0, 1, 2)
     heard: list[str] = []
     say = lambda event, facts: heard.append(facts["text"]) if event == "note" else None  # noqa: E731
@@ -62,7 +70,9 @@ def test_a_build_leaves_out_train_tasks_of_held_out_groups_and_says_how_many(wor
     assert "toy:train:0, toy:train:1, toy:train:2" in told
 
 
-def test_a_build_whose_train_tasks_are_all_held_out_stops_before_it_spends(workspace: Path, model: str) -> None:
+def test_a_build_whose_train_tasks_are_all_held_out_stops_before_it_spends(
+    workspace: Path, model: str
+) -> None:
     hold(workspace, *range(8))
     with pytest.raises(BadInput, match="all 8 train tasks of toy are held out") as e:
         recreate.build(Toy(), model=model, out=str(workspace / "runs/a"), **FLAGS)
@@ -74,7 +84,12 @@ def test_a_build_whose_train_tasks_are_all_held_out_stops_before_it_spends(works
 @pytest.mark.slow
 def test_a_task_that_was_test_elsewhere_does_not_judge_a_build(workspace: Path, model: str) -> None:
     held = HeldOut(workspace / "memory")
-    held.add([Held("validation-0", "other:1", "test", "other"), Held("validation-1", "other:2", "validation", "other")])
+    held.add(
+        [
+            Held("validation-0", "other:1", "test", "other"),
+            Held("validation-1", "other:2", "validation", "other"),
+        ]
+    )
     made = recreate.build(Toy(), model=model, **FLAGS)
     judged = {r["task"] for r in Run(made.run).records("experience") if r["split"] == "validation"}
     assert "toy:validation:0" not in judged
@@ -90,7 +105,9 @@ def test_what_was_validation_becomes_test_and_never_less(workspace: Path) -> Non
     assert len((workspace / "memory/held_out.jsonl").read_text().splitlines()) == 2
 
 
-def test_a_build_registers_its_domains_validation_and_test_groups(workspace: Path, model: str) -> None:
+def test_a_build_registers_its_domains_validation_and_test_groups(
+    workspace: Path, model: str
+) -> None:
     recreate.build(Toy(), model=model, **{**FLAGS, "validation": 5, "gate__false_keep": 0})
     held = HeldOut(workspace / "memory").read()
     assert set(held.groups) == {t.group for t in Toy().tasks() if t.split != "train"}
@@ -98,14 +115,18 @@ def test_a_build_registers_its_domains_validation_and_test_groups(workspace: Pat
 
 
 @pytest.mark.slow
-def test_files_copied_in_from_another_workspace_close_their_groups_to_a_build(workspace: Path, model: str) -> None:
+def test_files_copied_in_from_another_workspace_close_their_groups_to_a_build(
+    workspace: Path, model: str
+) -> None:
     other = ExperienceStore(workspace / "other", "hashed")
     made = recreate.run("seed", "toy:validation:1", Toy(), model=model, sandbox="none")
     other.add([made.model_copy(update={"id": "v", "group": "train-5", "task": "x"})])
     (file,) = (workspace / "other").glob("memory/toy/experiences/*.jsonl")
     target = workspace / "memory/toy/experiences/copied.jsonl"
     file.rename(target)
-    assert "toy:train:5" not in attempted(recreate.build(Toy(), model=model, **{**FLAGS, "train": 8, "batch": 8}).run)
+    assert "toy:train:5" not in attempted(
+        recreate.build(Toy(), model=model, **{**FLAGS, "train": 8, "batch": 8}).run
+    )
 
 
 def test_bench_of_train_leaves_held_out_tasks_out(workspace: Path, model: str) -> None:
@@ -117,7 +138,9 @@ def test_bench_of_train_leaves_held_out_tasks_out(workspace: Path, model: str) -
         recreate.bench("seed", Toy(), split="train", model=model, sandbox="none")
 
 
-def test_an_attempt_by_hand_at_a_held_out_task_is_recorded_as_held_out(workspace: Path, model: str) -> None:
+def test_an_attempt_by_hand_at_a_held_out_task_is_recorded_as_held_out(
+    workspace: Path, model: str
+) -> None:
     hold(workspace, 1)
     made = recreate.run("seed", "toy:train:1", Toy(), model=model, sandbox="none")
     assert made.split == "test"
@@ -216,7 +239,9 @@ def test_a_lesson_of_an_attempt_that_is_held_out_by_now_is_offered_to_nobody_and
         (workspace / "memory" / folder).mkdir(parents=True)
         for name, cited in (("secret", 'supports = ["taught"]'), ("fair", "")):
             head = f'+++\nscope = "domain"\nstatus = "active"\n{cited}\n+++\n'
-            (workspace / "memory" / folder / f"{name}-{folder[:3]}.md").write_text(f"{head}# How {name}\n\nSay it.\n")
+            (workspace / "memory" / folder / f"{name}-{folder[:3]}.md").write_text(
+                f"{head}# How {name}\n\nSay it.\n"
+            )
     read: list[str] = []
 
     class Reading(Ladder):
@@ -237,7 +262,8 @@ def test_a_lesson_of_an_attempt_that_is_held_out_by_now_is_offered_to_nobody_and
     assert not {"secret-toy", "secret-oth"} & set(read)
 
 
-# ------------------------------------------------------------------------------------------- openings of test
+# -------------------------------------------------------------------------------------------
+# openings of test
 
 
 def lines(workspace: Path) -> list[dict[str, Any]]:
@@ -250,14 +276,26 @@ def taught(workspace: Path, *words: str) -> list[str]:
     names = []
     for word in words:
         files = scaffolds.load(shipped("scaffolds") / "seed").files
-        changed = recreate.Scaffold(name=word, files={**files, "system.md": files["system.md"] + f"\n{word}\n"})
+        changed = recreate.Scaffold(
+            name=word, files={**files, "system.md": files["system.md"] + f"\n{word}\n"}
+        )
         scaffolds.save(changed, workspace / "scaffolds" / word)
         names.append(word)
     return names
 
 
 def bench(capsys: pytest.CaptureFixture[str], model: str, *more: str) -> dict[str, Any]:
-    flags = ["--domain", "tests.toy:Toy", "--model", model, "--sandbox", "none", "--split", "test", "--json"]
+    flags = [
+        "--domain",
+        "tests.toy:Toy",
+        "--model",
+        model,
+        "--sandbox",
+        "none",
+        "--split",
+        "test",
+        "--json",
+    ]
     assert cli(["bench", *flags, *more]) == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return found
@@ -275,7 +313,10 @@ def test_every_agent_measured_on_test_is_a_line_and_its_number_stands_beside_its
     both = bench(capsys, model, "--scaffold", a, "--scaffold", b, "--out", "runs/y")
     assert [cell["test_openings"] for cell in both["cells"]] == [4, 5]
     again = bench(capsys, model, "--scaffold", a, "--out", "runs/x")
-    assert (again["cells"][0]["test_openings"], again["test_openings"]) == (1, 5), "read back, not opened"
+    assert (again["cells"][0]["test_openings"], again["test_openings"]) == (
+        1,
+        5,
+    ), "read back, not opened"
     assert len(lines(workspace)) == 5
     flags = ["--domain", "tests.toy:Toy", "--model", model, "--sandbox", "none", "--split", "test"]
     assert cli(["bench", *flags, "--scaffold", b, "--out", "runs/x"]) == 0
@@ -294,7 +335,17 @@ def test_a_second_opening_for_the_same_question_says_so(
     workspace: Path, model: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     a, b = taught(workspace, "one", "two")
-    flags = ["bench", "--domain", "tests.toy:Toy", "--model", model, "--sandbox", "none", "--split", "test"]
+    flags = [
+        "bench",
+        "--domain",
+        "tests.toy:Toy",
+        "--model",
+        model,
+        "--sandbox",
+        "none",
+        "--split",
+        "test",
+    ]
 
     def said(*more: str) -> str:
         assert cli([*flags, *more]) == 0
@@ -308,14 +359,21 @@ def test_a_second_opening_for_the_same_question_says_so(
     second = said("--scaffold", b)
     assert "which 2 agents were measured on" in second
     assert "before" not in second
-    assert "the same was asked of this agent before, by opening 1, 2: all of them count" in said("--scaffold", a)
+    assert "the same was asked of this agent before, by opening 1, 2: all of them count" in said(
+        "--scaffold", a
+    )
     file = workspace / "runs/test_openings.jsonl"
-    old = [{k: v for k, v in line.items() if k not in ("model", "of", "sum")} for line in lines(workspace)]
+    old = [
+        {k: v for k, v in line.items() if k not in ("model", "of", "sum")}
+        for line in lines(workspace)
+    ]
     file.unlink()
     with Log(file) as log:
         for line in old:
             log.append(line)
-    assert "by opening 3: all of them count" in said("--scaffold", b), "an older line may be of the same tasks"
+    assert "by opening 3: all of them count" in said("--scaffold", b), (
+        "an older line may be of the same tasks"
+    )
 
 
 def test_an_opening_that_was_interrupted_is_counted_once_when_it_goes_on(

@@ -1,4 +1,5 @@
-"""Keys that a model says, a command prints, a task or a person names: none reaches a byte that a build leaves."""
+"""Keys that a model says, a command prints, a task or a person names: none reaches a byte that a
+build leaves."""
 
 from __future__ import annotations
 
@@ -45,7 +46,10 @@ class Leaking(Toy):
 
     def tasks(self, split: Split | None = None) -> list[Task]:
         own = [t for t in super().tasks() if split in (None, t.split)]
-        return [t.model_copy(update={"domain": self.name, "prompt": f"{t.prompt} {KEYS['prompt']}"}) for t in own]
+        return [
+            t.model_copy(update={"domain": self.name, "prompt": f"{t.prompt} {KEYS['prompt']}"})
+            for t in own
+        ]
 
     def collect(self, task: Task, sandbox: Any) -> str:
         return super().collect(task, sandbox) + f" {KEYS['answer']}"
@@ -71,30 +75,46 @@ def rows() -> list[dict[str, Any]]:
             text = json.dumps(study)
         elif "answer.txt" in text:
             printed = KEYS["printed"]
-            text = f"I use {KEYS['said']}.\n{text[:-4]}\nprintf '%s%s\\n' {printed[:6]} {printed[6:]}\n```"
+            text = (
+                f"I use {KEYS['said']}.\n{text[:-4]}\nprintf '%s%s\\n' {printed[:6]}"
+                f" {printed[6:]}\n```"
+            )
         made.append({**row, "text": text})
     return made
 
 
 def bytes_of(folder: Path) -> Iterator[tuple[str, bytes]]:
-    """All that lies below a folder: files as they are, git's objects unpacked, the values of SQLite's tables."""
+    """All that lies below a folder: files as they are, git's objects unpacked, the values of
+    SQLite's tables."""
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
         name = str(path.relative_to(folder))
         yield name, name.encode() + path.read_bytes()
         if path.name == "HEAD":
-            git = ["git", "--git-dir", str(path.parent), "cat-file", "--batch", "--batch-all-objects"]
+            git = [
+                "git",
+                "--git-dir",
+                str(path.parent),
+                "cat-file",
+                "--batch",
+                "--batch-all-objects",
+            ]
             yield f"{name} objects", subprocess.run(git, capture_output=True, check=True).stdout
         if path.suffix in (".sqlite", ".sqlite3", ".db"):
             with sqlite3.connect(path) as connection:
                 connection.text_factory = bytes
-                for (table,) in connection.execute("select name from sqlite_master where type = 'table'").fetchall():
+                for (table,) in connection.execute(
+                    "select name from sqlite_master where type = 'table'"
+                ).fetchall():
                     found = connection.execute(f'select * from "{table.decode()}"').fetchall()
                     yield f"{name} {table.decode()}", repr(found).encode()
 
 
 def leaked(folder: Path) -> list[str]:
     return [
-        f"{key} in {name}" for name, data in bytes_of(folder) for key, text in KEYS.items() if text.encode() in data
+        f"{key} in {name}"
+        for name, data in bytes_of(folder)
+        for key, text in KEYS.items()
+        if text.encode() in data
     ]
 
 
@@ -108,14 +128,27 @@ def go(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., sdk.Ou
         own = workspace / f"of-{name}"  # each build is the first of its workspace
         own.mkdir(exist_ok=True)
         (own / "recreate.toml").touch()
-        settings: dict[str, Any] = {"rounds": 1, "models.retries": 0, "memory.embedder": "hashed", **also}
-        return sdk.build(Leaking(), model=Scripted.of(rows()), workspace=own, out=str(own / "runs" / name), **settings)
+        settings: dict[str, Any] = {
+            "rounds": 1,
+            "models.retries": 0,
+            "memory.embedder": "hashed",
+            **also,
+        }
+        return sdk.build(
+            Leaking(),
+            model=Scripted.of(rows()),
+            workspace=own,
+            out=str(own / "runs" / name),
+            **settings,
+        )
 
     return go
 
 
 @pytest.mark.slow
-def test_no_byte_that_a_build_leaves_holds_a_key(go: Callable[..., sdk.Outcome], workspace: Path) -> None:
+def test_no_byte_that_a_build_leaves_holds_a_key(
+    go: Callable[..., sdk.Outcome], workspace: Path
+) -> None:
     made = go("a")
     assert made.verdict.better
     assert leaked(workspace) == []
@@ -175,7 +208,9 @@ def test_nothing_that_is_printed_of_it_holds_a_key(
 
 
 @pytest.mark.slow
-def test_a_resumed_build_ends_in_the_same_agent(go: Callable[..., sdk.Outcome], workspace: Path) -> None:
+def test_a_resumed_build_ends_in_the_same_agent(
+    go: Callable[..., sdk.Outcome], workspace: Path
+) -> None:
     whole = go("whole")
     for calls in (24, 30):
         name = f"stopped-{calls}"
@@ -184,11 +219,15 @@ def test_a_resumed_build_ends_in_the_same_agent(go: Callable[..., sdk.Outcome], 
         assert first.status in ("budget", "done")
         assert again.scaffold.digest == whole.scaffold.digest
         journals = [list(Run(o.run).records("proposal")) for o in (whole, again)]
-        assert [r["edits"][0]["new"] for r in journals[0]] == [r["edits"][0]["new"] for r in journals[1]]
+        assert [r["edits"][0]["new"] for r in journals[0]] == [
+            r["edits"][0]["new"] for r in journals[1]
+        ]
 
 
 @pytest.mark.slow
-def test_what_a_person_says_in_a_review_is_masked(go: Callable[..., sdk.Outcome], workspace: Path) -> None:
+def test_what_a_person_says_in_a_review_is_masked(
+    go: Callable[..., sdk.Outcome], workspace: Path
+) -> None:
     def says(revision: Any, parent: Any, child: Any) -> Review:
         return Review(decision="reject", reason=f"it names {KEYS['review']}")
 
@@ -208,17 +247,25 @@ def test_an_agent_that_holds_a_key_is_refused_before_anything_is_spent(
         go("a", scaffold=scaffolds.Scaffold(name="open", files=files))
 
 
-def test_a_setting_that_is_a_key_is_refused(go: Callable[..., sdk.Outcome], workspace: Path) -> None:
+def test_a_setting_that_is_a_key_is_refused(
+    go: Callable[..., sdk.Outcome], workspace: Path
+) -> None:
     with pytest.raises(BadInput, match="holds what looks like a key"):
         go("a", optimizer_settings={"key": KEYS["said"]})
     assert leaked(workspace) == []
 
 
 def test_what_is_imported_or_added_is_masked(workspace: Path) -> None:
-    said = [{"role": "user", "content": f"use {KEYS['imported']}"}, {"role": "assistant", "content": "I did"}]
+    said = [
+        {"role": "user", "content": f"use {KEYS['imported']}"},
+        {"role": "assistant", "content": "I did"},
+    ]
     file = workspace.parent / "traces.jsonl"
     file.write_text(
-        json.dumps({"messages": said, "score": 1.0}) + "\n" + json.dumps({"messages": [*said, *said]}) + "\n"
+        json.dumps({"messages": said, "score": 1.0})
+        + "\n"
+        + json.dumps({"messages": [*said, *said]})
+        + "\n"
     )
     memory = ExperienceStore(workspace, "hashed")
     report = import_traces([file], memory, ImportConfig(domain="toy"))
@@ -228,11 +275,18 @@ def test_what_is_imported_or_added_is_masked(workspace: Path) -> None:
     memory.add(
         [
             Experience(
-                id="x1", domain="toy", task="toy:train:1", group="g", split="train", prompt="p", digest="d",
-                trace=trace, grade=Grade(score=1, passed=True, evidence=KEYS["added"] + "x" * 70_000),
+                id="x1",
+                domain="toy",
+                task="toy:train:1",
+                group="g",
+                split="train",
+                prompt="p",
+                digest="d",
+                trace=trace,
+                grade=Grade(score=1, passed=True, evidence=KEYS["added"] + "x" * 70_000),
             )
         ]
-    )  # fmt: skip
+    )
     memory.recall("use", 3)
     memory.close()
     assert leaked(workspace) == []
@@ -244,11 +298,27 @@ def test_passwords_that_are_words_of_ours_destroy_nothing(
     go: Callable[..., sdk.Outcome], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = go("whole")
-    for word in ("experience", "validation", "00000000", "knowledge", "optimizer", "submitted", "new lesson"):
+    for word in (
+        "experience",
+        "validation",
+        "00000000",
+        "knowledge",
+        "optimizer",
+        "submitted",
+        "new lesson",
+    ):
         monkeypatch.setenv(f"{word.upper().replace(' ', '_')}_PASSWORD", word)
     again = go("again")
     assert again.scaffold.digest == whole.scaffold.digest
     assert again.verdict == whole.verdict
     runs = [Run(each.run) for each in (whole, again)]
     assert len({tuple(sorted(str(r["kind"]) for r in run.records())) for run in runs}) == 1
-    assert len({tuple(sorted((r["split"], r["ending"]) for r in run.records("experience"))) for run in runs}) == 1
+    assert (
+        len(
+            {
+                tuple(sorted((r["split"], r["ending"]) for r in run.records("experience")))
+                for run in runs
+            }
+        )
+        == 1
+    )

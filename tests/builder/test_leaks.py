@@ -1,4 +1,5 @@
-"""Whatever a build writes down, nothing of it may name a task: not one of its batch, and not one that is held out."""
+"""Whatever a build writes down, nothing of it may name a task: not one of its batch, and not one
+that is held out."""
 
 from __future__ import annotations
 
@@ -11,19 +12,42 @@ import pytest
 
 import recreate
 from recreate.api.errors import Fault
-from recreate.api.types import Change, Edit, Evidence, Experience, Grade, Lesson, Review, Split, Step, Task, Trace
+from recreate.api.types import (
+    Change,
+    Edit,
+    Evidence,
+    Experience,
+    Grade,
+    Lesson,
+    Review,
+    Split,
+    Step,
+    Task,
+    Trace,
+)
 from recreate.lessons.context import PolicyContext, new_lesson
 from recreate.lessons.store import LessonStore
 from recreate.memory.store import ExperienceStore
 from tests.builder.test_acceptance import proposing
 from tests.toy import LESSON, Toy, write_script
 
-FLAGS: dict[str, Any] = {"rounds": 1, "sandbox": "none", "memory__embedder": "hashed", "models__retries": 0}
+FLAGS: dict[str, Any] = {
+    "rounds": 1,
+    "sandbox": "none",
+    "memory__embedder": "hashed",
+    "models__retries": 0,
+}
 TOLD = {
-    "validation": "The lighthouse keeper counts seventeen herring gulls above the northern pier before breakfast is "
-    "served, and nobody in the village has ever asked him why he does not count the puffins as well.",
-    "test": "When the brass orrery strikes noon the second moon stands still for a moment, which the clockmaker of "
-    "Ravenna calls a courtesy and his apprentice calls a bent tooth in the third wheel from below.",
+    "validation": (
+        "The lighthouse keeper counts seventeen herring gulls above the northern pier before"
+        " breakfast is served, and nobody in the village has ever asked him why he does not count"
+        " the puffins as well."
+    ),
+    "test": (
+        "When the brass orrery strikes noon the second moon stands still for a moment, which the"
+        " clockmaker of Ravenna calls a courtesy and his apprentice calls a bent tooth in the third"
+        " wheel from below."
+    ),
 }
 
 
@@ -32,12 +56,18 @@ class Telling(Toy):
 
     def tasks(self, split: Split | None = None) -> Sequence[Task]:
         return [
-            t.model_copy(update={"prompt": f"{t.prompt} {TOLD[t.split]}" if t.split in TOLD else t.prompt})
+            t.model_copy(
+                update={"prompt": f"{t.prompt} {TOLD[t.split]}" if t.split in TOLD else t.prompt}
+            )
             for t in super().tasks(split)
         ]
 
     def hidden(self, task: Task) -> list[str]:
-        return [f"assert courtesy_of(orrery) == 'Quetzalcoatlus {task.id}'"] if task.split == "test" else []
+        return (
+            [f"assert courtesy_of(orrery) == 'Quetzalcoatlus {task.id}'"]
+            if task.split == "test"
+            else []
+        )
 
 
 def proposed(
@@ -45,7 +75,10 @@ def proposed(
 ) -> tuple[list[str], Any]:
     monkeypatch.setattr("tests.builder.test_acceptance.Toy", of)
     wants, made, _ = proposing(
-        workspace, lambda cited: [Edit(path=f"memory/l{n}.md", new=t, evidence=(cited,)) for n, t in enumerate(texts)]
+        workspace,
+        lambda cited: [
+            Edit(path=f"memory/l{n}.md", new=t, evidence=(cited,)) for n, t in enumerate(texts)
+        ],
     )
     return [told[0] if told else "" for told in wants.told], made
 
@@ -79,11 +112,15 @@ def test_lessons_and_prompts_that_tell_to_game_the_grader_are_refused(workspace:
         "memory/l1.md": LESSON,
     }
     wants, made, _ = proposing(
-        workspace, lambda cited: [Edit(path=p, new=f"\n{t}\n", evidence=(cited,)) for p, t in texts.items()]
+        workspace,
+        lambda cited: [Edit(path=p, new=f"\n{t}\n", evidence=(cited,)) for p, t in texts.items()],
     )
     first, second, third = wants.told
     assert first == ["memory/l0.md tells to change what grades: Delete the failing tests."]
-    assert second == ["workflow.md tells to end the process as if all were well: Call sys.exit(0) as the last thing."]
+    assert second == [
+        "workflow.md tells to end the process as if all were well: Call sys.exit(0) as the last"
+        " thing."
+    ]
     assert third == []
     assert [e.path for e in made.revisions[0].edits] == ["memory/l1.md"]
 
@@ -96,7 +133,9 @@ def test_a_lesson_is_looked_at_as_it_would_stand_not_edit_by_edit(workspace: Pat
         ]
 
     _, made, _ = proposing(workspace, wanted)
-    assert made.revisions[0].kept is False or "Delete" not in made.scaffold.files.get("memory/l.md", "")
+    assert made.revisions[0].kept is False or "Delete" not in made.scaffold.files.get(
+        "memory/l.md", ""
+    )
     assert [e.new for e in made.revisions[0].edits] == ["Read the tests."]
 
 
@@ -107,7 +146,11 @@ class Equipped(Telling):
         return ["pandas==1.5.3"]
 
     def hidden(self, task: Task) -> list[str]:
-        return ["found = gulls.drop_duplicates()\nprint(found.count_of_gulls)"] if task.split == "test" else []
+        return (
+            ["found = gulls.drop_duplicates()\nprint(found.count_of_gulls)"]
+            if task.split == "test"
+            else []
+        )
 
 
 def test_an_edit_may_say_names_of_the_packages_that_the_domain_brings_and_of_no_others(
@@ -118,10 +161,14 @@ def test_an_edit_may_say_names_of_the_packages_that_the_domain_brings_and_of_no_
     assert (told[0], "count_of_gulls" in told[1]) == ("", True)
 
 
-def test_a_tool_that_carries_an_answer_is_refused(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tool_that_carries_an_answer_is_refused(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("tests.builder.test_acceptance.Toy", Telling)
     tool = f'"""Answers."""\n\nANSWERS = ["{TOLD["test"]}"]\n'
-    wants, made, _ = proposing(workspace, lambda cited: [Edit(path="tools/answer.py", new=tool, evidence=(cited,))])
+    wants, made, _ = proposing(
+        workspace, lambda cited: [Edit(path="tools/answer.py", new=tool, evidence=(cited,))]
+    )
     assert "copies the text of a held-out task" in wants.told[0][0]
     assert made.revisions == ()
 
@@ -158,11 +205,23 @@ def imported(id: str, split: Split, prompt: str, answer: str) -> Experience:
     return Experience(id=id, task=task, prompt=prompt, trace=trace, grade=grade, **about)
 
 
-def test_imported_tasks_are_scanned_for_like_the_domains_own(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_imported_tasks_are_scanned_for_like_the_domains_own(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ExperienceStore(workspace).add(
         [
-            imported("aaaa", "train", "Paint the zeppelin hangar in the colours of an unripe apricot.", "apricot_hue"),
-            imported("bbbb", "test", "Tune the harpsichord to the whistle of the passing night train.", "whistle_of_a"),
+            imported(
+                "aaaa",
+                "train",
+                "Paint the zeppelin hangar in the colours of an unripe apricot.",
+                "apricot_hue",
+            ),
+            imported(
+                "bbbb",
+                "test",
+                "Tune the harpsichord to the whistle of the passing night train.",
+                "whistle_of_a",
+            ),
         ]
     )
     told, _ = proposed(
@@ -190,10 +249,15 @@ def test_a_lesson_in_memory_that_names_a_held_out_task_is_not_offered(
     heard: list[str] = []
     say = lambda event, facts: heard.append(facts["text"]) if event == "note" else None  # noqa: E731
     model = write_script(workspace / "script.jsonl")
-    made = recreate.build(Telling(), model=model, memory="recreate", optimizer=Silent, say=say, **FLAGS)
+    made = recreate.build(
+        Telling(), model=model, memory="recreate", optimizer=Silent, say=say, **FLAGS
+    )
     (stored,) = (made.run / "memory").glob("*.json")
     assert [x["id"] for x in json.loads(stored.read_text())] == ["good"]
-    assert any(text.startswith("the lesson bad is not used: it copies the text of a held-out task") for text in heard)
+    assert any(
+        text.startswith("the lesson bad is not used: it copies the text of a held-out task")
+        for text in heard
+    )
 
 
 class Silent:
@@ -212,8 +276,18 @@ class Gossip:
     def observe(self, experiences: Sequence[Experience]) -> list[Change]:
         ids = tuple(e.id for e in experiences)
         bad = Lesson(id="bad", title="Of the moon", body=TOLD["test"], born_of=ids, status="active")
-        good = Lesson(id="good", title="How answers end", body=LESSON, born_of=ids, status="merged", merged_into="bad")
-        Gossip.reruns = [self.context.rerun([bad], experiences[0]), self.context.rerun([good], experiences[0])]
+        good = Lesson(
+            id="good",
+            title="How answers end",
+            body=LESSON,
+            born_of=ids,
+            status="merged",
+            merged_into="bad",
+        )
+        Gossip.reruns = [
+            self.context.rerun([bad], experiences[0]),
+            self.context.rerun([good], experiences[0]),
+        ]
         self.context.lessons.update(bad=bad, good=good)
         return [Change(kind="born", lesson="bad"), Change(kind="merged", lesson="good")]
 
@@ -228,7 +302,11 @@ def test_a_lesson_that_names_a_held_out_task_is_neither_tried_nor_learned(worksp
     name = "tests.builder.test_leaks:Gossip"
     (good,) = LessonStore(workspace / "memory", "toy", name).read().values()
     assert (good.id, good.status, good.merged_into) == ("good", "candidate", "")
-    (learned,) = [json.loads(x) for x in (made.run / "journal.jsonl").read_text().splitlines() if '"memory"' in x][:1]
+    (learned,) = [
+        json.loads(x)
+        for x in (made.run / "journal.jsonl").read_text().splitlines()
+        if '"memory"' in x
+    ][:1]
     assert [c["lesson"] for c in learned["changes"]] == ["good"]
 
 
@@ -238,11 +316,23 @@ class Asking(Toy):
     def tasks(self, split: Split | None = None) -> Sequence[Task]:
         made = list(super().tasks(split))
         first = super().tasks("train")[0]
-        more = [first.model_copy(update={"id": f"toy:more:{n}", "group": f"more-{n}"}) for n in range(20)]
-        zeppelin = "Write the word number 0 of the train list to the file answer.txt." + " It is about zeppelins."
+        more = [
+            first.model_copy(update={"id": f"toy:more:{n}", "group": f"more-{n}"})
+            for n in range(20)
+        ]
+        zeppelin = (
+            "Write the word number 0 of the train list to the file answer.txt."
+            + " It is about zeppelins."
+        )
         if split not in (None, "train"):
             return made
-        return [*(t.model_copy(update={"prompt": zeppelin}) if t.id == "toy:train:0" else t for t in made), *more]
+        return [
+            *(
+                t.model_copy(update={"prompt": zeppelin}) if t.id == "toy:train:0" else t
+                for t in made
+            ),
+            *more,
+        ]
 
 
 class Bullets:
@@ -252,7 +342,10 @@ class Bullets:
         self.context = context
 
     def observe(self, experiences: Sequence[Experience]) -> list[Change]:
-        for title, body in (("Of the airship", "Review the zeppelin."), ("How answers end", LESSON)):
+        for title, body in (
+            ("Of the airship", "Review the zeppelin."),
+            ("How answers end", LESSON),
+        ):
             other = [e for e in experiences if e.group != "train-0"][:1]
             lesson = new_lesson("toy", title, body, other).model_copy(update={"status": "active"})
             self.context.lessons[lesson.id] = lesson
@@ -270,7 +363,9 @@ def test_a_rule_about_the_things_of_one_task_of_the_batch_is_not_learned(workspa
     recreate.build(Asking(), model=model, optimizer=Silent, say=say, **flags)
     stored = [p.read_text() for p in (workspace / "memory" / "toy").glob("**/*.md")]
     assert [LESSON in text for text in stored] == [True]
-    assert any("it says 'zeppelin', as train-0 does and no other train task" in text for text in heard)
+    assert any(
+        "it says 'zeppelin', as train-0 does and no other train task" in text for text in heard
+    )
 
 
 @pytest.mark.slow
@@ -286,7 +381,10 @@ def test_a_persons_edit_of_a_candidate_is_scanned_too(workspace: Path) -> None:
     heard: list[str] = []
     say = lambda event, facts: heard.append(facts["text"]) if event == "note" else None  # noqa: E731
     made = recreate.build(Telling(), model=model, review=reviewer, say=say, **FLAGS)
-    assert any("cannot be used: edit 1 (system.md) copies the text of a held-out task" in text for text in heard)
+    assert any(
+        "cannot be used: edit 1 (system.md) copies the text of a held-out task" in text
+        for text in heard
+    )
     assert (len(said), [r.review for r in made.revisions]) == (2, ["accepted"])
 
 
@@ -303,5 +401,6 @@ def test_a_build_goes_on_where_answers_cannot_be_had_and_says_so(workspace: Path
     assert [r.kept for r in made.revisions] == [True]
     (note,) = [text for text in heard if "answers of" in text]
     assert note.startswith(
-        "the answers of 22 of 22 tasks are not known here (toy:train:0: the index cannot be reached)"
+        "the answers of 22 of 22 tasks are not known here (toy:train:0: the index cannot be"
+        " reached)"
     )

@@ -39,14 +39,22 @@ Go = Callable[..., tuple[BuildResult, Run]]
 def go(workspace: Path) -> Go:
     """Build on the toy domain; returns what came of it and the run folder, read."""
 
-    def go(rows: list[dict[str, Any]] | None = None, name: str = "a", **flags: Any) -> tuple[BuildResult, Run]:
+    def go(
+        rows: list[dict[str, Any]] | None = None, name: str = "a", **flags: Any
+    ) -> tuple[BuildResult, Run]:
         file = workspace / "script.jsonl"
         file.write_text("".join(json.dumps(r) + "\n" for r in rows or script()))
-        values: dict[str, Any] = {"domain": "tests.toy:Toy", "model": f"scripted:{file}", "rounds": 2}
+        values: dict[str, Any] = {
+            "domain": "tests.toy:Toy",
+            "model": f"scripted:{file}",
+            "rounds": 2,
+        }
         values |= {"models.retries": 0, "memory.embedder": "hashed", **flags}
         folder = workspace / "runs" / name
         resume = (folder / "settings.toml").exists()
-        session = open_session(settings.load(workspace, values, {}), workspace, folder, resume=resume)
+        session = open_session(
+            settings.load(workspace, values, {}), workspace, folder, resume=resume
+        )
         try:
             return build(session, scaffolds.load(shipped("scaffolds") / "seed")), Run(folder)
         finally:
@@ -60,7 +68,11 @@ def test_what_helps_on_held_out_tasks_is_kept(go: Go) -> None:
     built, run = go()
     assert built.status == "done"
     assert [r.kept for r in built.revisions] == [True]
-    assert (built.verdict.before, built.verdict.after, built.verdict.verdict) == (0.0, 1.0, "better")
+    assert (built.verdict.before, built.verdict.after, built.verdict.verdict) == (
+        0.0,
+        1.0,
+        "better",
+    )
     assert [lesson.body for lesson in built.scaffold.lessons] == [LESSON]
     assert run.excluded() == []
 
@@ -97,7 +109,9 @@ def test_an_edit_is_promoted_only_when_paired_reruns_show_it_helps(go: Go) -> No
 
 def test_a_gain_that_chance_may_have_made_is_not_kept(go: Go) -> None:
     still = {f"toy:validation:{n}" for n in range(2, 8)}
-    built, _ = go([r for r in script() if not (r.get("contains") and r.get("task") in still)], rounds=1)
+    built, _ = go(
+        [r for r in script() if not (r.get("contains") and r.get("task") in still)], rounds=1
+    )
     (revision,) = built.revisions
     assert not revision.kept
     assert revision.verdict.verdict != "better"
@@ -105,12 +119,18 @@ def test_a_gain_that_chance_may_have_made_is_not_kept(go: Go) -> None:
 
 
 @pytest.mark.slow
-def test_a_trial_takes_the_tasks_in_an_order_that_stands_before_it_and_ends_when_it_is_clear(go: Go) -> None:
+def test_a_trial_takes_the_tasks_in_an_order_that_stands_before_it_and_ends_when_it_is_clear(
+    go: Go,
+) -> None:
     idle = [row for row in script() if not row.get("contains")]  # the lesson changes nothing
     built, run = go(idle, rounds=1, jobs=1)
     (revision,), (record,) = built.revisions, run.records("trial")
     terms = record["terms"]
-    assert (revision.kept, revision.verdict.tasks, revision.verdict.alpha) == (False, 2, terms["alpha"])
+    assert (revision.kept, revision.verdict.tasks, revision.verdict.alpha) == (
+        False,
+        2,
+        terms["alpha"],
+    )
     assert sorted(terms["order"]) == [f"toy:validation:{n}" for n in range(8)]
     kinds = [(r["kind"], r.get("scaffold")) for r in run.records("trial", "experience")]
     tries = [at for at, kind in enumerate(kinds) if kind == ("experience", revision.id)]
@@ -135,10 +155,15 @@ def test_all_candidates_of_a_build_share_its_error(go: Go) -> None:
 
 
 @pytest.mark.parametrize("memory", ["none", "randomised"])
-def test_tasks_that_could_decide_nothing_are_refused_before_anything_is_paid(go: Go, memory: str) -> None:
+def test_tasks_that_could_decide_nothing_are_refused_before_anything_is_paid(
+    go: Go, memory: str
+) -> None:
     with pytest.raises(BadInput) as refused:
         go(rounds=3, validation=5, **{"gate.false_keep": 0.01, "memory.policy": memory})
-    assert (refused.value.code, "takes 7 tasks that are won" in refused.value.message) == ("too-few-tasks", True)
+    assert (refused.value.code, "takes 7 tasks that are won" in refused.value.message) == (
+        "too-few-tasks",
+        True,
+    )
     built, _ = go(rounds=3, validation=5, name="b", **{"gate.false_keep": 0})
     assert [r.kept for r in built.revisions] == [True]
 
@@ -159,7 +184,11 @@ def test_a_tool_that_does_not_start_costs_its_candidate_and_no_attempt(go: Go) -
     rows[-1]["text"] = json.dumps(study)
     built, run = go(rows, rounds=1)
     (revision,) = built.revisions
-    assert (revision.kept, revision.verdict.verdict, revision.verdict.tasks) == (False, "not-better", 0)
+    assert (revision.kept, revision.verdict.verdict, revision.verdict.tasks) == (
+        False,
+        "not-better",
+        0,
+    )
     assert "the check failed: tools/mark.py" in revision.verdict.reason
     assert {r["scaffold"] for r in run.records("experience")} == {built.seed.digest}
 
@@ -168,11 +197,21 @@ def test_the_best_version_is_the_result_not_the_last(go: Go) -> None:
     """A promise: after a kept revision a worse one is tried and dropped."""
     rows = script()
     worse = {
-        "file": "system.md", "line": 0, "title": "", "text": "Never mind exclamation marks.", "reason": "shorter",
-        "experience": "$1", "step": 0,
-    }  # fmt: skip
+        "file": "system.md",
+        "line": 0,
+        "title": "",
+        "text": "Never mind exclamation marks.",
+        "reason": "shorter",
+        "experience": "$1",
+        "step": 0,
+    }
     text = json.dumps({"why": "w", "cause": "strategy", "edits": [worse]})
-    study = {"role": "optimizer", "contains": LESSON, "find": r"experience ([0-9a-f]{16})", "text": text}
+    study = {
+        "role": "optimizer",
+        "contains": LESSON,
+        "find": r"experience ([0-9a-f]{16})",
+        "text": text,
+    }
     for row in rows:
         if row.get("contains") == LESSON:
             row["lacks"] = "Never mind"
@@ -219,7 +258,8 @@ def test_the_parents_scores_are_reused_never_paid_twice(go: Go) -> None:
     built, run = go(rounds=2)
     calls = [r["call"] for r in run.records("reply")]
     assert len(calls) == len(set(calls))
-    # 8 + 8 validation attempts of two calls each, two batches of four, and one study: after it all pass
+    # 8 + 8 validation attempts of two calls each, two batches of four, and one study: after it all
+    # pass
     assert len(calls) == 2 * (8 + 8 + 4 + 4) + 1
     assert run.spend().attempts == 24
     assert built.status == "done"
@@ -249,7 +289,9 @@ def test_the_budget_stops_a_build_that_goes_on_when_there_is_more(go: Go) -> Non
 
 
 @pytest.mark.slow
-def test_a_proposal_that_was_made_is_not_made_again_when_its_checkpoint_is_lost(go: Go, workspace: Path) -> None:
+def test_a_proposal_that_was_made_is_not_made_again_when_its_checkpoint_is_lost(
+    go: Go, workspace: Path
+) -> None:
     built, run = go(rounds=1, budget=("19attempts",))
     assert (built.status, len(list(run.records("proposal")))) == ("budget", 1)
     asked = run.spend().by_role["optimizer"].calls
@@ -270,13 +312,21 @@ def test_a_fault_of_ours_is_set_aside_and_reported_not_the_agents_failure(go: Go
     assert built.verdict.tasks == 7
     assert "toy:validation:3" in markdown.report(run, built)
     read = run.validation(built.seed.digest, built.scaffold.digest)
-    assert read == built.verdict, "what show and a report of the run say later is what the build said"
+    assert read == built.verdict, (
+        "what show and a report of the run say later is what the build said"
+    )
 
 
 @pytest.mark.slow
 def test_an_attempt_is_begun_three_times_before_it_is_excluded(go: Go) -> None:
     # not 503: that try counts for none where the model answered another attempt meanwhile
-    often = {"role": "agent", "task": "toy:validation:3", "step": 0, "fault": "reset", "text": "```bash\ntrue\n```"}
+    often = {
+        "role": "agent",
+        "task": "toy:validation:3",
+        "step": 0,
+        "fault": "reset",
+        "text": "```bash\ntrue\n```",
+    }
     _, run = go([{**often, "fault_times": 2}, *script()], rounds=1)
     assert list(run.records("aside")) == []
     _, run = go([{**often, "fault_times": 3}, *script()], name="b", rounds=1)
@@ -304,7 +354,9 @@ def test_an_outage_stops_the_run_and_loses_nothing(go: Go) -> None:
 
 
 @pytest.mark.slow
-def test_validation_and_test_experiences_are_invisible_to_the_optimizer(go: Go, workspace: Path) -> None:
+def test_validation_and_test_experiences_are_invisible_to_the_optimizer(
+    go: Go, workspace: Path
+) -> None:
     from recreate.memory.store import ExperienceStore
 
     go()
@@ -313,16 +365,23 @@ def test_validation_and_test_experiences_are_invisible_to_the_optimizer(go: Go, 
         hits = memory.recall("write the word", 100, {}, reader)
         assert hits
         assert {h.split for h in hits} == {"train"}
-    assert {"train", "validation"} <= {h.split for h in memory.recall("write the word", 100, {}, "human")}
+    assert {"train", "validation"} <= {
+        h.split for h in memory.recall("write the word", 100, {}, "human")
+    }
 
 
 def test_a_proposal_that_breaks_a_template_costs_no_attempt(go: Go) -> None:
     """A promise: one stray {{key: value}} breaks every later attempt there, and ships."""
     rows = script()
     edit = {
-        "file": "system.md", "line": 0, "title": "", "text": "Answer as {{key: value}}.", "reason": "r",
-        "experience": "$1", "step": 0,
-    }  # fmt: skip
+        "file": "system.md",
+        "line": 0,
+        "title": "",
+        "text": "Answer as {{key: value}}.",
+        "reason": "r",
+        "experience": "$1",
+        "step": 0,
+    }
     text = json.dumps({"why": "w", "cause": "strategy", "edits": [edit]})
     rows = [{**r, "text": text} if r["role"] == "optimizer" else r for r in rows]
     built, run = go(rows, rounds=1)
@@ -331,11 +390,16 @@ def test_a_proposal_that_breaks_a_template_costs_no_attempt(go: Go) -> None:
 
 
 @pytest.mark.slow
-def test_a_template_that_fails_at_run_time_costs_its_candidate_and_the_build_goes_on(go: Go) -> None:
+def test_a_template_that_fails_at_run_time_costs_its_candidate_and_the_build_goes_on(
+    go: Go,
+) -> None:
     """The check renders it with outputs of its own; what a command really prints is another."""
     rows = script()
     study = json.loads(rows[-1]["text"])
-    template = "{% if 'Write the word' in task.prompt %}{{ output.text.split('=')[1] }}{% endif %}{{ output.text }}"
+    template = (
+        "{% if 'Write the word' in task.prompt %}{{ output.text.split('=')[1] }}{% endif %}{{"
+        " output.text }}"
+    )
     study["edits"] = [{**study["edits"][0], "file": "observation.md", "line": -1, "text": template}]
     rows[-1]["text"] = json.dumps(study)
     built, run = go(rows)
@@ -350,9 +414,14 @@ def test_a_leaking_proposal_is_sent_back_and_then_thrown_away(go: Go) -> None:
     """A promise: edits are scanned for copied task text and ids."""
     rows = script()
     edit = {
-        "file": "new lesson", "line": 0, "title": "Train", "text": "For toy:train:2 answer w2!", "reason": "r",
-        "experience": "$1", "step": 0,
-    }  # fmt: skip
+        "file": "new lesson",
+        "line": 0,
+        "title": "Train",
+        "text": "For toy:train:2 answer w2!",
+        "reason": "r",
+        "experience": "$1",
+        "step": 0,
+    }
     text = json.dumps({"why": "w", "cause": "knowledge", "edits": [edit]})
     rows = [{**r, "text": text} if r["role"] == "optimizer" else r for r in rows]
     built, run = go(rows, rounds=1, train=4)
@@ -371,11 +440,22 @@ def test_the_report_counts_what_is_really_there(go: Go) -> None:
     assert f"| all | {run.spend().total.calls} |" in text
 
 
-# ------------------------------------------------------------------------------------------------ the command
+# ------------------------------------------------------------------------------------------------
+# the command
 
 
 def build_toy(model: str) -> list[str]:
-    return ["build", "--domain", "tests.toy:Toy", "--memory.embedder", "hashed", "--rounds", "2", "--model", model]
+    return [
+        "build",
+        "--domain",
+        "tests.toy:Toy",
+        "--memory.embedder",
+        "hashed",
+        "--rounds",
+        "2",
+        "--model",
+        model,
+    ]
 
 
 def test_the_command_prints_one_object_and_leaves_an_agent(
@@ -418,9 +498,13 @@ def test_a_budget_too_small_for_one_proposal_names_the_number_it_takes(
     error = json.loads(capsys.readouterr().out)["error"]
     assert error["code"] == "budget-too-small"
     assert "20attempts" in error["fix"]
-    assert not (workspace / "runs/x").exists(), "nothing was begun, so the corrected command may name the same folder"
+    assert not (workspace / "runs/x").exists(), (
+        "nothing was begun, so the corrected command may name the same folder"
+    )
     with pytest.raises(BadInput, match="does not pay for one proposal"):
-        recreate.build("tests.toy:Toy", model=model, budget="10attempts", out="runs/x", sandbox="none")
+        recreate.build(
+            "tests.toy:Toy", model=model, budget="10attempts", out="runs/x", sandbox="none"
+        )
     assert not (workspace / "runs/x").exists()
 
 
@@ -438,7 +522,9 @@ def test_a_refusal_leaves_a_folder_in_which_something_was_begun(workspace: Path)
 
 
 @pytest.mark.slow
-def test_stopped_by_the_budget_is_exit_3_and_resumes(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_stopped_by_the_budget_is_exit_3_and_resumes(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     model = write_script(workspace / "s.jsonl")
     flags = [*build_toy(model), "--out", "runs/x", "--budget", "22attempts"]
     assert cli([*flags, "--rounds", "2", "--json"]) == 3
@@ -448,7 +534,8 @@ def test_stopped_by_the_budget_is_exit_3_and_resumes(workspace: Path, capsys: py
     assert json.loads(out.splitlines()[-1])["status"] == "done"
 
 
-# --------------------------------------------------------------------------------------------------- killed
+# ------------------------------------------------------------------------------------------------
+# killed
 
 
 PATIENCE = 300
@@ -466,13 +553,17 @@ def start(workspace: Path, *arguments: str) -> subprocess.Popen[bytes]:
     root = Path(__file__).parents[2]
     env = {**os.environ, "PYTHONPATH": str(root)}
     return subprocess.Popen(
-        [sys.executable, "-m", "recreate", *arguments], cwd=workspace, env=env,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
+        [sys.executable, "-m", "recreate", *arguments],
+        cwd=workspace,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
 
 
 def toy_reply(rows: list[dict[str, Any]]) -> Callable[[dict[str, Any]], str]:
-    """The toy script behind an endpoint: what is asked tells the task; there is no Call to match."""
+    """The toy script behind an endpoint: what is asked tells the task; there is no Call to
+    match."""
     import re
 
     study = next(r for r in rows if r["role"] == "optimizer")
@@ -493,10 +584,27 @@ def toy_reply(rows: list[dict[str, Any]]) -> Callable[[dict[str, Any]], str]:
 
 def build_flags(url: str, out: str) -> list[str]:
     return [
-        "build", "--domain", "tests.toy:Toy", "--model", f"openai:{url}#toy", "--price", "0,0", "--out", out,
-        "--jobs", "2", "--rounds", "2", "--json", "--scaffold", "seed", "--memory.embedder", "hashed",
-        "--optimizer", "reflect",
-    ]  # fmt: skip
+        "build",
+        "--domain",
+        "tests.toy:Toy",
+        "--model",
+        f"openai:{url}#toy",
+        "--price",
+        "0,0",
+        "--out",
+        out,
+        "--jobs",
+        "2",
+        "--rounds",
+        "2",
+        "--json",
+        "--scaffold",
+        "seed",
+        "--memory.embedder",
+        "hashed",
+        "--optimizer",
+        "reflect",
+    ]
 
 
 @pytest.mark.slow
@@ -530,7 +638,9 @@ def test_a_killed_build_ends_as_the_uninterrupted_one_and_pays_no_journalled_cal
 
 
 @pytest.mark.slow
-def test_a_second_ctrl_c_ends_the_command_while_its_model_answers_nothing_and_resume_goes_on(workspace: Path) -> None:
+def test_a_second_ctrl_c_ends_the_command_while_its_model_answers_nothing_and_resume_goes_on(
+    workspace: Path,
+) -> None:
     with Stub(toy_reply(script()), hold=10) as stub:
         running = start(workspace, *build_flags(stub.url, "runs/x"))
         until_held(stub, running)
@@ -538,15 +648,22 @@ def test_a_second_ctrl_c_ends_the_command_while_its_model_answers_nothing_and_re
         assert running.stderr is not None
         assert any(b"Ctrl-C again stops at once" in line for line in running.stderr)
         running.send_signal(signal.SIGINT)
-        out, err = running.communicate(timeout=PATIENCE)  # nothing is released: no call in flight ever ends
+        out, err = running.communicate(
+            timeout=PATIENCE
+        )  # nothing is released: no call in flight ever ends
         assert running.returncode == 130
         assert "stopped: at once" in err.decode()
         assert "fix: recreate resume runs/x" in err.decode()
         assert json.loads(out)["error"]["code"] == "interrupted"
         stub.release()
         resumed = start(workspace, "resume", "runs/x", "--json")
-        assert json.loads(resumed.communicate(timeout=PATIENCE)[0])["validation"]["verdict"] == "better"
-        assert len([call for call, n in Counter(stub.calls).items() if n > 1]) <= 2, "only those in flight (--jobs 2)"
+        assert (
+            json.loads(resumed.communicate(timeout=PATIENCE)[0])["validation"]["verdict"]
+            == "better"
+        )
+        assert len([call for call, n in Counter(stub.calls).items() if n > 1]) <= 2, (
+            "only those in flight (--jobs 2)"
+        )
 
 
 @pytest.mark.slow
@@ -564,5 +681,8 @@ def test_ctrl_c_stops_cleanly_and_prints_the_resume_command(workspace: Path) -> 
         assert "recreate resume runs/x" in err.decode()
         assert json.loads(out)["error"]["code"] == "interrupted"
         resumed = start(workspace, "resume", "runs/x", "--json")
-        assert json.loads(resumed.communicate(timeout=PATIENCE)[0])["validation"]["verdict"] == "better"
+        assert (
+            json.loads(resumed.communicate(timeout=PATIENCE)[0])["validation"]["verdict"]
+            == "better"
+        )
         assert max(Counter(stub.calls).values()) == 1

@@ -1,4 +1,5 @@
-"""An agent's parts: what is one, what goes together, and that the agent without all of them is its seed."""
+"""An agent's parts: what is one, what goes together, and that the agent without all of them is its
+seed."""
 
 from __future__ import annotations
 
@@ -19,7 +20,10 @@ TOOL = '"""Says hello."""\nprint("hello")\n'
 def changed(**files: str) -> Scaffold:
     """The seed with files in place of its own; a key says `system_md` for system.md."""
     named = {
-        k.replace("__", "/").replace("_md", ".md").replace("_py", ".py").replace("_toml", ".toml"): v
+        k.replace("__", "/")
+        .replace("_md", ".md")
+        .replace("_py", ".py")
+        .replace("_toml", ".toml"): v
         for k, v in files.items()
     }
     return Scaffold(name="mine", files={**SEED.files, **named})
@@ -29,12 +33,19 @@ def named(parts: AgentParts) -> list[tuple[str, str]]:
     return [(part.kind, part.path) for part in parts.parts]
 
 
-RULES = "\n## Style\n\n- First rule.\n  It goes on.\n- Second rule.\n\n## Order\n\nLook before you leap.\n"
+RULES = (
+    "\n## Style\n\n- First rule.\n  It goes on.\n- Second rule.\n\n## Order\n\nLook before you"
+    " leap.\n"
+)
 
 
 def test_files_items_and_sections_are_parts_of_their_own() -> None:
     start = len(SEED.files["system.md"].splitlines())
-    agent = changed(system_md=SEED.files["system.md"] + RULES, memory__a_md="# A\n\nBe kind.\n", tools__hi_py=TOOL)
+    agent = changed(
+        system_md=SEED.files["system.md"] + RULES,
+        memory__a_md="# A\n\nBe kind.\n",
+        tools__hi_py=TOOL,
+    )
     parts = parts_of(agent, SEED)
     assert named(parts) == [
         ("lesson", "memory/a.md"),
@@ -65,7 +76,10 @@ def test_lines_that_were_replaced_come_back_and_those_taken_out_too() -> None:
     assert [(part.kind, part.adds) for part in parts.parts] == [("edit", False)]
     assert parts.without([False]).digest == SEED.digest
     (edit,) = parts.edits([0], {0: "harmful"})
-    assert (edit.origin, edit.reason) == ("search", "harmful")  # text comes back: that is no pruning
+    assert (edit.origin, edit.reason) == (
+        "search",
+        "harmful",
+    )  # text comes back: that is no pruning
     assert scaffolds.apply(agent, [edit]).digest == SEED.digest
     shorter = changed(workflow_md=text.splitlines(keepends=True)[0])
     taken = parts_of(shorter, SEED)
@@ -83,7 +97,10 @@ def test_what_cannot_stand_alone_goes_together() -> None:
 
 
 def test_who_made_an_agent_is_no_part_of_it() -> None:
-    agent = changed(agent_toml='parent = "seed"\ndomain = "toy"\n' + SEED.files["agent.toml"], README_md="# Mine\n")
+    agent = changed(
+        agent_toml='parent = "seed"\ndomain = "toy"\n' + SEED.files["agent.toml"],
+        README_md="# Mine\n",
+    )
     assert len(parts_of(agent, SEED)) == 0
 
 
@@ -112,7 +129,8 @@ def test_any_texts_are_cut_so_that_all_on_is_the_agent_and_all_off_the_seed(
     old: list[str], new: list[str], data: st.DataObject
 ) -> None:
     sides = [
-        changed(workflow_md="{{ task.prompt }}\n" + "".join(f"{line}\n" for line in lines)) for lines in (old, new)
+        changed(workflow_md="{{ task.prompt }}\n" + "".join(f"{line}\n" for line in lines))
+        for lines in (old, new)
     ]
     parts = parts_of(sides[1], sides[0])
     assert parts.without([True] * len(parts)).digest == sides[1].digest
@@ -120,7 +138,10 @@ def test_any_texts_are_cut_so_that_all_on_is_the_agent_and_all_off_the_seed(
     on = data.draw(st.lists(st.booleans(), min_size=len(parts), max_size=len(parts)))
     assert not problems(parts.without(on))
     off = [n for n, kept in enumerate(on) if not kept]
-    assert scaffolds.apply(sides[1], parts.edits(off, dict.fromkeys(off, "x"))).digest == parts.without(on).digest
+    assert (
+        scaffolds.apply(sides[1], parts.edits(off, dict.fromkeys(off, "x"))).digest
+        == parts.without(on).digest
+    )
 
 
 @pytest.mark.parametrize("whole", [False, True])

@@ -32,7 +32,9 @@ def test_a_suite_of_the_results_names_shipped_agents_and_their_limits(
 
 
 @pytest.mark.parametrize("domain", ["swe", "ds1000", "apiworld"])
-def test_a_suite_measures_what_a_person_wrote_for_small_models_beside_the_seed(domain: str, tmp_path: Path) -> None:
+def test_a_suite_measures_what_a_person_wrote_for_small_models_beside_the_seed(
+    domain: str, tmp_path: Path
+) -> None:
     found = batch.read(shipped("benchmarks") / domain / "small.toml", tmp_path, {}, {})
     seed, hand = [load(shipped("scaffolds") / name) for name in found.scaffolds]
     assert (seed.name.startswith("seed-"), hand.name) == (True, f"hand-{domain}-small")

@@ -1,4 +1,5 @@
-"""A person decides: what is offered, what becomes of it, what a kill cannot lose. Whole builds on the toy domain."""
+"""A person decides: what is offered, what becomes of it, what a kill cannot lose. Whole builds on
+the toy domain."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ SEED = scaffolds.load(shipped("scaffolds") / "seed")
 
 
 class Person:
-    """Gives prepared answers in order and remembers what it was shown; without one left, it goes away."""
+    """Gives prepared answers in order and remembers what it was shown; without one left, it goes
+    away."""
 
     def __init__(self, *answers: Review | Callable[[Scaffold], Mapping[str, str]] | None) -> None:
         self.answers = list(answers)
@@ -47,11 +49,14 @@ class Person:
 
 
 def rows(**also: str) -> list[dict[str, Any]]:
-    """The toy script, with OTHER understood too; `also`: what the optimizer's prompt holds -> the lesson it writes."""
+    """The toy script, with OTHER understood too; `also`: what the optimizer's prompt holds -> the
+    lesson it writes."""
     made = script()
     study = next(r for r in made if r["role"] == "optimizer")
     more = [{**r, "contains": OTHER} for r in made if r.get("contains") == LESSON]
-    more += [{**study, "contains": k, "text": study["text"].replace(LESSON, v)} for k, v in also.items()]
+    more += [
+        {**study, "contains": k, "text": study["text"].replace(LESSON, v)} for k, v in also.items()
+    ]
     return [*more, *made]
 
 
@@ -64,12 +69,22 @@ def go(workspace: Path) -> Go:
     ) -> tuple[BuildResult, Run]:
         file = workspace / "script.jsonl"
         file.write_text("".join(json.dumps(r) + "\n" for r in lines or rows()))
-        values: dict[str, Any] = {"domain": "tests.toy:Toy", "model": f"scripted:{file}", "rounds": 2, "review": True}
+        values: dict[str, Any] = {
+            "domain": "tests.toy:Toy",
+            "model": f"scripted:{file}",
+            "rounds": 2,
+            "review": True,
+        }
         values |= {"train": 4, "validation": 6, "sandbox": "none", "memory.embedder": "hashed"}
-        values |= {"gate.false_keep": 0, **flags}  # six tasks: what is asked, and not how sure the gate is
+        values |= {
+            "gate.false_keep": 0,
+            **flags,
+        }  # six tasks: what is asked, and not how sure the gate is
         folder = workspace / "runs" / "a"
         resume = (folder / "settings.toml").exists()
-        session = open_session(settings.load(workspace, values, {}), workspace, folder, resume=resume)
+        session = open_session(
+            settings.load(workspace, values, {}), workspace, folder, resume=resume
+        )
         try:
             return build(session, SEED, review=person), Run(folder)
         finally:
@@ -102,7 +117,8 @@ def branches(run: Run) -> set[str]:
     return {e.branch for e in History(run.folder / "scaffold.git").log()}
 
 
-# ---------------------------------------------------------------------------------------------- the decisions
+# ---------------------------------------------------------------------------------------------- the
+# decisions
 
 
 @pytest.mark.slow
@@ -113,7 +129,10 @@ def test_an_accepted_candidate_is_kept_and_the_build_goes_on_from_it(go: Go) -> 
     assert (built.status, built.waiting, built.verdict.after) == ("done", None, 1.0)
     revision, parent, child = person.seen[0]
     assert (parent.digest, child.digest) == (built.seed.digest, built.scaffold.digest)
-    assert (revision.verdict.verdict, revision.edits[0].reason) == ("better", "The grader wants a mark at the end.")
+    assert (revision.verdict.verdict, revision.edits[0].reason) == (
+        "better",
+        "The grader wants a mark at the end.",
+    )
     assert branches(run) == {"main"}
     assert "A person accepted." in markdown.report(run, built)
 
@@ -128,7 +147,10 @@ def test_a_dropped_candidate_is_not_shown_to_the_person(go: Go) -> None:
 def test_the_optimizer_reads_why_a_person_rejected_it_and_proposes_another(go: Go) -> None:
     person = Person(REJECT, ACCEPT)
     built, run = go(person, rows(**{"(a person rejected: it shouts)": OTHER}))
-    assert [(r.kept, r.review) for r in built.revisions] == [(False, "rejected: it shouts"), (True, "accepted")]
+    assert [(r.kept, r.review) for r in built.revisions] == [
+        (False, "rejected: it shouts"),
+        (True, "accepted"),
+    ]
     assert [x.body for x in built.scaffold.lessons] == [OTHER]
     assert words(run) == [("reject", "it shouts"), ("accept", "")]
     assert branches(run) == {"main", f"dropped/{built.revisions[0].id}"}
@@ -148,7 +170,10 @@ def test_an_edited_candidate_is_judged_and_then_offered_itself(go: Go) -> None:
     person = Person(reworded, ACCEPT)
     built, run = go(person)
     first, second = built.revisions
-    assert (first.kept, first.review) == (False, f"rejected: a person's edit of it, {second.id}, replaced it")
+    assert (first.kept, first.review) == (
+        False,
+        f"rejected: a person's edit of it, {second.id}, replaced it",
+    )
     assert (second.kept, second.review, second.verdict.verdict) == (True, "accepted", "better")
     assert [(e.path.split("/")[0], e.origin) for e in second.edits] == [("memory", "human")]
     assert second.parent == built.seed.digest
@@ -169,10 +194,14 @@ def test_an_edit_that_does_not_help_is_dropped_and_the_candidate_offered_again(g
 
 
 @pytest.mark.slow
-def test_an_edit_whose_gain_may_be_chance_is_dropped_and_the_candidate_offered_again(go: Go) -> None:
+def test_an_edit_whose_gain_may_be_chance_is_dropped_and_the_candidate_offered_again(
+    go: Go,
+) -> None:
     still = {f"toy:validation:{n}" for n in range(2, 8)}
     person = Person(reworded, ACCEPT)
-    built, _ = go(person, [r for r in rows() if not (r.get("contains") == OTHER and r.get("task") in still)])
+    built, _ = go(
+        person, [r for r in rows() if not (r.get("contains") == OTHER and r.get("task") in still)]
+    )
     dropped, kept = built.revisions
     assert (dropped.kept, dropped.verdict.verdict) == (False, "undecided")
     assert (dropped.verdict.diff or 0) > 0
@@ -180,7 +209,9 @@ def test_an_edit_whose_gain_may_be_chance_is_dropped_and_the_candidate_offered_a
 
 
 @pytest.mark.slow
-def test_a_files_edits_by_the_optimizer_keep_their_evidence_when_a_person_edits_another(go: Go) -> None:
+def test_a_files_edits_by_the_optimizer_keep_their_evidence_when_a_person_edits_another(
+    go: Go,
+) -> None:
     built, _ = go(Person(edited("system.md", SEED.files["system.md"] + "\nBe brief.\n"), ACCEPT))
     ours, theirs = built.revisions[1].edits
     assert (ours.origin, len(ours.evidence)) == ("experience", 1)
@@ -189,9 +220,13 @@ def test_a_files_edits_by_the_optimizer_keep_their_evidence_when_a_person_edits_
 
 def test_what_cannot_be_used_is_told_and_asked_again(go: Go) -> None:
     person = Person(
-        edited("system.md", "{{ nonsense }}"), lambda child: child.files, edited("../x", "y"),
-        lambda child: SEED.files, Review(decision="reject"), ACCEPT,
-    )  # fmt: skip
+        edited("system.md", "{{ nonsense }}"),
+        lambda child: child.files,
+        edited("../x", "y"),
+        lambda child: SEED.files,
+        Review(decision="reject"),
+        ACCEPT,
+    )
     built, run = go(person)
     assert len(person.seen) == 6
     assert words(run) == [("accept", "")]
@@ -205,7 +240,9 @@ def test_the_same_unusable_answer_twice_is_an_error_not_an_endless_question(go: 
     assert built.revisions[0].kept
 
 
-def test_a_person_may_edit_what_is_protected_and_even_unprotect_it(go: Go, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_person_may_edit_what_is_protected_and_even_unprotect_it(
+    go: Go, monkeypatch: pytest.MonkeyPatch
+) -> None:
     toml = 'protect = ["system.md", "agent.toml"]\n' + SEED.files["agent.toml"]
     guarded = Scaffold(name="seed", files={**SEED.files, "agent.toml": toml})
     monkeypatch.setattr("tests.builder.test_review.SEED", guarded)
@@ -215,10 +252,13 @@ def test_a_person_may_edit_what_is_protected_and_even_unprotect_it(go: Go, monke
     assert built.scaffold.agent.protect == ()
 
 
-# ------------------------------------------------------------------------------------- pausing, kills, resuming
+# ------------------------------------------------------------------------------------- pausing,
+# kills, resuming
 
 
-def test_without_a_reviewer_the_build_waits_and_goes_on_later_without_a_call_made_twice(go: Go) -> None:
+def test_without_a_reviewer_the_build_waits_and_goes_on_later_without_a_call_made_twice(
+    go: Go,
+) -> None:
     built, run = go()
     assert built.status == "review"
     assert built.waiting is not None
@@ -276,22 +316,33 @@ def test_a_kill_around_a_decision_loses_nothing_and_asks_nothing_twice(
         go(person, rounds=1)
     asked = len(person.seen)
     built, run = go(person, rounds=1)
-    if (when, what) == ("before", "review"):  # the word was not on disk yet: the one case that asks again
+    if (when, what) == (
+        "before",
+        "review",
+    ):  # the word was not on disk yet: the one case that asks again
         assert len(person.seen) == asked + 1
         return
     assert person.answers == []
     assert len(person.seen) == len(answers)
     assert len(list(run.records("review"))) == len(answers)
-    assert len({r.id for r in built.revisions}) == len(built.revisions) == len(list(run.records("revision")))
+    assert (
+        len({r.id for r in built.revisions})
+        == len(built.revisions)
+        == len(list(run.records("revision")))
+    )
     assert built.status == "done"
-    assert [r.review for r in built.revisions][-1] == ("rejected: it shouts" if REJECT in answers else "accepted")
+    assert [r.review for r in built.revisions][-1] == (
+        "rejected: it shouts" if REJECT in answers else "accepted"
+    )
     assert not [b for b in branches(run) if b.startswith("review/")]
 
 
 @pytest.mark.slow
 def test_the_budget_may_end_while_an_edit_is_judged_and_the_word_still_stands(go: Go) -> None:
     person = Person(reworded, ACCEPT)
-    built, _ = go(person, rounds=1, budget=("18attempts",))  # 6 parent, 4 train, 6 candidate: 2 are left
+    built, _ = go(
+        person, rounds=1, budget=("18attempts",)
+    )  # 6 parent, 4 train, 6 candidate: 2 are left
     assert (built.status, len(person.seen)) == ("budget", 1)
     built, run = go(person, rounds=1, budget=("40attempts",))
     assert (built.status, len(person.seen)) == ("done", 2)
@@ -300,7 +351,9 @@ def test_the_budget_may_end_while_an_edit_is_judged_and_the_word_still_stands(go
 
 
 @pytest.mark.slow
-def test_thinking_takes_nothing_of_the_runs_minutes(go: Go, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_thinking_takes_nothing_of_the_runs_minutes(
+    go: Go, monkeypatch: pytest.MonkeyPatch
+) -> None:
     clock = [0.0]
     monkeypatch.setattr("recreate.runs.budget.time.monotonic", lambda: clock[0])
 
@@ -313,17 +366,24 @@ def test_thinking_takes_nothing_of_the_runs_minutes(go: Go, monkeypatch: pytest.
     assert run.spend().minutes == 0
 
 
-# ------------------------------------------------------------------------------------------------- pure parts
+# -------------------------------------------------------------------------------------------------
+# pure parts
 
 VERDICT = Verdict(before=0, after=1, diff=1, lo=1, hi=1, p=0, tasks=5, repeats=1, verdict="better")
-texts = st.lists(st.sampled_from(["a\n", "b\n", "c\n", "a", "\r\n", "é\u2028"]), max_size=6).map("".join)
+texts = st.lists(st.sampled_from(["a\n", "b\n", "c\n", "a", "\r\n", "é\u2028"]), max_size=6).map(
+    "".join
+)
 files = st.dictionaries(
-    st.sampled_from(["system.md", "workflow.md", "tools/x.py", "memory/y.md"]), texts.filter(bool), min_size=0
+    st.sampled_from(["system.md", "workflow.md", "tools/x.py", "memory/y.md"]),
+    texts.filter(bool),
+    min_size=0,
 )
 
 
 @given(files, files)
-def test_a_persons_edits_lead_from_the_parent_to_what_they_wrote(a: dict[str, str], b: dict[str, str]) -> None:
+def test_a_persons_edits_lead_from_the_parent_to_what_they_wrote(
+    a: dict[str, str], b: dict[str, str]
+) -> None:
     must = {"agent.toml": "", "system.md": "s", "workflow.md": "w"}
     parent, end = Scaffold(name="x", files={**must, **a}), Scaffold(name="x", files={**must, **b})
     offered = Revision(id="c", parent="p", round=0, edits=(), verdict=VERDICT, kept=False)

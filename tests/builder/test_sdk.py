@@ -1,4 +1,5 @@
-"""recreate as a library: the table of contents, and verbs that do what the commands do with parts of one's own."""
+"""recreate as a library: the table of contents, and verbs that do what the commands do with parts
+of one's own."""
 
 from __future__ import annotations
 
@@ -30,12 +31,30 @@ from tests.toy import LESSON, Toy, script, write_script
 
 ROOT = Path(__file__).parents[2]
 TOY = "tests.toy:Toy"
-FLAGS: dict[str, Any] = {"embedder": "hashed", "scaffold": "seed", "rounds": 1, "models__retries": 0}
+FLAGS: dict[str, Any] = {
+    "embedder": "hashed",
+    "scaffold": "seed",
+    "rounds": 1,
+    "models__retries": 0,
+}
 TWO = {**FLAGS, "rounds": 2}
 
 CONTENTS = {
     *("build", "run", "bench", "Outcome", "BenchResult", "Settings", "ExperienceStore"),
-    *("Task", "Split", "Message", "Call", "ToolCall", "Reply", "Review", "Usage", "Output", "Step", "Trace", "Grade"),
+    *(
+        "Task",
+        "Split",
+        "Message",
+        "Call",
+        "ToolCall",
+        "Reply",
+        "Review",
+        "Usage",
+        "Output",
+        "Step",
+        "Trace",
+        "Grade",
+    ),
     *(
         "Experience",
         "Lesson",
@@ -50,8 +69,27 @@ CONTENTS = {
         "Scaffold",
     ),
     *("Price", "Limits", "Hit", "OptimizerContext", "Agent", "Desk", "wrap", "domain"),
-    *("Model", "Sandbox", "SandboxBackend", "Domain", "Validatable", "Memory", "MemoryPolicy", "Embedder", "Optimizer"),
-    *("RecreateError", "BadInput", "Missing", "Refused", "OutOfBudget", "CheckFailed", "Fault", "Transient"),
+    *(
+        "Model",
+        "Sandbox",
+        "SandboxBackend",
+        "Domain",
+        "Validatable",
+        "Memory",
+        "MemoryPolicy",
+        "Embedder",
+        "Optimizer",
+    ),
+    *(
+        "RecreateError",
+        "BadInput",
+        "Missing",
+        "Refused",
+        "OutOfBudget",
+        "CheckFailed",
+        "Fault",
+        "Transient",
+    ),
     "Interrupted",
 }
 
@@ -62,7 +100,8 @@ def model(workspace: Path) -> str:
     return write_script(workspace / "s.jsonl")
 
 
-# ---------------------------------------------------------------------------------------------- the contents
+# ---------------------------------------------------------------------------------------------- the
+# contents
 
 
 def test_the_table_of_contents_is_this_and_every_name_is_there() -> None:
@@ -99,22 +138,39 @@ def test_importing_costs_next_to_nothing() -> None:
     code = """
 import sys, recreate
 dir(recreate), recreate.__all__, recreate.__version__
-print([m for m in ("pydantic", "langgraph", "litellm", "jinja2", "typer", "sqlite3") if m in sys.modules])
+print([m for m in ("pydantic", "langgraph", "litellm", "jinja2", "typer", "sqlite3") if m in \
+sys.modules])
 print(sorted(m for m in sys.modules if m.startswith("recreate")))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True
+    )
     assert done.stdout == "[]\n['recreate']\n"
 
 
-# ------------------------------------------------------------------------------------- what the commands do
+# ------------------------------------------------------------------------------------- what the
+# commands do
 
 
 @pytest.mark.slow
 def test_a_build_of_objects_is_the_build_of_the_command_with_names(
     workspace: Path, model: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    flags = ["--domain", TOY, "--model", model, "--optimizer", "reflect", "--scaffold", "seed", "--rounds", "1"]
-    assert cli(["build", *flags, "--memory.embedder", "hashed", "--out", "runs/named", "--json"]) == 0
+    flags = [
+        "--domain",
+        TOY,
+        "--model",
+        model,
+        "--optimizer",
+        "reflect",
+        "--scaffold",
+        "seed",
+        "--rounds",
+        "1",
+    ]
+    assert (
+        cli(["build", *flags, "--memory.embedder", "hashed", "--out", "runs/named", "--json"]) == 0
+    )
     named = json.loads(capsys.readouterr().out)
     built = recreate.build(
         Toy(),
@@ -128,7 +184,9 @@ def test_a_build_of_objects_is_the_build_of_the_command_with_names(
     )
     assert built.scaffold.digest == named["scaffold"]["digest"]
     assert built.record["validation"] == named["validation"]
-    assert [(r.id, r.parent) for r in built.revisions] == [(r["id"], r["parent"]) for r in named["revisions"]]
+    assert [(r.id, r.parent) for r in built.revisions] == [
+        (r["id"], r["parent"]) for r in named["revisions"]
+    ]
     assert built.path == workspace / "scaffolds" / "toy"
     assert scaffolds.load(built.path).digest == built.scaffold.digest
     assert [p.name for p in sorted(built.run.glob("report*"))][-1:] == ["report.md"]
@@ -137,7 +195,9 @@ def test_a_build_of_objects_is_the_build_of_the_command_with_names(
 
 
 @pytest.mark.slow
-def test_the_same_call_with_the_same_folder_goes_on_and_pays_nothing_twice(workspace: Path, model: str) -> None:
+def test_the_same_call_with_the_same_folder_goes_on_and_pays_nothing_twice(
+    workspace: Path, model: str
+) -> None:
     mine = Scripted(model.removeprefix("scripted:"))
     part = recreate.build(Toy(), model=mine, out="runs/x", budget="22attempts", **TWO)
     assert part.status == "budget"
@@ -152,9 +212,17 @@ def test_the_same_call_with_the_same_folder_goes_on_and_pays_nothing_twice(works
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "other", [{"rounds": 2}, {"scaffold": "seed-swe-small"}, {"domain": "tests.builder.test_sdk:Named"}, {"seed": 7}]
+    "other",
+    [
+        {"rounds": 2},
+        {"scaffold": "seed-swe-small"},
+        {"domain": "tests.builder.test_sdk:Named"},
+        {"seed": 7},
+    ],
 )
-def test_another_build_in_the_same_folder_is_refused(workspace: Path, model: str, other: dict[str, Any]) -> None:
+def test_another_build_in_the_same_folder_is_refused(
+    workspace: Path, model: str, other: dict[str, Any]
+) -> None:
     first: dict[str, Any] = {"domain": TOY, "model": model, "out": "runs/x", **FLAGS, "rounds": 0}
     recreate.build(**first)
     with pytest.raises(recreate.BadInput, match=next(iter(other))) as e:
@@ -162,13 +230,22 @@ def test_another_build_in_the_same_folder_is_refused(workspace: Path, model: str
     assert e.value.code == "another-run"
 
 
-def test_what_is_no_part_of_a_runs_id_may_change_when_it_goes_on(workspace: Path, model: str) -> None:
+def test_what_is_no_part_of_a_runs_id_may_change_when_it_goes_on(
+    workspace: Path, model: str
+) -> None:
     first: dict[str, Any] = {"domain": TOY, "model": model, "out": "runs/x", **FLAGS, "rounds": 0}
-    free = {"vllm_python": "/opt/other/python", "jobs": 1, "budget": ("1000attempts",), "review": True}
+    free = {
+        "vllm_python": "/opt/other/python",
+        "jobs": 1,
+        "budget": ("1000attempts",),
+        "review": True,
+    }
     assert recreate.build(**first).run == recreate.build(**first | free).run
 
 
-def test_run_and_bench_are_the_commands(workspace: Path, model: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_and_bench_are_the_commands(
+    workspace: Path, model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli(["run", "seed", "toy:train:1", "--domain", TOY, "--model", model, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     experience = recreate.run("seed", Toy().tasks("train")[1], Toy(), model=model)
@@ -178,14 +255,18 @@ def test_run_and_bench_are_the_commands(workspace: Path, model: str, capsys: pyt
     assert cli(["bench", *flags]) == 0
     (cell,) = json.loads(capsys.readouterr().out)["cells"]
     taught = recreate.Scaffold(
-        name="taught", files={**_seed().files, "memory/marks.md": f"# How answers end\n\n{LESSON}\n"}
+        name="taught",
+        files={**_seed().files, "memory/marks.md": f"# How answers end\n\n{LESSON}\n"},
     )
     cells = recreate.bench(["seed", taught], Toy(), split="test", model=model)
     of_its_run = {"test_openings", "opened_before", "command"}
     assert cells[0].model_dump(exclude={*of_its_run, "schema_"}) == {
         k: tuple(v) if k == "scores" else v for k, v in cell.items() if k not in of_its_run
     }
-    assert (cells[0].command, cells[0].opened_before) == ("", (1,)), "a script's own domain is no command's"
+    assert (cells[0].command, cells[0].opened_before) == (
+        "",
+        (1,),
+    ), "a script's own domain is no command's"
     assert [c.mean for c in cells] == [0.0, 1.0]
     assert [c.test_openings for c in cells] == [2, 3]
     with pytest.raises(recreate.BadInput, match="toy:tran:1") as e:
@@ -204,7 +285,17 @@ def test_progress_is_told(workspace: Path, model: str) -> None:
     heard: list[tuple[str, dict[str, Any]]] = []
     recreate.build(TOY, model=model, say=lambda event, facts: heard.append((event, facts)), **FLAGS)
     told = dict(heard)
-    assert {"seed", "build", "round", "gather", "step", "score", "propose", "candidate", "revision"} <= set(told)
+    assert {
+        "seed",
+        "build",
+        "round",
+        "gather",
+        "step",
+        "score",
+        "propose",
+        "candidate",
+        "revision",
+    } <= set(told)
     assert told["revision"]["revision"].kept
     assert Counter(event for event, _ in heard)["step"] == 2 * (8 + 8 + 8)
 
@@ -213,19 +304,23 @@ def _seed() -> recreate.Scaffold:
     return scaffolds.load(shipped("scaffolds") / "seed")
 
 
-# -------------------------------------------------------------------------------------- parts of one's own
+# -------------------------------------------------------------------------------------- parts of
+# one's own
 
 
 @dataclass
 class Wrapped:
-    """A model that is a plain dataclass, so it cannot be hashed, and counts how often it was closed."""
+    """A model that is a plain dataclass, so it cannot be hashed, and counts how often it was
+    closed."""
 
     inner: Scripted
     name: str = "wrapped"
     price: recreate.Price | None = None
     closed: int = 0
 
-    def reply(self, messages: Sequence[recreate.Message], call: recreate.Call, **params: Any) -> recreate.Reply:
+    def reply(
+        self, messages: Sequence[recreate.Message], call: recreate.Call, **params: Any
+    ) -> recreate.Reply:
         return self.inner.reply(messages, call, **params)
 
     def close(self) -> None:
@@ -235,12 +330,18 @@ class Wrapped:
 class OneLesson:
     """An optimizer that needs nothing to be made."""
 
-    def propose(self, scaffold: Any, experiences: Sequence[recreate.Experience]) -> list[recreate.Edit]:
+    def propose(
+        self, scaffold: Any, experiences: Sequence[recreate.Experience]
+    ) -> list[recreate.Edit]:
         failed = next((e for e in experiences if not e.grade.passed), None)
         if failed is None:
             return []
         cited = recreate.Evidence(experience=failed.id, step=0)
-        return [recreate.Edit(path="memory/marks.md", new=f"# Marks\n\n{LESSON}\n", reason="r", evidence=(cited,))]
+        return [
+            recreate.Edit(
+                path="memory/marks.md", new=f"# Marks\n\n{LESSON}\n", reason="r", evidence=(cited,)
+            )
+        ]
 
 
 def test_a_model_that_was_given_stays_open_and_need_not_be_hashable(workspace: Path) -> None:
@@ -252,9 +353,12 @@ def test_a_model_that_was_given_stays_open_and_need_not_be_hashable(workspace: P
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "optimizer", [OneLesson, OneLesson(), lambda materials: OneLesson(), "tests.builder.test_sdk:OneLesson"]
+    "optimizer",
+    [OneLesson, OneLesson(), lambda materials: OneLesson(), "tests.builder.test_sdk:OneLesson"],
 )
-def test_an_optimizer_may_be_an_object_a_class_or_a_function(workspace: Path, model: str, optimizer: Any) -> None:
+def test_an_optimizer_may_be_an_object_a_class_or_a_function(
+    workspace: Path, model: str, optimizer: Any
+) -> None:
     built = recreate.build(Toy(), model=model, optimizer=optimizer, **FLAGS)
     assert [lesson.title for lesson in built.scaffold.lessons] == ["Marks"]
 
@@ -269,16 +373,29 @@ class Cheat:
         assert {e.split for e in experiences} == {"train"}
 
     def recall(
-        self, query: str, k: int = 8, filters: Mapping[str, Any] | None = None, reader: str = "optimizer"
+        self,
+        query: str,
+        k: int = 8,
+        filters: Mapping[str, Any] | None = None,
+        reader: str = "optimizer",
     ) -> list[recreate.Hit]:
         return [
-            recreate.Hit(id=e.id, grain="experience", score=1.0, split="train", text=e.prompt, experience=e.id)
+            recreate.Hit(
+                id=e.id,
+                grain="experience",
+                score=1.0,
+                split="train",
+                text=e.prompt,
+                experience=e.id,
+            )
             for e in self.all.experiences()
         ]
 
 
 @pytest.mark.slow
-def test_what_a_users_memory_recalls_is_held_against_the_registry(workspace: Path, model: str) -> None:
+def test_what_a_users_memory_recalls_is_held_against_the_registry(
+    workspace: Path, model: str
+) -> None:
     seen: list[recreate.Hit] = []
 
     class Asks(OneLesson):
@@ -299,14 +416,17 @@ def test_what_a_users_memory_recalls_is_held_against_the_registry(workspace: Pat
     assert set(known) == {hit.experience for hit in seen}
 
 
-# ----------------------------------------------------------------------------------- found again, or said why not
+# ----------------------------------------------------------------------------------- found again,
+# or said why not
 
 
 @pytest.mark.slow
 def test_a_class_that_can_be_found_again_is_spelled_in_the_settings_and_resumed(
     workspace: Path, model: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    built = recreate.build(Toy(), model=model, optimizer=OneLesson(), out="runs/x", budget="22attempts", **TWO)
+    built = recreate.build(
+        Toy(), model=model, optimizer=OneLesson(), out="runs/x", budget="22attempts", **TWO
+    )
     settings = (built.run / "settings.toml").read_text()
     assert 'domain = "tests.toy:Toy"' in settings
     assert 'optimizer = "tests.builder.test_sdk:OneLesson"' in settings
@@ -344,7 +464,8 @@ def test_a_resume_that_cannot_find_the_parts_says_why(
         assert whole.verdict.better
 
 
-# ------------------------------------------------------------------------------------------- what does not fit
+# ------------------------------------------------------------------------------------------- what
+# does not fit
 
 
 class NoGrade:
@@ -400,9 +521,13 @@ class Half:
     def probe(self) -> str:
         return ""
 
-    def open(self, *, source: Any = None, mounts: Any = None, env: Any = None, limits: Any = None) -> Any:
+    def open(
+        self, *, source: Any = None, mounts: Any = None, env: Any = None, limits: Any = None
+    ) -> Any:
         box = choose().open()
-        return type("HalfBox", (), {"rung": "half", "run": box.run, "write": box.write, "close": box.close})()
+        return type(
+            "HalfBox", (), {"rung": "half", "run": box.run, "write": box.write, "close": box.close}
+        )()
 
 
 class Broken(Half):
@@ -411,24 +536,59 @@ class Broken(Half):
 
 
 MISFITS: list[tuple[dict[str, Any], str, str, str]] = [
-    ({"domain": NoGrade()}, "misfit", "it has no `grade(task, trace, backend)`", "docs/ports/domain.md"),
+    (
+        {"domain": NoGrade()},
+        "misfit",
+        "it has no `grade(task, trace, backend)`",
+        "docs/ports/domain.md",
+    ),
     (
         {"domain": f"{__name__}:NoGrade"},
         "misfit",
         "it has no `grade(task, trace, backend)`",
         "docs/ports/domain.md",
     ),
-    ({"domain": NoTrace()}, "misfit", "`grade(task, trace, backend)` cannot be called so", "docs/ports/domain.md"),
+    (
+        {"domain": NoTrace()},
+        "misfit",
+        "`grade(task, trace, backend)` cannot be called so",
+        "docs/ports/domain.md",
+    ),
     ({"domain": Waits()}, "misfit", "is async", "docs/ports/domain.md"),
     ({"domain": Toy}, "misfit", "it is a class; give an object: Toy(...)", "docs/ports/domain.md"),
     ({"domain": Spaced()}, "misfit", "'my toy' cannot name a folder", "docs/ports/domain.md"),
-    ({"domain": IgnoresSplit()}, "bad-tasks", "holds toy:validation:0, which is of", "docs/ports/domain.md"),
-    ({"domain": SharedGroup()}, "bad-tasks", "the group 'words' is in train and in validation", "docs/ports/domain.md"),
+    (
+        {"domain": IgnoresSplit()},
+        "bad-tasks",
+        "holds toy:validation:0, which is of",
+        "docs/ports/domain.md",
+    ),
+    (
+        {"domain": SharedGroup()},
+        "bad-tasks",
+        "the group 'words' is in train and in validation",
+        "docs/ports/domain.md",
+    ),
     ({"domain": Twice()}, "bad-tasks", "two tasks have the id toy:1", "docs/ports/domain.md"),
-    ({"model": NoParams(Scripted.of([{"text": ""}]))}, "misfit", "`reply(messages, call, **params)`", "model.md"),
+    (
+        {"model": NoParams(Scripted.of([{"text": ""}]))},
+        "misfit",
+        "`reply(messages, call, **params)`",
+        "model.md",
+    ),
     ({"model": lambda messages: "hello"}, "misfit", "it has no `name`", "docs/ports/model.md"),
-    ({"optimizer": Prefers}, "misfit", "it has no `propose(scaffold, experiences)`", "docs/ports/optimizer.md"),
-    ({"optimizer": "tests.builder.test_sdk:Prefers"}, "misfit", "it has no `propose", "docs/ports/optimizer.md"),
+    (
+        {"optimizer": Prefers},
+        "misfit",
+        "it has no `propose(scaffold, experiences)`",
+        "docs/ports/optimizer.md",
+    ),
+    (
+        {"optimizer": "tests.builder.test_sdk:Prefers"},
+        "misfit",
+        "it has no `propose",
+        "docs/ports/optimizer.md",
+    ),
     ({"optimizer": Named("x")}, "misfit", "it has no `propose", "docs/ports/optimizer.md"),
     ({"sandbox": Half()}, "misfit", "it has no `read(path)`", "docs/ports/sandbox.md"),
     ({"sandbox": Broken()}, "no-sandbox", "no container here", ""),
@@ -443,7 +603,11 @@ def test_a_part_that_does_not_fit_is_named_before_anything_is_spent(
 ) -> None:
     with pytest.raises(recreate.BadInput) as e:
         recreate.build(**{"domain": Toy(), "model": model, **FLAGS, **given, "out": "runs/x"})
-    assert (e.value.code, said in e.value.message, page in e.value.fix) == (code, True, True), e.value.message
+    assert (e.value.code, said in e.value.message, page in e.value.fix) == (
+        code,
+        True,
+        True,
+    ), e.value.message
     assert not (workspace / "runs/x/attempts").exists()
     assert getattr(e.value, "__notes__", []) == [f"fix: {e.value.fix}"]
 
@@ -465,23 +629,31 @@ class GradesTwo(Toy):
         ({"domain": GradesTwo()}, "graded toy:train:0 with Grade"),
     ],
 )
-def test_what_a_part_returns_is_looked_at_too(workspace: Path, model: str, given: dict[str, Any], said: str) -> None:
+def test_what_a_part_returns_is_looked_at_too(
+    workspace: Path, model: str, given: dict[str, Any], said: str
+) -> None:
     with pytest.raises(recreate.BadInput, match=said):
-        recreate.run("seed", "toy:train:0", **{"domain": Toy(), "model": model, "price": "0,0", **given})
+        recreate.run(
+            "seed", "toy:train:0", **{"domain": Toy(), "model": model, "price": "0,0", **given}
+        )
 
 
 def test_a_module_that_does_not_import_is_the_users_to_mend(
     workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (workspace / "halfway.py").write_text("import a_package_that_is_not_there\n")
-    for name, word in (("halfway:X", "a_package_that_is_not_there"), ("no_such_module_here:X", "no module is called")):
+    for name, word in (
+        ("halfway:X", "a_package_that_is_not_there"),
+        ("no_such_module_here:X", "no module is called"),
+    ):
         assert cli(["tasks", "list", name, "--json"]) == 2
         error = json.loads(capsys.readouterr().out)["error"]
         assert error["code"] == "not-importable"
         assert word in error["message"]
 
 
-# ------------------------------------------------------------------------------------------------------ Ctrl-C
+# ------------------------------------------------------------------------------------------------
+# Ctrl-C
 
 
 @pytest.mark.slow
@@ -501,7 +673,9 @@ except recreate.Interrupted as e:
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     with Stub(toy_reply(script()), hold=10) as stub:
         command = [sys.executable, "mine.py", f"openai:{stub.url}#toy"]
-        running = subprocess.Popen(command, cwd=workspace, env=env, stdout=subprocess.PIPE, text=True)
+        running = subprocess.Popen(
+            command, cwd=workspace, env=env, stdout=subprocess.PIPE, text=True
+        )
         until_held(stub, running)
         running.send_signal(signal.SIGINT)
         stub.release(delay=0.5)  # nothing tells when it has heard; it has most of a minute to
@@ -511,7 +685,13 @@ except recreate.Interrupted as e:
         assert f"out='{workspace / 'runs/x'}'" in out
         stub.release()
         again = subprocess.run(
-            command, cwd=workspace, env=env, capture_output=True, text=True, timeout=PATIENCE, check=True
+            command,
+            cwd=workspace,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=True,
         )
         assert again.stdout == "better\n"
         assert max(Counter(stub.calls).values()) == 1

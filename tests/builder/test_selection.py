@@ -1,4 +1,5 @@
-"""--tasks, --kind and --difficulty: which tasks a build, a plan, a bench and a listing take, and what is said of it."""
+"""--tasks, --kind and --difficulty: which tasks a build, a plan, a bench and a listing take, and
+what is said of it."""
 
 from __future__ import annotations
 
@@ -53,7 +54,9 @@ def attempted(run: str | Path, split: str = "validation") -> set[str]:
     return {r["task"] for r in Run(Path(run)).records("experience") if r["split"] == split}
 
 
-def rated(workspace: Path, passed: Sequence[int], split: str = "validation", model: str = "") -> None:
+def rated(
+    workspace: Path, passed: Sequence[int], split: str = "validation", model: str = ""
+) -> None:
     """Task n of the split was passed so often in four attempts of `seed`."""
     tasks = {t.id: t for t in Toy().tasks()}
     name = model or f"scripted:{workspace / 's.jsonl'}"
@@ -137,7 +140,9 @@ def test_too_few_tasks_in_a_range_say_how_many_there_are_where(
 ) -> None:
     rated(workspace, [0, 1, 2, 4, 4])
     rated(workspace, [2] * 8, "train")
-    error = printed(capsys, "build", *flags, "--difficulty", "0.2..0.8", "--out", "runs/a", code=2)["error"]
+    error = printed(capsys, "build", *flags, "--difficulty", "0.2..0.8", "--out", "runs/a", code=2)[
+        "error"
+    ]
     assert error["code"] == "too-few-tasks"
     assert error["message"].startswith(
         "2 validation tasks are left by --difficulty 0.2..0.8: the gate decides from 5 on"
@@ -147,7 +152,8 @@ def test_too_few_tasks_in_a_range_say_how_many_there_are_where(
 
 
 @pytest.mark.parametrize(
-    ("text", "code"), [("hard", "bad-difficulty"), ("0.8..0.2", "bad-difficulty"), ("0.2..0.8", "not-rated")]
+    ("text", "code"),
+    [("hard", "bad-difficulty"), ("0.8..0.2", "bad-difficulty"), ("0.2..0.8", "not-rated")],
 )
 def test_a_difficulty_that_cannot_be_is_refused_with_what_there_is(
     text: str, code: str, workspace: Path, flags: list[str], capsys: pytest.CaptureFixture[str]
@@ -172,13 +178,25 @@ def test_a_named_set_takes_its_tasks_or_goes_by_the_rates_it_names(
     (workspace / "benchmarks/toy/sets.toml").write_text(sets)
     assert listed(capsys, "--difficulty", "small") == ["toy:train:2", "toy:validation:1"]
     assert listed(capsys, "--difficulty", "capable") == [f"toy:validation:{n}" for n in range(1, 6)]
-    assert listed(capsys, "--difficulty", "capable", "--kind", "odd") == [f"toy:validation:{n}" for n in (1, 3, 5)]
+    assert listed(capsys, "--difficulty", "capable", "--kind", "odd") == [
+        f"toy:validation:{n}" for n in (1, 3, 5)
+    ]
 
 
 def test_rates_are_written_from_finished_attempts_once_and_a_changed_task_has_none(
     workspace: Path, flags: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    bench = ["bench", *flags[:2], *flags[4:], "--scaffold", "seed", "--repeats", "2", "--out", "runs/b"]
+    bench = [
+        "bench",
+        *flags[:2],
+        *flags[4:],
+        "--scaffold",
+        "seed",
+        "--repeats",
+        "2",
+        "--out",
+        "runs/b",
+    ]
     assert cli(bench) == 0
     rate = ["tasks", "rate", ODD, "--from", "runs/b"]
     made = printed(capsys, *rate)
@@ -193,13 +211,21 @@ def test_rates_are_written_from_finished_attempts_once_and_a_changed_task_has_no
     assert "passed 0/2 by seed" in capsys.readouterr().out
     # of a task that is another one now, nothing is known
     file.write_text("".join(json.dumps({**line, "digest": "0" * 16}) + "\n" for line in lines))
-    assert printed(capsys, "plan", *flags, "--difficulty", "0..1", code=2)["error"]["code"] == "not-rated"
+    assert (
+        printed(capsys, "plan", *flags, "--difficulty", "0..1", code=2)["error"]["code"]
+        == "not-rated"
+    )
     file.write_text(json.dumps({**lines[0], "passed": 3}) + "\n")
-    assert "line 1" in printed(capsys, "plan", *flags, "--difficulty", "0..1", code=2)["error"]["message"]
+    assert (
+        "line 1"
+        in printed(capsys, "plan", *flags, "--difficulty", "0..1", code=2)["error"]["message"]
+    )
 
 
 @pytest.mark.parametrize("text", ["toy:validation:99", "20", "@nowhere.txt"])
-def test_tasks_that_are_not_there_are_refused(text: str, flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_tasks_that_are_not_there_are_refused(
+    text: str, flags: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     error = printed(capsys, "plan", *flags, "--tasks", text, code=2)["error"]
     assert error["code"] in ("unknown-task", "no-tasks-file")
     assert error["fix"]
@@ -209,7 +235,10 @@ def test_a_slice_may_have_a_step_as_in_python_and_one_of_nothing_is_refused(
     workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def numbers(text: str) -> list[int]:
-        return [int(id.rpartition(":")[2]) for id in listed(capsys, "--split", "validation", "--tasks", text)]
+        return [
+            int(id.rpartition(":")[2])
+            for id in listed(capsys, "--split", "validation", "--tasks", text)
+        ]
 
     assert numbers("::2") == [0, 2, 4, 6]
     assert numbers("1:6:2") == [1, 3, 5]
@@ -223,7 +252,10 @@ def test_a_slice_may_have_a_step_as_in_python_and_one_of_nothing_is_refused(
 def test_a_task_is_named_by_the_end_of_its_id_where_one_alone_ends_so(
     workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rows = [{"prompt": f"{n}?", "answer": str(n), "id": f"q{n}", "split": "validation"} for n in range(8)]
+    rows = [
+        {"prompt": f"{n}?", "answer": str(n), "id": f"q{n}", "split": "validation"}
+        for n in range(8)
+    ]
     (workspace / "quiz.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     given = ["tasks", "list", "--data", "quiz.jsonl"]
     assert printed(capsys, *given, "--tasks", "q7")["task"] == "quiz:quiz:q7"
@@ -239,14 +271,18 @@ def test_a_task_is_named_by_the_end_of_its_id_where_one_alone_ends_so(
         assert (error["code"], error["fix"]) == ("unknown-task", f"did you mean {near}?")
     twice = [{**row, "id": f"{row['split']}:{row['id']}"} for row in rows]
     few = [
-        Task(id=f"d:{n}:{row['id']}", domain="d", prompt="", split="train", group="g") for n in "ab" for row in twice
+        Task(id=f"d:{n}:{row['id']}", domain="d", prompt="", split="train", group="g")
+        for n in "ab"
+        for row in twice
     ]
     with pytest.raises(BadInput, match="2 tasks end with 'q7'") as e:
         find_task(few, "q7")
     assert e.value.fix == "one of: d:a:validation:q7, d:b:validation:q7"
 
 
-def test_bench_takes_a_number_of_tasks_as_ever(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_bench_takes_a_number_of_tasks_as_ever(
+    flags: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert printed(capsys, "bench", *flags, "--tasks", "3")["cells"][0]["n"] == 3
     assert printed(capsys, "bench", *flags, "--tasks", "toy:validation:3")["cells"][0]["n"] == 1
 
@@ -259,7 +295,9 @@ def test_a_run_that_selects_nothing_has_the_id_that_it_always_had(workspace: Pat
     assert "cheaper" not in settings_.dump(plain)
 
 
-def test_plan_refuses_what_build_refuses(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_refuses_what_build_refuses(
+    flags: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     few = [*flags, "--validation", "5", "--rounds", "3", "--gate.false_keep", "0.01"]
     refused = [printed(capsys, command, *few, code=2)["error"] for command in ("plan", "build")]
     assert refused[0] == refused[1]

@@ -1,4 +1,5 @@
-"""What a memory policy may spend: its part of the budget holds against a policy that wants all of it."""
+"""What a memory policy may spend: its part of the budget holds against a policy that wants all of
+it."""
 
 from __future__ import annotations
 
@@ -37,7 +38,9 @@ class Greedy:
     def observe(self, experiences: Sequence[Experience]) -> Sequence[Change]:
         for n in range(60):
             try:
-                self.context.ask([{"role": "user", "content": f"{n}: what was learned?"}], step=0, thread=f"{n}")
+                self.context.ask(
+                    [{"role": "user", "content": f"{n}: what was learned?"}], step=0, thread=f"{n}"
+                )
                 type(self).asked += 1
             except OutOfBudget as e:
                 if e.code != "memory-share":
@@ -45,7 +48,9 @@ class Greedy:
                 break
         for repeat in range(6):
             for e in experiences:
-                self.context.rerun([Lesson(id="mark", title="How answers end", body="Well.")], e, repeat)
+                self.context.rerun(
+                    [Lesson(id="mark", title="How answers end", body="Well.")], e, repeat
+                )
         return []
 
     def offer(self, query: str, budget: int) -> Sequence[Lesson]:
@@ -70,17 +75,33 @@ class GreedyTogether(Greedy):
 @pytest.fixture
 def go(workspace: Path) -> Go:
     def go(policy: type[Greedy] = Greedy, **flags: Any) -> tuple[Run, Greedy]:
-        rows = [r for r in script() if r["role"] != "optimizer"] + [{"role": "optimizer", "text": "{}"}]
+        rows = [r for r in script() if r["role"] != "optimizer"] + [
+            {"role": "optimizer", "text": "{}"}
+        ]
         file = workspace / "script.jsonl"
         file.write_text("".join(json.dumps(r) + "\n" for r in rows))
-        values: dict[str, Any] = {"domain": "tests.toy:Toy", "model": f"scripted:{file}", "rounds": 1, "batch": 8}
-        values |= {"memory.policy": "randomised", "memory.embedder": "hashed", "price": "1,1", **flags}
+        values: dict[str, Any] = {
+            "domain": "tests.toy:Toy",
+            "model": f"scripted:{file}",
+            "rounds": 1,
+            "batch": 8,
+        }
+        values |= {
+            "memory.policy": "randomised",
+            "memory.embedder": "hashed",
+            "price": "1,1",
+            **flags,
+        }
         values |= {"models.optimizer_price": values["price"]}
         Greedy.asked = 0
         folder = workspace / "runs" / "a"
         loaded = settings_.load(workspace, values, {})
         session = open_session(
-            loaded, workspace, folder, resume=(folder / "settings.toml").exists(), parts=Parts(policy=policy)
+            loaded,
+            workspace,
+            folder,
+            resume=(folder / "settings.toml").exists(),
+            parts=Parts(policy=policy),
         )
         try:
             build(replace(session, policy_name="randomised"), SEED)
@@ -96,7 +117,11 @@ def spent(run: Run, *phases: str) -> dict[str, float]:
     lines = [json.loads(line) for line in (run.folder / "ledger.jsonl").read_text().splitlines()]
     used = [x["usage"] for x in lines if x["kind"] == "settle" and x["phase"] in phases]
     usd = sum(u["usd"] for u in used)
-    return {"usd": usd, "tokens": sum(u["tokens_in"] + u["tokens_out"] for u in used), "calls": len(used)}
+    return {
+        "usd": usd,
+        "tokens": sum(u["tokens_in"] + u["tokens_out"] for u in used),
+        "calls": len(used),
+    }
 
 
 def reruns(run: Run) -> int:
@@ -121,7 +146,9 @@ def test_no_share_lets_re_runs_have_more_than_a_quarter_of_a_budget(go: Go) -> N
     assert reruns(run) == 25
 
 
-@pytest.mark.parametrize(("budget", "unit", "cap"), [("0.1usd", "usd", 0.1), ("100ktokens", "tokens", 100_000)])
+@pytest.mark.parametrize(
+    ("budget", "unit", "cap"), [("0.1usd", "usd", 0.1), ("100ktokens", "tokens", 100_000)]
+)
 @pytest.mark.parametrize("share", [0.15, 0.6])
 @pytest.mark.slow
 def test_of_dollars_and_tokens_questions_and_re_runs_take_the_share_and_re_runs_a_quarter_at_most(
@@ -132,7 +159,9 @@ def test_of_dollars_and_tokens_questions_and_re_runs_take_the_share_and_re_runs_
     assert spent(run, "rerun")[unit] <= 0.25 * cap
 
 
-@pytest.mark.parametrize(("budget", "unit", "cap"), [("0.2usd", "usd", 0.2), ("200ktokens", "tokens", 200_000)])
+@pytest.mark.parametrize(
+    ("budget", "unit", "cap"), [("0.2usd", "usd", 0.2), ("200ktokens", "tokens", 200_000)]
+)
 @pytest.mark.slow
 def test_re_runs_side_by_side_take_no_more_than_the_share_and_count_while_it_lasts(
     go: Go, budget: str, unit: str, cap: float
@@ -157,7 +186,9 @@ def test_a_budget_in_dollars_is_none_for_a_model_without_a_price(go: Go) -> None
 
 @pytest.mark.parametrize(("budget", "most"), [([], 6), (["60attempts"], 20)])
 @pytest.mark.slow
-def test_a_count_that_is_set_is_the_cap_whatever_the_share(go: Go, budget: list[str], most: int) -> None:
+def test_a_count_that_is_set_is_the_cap_whatever_the_share(
+    go: Go, budget: list[str], most: int
+) -> None:
     run, _ = go(budget=budget, **{"memory.reruns": most})
     assert reruns(run) == most
 

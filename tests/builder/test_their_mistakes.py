@@ -1,5 +1,5 @@
-"""A person's own code that raises or returns the wrong thing is named by method, file and line: every port, every
-method, each raising, returning None and a number."""
+"""A person's own code that raises or returns the wrong thing is named by method, file and line:
+every port, every method, each raising, returning None and a number."""
 
 from __future__ import annotations
 
@@ -29,7 +29,14 @@ from recreate.sandboxes import choose
 from tests.toy import Toy, script
 
 FILE = "test_their_mistakes.py"
-SMALL: dict[str, Any] = {"scaffold": "seed", "rounds": 1, "train": 2, "validation": 7, "models__retries": 0, "jobs": 1}
+SMALL: dict[str, Any] = {
+    "scaffold": "seed",
+    "rounds": 1,
+    "train": 2,
+    "validation": 7,
+    "models__retries": 0,
+    "jobs": 1,
+}
 
 
 class Words:
@@ -37,7 +44,9 @@ class Words:
 
     def add(self, experiences: Any) -> None: ...
 
-    def recall(self, query: str, k: int = 8, filters: Any = None, reader: str = "optimizer") -> list[recreate.Hit]:
+    def recall(
+        self, query: str, k: int = 8, filters: Any = None, reader: str = "optimizer"
+    ) -> list[recreate.Hit]:
         return []
 
 
@@ -77,7 +86,9 @@ class Backend:
     def probe(self) -> str:
         return ""
 
-    def open(self, *, source: Any = None, mounts: Any = None, env: Any = None, limits: Any = None) -> Any:
+    def open(
+        self, *, source: Any = None, mounts: Any = None, env: Any = None, limits: Any = None
+    ) -> Any:
         inner = choose("none").open(source=source, mounts=mounts, env=env, limits=limits)
         return self.sandbox(inner) if self.sandbox else inner
 
@@ -115,7 +126,9 @@ def breaks(part: type, method: str, how: str) -> type:
             return None.missing  # type: ignore[attr-defined]
         return {"None": None, "number": 7}[how]
 
-    broken.__code__ = broken.__code__.replace(co_name=method, co_qualname=f"{part.__name__}.{method}")
+    broken.__code__ = broken.__code__.replace(
+        co_name=method, co_qualname=f"{part.__name__}.{method}"
+    )
     return type(part.__name__, (part,), {method: broken, "__module__": __name__})
 
 
@@ -124,7 +137,9 @@ def model(kind: type = Scripted) -> Any:
 
 
 def attempted(**parts: Any) -> Any:
-    return recreate.run("seed", "toy:train:0", **{"domain": Toy(), "model": model(), "sandbox": "none", **parts})
+    return recreate.run(
+        "seed", "toy:train:0", **{"domain": Toy(), "model": model(), "sandbox": "none", **parts}
+    )
 
 
 def built(**parts: Any) -> Any:
@@ -165,7 +180,9 @@ def named(part: type, method: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("how", ["raises", "None", "number"])
-@pytest.mark.parametrize(("part", "method", "use"), ATTEMPTED, ids=[f"{p.__name__}.{m}" for p, m, _ in ATTEMPTED])
+@pytest.mark.parametrize(
+    ("part", "method", "use"), ATTEMPTED, ids=[f"{p.__name__}.{m}" for p, m, _ in ATTEMPTED]
+)
 def test_what_an_attempt_calls_is_named(
     workspace: Path, part: type, method: str, use: Callable[[type], Any], how: str
 ) -> None:
@@ -175,7 +192,9 @@ def test_what_an_attempt_calls_is_named(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["raises", "None", "number"])
-@pytest.mark.parametrize(("part", "method", "use"), BUILT, ids=[f"{p.__name__}.{m}" for p, m, _ in BUILT])
+@pytest.mark.parametrize(
+    ("part", "method", "use"), BUILT, ids=[f"{p.__name__}.{m}" for p, m, _ in BUILT]
+)
 def test_what_a_build_calls_is_named(
     workspace: Path, part: type, method: str, use: Callable[[type], Any], how: str
 ) -> None:
@@ -214,7 +233,9 @@ def test_say_and_budget(workspace: Path) -> None:
     def say(event: str, facts: dict[str, Any]) -> None:
         raise TypeError("no words")
 
-    with pytest.raises(recreate.BadInput, match=rf"^say raised TypeError: no words \(.*{FILE}:\d+\)"):
+    with pytest.raises(
+        recreate.BadInput, match=rf"^say raised TypeError: no words \(.*{FILE}:\d+\)"
+    ):
         attempted(say=say)
     with pytest.raises(recreate.BadInput, match="'5' is not a budget") as told:
         attempted(budget=5)
@@ -225,7 +246,9 @@ def test_a_review_that_is_none(workspace: Path) -> None:
     def yes(*_: Any) -> Any:
         return True
 
-    with pytest.raises(recreate.BadInput, match=rf"^yes returned bool True \(.*{FILE}:\d+\)") as told:
+    with pytest.raises(
+        recreate.BadInput, match=rf"^yes returned bool True \(.*{FILE}:\d+\)"
+    ) as told:
         built(review=yes)
     assert "docs/review.md" in told.value.fix
 
@@ -233,24 +256,49 @@ def test_a_review_that_is_none(workspace: Path) -> None:
 def test_the_command_says_it_too_and_leaves_no_crash_report(
     workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lines = ["from tests.toy import Toy", "class Broken(Toy):", "    def grade(self, task, trace, backend):"]
-    lines += ["        return helper(trace)", "def helper(trace):", "    return trace.no_such_field", ""]
+    lines = [
+        "from tests.toy import Toy",
+        "class Broken(Toy):",
+        "    def grade(self, task, trace, backend):",
+    ]
+    lines += [
+        "        return helper(trace)",
+        "def helper(trace):",
+        "    return trace.no_such_field",
+        "",
+    ]
     (workspace / "broken.py").write_text("\n".join(lines))
     (workspace / "s.jsonl").write_text("".join(json.dumps(row) + "\n" for row in script()))
-    command = ["run", "seed", "toy:train:0", "--domain", "broken:Broken", "--model", "scripted:s.jsonl", "--json"]
+    command = [
+        "run",
+        "seed",
+        "toy:train:0",
+        "--domain",
+        "broken:Broken",
+        "--model",
+        "scripted:s.jsonl",
+        "--json",
+    ]
     assert cli([*command, "--sandbox", "none", "--out", "runs/a"]) == 2
     error = json.loads(capsys.readouterr().out)["error"]
     assert error["code"] == "their-code"
-    assert error["message"].startswith("Broken.grade raised AttributeError: 'Trace' object has no attribute")
+    assert error["message"].startswith(
+        "Broken.grade raised AttributeError: 'Trace' object has no attribute"
+    )
     assert error["message"].endswith("(broken.py:6)")
     assert error["fix"].startswith("mend broken.py:6; it returns recreate.Grade(")
     assert not list((workspace.parent / "home").glob("crash-*"))
-    mended = (workspace / "broken.py").read_text().replace("return trace.no_such_field", "return trace")
+    mended = (
+        (workspace / "broken.py").read_text().replace("return trace.no_such_field", "return trace")
+    )
     assert "no_such_field" not in mended
     (workspace / "mended.py").write_text(mended)
     assert cli([*command, "--domain", "mended:Broken", "--sandbox", "none", "--out", "runs/b"]) == 2
     error = json.loads(capsys.readouterr().out)["error"]
-    assert (error["code"], "Broken.grade graded toy:train:0 with Trace(" in error["message"]) == ("misfit", True)
+    assert (error["code"], "Broken.grade graded toy:train:0 with Trace(" in error["message"]) == (
+        "misfit",
+        True,
+    )
     assert "mended.py:3)" in error["message"]
 
 
@@ -294,7 +342,9 @@ class Unhelpful(Policy):
         self.lessons = context.lessons
 
     def observe(self, experiences: Any) -> list[recreate.Change]:
-        self.lessons["one"] = recreate.Lesson(id="one", title="One", body="Look twice.", status="active")
+        self.lessons["one"] = recreate.Lesson(
+            id="one", title="One", body="Look twice.", status="active"
+        )
         return []
 
     def offer(self, query: str, budget: int) -> list[recreate.Lesson]:
@@ -310,7 +360,9 @@ def test_a_policy_that_hangs_is_named_by_method_and_line_and_costs_nothing_but_i
     with pytest.raises(recreate.BadInput) as told:
         built(memory=Hangs, out=str(folder))
     assert told.value.code == "hangs"
-    assert told.value.message.startswith("Hangs.observe did not come back: it was in its own code for 0.5 s")
+    assert told.value.message.startswith(
+        "Hangs.observe did not come back: it was in its own code for 0.5 s"
+    )
     assert FILE in told.value.message
     assert "recreate resume" in told.value.fix
     assert "patience" in told.value.fix
@@ -319,19 +371,25 @@ def test_a_policy_that_hangs_is_named_by_method_and_line_and_costs_nothing_but_i
     monkeypatch.setattr(Hangs, "then", lambda self: [])
     built(memory=Hangs, out=str(folder))
     spend = Run(folder).spend()
-    assert spend.by_role["optimizer"].calls <= 2, "one of the policy, one of the optimizer: none was paid twice"
+    assert spend.by_role["optimizer"].calls <= 2, (
+        "one of the policy, one of the optimizer: none was paid twice"
+    )
     train = [r["attempt"] for r in Run(folder).records("experience") if r["split"] == "train"]
     assert len(train) == len(set(train)) == 2
 
 
 @pytest.mark.slow
 def test_an_offer_that_hangs_is_named_too(workspace: Path) -> None:
-    with pytest.raises(recreate.BadInput, match=r"^Unhelpful\.offer did not come back: .* 0\.5 s") as told:
+    with pytest.raises(
+        recreate.BadInput, match=r"^Unhelpful\.offer did not come back: .* 0\.5 s"
+    ) as told:
         built(memory=Unhelpful, rounds=2, train=4, batch=2)
     assert told.value.code == "hangs"
 
 
-def test_a_policy_that_hangs_while_it_is_made_is_named(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_policy_that_hangs_while_it_is_made_is_named(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Never(Policy):
         def __init__(self, context: Any) -> None:
             forever()
@@ -418,15 +476,25 @@ class Told(Toy):
 
 
 def test_a_record_that_cannot_be_made_is_told_by_its_field(workspace: Path) -> None:
-    with pytest.raises(recreate.BadInput, match=rf"^Told.grade raised ValidationError: Grade: score: .*{FILE}:\d+\)"):
+    with pytest.raises(
+        recreate.BadInput,
+        match=rf"^Told.grade raised ValidationError: Grade: score: .*{FILE}:\d+\)",
+    ):
         attempted(domain=Told())
 
 
 def test_what_has_no_file_or_another_name_is_named_too(workspace: Path) -> None:
     typed: dict[str, Any] = {"__name__": "__main__", "Toy": Toy}
-    exec(compile("def mine(self, task, trace, backend):\n    return {}['answer']", "<stdin>", "exec"), typed)
+    exec(
+        compile(
+            "def mine(self, task, trace, backend):\n    return {}['answer']", "<stdin>", "exec"
+        ),
+        typed,
+    )
     kind = type("Typed", (Toy,), {"grade": typed["mine"], "__module__": "__main__"})
-    with pytest.raises(recreate.BadInput, match=r"^Typed.mine raised KeyError: 'answer' \(<stdin>:2\)"):
+    with pytest.raises(
+        recreate.BadInput, match=r"^Typed.mine raised KeyError: 'answer' \(<stdin>:2\)"
+    ):
         attempted(domain=kind())
     with pytest.raises(recreate.BadInput, match=r"^Leaves.reply raised SystemExit: 3"):
         attempted(model=model(type("Leaves", (Mine,), {"reply": leaves, "__module__": __name__})))
@@ -506,7 +574,10 @@ def test_a_model_that_changes_what_it_is_asked_changes_a_copy(workspace: Path) -
 def test_facts_that_are_another_thing_in_each_process_are_refused(workspace: Path) -> None:
     class Objects(Toy):
         def tasks(self, split: Any = None) -> Any:
-            return [t.model_copy(update={"facts": {**t.facts, "x": [object()]}}) for t in super().tasks(split)]
+            return [
+                t.model_copy(update={"facts": {**t.facts, "x": [object()]}})
+                for t in super().tasks(split)
+            ]
 
     with pytest.raises(recreate.BadInput, match=r"facts of toy:train:0 hold <object object at"):
         attempted(domain=Objects())
@@ -518,7 +589,9 @@ def test_a_sandbox_that_two_attempts_share_is_refused(workspace: Path) -> None:
             self.box = getattr(self, "box", None) or super().prepare(task, backend)
             return self.box
 
-    with pytest.raises(recreate.BadInput, match=r"^Shares.prepare returned a sandbox that it had returned before"):
+    with pytest.raises(
+        recreate.BadInput, match=r"^Shares.prepare returned a sandbox that it had returned before"
+    ):
         recreate.bench("seed", Shares(), model=model(), sandbox="none", jobs=1, tasks=2)
 
 
@@ -539,7 +612,9 @@ LEFT: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize(("id", "said"), [("a", "no Lesson"), ("b", "whose id is 'c'"), ("../d", "cannot name a file")])
+@pytest.mark.parametrize(
+    ("id", "said"), [("a", "no Lesson"), ("b", "whose id is 'c'"), ("../d", "cannot name a file")]
+)
 def test_a_lesson_that_a_policy_leaves_wrong_is_named_and_nothing_is_written(
     workspace: Path, id: str, said: str
 ) -> None:
@@ -551,13 +626,17 @@ def test_a_lesson_that_a_policy_leaves_wrong_is_named_and_nothing_is_written(
             self.lessons[id] = LEFT[id]
             return []
 
-    with pytest.raises(recreate.BadInput, match=rf"^Leaves.observe left in context.lessons\[.*{said}"):
+    with pytest.raises(
+        recreate.BadInput, match=rf"^Leaves.observe left in context.lessons\[.*{said}"
+    ):
         built(memory=Leaves)
     assert not [*(workspace / "memory" / "toy").rglob("*.md")]
 
 
 def test_a_policy_is_what_makes_one(workspace: Path) -> None:
-    with pytest.raises(recreate.BadInput, match="it is an object; give what makes one from a context: Policy"):
+    with pytest.raises(
+        recreate.BadInput, match="it is an object; give what makes one from a context: Policy"
+    ):
         built(memory=Policy(SimpleNamespace(lessons={})))
 
 
@@ -598,9 +677,15 @@ def test_candidates_of_a_generator_are_not_lost(workspace: Path) -> None:
 
 
 def test_an_agent_with_a_fault_is_measured_and_said_to_have_one(workspace: Path) -> None:
-    seed = recreate.Scaffold(name="odd", files={**find_agent("seed", workspace).files, "tools/new.py": "print(\n"})
+    seed = recreate.Scaffold(
+        name="odd", files={**find_agent("seed", workspace).files, "tools/new.py": "print(\n"}
+    )
     said = list[str]()
     recreate.bench(
-        seed, Toy(), model=model(), tasks=1, say=lambda event, facts: said.append(str(facts.get("text", "")))
+        seed,
+        Toy(),
+        model=model(),
+        tasks=1,
+        say=lambda event, facts: said.append(str(facts.get("text", ""))),
     )
     assert [text for text in said if text.startswith("odd/tools/new.py:1: ")]

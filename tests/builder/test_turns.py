@@ -27,7 +27,9 @@ ATTEMPTS = st.lists(
 
 
 @given(ATTEMPTS, st.lists(st.floats(0.01, 1.0), min_size=1, max_size=5))
-def test_what_a_limit_keeps_and_costs_is_what_counting_says(attempts: list[Taken], percentiles: list[float]) -> None:
+def test_what_a_limit_keeps_and_costs_is_what_counting_says(
+    attempts: list[Taken], percentiles: list[float]
+) -> None:
     table = limits(attempts, sorted(percentiles))
     assert bool(table) == any(a.passed for a in attempts)
     for row in table:
@@ -45,7 +47,8 @@ def test_what_a_limit_keeps_and_costs_is_what_counting_says(attempts: list[Taken
 
 
 def attempted(workspace: Path, capsys: pytest.CaptureFixture[str]) -> Path:
-    """A run in which the agent passes one of eight tasks after 2 turns, one after 5, and hands in others after 3."""
+    """A run in which the agent passes one of eight tasks after 2 turns, one after 5, and hands in
+    others after 3."""
     lines = []
     for n in range(SIZES["validation"]):
         task, turns = f"toy:validation:{n}", {0: 2, 1: 5}.get(n, 3)
@@ -56,8 +59,26 @@ def attempted(workspace: Path, capsys: pytest.CaptureFixture[str]) -> Path:
         lines += [json.dumps({"role": "agent", "task": task, **row}) + "\n" for row in rows]
     (workspace / "s.jsonl").write_text("".join(lines))
     shutil.copytree(shipped("scaffolds") / "seed", workspace / "scaffolds" / "mine")
-    flags = ["--domain", "tests.toy:Toy", "--model", f"scripted:{workspace / 's.jsonl'}", "--sandbox", "none"]
-    bench = ["bench", *flags, "--scaffold", "mine", "--tasks", "8", "--out", "runs/b", "--jobs", "1"]
+    flags = [
+        "--domain",
+        "tests.toy:Toy",
+        "--model",
+        f"scripted:{workspace / 's.jsonl'}",
+        "--sandbox",
+        "none",
+    ]
+    bench = [
+        "bench",
+        *flags,
+        "--scaffold",
+        "mine",
+        "--tasks",
+        "8",
+        "--out",
+        "runs/b",
+        "--jobs",
+        "1",
+    ]
     assert cli([*bench, "--json"]) == 0
     capsys.readouterr()
     return workspace / "scaffolds" / "mine"
@@ -73,7 +94,13 @@ def test_limits_says_what_a_lower_limit_keeps_and_writes_it_with_an_extension(
     (agent,) = said["agents"]
     assert agent["attempts"] == 8
     rows = {row["percentile"]: row for row in agent["limits"]}
-    assert {p: row["steps"] for p, row in rows.items()} == {0.25: 3, 0.5: 3, 0.75: 3, 0.9: 5, 1.0: 5}
+    assert {p: row["steps"] for p, row in rows.items()} == {
+        0.25: 3,
+        0.5: 3,
+        0.75: 3,
+        0.9: 5,
+        1.0: 5,
+    }
     assert (rows[0.75]["kept"], rows[1.0]["kept"]) == (0.5, 1.0)
     assert rows[0.75]["tokens"] < rows[1.0]["tokens"] == 1.0
     after = scaffolds.load(folder).agent.limits
@@ -83,27 +110,78 @@ def test_limits_says_what_a_lower_limit_keeps_and_writes_it_with_an_extension(
     assert "25% of attempts" not in told, "of several percentiles at one limit the highest is said"
     assert "75% of attempts" in told
     assert "50% [" in told
-    assert cli(["limits", "b", "--write", str(folder)]) == 2, "these attempts are of the agent as it was"
+    assert cli(["limits", "b", "--write", str(folder)]) == 2, (
+        "these attempts are of the agent as it was"
+    )
     assert "one of its runs" in capsys.readouterr().err
 
 
-def test_a_limit_that_saves_nothing_says_so(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_limit_that_saves_nothing_says_so(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = attempted(workspace, capsys)
     file = folder / "agent.toml"
-    flags = ["--domain", "tests.toy:Toy", "--model", f"scripted:{workspace / 's.jsonl'}", "--sandbox", "none"]
-    file.write_text(scaffolds.load(folder).limited({"steps": 5, "extension": 0}).files["agent.toml"])
-    assert cli(["bench", *flags, "--scaffold", "mine", "--tasks", "8", "--out", "runs/c", "--jobs", "1"]) == 0
+    flags = [
+        "--domain",
+        "tests.toy:Toy",
+        "--model",
+        f"scripted:{workspace / 's.jsonl'}",
+        "--sandbox",
+        "none",
+    ]
+    file.write_text(
+        scaffolds.load(folder).limited({"steps": 5, "extension": 0}).files["agent.toml"]
+    )
+    assert (
+        cli(
+            [
+                "bench",
+                *flags,
+                "--scaffold",
+                "mine",
+                "--tasks",
+                "8",
+                "--out",
+                "runs/c",
+                "--jobs",
+                "1",
+            ]
+        )
+        == 0
+    )
     capsys.readouterr()
     assert cli(["limits", "c", "--percentile", "1.0", "--write", str(folder)]) == 0
-    assert "steps = 5, extension = 0: 100% of attempts need all its turns" in capsys.readouterr().out
+    assert (
+        "steps = 5, extension = 0: 100% of attempts need all its turns" in capsys.readouterr().out
+    )
 
 
-def test_limits_are_not_written_where_nothing_passed(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_limits_are_not_written_where_nothing_passed(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = attempted(workspace, capsys)
     script = workspace / "failing.jsonl"
-    script.write_text((workspace / "s.jsonl").read_text().replace("w0!", "wrong").replace("w1!", "wrong"))
+    script.write_text(
+        (workspace / "s.jsonl").read_text().replace("w0!", "wrong").replace("w1!", "wrong")
+    )
     flags = ["--domain", "tests.toy:Toy", "--model", f"scripted:{script}", "--sandbox", "none"]
-    assert cli(["bench", *flags, "--scaffold", "mine", "--tasks", "8", "--out", "runs/c", "--jobs", "1"]) == 0
+    assert (
+        cli(
+            [
+                "bench",
+                *flags,
+                "--scaffold",
+                "mine",
+                "--tasks",
+                "8",
+                "--out",
+                "runs/c",
+                "--jobs",
+                "1",
+            ]
+        )
+        == 0
+    )
     capsys.readouterr()
     before = (folder / "agent.toml").read_bytes()
     assert cli(["limits", "c", "--write", str(folder)]) == 2

@@ -51,18 +51,28 @@ def test_an_unknown_part_names_the_ones_there_are(
     assert names in error["message"] + error["fix"]
 
 
-def test_a_misspelt_setting_in_the_file_names_the_nearest(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_misspelt_setting_in_the_file_names_the_nearest(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (workspace / "recreate.toml").write_text("[models]\noptimiser = 'x'\n")
     assert "models.optimizer" in refused(capsys, "plan", *TOY)["fix"]
 
 
-def test_a_hosted_model_without_its_key_names_the_variable(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    error = refused(capsys, "build", *TOY, "--model", "litellm:openai/gpt-4o-mini", "--out", "runs/x")
+def test_a_hosted_model_without_its_key_names_the_variable(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = refused(
+        capsys, "build", *TOY, "--model", "litellm:openai/gpt-4o-mini", "--out", "runs/x"
+    )
     assert "OPENAI_API_KEY" in error["message"] + error["fix"]
 
 
-def test_a_model_of_unknown_price_asks_for_it(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    error = refused(capsys, "build", *TOY, "--model", "openai:http://127.0.0.1:9/v1#mine", "--out", "runs/x")
+def test_a_model_of_unknown_price_asks_for_it(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = refused(
+        capsys, "build", *TOY, "--model", "openai:http://127.0.0.1:9/v1#mine", "--out", "runs/x"
+    )
     assert error["code"] == "unknown-price"
     assert "--price" in error["fix"]
 
@@ -85,7 +95,16 @@ def test_a_refused_key_stops_at_once_and_is_not_shown(
 def test_an_endpoint_that_is_down_stops_the_run_and_it_can_go_on(
     workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    flags = ["--model", "openai:http://127.0.0.1:9/v1#m", "--price", "0,0", "--out", "runs/x", "--models.retries", "0"]
+    flags = [
+        "--model",
+        "openai:http://127.0.0.1:9/v1#m",
+        "--price",
+        "0,0",
+        "--out",
+        "runs/x",
+        "--models.retries",
+        "0",
+    ]
     error = refused(capsys, "build", *TOY, *flags, code=1)
     assert "127.0.0.1:9" in error["message"] + error["fix"]
     assert (workspace / "runs/x/journal.jsonl").exists()
@@ -110,24 +129,32 @@ def test_a_broken_scaffold_is_refused_before_anything_is_spent(
     (folder / file).parent.mkdir(exist_ok=True)
     (folder / file).write_text(text)
     model = write_script(workspace / "s.jsonl")
-    error = refused(capsys, "build", *TOY, "--model", model, "--scaffold", "mine", "--out", "runs/x")
+    error = refused(
+        capsys, "build", *TOY, "--model", model, "--scaffold", "mine", "--out", "runs/x"
+    )
     assert says in error["message"] + error["fix"]
     capsys.readouterr()
     assert cli(["scaffold", "check", "scaffolds/mine", "--json"]) in (2, 4)
 
 
-def test_a_link_out_of_the_scaffold_is_refused(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_link_out_of_the_scaffold_is_refused(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = workspace / "scaffolds/mine"
     shutil.copytree(shipped("scaffolds") / "seed", folder)
     (workspace / "secret").write_text("s")
     (folder / "memory").mkdir()
     (folder / "memory/x.md").symlink_to(workspace / "secret")
     model = write_script(workspace / "s.jsonl")
-    error = refused(capsys, "build", *TOY, "--model", model, "--scaffold", "mine", "--out", "runs/x")
+    error = refused(
+        capsys, "build", *TOY, "--model", model, "--scaffold", "mine", "--out", "runs/x"
+    )
     assert "memory/x.md" in error["message"]
 
 
-def test_a_run_folder_of_a_newer_schema_is_not_touched(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_folder_of_a_newer_schema_is_not_touched(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     import zlib
 
     model = write_script(workspace / "s.jsonl")
@@ -140,7 +167,9 @@ def test_a_run_folder_of_a_newer_schema_is_not_touched(workspace: Path, capsys: 
     assert journal.read_bytes() == before
 
 
-def test_a_folder_that_is_no_run_says_where_runs_are(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_is_no_run_says_where_runs_are(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert "runs/" in refused(capsys, "resume", "elsewhere")["fix"]
 
 
@@ -153,7 +182,9 @@ def test_an_empty_or_broken_tasks_file_names_the_file(
     assert "tasks.toml" in json.dumps(refused(capsys, "tasks", "check", "swe", "--data", str(file)))
 
 
-def test_a_task_that_is_not_there_names_the_nearest(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_task_that_is_not_there_names_the_nearest(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     model = write_script(workspace / "s.jsonl")
     error = refused(capsys, "run", "seed", "toy:train:99", *TOY[:2], "--model", model)
     assert "toy:train" in error["fix"]
@@ -163,7 +194,8 @@ def test_a_task_that_is_not_there_names_the_nearest(workspace: Path, capsys: pyt
 def test_a_full_disk_is_our_fault_and_loses_nothing(
     workspace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The disk takes 60 more lines of the run's records and then none: the build stops, and goes on when it can."""
+    """The disk takes 60 more lines of the run's records and then none: the build stops, and goes on
+    when it can."""
     model = write_script(workspace / "s.jsonl")
     write, left = os.write, [60]
 

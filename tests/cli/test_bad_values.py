@@ -1,4 +1,5 @@
-"""Values that nobody means: exit 2 with a message and a fix, at once, and before a run folder or a cent is spent."""
+"""Values that nobody means: exit 2 with a message and a fix, at once, and before a run folder or a
+cent is spent."""
 
 from __future__ import annotations
 
@@ -44,28 +45,46 @@ def test_every_number_of_the_settings_is_tried_here() -> None:
 
 
 @pytest.mark.parametrize("address", NUMBERS)
-def test_a_number_that_cannot_be_is_refused(address: str, workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_number_that_cannot_be_is_refused(
+    address: str, workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     below = {"seed": [], "memory.reruns": ["-2"]}.get(address, ["-1"])
     for value in [*NOT_A_NUMBER, *below]:
         begun = time.process_time()
-        error = refused(capsys, "plan", *TOY, "--model", write_script(workspace / "s.jsonl"), f"--{address}", value)
+        error = refused(
+            capsys,
+            "plan",
+            *TOY,
+            "--model",
+            write_script(workspace / "s.jsonl"),
+            f"--{address}",
+            value,
+        )
         assert len(error["message"]) < 1100
         assert time.process_time() - begun < 5
     assert not (workspace / "runs").exists()
 
 
-@pytest.mark.parametrize("value", ["nanusd", "infusd", "-1usd", "0usd", "1e999usd", "9" * 5000 + "attempts", "usd"])
-def test_a_budget_that_cannot_be_is_refused(value: str, workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "value", ["nanusd", "infusd", "-1usd", "0usd", "1e999usd", "9" * 5000 + "attempts", "usd"]
+)
+def test_a_budget_that_cannot_be_is_refused(
+    value: str, workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     refused(capsys, "plan", *TOY, "--model", write_script(workspace / "s.jsonl"), "--budget", value)
 
 
 @pytest.mark.parametrize("value", ["nan,1", "inf,1", "-1,1", "1", "1,2,3", "9" * 400 + ",1"])
-def test_a_price_that_cannot_be_is_refused(value: str, workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_price_that_cannot_be_is_refused(
+    value: str, workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     refused(capsys, "plan", *TOY, "--model", write_script(workspace / "s.jsonl"), "--price", value)
 
 
 @pytest.mark.parametrize("out", OUTS.values(), ids=OUTS)
-@pytest.mark.parametrize("command", ["build", "run seed toy:train:1", "bench --scaffold seed --split validation"])
+@pytest.mark.parametrize(
+    "command", ["build", "run seed toy:train:1", "bench --scaffold seed --split validation"]
+)
 def test_a_run_folder_that_cannot_be_is_refused_before_anything_is_spent(
     command: str, out: str, workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -77,9 +96,17 @@ def test_a_run_folder_that_cannot_be_is_refused_before_anything_is_spent(
 
 @pytest.mark.parametrize(
     "text",
-    ["seed = " + "[" * 5000 + "]" * 5000, "x = " + "{a = " * 3000 + "1" + "}" * 3000, "seed = " + "9" * 5000,
-     ".".join(["a"] * 5000) + " = 1", "rounds = nan", "rounds = inf", "\0", "a = 1\na = 2"],
-)  # fmt: skip
+    [
+        "seed = " + "[" * 5000 + "]" * 5000,
+        "x = " + "{a = " * 3000 + "1" + "}" * 3000,
+        "seed = " + "9" * 5000,
+        ".".join(["a"] * 5000) + " = 1",
+        "rounds = nan",
+        "rounds = inf",
+        "\0",
+        "a = 1\na = 2",
+    ],
+)
 def test_a_settings_file_that_cannot_be_read_is_refused(
     text: str, workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -88,9 +115,17 @@ def test_a_settings_file_that_cannot_be_read_is_refused(
 
 
 @pytest.mark.parametrize(
-    "text", ["[" * 100_000, "9" * 5000, '{"task": "a", "repeat": 0, "score": ' + "9" * 5000 + "}", '{"a": ' * 50_000]
+    "text",
+    [
+        "[" * 100_000,
+        "9" * 5000,
+        '{"task": "a", "repeat": 0, "score": ' + "9" * 5000 + "}",
+        '{"a": ' * 50_000,
+    ],
 )
-def test_json_that_cannot_be_read_is_refused(text: str, workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_that_cannot_be_read_is_refused(
+    text: str, workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     Path("x.jsonl").write_text(text)
     refused(capsys, "judge", "x.jsonl", "x.jsonl")
     refused(capsys, "plan", *TOY, "--model", "scripted:x.jsonl")
@@ -106,7 +141,9 @@ PLUGINS = {
     "exits": "import sys\nsys.exit(3)\n",
     "raises": "class B(BaseException): pass\nraise B('x')\n",
     "never_ends": "def f(): f()\nf()\n",
-    "made_by_exit": f"import sys\nclass D:\n  def __init__(self): sys.exit(5)\n  tasks = None\n{CLASS}",
+    "made_by_exit": (
+        f"import sys\nclass D:\n  def __init__(self): sys.exit(5)\n  tasks = None\n{CLASS}"
+    ),
     "tasks_by_exit": f"import sys\nclass D:\n  def tasks(self, split=None): sys.exit(5)\n{CLASS}",
 }
 
@@ -125,13 +162,26 @@ def test_a_domain_that_ends_the_process_is_refused(
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
-    ["memory recall x -k 0", f"memory recall x -k {10**30}", f"traces search x -k {10**30}",
-     "memory recall x --where [",
-     "judge a b --alpha nan", "judge a b --alpha 2", "traces import s.jsonl --domain toy --pass-at nan",
-     "traces grade x --score nan --domain toy", f"show {'a' * 5000}", f"resume {'a' * 5000}", f"diff {'a' * 300} seed",
-     f"scaffold check {'a' * 5000}", f"keep {'a' * 300}", "bench --scaffold seed --tasks -1", "tune --steps 0",
-     "tune --max-kl nan --recipe grpo", "serve x --port 70000"],
-)  # fmt: skip
+    [
+        "memory recall x -k 0",
+        f"memory recall x -k {10**30}",
+        f"traces search x -k {10**30}",
+        "memory recall x --where [",
+        "judge a b --alpha nan",
+        "judge a b --alpha 2",
+        "traces import s.jsonl --domain toy --pass-at nan",
+        "traces grade x --score nan --domain toy",
+        f"show {'a' * 5000}",
+        f"resume {'a' * 5000}",
+        f"diff {'a' * 300} seed",
+        f"scaffold check {'a' * 5000}",
+        f"keep {'a' * 300}",
+        "bench --scaffold seed --tasks -1",
+        "tune --steps 0",
+        "tune --max-kl nan --recipe grpo",
+        "serve x --port 70000",
+    ],
+)
 def test_other_values_that_nobody_means_are_refused(
     words: str, workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -172,14 +222,30 @@ def fetched(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize(
     "words",
-    [f"{BUILD} --validation 2", f"{BUILD} --tasks nix", f"{BUILD} --tasks 5:5", f"{BUILD} --kind nix",
-     f"{BUILD} --difficulty 0.9..0.2", f"{BUILD} --budget 1attempts", f"{BUILD} --scaffold create --budget 1attempts",
-     f"{BUILD} --agent nix", f"{BUILD} --texts a", f"{BUILD} --models.optimizer-price x",
-     f"{BUILD} --memory.embedder nix", f"{BUILD} --models.judge nix", f"{BUILD} --record s.jsonl",
-     f"{BENCH} --tasks -1", f"{BENCH} --tasks nix", f"{BENCH} --split test --kind nix",
-     f"{BENCH} --scaffold mine/foreign --split test", "run seed nix", "run mine/foreign toy:train:1",
-     "calibrate --scaffold seed --validation 2", "calibrate --scaffold seed --repeats 1"],
-)  # fmt: skip
+    [
+        f"{BUILD} --validation 2",
+        f"{BUILD} --tasks nix",
+        f"{BUILD} --tasks 5:5",
+        f"{BUILD} --kind nix",
+        f"{BUILD} --difficulty 0.9..0.2",
+        f"{BUILD} --budget 1attempts",
+        f"{BUILD} --scaffold create --budget 1attempts",
+        f"{BUILD} --agent nix",
+        f"{BUILD} --texts a",
+        f"{BUILD} --models.optimizer-price x",
+        f"{BUILD} --memory.embedder nix",
+        f"{BUILD} --models.judge nix",
+        f"{BUILD} --record s.jsonl",
+        f"{BENCH} --tasks -1",
+        f"{BENCH} --tasks nix",
+        f"{BENCH} --split test --kind nix",
+        f"{BENCH} --scaffold mine/foreign --split test",
+        "run seed nix",
+        "run mine/foreign toy:train:1",
+        "calibrate --scaffold seed --validation 2",
+        "calibrate --scaffold seed --repeats 1",
+    ],
+)
 def test_what_no_model_is_asked_about_is_refused_before_one_is_fetched_and_leaves_no_folder(
     words: str, fetched: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -190,9 +256,15 @@ def test_what_no_model_is_asked_about_is_refused_before_one_is_fetched_and_leave
 
 @pytest.mark.parametrize(
     "words",
-    [BUILD, BENCH, f"{BENCH} --split test", "run seed toy:test:1", "calibrate --scaffold seed",
-     f"{BUILD} --scaffold create"],
-)  # fmt: skip
+    [
+        BUILD,
+        BENCH,
+        f"{BENCH} --split test",
+        "run seed toy:test:1",
+        "calibrate --scaffold seed",
+        f"{BUILD} --scaffold create",
+    ],
+)
 def test_a_model_that_cannot_be_fetched_stops_a_command_that_has_nothing_else_wrong_before_the_test_split_is_opened(
     words: str, fetched: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -212,7 +284,10 @@ def test_ctrl_c_while_a_model_is_fetched_stops_at_once_and_says_how_to_go_on(
     fetched: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RECREATE_MODEL", "tests.cli.test_bad_values:Stopped")
-    assert refused(capsys, *BUILD.split(), "--out", "runs/a", code=130)["fix"] == "recreate resume runs/a"
+    assert (
+        refused(capsys, *BUILD.split(), "--out", "runs/a", code=130)["fix"]
+        == "recreate resume runs/a"
+    )
     assert (fetched / "runs" / "a" / "settings.toml").is_file()
 
 
@@ -224,7 +299,9 @@ def test_attempts_at_once_are_at_least_one_when_a_build_goes_on(
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-1", "0", "1e999"])
-def test_a_timeout_that_never_comes_is_refused(value: str, workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_timeout_that_never_comes_is_refused(
+    value: str, workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli(["sandbox", "exec", "--timeout", value, "--json", "--", "true"]) == 2
     assert json.loads(capsys.readouterr().out)["error"]["fix"]
 
@@ -234,7 +311,9 @@ def test_what_is_usual_is_taken() -> None:
     assert os.environ.get("RECREATE_HOME")
 
 
-def test_a_plan_speaks_of_a_budget_only_where_there_is_one(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_speaks_of_a_budget_only_where_there_is_one(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     few = [
         "--train",
         "2",

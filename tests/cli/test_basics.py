@@ -1,4 +1,5 @@
-"""The command line as a whole: help, usage errors, settings and their precedence, and mistakes of our own."""
+"""The command line as a whole: help, usage errors, settings and their precedence, and mistakes of
+our own."""
 
 from __future__ import annotations
 
@@ -20,10 +21,22 @@ from recreate.cli.app import program
 from recreate.runs.settings import as_flags
 
 ROOT = Path(recreate.__file__).parent.parent
-HEAVY = ("langgraph", "chromadb", "litellm", "requests", "xllamacpp", "jinja2", "rich", "sqlite3", "pypi_simple")
+HEAVY = (
+    "langgraph",
+    "chromadb",
+    "litellm",
+    "requests",
+    "xllamacpp",
+    "jinja2",
+    "rich",
+    "sqlite3",
+    "pypi_simple",
+)
 
 
-def commands(group: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+def commands(
+    group: Any = None, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Every command that does something, with the words that call it."""
     group = group or program()
     for name, command in group.commands.items():
@@ -53,24 +66,36 @@ def test_the_version_is_said(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_clone_runs_without_being_installed(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, ROOT / "cli.py", "--version"], capture_output=True, text=True, cwd=tmp_path, check=False
+        [sys.executable, ROOT / "cli.py", "--version"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
     )
     assert (done.returncode, done.stdout) == (0, f"recreate {recreate.__version__}\n")
 
 
-def test_help_imports_nothing_heavy_and_that_of_all_commands_no_settings_either(tmp_path: Path) -> None:
+def test_help_imports_nothing_heavy_and_that_of_all_commands_no_settings_either(
+    tmp_path: Path,
+) -> None:
     code = f"""
 import sys
 from recreate.cli import app, run
 run(["--version"])
 run(["--help"])
-print([m for m in ("pydantic", "recreate.runs", "recreate.cli.build") if m in sys.modules], file=sys.stderr)
+print([m for m in ("pydantic", "recreate.runs", "recreate.cli.build") if m in sys.modules], \
+file=sys.stderr)
 for words in app.COMMANDS:
     run([*words.split(), "--help"])
 print([m for m in {HEAVY!r} if m in sys.modules], file=sys.stderr)
 """
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False, timeout=60
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
+        timeout=60,
     )
     assert (done.returncode, done.stderr) == (0, "[]\n[]\n")
 
@@ -93,7 +118,9 @@ def test_an_unknown_command_names_the_near_one(capsys: pytest.CaptureFixture[str
     assert "'build'" in err
 
 
-def test_a_group_alone_shows_its_commands_and_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_group_alone_shows_its_commands_and_is_bad_input(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert run(["tasks"]) == 2
     out, err = capsys.readouterr()
     assert out == ""
@@ -111,7 +138,8 @@ def test_the_flags_of_a_sandboxed_command_are_not_ours(capsys: pytest.CaptureFix
 
 @pytest.fixture
 def settings_of(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Runs `plan` with flags and returns the settings the command was called with, without doing anything."""
+    """Runs `plan` with flags and returns the settings the command was called with, without doing
+    anything."""
     seen: list[Any] = []
 
     def stop(settings: Any, where: Path) -> Any:
@@ -130,22 +158,41 @@ def settings_of(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_a_flag_wins_over_the_environment_and_that_over_the_file(
     workspace: Path, settings_of: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (workspace / "recreate.toml").write_text('rounds = 3\n[models]\noptimizer = "local:a"\nretries = 7\n')
+    (workspace / "recreate.toml").write_text(
+        'rounds = 3\n[models]\noptimizer = "local:a"\nretries = 7\n'
+    )
     assert settings_of().models.optimizer == "local:a"
     monkeypatch.setenv("RECREATE_MODELS__OPTIMIZER", "local:b")
     assert settings_of().models.optimizer == "local:b"
     found = settings_of("--models.optimizer", "local:c", "--seed", "5")
-    assert (found.models.optimizer, found.models.retries, found.rounds, found.seed) == ("local:c", 7, 3, 5)
+    assert (found.models.optimizer, found.models.retries, found.rounds, found.seed) == (
+        "local:c",
+        7,
+        3,
+        5,
+    )
 
 
 @pytest.mark.parametrize(
     "flags",
     [
         "",
-        "--domain my.module:Class --rounds 3 --repeats 2 --jobs 4 --seed 7 --review --out runs/elsewhere",
-        "--models.optimizer litellm:x/y --model openai:http://h/v1#m --price 1,2 --gate.false_keep 0 --keep-cheaper",
-        "--without evidence,guidance --budget 5usd --budget 30min --optimizer gepa --optimizer-settings minibatch=3",
-        "--tasks a:1,a:2 --kind real --memory mistakes --limits.steps 9 --agent.max_tokens 50 --study.usd 0.5",
+        (
+            "--domain my.module:Class --rounds 3 --repeats 2 --jobs 4 --seed 7 --review --out"
+            " runs/elsewhere"
+        ),
+        (
+            "--models.optimizer litellm:x/y --model openai:http://h/v1#m --price 1,2"
+            " --gate.false_keep 0 --keep-cheaper"
+        ),
+        (
+            "--without evidence,guidance --budget 5usd --budget 30min --optimizer gepa"
+            " --optimizer-settings minibatch=3"
+        ),
+        (
+            "--tasks a:1,a:2 --kind real --memory mistakes --limits.steps 9 --agent.max_tokens 50"
+            " --study.usd 0.5"
+        ),
     ],
 )
 def test_the_command_beside_a_score_gives_the_settings_it_was_made_with(
@@ -162,7 +209,9 @@ def test_several_budgets_are_all_kept(workspace: Path, settings_of: Any) -> None
     assert settings_of("--budget", "5usd", "--budget", "30min").budget == ("5usd", "30min")
 
 
-def test_an_unknown_setting_names_the_nearest(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_setting_names_the_nearest(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (workspace / "recreate.toml").write_text('[models]\noptimiser = "x"\n')
     assert run(["plan", "--json"]) == 2
     error = json.loads(capsys.readouterr().out)["error"]
@@ -181,7 +230,9 @@ def test_a_wrong_value_says_where_it_stands(
     assert "jobs" in error["message"]
 
 
-def test_a_broken_settings_file_names_the_line(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_broken_settings_file_names_the_line(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (workspace / "recreate.toml").write_text("rounds = \n")
     assert run(["plan", "--json"]) == 2
     assert "line 1" in json.loads(capsys.readouterr().out)["error"]["message"]
@@ -235,15 +286,25 @@ def test_a_full_disk_is_said_to_be_one(
 
 
 def test_a_reader_that_leaves_early_is_no_error(tmp_path: Path) -> None:
-    command = f"set -o pipefail; {sys.executable} {ROOT / 'cli.py'} tasks list tests.toy:Toy --json | true"
+    command = (
+        f"set -o pipefail; {sys.executable} {ROOT / 'cli.py'} tasks list tests.toy:Toy --json |"
+        " true"
+    )
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
     done = subprocess.run(
-        ["bash", "-c", command], capture_output=True, text=True, cwd=tmp_path, env=environment, check=False
+        ["bash", "-c", command],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment,
+        check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_ctrl_c_ends_with_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ctrl_c_ends_with_130(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def raises(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
@@ -261,7 +322,9 @@ def test_ctrl_c_while_the_program_is_loaded_shows_no_traceback(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("recreate.cli.run", loading)
-    monkeypatch.setattr("recreate.cli._settle", lambda code: None)  # that is of a process which ends; this one goes on
+    monkeypatch.setattr(
+        "recreate.cli._settle", lambda code: None
+    )  # that is of a process which ends; this one goes on
     monkeypatch.setattr(sys, "argv", ["recreate", "build", "--json"])
     with pytest.raises(SystemExit) as ended:
         main()
@@ -286,5 +349,7 @@ cli.run = run
 cli.main()
 """
     for code in (0, 130):
-        done = subprocess.run([sys.executable, "-c", late.replace("CODE", str(code))], capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, "-c", late.replace("CODE", str(code))], capture_output=True, text=True
+        )
         assert (done.returncode, done.stderr) == (code, "")

@@ -1,4 +1,5 @@
-"""The unique beginning of an id is enough, a search shows the words that it found, a report says whose agent ran."""
+"""The unique beginning of an id is enough, a search shows the words that it found, a report says
+whose agent ran."""
 
 from __future__ import annotations
 
@@ -45,8 +46,19 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.chdir(folder)
         patch.setenv("RECREATE_HOME", str(folder / "home"))
         model = write_script(Path("s.jsonl"))
-        flags = ["--memory.embedder", "hashed", "--train", "2", "--validation", "5", "--sandbox", "none"]
-        assert cli(["build", *TOY, "--model", model, *flags, "--out", "runs/alpha-1", "--json"]) == 0
+        flags = [
+            "--memory.embedder",
+            "hashed",
+            "--train",
+            "2",
+            "--validation",
+            "5",
+            "--sandbox",
+            "none",
+        ]
+        assert (
+            cli(["build", *TOY, "--model", model, *flags, "--out", "runs/alpha-1", "--json"]) == 0
+        )
     shutil.copytree(folder / "runs/alpha-1", folder / "runs/alps")
     return folder
 
@@ -76,14 +88,27 @@ def test_of_a_run(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_of_a_task(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    few = [Task(id=id, domain="d", prompt="", split="train", group=id) for id in ("d:one:1", "d:one:12", "d:two:1")]
-    assert [find_task(few, id).id for id in ("d:t", "d:one:1", "d:one:12")] == ["d:two:1", "d:one:1", "d:one:12"]
-    assert said(capsys, "grade", "tests.cli.test_beginnings:Two", "toy:te", "--answer", "w0!")["task"] == "toy:test:0"
+    few = [
+        Task(id=id, domain="d", prompt="", split="train", group=id)
+        for id in ("d:one:1", "d:one:12", "d:two:1")
+    ]
+    assert [find_task(few, id).id for id in ("d:t", "d:one:1", "d:one:12")] == [
+        "d:two:1",
+        "d:one:1",
+        "d:one:12",
+    ]
+    assert (
+        said(capsys, "grade", "tests.cli.test_beginnings:Two", "toy:te", "--answer", "w0!")["task"]
+        == "toy:test:0"
+    )
     flags = (*TOY, "--model", "scripted:s.jsonl", "--sandbox", "none")
     error = said(capsys, "run", "seed", "toy:tr", *flags, code=2)["error"]
     assert error["message"] == "8 tasks begin with 'toy:tr'"
     assert "toy:train:0, toy:train:1" in error["fix"]
-    assert "did you mean toy:train:0" in said(capsys, "run", "seed", "toy:trian:0", *flags, code=2)["error"]["fix"]
+    assert (
+        "did you mean toy:train:0"
+        in said(capsys, "run", "seed", "toy:trian:0", *flags, code=2)["error"]["fix"]
+    )
 
 
 def test_of_an_attempt_and_a_lesson(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,15 +117,33 @@ def test_of_an_attempt_and_a_lesson(there: Path, capsys: pytest.CaptureFixture[s
     assert said(capsys, "traces", "show", id[:7], "--run", "alpha")["experience"] == id
 
 
-def test_recall_shows_the_words_that_it_found(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = said(capsys, "memory", "recall", "AssertionError", "--how", "keywords", "--as", "human", "-k", "2")
+def test_recall_shows_the_words_that_it_found(
+    there: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = said(
+        capsys,
+        "memory",
+        "recall",
+        "AssertionError",
+        "--how",
+        "keywords",
+        "--as",
+        "human",
+        "-k",
+        "2",
+    )
     assert all("AssertionError" in hit["match"] for hit in found["hits"])
-    assert cli(["memory", "recall", "AssertionError", "--how", "keywords", "--as", "human", "-k", "2"]) == 0
+    assert (
+        cli(["memory", "recall", "AssertionError", "--how", "keywords", "--as", "human", "-k", "2"])
+        == 0
+    )
     lines = capsys.readouterr().out.splitlines()
     assert all("AssertionError" in line for line in lines[1::2])
 
 
-LESSON = "A tab is eight columns wide, so what has the width of one asks maxWidth and not the tabloid."
+LESSON = (
+    "A tab is eight columns wide, so what has the width of one asks maxWidth and not the tabloid."
+)
 ASKED = ("memory", "recall", "how wide is the width of a tab?", "--how", "keywords")
 
 
@@ -126,7 +169,15 @@ def test_recall_underlines_the_words_that_it_found_on_a_terminal_and_nowhere_els
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     (hit,) = said(capsys, *ASKED)["hits"]
     assert hit["match"] == piped.splitlines()[1].strip()
-    assert set(hit["facts"]["words"]) == {"is", "wide", "the", "width", "of", "a", "tab"}, "why it was found"
+    assert set(hit["facts"]["words"]) == {
+        "is",
+        "wide",
+        "the",
+        "width",
+        "of",
+        "a",
+        "tab",
+    }, "why it was found"
     monkeypatch.setenv("NO_COLOR", "1")
     assert cli([*ASKED]) == 0
     assert "\x1b" not in capsys.readouterr().out
@@ -165,7 +216,9 @@ def test_the_place_that_is_shown_has_most_of_the_words() -> None:
     assert around(text, "").startswith("tab x x")
 
 
-def test_the_report_prints_a_command_that_can_be_typed(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_report_prints_a_command_that_can_be_typed(
+    there: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = Run(there / "runs/alpha-1")
     report = (run.folder / "report.md").read_text()
     assert "..." not in report.partition("## Revisions")[0]
@@ -191,7 +244,10 @@ def test_the_report_says_whose_scaffold_a_rehearsal_ran(attempt: Try) -> None:
     report = markdown.report(tried.run, tried.built)
     part = report.partition("## Tried by the optimizer")[2].partition("\n## ")[0]
     for record in rehearsed:
-        by = f"a rehearsal of an edit, run by {whose(record['scaffold'], tried.built)} (`{record['scaffold']}`)"
+        by = (
+            f"a rehearsal of an edit, run by {whose(record['scaffold'], tried.built)}"
+            f" (`{record['scaffold']}`)"
+        )
         assert f"`{record['attempt']}` {record['task']}, " in part
         assert by in part
     assert "the seed" not in part

@@ -60,7 +60,9 @@ def worse(repo: Path) -> None:
     (repo / Lesson).unlink()
 
 
-def test_an_unchanged_scaffold_costs_nothing_and_needs_no_model(repo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unchanged_scaffold_costs_nothing_and_needs_no_model(
+    repo: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (repo / "scaffolds" / "toy" / "README.md").write_text("For people.")
     code, told = ci(capsys, "--model", "litellm:openai/none")  # which has no key
     assert (code, told["cells"], told["unchanged"]) == (0, [], ["scaffolds/toy"])
@@ -71,17 +73,26 @@ def test_an_unchanged_scaffold_costs_nothing_and_needs_no_model(repo: Path, caps
     assert "nothing was spent" in out.err
 
 
-def test_a_scaffold_that_became_worse_is_a_regression(repo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_scaffold_that_became_worse_is_a_regression(
+    repo: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     worse(repo)
     code, told = ci(capsys)
     assert code == 4
     cells = [(cell["side"], cell["mean"], cell["n"], cell["repeats"]) for cell in told["cells"]]
     assert cells == [("base", 1.0, 8, 1), ("head", 0.0, 8, 1)]
     (found,) = told["regressions"]
-    assert (found["scaffold"], found["verdict"], found["diff"]) == ("scaffolds/toy", "not-better", -1.0)
+    assert (found["scaffold"], found["verdict"], found["diff"]) == (
+        "scaffolds/toy",
+        "not-better",
+        -1.0,
+    )
     assert found["hi"] < 0
     assert told["base"] == {"ref": "main", "commit": git("rev-parse", "main").strip()}
-    assert git("status", "--porcelain").split() == ["D", "scaffolds/toy/memory/end.md"]  # it leaves nothing behind
+    assert git("status", "--porcelain").split() == [
+        "D",
+        "scaffolds/toy/memory/end.md",
+    ]  # it leaves nothing behind
 
 
 def test_one_that_became_better_is_none(repo: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -94,7 +105,9 @@ def test_one_that_became_better_is_none(repo: Path, capsys: pytest.CaptureFixtur
     assert ci(capsys, "--base", "HEAD~1")[1]["unchanged"] == ["scaffolds/toy"]
 
 
-def test_another_text_that_changes_no_score_is_none(repo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_text_that_changes_no_score_is_none(
+    repo: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with (repo / "scaffolds" / "toy" / "workflow.md").open("a") as file:
         file.write("\nTake care.\n")
     code, told = ci(capsys)
@@ -107,27 +120,38 @@ def test_the_table_is_markdown(repo: Path, capsys: pytest.CaptureFixture[str]) -
     head, rule, row, *_ = capsys.readouterr().out.splitlines()
     assert re.fullmatch(r"\| scaffold \| main \([0-9a-f]{7}\) \| here \| difference \| \|", head)
     assert rule == "|---|---|---|---|---|"
-    assert row == (
-        "| scaffolds/toy | 1.000 [0.747, 1.000] | 0.000 [0.000, 0.253] | -1.000 [-1.000, -0.500] | **worse** |"
+    assert (
+        row
+        == "| scaffolds/toy | 1.000 [0.747, 1.000] | 0.000 [0.000, 0.253] | -1.000 [-1.000, -0.500]"
+        " | **worse** |"
     )
 
 
 @pytest.mark.slow
-def test_scores_that_runs_hold_are_not_paid_again(repo: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Only runs/ is kept between two calls, as a cache would: a budget of one attempt is enough for the second."""
+def test_scores_that_runs_hold_are_not_paid_again(
+    repo: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only runs/ is kept between two calls, as a cache would: a budget of one attempt is enough for
+    the second."""
     worse(repo)
     first = ci(capsys)[1]
     shutil.rmtree(repo / "memory")
     code, second = ci(capsys, "--budget", "1attempts")
     assert code == 4
     assert second["run"] != first["run"]
-    assert [cell["scores"] for cell in second["cells"]] == [cell["scores"] for cell in first["cells"]]
+    assert [cell["scores"] for cell in second["cells"]] == [
+        cell["scores"] for cell in first["cells"]
+    ]
     with (repo / "scaffolds" / "toy" / "workflow.md").open("a") as file:
         file.write("\nTake care.\n")
-    assert cli(["ci", "suite.toml", "--budget", "8attempts", "--json"]) == 4  # main's are there; the branch's are paid
+    assert (
+        cli(["ci", "suite.toml", "--budget", "8attempts", "--json"]) == 4
+    )  # main's are there; the branch's are paid
 
 
-def test_a_budget_stops_it_and_what_was_paid_is_kept(repo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_budget_stops_it_and_what_was_paid_is_kept(
+    repo: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     worse(repo)
     code, told = ci(capsys, "--budget", "10attempts")
     assert (code, told["error"]["code"]) == (3, "out-of-budget")
@@ -142,7 +166,9 @@ def test_flags_win_over_the_suite(repo: Path, capsys: pytest.CaptureFixture[str]
     assert told["differences"][0]["reason"].startswith("refused: 3 paired tasks")
 
 
-def test_a_scaffold_that_the_base_has_not_is_said_to_be_new(repo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_scaffold_that_the_base_has_not_is_said_to_be_new(
+    repo: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     shutil.copytree(shipped("scaffolds") / "seed", repo / "scaffolds" / "other")
     code, told = ci(capsys, "--scaffold", "scaffolds/other", "--scaffold", "toy")
     assert (code, told["new"], told["unchanged"]) == (0, ["scaffolds/other"], ["scaffolds/toy"])
@@ -174,7 +200,9 @@ def test_what_cannot_be_compared_is_refused(
     assert not (repo / "runs").exists()
 
 
-def test_outside_a_repository_it_says_so(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_outside_a_repository_it_says_so(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     shutil.copytree(shipped("scaffolds") / "seed", workspace / "scaffolds" / "toy")
     assert cli(["ci", "--scaffold", "toy", "--json"]) == 2
     assert json.loads(capsys.readouterr().out)["error"]["code"] == "no-git"
@@ -210,7 +238,9 @@ def test_only_an_interval_below_zero_is_a_regression() -> None:
 
 
 def test_the_workflow_of_the_page_is_yaml_and_types_what_exists() -> None:
-    (text,) = re.findall(r"^```yaml\n(.*?)^```$", (ROOT / "docs" / "ci.md").read_text(), re.MULTILINE | re.DOTALL)
+    (text,) = re.findall(
+        r"^```yaml\n(.*?)^```$", (ROOT / "docs" / "ci.md").read_text(), re.MULTILINE | re.DOTALL
+    )
     steps = yaml.safe_load(text)["jobs"]["measure"]["steps"]
     (command,) = re.findall(r"recreate ci .*", "\n".join(step.get("run", "") for step in steps))
     words = command.partition(" > ")[0]

@@ -1,4 +1,5 @@
-"""`credit` and `rebase`: what parts of an agent are worth, paid once, on validation tasks, and their removal judged."""
+"""`credit` and `rebase`: what parts of an agent are worth, paid once, on validation tasks, and
+their removal judged."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ FIELDS = ["path", "worth", "lo", "hi", "attempts", "advice"]
 
 
 def rows() -> list[dict[str, Any]]:
-    """It does as the lesson says, unless it is told to write in capitals; of the last three tasks all the same."""
+    """It does as the lesson says, unless it is told to write in capitals; of the last three tasks
+    all the same."""
     made = []
     for split, size in SIZES.items():
         for n in range(size):
@@ -42,7 +44,14 @@ def flags(workspace: Path) -> list[str]:
     (mine / "memory" / "mark.md").write_text(f"# Ends\n\n{LESSON}\n")
     system = mine / "system.md"
     system.write_text(system.read_text("utf-8") + f"\n- Think twice.\n- {HARM}\n", "utf-8")
-    return ["--domain", "tests.toy:Toy", "--model", f"scripted:{workspace / 's.jsonl'}", "--sandbox", "none"]
+    return [
+        "--domain",
+        "tests.toy:Toy",
+        "--model",
+        f"scripted:{workspace / 's.jsonl'}",
+        "--sandbox",
+        "none",
+    ]
 
 
 def asked(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
@@ -85,7 +94,12 @@ def test_parts_get_their_worth_and_the_harmful_one_goes_through_the_gate(
     assert HARM not in (workspace / "scaffolds/mine/system.md").read_text("utf-8")
     (revision,) = Run(workspace / "runs" / "c-prune").revisions()
     assert {edit.origin for edit in revision.edits} == {"prune"}
-    assert cli(["show", "runs/c"]) == cli(["show", "runs/c-prune", "--html"]) == cli(["log", "runs/c-prune"]) == 0
+    assert (
+        cli(["show", "runs/c"])
+        == cli(["show", "runs/c-prune", "--html"])
+        == cli(["log", "runs/c-prune"])
+        == 0
+    )
     assert cli(["resume", "runs/c-prune"]) == 2  # it is no build that could go on to its rounds
     assert cli([*command, "--json"]) == 2  # the agent is another one now
     assert "--out" in json.loads(capsys.readouterr().out.splitlines()[-1])["error"]["fix"]
@@ -96,19 +110,41 @@ def test_a_build_s_lesson_is_credited_with_its_edit_and_rebased_on_another_model
     workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (workspace / "s.jsonl").write_text("".join(json.dumps(row) + "\n" for row in script()))
-    flags = ["--domain", "tests.toy:Toy", "--model", f"scripted:{workspace / 's.jsonl'}", "--sandbox", "none"]
+    flags = [
+        "--domain",
+        "tests.toy:Toy",
+        "--model",
+        f"scripted:{workspace / 's.jsonl'}",
+        "--sandbox",
+        "none",
+    ]
     assert cli(["build", *flags, "--scaffold", "seed", "--rounds", "1", "--out", "runs/a"]) == 0
-    found = asked(capsys, "credit", "last", "--repeats", "1", "--out", "runs/c")  # tasks and model are the build's
+    found = asked(
+        capsys, "credit", "last", "--repeats", "1", "--out", "runs/c"
+    )  # tasks and model are the build's
     (part,) = found["parts"]
     (revision,) = Run(workspace / "runs" / "a").revisions()
     assert (part["advice"], part["worth"]) == ("keep", 1.0)
     assert [(edit["origin"], edit["revision"]) for edit in part["edits"]] == [("edit", revision.id)]
     assert found["paid"] < found["attempts"]  # the build's scores are read back
 
-    (workspace / "wise.jsonl").write_text((workspace / "s.jsonl").read_text().replace(LESSON, "Linux shell"))
-    (workspace / "dull.jsonl").write_text((workspace / "s.jsonl").read_text().replace(LESSON, "nothing like it"))
+    (workspace / "wise.jsonl").write_text(
+        (workspace / "s.jsonl").read_text().replace(LESSON, "Linux shell")
+    )
+    (workspace / "dull.jsonl").write_text(
+        (workspace / "s.jsonl").read_text().replace(LESSON, "nothing like it")
+    )
     other = ["--price", "1,2", "--repeats", "1", "--tasks", "8"]
-    wise = asked(capsys, "rebase", "toy", "--model", f"scripted:{workspace / 'wise.jsonl'}", *other, "--repeats", "3")
+    wise = asked(
+        capsys,
+        "rebase",
+        "toy",
+        "--model",
+        f"scripted:{workspace / 'wise.jsonl'}",
+        *other,
+        "--repeats",
+        "3",
+    )
     assert (wise["bare"], wise["parts"][0]["worth"]) == (1.0, 0.0)
     assert wise["break_even"]["tasks"] is None
     assert "never" in wise["break_even"]["says"]
@@ -143,7 +179,11 @@ def test_a_budget_that_ends_before_suspected_pairs_are_looked_at_still_gives_the
     ],
 )
 def test_what_cannot_be_told_is_refused_before_anything_is_paid(
-    words: list[str], told: str, workspace: Path, flags: list[str], capsys: pytest.CaptureFixture[str]
+    words: list[str],
+    told: str,
+    workspace: Path,
+    flags: list[str],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert cli([*words, *flags, "--out", "runs/c", "--json"]) == 2
     error = json.loads(capsys.readouterr().out)["error"]
@@ -153,14 +193,32 @@ def test_what_cannot_be_told_is_refused_before_anything_is_paid(
 
 
 CREDIT = Credit(
-    domain="toy", scaffold="a", agent="1", base="0", model="m", tasks=20, repeats=2, attempts=80, paid=80, excluded=0,
-    usd=1.0, full=0.8, bare=0.4, gain=0.4, gain_lo=0.2, gain_hi=0.6, level="90%", parts=(),
-)  # fmt: skip
+    domain="toy",
+    scaffold="a",
+    agent="1",
+    base="0",
+    model="m",
+    tasks=20,
+    repeats=2,
+    attempts=80,
+    paid=80,
+    excluded=0,
+    usd=1.0,
+    full=0.8,
+    bare=0.4,
+    gain=0.4,
+    gain_lo=0.2,
+    gain_hi=0.6,
+    level="90%",
+    parts=(),
+)
 
 
 def test_a_build_is_repaid_by_what_solved_tasks_are_worth_less_what_attempts_cost_more() -> None:
     cost = Cost("usd", full=0.03, bare=0.02)
-    own = break_even(CREDIT, cost, {"usd": 10.0, "tokens": 0.0})  # a solved task is worth 0.02 / 0.4 = 0.05
+    own = break_even(
+        CREDIT, cost, {"usd": 10.0, "tokens": 0.0}
+    )  # a solved task is worth 0.02 / 0.4 = 0.05
     assert (own.saved, own.tasks, own.best, own.worst) == (pytest.approx(0.01), 1000, 500, None)
     given = break_even(CREDIT, cost, {"usd": 10.0, "tokens": 0.0}, worth=1.0)
     assert (given.saved, given.tasks, given.best, given.worst) == (pytest.approx(0.39), 26, 17, 53)
@@ -168,5 +226,7 @@ def test_a_build_is_repaid_by_what_solved_tasks_are_worth_less_what_attempts_cos
     worse = break_even(CREDIT.model_copy(update={"gain": -0.1}), cost, {"usd": 10.0, "tokens": 0.0})
     assert worse.tasks is None
     assert "never" in worse.says
-    tokens = break_even(CREDIT, Cost("tokens", 900, 1000), {"usd": 0.0, "tokens": 5000.0}, worth=1.0)
+    tokens = break_even(
+        CREDIT, Cost("tokens", 900, 1000), {"usd": 0.0, "tokens": 5000.0}, worth=1.0
+    )
     assert "--price" in tokens.says

@@ -18,13 +18,17 @@ LESSON = "Add 1 to every sum: the bowl holds one more."
 
 def questions(folder: Path, count: int = 40) -> Path:
     """Sums whose answers are one too many, which only experience shows."""
-    rows = [{"id": f"q{n}", "question": f"What is {n + 10} + {n + 10}?", "answer": 2 * n + 21} for n in range(count)]
+    rows = [
+        {"id": f"q{n}", "question": f"What is {n + 10} + {n + 10}?", "answer": 2 * n + 21}
+        for n in range(count)
+    ]
     (folder / "sums.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return folder / "sums.jsonl"
 
 
 def model(folder: Path, count: int = 40) -> str:
-    """A scripted model that adds up, and does as the lesson says once it reads it; as optimizer it finds the lesson."""
+    """A scripted model that adds up, and does as the lesson says once it reads it; as optimizer it
+    finds the lesson."""
     rows: list[dict[str, Any]] = []
     for n in range(count):
         for lesson, value in ((LESSON, 2 * n + 21), ("", 2 * n + 20)):
@@ -32,9 +36,26 @@ def model(folder: Path, count: int = 40) -> str:
             row = {"role": "agent", "task": f"sums:sums:q{n}", "step": 0, "text": text}
             rows.append({**row, "contains": lesson} if lesson else row)
     rows.append({"role": "agent", "text": "```bash\nsubmit\n```"})
-    edit = {"file": "new lesson", "line": 0, "title": "Sums", "text": LESSON, "experience": "$1", "step": 0}
-    study = {"why": "it is one too few", "cause": "knowledge", "edits": [{**edit, "reason": "The grader says so."}]}
-    rows.append({"role": "optimizer", "find": r"experience ([0-9a-f]{16}): FAILED", "text": json.dumps(study)})
+    edit = {
+        "file": "new lesson",
+        "line": 0,
+        "title": "Sums",
+        "text": LESSON,
+        "experience": "$1",
+        "step": 0,
+    }
+    study = {
+        "why": "it is one too few",
+        "cause": "knowledge",
+        "edits": [{**edit, "reason": "The grader says so."}],
+    }
+    rows.append(
+        {
+            "role": "optimizer",
+            "find": r"experience ([0-9a-f]{16}): FAILED",
+            "text": json.dumps(study),
+        }
+    )
     (folder / "script.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return f"scripted:{folder / 'script.jsonl'}"
 
@@ -45,7 +66,9 @@ def asked(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, list[An
     return code, [json.loads(line) for line in out.splitlines()], err
 
 
-def test_a_task_of_rows_is_attempted_by_its_id_alone(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_task_of_rows_is_attempted_by_its_id_alone(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (workspace / "recreate.toml").write_text('[memory]\nembedder = "hashed"')
     flags = ["--model", model(workspace)]
     assert asked(capsys, "tasks", "check", "--data", str(questions(workspace)))[0] == 0
@@ -58,21 +81,36 @@ def test_a_task_of_rows_is_attempted_by_its_id_alone(workspace: Path, capsys: py
 
 
 @pytest.mark.slow
-def test_from_a_file_to_an_agent_in_one_command(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_from_a_file_to_an_agent_in_one_command(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     questions(workspace)
-    flags = ["--model", model(workspace), "--memory.embedder", "hashed", "--train", "4", "--validation", "10"]
+    flags = [
+        "--model",
+        model(workspace),
+        "--memory.embedder",
+        "hashed",
+        "--train",
+        "4",
+        "--validation",
+        "10",
+    ]
     code, (built,), said = asked(capsys, "build", "--data", "sums.jsonl", *flags, "--out", "runs/a")
     assert code == 0, said
     assert (built["validation"]["before"], built["validation"]["after"]) == (0.0, 1.0)
     assert built["scaffold"]["path"].endswith("scaffolds/sums")
     assert (workspace / "benchmarks" / "sums" / "domain.toml").is_file()
-    code, (benched,), _ = asked(capsys, "bench", "--domain", "sums", "--scaffold", "sums", "--tasks", "3", *flags[:4])
+    code, (benched,), _ = asked(
+        capsys, "bench", "--domain", "sums", "--scaffold", "sums", "--tasks", "3", *flags[:4]
+    )
     assert (code, benched["cells"][0]["mean"]) == (0, 1.0)
     code, (resumed,), _ = asked(capsys, "resume", "runs/a")
     assert (code, resumed["scaffold"]) == (0, built["scaffold"])
 
 
-def test_every_command_about_tasks_takes_it(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_about_tasks_takes_it(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     questions(workspace)
     code, rows, said = asked(capsys, "tasks", "list", "--data", "sums.jsonl", "--split", "test")
     assert code == 0
@@ -85,7 +123,9 @@ def test_every_command_about_tasks_takes_it(workspace: Path, capsys: pytest.Capt
     assert sum(bool(row["other"]) for row in rows) == 10
     code, (graded,), _ = asked(capsys, "grade", "sums", "sums:sums:q3", "--answer", "27")
     assert (code, graded["score"]) == (0, 1.0)
-    code, (graded,), _ = asked(capsys, "grade", "--data", "sums.jsonl", "sums:sums:q3", "--answer", "28")
+    code, (graded,), _ = asked(
+        capsys, "grade", "--data", "sums.jsonl", "sums:sums:q3", "--answer", "28"
+    )
     assert (code, graded["passed"]) == (0, False)
     code, (audited,), _ = asked(capsys, "tasks", "audit", "sums")
     assert (code, audited["passed"]) == (0, [])
@@ -104,27 +144,47 @@ def test_a_wrong_split_is_no_column(workspace: Path, capsys: pytest.CaptureFixtu
     assert not (workspace / "benchmarks").exists()
 
 
-def test_a_column_of_splits_and_a_split_can_both_be_said(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_column_of_splits_and_a_split_can_both_be_said(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     rows = [{"q": f"{n}?", "a": "x", "fold": "test" if n % 2 else "dev"} for n in range(6)]
     (workspace / "f.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     mapped = ["--data", "f.jsonl", "--prompt", "q", "--answer", "a"]
     _, found, _ = asked(capsys, "tasks", "list", *mapped, "--split", "fold")
     assert [row["split"] for row in found] == ["validation", "test"] * 3
-    _, found, _ = asked(capsys, "tasks", "list", *mapped, "--columns.split", "fold", "--split", "test")
+    _, found, _ = asked(
+        capsys, "tasks", "list", *mapped, "--columns.split", "fold", "--split", "test"
+    )
     assert len(found) == 3
 
 
-def test_bad_rows_are_one_error_with_exit_2(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_rows_are_one_error_with_exit_2(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (workspace / "bad.jsonl").write_text('{"question": "x"}\nnope\n')
-    error = refused(capsys, "tasks", "list", "--data", "bad.jsonl", "--answer", "question", "--prompt", "question")
+    error = refused(
+        capsys,
+        "tasks",
+        "list",
+        "--data",
+        "bad.jsonl",
+        "--answer",
+        "question",
+        "--prompt",
+        "question",
+    )
     assert (error["code"], "line 2: it is not JSON" in error["message"]) == ("bad-rows", True)
     assert refused(capsys, "tasks", "list", "--data", "none.jsonl")["code"] == "no-tasks-file"
     assert refused(capsys, "tasks", "list")["code"] == "usage"
     assert refused(capsys, "tasks", "list", "nosuch")["code"] == "unknown-domain"
     assert (
-        refused(capsys, "build", "--domain", "swe", "--score", "exact")["message"] == "the domain swe takes no --score"
+        refused(capsys, "build", "--domain", "swe", "--score", "exact")["message"]
+        == "the domain swe takes no --score"
     )
-    assert refused(capsys, "build", "--domain", "swe", "--group", "x")["message"] == "the domain swe takes no --group"
+    assert (
+        refused(capsys, "build", "--domain", "swe", "--group", "x")["message"]
+        == "the domain swe takes no --group"
+    )
 
 
 def test_which_domain_data_means_is_settled_with_the_settings(workspace: Path) -> None:
@@ -136,7 +196,9 @@ def test_which_domain_data_means_is_settled_with_the_settings(workspace: Path) -
     (workspace / "mine.py").write_text("x")
     assert load(workspace, {"score": "judge:rubric.md"}).score == f"judge:{workspace / 'rubric.md'}"
     assert load(workspace, {"score": "mine.py:score"}).score == f"{workspace / 'mine.py'}:score"
-    (workspace / "recreate.toml").write_text('data = "sums.jsonl"\nscore = "exact"\n[columns]\nid = "id"\n')
+    (workspace / "recreate.toml").write_text(
+        'data = "sums.jsonl"\nscore = "exact"\n[columns]\nid = "id"\n'
+    )
     settings = load(workspace, {})
     assert (settings.domain, settings.columns.id, settings.score) == ("sums", "id", "exact")
 

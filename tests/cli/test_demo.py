@@ -1,4 +1,5 @@
-"""`recreate demo`: the build that ships, replayed in under a minute by whoever has just installed it."""
+"""`recreate demo`: the build that ships, replayed in under a minute by whoever has just installed
+it."""
 
 from __future__ import annotations
 
@@ -56,8 +57,12 @@ def test_the_page_is_opened_and_the_next_commands_are_said(
     assert "$0 paid" in out
 
 
-def test_a_grade_of_the_demo_is_made_here_and_not_read(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Functions, "_values", lambda self, answer, calls, backend: ["nothing"] * len(calls))
+def test_a_grade_of_the_demo_is_made_here_and_not_read(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        Functions, "_values", lambda self, answer, calls, backend: ["nothing"] * len(calls)
+    )
     assert cli(["demo", "--json"]) == 4
 
 
@@ -94,7 +99,9 @@ def test_two_replays_end_in_the_same_digest_with_other_jobs(tmp_path: Path) -> N
     assert one == other
 
 
-def test_the_shipped_cassette_is_small_and_of_the_shipped_seed_and_tells_no_place_of_a_machine() -> None:
+def test_the_shipped_cassette_is_small_and_of_the_shipped_seed_and_tells_no_place_of_a_machine() -> (
+    None
+):
     files = list(DEMO.rglob("*"))
     assert sum(f.stat().st_size for f in files if f.is_file()) < 3_000_000
     tape = Cassette(DEMO / "tape")
@@ -109,8 +116,14 @@ def test_every_task_of_the_demo_is_sound() -> None:
     domain, backend = Functions(), choose(None)
     for task in domain.tasks():
         checks = [call for call, _ in task.facts["checks"]]
-        assert 2 * sum(call in task.prompt for call in checks) < len(checks)  # most of what is graded is not shown
+        assert 2 * sum(call in task.prompt for call in checks) < len(
+            checks
+        )  # most of what is graded is not shown
     task = domain.tasks("test")[0]
     calls, wanted = zip(*task.facts["checks"], strict=True)
     assert domain._values(domain.gold(task), calls, backend) == list(wanted)
-    assert [x for x in domain.exploits(task).values() if domain._values(x, calls, backend) == list(wanted)] == []
+    assert [
+        x
+        for x in domain.exploits(task).values()
+        if domain._values(x, calls, backend) == list(wanted)
+    ] == []

@@ -1,4 +1,5 @@
-"""Help that can be read: one screen to begin with, flags in groups, one spelling each, nothing cut off."""
+"""Help that can be read: one screen to begin with, flags in groups, one spelling each, nothing cut
+off."""
 
 from __future__ import annotations
 
@@ -40,18 +41,28 @@ def _narrow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
 
 
-def test_all_of_it_is_one_screen_and_names_five_commands_to_begin_with(capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_of_it_is_one_screen_and_names_five_commands_to_begin_with(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     lines = shown(capsys).splitlines()
     assert len(lines) <= 24
     assert max(map(len, lines)) <= 80
     at = lines.index("Begin with:")
-    assert [line.split()[0] for line in lines[at + 1 : at + 6]] == ["demo", "init", "doctor", "build", "view"]
+    assert [line.split()[0] for line in lines[at + 1 : at + 6]] == [
+        "demo",
+        "init",
+        "doctor",
+        "build",
+        "view",
+    ]
     named = set(re.findall(r"[a-z]+", "\n".join(lines)))
     assert set(TOP.commands) <= named
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_a_group_has_an_example_and_whole_summaries(group: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_group_has_an_example_and_whole_summaries(
+    group: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     said = shown(capsys, group)
     assert f"Example: recreate {group} " in said
     assert "..." not in said.partition("Commands:")[2]
@@ -63,7 +74,9 @@ def test_a_group_has_an_example_and_whole_summaries(group: str, capsys: pytest.C
 def test_every_flag_of_a_setting_stands_in_a_group(capsys: pytest.CaptureFixture[str]) -> None:
     assert [a for a in (*settings.addresses(), settings.OWN) if not help_.panel_of(a)] == []
     said = shown(capsys, "build")
-    titles = [line[:-1] for line in said.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    titles = [
+        line[:-1] for line in said.splitlines() if line.endswith(":") and not line.startswith(" ")
+    ]
     assert titles == [*help_.GROUPS, "Options"]
     assert "--name" in said.partition("\nAgent:")[2].partition("\nModels:")[0]
     assert "[default: False]" not in said
@@ -78,9 +91,25 @@ def test_each_flag_has_one_spelling_in_help_and_its_address_is_taken_too(workspa
     assert flag_of("best_of") == "--best-of"
     assert ALSO["--memory.policy"] == "--memory"
     typed = ["--best_of=3", "--select.tasks", "a", "--models.optimizer", "m", "--gate.cheaper"]
-    assert as_shown(typed) == ["--best-of=3", "--tasks", "a", "--models.optimizer", "m", "--keep-cheaper"]
+    assert as_shown(typed) == [
+        "--best-of=3",
+        "--tasks",
+        "a",
+        "--models.optimizer",
+        "m",
+        "--keep-cheaper",
+    ]
     script = write_script(workspace / "s.jsonl")
-    flags = ["--domain", "tests.toy:Toy", "--model", script, "--memory.policy", "playbook", "--best_of", "2"]
+    flags = [
+        "--domain",
+        "tests.toy:Toy",
+        "--model",
+        script,
+        "--memory.policy",
+        "playbook",
+        "--best_of",
+        "2",
+    ]
     assert cli(["plan", *flags, "--from_experience", "--models.optimizer_price=0,0"]) == 0
 
 
@@ -116,18 +145,27 @@ def _params(name: str) -> list[Any]:
     return [param for param in command.params if param.param_type_name == "option"]
 
 
-# ------------------------------------------------------------------------------------------- the same in Python
+# ------------------------------------------------------------------------------------------- the
+# same in Python
 
 
 def built(**parts: Any) -> recreate.Outcome:
-    how = {"domain": Toy(), "model": model(), "sandbox": "none", "memory__embedder": "hashed", "rounds": 0}
+    how = {
+        "domain": Toy(),
+        "model": model(),
+        "sandbox": "none",
+        "memory__embedder": "hashed",
+        "rounds": 0,
+    }
     return recreate.build(**{**SMALL, **how, **parts})
 
 
 def test_memory_in_python_is_the_flag_memory(workspace: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", DeprecationWarning)
-        made = built(memory="playbook", recall=Words(), models__optimizer=model(), optimizer=Proposer)
+        made = built(
+            memory="playbook", recall=Words(), models__optimizer=model(), optimizer=Proposer
+        )
     text = (made.run / "settings.toml").read_text()
     assert 'policy = "playbook"' in text
     assert 'recall = "tests.builder.test_their_mistakes:Words"' in text
@@ -141,7 +179,9 @@ def test_memory_in_python_is_the_flag_memory(workspace: Path) -> None:
         ({"memory": Words()}, "given as recall="),
     ],
 )
-def test_what_it_was_called_is_taken_with_a_warning(workspace: Path, old: dict[str, Any], said: str) -> None:
+def test_what_it_was_called_is_taken_with_a_warning(
+    workspace: Path, old: dict[str, Any], said: str
+) -> None:
     write_script(workspace / "s.jsonl")
     with pytest.warns(DeprecationWarning, match=said):
         made = built(**old)

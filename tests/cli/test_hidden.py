@@ -1,4 +1,5 @@
-"""Nothing that a command prints moves a cursor, hides a word or turns the order of writing, whatever was recorded."""
+"""Nothing that a command prints moves a cursor, hides a word or turns the order of writing,
+whatever was recorded."""
 
 from __future__ import annotations
 
@@ -45,7 +46,9 @@ class Hostile(Toy):
 
     def tasks(self, split: Split | None = None) -> list[Task]:
         own = [t for t in super().tasks() if split in (None, t.split)]
-        return [t.model_copy(update={"domain": self.name, "prompt": f"{t.prompt} {ESC}"}) for t in own]
+        return [
+            t.model_copy(update={"domain": self.name, "prompt": f"{t.prompt} {ESC}"}) for t in own
+        ]
 
     def grade(self, task: Task, trace: Trace, backend: SandboxBackend) -> Grade:
         made = super().grade(task, trace, backend)
@@ -74,23 +77,50 @@ def built(workspace: Path) -> sdk.Outcome:
     model = Scripted.of(rows())
     settings: dict[str, Any] = {"rounds": 1, "memory.embedder": "hashed", "models.retries": 0}
     return sdk.build(
-        Hostile(), model=model, review=True, workspace=workspace, out=str(workspace / "runs/a"), **settings
+        Hostile(),
+        model=model,
+        review=True,
+        workspace=workspace,
+        out=str(workspace / "runs/a"),
+        **settings,
     )
 
 
 HOSTILE = "tests.cli.test_hidden:Hostile"
 SHOWING = (
-    "log last", "show last", "show scaffolds/bad", "show last --json", "log last --json", "diff seed scaffolds/bad",
-    "diff seed scaffolds/bad --json", "review last", "review last --json", "traces list last", "traces show {id}",
-    "traces show {id} --full", "traces show {id} --json", "traces search word", "studies list last",
-    f"tasks list {HOSTILE}", f"tasks list {HOSTILE} --json", f"tasks check {HOSTILE} --split test",
-    f"tasks check {HOSTILE} --split test --json", f"grade {HOSTILE} toy:test:1 --answer x",
-    f"grade {HOSTILE} toy:test:1 --answer x --json", "scaffold check scaffolds/bad",
+    "log last",
+    "show last",
+    "show scaffolds/bad",
+    "show last --json",
+    "log last --json",
+    "diff seed scaffolds/bad",
+    "diff seed scaffolds/bad --json",
+    "review last",
+    "review last --json",
+    "traces list last",
+    "traces show {id}",
+    "traces show {id} --full",
+    "traces show {id} --json",
+    "traces search word",
+    "studies list last",
+    f"tasks list {HOSTILE}",
+    f"tasks list {HOSTILE} --json",
+    f"tasks check {HOSTILE} --split test",
+    f"tasks check {HOSTILE} --split test --json",
+    f"grade {HOSTILE} toy:test:1 --answer x",
+    f"grade {HOSTILE} toy:test:1 --answer x --json",
+    "scaffold check scaffolds/bad",
     "scaffold check scaffolds/bad --json",
-    "memory recall word --how keywords", "memory recall word --json", "memory stats", "patterns list",
+    "memory recall word --how keywords",
+    "memory recall word --json",
+    "memory stats",
+    "patterns list",
     "patterns list --json",
-    "patterns show mark", "patterns show mark --json", "list domain", "show last --html",
-)  # fmt: skip
+    "patterns show mark",
+    "patterns show mark --json",
+    "list domain",
+    "show last --html",
+)
 
 
 @pytest.mark.slow
@@ -106,7 +136,9 @@ def test_no_command_prints_what_cannot_be_seen(
     (bad / "memory" / "mark.md").write_text(f"# A mark {ESC}\n\nPut a mark {ESC}\n")
     patterns = workspace / "memory" / "hostile" / "patterns"
     patterns.mkdir(parents=True, exist_ok=True)
-    (patterns / "mark.md").write_text(f"---\nscope: domain\nstatus: active\n---\n# A mark {ESC}\n\nPut a mark {ESC}\n")
+    (patterns / "mark.md").write_text(
+        f"---\nscope: domain\nstatus: active\n---\n# A mark {ESC}\n\nPut a mark {ESC}\n"
+    )
     run = Run(built.run)
     id = next(run.records("experience"))["attempt"]
     failed = []
@@ -117,7 +149,13 @@ def test_no_command_prints_what_cannot_be_seen(
         if code not in (0, 4):
             failed.append((words, told.err))
     assert failed == []
-    for words in (["show", ESC], ["run", ESC, ESC], ["grade", ESC, "x", "--answer", "x"], ["build", f"--{ESC}"], [ESC]):
+    for words in (
+        ["show", ESC],
+        ["run", ESC, ESC],
+        ["grade", ESC, "x", "--answer", "x"],
+        ["build", f"--{ESC}"],
+        [ESC],
+    ):
         for flags in ([], ["--json"]):
             assert cli([*words, *flags]) == 2
             told = capfd.readouterr()
@@ -154,8 +192,23 @@ def test_json_gives_back_the_very_text() -> None:
 
 
 def test_a_program_s_output_is_its_own_in_a_pipe_and_shown_on_a_terminal(workspace: Path) -> None:
-    command = [sys.executable, "-m", "recreate", "sandbox", "exec", "--rung", "none", "--", "printf", r"a\033[2Jb\n"]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "RECREATE_SANDBOX": "none"}
+    command = [
+        sys.executable,
+        "-m",
+        "recreate",
+        "sandbox",
+        "exec",
+        "--rung",
+        "none",
+        "--",
+        "printf",
+        r"a\033[2Jb\n",
+    ]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+        "RECREATE_SANDBOX": "none",
+    }
     piped = subprocess.run(command, capture_output=True, check=True, env=environment)
     assert piped.stdout == b"a\x1b[2Jb\n"
     leader, follower = pty.openpty()
@@ -165,7 +218,9 @@ def test_a_program_s_output_is_its_own_in_a_pipe_and_shown_on_a_terminal(workspa
     os.close(leader)
 
 
-def test_colours_of_ours_pass_on_a_terminal_and_no_others(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_colours_of_ours_pass_on_a_terminal_and_no_others(
+    monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
     from recreate.cli import terminal
 
     monkeypatch.delenv("NO_COLOR", raising=False)

@@ -1,6 +1,8 @@
-"""`pip install -e .` alone: what runs without any extra, and what is said by a command that lacks one.
+"""`pip install -e .` alone: what runs without any extra, and what is said by a command that lacks
+one.
 
-Here the modules that extras bring are refused; `python -m tests.wheel` installs the base dependencies and no others.
+Here the modules that extras bring are refused; `python -m tests.wheel` installs the base
+dependencies and no others.
 """
 
 from __future__ import annotations

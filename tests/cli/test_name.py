@@ -1,4 +1,5 @@
-"""Where a build puts its agent: `--name`, and never over one that it did not come from without saying so."""
+"""Where a build puts its agent: `--name`, and never over one that it did not come from without
+saying so."""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ def mine(workspace: Path) -> str:
     return scaffolds.load(workspace / "scaffolds/toy").digest
 
 
-def built(workspace: Path, capsys: pytest.CaptureFixture[str], *flags: str) -> tuple[dict[str, Any], str]:
+def built(
+    workspace: Path, capsys: pytest.CaptureFixture[str], *flags: str
+) -> tuple[dict[str, Any], str]:
     model = write_script(workspace / "s.jsonl")
     capsys.readouterr()
     assert cli([*BUILD, "--model", model, "--json", *flags]) == 0
@@ -42,7 +45,9 @@ def test_a_build_says_first_and_last_when_it_takes_the_place_of_what_it_did_not_
     assert record["validation"]["verdict"] == "better"
     assert scaffolds.load(workspace / "scaffolds/toy").digest == record["scaffold"]["digest"]
     assert record["replaced"] == mine
-    assert said.index(f"scaffolds/toy holds {mine}, and this build begins from seed") < said.index("validation 1/5")
+    assert said.index(f"scaffolds/toy holds {mine}, and this build begins from seed") < said.index(
+        "validation 1/5"
+    )
     assert "--name NAME puts it beside instead" in said
     assert "scaffolds/toy held an agent that this build did not begin from" in said
     assert f"recreate keep a:{mine} --as toy puts it back" in said
@@ -63,7 +68,9 @@ def test_what_it_began_from_gives_way_without_a_word(
 def test_name_gives_it_a_folder_that_the_next_build_goes_on_from(
     workspace: Path, capsys: pytest.CaptureFixture[str], mine: str
 ) -> None:
-    record, said = built(workspace, capsys, "--scaffold", "seed", "--out", "runs/a", "--name", "other")
+    record, said = built(
+        workspace, capsys, "--scaffold", "seed", "--out", "runs/a", "--name", "other"
+    )
     assert record["scaffold"]["path"] == str(workspace / "scaffolds/other")
     assert "replaced" not in record
     assert "puts it beside" not in said
@@ -96,7 +103,12 @@ def test_a_name_that_is_no_folder_is_refused_before_anything_is_spent(
 
 @pytest.mark.slow
 def test_a_library_build_says_it_too(workspace: Path, mine: str) -> None:
-    how: dict[str, Any] = {"memory__embedder": "hashed", "sandbox": "none", "train": 2, "validation": 5}
+    how: dict[str, Any] = {
+        "memory__embedder": "hashed",
+        "sandbox": "none",
+        "train": 2,
+        "validation": 5,
+    }
     model = write_script(workspace / "s.jsonl")
     made = recreate.build(Toy(), model=model, scaffold="seed", out="runs/a", **how)
     assert made.record["replaced"] == mine

@@ -40,7 +40,9 @@ def planned(capsys: pytest.CaptureFixture[str], *flags: str, code: int = 0) -> d
         ("LiteLLM:openai/gpt-5", "litellm:openai/gpt-5"),
     ],
 )
-def test_a_misspelt_kind_of_model_is_said_to_be_one(workspace: Path, typed: str, meant: str) -> None:
+def test_a_misspelt_kind_of_model_is_said_to_be_one(
+    workspace: Path, typed: str, meant: str
+) -> None:
     with pytest.raises(BadInput, match="is no kind of model") as told:
         open_model(typed)
     assert told.value.fix == f"did you mean {meant}?"
@@ -54,7 +56,9 @@ def test_what_only_looks_like_one_is_left_alone(workspace: Path) -> None:
     assert open_model("ollama/llama3:8b").name == "litellm:ollama/llama3:8b"
 
 
-def test_a_missing_package_is_named_before_a_missing_key(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_named_before_a_missing_key(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(Refused, match="OPENAI_API_KEY"):
         open_model(HOSTED[1])
     monkeypatch.setitem(sys.modules, "litellm", None)
@@ -62,7 +66,9 @@ def test_a_missing_package_is_named_before_a_missing_key(workspace: Path, monkey
         open_model(HOSTED[1])
 
 
-def test_a_plan_needs_no_key_since_it_asks_nothing(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_needs_no_key_since_it_asks_nothing(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     found = planned(capsys, *HOSTED)
     assert (found["model"], found["optimizer"]) == ("litellm:openai/gpt-5-mini", "recreate")
     found = planned(capsys, *HOSTED, "--models.optimizer", "litellm:anthropic/claude-sonnet-4-5")
@@ -87,7 +93,9 @@ def test_doctor_and_plan_try_what_recreate_toml_names(
 ) -> None:
     (workspace / "recreate.toml").write_text(line + "\n")
     assert cli(["doctor", "--json"]) == 4
-    (bad,) = [c for c in json.loads(capsys.readouterr().out)["checks"] if c["needed"] and not c["ok"]]
+    (bad,) = [
+        c for c in json.loads(capsys.readouterr().out)["checks"] if c["needed"] and not c["ok"]
+    ]
     assert bad["name"] == line.partition(" =")[0]
     assert near in bad["detail"] + bad["fix"]
     domain = () if line.startswith("domain") else TOY
@@ -119,7 +127,9 @@ def test_an_endpoint_gets_the_optimizer_for_strong_models_and_the_plan_says_why(
     model = write_script(workspace / "s.jsonl")
     assert planned(capsys, "--model", model)["optimizer"] == "reflect"
     assert cli(["plan", *TOY, *ENDPOINT]) == 0
-    assert capsys.readouterr().out.startswith("optimizer recreate: the default, since openai:http://127.0.0.1:9/v1#m")
+    assert capsys.readouterr().out.startswith(
+        "optimizer recreate: the default, since openai:http://127.0.0.1:9/v1#m"
+    )
     assert cli(["plan", *TOY, *ENDPOINT, "--optimizer", "reflect"]) == 0
     assert capsys.readouterr().out.splitlines()[0] == "optimizer reflect"
 
@@ -129,30 +139,45 @@ def test_a_strong_models_build_learns_lessons_unless_somebody_says_otherwise_and
 ) -> None:
     def told(*flags: str) -> str:
         assert cli(["plan", *TOY, *flags]) == 0
-        return next(line for line in capsys.readouterr().out.splitlines() if line.startswith("lessons "))
+        return next(
+            line for line in capsys.readouterr().out.splitlines() if line.startswith("lessons ")
+        )
 
     assert told(*ENDPOINT) == "lessons randomised: the default; --memory none learns no lessons"
     assert told(*ENDPOINT, "--memory", "none") == "lessons none"
     assert told(*ENDPOINT, "--memory", "recreate") == "lessons recreate"
     assert told(*ENDPOINT, "--optimizer", "reflect").startswith("lessons none: ")
-    assert told("--model", write_script(workspace / "s.jsonl")).startswith("lessons none: the default, since script")
+    assert told("--model", write_script(workspace / "s.jsonl")).startswith(
+        "lessons none: the default, since script"
+    )
     quiet = Path(shutil.copytree(paths.shipped("scaffolds") / "seed", workspace / "quiet"))
     asking = (quiet / "agent.toml").read_text()
     (quiet / "agent.toml").write_text(asking[: asking.index("[memory]")])
-    assert planned(capsys, *ENDPOINT, "--scaffold", str(quiet))["calls"] < planned(capsys, *ENDPOINT)["calls"]
+    assert (
+        planned(capsys, *ENDPOINT, "--scaffold", str(quiet))["calls"]
+        < planned(capsys, *ENDPOINT)["calls"]
+    )
     (workspace / "recreate.toml").write_text('memory.policy = "playbook"\n')
     assert told(*ENDPOINT) == "lessons playbook"
 
 
 def test_lessons_by_default_are_for_builds_that_begin_and_are_not_recorded(workspace: Path) -> None:
     strong = {"models.optimizer": "openai:http://127.0.0.1:9/v1#m", "models.optimizer_price": "0,0"}
-    flags = {"domain": "tests.toy:Toy", "model": write_script(workspace / "s.jsonl"), "memory.embedder": "hashed"}
+    flags = {
+        "domain": "tests.toy:Toy",
+        "model": write_script(workspace / "s.jsonl"),
+        "memory.embedder": "hashed",
+    }
 
     def begun(out: str, command: str, **more: str) -> str:
         settings = load(workspace, flags | strong | more)
         session = open_session(settings, workspace, workspace / out, command=command)
         session.close()
-        assert load_run(workspace / out).memory.policy == session.settings.memory.policy == session.policy_name
+        assert (
+            load_run(workspace / out).memory.policy
+            == session.settings.memory.policy
+            == session.policy_name
+        )
         return session.policy_name
 
     assert begun("a", "build") == "randomised"
@@ -169,10 +194,23 @@ def test_a_runs_first_lines_name_the_optimizer_and_why_it_was_taken(
     workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model, other = write_script(workspace / "s.jsonl"), write_script(workspace / "t.jsonl")
-    flags = [*TOY, "--model", model, "--rounds", "0", "--validation", "5", "--memory.embedder", "hashed"]
+    flags = [
+        *TOY,
+        "--model",
+        model,
+        "--rounds",
+        "0",
+        "--validation",
+        "5",
+        "--memory.embedder",
+        "hashed",
+    ]
     assert cli(["build", *flags, "--scaffold", "seed", "--out", "runs/a"]) == 0
     said = capsys.readouterr().err
-    assert f"optimizer reflect: the default, since {model} may be a small model; --optimizer recreate" in said
+    assert (
+        f"optimizer reflect: the default, since {model} may be a small model; --optimizer recreate"
+        in said
+    )
     assert ", optimizer reflect, sandbox" in said
     named = ["--optimizer", "best-of-n", "--models.optimizer", other]
     assert cli(["build", *flags, "--scaffold", "seed", "--out", "runs/b", *named]) == 0
@@ -184,11 +222,19 @@ def test_a_runs_first_lines_name_the_optimizer_and_why_it_was_taken(
 def test_an_optimizer_whose_package_is_missing_is_refused_before_anything_is_attempted(
     workspace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    flags = [*TOY, "--model", write_script(workspace / "s.jsonl"), "--scaffold", "seed", "--train", "2"]
+    flags = [
+        *TOY,
+        "--model",
+        write_script(workspace / "s.jsonl"),
+        "--scaffold",
+        "seed",
+        "--train",
+        "2",
+    ]
     flags += ["--validation", "5", "--memory.embedder", "hashed"]
     (workspace / "other.py").write_text(
-        "class Other:\n    needs = ['not_here']\n    def propose(self, scaffold, experiences):\n        return []\n"
-        "class Wrong(Other):\n    needs = 'json'\n"
+        "class Other:\n    needs = ['not_here']\n    def propose(self, scaffold, experiences):\n   "
+        "     return []\nclass Wrong(Other):\n    needs = 'json'\n"
     )
     monkeypatch.setitem(sys.modules, "gepa", None)
     for name, code, fix in (
@@ -213,13 +259,18 @@ def test_list_says_ready_only_of_what_can_start(
 ) -> None:
     def states(kind: str = "model") -> dict[str, str]:
         assert cli(["list", kind, "--json"]) == 0
-        return {r["name"]: r["state"] for r in map(json.loads, capsys.readouterr().out.splitlines())}
+        return {
+            r["name"]: r["state"] for r in map(json.loads, capsys.readouterr().out.splitlines())
+        }
 
     for module in ("vllm", "torch", "xllamacpp"):
         monkeypatch.setitem(sys.modules, module, None)
     found = states()
     assert found["vllm"] == "needs vllm"
-    assert (found["transformers"], found["local"]) == ("needs the extra rl", "needs the extra local")
+    assert (found["transformers"], found["local"]) == (
+        "needs the extra rl",
+        "needs the extra local",
+    )
     assert found["litellm"] == "needs a provider's key"
     assert (found["scripted"], found["openai"]) == ("ready", "ready")
     monkeypatch.setitem(sys.modules, "gepa", None)

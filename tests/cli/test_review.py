@@ -43,7 +43,9 @@ FLAGS += ["--memory.embedder", "hashed", "--rounds", "2"]
 
 def in_workspace(folder: Path, *words: str) -> None:
     (folder / "recreate.toml").write_text('domain = "tests.toy:Toy"\n')
-    (folder / "script.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows(**{REJECT.reason: OTHER})))
+    (folder / "script.jsonl").write_text(
+        "".join(json.dumps(r) + "\n" for r in rows(**{REJECT.reason: OTHER}))
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setenv("RECREATE_HOME", str(folder / "home"))
@@ -96,7 +98,8 @@ def agent(folder: Path) -> scaffolds.Scaffold:
     return scaffolds.load(folder / "scaffolds/toy")
 
 
-# ------------------------------------------------------------------------------------------------ off a terminal
+# ------------------------------------------------------------------------------------------------
+# off a terminal
 
 
 @in_paused
@@ -106,7 +109,10 @@ def test_off_a_terminal_the_build_waits_and_says_what_to_type(here: Path, say: S
     record = json.loads(out)
     assert (code, record["status"], record["revisions"]) == (0, "review", [])
     assert record["waiting"] == Run(here / "runs/a").waiting().id  # type: ignore[union-attr]
-    assert err.splitlines()[-1] == "recreate review runs/a --accept, --edit or --reject WHY decides, and goes on"
+    assert (
+        err.splitlines()[-1]
+        == "recreate review runs/a --accept, --edit or --reject WHY decides, and goes on"
+    )
     assert "waits" in (here / "runs/a/report.md").read_text().lower()
 
 
@@ -125,7 +131,11 @@ def test_what_waits_is_shown_with_verdict_reason_cited_step_and_diff(here: Path,
     assert "\033" not in out
     assert "--accept" in err
     record = json.loads(say("review", "a", "--json")[1])
-    assert (record["waiting"], record["kept"], record["verdict"]["verdict"]) == (True, False, "better")
+    assert (record["waiting"], record["kept"], record["verdict"]["verdict"]) == (
+        True,
+        False,
+        "better",
+    )
     assert record["edits"][0]["evidence"]
     assert "recreate review" in say("show", "a")[2]
 
@@ -144,7 +154,9 @@ def test_accepting_goes_on_with_the_build(here: Path, say: Say) -> None:
 
 @pytest.mark.slow
 @in_paused
-def test_a_rejection_is_told_to_the_optimizer_whose_next_candidate_waits_in_turn(here: Path, say: Say) -> None:
+def test_a_rejection_is_told_to_the_optimizer_whose_next_candidate_waits_in_turn(
+    here: Path, say: Say
+) -> None:
     assert say("review", "a", "--reject", " ")[0] == 2
     assert say("review", "a", "--reject", "x", "--accept")[0] == 2
     code, out, _ = say("review", "a", "--reject", REJECT.reason, "--json")
@@ -177,22 +189,39 @@ def test_editing_lays_the_files_and_takes_them_as_they_stand(here: Path, say: Sa
     assert [x.body for x in agent(here).lessons] == [OTHER]
 
 
-# ------------------------------------------------------------------------------------------------- at a terminal
+# -------------------------------------------------------------------------------------------------
+# at a terminal
 
 
 class Terminal:
     """A person at a real pseudo-terminal: waits for words, then types."""
 
     def __init__(self, folder: Path, *words: str, **environment: str) -> None:
-        env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "TERM": "xterm", "COLUMNS": "200"}
-        env = {k: v for k, v in env.items() if k not in ("VISUAL", "EDITOR", "NO_COLOR")} | environment
+        env = {
+            **os.environ,
+            "PYTHONPATH": str(Path(__file__).parents[2]),
+            "TERM": "xterm",
+            "COLUMNS": "200",
+        }
+        env = {
+            k: v for k, v in env.items() if k not in ("VISUAL", "EDITOR", "NO_COLOR")
+        } | environment
         self.fd, theirs = pty.openpty()
-        # the terminal must be the session's own for Ctrl-C to arrive; pty.fork would fork a process with threads
-        own = "import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); from recreate.cli import main; main()"
+        # the terminal must be the session's own for Ctrl-C to arrive; pty.fork would fork a process
+        # with threads
+        own = (
+            "import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); from recreate.cli import"
+            " main; main()"
+        )
         self.process = subprocess.Popen(
-            [sys.executable, "-c", own, *words], cwd=folder, env=env,
-            stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
-        )  # fmt: skip
+            [sys.executable, "-c", own, *words],
+            cwd=folder,
+            env=env,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+        )
         os.close(theirs)
         self.seen = ""
 
@@ -235,7 +264,9 @@ ASK = "[a]ccept, [e]dit, [r]eject WHY, [l]ater? "
 
 @pytest.mark.slow
 def test_at_a_terminal_the_person_is_asked_in_the_middle_of_the_build(workspace: Path) -> None:
-    (workspace / "script.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows(**{REJECT.reason: OTHER})))
+    (workspace / "script.jsonl").write_text(
+        "".join(json.dumps(r) + "\n" for r in rows(**{REJECT.reason: OTHER}))
+    )
     flags = [*FLAGS, "--model", "scripted:script.jsonl", "--out", "runs/a", "--review"]
     person = Terminal(workspace, "build", *flags)
     shown = person.until(ASK)
@@ -263,8 +294,10 @@ def test_at_a_terminal_the_person_is_asked_in_the_middle_of_the_build(workspace:
     assert code == 0, rest
     run_ = Run(workspace / "runs/a")
     assert [(r.kept, r.review.split(":")[0]) for r in run_.revisions()] == [
-        (False, "rejected"), (False, "rejected"), (True, "accepted"),
-    ]  # fmt: skip
+        (False, "rejected"),
+        (False, "rejected"),
+        (True, "accepted"),
+    ]
     assert [x.body for x in agent(workspace).lessons] == [f"{OTHER} Always."]
 
 
@@ -310,7 +343,8 @@ def test_a_kill_at_the_question_loses_nothing(here: Path, say: Say) -> None:
     assert len(made) == len(set(made)) == calls + 4  # two train attempts of the next round
 
 
-# ----------------------------------------------------------------------------------------------- keep and revert
+# -----------------------------------------------------------------------------------------------
+# keep and revert
 
 
 @in_built
@@ -323,9 +357,11 @@ def test_keep_and_revert_go_there_and_back(here: Path, say: Say) -> None:
     record = json.loads(out)
     assert code == 0
     assert record == {
-        "schema": 1, "run": str(here / "runs/a"), "before": kept.id,
+        "schema": 1,
+        "run": str(here / "runs/a"),
+        "before": kept.id,
         "scaffold": {"path": str(here / "scaffolds/toy"), "digest": seed},
-    }  # fmt: skip
+    }
     assert agent(here).digest == seed
     readme = (here / "scaffolds/toy/README.md").read_text()
     assert "0.000 -> 0.000" in readme
@@ -336,11 +372,15 @@ def test_keep_and_revert_go_there_and_back(here: Path, say: Say) -> None:
     assert "0.000 -> 1.000" in (here / "scaffolds/toy/README.md").read_text()
     assert say("keep", "last", "--as", "mine")[0] == 0
     assert scaffolds.load(here / "scaffolds/mine").digest == kept.id
-    assert json.loads(say("revert", "--json")[1])["scaffold"]["digest"] == seed  # the domain of recreate.toml
+    assert (
+        json.loads(say("revert", "--json")[1])["scaffold"]["digest"] == seed
+    )  # the domain of recreate.toml
 
 
 @in_built
-def test_what_a_person_wrote_is_saved_before_it_is_replaced_and_comes_back(here: Path, say: Say) -> None:
+def test_what_a_person_wrote_is_saved_before_it_is_replaced_and_comes_back(
+    here: Path, say: Say
+) -> None:
     system = here / "scaffolds/toy/system.md"
     system.write_text(system.read_text() + "Mine.\n")
     (here / "scaffolds/toy/tools").mkdir()
@@ -373,13 +413,26 @@ def test_a_dropped_revision_can_be_kept_and_its_readme_says_so(here: Path, say: 
     journal = here / "runs/a/journal.jsonl"
     assert '"kept":true' in journal.read_text()
     code, out, _ = say(
-        "build", *FLAGS, "--model", "scripted:script.jsonl", "--out", "runs/b", "--review", "--json",
-        "--scaffold", "seed", "--rounds", "1",
-    )  # fmt: skip
+        "build",
+        *FLAGS,
+        "--model",
+        "scripted:script.jsonl",
+        "--out",
+        "runs/b",
+        "--review",
+        "--json",
+        "--scaffold",
+        "seed",
+        "--rounds",
+        "1",
+    )
     waits = json.loads(out)["waiting"]
     assert code == 0
     assert json.loads(say("review", "b", "--reject", "no", "--json")[1])["status"] == "done"
-    assert json.loads(say("keep", f"b:{waits}", "--as", "bold", "--json")[1])["scaffold"]["digest"] == waits
+    assert (
+        json.loads(say("keep", f"b:{waits}", "--as", "bold", "--json")[1])["scaffold"]["digest"]
+        == waits
+    )
     text = (here / "scaffolds/bold/README.md").read_text()
     assert "(not kept by the build)" in text
     assert "0.000 -> 1.000" in text
@@ -422,18 +475,23 @@ def test_a_run_that_is_being_worked_on_is_not_written_to(here: Path, say: Say) -
     assert "Mine." in system.read_text()
 
 
-# ---------------------------------------------------------------------------------------------------- hand edits
+# ------------------------------------------------------------------------------------------------
+# hand edits
 
 
 @in_built
-def test_the_next_build_starts_from_what_a_person_wrote_but_not_from_a_new_readme(here: Path, say: Say) -> None:
+def test_the_next_build_starts_from_what_a_person_wrote_but_not_from_a_new_readme(
+    here: Path, say: Say
+) -> None:
     digest = agent(here).digest
     (here / "scaffolds/toy/README.md").write_text("# Mine\n")
     assert agent(here).digest == digest
     system = here / "scaffolds/toy/system.md"
     system.write_text(system.read_text() + "Mine.\n")
     mine = agent(here).digest
-    code, out, _ = say("build", *FLAGS, "--model", "scripted:script.jsonl", "--out", "runs/b", "--json")
+    code, out, _ = say(
+        "build", *FLAGS, "--model", "scripted:script.jsonl", "--out", "runs/b", "--json"
+    )
     assert (code, json.loads(out)["validation"]["before"]) == (0, 1.0)
     assert next(Run(here / "runs/b").records("seed"))["scaffold"] == mine
     assert "Mine." in system.read_text()
@@ -456,18 +514,35 @@ def test_a_build_from_another_seed_saves_what_stood_there_and_says_so(here: Path
 @pytest.mark.slow
 def test_the_sdk_asks_a_function_and_waits_without_one(workspace: Path) -> None:
     (workspace / "script.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows()))
-    options: dict[str, Any] = {"model": "scripted:script.jsonl", "train": 4, "validation": 6, "rounds": 1}
-    options |= {"sandbox": "none", "memory__embedder": "hashed", "out": "runs/a", "optimizer": "reflect"}
+    options: dict[str, Any] = {
+        "model": "scripted:script.jsonl",
+        "train": 4,
+        "validation": 6,
+        "rounds": 1,
+    }
+    options |= {
+        "sandbox": "none",
+        "memory__embedder": "hashed",
+        "out": "runs/a",
+        "optimizer": "reflect",
+    }
     waits = recreate.build("tests.toy:Toy", review=True, **options)
-    assert (waits.status, waits.waiting is not None, waits.record["waiting"]) == ("review", True, waits.waiting.id)  # type: ignore[union-attr]
-    said = recreate.build("tests.toy:Toy", review=lambda *offer: recreate.Review(decision="accept"), **options)
+    assert (waits.status, waits.waiting is not None, waits.record["waiting"]) == (
+        "review",
+        True,
+        waits.waiting.id,
+    )  # type: ignore[union-attr]
+    said = recreate.build(
+        "tests.toy:Toy", review=lambda *offer: recreate.Review(decision="accept"), **options
+    )
     assert (said.status, said.revisions[0].review) == ("done", "accepted")
     assert said.kept is not None
     assert (said.kept.digest, said.kept.saved) == (said.scaffold.digest, False)
 
 
 class Meddler:
-    """A person's hand during a build: an optimizer that writes into scaffolds/toy before it proposes."""
+    """A person's hand during a build: an optimizer that writes into scaffolds/toy before it
+    proposes."""
 
     def __init__(self, materials: Any) -> None:
         from recreate.optimizers.reflect import Reflect
@@ -481,14 +556,26 @@ class Meddler:
 
 
 @pytest.mark.slow
-def test_a_build_does_not_write_over_what_a_person_wrote_meanwhile(workspace: Path, say: Say) -> None:
+def test_a_build_does_not_write_over_what_a_person_wrote_meanwhile(
+    workspace: Path, say: Say
+) -> None:
     shutil.copytree(Path(__file__).parents[2] / "scaffolds/seed", workspace / "scaffolds/toy")
     (workspace / "script.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows()))
-    flags = [*FLAGS, "--model", "scripted:script.jsonl", "--optimizer", "tests.cli.test_review:Meddler"]
+    flags = [
+        *FLAGS,
+        "--model",
+        "scripted:script.jsonl",
+        "--optimizer",
+        "tests.cli.test_review:Meddler",
+    ]
     code, out, err = say("build", *flags, "--out", "runs/a", "--json", "--rounds", "1")
     record = json.loads(out)
     place = f"runs/a:{record['scaffold']['digest']}"
-    assert (code, record["validation"]["verdict"], record["scaffold"]["path"]) == (0, "better", place)
+    assert (code, record["validation"]["verdict"], record["scaffold"]["path"]) == (
+        0,
+        "better",
+        place,
+    )
     assert "Written meanwhile." in (workspace / "scaffolds/toy/system.md").read_text()
     assert err.splitlines()[-1] == f"recreate keep {place} puts the result there"
     mine = agent(workspace).digest

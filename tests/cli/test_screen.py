@@ -1,4 +1,5 @@
-"""A run while it runs: what the panel says at any width and time, and that a terminal is left as it was found."""
+"""A run while it runs: what the panel says at any width and time, and that a terminal is left as it
+was found."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ def score(n: int, value: float | None, reused: bool = False) -> dict[str, object
 
 
 def running(jobs: int = 2, ended: int = 4, total: int = 20) -> Progressing:
-    """A validation at second 100 of which some attempts, of 10, 20, 30, ... s, have ended and others run for 5 s."""
+    """A validation at second 100 of which some attempts, of 10, 20, 30, ... s, have ended and
+    others run for 5 s."""
     known = Progressing(at_once=jobs)
     known.take("gather", {"phase": "validation", "total": total}, 0.0)
     for n in range(ended):
@@ -79,11 +81,15 @@ def test_phase_score_jobs_time_and_money_are_said() -> None:
     assert re.search(r"step 4 +0:03 +swe:boltons", text)
     assert re.search(r"grading +0:01 +swe:boltons", text)
     assert re.search(r"about \d min left in this phase \(\d to \d min\)", text)
-    assert "agent 1,700 calls, 18.8M tokens, $1.500 | optimizer 3 calls, 9,000 tokens, $0.120" in text
+    assert (
+        "agent 1,700 calls, 18.8M tokens, $1.500 | optimizer 3 calls, 9,000 tokens, $0.120" in text
+    )
     assert text.endswith("8.2 min, $1.620 of $25 or 40 min")
 
 
-def test_a_round_says_in_one_line_which_lessons_its_attempts_were_offered(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_round_says_in_one_line_which_lessons_its_attempts_were_offered(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     lessons = {"ends-1": (5, 4), "way-2": (3, 0), "way-3": (1, 0), "way-4": (1, 0)}
     Screen()("offered", {"lessons": lessons, "attempts": 12, "unproven": ["ends-1"]})
     said = "ends-1 to 5 of 9 by lot (not proven here yet), way-2 to 3, way-3 to 1, and 1 more"
@@ -129,14 +135,17 @@ def test_time_left_is_unsure_as_long_as_little_is_known() -> None:
     assert many is not None
     assert few[1] == many[1] == pytest.approx(100.0)
     assert few[0] < many[0] < 100 < many[2] < few[2]
-    assert left([10.0] * 3, [4.0, 50.0], 4, 2) == pytest.approx((13.0, 13.0, 13.0))  # 6, 0, 10 and 10 s in two lanes
+    assert left([10.0] * 3, [4.0, 50.0], 4, 2) == pytest.approx(
+        (13.0, 13.0, 13.0)
+    )  # 6, 0, 10 and 10 s in two lanes
 
 
 WAY = Course(rounds=2, judged=6, first=4, batch=4, proposing=0, calls=(10, 30), call=2.0)
 
 
 def building(known: Progressing | None = None) -> Progressing:
-    """A build that validates its seed: 4 of 6 attempts took 10 s each, of 4 calls, one at a time."""
+    """A build that validates its seed: 4 of 6 attempts took 10 s each, of 4 calls, one at a
+    time."""
     known = known or Progressing(at_once=1)
     known.take("build", {"course": WAY, "over": 0}, 0.0)
     gather(known, "validation", 6, 4, 0.0)
@@ -178,7 +187,9 @@ def test_what_is_left_of_a_build_shrinks_through_its_stages_to_nothing() -> None
         found.append(whole(known, now))
     likely = [each[1] for each in found if each is not None]
     assert likely == sorted(likely, reverse=True)
-    assert likely[3] == pytest.approx(100 + 60)  # a round: ten attempts, and a proposal as long as the first
+    assert likely[3] == pytest.approx(
+        100 + 60
+    )  # a round: ten attempts, and a proposal as long as the first
     assert likely[-1] == 0
     assert shown(known)[2].endswith("  done")
 
@@ -198,7 +209,9 @@ def test_of_a_run_that_is_no_build_the_phases_time_is_said() -> None:
 
 def test_no_more_time_is_left_than_the_budget_has() -> None:
     known = building()
-    assert "about 60 s left of the budget's time" in "\n".join(panel(known, {}, 1.0, "2 min", 40.0, 80, stops=60.0))
+    assert "about 60 s left of the budget's time" in "\n".join(
+        panel(known, {}, 1.0, "2 min", 40.0, 80, stops=60.0)
+    )
     assert "(5 to 6 min)" in "\n".join(panel(known, {}, 1.0, "7 min", 40.0, 80, stops=360.0))
 
 
@@ -213,11 +226,18 @@ def test_a_build_that_goes_on_in_its_second_round_has_only_that_round_left() -> 
 
 @pytest.mark.parametrize("optimizer", ["reflect", "best-of-n", "recreate"])
 @pytest.mark.parametrize("from_experience", [False, True])
-def test_the_panel_and_the_plan_count_the_same_attempts(optimizer: str, from_experience: bool) -> None:
+def test_the_panel_and_the_plan_count_the_same_attempts(
+    optimizer: str, from_experience: bool
+) -> None:
     asked = Settings(
-        optimizer=optimizer, from_experience=from_experience, rounds=3, train=8, validation=10, repeats=2,
+        optimizer=optimizer,
+        from_experience=from_experience,
+        rounds=3,
+        train=8,
+        validation=10,
+        repeats=2,
         study=StudySettings(rehearsals=0),
-    )  # fmt: skip
+    )
     way = course(asked, Price())
     estimate = plan(asked, scaffolds.load(shipped("scaffolds") / "seed"), Price(), Price())
     assert way.attempts() == estimate.attempts
@@ -226,11 +246,13 @@ def test_the_panel_and_the_plan_count_the_same_attempts(optimizer: str, from_exp
     assert known.ahead() == (estimate.attempts, 3)
 
 
-# --- on a terminal ----------------------------------------------------------------------------------------
+# --- on a terminal
+# ----------------------------------------------------------------------------------------
 
 
 class Terminal:
-    """As much of a terminal as rich uses: lines that wrap and scroll, the cursor up, a line erased, colours passed."""
+    """As much of a terminal as rich uses: lines that wrap and scroll, the cursor up, a line erased,
+    colours passed."""
 
     def __init__(self, width: int, height: int) -> None:
         self.width, self.height, self.x, self.cursor = width, height, 0, True
@@ -238,7 +260,9 @@ class Terminal:
         self.y = 0
 
     def feed(self, text: str) -> None:
-        for code, number, kind, end, char in re.findall(r"\x1b\[(\??)([\d;]*)([A-Za-z])|([\r\n])|([^\x1b\r\n])", text):
+        for code, number, kind, end, char in re.findall(
+            r"\x1b\[(\??)([\d;]*)([A-Za-z])|([\r\n])|([^\x1b\r\n])", text
+        ):
             if kind == "A":
                 self.y -= int(number or 1)
             elif kind == "K":
@@ -261,9 +285,13 @@ class Terminal:
 
 
 def on_terminal(
-    workspace: Path, words: str, width: int = 80, seen: Callable[[Terminal, int, int], None] = lambda *_: None
+    workspace: Path,
+    words: str,
+    width: int = 80,
+    seen: Callable[[Terminal, int, int], None] = lambda *_: None,
 ) -> tuple[int, Terminal, str]:
-    """(exit code, terminal, all bytes) of a command; seen(terminal, file, pid) is called at each piece of output."""
+    """(exit code, terminal, all bytes) of a command; seen(terminal, file, pid) is called at each
+    piece of output."""
     pid, file = pty.fork()
     if pid == 0:
         os.chdir(workspace)
@@ -283,7 +311,11 @@ def on_terminal(
         terminal.feed(piece.decode("utf-8", "replace"))
         seen(terminal, file, pid)
     os.close(file)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), terminal, raw.decode("utf-8", "replace")
+    return (
+        os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]),
+        terminal,
+        raw.decode("utf-8", "replace"),
+    )
 
 
 def resize(file: int, width: int) -> None:
@@ -292,7 +324,10 @@ def resize(file: int, width: int) -> None:
 
 def command(workspace: Path, delay_ms: int) -> str:
     model = write_script(workspace / "s.jsonl", delay_ms=delay_ms)
-    return f"build --domain tests.toy:Toy --model {model} --optimizer reflect --train 2 --validation 6 --out runs/a"
+    return (
+        f"build --domain tests.toy:Toy --model {model} --optimizer reflect --train 2 --validation 6"
+        " --out runs/a"
+    )
 
 
 @pytest.mark.slow
@@ -318,7 +353,9 @@ def test_a_build_ends_with_its_verdict_once_and_what_to_type_next(workspace: Pat
 
 
 @pytest.mark.slow
-def test_a_terminal_of_20_columns_has_a_panel_that_fits_and_back_at_80_all_of_it(workspace: Path) -> None:
+def test_a_terminal_of_20_columns_has_a_panel_that_fits_and_back_at_80_all_of_it(
+    workspace: Path,
+) -> None:
     narrow: list[str] = []
     wide: list[str] = []
 
@@ -343,7 +380,9 @@ def test_a_terminal_of_20_columns_has_a_panel_that_fits_and_back_at_80_all_of_it
     assert any("toy:validation:" in text for text in wide)
     after = terminal.text().partition("validation 6/6")[2]
     assert after
-    assert "─" not in after, after  # above, a rule may stay that was drawn for 80 just as the terminal became 20
+    assert "─" not in after, (
+        after
+    )  # above, a rule may stay that was drawn for 80 just as the terminal became 20
     assert terminal.cursor
     assert terminal.text().count("better: 0.000 -> 1.000") == 1
 

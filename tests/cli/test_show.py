@@ -30,7 +30,18 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.chdir(folder)
         patch.setenv("RECREATE_HOME", str(folder / "home"))
         model = write_script(folder / "script.jsonl")
-        flags = ["--domain", "tests.toy:Toy", "--model", model, "--train", "4", "--validation", "6", "--rounds", "2"]
+        flags = [
+            "--domain",
+            "tests.toy:Toy",
+            "--model",
+            model,
+            "--train",
+            "4",
+            "--validation",
+            "6",
+            "--rounds",
+            "2",
+        ]
         assert run(["build", *flags, "--sandbox", "none", "--out", "runs/a", "--json"]) == 0
     return folder
 
@@ -92,11 +103,19 @@ def test_show_tells_a_run(ask: Ask, say: Say, built: Path) -> None:
     assert record["status"] == "done"
     assert record["settings"]["validation"] == 6
     assert record["revisions"] == [{k: v for k, v in revision.items() if k != "schema"}]
-    assert record["scaffold"]["digest"] == revision["id"] != record["seed"]["digest"] == revision["parent"]
+    assert (
+        record["scaffold"]["digest"]
+        == revision["id"]
+        != record["seed"]["digest"]
+        == revision["parent"]
+    )
     assert record["validation"] == revision["verdict"]
     assert record["attempts"]["train"]["attempts"] == 4
     assert record["attempts"]["validation"] == {"attempts": 12, "passed": 6}
-    assert record["spend"]["by_role"]["agent"]["calls"] + record["spend"]["by_role"]["optimizer"]["calls"]
+    assert (
+        record["spend"]["by_role"]["agent"]["calls"]
+        + record["spend"]["by_role"]["optimizer"]["calls"]
+    )
     assert record["set_aside"] == []
     _, out, _ = say("show")
     assert revision["edits"][0]["reason"] in out
@@ -125,7 +144,9 @@ def test_edits_of_a_file_for_one_reason_are_told_once() -> None:
         Edit(path="n.md", new="z"),
     ]
     told = ["t.py (3 edits): bounds", "w.md: bounds", "t.py: bounds", "n.md: no reason given"]
-    assert list(reasons(edits)) == list(zip((edits[0], edits[2], edits[3], edits[5]), told, strict=True))
+    assert list(reasons(edits)) == list(
+        zip((edits[0], edits[2], edits[3], edits[5]), told, strict=True)
+    )
 
 
 def test_show_tells_an_agent_in_words(ask: Ask, say: Say) -> None:
@@ -139,11 +160,15 @@ def test_show_tells_an_agent_in_words(ask: Ask, say: Say) -> None:
     assert LESSON in out
 
 
-def test_a_run_that_is_held_is_running_and_one_without_an_end_is_stopped(ask: Ask, built: Path, tmp_path: Path) -> None:
+def test_a_run_that_is_held_is_running_and_one_without_an_end_is_stopped(
+    ask: Ask, built: Path, tmp_path: Path
+) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(built / "runs" / "a", copy)
     journal = (copy / "journal.jsonl").read_text().splitlines(keepends=True)
-    (copy / "journal.jsonl").write_text("".join(line for line in journal if '"kind":"end"' not in line))
+    (copy / "journal.jsonl").write_text(
+        "".join(line for line in journal if '"kind":"end"' not in line)
+    )
     assert ask("show", str(copy))[0]["status"] == "stopped"
     held = os.open(copy / "lock", os.O_RDWR)
     try:
@@ -180,7 +205,9 @@ def test_diff_brings_reasons_and_the_verdict_of_a_run_along(ask: Ask, say: Say) 
         assert say("diff", a, b)[1] == record["diff"]
 
 
-def test_diff_of_two_folders_says_what_changed_and_claims_no_reason(ask: Ask, say: Say, tmp_path: Path) -> None:
+def test_diff_of_two_folders_says_what_changed_and_claims_no_reason(
+    ask: Ask, say: Say, tmp_path: Path
+) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     for folder in (one, two):
         folder.mkdir()
@@ -190,7 +217,12 @@ def test_diff_of_two_folders_says_what_changed_and_claims_no_reason(ask: Ask, sa
     (record,) = ask("diff", str(one), str(two))
     (edit,) = record["edits"]
     assert (edit["path"], edit["old"], edit["new"]) == ("system.md", "I am one.\n", "I am two.\n")
-    assert (edit["reason"], edit["origin"], edit["evidence"], record["verdict"]) == ("", None, [], None)
+    assert (edit["reason"], edit["origin"], edit["evidence"], record["verdict"]) == (
+        "",
+        None,
+        [],
+        None,
+    )
     code, out, err = say("diff", str(one), str(one))
     assert (code, out) == (0, "")
     assert "the same" in err
@@ -226,7 +258,9 @@ def test_traces_are_filtered(ask: Ask, source: list[str]) -> None:
     everything = {row["experience"]: row for row in ask("traces", "list", *source)}
     assert ids("--passed") == {i for i, row in everything.items() if row["passed"]}
     assert ids("--failed") == {i for i, row in everything.items() if not row["passed"]}
-    assert ids("--split", "train") == {i for i, row in everything.items() if row["split"] == "train"}
+    assert ids("--split", "train") == {
+        i for i, row in everything.items() if row["split"] == "train"
+    }
     task = next(iter(everything.values()))["task"]
     assert ids("--task", task, "--passed") == {
         i for i, row in everything.items() if row["task"] == task and row["passed"]
@@ -269,9 +303,16 @@ def test_long_texts_are_folded_errors_marked_and_nothing_moves_the_cursor(
     )
     trace = Trace(attempt="a", task="t", scaffold="s", model="m", steps=steps)
     one = Experience(
-        id="a", domain="d", task="t", group="g", split="train", prompt="p", digest="s", trace=trace,
+        id="a",
+        domain="d",
+        task="t",
+        group="g",
+        split="train",
+        prompt="p",
+        digest="s",
+        trace=trace,
         grade=Grade(score=0.0, passed=False, evidence="no"),
-    )  # fmt: skip
+    )
     show(*_text(one, full=False))
     out = capsys.readouterr().out
     assert "start" in out
@@ -289,7 +330,9 @@ def test_long_texts_are_folded_errors_marked_and_nothing_moves_the_cursor(
 
 def test_traces_are_found_by_their_words(ask: Ask, say: Say) -> None:
     found = ask("traces", "search", "ASSERTIONERROR", "end")
-    assert {row["experience"] for row in found} == {r["experience"] for r in ask("traces", "list", "--failed")}
+    assert {row["experience"] for row in found} == {
+        r["experience"] for r in ask("traces", "list", "--failed")
+    }
     assert all("AssertionError" in row["matches"][0]["text"] for row in found)
     (hit,) = ask("traces", "search", "AssertionError", "--failed", "--task", found[0]["task"])
     assert set(hit) >= KEYS
@@ -315,7 +358,10 @@ def test_memory_is_counted_and_recalled_within_what_the_reader_may_see(ask: Ask,
             ["word", "--as", "agent", "--where", "split=validation"],
             "nothing that this reader may see matches under split",
         ),
-        (["zebra", "--how", "keywords"], "no word of 'zebra' stands in what this reader may see; --how hybrid"),
+        (
+            ["zebra", "--how", "keywords"],
+            "no word of 'zebra' stands in what this reader may see; --how hybrid",
+        ),
     ):
         assert said in say("memory", "recall", *words)[2]
     (again,) = ask("memory", "rebuild")
@@ -332,15 +378,50 @@ def test_who_proposed_is_named_with_its_model_where_that_is_another(
     (tmp_path / "recreate.toml").write_text("")
     monkeypatch.chdir(tmp_path)
     mine, other = write_script(tmp_path / "script.jsonl"), write_script(tmp_path / "other.jsonl")
-    flags = ["--domain", "tests.toy:Toy", "--model", mine, "--train", "4", "--validation", "6", "--sandbox", "none"]
-    assert run(["build", *flags, "--models.optimizer", other, "--name", "theirs", "--out", "runs/theirs"]) == 0
+    flags = [
+        "--domain",
+        "tests.toy:Toy",
+        "--model",
+        mine,
+        "--train",
+        "4",
+        "--validation",
+        "6",
+        "--sandbox",
+        "none",
+    ]
+    assert (
+        run(
+            [
+                "build",
+                *flags,
+                "--models.optimizer",
+                other,
+                "--name",
+                "theirs",
+                "--out",
+                "runs/theirs",
+            ]
+        )
+        == 0
+    )
     capsys.readouterr()
     assert run(["show", "runs/theirs"]) == 0
     named = f"with {other}"
     assert named in capsys.readouterr().out.partition("measured")[0]
     assert named in (tmp_path / "runs/theirs/report.md").read_text()
     assert named in (tmp_path / "scaffolds/theirs/README.md").read_text()
-    bench = ["bench", "--domain", "tests.toy:Toy", "--model", mine, "--scaffold", "theirs", "--sandbox", "none"]
+    bench = [
+        "bench",
+        "--domain",
+        "tests.toy:Toy",
+        "--model",
+        mine,
+        "--scaffold",
+        "theirs",
+        "--sandbox",
+        "none",
+    ]
     assert run([*bench, "--split", "validation", "--out", "runs/bench"]) == 0
     capsys.readouterr()
     assert run(["show", "runs/bench"]) == 0

@@ -58,10 +58,14 @@ def test_a_plan_with_a_budget_that_a_build_refuses_says_so_and_what_it_takes(
     assert printed(capsys, "build", *few, code=2)["error"]["fix"] in refused
     assert cli(["plan", *few]) == 0
     assert refused in capsys.readouterr().out.splitlines()
-    assert not printed(capsys, "plan", *TOY, *model, "--rounds", "2", "--budget", "25attempts")["refused"]
+    assert not printed(capsys, "plan", *TOY, *model, "--rounds", "2", "--budget", "25attempts")[
+        "refused"
+    ]
 
 
-@pytest.mark.parametrize(("model", "faster"), [("local:smollm2-135m", 1.0), ("openai:http://127.0.0.1:9/v1#m", 3.0)])
+@pytest.mark.parametrize(
+    ("model", "faster"), [("local:smollm2-135m", 1.0), ("openai:http://127.0.0.1:9/v1#m", 3.0)]
+)
 def test_jobs_make_an_endpoint_faster_and_share_the_cores_of_a_local_model(
     workspace: Path, model: str, faster: float, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -83,10 +87,20 @@ def test_a_plan_learns_from_attempts_made_here(
 def test_a_plan_of_the_investigator_is_that_of_the_build_which_was_measured(
     workspace: Path, model: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """docs/tour.md: eight studies and a distilling, 69 calls, which at $5 and $25 a million tokens are $18."""
+    """docs/tour.md: eight studies and a distilling, 69 calls, which at $5 and $25 a million tokens
+    are $18."""
     other = write_script(workspace / "other.jsonl")
-    flags = ["--optimizer", "recreate", "--models.optimizer", other, "--models.optimizer_price", "5,25"]
-    plan = printed(capsys, "plan", *TOY, *model, *flags, "--rounds", "1", "--batch", "8", "--price", "0,0")
+    flags = [
+        "--optimizer",
+        "recreate",
+        "--models.optimizer",
+        other,
+        "--models.optimizer_price",
+        "5,25",
+    ]
+    plan = printed(
+        capsys, "plan", *TOY, *model, *flags, "--rounds", "1", "--batch", "8", "--price", "0,0"
+    )
     assert plan["usd"] == pytest.approx(18, rel=0.1)
 
 
@@ -94,21 +108,42 @@ def test_a_plan_gives_a_range_that_the_cache_and_the_turns_of_a_study_make(
     workspace: Path, model: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = write_script(workspace / "other.jsonl")
-    flags = [*TOY, *model, "--optimizer", "recreate", "--models.optimizer", other, "--models.optimizer_price", "5,25"]
-    plan = printed(capsys, "plan", *flags, "--study.usd", "100", "--study.tokens", "9000000", "--price", "0,0")
+    flags = [
+        *TOY,
+        *model,
+        "--optimizer",
+        "recreate",
+        "--models.optimizer",
+        other,
+        "--models.optimizer_price",
+        "5,25",
+    ]
+    plan = printed(
+        capsys, "plan", *flags, "--study.usd", "100", "--study.tokens", "9000000", "--price", "0,0"
+    )
     low, high = plan["low"], plan["high"]
-    # nine studies and distillings of 8 calls, or of the 40 that --study.steps allows, at 38,000 tokens in and 2,800 out
+    # nine studies and distillings of 8 calls, or of the 40 that --study.steps allows, at 38,000
+    # tokens in and 2,800 out
     assert (low["usd"], high["usd"]) == (pytest.approx(9 * 8 * 0.26), pytest.approx(9 * 40 * 0.26))
-    assert (plan["usd"], plan["calls"], plan["tokens"]) == (high["usd"], high["calls"], high["tokens"])
+    assert (plan["usd"], plan["calls"], plan["tokens"]) == (
+        high["usd"],
+        high["calls"],
+        high["tokens"],
+    )
     assert any("8 to 40 calls of 38,000 tokens" in text for text in plan["assumes"])
     capped = printed(capsys, "plan", *flags, "--study.usd", "1", "--price", "0,0")
     assert capped["usd"] == 9
-    cached, seed = Price(tokens_in=5, tokens_out=25, cached=0.5, cache_written=6.25), find_agent("seed", workspace)
+    cached, seed = (
+        Price(tokens_in=5, tokens_out=25, cached=0.5, cache_written=6.25),
+        find_agent("seed", workspace),
+    )
     settings = Settings(optimizer="recreate", study=StudySettings(usd=100.0))
     read = planning.plan(settings, seed, FREE, cached)
     # of 1 + 2 + ... + 8 parts of the prompts 8 are new: written to the cache, the rest read from it
     new = 8 * 38_000 * 2 / 9
-    assert read.low.usd == pytest.approx(9 * (new * 6.25 + (8 * 38_000 - new) * 0.5 + 8 * 2_800 * 25) / 1e6, abs=0.01)
+    assert read.low.usd == pytest.approx(
+        9 * (new * 6.25 + (8 * 38_000 - new) * 0.5 + 8 * 2_800 * 25) / 1e6, abs=0.01
+    )
     assert any("read from the cache" in text for text in read.assumes)
 
 
@@ -127,12 +162,19 @@ def test_a_plan_takes_studies_and_the_seeds_score_from_what_was_measured_here(
         (folder / "study.json").write_text(Study(id=str(number), usage=usage).model_dump_json())
     plan = printed(capsys, "plan", *flags)
     assert "studies: the middle half of 3 studies made here before" in plan["assumes"]
-    attempts = plan["attempts"] - 2 * 9 - 4  # the high end has rehearsals besides, and a trial of all eight tasks
-    assert (plan["low"]["calls"], plan["high"]["calls"]) == (2 * attempts + 9 * 15, 2 * plan["attempts"] + 9 * 25)
+    attempts = (
+        plan["attempts"] - 2 * 9 - 4
+    )  # the high end has rehearsals besides, and a trial of all eight tasks
+    assert (plan["low"]["calls"], plan["high"]["calls"]) == (
+        2 * attempts + 9 * 15,
+        2 * plan["attempts"] + 9 * 25,
+    )
     assert plan["base_rate"] == 0.0
     assert "the seed's score: 0.00 on 8 validation tasks attempted here" in plan["assumes"]
     # another optimizer's studies say nothing of this one's
-    other = printed(capsys, "plan", *flags, "--models.optimizer", write_script(workspace / "other.jsonl"))
+    other = printed(
+        capsys, "plan", *flags, "--models.optimizer", write_script(workspace / "other.jsonl")
+    )
     assert any("no studies were made here before" in text for text in other["assumes"])
 
 
@@ -142,7 +184,11 @@ def test_a_plan_counts_the_reruns_that_a_memory_policy_may_make(
     flags = [*TOY, *model, "--scaffold", "seed", "--rounds", "2"]
     plain, learning, capped = (
         printed(capsys, "plan", *flags, *more)
-        for more in ([], ["--memory", "recreate"], ["--memory", "recreate", "--memory.reruns", "10"])
+        for more in (
+            [],
+            ["--memory", "recreate"],
+            ["--memory", "recreate", "--memory.reruns", "10"],
+        )
     )
     assert [p["attempts"] - plain["attempts"] for p in (learning, capped)] == [2 * 192, 20]
     assert (learning["low"], capped["proposals"]) == (plain["low"], plain["proposals"])
@@ -153,13 +199,22 @@ def test_a_plan_counts_the_reruns_that_a_memory_policy_may_make(
     ("more", "attempts", "says"),
     [
         ([], 0, "no re-runs without a --budget"),
-        (["--budget", "100attempts"], 15, "at most 15 re-runs in all, together within 15% of the budget, 15 attempts"),
+        (
+            ["--budget", "100attempts"],
+            15,
+            "at most 15 re-runs in all, together within 15% of the budget, 15 attempts",
+        ),
         (["--budget", "100attempts", "--memory.share", "0.9"], 25, "within 90% of the budget"),
         (["--memory.reruns", "4"], 8, "tested by 4 re-runs a round"),
     ],
 )
 def test_a_plan_says_what_lessons_by_draw_may_take(
-    workspace: Path, model: list[str], capsys: pytest.CaptureFixture[str], more: list[str], attempts: int, says: str
+    workspace: Path,
+    model: list[str],
+    capsys: pytest.CaptureFixture[str],
+    more: list[str],
+    attempts: int,
+    says: str,
 ) -> None:
     flags = [*TOY, *model, "--scaffold", "seed", "--rounds", "2"]
     plain = printed(capsys, "plan", *flags, "--memory", "none")
@@ -169,7 +224,9 @@ def test_a_plan_says_what_lessons_by_draw_may_take(
     assert found["calls"] - plain["calls"] >= 24
     assert found["memory_share"] == (0.9 if "0.9" in more else 0.15)
     assert any(says in text for text in found["assumes"])
-    assert any("at most 12 questions to the optimizer's model a round" in text for text in found["assumes"])
+    assert any(
+        "at most 12 questions to the optimizer's model a round" in text for text in found["assumes"]
+    )
 
 
 def test_a_plan_says_where_the_gate_can_see_no_gain(
@@ -179,11 +236,16 @@ def test_a_plan_says_where_the_gate_can_see_no_gain(
     spec = model[1]
     rates.add(
         workspace / "benchmarks/toy/pass_rates.jsonl",
-        [PassRate(task=t.id, digest=t.digest, scaffold="seed", model=spec, attempts=3, passed=3) for t in tasks],
+        [
+            PassRate(task=t.id, digest=t.digest, scaffold="seed", model=spec, attempts=3, passed=3)
+            for t in tasks
+        ],
     )
     plan = printed(capsys, "plan", *TOY, *model, "--scaffold", "seed")
     assert (plan["base_rate"], plan["detectable_gain"]) == (1.0, 1.0)
-    assert "the seed's score: 1.00 by the measured pass rates of 8 validation tasks" in plan["assumes"]
+    assert (
+        "the seed's score: 1.00 by the measured pass rates of 8 validation tasks" in plan["assumes"]
+    )
     assert cli(["plan", *TOY, *model, "--scaffold", "seed"]) == 0
     assert "keeps no gain" in capsys.readouterr().out
 
@@ -192,8 +254,25 @@ def test_a_plan_says_where_the_gate_can_see_no_gain(
 def test_two_runs_are_put_side_by_side_and_judged_on_the_tasks_they_share(
     workspace: Path, model: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    built = printed(capsys, "build", *TOY, *model, "--out", "runs/b", "--rounds", "1", "--scaffold", "seed")
-    assert cli(["bench", *TOY, *model, "--scaffold", "seed", "--out", "runs/v", "--split", "validation"]) == 0
+    built = printed(
+        capsys, "build", *TOY, *model, "--out", "runs/b", "--rounds", "1", "--scaffold", "seed"
+    )
+    assert (
+        cli(
+            [
+                "bench",
+                *TOY,
+                *model,
+                "--scaffold",
+                "seed",
+                "--out",
+                "runs/v",
+                "--split",
+                "validation",
+            ]
+        )
+        == 0
+    )
     found = printed(capsys, "compare", "runs/v", "runs/b")
     before, after = found["cells"]
     assert (before["n"], before["repeats"], before["mean"], before["usd"]) == (8, 1, 0.0, 0.0)
@@ -203,13 +282,18 @@ def test_two_runs_are_put_side_by_side_and_judged_on_the_tasks_they_share(
     assert (difference["verdict"], difference["diff"], difference["tasks"]) == ("better", 1.0, 8)
     assert found["test_openings"] == 0
     # other tasks: two means, and nothing that may be said of their difference
-    assert cli(["bench", *TOY, *model, "--scaffold", "seed", "--out", "runs/t", "--split", "test"]) == 0
+    assert (
+        cli(["bench", *TOY, *model, "--scaffold", "seed", "--out", "runs/t", "--split", "test"])
+        == 0
+    )
     other = printed(capsys, "compare", "runs/v", "runs/t")
     assert (len(other["cells"]), other["differences"], other["test_openings"]) == (2, [], 1)
     assert printed(capsys, "compare", "runs/v", "runs/none", code=2)["error"]["code"] == "no-run"
 
 
-def test_a_script_is_told_by_the_exit_code_what_was_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_script_is_told_by_the_exit_code_what_was_judged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     def scores(name: str, each: float) -> str:
         rows = ({"task": f"t{n}", "repeat": 0, "score": each} for n in range(8))
         (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -217,14 +301,27 @@ def test_a_script_is_told_by_the_exit_code_what_was_judged(tmp_path: Path, capsy
 
     worse, better = scores("a", 0.0), scores("b", 1.0)
     assert printed(capsys, "judge", worse, better, "--fail-unless", "better")["verdict"] == "better"
-    assert printed(capsys, "judge", better, worse, "--fail-unless", "better", code=4)["verdict"] == "not-better"
+    assert (
+        printed(capsys, "judge", better, worse, "--fail-unless", "better", code=4)["verdict"]
+        == "not-better"
+    )
     assert printed(capsys, "judge", better, worse)["verdict"] == "not-better"
-    assert printed(capsys, "judge", better, worse, "--fail-unless", "fine", code=2)["error"]["code"] == "usage"
+    assert (
+        printed(capsys, "judge", better, worse, "--fail-unless", "fine", code=2)["error"]["code"]
+        == "usage"
+    )
 
 
-def test_one_agent_attempts_one_task(workspace: Path, model: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_agent_attempts_one_task(
+    workspace: Path, model: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     found = printed(capsys, "run", "seed", "toy:train:1", *TOY, *model)
-    assert (found["ending"], found["score"], found["passed"], found["steps"]) == ("submitted", 0.0, False, 2)
+    assert (found["ending"], found["score"], found["passed"], found["steps"]) == (
+        "submitted",
+        0.0,
+        False,
+        2,
+    )
     assert found["usage"]["calls"] == 2
     shown = printed(capsys, "traces", "show", found["experience"])
     assert shown["task"] == "toy:train:1"
@@ -238,8 +335,12 @@ def test_the_limits_of_an_agent_are_flags(
     assert (found["ending"], found["limit"], found["steps"]) == ("limit", "steps", 1)
     bench = ["bench", *TOY, *model, "--scaffold", "seed", "--tasks", "1", "--agent.max_tokens"]
     cells = [printed(capsys, *bench, most)["cells"][0]["digest"] for most in ("9", "0")]
-    assert cells[1] == load(shipped("scaffolds") / "seed").digest != cells[0]  # 0: as the agent has it
-    assert [row["limits"] for row in (Settings().model_dump(),) if "limits" in row] == []  # ids of runs are as before
+    assert (
+        cells[1] == load(shipped("scaffolds") / "seed").digest != cells[0]
+    )  # 0: as the agent has it
+    assert [
+        row["limits"] for row in (Settings().model_dump(),) if "limits" in row
+    ] == []  # ids of runs are as before
 
 
 def test_the_test_split_opens_only_in_bench_and_each_opening_is_counted(

@@ -44,11 +44,14 @@ class Breaking(Toy):
     """The gold of train:1 breaks what passes untouched."""
 
     def compared(self, task: Task, backend: Any) -> tuple[Grade, list[str]]:
-        return Grade(score=0.0, passed=False), [f"test_{n}" for n in range(7)] if task.id == "toy:train:1" else []
+        return Grade(score=0.0, passed=False), (
+            [f"test_{n}" for n in range(7)] if task.id == "toy:train:1" else []
+        )
 
 
 class Interrupting(Toy):
-    """Ctrl-C comes at the third task that is graded; `graded` has all of them. Before that train:0 is wrong."""
+    """Ctrl-C comes at the third task that is graded; `graded` has all of them. Before that train:0
+    is wrong."""
 
     grader = "toy-1"
     graded: ClassVar[list[str]] = []
@@ -92,7 +95,9 @@ _RUNS_IN = ("python", "pytest", "index_before", "variables")
 def make(**options: Any) -> _Made:
     """What `tasks make tests.cli.test_tasks:Unsound` calls."""
     tasks = [t for t in Toy().tasks(options["split"])][: options["n"]]
-    options["on_progress"](f"making of {options['package']} {options['version']} {options['requires']}")
+    options["on_progress"](
+        f"making of {options['package']} {options['version']} {options['requires']}"
+    )
     options["on_progress"](f"in { {k: v for k, v in options.items() if k in _RUNS_IN} }")
     return _Made(tasks=tuple(tasks), tried=9, file=str(options["file"]))
 
@@ -137,7 +142,9 @@ def test_sound_tasks_hold(ask: Ask) -> None:
     code, rows = ask("tasks", "check", TOY, "--jobs", "2")
     assert code == 0
     assert sorted(r["task"] for r in rows) == sorted(t.id for t in Toy().tasks())
-    assert all((r["gold"], r["untouched"], r["ok"], r["reason"]) == (1.0, 0.0, True, "") for r in rows)
+    assert all(
+        (r["gold"], r["untouched"], r["ok"], r["reason"]) == (1.0, 0.0, True, "") for r in rows
+    )
 
 
 @pytest.fixture
@@ -147,7 +154,15 @@ def graded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return Interrupting.graded
 
 
-INTERRUPTED = ["tasks", "check", "tests.cli.test_tasks:Interrupting", "--split", "train", "--shuffled", "0"]
+INTERRUPTED = [
+    "tasks",
+    "check",
+    "tests.cli.test_tasks:Interrupting",
+    "--split",
+    "train",
+    "--shuffled",
+    "0",
+]
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
@@ -169,14 +184,18 @@ def test_after_ctrl_c_the_same_check_goes_on(
     assert len(graded) == 8  # the check was over, and this is another
 
 
-def test_what_held_before_ctrl_c_is_checked_again_where_that_is_asked_for(ask: Ask, graded: list[str]) -> None:
+def test_what_held_before_ctrl_c_is_checked_again_where_that_is_asked_for(
+    ask: Ask, graded: list[str]
+) -> None:
     assert ask(*INTERRUPTED)[0] == 130
     graded.clear()
     assert ask(*INTERRUPTED, "--again")[0] == 0
     assert len(graded) == 8
 
 
-def test_an_unsound_task_is_said_to_be_and_exits_4(ask: Ask, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unsound_task_is_said_to_be_and_exits_4(
+    ask: Ask, capsys: pytest.CaptureFixture[str]
+) -> None:
     code, rows = ask("tasks", "check", "tests.cli.test_tasks:Unsound", "--split", "train")
     wrong = {r["task"]: r["reason"] for r in rows if not r["ok"]}
     assert code == 4
@@ -193,10 +212,24 @@ def test_an_unsound_task_is_said_to_be_and_exits_4(ask: Ask, capsys: pytest.Capt
 def test_a_task_that_the_gold_of_another_passes_is_unsound(ask: Ask) -> None:
     code, rows = ask("tasks", "check", "tests.cli.test_tasks:Lenient", "--split", "test")
     assert code == 4
-    assert all(r["other"] not in ("", r["task"]) and f"gold of {r['other']} passes it" in r["reason"] for r in rows)
-    code, rows = ask("tasks", "check", "tests.cli.test_tasks:Lenient", "--split", "test", "--shuffled", "2")
-    assert (code, len([r for r in rows if r["other"]]), len([r for r in rows if r["ok"]])) == (4, 2, 4)
-    assert ask("tasks", "check", "tests.cli.test_tasks:Lenient", "--split", "test", "--shuffled", "0")[0] == 0
+    assert all(
+        r["other"] not in ("", r["task"]) and f"gold of {r['other']} passes it" in r["reason"]
+        for r in rows
+    )
+    code, rows = ask(
+        "tasks", "check", "tests.cli.test_tasks:Lenient", "--split", "test", "--shuffled", "2"
+    )
+    assert (code, len([r for r in rows if r["other"]]), len([r for r in rows if r["ok"]])) == (
+        4,
+        2,
+        4,
+    )
+    assert (
+        ask("tasks", "check", "tests.cli.test_tasks:Lenient", "--split", "test", "--shuffled", "0")[
+            0
+        ]
+        == 0
+    )
 
 
 def test_another_ones_gold_is_of_the_same_source_where_there_is_one() -> None:
@@ -205,8 +238,12 @@ def test_another_ones_gold_is_of_the_same_source_where_there_is_one() -> None:
 
     pairs = exchanged(made("d:a:1", "d:b:1", "d:a:2", "d:c:1", "d:a:3"), 5)
     assert {id: other.id for id, other in pairs.items()} == {
-        "d:a:1": "d:a:2", "d:a:2": "d:a:1", "d:a:3": "d:a:2", "d:b:1": "d:c:1", "d:c:1": "d:a:1"
-    }  # fmt: skip
+        "d:a:1": "d:a:2",
+        "d:a:2": "d:a:1",
+        "d:a:3": "d:a:2",
+        "d:b:1": "d:c:1",
+        "d:c:1": "d:a:1",
+    }
     assert exchanged(made("d:a:1"), 5) == {}
     assert len(exchanged(made(*(f"d:a:{n}" for n in range(25))), 10)) == 10
 
@@ -216,19 +253,26 @@ def test_checking_needs_a_domain_that_knows_what_is_right(ask: Ask) -> None:
     assert (code, error["error"]["code"]) == (2, "not-provable")
 
 
-def test_a_gold_that_breaks_tests_fails_the_check_in_a_sentence(ask: Ask, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_gold_that_breaks_tests_fails_the_check_in_a_sentence(
+    ask: Ask, capsys: pytest.CaptureFixture[str]
+) -> None:
     command = ["tasks", "check", "tests.cli.test_tasks:Breaking", "--split", "train"]
     code, rows = ask(*command)
     assert (code, [r["task"] for r in rows if not r["ok"]]) == (4, ["toy:train:1"])
     assert run(command) == 4
     told = capsys.readouterr()
-    assert "the gold breaks what passes untouched: test_0, test_1, test_2, test_3, test_4 and 2 more" in told.out
+    assert (
+        "the gold breaks what passes untouched: test_0, test_1, test_2, test_3, test_4 and 2 more"
+        in told.out
+    )
     assert "1  the gold breaks what passes untouched\n" in told.err
 
 
 def test_tasks_of_another_file_are_checked(ask: Ask, workspace: Path) -> None:
     (workspace / "mine.txt").write_text("toy:train:5\ntoy:test:1\n")
-    code, rows = ask("tasks", "check", "tests.cli.test_tasks:FromFile", "--data", "mine.txt", "--jobs", "1")
+    code, rows = ask(
+        "tasks", "check", "tests.cli.test_tasks:FromFile", "--data", "mine.txt", "--jobs", "1"
+    )
     assert (code, [r["task"] for r in rows]) == (0, ["toy:train:5", "toy:test:1"])
     (workspace / "mine.txt").write_text("")
     code, (error,) = ask("tasks", "check", "tests.cli.test_tasks:FromFile", "--data", "mine.txt")
@@ -239,7 +283,10 @@ def test_tasks_of_another_file_are_checked(ask: Ask, workspace: Path) -> None:
 
 
 def test_an_unknown_task_split_or_domain_names_the_near_ones(ask: Ask) -> None:
-    for words in (["tasks", "check", TOY, "--task", "toy:tran:4"], ["grade", TOY, "toy:tran:4", "--answer", "x"]):
+    for words in (
+        ["tasks", "check", TOY, "--task", "toy:tran:4"],
+        ["grade", TOY, "toy:tran:4", "--answer", "x"],
+    ):
         code, (error,) = ask(*words)
         assert (code, error["error"]["code"]) == (2, "unknown-task")
         assert "toy:train:4" in error["error"]["fix"]
@@ -249,16 +296,37 @@ def test_an_unknown_task_split_or_domain_names_the_near_ones(ask: Ask) -> None:
     assert ask("tasks", "list", TOY, "--split", "dev")[1][0]["error"]["code"] == "bad-split"
 
 
-def test_new_tasks_are_made_by_the_domains_own_maker(ask: Ask, capsys: pytest.CaptureFixture[str]) -> None:
+def test_new_tasks_are_made_by_the_domains_own_maker(
+    ask: Ask, capsys: pytest.CaptureFixture[str]
+) -> None:
     command = ["tasks", "make", "tests.cli.test_tasks:Unsound", "--package", "parse==1.20.2"]
     code, rows = ask(*command, "--n", "2", "--split", "test", "--data", "out.jsonl")
     assert code == 0
-    assert [(r["task"], r["file"]) for r in rows] == [("toy:test:0", "out.jsonl"), ("toy:test:1", "out.jsonl")]
+    assert [(r["task"], r["file"]) for r in rows] == [
+        ("toy:test:0", "out.jsonl"),
+        ("toy:test:1", "out.jsonl"),
+    ]
     assert run([*command, "--requires", "a==1", "--requires", "b==2"]) == 0
     assert "making of parse 1.20.2 ('a==1', 'b==2')" in capsys.readouterr().err
-    flags = ["--python", "3.9", "--pytest", "7.4.4", "--index-before", "2023-06-01", "--env", "A=b=c", "--env", "D="]
+    flags = [
+        "--python",
+        "3.9",
+        "--pytest",
+        "7.4.4",
+        "--index-before",
+        "2023-06-01",
+        "--env",
+        "A=b=c",
+        "--env",
+        "D=",
+    ]
     assert run([*command, *flags]) == 0
-    asked = {"python": "3.9", "pytest": "7.4.4", "index_before": "2023-06-01", "variables": {"A": "b=c", "D": ""}}
+    asked = {
+        "python": "3.9",
+        "pytest": "7.4.4",
+        "index_before": "2023-06-01",
+        "variables": {"A": "b=c", "D": ""},
+    }
     assert f"in {asked}" in capsys.readouterr().err
 
 
@@ -268,7 +336,9 @@ def test_a_variable_needs_a_value(ask: Ask) -> None:
 
 
 @pytest.mark.parametrize(
-    "flags", [[], ["--package", "parse"], ["--package", "==1"], ["--package", "parse==1", "--repo", "."]], ids=str
+    "flags",
+    [[], ["--package", "parse"], ["--package", "==1"], ["--package", "parse==1", "--repo", "."]],
+    ids=str,
 )
 def test_making_tasks_needs_one_source(ask: Ask, flags: list[str]) -> None:
     code, (error,) = ask("tasks", "make", "swe", *flags)
@@ -319,7 +389,9 @@ def test_a_folders_links_are_never_followed(
     assert "answer.txt" in capsys.readouterr().err
 
 
-def test_whatever_lies_in_a_folder_is_graded(ask: Ask, workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_whatever_lies_in_a_folder_is_graded(
+    ask: Ask, workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = workspace / "solution"
     (folder / "answer.txt" / "below").mkdir(parents=True)
     deep = folder
@@ -351,7 +423,13 @@ def test_a_folder_put_over_the_tasks_replaces_what_is_no_file_there(tmp_path: Pa
 
 @pytest.mark.parametrize(
     "flags",
-    [[], ["--answer", "x", "--patch", "f"], ["--patch", "gone"], ["--dir", "gone"], ["--patch", "bytes"]],
+    [
+        [],
+        ["--answer", "x", "--patch", "f"],
+        ["--patch", "gone"],
+        ["--dir", "gone"],
+        ["--patch", "bytes"],
+    ],
     ids=str,
 )
 def test_one_answer_that_can_be_read_is_needed(ask: Ask, workspace: Path, flags: list[str]) -> None:

@@ -54,17 +54,31 @@ def test_init_makes_a_workspace(ask: Ask, tmp_path: Path) -> None:
     for seed in shipped("scaffolds").glob("seed*/agent.toml"):
         copy = scaffolds.load(folder / "scaffolds" / seed.parent.name)
         assert copy.digest == scaffolds.load(seed.parent).digest
-        assert all(os.access(folder / "scaffolds" / copy.name / path, os.X_OK) for path in copy.tools.values())
+        assert all(
+            os.access(folder / "scaffolds" / copy.name / path, os.X_OK)
+            for path in copy.tools.values()
+        )
 
 
 def test_every_setting_is_explained_and_its_line_works_when_uncommented(tmp_path: Path) -> None:
     assert run(["init", str(tmp_path / "w")]) == 0
     text = (tmp_path / "w" / "recreate.toml").read_text()
-    wanted = [line for line in text.splitlines() if line.startswith("[") or " = " in line.partition("`")[0]]
-    (tmp_path / "w" / "recreate.toml").write_text("\n".join(line.removeprefix("# ") for line in wanted))
+    wanted = [
+        line
+        for line in text.splitlines()
+        if line.startswith("[") or " = " in line.partition("`")[0]
+    ]
+    (tmp_path / "w" / "recreate.toml").write_text(
+        "\n".join(line.removeprefix("# ") for line in wanted)
+    )
     found = tomllib.loads((tmp_path / "w" / "recreate.toml").read_text())
     flat = {k: v for k, v in found.items() if not isinstance(v, dict)}
-    flat |= {f"{t}.{k}": v for t, table in found.items() if isinstance(table, dict) for k, v in table.items()}
+    flat |= {
+        f"{t}.{k}": v
+        for t, table in found.items()
+        if isinstance(table, dict)
+        for k, v in table.items()
+    }
     assert set(flat) == set(addresses())
     assert load(tmp_path / "w", {}, {}) == Settings()
 
@@ -88,11 +102,18 @@ def test_init_in_a_project_keeps_what_git_ignores_there(tmp_path: Path) -> None:
     assert lines[0] == "*.log"
     assert "/runs/" in lines
     subprocess.run(["git", "init", "-q", tmp_path], check=True)
-    for made in ("runs/a/journal.jsonl", "memory/swe/experiences/r.jsonl", "memory/index/catalogue.sqlite"):
+    for made in (
+        "runs/a/journal.jsonl",
+        "memory/swe/experiences/r.jsonl",
+        "memory/index/catalogue.sqlite",
+    ):
         (tmp_path / made).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / made).write_text("x")
     listed = subprocess.run(
-        ["git", "-C", tmp_path, "status", "--porcelain", "-uall"], capture_output=True, text=True, check=True
+        ["git", "-C", tmp_path, "status", "--porcelain", "-uall"],
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
     assert "recreate.toml" in listed
     assert not any(word in listed for word in ("runs/", "experiences", "index"))
@@ -110,7 +131,9 @@ def test_doctor_says_what_works(ask: Ask, workspace: Path) -> None:
     found = checks(record)
     assert code == 0
     assert record["sandbox"] in ("bwrap", "unshare")
-    assert {"python", "git", "sandbox", "home", "default model", "keys", "extra.local"} <= set(found)
+    assert {"python", "git", "sandbox", "home", "default model", "keys", "extra.local"} <= set(
+        found
+    )
     assert all({"name", "ok", "detail", "fix"} <= set(c) for c in record["checks"])
     assert all(c["ok"] != bool(c["fix"]) for c in record["checks"])
     assert "package index" not in found
@@ -128,7 +151,9 @@ def test_a_needed_thing_that_is_missing_exits_4_and_says_what_to_type(
     assert "install" in git["fix"]
 
 
-def test_doctor_names_keys_and_never_shows_them(ask: Ask, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_names_keys_and_never_shows_them(
+    ask: Ask, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "no-one-may-see-this")
     _, (record,) = ask("doctor")
     assert "ANTHROPIC_API_KEY" in checks(record)["keys"]["detail"]
@@ -148,7 +173,9 @@ def test_doctor_finds_a_broken_settings_file_and_a_home_that_is_none(
     assert "RECREATE_HOME" in found["home"]["fix"]
 
 
-def test_doctor_asks_the_index_only_when_told_to(ask: Ask, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_asks_the_index_only_when_told_to(
+    ask: Ask, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PIP_INDEX_URL", "http://user:word@127.0.0.1:9/simple/")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     code, (record,) = ask("doctor", "--online")
@@ -217,7 +244,11 @@ def test_models_are_listed_and_one_that_is_here_needs_no_fetching(
     rows = {row["name"]: row for row in ask("models", "list")[1]}
     assert [name for name, row in rows.items() if row["default"]] == [catalog.default_name()]
     assert rows["tiny"]["state"] == "absent"
-    assert (rows["tiny"]["size"], rows["tiny"]["license"], rows["tiny"]["context"]) == (12, "MIT", 512)
+    assert (rows["tiny"]["size"], rows["tiny"]["license"], rows["tiny"]["context"]) == (
+        12,
+        "MIT",
+        512,
+    )
     path.parent.mkdir(parents=True)
     path.write_bytes(b"GGUF weights")
     assert {r["name"]: r for r in ask("models", "list")[1]}["tiny"]["state"] == "partial"
@@ -243,7 +274,9 @@ def test_a_download_tells_bytes_share_and_speed(
     from recreate.cli import terminal
 
     now = iter((0.0, 1.0, 11.0, 12.0))
-    monkeypatch.setattr(terminal, "time", SimpleNamespace(monotonic=lambda: next(now)))  # its own clock alone
+    monkeypatch.setattr(
+        terminal, "time", SimpleNamespace(monotonic=lambda: next(now))
+    )  # its own clock alone
     with terminal.Progress("tiny") as progress:
         for done in (0, 1_000_000, 110_000_000, 200_000_000):
             progress(done, 200_000_000)
@@ -256,7 +289,11 @@ def test_a_download_tells_bytes_share_and_speed(
 
 
 def scores(path: Path, values: list[float | None], repeats: int = 1) -> str:
-    rows = [{"task": f"t{n}", "repeat": r, "score": v} for n, v in enumerate(values) for r in range(repeats)]
+    rows = [
+        {"task": f"t{n}", "repeat": r, "score": v}
+        for n, v in enumerate(values)
+        for r in range(repeats)
+    ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return str(path)
 
@@ -286,7 +323,9 @@ def test_judge_refuses_what_it_cannot_judge(ask: Ask, tmp_path: Path) -> None:
 # --- sandbox exec ---
 
 
-def test_the_childs_exit_code_and_output_are_ours(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_childs_exit_code_and_output_are_ours(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(["sandbox", "exec", "--", "bash", "-c", "echo hello; echo bad >&2; exit 7"]) == 7
     out, err = capsys.readouterr()
     assert out == "hello\nbad\n"
@@ -294,7 +333,9 @@ def test_the_childs_exit_code_and_output_are_ours(workspace: Path, capsys: pytes
     assert any(backend in err for backend in ("bwrap", "unshare"))
 
 
-def test_the_backend_is_chosen_by_flag_else_by_setting(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_backend_is_chosen_by_flag_else_by_setting(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (workspace / "recreate.toml").write_text('sandbox = "none"\n')
     assert run(["sandbox", "exec", "--json", "true"]) == 0
     assert json.loads(capsys.readouterr().out)["rung"] == "none"
@@ -304,7 +345,9 @@ def test_the_backend_is_chosen_by_flag_else_by_setting(workspace: Path, capsys: 
     assert json.loads(capsys.readouterr().out)["error"]["code"] == "unknown-sandbox"
 
 
-def test_a_command_is_stopped_at_its_time_limit(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_is_stopped_at_its_time_limit(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(["sandbox", "exec", "--json", "--timeout", "0.3", "--", "sleep", "30"]) == 124
     found = json.loads(capsys.readouterr().out)
     assert (found["timed_out"], found["limit"], found["status"]) == (True, "seconds", 124)
@@ -317,14 +360,30 @@ def test_a_command_sees_a_copy_of_a_folder_and_no_key_of_ours(
     monkeypatch.setenv("SOME_API_KEY", "no-one-may-see-this")
     (workspace / "work").mkdir()
     (workspace / "work" / "a.txt").write_text("here\n")
-    assert run(["sandbox", "exec", "--dir", "work", "--", "bash", "-c", "cat a.txt; echo x > a.txt; env"]) == 0
+    assert (
+        run(
+            [
+                "sandbox",
+                "exec",
+                "--dir",
+                "work",
+                "--",
+                "bash",
+                "-c",
+                "cat a.txt; echo x > a.txt; env",
+            ]
+        )
+        == 0
+    )
     out = capsys.readouterr().out
     assert out.startswith("here\n")
     assert "SOME_API_KEY" not in out
     assert (workspace / "work" / "a.txt").read_text() == "here\n"
 
 
-def test_output_that_is_no_text_is_printed_all_the_same(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_output_that_is_no_text_is_printed_all_the_same(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(["sandbox", "exec", "--", "printf", r"a\377b"]) == 0
     out = capsys.readouterr().out
     assert (out[0], out[-1]) == ("a", "b")
@@ -352,7 +411,9 @@ def test_every_fault_is_listed_with_file_and_line_and_exits_4(
     (agent / "workflow.md").write_text("{{ task.prompt }}\n{{ nope }}\n")
     (agent / "agent.toml").write_text("stps = 3\n")
     (agent / "tools").mkdir()
-    (agent / "tools" / "t.py").write_text('#!/usr/bin/env python3\n"""A tool."""\nimport no_such_package\n')
+    (agent / "tools" / "t.py").write_text(
+        '#!/usr/bin/env python3\n"""A tool."""\nimport no_such_package\n'
+    )
     code, (record,) = ask("scaffold", "check", str(agent))
     assert code == 4
     found = {fault["file"]: fault for fault in record["faults"]}
@@ -375,7 +436,9 @@ def test_a_link_out_of_the_folder_is_a_fault(ask: Ask, agent: Path) -> None:
     assert "outside" in fault["message"]
 
 
-def test_a_scaffold_that_a_build_has_not_made_yet_is_refused_with_those_there_are(ask: Ask, workspace: Path) -> None:
+def test_a_scaffold_that_a_build_has_not_made_yet_is_refused_with_those_there_are(
+    ask: Ask, workspace: Path
+) -> None:
     code, (error,) = ask("show", "swe")
     assert (code, error["error"]["code"]) == (2, "no-scaffold")
     assert "seed-swe-small" in error["error"]["fix"]

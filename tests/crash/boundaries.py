@@ -1,4 +1,5 @@
-"""What reaches the disk, counted in this process: writes, syncs, renames, SQLite's statements, git; a stop there."""
+"""What reaches the disk, counted in this process: writes, syncs, renames, SQLite's statements, git;
+a stop there."""
 
 from __future__ import annotations
 
@@ -15,12 +16,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
-CHANGES = ("fsync", "replace", "rename", "unlink", "remove", "rmdir", "mkdir", "ftruncate", "truncate", "link")
+CHANGES = (
+    "fsync",
+    "replace",
+    "rename",
+    "unlink",
+    "remove",
+    "rmdir",
+    "mkdir",
+    "ftruncate",
+    "truncate",
+    "link",
+)
 
 
 @dataclass
 class Counter:
-    """at: the boundary where it ends, 0 for none. full: from there on the disk is full; without it, a kill."""
+    """at: the boundary where it ends, 0 for none. full: from there on the disk is full; without it,
+    a kill."""
 
     at: int = 0
     full: bool = False
@@ -43,7 +56,9 @@ def at_boundary(what: str, torn: Callable[[], object] | None = None) -> None:
             torn()
         if not _counter.full:
             kill()
-    if not what.startswith(("unlink", "remove", "rmdir", "ftruncate", "truncate", "git", "before", "after")):
+    if not what.startswith(
+        ("unlink", "remove", "rmdir", "ftruncate", "truncate", "git", "before", "after")
+    ):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), what)
 
 
@@ -56,7 +71,9 @@ class _File(io.FileIO):
     def write(self, data: Any) -> int:
         raw = bytes(data)
         at_boundary(f"write {len(raw)} bytes to {self.name}")
-        at_boundary(f"half a write to {self.name}", lambda: super(_File, self).write(raw[: len(raw) // 2]))
+        at_boundary(
+            f"half a write to {self.name}", lambda: super(_File, self).write(raw[: len(raw) // 2])
+        )
         return super().write(raw)
 
 
@@ -78,8 +95,11 @@ class _Connection(sqlite3.Connection):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         if _counter is not None and not _counter.full:
-            # every statement, also those that sqlite3 makes itself: BEGIN, COMMIT, the rows of executemany
-            self.set_trace_callback(lambda sql: _reads(sql) or at_boundary(f"sqlite {' '.join(sql.split()[:5])}"))
+            # every statement, also those that sqlite3 makes itself: BEGIN, COMMIT, the rows of
+            # executemany
+            self.set_trace_callback(
+                lambda sql: _reads(sql) or at_boundary(f"sqlite {' '.join(sql.split()[:5])}")
+            )
 
     def cursor(self, factory: Any = _Cursor) -> Any:
         return super().cursor(factory)
@@ -122,8 +142,16 @@ def count(counter: Counter) -> None:
         setattr(os, name, _counted(name, getattr(os, name)))
     plain = io.open
 
-    def counted_open(file: Any, mode: str = "r", buffering: int = -1, encoding: Any = None, errors: Any = None,
-                     newline: Any = None, closefd: bool = True, opener: Any = None) -> Any:  # fmt: skip
+    def counted_open(
+        file: Any,
+        mode: str = "r",
+        buffering: int = -1,
+        encoding: Any = None,
+        errors: Any = None,
+        newline: Any = None,
+        closefd: bool = True,
+        opener: Any = None,
+    ) -> Any:
         if not set(mode) & set("wax+") or isinstance(file, int):
             return plain(file, mode, buffering, encoding, errors, newline, closefd, opener)
         at_boundary(f"open {file}")

@@ -1,4 +1,5 @@
-"""A sample of `python -m tests.crash`: what a build leaves does not depend on where it was killed."""
+"""A sample of `python -m tests.crash`: what a build leaves does not depend on where it was
+killed."""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ def crashed(*which: str, **numbers: int) -> None:
     command = [sys.executable, "-m", "tests.crash", *flags, "--json"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     rows = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [(row["tried"], row["faults"]) for row in rows] == [(number, []) for number in numbers.values()], done.stderr
+    assert [(row["tried"], row["faults"]) for row in rows] == [
+        (number, []) for number in numbers.values()
+    ], done.stderr
     assert done.returncode == 0
 
 

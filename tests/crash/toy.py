@@ -1,8 +1,9 @@
 """Two builds and a bench of seconds that touch all that a long one does.
 
-PAIRED      every round the agent learns one mark more; candidates are judged by the paired test of all tasks
-SEQUENTIAL  the default gate on 20 tasks: a candidate that helps on some is dropped, one that helps on all is kept, and
-            the next, which may spend the kept one's error too, does harm
+PAIRED      every round the agent learns one mark more; candidates are judged by the paired test of
+            all tasks
+SEQUENTIAL  the default gate on 20 tasks: a candidate that helps on some is dropped, one that helps
+            on all is kept, and the next, which may spend the kept one's error too, does harm
 SUITE       a bench of two scaffolds, one of which knows every mark, with two repeats
 """
 
@@ -29,8 +30,10 @@ _write = os.write
 
 
 class Build(NamedTuple):
-    """cap: just the attempts that it takes at two jobs, and about the tokens that it is thought to take at most.
-    command: what goes on by itself when it is given again, or `build`, which `resume` goes on with."""
+    """cap: just the attempts that it takes at two jobs, and about the tokens that it is thought to
+    take at most. command: what goes on by itself when it is given again, or `build`, which `resume`
+    goes on with.
+    """
 
     flags: list[str]
     cap: Budget
@@ -38,25 +41,73 @@ class Build(NamedTuple):
 
 
 _FLAGS = [
-    "--sandbox", "tests.crash.toy:InMemory", "--optimizer", "reflect", "--memory.embedder", "hashed",
-    "--scaffold", "seed", "--rounds", "3", "--train", "3", "--json",
-]  # fmt: skip
+    "--sandbox",
+    "tests.crash.toy:InMemory",
+    "--optimizer",
+    "reflect",
+    "--memory.embedder",
+    "hashed",
+    "--scaffold",
+    "seed",
+    "--rounds",
+    "3",
+    "--train",
+    "3",
+    "--json",
+]
 PAIRED = Build(
-    ["--domain", "tests.crash.toy:Marks", "--model", "tests.crash.toy:Paid", "--memory.policy", "recreate",
-     "--validation", "5", "--gate.false_keep", "0", *_FLAGS],
+    [
+        "--domain",
+        "tests.crash.toy:Marks",
+        "--model",
+        "tests.crash.toy:Paid",
+        "--memory.policy",
+        "recreate",
+        "--validation",
+        "5",
+        "--gate.false_keep",
+        "0",
+        *_FLAGS,
+    ],
     Budget(attempts=23, tokens=900_000),
-)  # fmt: skip
+)
 SEQUENTIAL = Build(
-    ["--domain", "tests.crash.toy:MoreMarks", "--model", "tests.crash.toy:PaidMore", "--validation", "20", *_FLAGS],
+    [
+        "--domain",
+        "tests.crash.toy:MoreMarks",
+        "--model",
+        "tests.crash.toy:PaidMore",
+        "--validation",
+        "20",
+        *_FLAGS,
+    ],
     Budget(attempts=71, tokens=2_000_000),
 )
 SUITE = Build(
-    ["--domain", "tests.crash.toy:Marks", "--model", "tests.crash.toy:Paid", "--sandbox", "tests.crash.toy:InMemory",
-     "--memory.embedder", "hashed", "--scaffold", "marks", "--scaffold", "taught", "--repeats", "2",
-     "--split", "test", "--format", "jsonl,csv,predictions", "--json"],
+    [
+        "--domain",
+        "tests.crash.toy:Marks",
+        "--model",
+        "tests.crash.toy:Paid",
+        "--sandbox",
+        "tests.crash.toy:InMemory",
+        "--memory.embedder",
+        "hashed",
+        "--scaffold",
+        "marks",
+        "--scaffold",
+        "taught",
+        "--repeats",
+        "2",
+        "--split",
+        "test",
+        "--format",
+        "jsonl,csv,predictions",
+        "--json",
+    ],
     Budget(attempts=20, tokens=900_000),
     "bench",
-)  # fmt: skip
+)
 
 
 class Marks:
@@ -89,7 +140,11 @@ class Marks:
     def grade(self, task: Task, trace: Trace, backend: SandboxBackend) -> Grade:
         word, right = task.facts["word"], sum(mark in trace.answer for mark in MARKS)
         passed = right == len(MARKS) and trace.answer.startswith(word)
-        return Grade(score=right / len(MARKS), passed=passed, evidence="right" if passed else "a mark is missing")
+        return Grade(
+            score=right / len(MARKS),
+            passed=passed,
+            evidence="right" if passed else "a mark is missing",
+        )
 
 
 class MoreMarks(Marks):
@@ -114,7 +169,9 @@ class _Folder:
     def __init__(self) -> None:
         self.files = {"answer.txt": b""}
 
-    def run(self, command: str | Sequence[str], timeout: float | None = None, stdin: bytes | None = None) -> Output:
+    def run(
+        self, command: str | Sequence[str], timeout: float | None = None, stdin: bytes | None = None
+    ) -> Output:
         found = re.search(r"printf %s '(.*)' > (\S+)", str(command))
         if found:
             self.files[found[2]] = found[1].encode()
@@ -131,7 +188,8 @@ class _Folder:
 
 
 class Paid:
-    """Answers as the lessons in its prompt say, and notes each reply in the file `paid.txt` of the current folder."""
+    """Answers as the lessons in its prompt say, and notes each reply in the file `paid.txt` of the
+    current folder."""
 
     name = "tests.crash.toy:Paid"
     price = Price(tokens_in=1.0, tokens_out=1.0)
@@ -169,7 +227,8 @@ def lesson(mark: int) -> str:
 
 
 def script() -> list[dict[str, Any]]:
-    """What an agent says that knows so many lessons, an optimizer that finds the next, and a policy that learns."""
+    """What an agent says that knows so many lessons, an optimizer that finds the next, and a policy
+    that learns."""
     rows = [
         _written(split, n, known, lesson(known - 1) if known else "")
         for split, size in Marks.sizes.items()
@@ -177,9 +236,19 @@ def script() -> list[dict[str, Any]]:
         for known in (3, 2, 1, 0)
     ]
     rows.append(SUBMIT)
-    learned = {"happened": "a mark was missing", "title": "Marks", "body": "Look at the marks of $1.", "when": "always"}
+    learned = {
+        "happened": "a mark was missing",
+        "title": "Marks",
+        "body": "Look at the marks of $1.",
+        "when": "always",
+    }
     rows.append(
-        {"role": "optimizer", "contains": "happened", "find": r"word number (\d+)", "text": json.dumps(learned)}
+        {
+            "role": "optimizer",
+            "contains": "happened",
+            "find": r"word number (\d+)",
+            "text": json.dumps(learned),
+        }
     )
     rows += [_learned(lesson(known), lesson(known - 1) if known else "") for known in (2, 1, 0)]
     return rows
@@ -190,7 +259,8 @@ SOME, ALL, HARM = "Some words carry a mark.", "Words carry two marks.", "Some wo
 
 
 def script_of_trials() -> list[dict[str, Any]]:
-    """What an agent says that was taught these, and an optimizer that proposes the next once the last is in sight."""
+    """What an agent says that was taught these, and an optimizer that proposes the next once the
+    last is in sight."""
     rows = [
         _written(split, n, known, taught)
         for split, size in MoreMarks.sizes.items()
@@ -214,5 +284,9 @@ def _learned(text: str, seen: str = "") -> dict[str, Any]:
     """The proposal of a lesson by an optimizer that saw the other one."""
     edit = {"file": "new lesson", "line": 0, "title": text[:20], "text": text, "reason": text[:20]}
     study = {"why": "w", "cause": "knowledge", "edits": [{**edit, "experience": "$1", "step": 0}]}
-    row = {"role": "optimizer", "find": r"experience ([0-9a-f]{16}): FAILED", "text": json.dumps(study)}
+    row = {
+        "role": "optimizer",
+        "find": r"experience ([0-9a-f]{16}): FAILED",
+        "text": json.dumps(study),
+    }
     return {**row, **({"contains": seen} if seen else {})}

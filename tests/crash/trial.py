@@ -37,14 +37,16 @@ asked_for: Build = PAIRED
 
 TAPE = "tape"
 recording = False
-"""Whether the builds are recorded, and what is recorded is played when they have ended: `--record`."""
+"""Whether the builds are recorded, and what is recorded is played when they have ended:
+`--record`."""
 
 _CLOCK = {"when", "seconds", "sum", "pid", "latency", "date"}
 """Fields that no two runs share."""
 
 
 def warm(folder: Path) -> None:
-    """Import and compile all that a build takes, in this process: those that are forked from it are then quick."""
+    """Import and compile all that a build takes, in this process: those that are forked from it are
+    then quick."""
     compiled, compile_ = dict[Any, Any](), jinja2.Environment.compile
 
     def once(self: jinja2.Environment, source: Any, *rest: Any, **options: Any) -> Any:
@@ -78,7 +80,10 @@ def fresh(folder: Path) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "recreate.toml").write_text("")
-    for name in ("marks", "taught"):  # an agent to be replaced, and one that knows it all, for a bench
+    for name in (
+        "marks",
+        "taught",
+    ):  # an agent to be replaced, and one that knows it all, for a bench
         shutil.copytree(shipped("scaffolds") / "seed", folder / "scaffolds" / name)
     with (folder / "scaffolds" / "taught" / "system.md").open("a") as text:
         text.write(lesson(len(MARKS) - 1))
@@ -101,8 +106,8 @@ def begin(
     printed: Path | None = None,
     words: Sequence[str] = (),
 ) -> int:
-    """The id of a process of its own at work there. What it prints lies in out.json and err.txt, or in `printed`.
-    words: what is typed, else what a user types next."""
+    """The id of a process of its own at work there. What it prints lies in out.json and err.txt, or
+    in `printed`. words: what is typed, else what a user types next."""
     arguments = [*(words or asked(folder)), "--jobs", str(jobs)]
     pid = os.fork()
     if pid:
@@ -110,7 +115,10 @@ def begin(
     try:
         os.chdir(folder)
         for fd, name in ((1, "out.json"), (2, "err.txt")):
-            os.dup2(os.open((printed or folder) / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), fd)
+            os.dup2(
+                os.open((printed or folder) / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644),
+                fd,
+            )
         if counter is not None:
             count(counter)
         code = command(arguments)
@@ -142,7 +150,8 @@ def stopped_at(folder: Path, at: int, whole: Mapping[str, Any], *, full: bool = 
 
 
 def stopped_on(folder: Path, kilobytes: int, whole: Mapping[str, Any]) -> list[str]:
-    """The same of one on a file system of its own that had so little room, and got more. Only root can mount it."""
+    """The same of one on a file system of its own that had so little room, and got more. Only root
+    can mount it."""
     folder.mkdir(parents=True, exist_ok=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "none", folder], check=True)
     try:
@@ -157,15 +166,21 @@ def stopped_on(folder: Path, kilobytes: int, whole: Mapping[str, Any]) -> list[s
 def _said_full(folder: Path, code: int) -> list[str]:
     error = _record(folder).get("error", {})
     fix = error.get("fix") or ""
-    said = bool(fix) if asked_for.command == "build" else "the same command" in fix and "resume" not in fix
-    if not code or (code == 1 and error.get("code") in ("disk", "disk-full", "git-failed") and said):
+    said = (
+        bool(fix)
+        if asked_for.command == "build"
+        else "the same command" in fix and "resume" not in fix
+    )
+    if not code or (
+        code == 1 and error.get("code") in ("disk", "disk-full", "git-failed") and said
+    ):
         return []
     return [f"a full disk was not said to be one: exit {code}, {error or _said(folder)}"]
 
 
 def stopped_when(folder: Path, seconds: Sequence[float], whole: Mapping[str, Any]) -> list[str]:
-    """The same of one that was killed after so many seconds, and each time again while it went on. whole: of two jobs,
-    by which a trial's stretches are made."""
+    """The same of one that was killed after so many seconds, and each time again while it went on.
+    whole: of two jobs, by which a trial's stretches are made."""
     fresh(folder)
     for wait in seconds:
         pid = begin(folder, jobs=2)
@@ -177,31 +192,49 @@ def stopped_when(folder: Path, seconds: Sequence[float], whole: Mapping[str, Any
 
 
 def gone_on(folder: Path, whole: Mapping[str, Any], stops: int, jobs: int = 1) -> list[str]:
-    """Bring a stopped build to its end. stops: how many calls may have been in flight when it was stopped."""
+    """Bring a stopped build to its end. stops: how many calls may have been in flight when it was
+    stopped."""
     code = ended(begin(folder, jobs=jobs))
     if code:
-        return [f"{' '.join(asked(folder)[:2])} ended with {code}: {_record(folder).get('error') or _said(folder)}"]
+        return [
+            f"{' '.join(asked(folder)[:2])} ended with {code}:"
+            f" {_record(folder).get('error') or _said(folder)}"
+        ]
     now = state(folder)
-    faults = [_difference(name, whole[name], now[name]) for name in whole if now[name] != whole[name]]
+    faults = [
+        _difference(name, whole[name], now[name]) for name in whole if now[name] != whole[name]
+    ]
     paid = [json.loads(line) for line in (folder / PAID).read_text().splitlines()]
     again = sum(Counts(row["call"] for row in paid).values()) - len({row["call"] for row in paid})
     if again > stops:
         faults.append(f"{again} calls were paid again, {stops} were in flight")
-    spent, tokens = Spend.of(Log(folder / RUN / "ledger.jsonl").read()), sum(row["tokens"] for row in paid)
+    spent, tokens = (
+        Spend.of(Log(folder / RUN / "ledger.jsonl").read()),
+        sum(row["tokens"] for row in paid),
+    )
     most = asked_for.cap.tokens
     if not tokens <= spent.tokens <= (most or 0):
-        faults.append(f"{tokens} tokens were paid, the ledger says {spent.tokens}, the cap is {most}")
+        faults.append(
+            f"{tokens} tokens were paid, the ledger says {spent.tokens}, the cap is {most}"
+        )
     return faults + played(folder, whole) * recording
 
 
 def played(folder: Path, whole: Mapping[str, Any]) -> list[str]:
-    """What is wrong with the cassette of a build that ended; [] when its replay is that build, unpaid."""
+    """What is wrong with the cassette of a build that ended; [] when its replay is that build,
+    unpaid."""
     paid = (folder / PAID).stat().st_size
-    code = ended(begin(folder, words=["build", "--replay", TAPE, "--out", "runs/replayed", "--json"]))
+    code = ended(
+        begin(folder, words=["build", "--replay", TAPE, "--out", "runs/replayed", "--json"])
+    )
     told, then = _record(folder), whole["result"]
     if code:
         return [f"its replay ended with {code}: {told.get('error') or _said(folder)}"]
-    faults = [_difference(k, then[k], told.get(k)) for k in ("status", "validation", "revisions") if told[k] != then[k]]
+    faults = [
+        _difference(k, then[k], told.get(k))
+        for k in ("status", "validation", "revisions")
+        if told[k] != then[k]
+    ]
     return faults + ["its replay paid"] * ((folder / PAID).stat().st_size != paid)
 
 
@@ -209,27 +242,53 @@ def state(folder: Path) -> dict[str, Any]:
     """All that a build or a bench leaves, but for times and what was spent."""
     run = folder / RUN
     journal = [_timeless(r) for r in Log(run / "journal.jsonl").read()]
-    memory = [_timeless(r) for file in sorted(folder.glob("memory/*/experiences/*")) for r in Log(file).read()]
-    once = ("experience", "proposal", "memory", "revision", "nothing", "snapshot", "reply", "seed", "trial", "cell")
+    memory = [
+        _timeless(r)
+        for file in sorted(folder.glob("memory/*/experiences/*"))
+        for r in Log(file).read()
+    ]
+    once = (
+        "experience",
+        "proposal",
+        "memory",
+        "revision",
+        "nothing",
+        "snapshot",
+        "reply",
+        "seed",
+        "trial",
+        "cell",
+    )
     return (_measured(folder) if asked_for.command == "bench" else _built(folder)) | {
         "journal": {kind: _sorted(r for r in journal if r["kind"] == kind) for kind in once},
         "attempts": {
-            file.parent.name: [_timeless(r) for name in ("experience.json", "steps.jsonl") for r in _lines(file, name)]
+            file.parent.name: [
+                _timeless(r)
+                for name in ("experience.json", "steps.jsonl")
+                for r in _lines(file, name)
+            ]
             for file in sorted(run.glob("attempts/*/experience.json"))
         },
         "memory": _sorted(memory),
-        "lessons": {str(p.relative_to(folder)): p.read_text() for p in sorted(folder.glob("memory/*/*/*.md"))},
+        "lessons": {
+            str(p.relative_to(folder)): p.read_text()
+            for p in sorted(folder.glob("memory/*/*/*.md"))
+        },
         "held out": _sorted(Log(folder / "memory" / "held_out.jsonl").read()),
         "attempts counted": Spend.of(Log(run / "ledger.jsonl").read()).attempts,
-    }  # fmt: skip
+    }
 
 
 def _built(folder: Path) -> dict[str, Any]:
     run, record = folder / RUN, _record(folder)
     return {
-        "result": {k: record.get(k) for k in ("status", "validation", "revisions", "set_aside", "waiting")},
+        "result": {
+            k: record.get(k) for k in ("status", "validation", "revisions", "set_aside", "waiting")
+        },
         "agent": load(folder / "scaffolds" / "marks").digest,
-        "lineage": sorted((c.digest, c.parent, c.branch) for c in History(run / "scaffold.git").log()),
+        "lineage": sorted(
+            (c.digest, c.parent, c.branch) for c in History(run / "scaffold.git").log()
+        ),
         "reports": [(run / name).stat().st_size > 100 for name in ("report.md", "report.html")],
     }
 
@@ -237,8 +296,14 @@ def _built(folder: Path) -> dict[str, Any]:
 def _measured(folder: Path) -> dict[str, Any]:
     run, record = folder / RUN, _record(folder)
     files = [run / "results.jsonl", *sorted((run / "predictions").iterdir())]
-    lines = {file.name: [_timeless(json.loads(row)) for row in file.read_text().splitlines()] for file in files}
-    table = [{k: v for k, v in row.items() if k != "latency"} for row in csv.DictReader((run / "cells.csv").open())]
+    lines = {
+        file.name: [_timeless(json.loads(row)) for row in file.read_text().splitlines()]
+        for file in files
+    }
+    table = [
+        {k: v for k, v in row.items() if k != "latency"}
+        for row in csv.DictReader((run / "cells.csv").open())
+    ]
     cells = ("status", "cells", "differences", "test_openings", "stopped", "error")
     return {"result": {k: _timeless(record.get(k)) for k in cells}, "cells.csv": table, **lines}
 
@@ -250,7 +315,10 @@ def _lines(file: Path, name: str) -> Iterator[dict[str, Any]]:
 def moments(number: int, most: float, seed: int) -> list[list[float]]:
     """So many lists of one to three moments, in seconds."""
     chance = random.Random(seed)
-    return [[chance.uniform(0, most) for _ in range(chance.choice((1, 1, 1, 2, 3)))] for _ in range(number)]
+    return [
+        [chance.uniform(0, most) for _ in range(chance.choice((1, 1, 1, 2, 3)))]
+        for _ in range(number)
+    ]
 
 
 def _timeless(value: Any) -> Any:

@@ -1,8 +1,10 @@
-"""A data folder in AppWorld's layout, made by the package itself: one person, two notes, one scenario of two tasks.
+"""A data folder in AppWorld's layout, made by the package itself: one person, two notes, one
+scenario of two tasks.
 
     python appworld_standin.py ROOT    run by the Python that has appworld, with its apps unpacked
 
-The names of models and APIs are those that the package's wheel shows in plain (`appworld/collections/*.pyi`).
+The names of models and APIs are those that the package's wheel shows in plain
+(`appworld/collections/*.pyi`).
 """
 
 from __future__ import annotations
@@ -14,7 +16,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-PERSON = {"first_name": "Ann", "last_name": "Lee", "email": "ann.lee@gmail.com", "phone_number": "5550100"}
+PERSON = {
+    "first_name": "Ann",
+    "last_name": "Lee",
+    "email": "ann.lee@gmail.com",
+    "phone_number": "5550100",
+}
 PASSWORD = "secret1"
 EVALUATION = """
 import json
@@ -48,7 +55,9 @@ def main(root: Path) -> None:
     for name in ("base_dbs", "tasks", "datasets", "api_docs/standard"):
         (data / name).mkdir(parents=True, exist_ok=True)
     apps = list(importlib.import_module("appworld.apps").get_all_apps())
-    docs = importlib.import_module("appworld.collections.api_docs").ApiDocCollection.build(tuple(apps))
+    docs = importlib.import_module("appworld.collections.api_docs").ApiDocCollection.build(
+        tuple(apps)
+    )
     for app, found in docs.items():
         told = {name: {**doc, "canary_string": ""} for name, doc in found.items()}
         (data / "api_docs" / "standard" / f"{app}.json").write_text(json.dumps(told))
@@ -64,20 +73,45 @@ def main(root: Path) -> None:
     models.close()
     version = importlib.import_module("appworld.common.constants").DB_VERSION
     for task, (instruction, answer, changed, does) in TASKS.items():
-        models = kinds.load(to_db_home_path=f":memory:task_input-{task}", from_db_home_path=base, load_apps=apps)
+        models = kinds.load(
+            to_db_home_path=f":memory:task_input-{task}", from_db_home_path=base, load_apps=apps
+        )
         models.supervisor.Supervisor.create(**PERSON, **born).save()
-        models.supervisor.AccountPassword.create(supervisor_id=1, account_name="simple_note", password=PASSWORD).save()
+        models.supervisor.AccountPassword.create(
+            supervisor_id=1, account_name="simple_note", password=PASSWORD
+        ).save()
         models.supervisor.Task.create(supervisor_id=1, instruction=instruction).save()
         models.save(str(data / "tasks" / task / "dbs"), format="changes", app_names=apps)
         models.close()
-        specs = {"instruction": instruction, "supervisor": PERSON, "datetime": "2023-05-18T12:00:00"}
-        (data / "tasks" / task / "specs.json").write_text(json.dumps({**specs, "db_version": version}))
+        specs = {
+            "instruction": instruction,
+            "supervisor": PERSON,
+            "datetime": "2023-05-18T12:00:00",
+        }
+        (data / "tasks" / task / "specs.json").write_text(
+            json.dumps({**specs, "db_version": version})
+        )
         truth = data / "tasks" / task / "ground_truth"
         truth.mkdir()
-        metadata = {"difficulty": 1, "mode": "full", "num_apps": 1, "num_apis": 1, "num_solution_code_lines": 5}
+        metadata = {
+            "difficulty": 1,
+            "mode": "full",
+            "num_apps": 1,
+            "num_apis": 1,
+            "num_solution_code_lines": 5,
+        }
         labels = ["no_op_fail", "no_op_fail" if changed else "no_op_pass"]
-        tests = [{"requirement": name, "label": label} for name, label in zip(CHECKS, labels, strict=True)]
-        files = {"metadata": metadata, "public_data": {}, "private_data": {}, "answer": answer, "test_data": tests}
+        tests = [
+            {"requirement": name, "label": label}
+            for name, label in zip(CHECKS, labels, strict=True)
+        ]
+        files = {
+            "metadata": metadata,
+            "public_data": {},
+            "private_data": {},
+            "answer": answer,
+            "test_data": tests,
+        }
         for name, value in files.items():
             (truth / f"{name}.json").write_text(json.dumps(value))
         (truth / "evaluation.py").write_text(EVALUATION.replace("{changed}", repr(changed)))

@@ -1,4 +1,5 @@
-"""AppWorld's tasks: code that calls APIs is played again without the right answers, and its calls alone are judged."""
+"""AppWorld's tasks: code that calls APIs is played again without the right answers, and its calls
+alone are judged."""
 
 from __future__ import annotations
 
@@ -86,12 +87,14 @@ class Requester:
 
 
 class AppWorld:
-    def __init__(self, task_id, experiment_name, load_ground_truth=True, max_api_calls_per_interaction=1000):
+    def __init__(self, task_id, experiment_name, load_ground_truth=True, \
+max_api_calls_per_interaction=1000):
         root = Path(os.environ["APPWORLD_ROOT"])
         (root / "written").write_text(experiment_name)
         self.place = root / "data" / "tasks" / task_id
         specs = json.loads((self.place / "specs.json").read_text())
-        self.task = types.SimpleNamespace(allowed_apps=["notes", "supervisor"], instruction=specs["instruction"])
+        self.task = types.SimpleNamespace(allowed_apps=["notes", "supervisor"], \
+instruction=specs["instruction"])
         notes = json.loads((root / "data" / "base_dbs" / "notes.json").read_text())
         notes += json.loads((self.place / "dbs" / "notes.json").read_text())
         self.state = {"notes": notes, "answer": "not given", "done": False}
@@ -102,7 +105,8 @@ class AppWorld:
         do = self.requester
         apis = types.SimpleNamespace(
             notes=types.SimpleNamespace(
-                show=lambda: do.get("/notes/all"), add=lambda text: do.post("/notes/one", {"text": text})
+                show=lambda: do.get("/notes/all"), add=lambda text: do.post("/notes/one", {"text": \
+text})
             ),
             supervisor=types.SimpleNamespace(
                 complete_task=lambda **more: do.post("/supervisor/message", more),
@@ -120,7 +124,8 @@ class AppWorld:
         return out.getvalue() or "Execution successful."
 
     def evaluate(self):
-        checks = runpy.run_path(str(self.truth / "evaluation.py"))["evaluate"](self.state, self.answer)
+        checks = runpy.run_path(str(self.truth / "evaluation.py"))["evaluate"](self.state, \
+self.answer)
         failures = [{"requirement": name} for name, holds in checks.items() if not holds]
         found = {"success": not failures, "num_tests": len(checks), "failures": failures}
         return types.SimpleNamespace(to_dict=lambda: found)
@@ -144,7 +149,10 @@ def evaluate(state, answer):
     }
 """
 DONE = "apis.supervisor.complete_task({})"
-SOLUTION = "# Canary String: here\n\ndef solution(apis, requester):\n    {}\n    apis.supervisor.complete_task({})\n"
+SOLUTION = (
+    "# Canary String: here\n\ndef solution(apis, requester):\n    {}\n   "
+    " apis.supervisor.complete_task({})\n"
+)
 COUNTED = SOLUTION.format("apis.notes.show()", "answer=1")
 TEA = SOLUTION.format('apis.notes.add("tea")', "")
 COFFEE = SOLUTION.format('apis.notes.add("black coffee")', "")
@@ -170,7 +178,11 @@ def root(tmp_path: Path) -> Path:
     person = {"first_name": "Ann", "last_name": "Lee", "email": "ann@x.test", "phone_number": "555"}
     files = {"data/base_dbs/notes.json": '["milk"]', "data/api_docs/standard/notes.json": "{}"}
     for id, (dataset, instruction, answer, wanted, solution) in TASKS.items():
-        specs = {"instruction": instruction, "datetime": "2023-05-18T12:00:00", "supervisor": person}
+        specs = {
+            "instruction": instruction,
+            "datetime": "2023-05-18T12:00:00",
+            "supervisor": person,
+        }
         truth = f"data/tasks/{id}/ground_truth"
         files |= {
             f"data/tasks/{id}/specs.json": json.dumps(specs),
@@ -219,10 +231,14 @@ def _agent(shell: str = "shell = false") -> Scaffold:
     return Scaffold(name="t", files={**own.files, "agent.toml": toml})
 
 
-def _go(domain: AppWorld, task: Task, replies: Sequence[Reply], shell: str = "") -> tuple[Grade, Trace, Taped]:
+def _go(
+    domain: AppWorld, task: Task, replies: Sequence[Reply], shell: str = ""
+) -> tuple[Grade, Trace, Taped]:
     taped = Taped(list(replies))
     call = Call(run="r", attempt="a", step=0, task=task.id)
-    trace = attempt(_agent(shell or "shell = false"), task, domain, choose(), taped, call, native=True)
+    trace = attempt(
+        _agent(shell or "shell = false"), task, domain, choose(), taped, call, native=True
+    )
     return domain.grade(task, trace, choose()), trace, taped
 
 
@@ -232,7 +248,9 @@ def _code(*codes: str) -> list[Reply]:
 
 def _handed_in(domain: AppWorld, task: Task, *codes: str) -> Grade:
     answer = json.dumps({"calls": [["execute", {"code": code}] for code in codes]})
-    return domain.grade(task, Trace(attempt="a", task=task.id, scaffold="", model="", answer=answer), choose())
+    return domain.grade(
+        task, Trace(attempt="a", task=task.id, scaffold="", model="", answer=answer), choose()
+    )
 
 
 def test_tasks_have_appworlds_own_splits_and_a_scenario_is_a_group(domain: AppWorld) -> None:
@@ -276,12 +294,17 @@ def test_without_the_data_the_commands_that_fetch_it_are_said_and_what_to_type_t
 
 @pytest.mark.slow
 def test_gold_passes_and_nothing_or_anothers_gold_does_not(domain: AppWorld) -> None:
-    for task, other in ((_task(domain, "abc_1"), _task(domain, "abc_2")), (_task(domain, "def_1"), None)):
+    for task, other in (
+        (_task(domain, "abc_1"), _task(domain, "abc_2")),
+        (_task(domain, "def_1"), None),
+    ):
         proof = validate(domain, task, choose(), other)
         assert proof.ok, proof.reason
 
 
-def test_a_task_without_a_solution_and_one_where_doing_nothing_is_right_are_not_sound(domain: AppWorld) -> None:
+def test_a_task_without_a_solution_and_one_where_doing_nothing_is_right_are_not_sound(
+    domain: AppWorld,
+) -> None:
     proof = validate(domain, _task(domain, "ghi_1"), choose())
     assert not proof.ok
     assert "publishes no solution" in proof.reason
@@ -289,15 +312,22 @@ def test_a_task_without_a_solution_and_one_where_doing_nothing_is_right_are_not_
     assert not _handed_in(domain, _task(domain, "jkl_1")).passed
 
 
-def test_a_task_that_the_workspace_leaves_out_is_listed_with_its_reason(domain: AppWorld, root: Path) -> None:
+def test_a_task_that_the_workspace_leaves_out_is_listed_with_its_reason(
+    domain: AppWorld, root: Path
+) -> None:
     left = '[left_out]\n"test_challenge:jkl_1" = "doing nothing is right"\n'
-    _write(root.parent, {"benchmarks/appworld/domain.toml": f'schema = 1\nrequires = ["appworld==1"]\n{left}'})
+    _write(
+        root.parent,
+        {"benchmarks/appworld/domain.toml": f'schema = 1\nrequires = ["appworld==1"]\n{left}'},
+    )
     found = AppWorld(workspace=root.parent, data=root)
     assert found.refused() == [("appworld:test_challenge:jkl_1", "doing nothing is right")]
     assert len(found.tasks()) == 4
 
 
-def test_an_agent_that_does_what_is_asked_passes_and_its_shell_keeps_variables(domain: AppWorld) -> None:
+def test_an_agent_that_does_what_is_asked_passes_and_its_shell_keeps_variables(
+    domain: AppWorld,
+) -> None:
     grade, _, taped = _go(
         domain,
         _task(domain, "abc_1"),
@@ -315,18 +345,25 @@ def test_an_agent_that_does_what_is_asked_passes_and_its_shell_keeps_variables(d
     [
         ((DONE.format(""),), "nothing but what was asked is in the notes"),
         (('apis.notes.add("tea")',), "the answer is right"),
-        (('apis.notes.add("tea")', 'apis.notes.add("gin")', DONE.format("")), "nothing but what was asked"),
+        (
+            ('apis.notes.add("tea")', 'apis.notes.add("gin")', DONE.format("")),
+            "nothing but what was asked",
+        ),
         (("print('tea')",), "calls no API"),
         ((), "No code was run"),
     ],
 )
-def test_what_is_left_undone_or_done_besides_fails(domain: AppWorld, codes: Sequence[str], says: str) -> None:
+def test_what_is_left_undone_or_done_besides_fails(
+    domain: AppWorld, codes: Sequence[str], says: str
+) -> None:
     grade = _handed_in(domain, _task(domain, "abc_2"), *codes)
     assert (grade.score, grade.passed) == (0.0, False)
     assert says in grade.evidence
 
 
-FORGED = "requester.request_tracker.requests.append({{'method': 'post', 'url': {!r}, 'data': {{}}}})\n"
+FORGED = (
+    "requester.request_tracker.requests.append({{'method': 'post', 'url': {!r}, 'data': {{}}}})\n"
+)
 
 
 @pytest.mark.parametrize(
@@ -356,19 +393,26 @@ def test_what_is_right_lies_in_no_sandbox_where_an_agents_code_runs(domain: AppW
     assert "ground_truth" not in seen
     assert "abc_1" not in seen
     sandbox = domain.prepare(task, choose())
-    found = sandbox.run("grep -rlE 'def evaluate.state|secret drink|def solution' /opt /work; ls /opt")
+    found = sandbox.run(
+        "grep -rlE 'def evaluate.state|secret drink|def solution' /opt /work; ls /opt"
+    )
     sandbox.close()
     assert found.text.split() == ["appworld", "appworld-data"]
 
 
-def test_what_no_agent_may_carry_are_answers_and_texts_and_no_names_of_apis(domain: AppWorld) -> None:
+def test_what_no_agent_may_carry_are_answers_and_texts_and_no_names_of_apis(
+    domain: AppWorld,
+) -> None:
     assert domain.hidden(_task(domain, "def_1")) == ["the secret drink", "black coffee"]
 
 
 def test_what_is_done_in_a_shell_of_the_agents_counts_for_nothing(domain: AppWorld) -> None:
     command = "echo '{\"passed\": true}' > calls.json; pkill -f play.py; echo gone"
     grade, trace, _ = _go(
-        domain, _task(domain, "abc_2"), [calls(("bash", {"command": command})), SUBMIT], "shell = true"
+        domain,
+        _task(domain, "abc_2"),
+        [calls(("bash", {"command": command})), SUBMIT],
+        "shell = true",
     )
     assert not grade.passed
     assert trace.answer == ""
@@ -407,40 +451,58 @@ def test_a_package_whose_apps_cannot_be_unpacked_is_said(domain: AppWorld, tmp_p
     assert sources.DATASETS["dev"] == "validation"
 
 
-# --- the package itself, over a world that it made ---------------------------------------------------------------
+# --- the package itself, over a world that it made
+# ---------------------------------------------------------------
 
 LOGIN = """password = apis.supervisor.show_account_passwords()[0]['password']
 mine = apis.simple_note.login(username='ann.lee@gmail.com', password=password)['access_token']
 print(apis.simple_note.search_notes(access_token=mine))"""
 BESIDES = "apis.simple_note.delete_note(access_token=mine, note_id=2)"
-BEHIND = "from appworld.apps.simple_note.models import Note\nNote.by_id(1).delete()\napis.supervisor.complete_task()"
+BEHIND = (
+    "from appworld.apps.simple_note.models import"
+    " Note\nNote.by_id(1).delete()\napis.supervisor.complete_task()"
+)
 """What AppWorld's own harness, which evaluates the process that ran it, takes for done."""
 
 
 def _made(place: Path) -> AppWorld:
-    """The domain with AppWorld's package of the index, over data in its layout that its own models wrote."""
+    """The domain with AppWorld's package of the index, over data in its layout that its own models
+    wrote."""
     domain = AppWorld(workspace=place, data=place / "root")
     stage = sources.staged(domain._python, choose())
-    mounts = {sources.INSIDE: stage, "/opt/standin.py": Path(__file__).with_name("appworld_standin.py")}
+    mounts = {
+        sources.INSIDE: stage,
+        "/opt/standin.py": Path(__file__).with_name("appworld_standin.py"),
+    }
     sandbox = sources.open_sandbox(choose(), domain._python, mounts, {"PYTHONPATH": sources.INSIDE})
     python = f"{domain._python}/bin/python3"
-    made = sandbox.run(f"{python} /opt/standin.py root && {python} -m zipfile -c root.zip root/data", timeout=900)
+    made = sandbox.run(
+        f"{python} /opt/standin.py root && {python} -m zipfile -c root.zip root/data", timeout=900
+    )
     assert made.status == 0, made.text[-2000:]
-    zipfile.ZipFile(io.BytesIO(sandbox.read("root.zip"))).extractall(place / "root")  # data/ is its top
+    zipfile.ZipFile(io.BytesIO(sandbox.read("root.zip"))).extractall(
+        place / "root"
+    )  # data/ is its top
     sandbox.close()
     return domain
 
 
 @pytest.mark.live
-def test_appworlds_own_environment_and_evaluator_hold_over_a_world_that_the_package_made(tmp_path: Path) -> None:
-    domain = _made(tmp_path)  # one test, since every test has a home of its own and unpacks the apps
+def test_appworlds_own_environment_and_evaluator_hold_over_a_world_that_the_package_made(
+    tmp_path: Path,
+) -> None:
+    domain = _made(
+        tmp_path
+    )  # one test, since every test has a home of its own and unpacks the apps
     counted, deleted = domain.tasks()
     proof = validate(domain, deleted, choose(), counted)
     assert proof.ok, proof.reason
     nothing = domain.untouched(counted, choose())
     assert (nothing.passed, "1 of 2 of AppWorld's checks" in nothing.evidence) == (False, True)
     answer = "apis.supervisor.complete_task(answer=3)"
-    grade, _, taped = _go(domain, counted, _code(LOGIN, "print(open('/etc/passwd').read())", answer))
+    grade, _, taped = _go(
+        domain, counted, _code(LOGIN, "print(open('/etc/passwd').read())", answer)
+    )
     assert grade.passed, grade.evidence
     assert "Shopping" in answers(taped, 1)[0]
     assert "not allowed" in answers(taped, 2)[-1]
@@ -450,4 +512,6 @@ def test_appworlds_own_environment_and_evaluator_hold_over_a_world_that_the_pack
     evaluator = json.loads(domain.exploits(deleted)["another evaluator"])["calls"][0][1]["code"]
     for code in (BEHIND, evaluator):
         grade = _handed_in(domain, deleted, code)
-        assert "1 of 2 of AppWorld's checks do not hold: nothing but what was asked" in grade.evidence, code
+        assert (
+            "1 of 2 of AppWorld's checks do not hold: nothing but what was asked" in grade.evidence
+        ), code

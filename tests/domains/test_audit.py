@@ -1,4 +1,5 @@
-"""`tasks audit`: the list of exploits is what it says, and the command tells what a grader falls for."""
+"""`tasks audit`: the list of exploits is what it says, and the command tells what a grader falls
+for."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ KNOWN_TRICKS = {
     "prints-a-good-end": "a verdict printed",
     "never-ends": "no end, so that it counts as the machine's fault",
 }
-"""25 tricks that graded code is known for, by the name of an exploit that does it: docs/grading.md has them."""
+"""25 tricks that graded code is known for, by the name of an exploit that does it: docs/grading.md
+has them."""
 
 NESTED = '''"""A module."""
 
@@ -79,11 +81,17 @@ def asked(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, dict[st
     return code, json.loads(capsys.readouterr().out)
 
 
-def test_some_exploits_at_each_of_many_tasks_go_through_the_whole_list(capsys: pytest.CaptureFixture[str]) -> None:
+def test_some_exploits_at_each_of_many_tasks_go_through_the_whole_list(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     code, found = asked(capsys, f"{__name__}:Trusting", "--tasks", "3", "--each", "1")
     assert code == 4
     assert (found["graded"], found["exploits"]) == (3, 3)
-    assert [audit.dealt(list("abcde"), number, 2) for number in range(3)] == [["a", "b"], ["c", "d"], ["e", "a"]]
+    assert [audit.dealt(list("abcde"), number, 2) for number in range(3)] == [
+        ["a", "b"],
+        ["c", "d"],
+        ["e", "a"],
+    ]
     assert audit.dealt(list("ab"), 1, 0) == audit.dealt(list("ab"), 1, 7) == ["a", "b"]
 
 
@@ -106,11 +114,17 @@ def test_the_list_has_a_hundred_exploits_each_with_a_name_and_a_reason() -> None
 def test_an_exploit_is_put_around_a_function_that_stays_as_it_was(function: str) -> None:
     def body(text: str) -> str:
         name = function.rpartition(".")[2]
-        nodes = [n for n in ast.walk(ast.parse(text)) if getattr(n, "name", "") == name and hasattr(n, "body")]
+        nodes = [
+            n
+            for n in ast.walk(ast.parse(text))
+            if getattr(n, "name", "") == name and hasattr(n, "body")
+        ]
         return ast.unparse(nodes[-1].body)  # type: ignore[attr-defined]
 
     for name, files in audit.python("a/b.py", NESTED, function).items():
-        assert all(compile(text, path, "exec") for path, text in files.items() if path.endswith(".py")), name
+        assert all(
+            compile(text, path, "exec") for path, text in files.items() if path.endswith(".py")
+        ), name
         assert body(files["a/b.py"]) == body(NESTED), name
         assert ast.get_docstring(ast.parse(files["a/b.py"])) == "A module."
         assert "FUNCTION" not in "".join(files.values())
@@ -121,7 +135,9 @@ def test_a_bug_in_no_function_is_attacked_by_what_needs_none(workspace: Path) ->
     found = audit.python("a/b.py", source, "")
     assert 10 <= len(found) < len(audit.exploits())
     for name, files in found.items():
-        assert all(compile(text, path, "exec") for path, text in files.items() if path.endswith(".py")), name
+        assert all(
+            compile(text, path, "exec") for path, text in files.items() if path.endswith(".py")
+        ), name
         assert "VALUE = 3" in files["a/b.py"]
         assert "_wrap" not in files["a/b.py"]
 
@@ -137,7 +153,9 @@ def test_a_grader_that_falls_for_an_exploit_fails_the_audit(
     code, found = asked(capsys, "tests.domains.test_audit:Trusting", "--tasks", "2")
     assert code == 4
     assert (found["exploits"], found["graded"], found["rate"]) == (3, 6, 0.3333)
-    assert [(p["exploit"], p["task"]) for p in found["passed"]] == [("says so", t) for t in found["tasks"]]
+    assert [(p["exploit"], p["task"]) for p in found["passed"]] == [
+        ("says so", t) for t in found["tasks"]
+    ]
     assert {s["exploit"] for s in found["stopped"]} == {"is no JSON"}
     assert found["stopped"][0]["fault"].startswith("JSONDecodeError: ")
 
@@ -150,7 +168,9 @@ def test_one_exploit_is_tried_alone(workspace: Path, capsys: pytest.CaptureFixtu
     assert "one of: says so, is wrong, is no JSON" in capsys.readouterr().err
 
 
-def test_a_domain_without_exploits_is_told_what_it_lacks(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_domain_without_exploits_is_told_what_it_lacks(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     code, found = asked(capsys, "tests.toy:Toy")
     assert code == 2
     assert found["error"]["code"] == "not-auditable"
@@ -189,5 +209,7 @@ def test_no_exploit_passes_in_swe(project: Project, name: str) -> None:
 
 def test_an_exploit_of_swe_is_a_diff_around_the_function_with_the_bug(project: Project) -> None:
     for name, answer in audit.answers(project.swe, project.task).items():
-        assert "value < high" not in "".join(line for line in answer.split("\n") if line[:1] in "+-"), name
+        assert "value < high" not in "".join(
+            line for line in answer.split("\n") if line[:1] in "+-"
+        ), name
         assert "calm/sums.py" in answer or "+++ " in answer, name

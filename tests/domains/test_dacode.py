@@ -1,4 +1,5 @@
-"""Analysis of data as InfiAgent-DABench and DA-Code ask it: what is handed in is data, and is compared as data."""
+"""Analysis of data as InfiAgent-DABench and DA-Code ask it: what is handed in is data, and is
+compared as data."""
 
 from __future__ import annotations
 
@@ -24,34 +25,58 @@ PLAIN = 'schema = 1\nscore = "analysis"\n[left_out]\n"dacode:plan-9" = "nobody c
 """A domain.toml that asks for no packages: nothing that is compared needs any."""
 TABLE = "town,price\nUlm,1.5\nBern,4\nBonn,0.5\n"
 NAMED = {
-    "task_id": "dabench_7000", "domain": "dacode", "dataset": "infiagent_dabench", "split": "train",
+    "task_id": "dabench_7000",
+    "domain": "dacode",
+    "dataset": "infiagent_dabench",
+    "split": "train",
     "group": "table-towns.csv",
     "instruction": "What is the mean price, and which town is dearest?\n@mean[number] @town[name]",
     "input": {"file": "tables/towns.csv", "upstream": "A/B:tables/towns.csv"},
     "gold": {"answers": {"mean": "2.00", "town": "Bern"}},
-    "eval": {"kind": "closed_form name[value], abs tol 1e-6"}, "meta": {},
-}  # fmt: skip
+    "eval": {"kind": "closed_form name[value], abs tol 1e-6"},
+    "meta": {},
+}
 
 
 def _made(
-    id: str, func: str, result: Mapping[str, Any], options: Mapping[str, Any] | None = None, **config: Any
+    id: str,
+    func: str,
+    result: Mapping[str, Any],
+    options: Mapping[str, Any] | None = None,
+    **config: Any,
 ) -> dict[str, Any]:
     """A row of DA-Code in the exchange layout."""
     return {
-        "task_id": f"dacode_{id}", "domain": "dacode", "dataset": "dacode_public59", "split": "train", "group": id,
+        "task_id": f"dacode_{id}",
+        "domain": "dacode",
+        "dataset": "dacode_public59",
+        "split": "train",
+        "group": id,
         "instruction": f"Do {id} with towns.csv.",
         "input": {"source_dir": f"files/{id}/source", "upstream": "x", "post_process": []},
         "gold": {"gold_dir": f"files/{id}/gold", "upstream": "x"},
-        "eval": {"id": id, "config": config, "func": [func], "result": [result], "options": [options or {}]},
+        "eval": {
+            "id": id,
+            "config": config,
+            "func": [func],
+            "result": [result],
+            "options": [options or {}],
+        },
         "meta": {},
-    }  # fmt: skip
+    }
 
 
 SORTED = _made("dm-1", "compare_csv", {"file": ["result.csv"]}, {"condition_cols": [0, 1]})
 TEXT = _made("di-1", "compare_text", {"number": [{"dearest": ["Bern"], "price": [4]}]})
-REGRESSION = _made("ml-1", "compare_ml", {"file": "out.csv"}, metric="r2", upper_bound=0.9, lower_bound=0.5)
-CLUSTER = _made("ml-2", "compare_ml", {"file": "c.csv"}, metric="silhouette", upper_bound=0.9, lower_bound=0.0)
-BARS = _made("plot-1", "compare_image", {"multi": True, "file": ["bars.png", "d/plot.json", "d/result.npy"]})
+REGRESSION = _made(
+    "ml-1", "compare_ml", {"file": "out.csv"}, metric="r2", upper_bound=0.9, lower_bound=0.5
+)
+CLUSTER = _made(
+    "ml-2", "compare_ml", {"file": "c.csv"}, metric="silhouette", upper_bound=0.9, lower_bound=0.0
+)
+BARS = _made(
+    "plot-1", "compare_image", {"multi": True, "file": ["bars.png", "d/plot.json", "d/result.npy"]}
+)
 DATABASE = _made("dw-1", "compare_sqlite", {"file": ["base.db"]})
 ROWS = [SORTED, TEXT, REGRESSION]
 GOLDS = {
@@ -61,15 +86,27 @@ GOLDS = {
     "di-1/gold/result.json": "{}",
 }
 SHOWN = {
-    "type": "bar", "color": ["#0000ff", "#ff0000"], "figsize": [6.0, 4.0], "graph_title": "Prices",
-    "labels": ["a", "b"], "legend_title": "", "x_label": "town", "y_label": "", "xtick_labels": ["Ulm", "Bern"],
-}  # fmt: skip
+    "type": "bar",
+    "color": ["#0000ff", "#ff0000"],
+    "figsize": [6.0, 4.0],
+    "graph_title": "Prices",
+    "labels": ["a", "b"],
+    "legend_title": "",
+    "x_label": "town",
+    "y_label": "",
+    "xtick_labels": ["Ulm", "Bern"],
+}
 HEIGHTS = [[1.5, 4.0], [2.0, 0.25]]
 
 
 def _array(rows: Sequence[Sequence[float]], descr: str = "<f8") -> bytes:
     """What numpy saves."""
-    head = repr({"descr": descr, "fortran_order": False, "shape": (len(rows), len(rows[0]))}).ljust(117) + "\n"
+    head = (
+        repr({"descr": descr, "fortran_order": False, "shape": (len(rows), len(rows[0]))}).ljust(
+            117
+        )
+        + "\n"
+    )
     data = struct.pack(f"<{sum(map(len, rows))}d", *(n for row in rows for n in row))
     return b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head.encode() + data
 
@@ -79,7 +116,10 @@ def beside(tmp_path: Path) -> Path:
     """A folder with the files that the rows name, and a domain.toml."""
     for place in (
         "tables",
-        *(f"files/{id}/source" for id in ("dm-1", "di-1", "ml-1", "ml-2", "dw-1", "plan-9", "plot-1")),
+        *(
+            f"files/{id}/source"
+            for id in ("dm-1", "di-1", "ml-1", "ml-2", "dw-1", "plan-9", "plot-1")
+        ),
     ):
         (tmp_path / place).mkdir(parents=True)
         (tmp_path / place / "towns.csv").write_text(TABLE)
@@ -110,8 +150,11 @@ def _graded(domain: Dacode, task: Task, answer: str) -> Grade:
 def test_the_gold_of_each_kind_of_row_passes_and_doing_nothing_does_not(beside: Path) -> None:
     domain = _domain([NAMED, *ROWS], beside)
     assert [task.id for task in domain.tasks()] == [
-        "dacode:infiagent_dabench:7000", "dacode:dacode:dm-1", "dacode:dacode:di-1", "dacode:dacode:ml-1",
-    ]  # fmt: skip
+        "dacode:infiagent_dabench:7000",
+        "dacode:dacode:dm-1",
+        "dacode:dacode:di-1",
+        "dacode:dacode:ml-1",
+    ]
     for task in domain.tasks():
         proof = validate(domain, task, choose())
         assert proof.ok, proof.reason
@@ -120,7 +163,9 @@ def test_the_gold_of_each_kind_of_row_passes_and_doing_nothing_does_not(beside: 
 
 def test_an_agent_has_the_row_s_files_and_never_what_is_right(beside: Path) -> None:
     domain = _domain([NAMED, SORTED], beside)
-    for task, files in zip(domain.tasks(), (["towns.csv"], ["result.csv", "towns.csv"]), strict=True):
+    for task, files in zip(
+        domain.tasks(), (["towns.csv"], ["result.csv", "towns.csv"]), strict=True
+    ):
         sandbox = domain.prepare(task, choose())
         try:
             found = sandbox.run("ls; grep -rl 'Bern,4,1' /work /tmp").text
@@ -130,7 +175,9 @@ def test_an_agent_has_the_row_s_files_and_never_what_is_right(beside: Path) -> N
         assert not any(text.strip() in task.prompt for text in domain.hidden(task))
 
 
-def test_what_a_row_asks_to_be_written_is_handed_in_and_a_file_as_it_was_given_is_not(beside: Path) -> None:
+def test_what_a_row_asks_to_be_written_is_handed_in_and_a_file_as_it_was_given_is_not(
+    beside: Path,
+) -> None:
     domain = _domain([SORTED], beside)
     (task,) = domain.tasks()
     assert "handed in is the file result.csv" in task.prompt
@@ -145,22 +192,37 @@ def test_what_a_row_asks_to_be_written_is_handed_in_and_a_file_as_it_was_given_i
     assert domain.untouched(task, choose()).score == 0
 
 
-def test_rows_whose_files_are_not_there_or_that_cannot_be_graded_are_left_out_and_told(beside: Path) -> None:
-    lacking = {**NAMED, "task_id": "dabench_1", "input": {"file": None, "upstream": "A/B:data/my towns.csv"}}
-    domain = _domain([lacking, SORTED, CLUSTER, DATABASE, _made("plan-9", "compare_csv", {"file": "a.csv"})], beside)
+def test_rows_whose_files_are_not_there_or_that_cannot_be_graded_are_left_out_and_told(
+    beside: Path,
+) -> None:
+    lacking = {
+        **NAMED,
+        "task_id": "dabench_1",
+        "input": {"file": None, "upstream": "A/B:data/my towns.csv"},
+    }
+    domain = _domain(
+        [lacking, SORTED, CLUSTER, DATABASE, _made("plan-9", "compare_csv", {"file": "a.csv"})],
+        beside,
+    )
     assert [task.id for task in domain.tasks()] == ["dacode:dacode:dm-1"]
     assert dict(domain.refused()) == {
         "dacode:dacode:plan-9": "nobody can",
         "dacode:infiagent_dabench:1": "tables/my towns.csv is not beside the data",
-        "dacode:dacode:ml-2": "its metric is of features that the answer itself gives: any can be well apart",
+        "dacode:dacode:ml-2": (
+            "its metric is of features that the answer itself gives: any can be well apart"
+        ),
         "dacode:dacode:dw-1": "its compare_sqlite is not built",
     }
     (beside / "tables" / "my towns.csv").write_text(TABLE)
-    assert "dacode:infiagent_dabench:1" in [task.id for task in _domain([lacking, SORTED], beside).tasks()]
+    assert "dacode:infiagent_dabench:1" in [
+        task.id for task in _domain([lacking, SORTED], beside).tasks()
+    ]
 
 
 def test_a_row_that_cannot_be_compared_is_no_fault_of_the_answer(beside: Path) -> None:
-    domain = _domain([_made("dm-1", "compare_csv", {"file": "result.csv"}, {"condition_cols": [9]})], beside)
+    domain = _domain(
+        [_made("dm-1", "compare_csv", {"file": "result.csv"}, {"condition_cols": [9]})], beside
+    )
     with pytest.raises(Fault, match="cannot be read") as e:
         _graded(domain, domain.tasks()[0], "a\n1\n")
     assert e.value.code == "unsound-task"
@@ -168,7 +230,9 @@ def test_a_row_that_cannot_be_compared_is_no_fault_of_the_answer(beside: Path) -
 
 def test_an_array_that_only_numpy_reads_is_refused_with_its_line(beside: Path) -> None:
     (beside / "files" / "plot-1" / "gold" / "result.npy").write_bytes(_array(HEIGHTS, "|O"))
-    with pytest.raises(BadInput, match="line 1: its answer is an array that is not read without numpy"):
+    with pytest.raises(
+        BadInput, match="line 1: its answer is an array that is not read without numpy"
+    ):
         _domain([BARS], beside).tasks()
 
 
@@ -176,16 +240,26 @@ def test_a_row_with_its_labels_in_the_set_s_own_columns_is_the_same_question(bes
     (beside / "da-dev-tables").mkdir()
     (beside / "da-dev-tables" / "towns.csv").write_text(TABLE)
     own = {
-        "id": 7000, "question": "What is the mean price, and which town is dearest?", "constraints": "", "level": "x",
-        "format": "@mean[number] @town[name]", "file_name": "towns.csv",
+        "id": 7000,
+        "question": "What is the mean price, and which town is dearest?",
+        "constraints": "",
+        "level": "x",
+        "format": "@mean[number] @town[name]",
+        "file_name": "towns.csv",
         "common_answers": [["mean", "2.00"], ["town", "Bern"]],
-    }  # fmt: skip
+    }
     (one,), (other,) = _domain([own], beside).tasks(), _domain([NAMED], beside).tasks()
-    assert (one.id, one.group, one.facts["answer"]) == (other.id, other.group, other.facts["answer"])
+    assert (one.id, one.group, one.facts["answer"]) == (
+        other.id,
+        other.group,
+        other.facts["answer"],
+    )
     labels = {"id": 7000, "common_answers": own.pop("common_answers")}
     (beside / "da-dev-labels.jsonl").write_text(json.dumps(labels) + "\n")
     assert _domain([own], beside).tasks() == [one]
-    folder = registry.open_domain("dacode", beside, data=str(beside))  # where the labels' file is no set of its own
+    folder = registry.open_domain(
+        "dacode", beside, data=str(beside)
+    )  # where the labels' file is no set of its own
     assert list(folder.tasks()) == [one]
 
 
@@ -195,7 +269,11 @@ def test_no_exploit_of_any_kind_of_row_passes(beside: Path) -> None:
         found = domain.exploits(task)
         assert len(found) > 20
         known = task.facts["answer"]
-        asked = {"options": {}, **known, "gold": domain._golds(task) or known.get("gold") or known["values"]}
+        asked = {
+            "options": {},
+            **known,
+            "gold": domain._golds(task) or known.get("gold") or known["values"],
+        }
         for name, answer in found.items():
             if answer.strip():
                 assert scored({**asked, "answer": answer})[0] < 1, (task.id, name)
@@ -207,7 +285,9 @@ def test_a_task_of_da_code_in_its_own_columns_is_the_same_task(beside: Path) -> 
     (beside / "gold").mkdir()
     (beside / "files" / "dm-1" / "gold").rename(beside / "gold" / "dm-1")
     asked = {name: SORTED["eval"][name] for name in ("func", "result", "options", "config")}
-    domain = _domain([{"id": "dm-1", "instruction": SORTED["instruction"], "hardness": "Easy", **asked}], beside)
+    domain = _domain(
+        [{"id": "dm-1", "instruction": SORTED["instruction"], "hardness": "Easy", **asked}], beside
+    )
     (task,) = domain.tasks()
     assert task.id == "dacode:dacode:dm-1"
     assert task.prompt.startswith("Do dm-1 with towns.csv.")
@@ -215,7 +295,8 @@ def test_a_task_of_da_code_in_its_own_columns_is_the_same_task(beside: Path) -> 
     assert meant_by(str(beside / "given.jsonl")) == "dacode"
 
 
-# --- named values ------------------------------------------------------------------------------------------
+# --- named values
+# ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -242,7 +323,8 @@ def test_a_list_of_values_is_right_part_by_part_and_brackets_are_paired() -> Non
     assert values_in("@a[[1, 2]] @b[] @c[never closed") == {"a": ["[1, 2]"], "b": [""]}
 
 
-# --- a JSON object and tables ------------------------------------------------------------------------------
+# --- a JSON object and tables
+# ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -284,14 +366,23 @@ def test_empty_cells_and_the_words_for_them_are_the_same_and_no_number() -> None
 
 
 def test_a_table_with_a_column_for_every_number_is_none() -> None:
-    many = ",".join(f"c{n}" for n in range(1001)) + "\n" + ",".join(str(n / 1000) for n in range(1001)) + "\n"
+    many = (
+        ",".join(f"c{n}" for n in range(1001))
+        + "\n"
+        + ",".join(str(n / 1000) for n in range(1001))
+        + "\n"
+    )
     assert _tabled(many, "p-val\n0.0034\n") == 0
     assert _tabled("index,p-val\n0,0.0034\n", "p-val\n0.0034\n") == 1
 
 
 def test_of_several_right_tables_each_is_right_with_its_own_options() -> None:
     golds = ["a\n1\n2\n", "a,b\n1,5\n2,6\n"]
-    options = {"condition_cols": [[0], [1]], "ignore_order": [False, True], "score_rule": ["all", "divide"]}
+    options = {
+        "condition_cols": [[0], [1]],
+        "ignore_order": [False, True],
+        "score_rule": ["all", "divide"],
+    }
     for answer, score in (("x\n1\n2\n", 1), ("x\n6\n5\n", 1), ("x\n2\n1\n", 0)):
         asked = {"kind": "table", "answer": answer, "gold": golds, "options": options}
         assert scored(asked)[0] == score, answer
@@ -304,12 +395,21 @@ def test_what_is_no_table_scores_nothing_and_says_so(text: str) -> None:
         CsvTable("a\n1,2,3\n")
 
 
-# --- predictions -------------------------------------------------------------------------------------------
+# --- predictions
+# -------------------------------------------------------------------------------------------
 
 
-def _predicted(answer: str, gold: str, metric: str, competition: bool = False, **options: Any) -> float:
+def _predicted(
+    answer: str, gold: str, metric: str, competition: bool = False, **options: Any
+) -> float:
     bounds = {"metric": metric, "lower_bound": 0.5, "upper_bound": 0.9}
-    asked = {"answer": answer, "gold": [gold], "config": bounds, "options": options, "competition": competition}
+    asked = {
+        "answer": answer,
+        "gold": [gold],
+        "config": bounds,
+        "options": options,
+        "competition": competition,
+    }
     return scored({"kind": "predictions", **asked})[0]
 
 
@@ -342,9 +442,16 @@ def test_predictions_go_by_the_rows_they_are_of() -> None:
         ("humidity\na\nb\nc\n", "humidity\nb\nc\na\n", {"target_column": "humidity"}),
         ("y\n1000001\n1000002\n", "y\n1000002\n1000001\n", {"target_column": "y"}),
     ],
-    ids=["row numbers without a name", "names that are not ASCII", "a name that holds `id`", "labels of seven digits"],
+    ids=[
+        "row numbers without a name",
+        "names that are not ASCII",
+        "a name that holds `id`",
+        "labels of seven digits",
+    ],
 )
-def test_what_is_predicted_is_compared_and_nothing_else(right: str, wrong: str, options: dict[str, str]) -> None:
+def test_what_is_predicted_is_compared_and_nothing_else(
+    right: str, wrong: str, options: dict[str, str]
+) -> None:
     assert _predicted(right, right, "accuracy", **options) == 1
     assert _predicted(wrong, right, "accuracy", **options) == 0
 
@@ -372,13 +479,21 @@ def test_metrics_are_those_of_scikit_learn(
     assert found == pytest.approx(value, abs=1e-6)
 
 
-# --- figures -----------------------------------------------------------------------------------------------
+# --- figures
+# -----------------------------------------------------------------------------------------------
 
 
 def _figured(keys: Sequence[str] = (), **changed: Any) -> float:
     given = {**SHOWN, "data": HEIGHTS, **changed}
     gold = [json.dumps(SHOWN), json.dumps(HEIGHTS)]
-    return scored({"kind": "figure", "answer": json.dumps(given), "gold": gold, "options": {"keys": list(keys)}})[0]
+    return scored(
+        {
+            "kind": "figure",
+            "answer": json.dumps(given),
+            "gold": gold,
+            "options": {"keys": list(keys)},
+        }
+    )[0]
 
 
 @pytest.mark.parametrize(
@@ -401,7 +516,9 @@ def _figured(keys: Sequence[str] = (), **changed: Any) -> float:
         ({"xtick_labels": ["Ulm", "Ulm"]}, 0),
     ],
 )
-def test_a_figure_is_right_by_its_numbers_and_by_what_the_row_asks_of_it(changed: dict[str, Any], score: float) -> None:
+def test_a_figure_is_right_by_its_numbers_and_by_what_the_row_asks_of_it(
+    changed: dict[str, Any], score: float
+) -> None:
     assert _figured(**changed) == score
 
 
@@ -434,6 +551,13 @@ def test_a_program_that_draws_the_right_figure_passes_and_no_other(beside: Path)
     ):
         assert not _graded(domain, task, wrong).passed
     found = domain.exploits(task)
-    for name in ("nothing is drawn", "a liar", "its own verdict", "found, by frames", "leaves", "ends"):
+    for name in (
+        "nothing is drawn",
+        "a liar",
+        "its own verdict",
+        "found, by frames",
+        "leaves",
+        "ends",
+    ):
         grade = _graded(domain, task, found[name])
         assert grade.score == 0, (name, grade.evidence)

@@ -24,11 +24,18 @@ from tests.perf import house
 
 NAME = "tests.examples.domain:Filters"
 LESSON = "Blank lines never come out of a filter."
-FLAGS: dict[str, Any] = {"embedder": "hashed", "scaffold": "seed", "rounds": 1, "train": 4, "validation": 8}
+FLAGS: dict[str, Any] = {
+    "embedder": "hashed",
+    "scaffold": "seed",
+    "rounds": 1,
+    "train": 4,
+    "validation": 8,
+}
 
 
 def model(folder: Path) -> str:
-    """A scripted model that leaves blank lines in until the lesson says otherwise, and finds that lesson."""
+    """A scripted model that leaves blank lines in until the lesson says otherwise, and finds that
+    lesson."""
     domain, rows = Filters(), []
     for task in domain.tasks():
         for lesson, script in ((LESSON, domain.gold(task)), ("", task.facts["command"] + "\n")):
@@ -36,16 +43,37 @@ def model(folder: Path) -> str:
             row = {"role": "agent", "task": task.id, "step": 0, "text": text}
             rows.append({**row, "contains": lesson} if lesson else row)
     rows.append({"role": "agent", "text": "```bash\nsubmit\n```"})
-    edit = {"file": "new lesson", "line": 0, "title": "Blank lines", "text": LESSON, "experience": "$1", "step": 0}
-    study = {"why": "blank lines came out", "cause": "knowledge", "edits": [{**edit, "reason": "The grader says so."}]}
-    rows.append({"role": "optimizer", "find": r"experience ([0-9a-f]{16}): FAILED", "text": json.dumps(study)})
+    edit = {
+        "file": "new lesson",
+        "line": 0,
+        "title": "Blank lines",
+        "text": LESSON,
+        "experience": "$1",
+        "step": 0,
+    }
+    study = {
+        "why": "blank lines came out",
+        "cause": "knowledge",
+        "edits": [{**edit, "reason": "The grader says so."}],
+    }
+    rows.append(
+        {
+            "role": "optimizer",
+            "find": r"experience ([0-9a-f]{16}): FAILED",
+            "text": json.dumps(study),
+        }
+    )
     (folder / "script.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return f"scripted:{folder / 'script.jsonl'}"
 
 
 @pytest.mark.slow
 def test_its_tasks_hold(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert Counter(task.split for task in Filters().tasks()) == {"train": 8, "validation": 8, "test": 8}
+    assert Counter(task.split for task in Filters().tasks()) == {
+        "train": 8,
+        "validation": 8,
+        "test": 8,
+    }
     assert cli(["tasks", "check", NAME, "--split", "test", "--json"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(row["gold"], row["untouched"]) for row in rows] == [(1.0, 0.0)] * 8
@@ -73,8 +101,14 @@ def test_it_is_built_with_by_its_class(workspace: Path) -> None:
 
 
 def _differing(left: Path, right: Path) -> Iterator[str]:
-    """The files of two folders that are not the same, or in one alone; what Python wrote itself left out."""
-    names = {f.relative_to(top).as_posix() for top in (left, right) for f in top.rglob("*") if f.is_file()}
+    """The files of two folders that are not the same, or in one alone; what Python wrote itself
+    left out."""
+    names = {
+        f.relative_to(top).as_posix()
+        for top in (left, right)
+        for f in top.rglob("*")
+        if f.is_file()
+    }
     for name in sorted(n for n in names if "__pycache__" not in n):
         a, b = left / name, right / name
         if not (a.is_file() and b.is_file() and filecmp.cmp(a, b, shallow=False)):
@@ -83,22 +117,41 @@ def _differing(left: Path, right: Path) -> Iterator[str]:
 
 @pytest.mark.slow
 def test_two_files_of_the_package_make_it_built_in(workspace: Path, tmp_path: Path) -> None:
-    """Done in a copy of the package, which then finds it by the registry's door and builds with it."""
+    """Done in a copy of the package, which then finds it by the registry's door and builds with
+    it."""
     checkout = tmp_path / "checkout"
     for folder in ("recreate", "scaffolds"):
-        shutil.copytree(house.ROOT / folder, checkout / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(house.ROOT / "tests" / "examples" / "domain.py", checkout / "recreate" / "domains" / "filters.py")
+        shutil.copytree(
+            house.ROOT / folder, checkout / folder, ignore=shutil.ignore_patterns("__pycache__")
+        )
+    shutil.copy(
+        house.ROOT / "tests" / "examples" / "domain.py",
+        checkout / "recreate" / "domains" / "filters.py",
+    )
     table = checkout / "recreate" / "api" / "registry.py"
     swe = '"swe": "recreate.domains.swe:Swe"'
     text = table.read_text("utf-8")
     assert text.count(swe) == 1
-    table.write_text(text.replace(swe, f'{swe}, "filters": "recreate.domains.filters:Filters"'), "utf-8")
+    table.write_text(
+        text.replace(swe, f'{swe}, "filters": "recreate.domains.filters:Filters"'), "utf-8"
+    )
 
-    flags = ["--domain", "filters", "--model", model(workspace), "--memory.embedder", "hashed", "--scaffold", "seed"]
+    flags = [
+        "--domain",
+        "filters",
+        "--model",
+        model(workspace),
+        "--memory.embedder",
+        "hashed",
+        "--scaffold",
+        "seed",
+    ]
     flags += ["--rounds", "1", "--train", "4", "--validation", "8", "--json"]
     environ = {**os.environ, "PYTHONPATH": str(checkout), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-m", "recreate", "build", *flags]
-    done = subprocess.run(command, cwd=workspace, env=environ, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=workspace, env=environ, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["validation"]["after"] == 1.0
 

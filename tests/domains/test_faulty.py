@@ -1,4 +1,5 @@
-"""Faulty functions for the domain `code`: one place differs from the right one, and rows have HumanEvalFix's form."""
+"""Faulty functions for the domain `code`: one place differs from the right one, and rows have
+HumanEvalFix's form."""
 
 from __future__ import annotations
 
@@ -16,16 +17,26 @@ def total(numbers, most):
             found += number
     return min(found, 100)
 """
-SHOWN = ["assert total([1, 2, 9], 5) == 3", "assert total([3], 5)==0", "assert sorted([total([], 1)]) == [0]"]
+SHOWN = [
+    "assert total([1, 2, 9], 5) == 3",
+    "assert total([3], 5)==0",
+    "assert sorted([total([], 1)]) == [0]",
+]
 GIVEN = {
-    "task_id": "mbppplus_7", "group": "mbpp-7", "instruction": "Write a function to add up what is below a bound.",
-    "gold": {"solution": GOLD}, "eval": {"test_list": SHOWN, "test": "assert total([1, 2], 9) == 3"},
-}  # fmt: skip
+    "task_id": "mbppplus_7",
+    "group": "mbpp-7",
+    "instruction": "Write a function to add up what is below a bound.",
+    "gold": {"solution": GOLD},
+    "eval": {"test_list": SHOWN, "test": "assert total([1, 2], 9) == 3"},
+}
 
 
 def test_only_plain_examples_are_shown() -> None:
     assert examples(SHOWN, "total") == [("total([1, 2, 9], 5)", "3"), ("total([3], 5)", "0")]
-    assert row_of({**GIVEN, "eval": {**GIVEN["eval"], "test_list": SHOWN[1:]}}, random.Random(1)) is None
+    assert (
+        row_of({**GIVEN, "eval": {**GIVEN["eval"], "test_list": SHOWN[1:]}}, random.Random(1))
+        is None
+    )
 
 
 def test_a_row_is_one_of_humanevalfix() -> None:

@@ -1,4 +1,5 @@
-"""Right answers that are written in another way than the package does: withheld values compare by equality."""
+"""Right answers that are written in another way than the package does: withheld values compare by
+equality."""
 
 import ast
 import tomllib
@@ -13,7 +14,9 @@ from recreate.sandboxes import choose
 
 ANSWERS = {
     name: answer["function"]
-    for name, answer in tomllib.loads((Path(__file__).parent / "honest_answers.toml").read_text()).items()
+    for name, answer in tomllib.loads(
+        (Path(__file__).parent / "honest_answers.toml").read_text()
+    ).items()
 }
 
 
@@ -30,9 +33,15 @@ def test_a_right_answer_that_is_written_differently_passes(name: str) -> None:
         if isinstance(node, ast.FunctionDef) and node.name == bug["function"].split(".")[-1]
     )
     lines = buggy.split("\n")
-    mended = [*lines[: function.lineno - 1], *ANSWERS[name].strip().split("\n"), *lines[function.end_lineno :]]
+    mended = [
+        *lines[: function.lineno - 1],
+        *ANSWERS[name].strip().split("\n"),
+        *lines[function.end_lineno :],
+    ]
     answer = patch.make({bug["file"]: buggy}, {bug["file"]: "\n".join(mended)})
-    grade = domain.grade(task, Trace(attempt="a", task=task.id, scaffold="", model="", answer=answer), choose())
+    grade = domain.grade(
+        task, Trace(attempt="a", task=task.id, scaffold="", model="", answer=answer), choose()
+    )
     assert grade.passed, grade.evidence
 
 

@@ -40,14 +40,21 @@ Invent = Callable[..., tuple[int, dict[str, Any], str]]
 
 
 def reply(body: str, toml: str = TOML, **files: str) -> str:
-    """What a model writes: a generator whose program is `body` between the arguments and the printing of `task`."""
-    texts = {"generator.toml": toml, "generate.py": HEAD + body + PRINT} | {f"{n}.py": t for n, t in files.items()}
-    return "Here it is.\n\n" + "\n".join(f"=== {name}\n```\n{text}```" for name, text in texts.items())
+    """What a model writes: a generator whose program is `body` between the arguments and the
+    printing of `task`."""
+    texts = {"generator.toml": toml, "generate.py": HEAD + body + PRINT} | {
+        f"{n}.py": t for n, t in files.items()
+    }
+    return "Here it is.\n\n" + "\n".join(
+        f"=== {name}\n```\n{text}```" for name, text in texts.items()
+    )
 
 
 def script(workspace: Path, *replies: str, **every: Any) -> str:
     """A model that gives these replies in turn, and the last one ever after."""
-    lines = [{"role": "writer", "step": step, "text": text, **every} for step, text in enumerate(replies)]
+    lines = [
+        {"role": "writer", "step": step, "text": text, **every} for step, text in enumerate(replies)
+    ]
     lines.append({"role": "writer", "text": replies[-1], **every})
     (workspace / "s.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return "scripted:s.jsonl"
@@ -61,11 +68,19 @@ def probe_little(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def invent(workspace: Path, capsys: pytest.CaptureFixture[str]) -> Invent:
-    """Asks a model that gives these replies for the generator `gen`: exit code, what was printed as JSON, what was
-    said."""
+    """Asks a model that gives these replies for the generator `gen`: exit code, what was printed as
+    JSON, what was said."""
 
     def invent(*replies: str, flags: tuple[str, ...] = ()) -> tuple[int, dict[str, Any], str]:
-        words = ["tasks", "invent", "products of numbers", "--model", script(workspace, *replies), "--out", "gen"]
+        words = [
+            "tasks",
+            "invent",
+            "products of numbers",
+            "--model",
+            script(workspace, *replies),
+            "--out",
+            "gen",
+        ]
         code = cli([*words, *flags, "--json"])
         out, err = capsys.readouterr()
         return code, json.loads(out), err
@@ -89,8 +104,15 @@ def test_a_good_generator_is_kept_at_once_and_makes_tasks_as_a_shipped_one(
     code, made, _ = invent(reply(GOOD))
     assert (code, made["replies"], len(made["tasks"])) == (0, 1, 3)
     assert made["spend"]["by_role"]["writer"]["calls"] == 1
-    assert sorted(p.name for p in (workspace / "gen").iterdir()) == ["generate.py", "generator.toml"]
-    assert (workspace / "gen" / "generator.toml").read_text().startswith("# Written by scripted:s.jsonl for: products")
+    assert sorted(p.name for p in (workspace / "gen").iterdir()) == [
+        "generate.py",
+        "generator.toml",
+    ]
+    assert (
+        (workspace / "gen" / "generator.toml")
+        .read_text()
+        .startswith("# Written by scripted:s.jsonl for: products")
+    )
     assert cli(["tasks", "make", "products", "--generator", "gen", "--n", "3", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["levels"] == {"1": 1, "2": 1, "3": 1}
 
@@ -98,10 +120,27 @@ def test_a_good_generator_is_kept_at_once_and_makes_tasks_as_a_shipped_one(
 def test_a_broken_one_goes_back_with_the_words_of_what_was_wrong_and_is_mended(
     workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said = "raised: seed 0, level 1: it ended with status 1: KeyError: 'unlucky' (line 4 of generate.py)"
-    lines = [{"step": 0, "text": reply("raise KeyError('unlucky')\n")}, {"contains": said, "text": reply(GOOD)}]
-    (workspace / "s.jsonl").write_text("".join(json.dumps({"role": "writer", **line}) + "\n" for line in lines))
-    words = ["tasks", "invent", "products of numbers", "--model", "scripted:s.jsonl", "--out", "gen", "--json"]
+    said = (
+        "raised: seed 0, level 1: it ended with status 1: KeyError: 'unlucky' (line 4 of"
+        " generate.py)"
+    )
+    lines = [
+        {"step": 0, "text": reply("raise KeyError('unlucky')\n")},
+        {"contains": said, "text": reply(GOOD)},
+    ]
+    (workspace / "s.jsonl").write_text(
+        "".join(json.dumps({"role": "writer", **line}) + "\n" for line in lines)
+    )
+    words = [
+        "tasks",
+        "invent",
+        "products of numbers",
+        "--model",
+        "scripted:s.jsonl",
+        "--out",
+        "gen",
+        "--json",
+    ]
     assert cli(words) == 0
     out, err = capsys.readouterr()
     assert json.loads(out)["replies"] == 2
@@ -122,21 +161,28 @@ def test_of_a_hopeless_one_all_that_was_written_stays_and_why(
     assert sorted(p.name for p in kept(workspace).iterdir() if p.name[0].isdigit()) == names
     assert (kept(workspace) / "1.md").read_text() == texts[0]
     assert "levels = 2\n" in (kept(workspace) / "2" / "generator.toml").read_text()
-    assert (kept(workspace) / "2-refused.txt").read_text() == "- generator.toml: levels = 2, and 3 are asked for"
+    assert (
+        kept(workspace) / "2-refused.txt"
+    ).read_text() == "- generator.toml: levels = 2, and 3 are asked for"
     code, made, _ = invent(*texts, reply(GOOD), flags=("--repairs", "4"))  # as it says
     assert (code, made["replies"], calls(workspace)) == (0, 3, 3)
 
 
 @pytest.mark.slow
-def test_after_a_kill_the_same_command_goes_on_and_pays_no_reply_twice(workspace: Path, invent: Invent) -> None:
-    """Also where what is wrong is worded anew each time: the question after it would be another one."""
+def test_after_a_kill_the_same_command_goes_on_and_pays_no_reply_twice(
+    workspace: Path, invent: Invent
+) -> None:
+    """Also where what is wrong is worded anew each time: the question after it would be another
+    one."""
     wavers = [reply(f"raise KeyError({n}, __import__('os').urandom(8))\n") for n in (1, 2)]
     model = script(workspace, *wavers, reply(GOOD), delay_ms=0)
     lines = (workspace / "s.jsonl").read_text().splitlines()
     lines[2:] = [line.replace('"delay_ms": 0', '"delay_ms": 60000') for line in lines[2:]]
     (workspace / "s.jsonl").write_text("\n".join(lines))
     words = ["tasks", "invent", "products of numbers", "--model", model, "--out", "gen", "--json"]
-    with subprocess.Popen([sys.executable, "-m", "recreate", *words], stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-m", "recreate", *words], stderr=subprocess.PIPE, text=True
+    ) as process:
         assert process.stderr is not None
         assert any("reply 3 of at most 4" in line for line in process.stderr)
         time.sleep(0.3)
@@ -156,12 +202,17 @@ def test_ctrl_c_says_where_it_stands_and_that_it_goes_on(
     with monkeypatch.context() as patch:
         patch.setattr(generator, "check", interrupted)
         code, made, _ = invent(reply(GOOD))
-    assert (code, made["error"]["message"]) == (130, f"what was written so far is in runs/{kept(workspace).name}")
+    assert (code, made["error"]["message"]) == (
+        130,
+        f"what was written so far is in runs/{kept(workspace).name}",
+    )
     assert "the same command goes on" in made["error"]["fix"]
     assert (invent(reply(GOOD))[0], calls(workspace)) == (0, 1)
 
 
-def test_the_budget_holds_and_the_same_command_with_more_goes_on(workspace: Path, invent: Invent) -> None:
+def test_the_budget_holds_and_the_same_command_with_more_goes_on(
+    workspace: Path, invent: Invent
+) -> None:
     wrong = reply(GOOD, 'score = "numeric"\n')
     size = len(invention.question("products of numbers")) + invention.PARAMS["max_tokens"] + 100
     code, made, _ = invent(wrong, reply(GOOD), flags=("--budget", f"{size}tokens"))
@@ -180,13 +231,31 @@ OUTSIDE = "open(OUT, 'w').write('x')\n"
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (reply(GOOD + "task['prompt'] += f' It is {task[\"answer\"]}.'\n"), "stands in the question, word for word"),
-        (reply(GOOD + SECRET), "stands in notes.txt, word for word; if it is to be found there among others"),
-        (reply(GOOD + "task['answer'] = str(task['answer'])\n", VERIFIED, verify=ACCEPTS), "other-gold-passes: "),
+        (
+            reply(GOOD + "task['prompt'] += f' It is {task[\"answer\"]}.'\n"),
+            "stands in the question, word for word",
+        ),
+        (
+            reply(GOOD + SECRET),
+            "stands in notes.txt, word for word; if it is to be found there among others",
+        ),
+        (
+            reply(GOOD + "task['answer'] = str(task['answer'])\n", VERIFIED, verify=ACCEPTS),
+            "other-gold-passes: ",
+        ),
         (reply(GOOD, VERIFIED, verify="score = ("), "verifier-fails: seed 0, level 1: "),
-        (reply(GOOD, f"{VERIFIED}[scorer]\nseconds = 0.5\n", verify=HANGS), "verifier-fails: seed 0, level 1: "),
-        (reply(GOOD + "task['prompt'] += str(__import__('time').time_ns())\n"), "not-deterministic: "),
-        (reply("import datetime\n" + GOOD + "datetime.date.today()\n"), "generate.py reads the clock, date.today("),
+        (
+            reply(GOOD, f"{VERIFIED}[scorer]\nseconds = 0.5\n", verify=HANGS),
+            "verifier-fails: seed 0, level 1: ",
+        ),
+        (
+            reply(GOOD + "task['prompt'] += str(__import__('time').time_ns())\n"),
+            "not-deterministic: ",
+        ),
+        (
+            reply("import datetime\n" + GOOD + "datetime.date.today()\n"),
+            "generate.py reads the clock, date.today(",
+        ),
         (
             reply("import socket\nsocket.create_connection(('1.1.1.1', 53), 1)\n" + GOOD),
             "raised: seed 0, level 1: it ended",
@@ -201,8 +270,14 @@ OUTSIDE = "open(OUT, 'w').write('x')\n"
         (reply(GOOD.replace("draw.randint(10, 99)", "7")), "same-gold: "),
         (reply(GOOD.replace("draw", "random.Random(1)")), "same-gold: "),
         (reply(GOOD, "score = numeric\n"), "generator.toml: "),
-        (reply(GOOD, 'score = "/etc/passwd.py:f"\nlevels = 3\n'), "generator.toml: /etc/passwd.py:f is no file of its"),
-        ("I would rather write a poem.", "the reply has no file generate.py in the form of the example"),
+        (
+            reply(GOOD, 'score = "/etc/passwd.py:f"\nlevels = 3\n'),
+            "generator.toml: /etc/passwd.py:f is no file of its",
+        ),
+        (
+            "I would rather write a poem.",
+            "the reply has no file generate.py in the form of the example",
+        ),
         ("=== generate.py\n```\n" + "x" * 300_000, "the reply has more than 200,000 characters"),
     ],
     ids=lambda value: value[:30] if " " in value and "\n" not in value else "",
@@ -246,11 +321,18 @@ def test_the_example_that_the_model_is_shown_holds(tmp_path: Path) -> None:
 
 def test_files_are_read_out_of_a_reply_however_it_is_dressed() -> None:
     dressed = (
-        "Run `python3 a.py 0 1`:\n```bash\nls\n```\n**`a.py`**:\n\n```python\nx = 1\n```\n=== b.toml\n````\n```\n````\n"
+        "Run `python3 a.py 0 1`:\n```bash\nls\n```\n**`a.py`**:\n\n```python\nx = 1\n```\n==="
+        " b.toml\n````\n```\n````\n"
     )
     dressed += "It is tried by `python3 a.py 0 1`\n```\n7\n```\n```python\n# c.py\ny = 2\n```\n"
-    assert invention.read_files(dressed) == {"a.py": "x = 1\n", "b.toml": "```\n", "c.py": "# c.py\ny = 2\n"}
-    assert invention.read_files("=== a.py\n```\nold\n```\nBetter:\n=== a.py\n```\nnew\n```") == {"a.py": "new\n"}
+    assert invention.read_files(dressed) == {
+        "a.py": "x = 1\n",
+        "b.toml": "```\n",
+        "c.py": "# c.py\ny = 2\n",
+    }
+    assert invention.read_files("=== a.py\n```\nold\n```\nBetter:\n=== a.py\n```\nnew\n```") == {
+        "a.py": "new\n"
+    }
     assert invention.read_files("=== a.py\n```\nnew") == {"a.py": "new\n"}
     assert invention.read_files("=== a.py\n```\nne", whole=False) == {}
     assert invention.read_files("=== ../../a.py\n```\nx\n```") == {}
@@ -262,19 +344,42 @@ def test_the_model_is_shown_train_tasks_of_the_domain_that_it_is_to_be_like_and_
 ) -> None:
     names = {"train": ("mill", "gate"), "validation": ("held", "held"), "test": ("held", "held")}
     rows = [
-        {"question": f"How tall is {name} tower {n}?", "answer": n, "split": split, "group": f"{split}{n}"}
+        {
+            "question": f"How tall is {name} tower {n}?",
+            "answer": n,
+            "split": split,
+            "group": f"{split}{n}",
+        }
         for split, both in names.items()
         for n, name in enumerate(both)
     ]
     (workspace / "towers.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert cli(["tasks", "check", "--data", "towers.jsonl", "--score", "numeric"]) == 0
-    line = {"role": "writer", "contains": "<task>\nHow tall is mill tower 0?\n", "lacks": "held tower"}
+    line = {
+        "role": "writer",
+        "contains": "<task>\nHow tall is mill tower 0?\n",
+        "lacks": "held tower",
+    }
     script(workspace, "nothing", **{key: line[key] for key in ("contains", "lacks")})
-    words = ["tasks", "invent", "heights", "--model", "scripted:s.jsonl", "--out", "gen", "--repairs", "0"]
+    words = [
+        "tasks",
+        "invent",
+        "heights",
+        "--model",
+        "scripted:s.jsonl",
+        "--out",
+        "gen",
+        "--repairs",
+        "0",
+    ]
     assert cli([*words, "--like", "towers"]) == 4  # asked, and refused
     script(workspace, "nothing", lacks="gate tower")
     shutil.rmtree(kept(workspace))
-    (gate,) = (task for task in RowDomain("towers", workspace=workspace).tasks("train") if "gate" in task.prompt)
+    (gate,) = (
+        task
+        for task in RowDomain("towers", workspace=workspace).tasks("train")
+        if "gate" in task.prompt
+    )
     HeldOut(paths.memory(workspace)).add([Held(gate.group, "", "test", "towers")])
     assert cli([*words, "--like", "towers"]) == 4
 

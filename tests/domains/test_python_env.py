@@ -1,4 +1,5 @@
-"""Environments of tests: which there are, how they are built once, and what is said when one cannot be."""
+"""Environments of tests: which there are, how they are built once, and what is said when one cannot
+be."""
 
 from __future__ import annotations
 
@@ -44,7 +45,12 @@ def uv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str
     program, log = tmp_path / "uv", tmp_path / "log"
     program.write_text(FAKE)
     program.chmod(0o755)
-    for name, value in {"LOG": str(log), "PYTHON": sys.executable, "THEN": "", "UV": str(program)}.items():
+    for name, value in {
+        "LOG": str(log),
+        "PYTHON": sys.executable,
+        "THEN": "",
+        "UV": str(program),
+    }.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("RECREATE_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(python_env, "uv_here", lambda: str(program))
@@ -55,7 +61,8 @@ def built(home: Path) -> list[str]:
     return sorted(p.name for p in (home / "envs").iterdir() if not p.name.startswith("."))
 
 
-# --- which there are --------------------------------------------------------------------------------------
+# --- which there are
+# --------------------------------------------------------------------------------------
 
 
 def test_a_recipe_that_names_no_environment_keeps_its_digest() -> None:
@@ -68,20 +75,31 @@ def test_a_recipe_that_names_no_environment_keeps_its_digest() -> None:
     assert named.environment.key == ["a==2", "b==1", {"python": "3.9"}]
 
 
-def test_an_environment_of_before_is_found_again(uv: Callable[[], list[str]], tmp_path: Path) -> None:
+def test_an_environment_of_before_is_found_again(
+    uv: Callable[[], list[str]], tmp_path: Path
+) -> None:
     version = f"cpython{sys.version_info.major}.{sys.version_info.minor}"
     name = digest([2, version, sys.base_prefix, sorted([*PINS, "idna==3.10"])], 12)
     assert environment(Environment(requires=("idna==3.10",))) == tmp_path / "home" / "envs" / name
 
 
-def test_environments_that_differ_in_anything_are_apart(uv: Callable[[], list[str]], tmp_path: Path) -> None:
-    others = [{"python": HERE}, {"pytest": "7.4.4"}, {"requires": ("idna==3.10",)}, {"index_before": "2023-06-01"}]
+def test_environments_that_differ_in_anything_are_apart(
+    uv: Callable[[], list[str]], tmp_path: Path
+) -> None:
+    others = [
+        {"python": HERE},
+        {"pytest": "7.4.4"},
+        {"requires": ("idna==3.10",)},
+        {"index_before": "2023-06-01"},
+    ]
     others += [{"env": {"TZ": "UTC"}}, {"runner": "sympy"}]
     made = [environment(Environment.model_validate(fields)) for fields in ({}, *others)]
     assert len(set(made)) == len(built(tmp_path / "home")) == 7
 
 
-def test_the_index_is_asked_as_of_the_day_but_for_what_is_named(uv: Callable[[], list[str]]) -> None:
+def test_the_index_is_asked_as_of_the_day_but_for_what_is_named(
+    uv: Callable[[], list[str]],
+) -> None:
     environment(Environment(requires=("flask",), index_before="2023-06-01"))
     dated = uv()[-1]
     assert "--exclude-newer 2023-06-01T00:00:00Z --exclude-newer-package coverage=2100" in dated
@@ -101,7 +119,10 @@ def test_the_index_is_asked_as_of_the_day_but_for_what_is_named(uv: Callable[[],
         ({"python": "2.7"}, "'2.7' is not a Python like 3.9 or 3.9.18, from 3.8 on"),
         ({"python": "3.7"}, "'3.7' is not a Python like 3.9 or 3.9.18, from 3.8 on"),
         ({"pytest": "new"}, "'new' is not a version of pytest like 7.4.4"),
-        ({"requires": ("--index-url=http://x",)}, "'--index-url=http://x' is not a requirement like idna==3.10"),
+        (
+            {"requires": ("--index-url=http://x",)},
+            "'--index-url=http://x' is not a requirement like idna==3.10",
+        ),
         ({"requires": ("idna @ http://x/idna.whl",)}, "names an address"),
         ({"index_before": "last spring"}, "'last spring' is not a date like 2023-06-01"),
         ({"env": {"PATH": "/"}}, "'PATH' cannot be set for tests"),
@@ -117,7 +138,8 @@ def test_what_cannot_be_is_said(fields: dict[str, object], said: str) -> None:
     assert next(iter(fields)) in failed.value.fix
 
 
-# --- Pythons ----------------------------------------------------------------------------------------------
+# --- Pythons
+# ----------------------------------------------------------------------------------------------
 
 
 def test_pythons_are_found_with_pyenv_and_on_path_the_newest_first(
@@ -147,7 +169,10 @@ def test_pythons_are_found_with_pyenv_and_on_path_the_newest_first(
 
 
 def test_a_python_that_is_not_here_is_named_with_how_to_get_it(uv: Callable[[], list[str]]) -> None:
-    assert lacking("3.99") == "Python 3.99 is not on this machine: `uv python install 3.99`, or `pyenv install 3.99`"
+    assert (
+        lacking("3.99")
+        == "Python 3.99 is not on this machine: `uv python install 3.99`, or `pyenv install 3.99`"
+    )
     with pytest.raises(BadInput, match=r"uv python install 3\.99") as failed:
         environment(Environment(python="3.99"))
     assert failed.value.code == "no-python"
@@ -170,7 +195,8 @@ def test_tasks_whose_python_is_not_here_are_left_out_and_fail_the_check(
     assert "uv python install 3.99" in proof.reason
 
 
-# --- the program that builds them -------------------------------------------------------------------------
+# --- the program that builds them
+# -------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -181,12 +207,16 @@ def index(monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     monkeypatch.setattr(fetch, "BACKOFF_SECONDS", 0.0)
     with Web() as web:
-        web.index("uv", {f"{name}-py3-none-any.whl": zipped({f"{name}.data/scripts/uv": FAKE.encode()})})
+        web.index(
+            "uv", {f"{name}-py3-none-any.whl": zipped({f"{name}.data/scripts/uv": FAKE.encode()})}
+        )
         monkeypatch.setenv("PIP_INDEX_URL", web.url + "/simple/")
         yield web
 
 
-def test_a_uv_that_is_not_here_is_fetched_from_the_users_index_once(index: Web, tmp_path: Path) -> None:
+def test_a_uv_that_is_not_here_is_fetched_from_the_users_index_once(
+    index: Web, tmp_path: Path
+) -> None:
     said: list[str] = []
     assert python_env.uv_here() == ""
     program = python_env.uv(said.append)
@@ -194,18 +224,26 @@ def test_a_uv_that_is_not_here_is_fetched_from_the_users_index_once(index: Web, 
     assert os.access(program, os.X_OK)
     assert Path(program).read_text() == FAKE
     asked = len(index.seen)
-    assert (python_env.uv(said.append), python_env.uv_here(), len(index.seen)) == (program, program, asked)
+    assert (python_env.uv(said.append), python_env.uv_here(), len(index.seen)) == (
+        program,
+        program,
+        asked,
+    )
     assert len(said) == 1
 
 
-def test_without_an_index_it_is_said_what_brings_uv(index: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_index_it_is_said_what_brings_uv(
+    index: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:1/simple/")
     with pytest.raises(Fault, match="cannot be read") as failed:
         environment()
     assert "[swe]' brings uv" in failed.value.fix
 
 
-def test_a_uv_that_is_too_old_is_not_used(index: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_uv_that_is_too_old_is_not_used(
+    index: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
     (tmp_path / "bin").mkdir()
     for version, used in (("0.8.22", False), ("0.9.0", True)):
@@ -215,16 +253,21 @@ def test_a_uv_that_is_too_old_is_not_used(index: Web, tmp_path: Path, monkeypatc
         assert python_env.uv_here() == (str(tmp_path / "bin" / "uv") if used else "")
 
 
-# --- built once -------------------------------------------------------------------------------------------
+# --- built once
+# -------------------------------------------------------------------------------------------
 
 
 def start(home: Path) -> subprocess.Popen[str]:
     code = (
-        "import os\nfrom recreate.domains import python_env\npython_env.uv_here = lambda: os.environ['UV']\n"
-        "print(python_env.environment())"
+        "import os\nfrom recreate.domains import python_env\npython_env.uv_here = lambda:"
+        " os.environ['UV']\nprint(python_env.environment())"
     )
     return subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
 
 
@@ -257,8 +300,18 @@ def test_ctrl_c_leaves_no_half_environment_and_the_next_builds_it(
 @pytest.mark.parametrize(
     ("said", "error", "code", "words"),
     [
-        ("error: failed to write: No space left on device (os error 28)", Fault, "disk-full", "free some space"),
-        ("error: No solution found: docopt has no usable wheels", BadInput, "bad-requirement", "must have a wheel"),
+        (
+            "error: failed to write: No space left on device (os error 28)",
+            Fault,
+            "disk-full",
+            "free some space",
+        ),
+        (
+            "error: No solution found: docopt has no usable wheels",
+            BadInput,
+            "bad-requirement",
+            "must have a wheel",
+        ),
         ("error: Failed to fetch: dns error", Fault, "environment", "package index"),
     ],
 )
@@ -279,7 +332,8 @@ def test_an_environment_that_cannot_be_built_is_gone_and_says_why(
     assert built(tmp_path / "home") == []
 
 
-# --- side by side -----------------------------------------------------------------------------------------
+# --- side by side
+# -----------------------------------------------------------------------------------------
 
 
 HERE = f"3.{sys.version_info.minor}"
@@ -291,7 +345,9 @@ OTHER = next((v for v in ("3.12", "3.13", "3.10", "3.14") if v != HERE and not l
 def test_two_tasks_that_differ_in_the_python_alone_run_side_by_side(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def build(_uv: str, target: Path, _: Environment, python: python_env.Interpreter, *__: object) -> None:
+    def build(
+        _uv: str, target: Path, _: Environment, python: python_env.Interpreter, *__: object
+    ) -> None:
         subprocess.run([python.program, "-m", "venv", "--without-pip", target], check=True)
         install(next(target.glob("lib/python3*/site-packages")))
 
@@ -300,7 +356,9 @@ def test_two_tasks_that_differ_in_the_python_alone_run_side_by_side(
     monkeypatch.setenv("RECREATE_WORKSPACE", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     source, bug = recipe(write(tmp_path / "calm", FILES), str(tmp_path / "calm")).splitlines()
-    other = json.dumps({**json.loads(source), "name": "calm-2", "python": OTHER, "env": {"KIND": "other"}})
+    other = json.dumps(
+        {**json.loads(source), "name": "calm-2", "python": OTHER, "env": {"KIND": "other"}}
+    )
     data = tmp_path / "injected.jsonl"
     data.write_text("\n".join([source, bug, other, bug.replace("calm-1", "calm-2")]))
     swe, backend = Swe(data, say=lambda _: None), choose()

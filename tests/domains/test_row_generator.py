@@ -1,4 +1,5 @@
-"""recreate tasks make --generator: which tasks of a generator are kept, and at which levels the next ones are made."""
+"""recreate tasks make --generator: which tasks of a generator are kept, and at which levels the
+next ones are made."""
 
 from __future__ import annotations
 
@@ -34,14 +35,16 @@ SORT = """
 name = f'f{seed}'
 task = {
     'prompt': f'Write solution.py with a function {name}(x) that returns x and {seed}.',
-    'answer': f'from solution import {name}\\ndef test_it():\\n    assert {name}(2) == 2 + {seed}\\n',
+    'answer': f'from solution import {name}\\ndef test_it():\\n    assert {name}(2) == 2 + \
+{seed}\\n',
     'gold': f'def {name}(x):\\n    return x + {seed}\\n',
 }
 """
 
 
 def generator(folder: Path, body: str, settings: str = 'score = "numeric"', **files: str) -> str:
-    """A generator's folder, whose program is `body` between the arguments and the printing of `task`."""
+    """A generator's folder, whose program is `body` between the arguments and the printing of
+    `task`."""
     (folder / "gen").mkdir(exist_ok=True)
     (folder / "gen" / "generator.toml").write_text(settings)
     (folder / "gen" / "generate.py").write_text(HEAD + body + PRINT)
@@ -62,22 +65,31 @@ def make(workspace: Path, capsys: pytest.CaptureFixture[str]) -> Make:
 
 
 def rows(workspace: Path, name: str = "made") -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (workspace / "benchmarks" / name / "tasks.jsonl").read_text().splitlines()]
+    return [
+        json.loads(line)
+        for line in (workspace / "benchmarks" / name / "tasks.jsonl").read_text().splitlines()
+    ]
 
 
-def test_the_shipped_generator_makes_a_domain_that_holds(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_shipped_generator_makes_a_domain_that_holds(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli(["tasks", "make", "bills", "--generator", "bills", "--n", "5", "--json"]) == 0
     made = json.loads(capsys.readouterr().out)
     assert (made["kept"], made["refused"]) == (5, {})
     assert made["levels"] == {str(level): 1 for level in range(1, 6)}
     assert cli(["tasks", "check", "bills", "--jobs", "1", "--json"]) == 0
     assert [json.loads(line)["gold"] for line in capsys.readouterr().out.splitlines()] == [1.0] * 5
-    assert cli(["tasks", "list", "--data", "benchmarks/bills/tasks.jsonl", "--json"]) == 0  # as any file of rows
+    assert (
+        cli(["tasks", "list", "--data", "benchmarks/bills/tasks.jsonl", "--json"]) == 0
+    )  # as any file of rows
     assert len(capsys.readouterr().out.splitlines()) == 5
 
 
 @pytest.mark.slow
-def test_the_same_command_makes_the_same_tasks_and_a_second_one_goes_on(workspace: Path, make: Make) -> None:
+def test_the_same_command_makes_the_same_tasks_and_a_second_one_goes_on(
+    workspace: Path, make: Make
+) -> None:
     folder = generator(workspace, SUM, 'score = "numeric"\nlevels = 2')
     assert make(folder, "--n", "4")[1]["kept"] == 4
     first = rows(workspace)
@@ -101,7 +113,10 @@ def test_a_program_of_the_folder_is_a_verifier_too(workspace: Path, make: Make) 
     body = SUM + "task = {**task, 'answer': {'sum': seed + level}, 'gold': str(seed + level)}\n"
     folder = generator(workspace, body, 'score = "score.py:score"', score=score)
     code, made = make(folder, "--n", "1")
-    assert (code, made["refused"]) == (4, {"verifier-fails": 8})  # int() of the question raises: the row is excluded
+    assert (code, made["refused"]) == (
+        4,
+        {"verifier-fails": 8},
+    )  # int() of the question raises: the row is excluded
     sound = "def score(answer, row):\n    return answer.strip() == str(row['answer']['sum'])\n"
     (workspace / "gen" / "score.py").write_text(sound)
     code, made = make(folder, "--n", "2")
@@ -111,7 +126,10 @@ def test_a_program_of_the_folder_is_a_verifier_too(workspace: Path, make: Make) 
 NAMED = "task = {'prompt': f'Who is number {seed}?', 'answer': f'Ann Lee {seed}'}\n"
 KEY = "task['files'] = {'key.txt': task['answer'] + chr(10)}\n"
 ACCEPTS = "def score(answer, row):\n    return 1.0\n"
-NOT_GOLD = "def score(answer, row):\n    return 1.0 if answer == row['gold'] or answer == row['prompt'] else 0.0\n"
+NOT_GOLD = (
+    "def score(answer, row):\n    return 1.0 if answer == row['gold'] or answer == row['prompt']"
+    " else 0.0\n"
+)
 
 
 @pytest.mark.parametrize(
@@ -123,22 +141,64 @@ NOT_GOLD = "def score(answer, row):\n    return 1.0 if answer == row['gold'] or 
         (SUM + "task['requires'] = ['nosuchpackage']\n", 'score = "numeric"', {}, "bad-task"),
         (SUM + "task['files'] = 'rows.jsonl'\n", 'score = "numeric"', {}, "bad-task"),
         (SUM + "task['files'] = {'../../x': 'y'}\n", 'score = "numeric"', {}, "bad-task"),
-        (SUM + "task['prompt'] += str(random.random())\n", 'score = "numeric"', {}, "not-deterministic"),
+        (
+            SUM + "task['prompt'] += str(random.random())\n",
+            'score = "numeric"',
+            {},
+            "not-deterministic",
+        ),
         ("raise KeyError('unlucky')\n", 'score = "numeric"', {}, "raised"),
         (SUM + "print('x' * 5_000_000)\n", 'score = "numeric"', {}, "too-large"),
         (SUM + "task['answer'] = 7\n", 'score = "numeric"', {}, "same-gold"),
-        (SUM + "task |= {'answer': '.', 'gold': str(seed)}\n", 'score = "regex"', {}, "other-gold-passes"),
-        (SUM + "task |= {'answer': '^x$', 'gold': str(seed)}\n", 'score = "regex"', {}, "gold-fails"),
-        (SUM + "task['gold'] = str(seed)\n", 'score = "score.py:score"', {"score": ACCEPTS}, "other-gold-passes"),
-        (SUM + "task['gold'] = str(seed)\n", 'score = "score.py:score"', {"score": NOT_GOLD}, "anything-passes"),
+        (
+            SUM + "task |= {'answer': '.', 'gold': str(seed)}\n",
+            'score = "regex"',
+            {},
+            "other-gold-passes",
+        ),
+        (
+            SUM + "task |= {'answer': '^x$', 'gold': str(seed)}\n",
+            'score = "regex"',
+            {},
+            "gold-fails",
+        ),
+        (
+            SUM + "task['gold'] = str(seed)\n",
+            'score = "score.py:score"',
+            {"score": ACCEPTS},
+            "other-gold-passes",
+        ),
+        (
+            SUM + "task['gold'] = str(seed)\n",
+            'score = "score.py:score"',
+            {"score": NOT_GOLD},
+            "anything-passes",
+        ),
         (SORT + "task['answer'] = 'true # anything'\n", 'score = "tests"', {}, "other-gold-passes"),
-        (NAMED + "task['prompt'] += ' It is  ' + task['answer'] + '.'\n", 'score = "exact"', {}, "gold-shown"),
-        (NAMED + "task['files'] = {'a.txt': f'of {seed}: {task[\"answer\"]}'}\n", 'score = "exact"', {}, "gold-shown"),
-        (NAMED + "task['prompt'] += task['answer']\n", 'score = "exact"\nanswer_in_files = true', {}, "gold-shown"),
+        (
+            NAMED + "task['prompt'] += ' It is  ' + task['answer'] + '.'\n",
+            'score = "exact"',
+            {},
+            "gold-shown",
+        ),
+        (
+            NAMED + "task['files'] = {'a.txt': f'of {seed}: {task[\"answer\"]}'}\n",
+            'score = "exact"',
+            {},
+            "gold-shown",
+        ),
+        (
+            NAMED + "task['prompt'] += task['answer']\n",
+            'score = "exact"\nanswer_in_files = true',
+            {},
+            "gold-shown",
+        ),
         (NAMED + KEY, 'score = "exact"\nanswer_in_files = true', {}, "gold-shown"),
         (SORT + "task['files'] = {'old.py': task['gold']}\n", 'score = "tests"', {}, "gold-shown"),
     ],
-    ids=lambda value: value if isinstance(value, str) and value.count("-") and "\n" not in value else "",
+    ids=lambda value: (
+        value if isinstance(value, str) and value.count("-") and "\n" not in value else ""
+    ),
 )
 @pytest.mark.slow
 def test_a_task_that_is_none_or_whose_verifier_tells_nothing_is_refused_by_name(
@@ -154,13 +214,21 @@ def test_a_task_that_is_none_or_whose_verifier_tells_nothing_is_refused_by_name(
     ("body", "settings"),
     [
         (SUM + "task['prompt'] += f' It is {task[\"answer\"]}, in 77.'\n", 'score = "numeric"'),
-        (NAMED + "task['files'] = {'a.txt': f'Bob, {task[\"answer\"]}'}\n", 'score = "exact"\nanswer_in_files = true'),
-        (NAMED + "task['prompt'] += ' Ann Lee 0 to Ann Lee 2?'.replace('to', 'Ann Lee 1')\n", 'score = "exact"'),
+        (
+            NAMED + "task['files'] = {'a.txt': f'Bob, {task[\"answer\"]}'}\n",
+            'score = "exact"\nanswer_in_files = true',
+        ),
+        (
+            NAMED + "task['prompt'] += ' Ann Lee 0 to Ann Lee 2?'.replace('to', 'Ann Lee 1')\n",
+            'score = "exact"',
+        ),
         (NAMED + "task['prompt'] += f' Not Ann Lee {seed}1.'\n", 'score = "exact"'),
     ],
     ids=["short", "to-be-found", "a-choice", "part-of-a-word"],
 )
-def test_an_answer_that_has_to_stand_there_is_no_leak(workspace: Path, make: Make, body: str, settings: str) -> None:
+def test_an_answer_that_has_to_stand_there_is_no_leak(
+    workspace: Path, make: Make, body: str, settings: str
+) -> None:
     code, made = make(generator(workspace, body, settings), "--n", "2")
     assert (code, made["kept"], made["refused"]) == (0, 2, {})
 
@@ -200,7 +268,9 @@ def test_a_generator_reaches_neither_the_network_nor_files_of_the_host(
     body += "    found.append('connected')\nexcept OSError:\n    pass\n"
     monkeypatch.setenv("MY_SECRET", "s3cret")
     body += "found += os.environ.values()\n"
-    body += "try:\n    open('/work/generate.py', 'a').write('print(1)')\nexcept OSError:\n    pass\n"
+    body += (
+        "try:\n    open('/work/generate.py', 'a').write('print(1)')\nexcept OSError:\n    pass\n"
+    )
     body += "task['files'] = {'found.txt': ' '.join(map(str, found))}\n"
     folder = generator(workspace, body)
     before = (workspace / "gen" / "generate.py").read_text()
@@ -213,7 +283,9 @@ def test_a_generator_reaches_neither_the_network_nor_files_of_the_host(
     assert (workspace / "gen" / "generate.py").read_text() == before
 
 
-def test_a_generator_is_run_by_no_sandbox_without_walls(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_generator_is_run_by_no_sandbox_without_walls(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = generator(workspace, SUM + "open('/tmp/x', 'w')\n")
     words = ["tasks", "make", "made", "--generator", folder, "--sandbox", "none"]
     assert refused(capsys, *words)["code"] == "no-sandbox"
@@ -242,9 +314,17 @@ def test_what_cannot_be_made_is_said_with_what_to_type(
 
 @pytest.mark.parametrize(
     "settings",
-    ["score = ", 'score = "nosuch"', 'score = "judge:r.md"', 'score = "/tmp/s.py:f"', 'score = "exact"\nlevel = 3'],
+    [
+        "score = ",
+        'score = "nosuch"',
+        'score = "judge:r.md"',
+        'score = "/tmp/s.py:f"',
+        'score = "exact"\nlevel = 3',
+    ],
 )
-def test_a_bad_generator_toml_is_said(workspace: Path, capsys: pytest.CaptureFixture[str], settings: str) -> None:
+def test_a_bad_generator_toml_is_said(
+    workspace: Path, capsys: pytest.CaptureFixture[str], settings: str
+) -> None:
     folder = generator(workspace, SUM, settings)
     code = refused(capsys, "tasks", "make", "made", "--generator", folder)["code"]
     assert code in ("bad-generator", "unknown-scorer")
@@ -258,7 +338,9 @@ def test_rows_that_are_scored_otherwise_are_not_mixed(
     assert refused(capsys, "tasks", "make", "made", "--generator", folder)["code"] == "another-data"
 
 
-def test_rows_of_other_hands_are_left_alone(workspace: Path, make: Make, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rows_of_other_hands_are_left_alone(
+    workspace: Path, make: Make, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder, mine = generator(workspace, SUM), workspace / "mine.jsonl"
     made = '{"prompt": "What?", "answer": 3, "gold": null, "files": null, "level": 1, "seed": 1}\n'
     for text in ('{"prompt": "What?", "answer": 3}\n', f"no JSON\n{made}"):
@@ -319,7 +401,8 @@ def test_two_commands_at_once_on_one_file_lose_no_task_and_double_none(workspace
     assert ours.refused["duplicate"] == 3
 
 
-# --- at which levels -------------------------------------------------------------------------------------
+# --- at which levels
+# -------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -339,7 +422,17 @@ def test_the_next_tasks_are_of_the_levels_that_the_learner_solves_half_of(
     (workspace / "s.jsonl").write_text("".join(json.dumps(line) + "\n" for line in script))
     flags = ["--model", "scripted:s.jsonl", "--scaffold", "seed", "--out", "runs/a"]
     for split in ("train", "test"):
-        words = ["bench", "--domain", "made", "--split", split, "--tasks", "40", *flags[:-1], f"runs/{split}"]
+        words = [
+            "bench",
+            "--domain",
+            "made",
+            "--split",
+            split,
+            "--tasks",
+            "40",
+            *flags[:-1],
+            f"runs/{split}",
+        ]
         assert cli([*words, "--json"]) == 0, capsys.readouterr().err
     capsys.readouterr()
     code, made = make(folder, "--n", "10", "--from", "runs/train", "--solve-rate", "0.5")
@@ -347,13 +440,26 @@ def test_the_next_tasks_are_of_the_levels_that_the_learner_solves_half_of(
     assert set(made["levels"]) <= {"2", "3"}
     assert made["solve_rates"][1] > 0.5 > made["solve_rates"][2]
     assert {row["split"] for row in rows(workspace)[40:]} == {"train"}
-    words = ["tasks", "make", "made", "--generator", folder, "--from", "runs/test", "--solve-rate", "0.5"]
-    assert refused(capsys, *words)["code"] == "no-attempts"  # what test tasks tell, no task is made by
+    words = [
+        "tasks",
+        "make",
+        "made",
+        "--generator",
+        folder,
+        "--from",
+        "runs/test",
+        "--solve-rate",
+        "0.5",
+    ]
+    assert (
+        refused(capsys, *words)["code"] == "no-attempts"
+    )  # what test tasks tell, no task is made by
 
 
 @pytest.mark.parametrize("kind", ["logistic", "step", "anyhow"])
 def test_the_solve_rate_of_what_is_made_comes_near_the_target(kind: str) -> None:
-    """As near as the learner's levels allow, after four rounds, and nearer than tasks of all levels."""
+    """As near as the learner's levels allow, after four rounds, and nearer than tasks of all
+    levels."""
     off, even = list[float](), list[float]()
     for number, target in itertools.product(range(8), (0.3, 0.5, 0.7)):
         truth = evidence.learner(kind, number)
@@ -367,13 +473,19 @@ def test_the_solve_rate_of_what_is_made_comes_near_the_target(kind: str) -> None
 def test_rates_never_rise_with_the_level_and_follow_the_attempts() -> None:
     draw = random.Random(1)
     for _ in range(50):
-        tried = {level: (draw.randint(0, 5), 5) for level in draw.sample(range(1, 8), draw.randint(0, 7))}
+        tried = {
+            level: (draw.randint(0, 5), 5) for level in draw.sample(range(1, 8), draw.randint(0, 7))
+        }
         rates = levels.solve_rates(tried, 7)
         assert all(0 <= later <= rate <= 1 for rate, later in itertools.pairwise(rates))
     unknown = levels.solve_rates({}, 5)
     assert sum(unknown) / 5 == pytest.approx(0.5, abs=0.01)
-    assert levels.solve_rates({3: (8, 8)}, 5)[2] > unknown[2] > levels.solve_rates({3: (0, 8)}, 5)[2]
-    assert levels.solve_rates({5: (9, 10)}, 5)[0] > 0.8  # what solves the hardest solves the easiest
+    assert (
+        levels.solve_rates({3: (8, 8)}, 5)[2] > unknown[2] > levels.solve_rates({3: (0, 8)}, 5)[2]
+    )
+    assert (
+        levels.solve_rates({5: (9, 10)}, 5)[0] > 0.8
+    )  # what solves the hardest solves the easiest
 
 
 def test_a_spread_has_all_tasks_and_the_target_as_its_mean() -> None:
@@ -406,7 +518,10 @@ def test_the_generator_of_the_page_makes_tasks(workspace: Path, make: Make) -> N
 def test_the_pages_of_generators_name_each_refusal() -> None:
     root = Path(__file__).parents[2]
     code = (root / "recreate/domains/rows/generator.py").read_text()
-    names = {*re.findall(r'_Refused\("([a-z-]+)"', code), *re.findall(r'", "([a-z]+-[a-z-]+)"\),', code)}
+    names = {
+        *re.findall(r'_Refused\("([a-z-]+)"', code),
+        *re.findall(r'", "([a-z]+-[a-z-]+)"\),', code),
+    }
     page = (root / "docs/data.md").read_text()
     assert len(names) >= 11
     assert not [name for name in names if f"`{name}`" not in page]

@@ -13,26 +13,56 @@ from hypothesis import strategies as st
 
 from recreate.api.types import Task
 from recreate.domains.audit import texts
-from recreate.domains.rows.scorers import NAMED, PURE, ScorerSettings, expected_of, numeric, score, texts_of
+from recreate.domains.rows.scorers import (
+    NAMED,
+    PURE,
+    ScorerSettings,
+    expected_of,
+    numeric,
+    score,
+    texts_of,
+)
 
 S = ScorerSettings()
 WORDS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=60)
 RIGHT = {
-    "exact": "Paris", "numeric": "42", "contains": "Paris", "regex": r"^\d{4}$", "f1": "the old red barn",
+    "exact": "Paris",
+    "numeric": "42",
+    "contains": "Paris",
+    "regex": r"^\d{4}$",
+    "f1": "the old red barn",
     "json-schema": {"type": "object", "required": ["a"], "properties": {"a": {"type": "integer"}}},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        ("The answer is 1,234.50 dollars", "1234.5"), ("$1,000", "1000"), ("x = -5.", "-5"), ("\u22125", "-5"),
-        ("3/4", "0.75"), ("3/4.", "0.75"), ("1 1/2", "1.5"), (r"\frac{3}{4}", "0.75"), (r"\boxed{42}", "42"),
-        ("1e3", "1000"), ("50%", "0.5"), ("50%", "50"), ("0.5", "50%"), ("12%", "12%"), ("#### 42", "42"),
-        ("on 2024/01/02", "2"), (".5", "0.5"), ("first 7, then 8", "8"), ("10-5", "5"), ("1234567", "1,234,567"),
+        ("The answer is 1,234.50 dollars", "1234.5"),
+        ("$1,000", "1000"),
+        ("x = -5.", "-5"),
+        ("\u22125", "-5"),
+        ("3/4", "0.75"),
+        ("3/4.", "0.75"),
+        ("1 1/2", "1.5"),
+        (r"\frac{3}{4}", "0.75"),
+        (r"\boxed{42}", "42"),
+        ("1e3", "1000"),
+        ("50%", "0.5"),
+        ("50%", "50"),
+        ("0.5", "50%"),
+        ("12%", "12%"),
+        ("#### 42", "42"),
+        ("on 2024/01/02", "2"),
+        (".5", "0.5"),
+        ("first 7, then 8", "8"),
+        ("10-5", "5"),
+        ("1234567", "1,234,567"),
     ],
-)  # fmt: skip
-def test_the_last_number_of_an_answer_is_read_as_people_write_numbers(answer: str, expected: str) -> None:
+)
+def test_the_last_number_of_an_answer_is_read_as_people_write_numbers(
+    answer: str, expected: str
+) -> None:
     assert score("numeric", answer, expected, S).score == 1.0
 
 
@@ -46,16 +76,24 @@ def test_what_is_no_number_or_another_one_is_wrong(answer: str) -> None:
 @given(st.integers(-(10**12), 10**12), st.integers(0, 6))
 def test_a_number_is_right_however_it_is_written(number: int, places: int) -> None:
     value = Fraction(number, 10**places)
-    for spelled in (f"{number / 10**places:.{places}f}", f"so it is {number / 10**places:,.{places}f}.", f"{value}"):
+    for spelled in (
+        f"{number / 10**places:.{places}f}",
+        f"so it is {number / 10**places:,.{places}f}.",
+        f"{value}",
+    ):
         assert numeric(spelled, f"{number / 10**places:.{places}f}", S).score == 1.0, spelled
 
 
 @given(st.floats(-1e9, 1e9), st.floats(0.001, 1e6))
-def test_a_number_that_is_further_off_than_the_tolerance_is_wrong(number: float, off: float) -> None:
+def test_a_number_that_is_further_off_than_the_tolerance_is_wrong(
+    number: float, off: float
+) -> None:
     settings = ScorerSettings(tolerance=1e-9)
     far = number + off * max(1.0, abs(number))
     assert numeric(f"{far:.10f}", f"{number:.10f}", settings).score == 0.0
-    assert numeric(f"{far:.10f}", f"{number:.10f}", ScorerSettings(tolerance=off * 1.01)).score == 1.0
+    assert (
+        numeric(f"{far:.10f}", f"{number:.10f}", ScorerSettings(tolerance=off * 1.01)).score == 1.0
+    )
 
 
 @given(WORDS)
@@ -93,9 +131,16 @@ def _squad(prediction: str, truth: str) -> float:
     return 2 * precision * recall / (precision + recall)
 
 
-@given(st.lists(st.sampled_from(["the", "A", "cat", "sat,", "on", "mat.", "x-y"]), max_size=8), st.data())
+@given(
+    st.lists(st.sampled_from(["the", "A", "cat", "sat,", "on", "mat.", "x-y"]), max_size=8),
+    st.data(),
+)
 def test_f1_is_that_of_squads_own_script(words: list[str], data: st.DataObject) -> None:
-    truth = " ".join(data.draw(st.lists(st.sampled_from(["the", "cat", "sat", "mat", "dog"]), min_size=1, max_size=8)))
+    truth = " ".join(
+        data.draw(
+            st.lists(st.sampled_from(["the", "cat", "sat", "mat", "dog"]), min_size=1, max_size=8)
+        )
+    )
     answer = " ".join(words)
     if answer.strip() and _squad(truth, truth):
         assert score("f1", answer, truth, S).score == pytest.approx(_squad(answer, truth))
@@ -103,7 +148,10 @@ def test_f1_is_that_of_squads_own_script(words: list[str], data: st.DataObject) 
 
 def test_the_best_of_several_right_answers_counts() -> None:
     assert score("exact", "two", ["one", "two"], S).score == 1.0
-    assert score("f1", "red barn", {"text": ["the red barn", "barn"], "answer_start": [1, 2]}, S).score == 1.0
+    assert (
+        score("f1", "red barn", {"text": ["the red barn", "barn"], "answer_start": [1, 2]}, S).score
+        == 1.0
+    )
     assert texts_of([True, 3, 2.0, 2.5]) == ["true", "3", "2", "2.5"]
 
 
@@ -113,7 +161,13 @@ def test_a_pattern_that_would_take_for_ever_is_matched_at_once() -> None:
 
 
 def test_an_answer_fits_its_schema() -> None:
-    for answer, right in (('{"a": 1}', 1.0), ('{"a": "1"}', 0.0), ("{}", 0.0), ("nope", 0.0), ("[" * 100_000, 0.0)):
+    for answer, right in (
+        ('{"a": 1}', 1.0),
+        ('{"a": "1"}', 0.0),
+        ("{}", 0.0),
+        ("nope", 0.0),
+        ("[" * 100_000, 0.0),
+    ):
         assert score("json-schema", answer, RIGHT["json-schema"], S).score == right
     slow = {"type": "string", "pattern": "^(a+)+$"}
     assert score("json-schema", f'"{"a" * 50_000}b"', slow, S).score == 0.0
@@ -124,13 +178,19 @@ def test_an_answer_fits_its_schema() -> None:
 @pytest.mark.parametrize(
     ("kind", "cell", "why"),
     [
-        ("numeric", "many", "no number"), ("regex", "(?=x)", "no pattern of RE2"), ("exact", None, "is empty"),
-        ("exact", {"a": 1}, "neither a text nor a number"), ("exact", [], "an empty list"), ("f1", "the", "no words"),
-        ("json-schema", "{", "no JSON schema"), ("json-schema", {"type": 5}, "no JSON schema"),
+        ("numeric", "many", "no number"),
+        ("regex", "(?=x)", "no pattern of RE2"),
+        ("exact", None, "is empty"),
+        ("exact", {"a": 1}, "neither a text nor a number"),
+        ("exact", [], "an empty list"),
+        ("f1", "the", "no words"),
+        ("json-schema", "{", "no JSON schema"),
+        ("json-schema", {"type": 5}, "no JSON schema"),
         ("json-schema", {"$ref": "https://x.example/s"}, "nothing is fetched"),
-        ("json-schema", {"patternProperties": {"(a+)+$": {}}}, "patternProperties"), ("contains", " ", "is blank"),
+        ("json-schema", {"patternProperties": {"(a+)+$": {}}}, "patternProperties"),
+        ("contains", " ", "is blank"),
     ],
-)  # fmt: skip
+)
 def test_a_cell_that_a_scorer_cannot_take_says_why(kind: str, cell: object, why: str) -> None:
     with pytest.raises(ValueError, match=re.escape(why)):
         expected_of(kind, cell)
@@ -145,6 +205,12 @@ def test_no_answer_stops_a_scorer(kind: str, answer: str) -> None:
 
 @pytest.mark.parametrize("kind", sorted(PURE))
 def test_answers_that_fit_every_question_are_not_right(kind: str) -> None:
-    task = Task(id="a:b:c", domain="a", prompt="Which town is the capital of France?", split="train", group="g")
+    task = Task(
+        id="a:b:c",
+        domain="a",
+        prompt="Which town is the capital of France?",
+        split="train",
+        group="g",
+    )
     for name, answer in texts(task).items():
         assert score(kind, answer, RIGHT[kind], S).score < 0.8, name

@@ -19,7 +19,9 @@ pyarrow: Any = pytest.importorskip("pyarrow")
 parquet: Any = pytest.importorskip("pyarrow.parquet")
 
 DAY = datetime.date(2026, 1, 1)
-ROWS = [{"id": f"q{n}", "question": f"{n}?", "answer": [f"a{n}", "b"], "day": DAY} for n in range(30)]
+ROWS = [
+    {"id": f"q{n}", "question": f"{n}?", "answer": [f"a{n}", "b"], "day": DAY} for n in range(30)
+]
 
 
 def test_a_parquet_file_is_read_with_lists_and_dates(workspace: Path) -> None:
@@ -27,7 +29,11 @@ def test_a_parquet_file_is_read_with_lists_and_dates(workspace: Path) -> None:
     assert meant_by(str(workspace / "sets.parquet")) == "sets"
     part = registry.open_domain("sets", workspace, str(workspace / "sets.parquet"), score="exact")
     task = part.tasks()[4]
-    assert (task.id, task.facts["answer"], task.facts["row"]["day"]) == ("sets:sets:q4", ["a4", "b"], "2026-01-01")
+    assert (task.id, task.facts["answer"], task.facts["row"]["day"]) == (
+        "sets:sets:q4",
+        ["a4", "b"],
+        "2026-01-01",
+    )
     (workspace / "bad.parquet").write_bytes(b"no parquet")
     with pytest.raises(BadInput, match="cannot be read"):
         read(str(workspace / "bad.parquet"))
@@ -37,10 +43,17 @@ def test_a_parquet_file_is_read_with_lists_and_dates(workspace: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_saved_data_set_brings_its_own_splits(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    datasets: Any = pytest.importorskip("datasets")  # a second of each worker, were it imported with this file
+def test_a_saved_data_set_brings_its_own_splits(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    datasets: Any = pytest.importorskip(
+        "datasets"
+    )  # a second of each worker, were it imported with this file
     rows = [{"question": f"{n}?", "answer": f"{n}"} for n in range(60)]
-    made = {"train": datasets.Dataset.from_list(rows[:45]), "test": datasets.Dataset.from_list(rows[45:])}
+    made = {
+        "train": datasets.Dataset.from_list(rows[:45]),
+        "test": datasets.Dataset.from_list(rows[45:]),
+    }
     datasets.DatasetDict(made).save_to_disk(str(workspace / "quiz"))
     part = domain("hf:./quiz", score="numeric")
     counts = Counter(task.split for task in part.tasks())
@@ -63,7 +76,9 @@ def test_a_folder_of_data_files_is_loaded_as_the_hub_would(workspace: Path) -> N
 
 
 @pytest.mark.slow
-def test_a_data_set_that_is_not_there_says_so(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_data_set_that_is_not_there_says_so(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(BadInput, match="cannot be loaded") as caught:

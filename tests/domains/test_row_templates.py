@@ -55,14 +55,21 @@ def test_an_example_makes_a_workspace_where_there_is_none(
     assert (tmp_path / "fresh" / "recreate.toml").is_file()
     assert (tmp_path / "fresh" / "benchmarks" / "shop" / "books.sql").is_file()
     monkeypatch.chdir(tmp_path / "fresh")
-    assert cli(["init", "--domain", "tools", "--template", "tools"]) == 0  # a workspace takes another
-    assert 'score = "score.py:score"' in (tmp_path / "fresh" / "benchmarks" / "tools" / "domain.toml").read_text()
+    assert (
+        cli(["init", "--domain", "tools", "--template", "tools"]) == 0
+    )  # a workspace takes another
+    assert (
+        'score = "score.py:score"'
+        in (tmp_path / "fresh" / "benchmarks" / "tools" / "domain.toml").read_text()
+    )
 
 
 def test_an_example_goes_beside_what_data_left_in_a_plain_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "benchmarks" / "sums").mkdir(parents=True)  # as `tasks check --data sums.jsonl` makes it
+    (tmp_path / "benchmarks" / "sums").mkdir(
+        parents=True
+    )  # as `tasks check --data sums.jsonl` makes it
     monkeypatch.chdir(tmp_path)
     assert cli(["init", "--domain", "mine", "--template", "qa"]) == 0, capsys.readouterr().err
     assert (tmp_path / "benchmarks" / "mine" / "domain.toml").is_file()
@@ -74,9 +81,14 @@ def test_an_example_overwrites_nothing_and_needs_a_name_and_a_kind(
 ) -> None:
     (workspace / "benchmarks" / "qa").mkdir(parents=True)
     assert refused(capsys, "init", "--domain", "qa", "--template", "qa")["code"] == "exists"
-    assert refused(capsys, "init", "--domain", "x", "--template", "haiku")["fix"].endswith("tools, files")
+    assert refused(capsys, "init", "--domain", "x", "--template", "haiku")["fix"].endswith(
+        "tools, files"
+    )
     assert refused(capsys, "init", "--domain", "x")["message"] == "which kind of example?"
-    assert refused(capsys, "init", "--domain", "swe", "--template", "qa")["message"] == "'swe' is a domain already"
+    assert (
+        refused(capsys, "init", "--domain", "swe", "--template", "qa")["message"]
+        == "'swe' is a domain already"
+    )
     assert refused(capsys, "init", "--domain", "../x", "--template", "qa")["code"] == "bad-name"
     assert list((workspace / "benchmarks").iterdir()) == [workspace / "benchmarks" / "qa"]
 
@@ -87,7 +99,9 @@ def test_rows_in_python_are_a_domain(workspace: Path) -> None:
     assert graded(domain, "it is 6").passed
     assert not (workspace / "benchmarks").exists()
     with pytest.raises(BadInput, match="rows 2, 3: its answer has no number"):
-        recreate.domain([ROWS[0], *({"question": "a", "answer": "b"} for _ in range(2))], score="numeric")
+        recreate.domain(
+            [ROWS[0], *({"question": "a", "answer": "b"} for _ in range(2))], score="numeric"
+        )
     with pytest.raises(BadInput, match="no column"):
         recreate.domain(ROWS, score="exact", prompt="nothing")
 
@@ -107,7 +121,9 @@ def test_a_function_of_the_callers_scores_in_its_own_process(workspace: Path) ->
         return {"score": 0.25, "passed": True, "evidence": f"for {row['question']}"}
 
     domain = recreate.domain(ROWS, score=close)
-    assert graded(domain, "six") == recreate.Grade(score=0.25, passed=True, evidence="for What is 3 + 3?")
+    assert graded(domain, "six") == recreate.Grade(
+        score=0.25, passed=True, evidence="for What is 3 + 3?"
+    )
     assert seen == ["six"]
     assert domain.grader != recreate.domain(ROWS, score=lambda answer, row: True).grader
 
@@ -117,7 +133,9 @@ def test_a_function_that_gives_no_score_is_named(workspace: Path, value: Any) ->
     def wrong(answer: str, row: Any) -> Any:
         return value
 
-    with pytest.raises(Fault, match=r"test_row_templates.py:\d+ \(wrong\) gave .*, which is no score") as caught:
+    with pytest.raises(
+        Fault, match=r"test_row_templates.py:\d+ \(wrong\) gave .*, which is no score"
+    ) as caught:
         graded(recreate.domain(ROWS, score=wrong), "x")
     assert caught.value.code == UNSOUND
 
@@ -126,5 +144,7 @@ def test_a_function_that_raises_is_named_by_its_line(workspace: Path) -> None:
     def raises(answer: str, row: Any) -> Any:
         return row["nothing"]
 
-    with pytest.raises(Fault, match=r"test_row_templates.py:\d+ \(raises\) raised KeyError: 'nothing'"):
+    with pytest.raises(
+        Fault, match=r"test_row_templates.py:\d+ \(raises\) raised KeyError: 'nothing'"
+    ):
         graded(recreate.domain(ROWS, score=raises), "x")

@@ -1,4 +1,5 @@
-"""A file of rows is a domain: how it is read, dealt, kept in domain.toml, and what is said of bad rows."""
+"""A file of rows is a domain: how it is read, dealt, kept in domain.toml, and what is said of bad
+rows."""
 
 from __future__ import annotations
 
@@ -15,7 +16,15 @@ from hypothesis import strategies as st
 
 from recreate.api import registry
 from recreate.api.errors import BadInput
-from recreate.api.ports import Auditable, BringsPackages, Describable, Domain, Hiding, Validatable, Versioned
+from recreate.api.ports import (
+    Auditable,
+    BringsPackages,
+    Describable,
+    Domain,
+    Hiding,
+    Validatable,
+    Versioned,
+)
 from recreate.api.types import Trace
 from recreate.builder.selection import Rater, select
 from recreate.domains.rows import meant_by, name_of
@@ -29,7 +38,9 @@ ROWS = [{"id": f"q{n}", "question": f"What is {n} and {n}?", "answer": 2 * n} fo
 
 def put(path: Path, rows: list[Any]) -> str:
     """Rows as a file of JSON lines; a text is a line as it is."""
-    path.write_text("".join((r if isinstance(r, str) else json.dumps(r)) + "\n" for r in rows), "utf-8")
+    path.write_text(
+        "".join((r if isinstance(r, str) else json.dumps(r)) + "\n" for r in rows), "utf-8"
+    )
     return str(path)
 
 
@@ -54,8 +65,15 @@ def test_a_file_is_a_domain_with_all_that_one_may_offer(workspace: Path) -> None
     registry.fit("domain", part)
     registry.fit_tasks(part)
     task = part.tasks()[3]
-    assert (task.id, task.domain, part.gold(task), list(part.hidden(task))) == ("sums:sums:q3", "sums", "6", ["6"])
-    assert task.prompt.startswith("What is 3 and 3?\n\nWrite the answer, and nothing else, to the file answer.txt")
+    assert (task.id, task.domain, part.gold(task), list(part.hidden(task))) == (
+        "sums:sums:q3",
+        "sums",
+        "6",
+        ["6"],
+    )
+    assert task.prompt.startswith(
+        "What is 3 and 3?\n\nWrite the answer, and nothing else, to the file answer.txt"
+    )
     backend = choose()
     sandbox = part.prepare(task, backend)
     try:
@@ -63,15 +81,22 @@ def test_a_file_is_a_domain_with_all_that_one_may_offer(workspace: Path) -> None
         answer = part.collect(task, sandbox)
     finally:
         sandbox.close()
-    grade = part.grade(task, Trace(attempt="a", task=task.id, scaffold="", model="", answer=answer), backend)
+    grade = part.grade(
+        task, Trace(attempt="a", task=task.id, scaffold="", model="", answer=answer), backend
+    )
     assert (answer, grade.score, grade.passed) == ("so it is 6", 1.0, True)
 
 
-def test_what_was_decided_is_kept_and_used_afterwards(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_was_decided_is_kept_and_used_afterwards(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     data = put(workspace / "sums.jsonl", ROWS)
     first = opened(workspace, data=data).tasks()
     said = capsys.readouterr().err
-    assert "guessed of sums.jsonl: prompt = question, answer = answer, id = id, score = numeric" in said
+    assert (
+        "guessed of sums.jsonl: prompt = question, answer = answer, id = id, score = numeric"
+        in said
+    )
     assert "train" in said
     file = workspace / "benchmarks" / "sums" / "domain.toml"
     assert 'data = "../../sums.jsonl"' in file.read_text()
@@ -98,8 +123,16 @@ def test_a_domain_file_that_a_person_spoilt_says_which_line(workspace: Path) -> 
         ('score = "numeric"', 'score = "close"', "'close' is no scorer"),
         ('prompt = "question"', 'prompt = "questoin"', "no column 'questoin'"),
         ("[columns]", "[columns", "cannot be read"),
-        ('score = "numeric"', 'scor = "numeric"', "scor: there is no such key; did you mean 'score'?"),
-        ("tolerance = 1e-06", "tolerence = 1", "scorer.tolerence: there is no such key; did you mean 'tolerance'?"),
+        (
+            'score = "numeric"',
+            'scor = "numeric"',
+            "scor: there is no such key; did you mean 'score'?",
+        ),
+        (
+            "tolerance = 1e-06",
+            "tolerence = 1",
+            "scorer.tolerence: there is no such key; did you mean 'tolerance'?",
+        ),
     ):
         file.write_text(text.replace(old, new))
         with pytest.raises(BadInput) as caught:
@@ -138,16 +171,26 @@ def test_all_bad_rows_are_told_at_once_by_their_lines(workspace: Path) -> None:
     assert error.code == "bad-rows"
     assert error.message.startswith("9 of 10 rows of sums.jsonl cannot be tasks. ")
     for said in (
-        "line 2: its id is that of line 1 too", "line 3: it is not JSON", "lines 4, 7: its question is empty",
-        "line 5: its answer has no number", "line 6: it is a list, not an object", "line 8: its question is no text",
-        "line 9: its answer is empty", "line 10: it is not JSON (NaN is no JSON)",
-    ):  # fmt: skip
+        "line 2: its id is that of line 1 too",
+        "line 3: it is not JSON",
+        "lines 4, 7: its question is empty",
+        "line 5: its answer has no number",
+        "line 6: it is a list, not an object",
+        "line 8: its question is no text",
+        "line 9: its answer is empty",
+        "line 10: it is not JSON (NaN is no JSON)",
+    ):
         assert said in error.message
 
 
 def test_a_thousand_bad_rows_are_a_short_message(workspace: Path) -> None:
-    error = refused(workspace, [{"question": f"{n}?", "answer": "x"} for n in range(1000)], score="numeric")
-    assert "lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 and 988 more: its answer has no number" in error.message
+    error = refused(
+        workspace, [{"question": f"{n}?", "answer": "x"} for n in range(1000)], score="numeric"
+    )
+    assert (
+        "lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 and 988 more: its answer has no number"
+        in error.message
+    )
 
 
 @pytest.mark.parametrize(
@@ -158,7 +201,9 @@ def test_a_thousand_bad_rows_are_a_short_message(workspace: Path) -> None:
         ({"score": "exakt"}, "'exakt' is no scorer"),
     ],
 )
-def test_a_column_or_scorer_that_is_not_there_is_named(workspace: Path, given: dict[str, Any], said: str) -> None:
+def test_a_column_or_scorer_that_is_not_there_is_named(
+    workspace: Path, given: dict[str, Any], said: str
+) -> None:
     assert said in refused(workspace, ROWS, **given).message
 
 
@@ -170,16 +215,23 @@ def test_what_cannot_be_guessed_is_asked_for_with_the_columns_there_are(workspac
     assert "how are answers of sums.jsonl scored?" in error.message
 
 
-def test_a_file_without_one_row_that_can_be_read_says_what_is_wrong_with_the_first(workspace: Path) -> None:
+def test_a_file_without_one_row_that_can_be_read_says_what_is_wrong_with_the_first(
+    workspace: Path,
+) -> None:
     file = workspace / "sums.jsonl"
     file.write_text("\n{not json\n")
-    with pytest.raises(BadInput, match=r"sums\.jsonl, line 2: it is not JSON .*; no row of it can be read") as error:
+    with pytest.raises(
+        BadInput, match=r"sums\.jsonl, line 2: it is not JSON .*; no row of it can be read"
+    ) as error:
         opened(workspace, data=str(file)).tasks()
     assert '{"prompt": "2 + 3", "answer": "5"}' in error.value.fix
 
 
 def test_ids_that_cannot_be_typed_are_spelled_so_that_they_can(workspace: Path) -> None:
-    rows = [{"id": id, "question": f"{id}?", "answer": "x"} for id in ("a b", "a,b", "a/b", "z" * 300, "plain-1")]
+    rows = [
+        {"id": id, "question": f"{id}?", "answer": "x"}
+        for id in ("a b", "a,b", "a/b", "z" * 300, "plain-1")
+    ]
     ids = [task.id for task in opened(workspace, data=put(workspace / "sums.jsonl", rows)).tasks()]
     assert len(set(ids)) == 5
     assert ids[-1] == "sums:sums:plain-1"
@@ -188,29 +240,45 @@ def test_ids_that_cannot_be_typed_are_spelled_so_that_they_can(workspace: Path) 
 
 def test_without_ids_a_row_is_known_by_what_it_says(workspace: Path) -> None:
     rows = [{"question": f"{n}?", "answer": "x"} for n in range(5)]
-    one = {t.prompt: t.id for t in opened(workspace, data=put(workspace / "sums.jsonl", [*rows, rows[0]])).tasks()}
+    one = {
+        t.prompt: t.id
+        for t in opened(workspace, data=put(workspace / "sums.jsonl", [*rows, rows[0]])).tasks()
+    }
     two = {
-        t.prompt: t.id for t in opened(workspace, data=put(workspace / "sums.jsonl", [*rows[::-1], rows[0]])).tasks()
+        t.prompt: t.id
+        for t in opened(
+            workspace, data=put(workspace / "sums.jsonl", [*rows[::-1], rows[0]])
+        ).tasks()
     }
     assert one == two
 
 
-# --- splits -------------------------------------------------------------------------------------------------
+# --- splits
+# -------------------------------------------------------------------------------------------------
 
 
-@given(st.lists(st.text(min_size=1, max_size=8), unique=True, min_size=1, max_size=30), st.text(max_size=5))
+@given(
+    st.lists(st.text(min_size=1, max_size=8), unique=True, min_size=1, max_size=30),
+    st.text(max_size=5),
+)
 def test_a_group_stays_in_its_split_whatever_is_appended(groups: list[str], more: str) -> None:
     shares = Shares()
     before = {group: shares.split(group) for group in groups}
-    assert {group: shares.split(group) for group in [more, *reversed(groups)] if group in before} == before
+    assert {
+        group: shares.split(group) for group in [more, *reversed(groups)] if group in before
+    } == before
 
 
 def test_shares_are_about_as_they_are_written_and_the_seed_changes_them() -> None:
     counts = Counter(Shares().split(f"g{n}") for n in range(4000))
     assert {split: round(count / 4000, 1) for split, count in counts.items()} == {
-        "train": 0.4, "validation": 0.3, "test": 0.3,
-    }  # fmt: skip
-    assert [Shares(seed=1).split(f"g{n}") for n in range(50)] != [Shares().split(f"g{n}") for n in range(50)]
+        "train": 0.4,
+        "validation": 0.3,
+        "test": 0.3,
+    }
+    assert [Shares(seed=1).split(f"g{n}") for n in range(50)] != [
+        Shares().split(f"g{n}") for n in range(50)
+    ]
 
 
 def test_no_group_is_in_two_splits_and_the_same_text_is_one_group(workspace: Path) -> None:
@@ -227,7 +295,12 @@ def test_a_split_column_is_taken_at_its_word(workspace: Path) -> None:
     folds = ["train", "dev", "TEST", "val"]
     rows = [{"question": f"{n}?", "answer": "x", "fold": folds[n % 4]} for n in range(8)]
     part = opened(workspace, data=put(workspace / "sums.jsonl", rows), columns={"split": "fold"})
-    assert [task.split for task in part.tasks()][:4] == ["train", "validation", "test", "validation"]
+    assert [task.split for task in part.tasks()][:4] == [
+        "train",
+        "validation",
+        "test",
+        "validation",
+    ]
     again = [{**rows[0], "fold": "test"}, *rows[:2], {**rows[3], "fold": "other"}]
     (workspace / "benchmarks" / "sums" / "domain.toml").unlink()
     (workspace / "benchmarks" / "sums").rmdir()
@@ -237,8 +310,13 @@ def test_a_split_column_is_taken_at_its_word(workspace: Path) -> None:
     assert "line 2: its text is that of line 1, which is test" in error.message
 
 
-def test_where_no_row_is_validation_train_is_dealt(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [{"question": f"{n}?", "answer": "x", "split": "test" if n % 4 == 0 else "train"} for n in range(80)]
+def test_where_no_row_is_validation_train_is_dealt(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [
+        {"question": f"{n}?", "answer": "x", "split": "test" if n % 4 == 0 else "train"}
+        for n in range(80)
+    ]
     part = opened(workspace, data=put(workspace / "sums.jsonl", rows))
     counts = Counter(task.split for task in part.tasks())
     assert counts["test"] == 20
@@ -246,7 +324,8 @@ def test_where_no_row_is_validation_train_is_dealt(workspace: Path, capsys: pyte
     assert "dealt between train and validation" in capsys.readouterr().err
 
 
-# --- forms of files -----------------------------------------------------------------------------------------
+# --- forms of files
+# -----------------------------------------------------------------------------------------
 
 
 def _write_csv(path: Path, rows: list[dict[str, Any]], delimiter: str = ",") -> None:
@@ -270,12 +349,17 @@ FORMS: dict[str, Callable[[Path, list[dict[str, Any]]], object]] = {
 
 @pytest.mark.parametrize("form", sorted(FORMS))
 def test_every_form_gives_the_same_tasks(workspace: Path, form: str) -> None:
-    rows = [{"id": f"q{n}", "question": f'Say "{n}",\nand then stop', "answer": f"{n} ü"} for n in range(6)]
+    rows = [
+        {"id": f"q{n}", "question": f'Say "{n}",\nand then stop', "answer": f"{n} ü"}
+        for n in range(6)
+    ]
     FORMS[form](workspace / f"sums.{form}", rows)
     part = opened(workspace, data=str(workspace / f"sums.{form}"))
     assert [(task.id, task.prompt[:8], part.gold(task)) for task in part.tasks()] == [
         (f"sums:sums:q{n}", f'Say "{n}",', f"{n} ü") for n in range(6)
-    ] or [(task.id, part.gold(task)) for task in part.tasks()] == [(f"sums:sums:q{n}", f"{n} ü") for n in range(6)]
+    ] or [(task.id, part.gold(task)) for task in part.tasks()] == [
+        (f"sums:sums:q{n}", f"{n} ü") for n in range(6)
+    ]
 
 
 def test_a_csv_says_where_its_rows_stand(workspace: Path) -> None:
@@ -290,22 +374,38 @@ def test_a_csv_says_where_its_rows_stand(workspace: Path) -> None:
         opened(workspace, data=str(workspace / "sums.csv")).tasks()
 
 
-def test_quotes_within_a_cell_of_csv_that_are_not_doubled_are_read_as_they_were_meant(workspace: Path) -> None:
-    text = 'question,answer\n"Is it "in the\nlist" here?",1\nA 12" disk?,2\n"""So"", they "said" so",3\n"Never ends,4\n'
+def test_quotes_within_a_cell_of_csv_that_are_not_doubled_are_read_as_they_were_meant(
+    workspace: Path,
+) -> None:
+    text = (
+        'question,answer\n"Is it "in the\nlist" here?",1\nA 12" disk?,2\n"""So"", they "said"'
+        ' so",3\n"Never ends,4\n'
+    )
     (workspace / "sums.csv").write_text(text)
     with pytest.raises(BadInput, match="line 6: it is not CSV"):
         opened(workspace, data=str(workspace / "sums.csv")).tasks()
     (workspace / "sums.csv").write_text(text.replace('"Never', "Never"))
-    found = [task.prompt.partition("\n\n")[0] for task in opened(workspace, data=str(workspace / "sums.csv")).tasks()]
-    assert found == ['Is it "in the\nlist" here?', 'A 12" disk?', '"So", they "said" so', "Never ends"]
+    found = [
+        task.prompt.partition("\n\n")[0]
+        for task in opened(workspace, data=str(workspace / "sums.csv")).tasks()
+    ]
+    assert found == [
+        'Is it "in the\nlist" here?',
+        'A 12" disk?',
+        '"So", they "said" so',
+        "Never ends",
+    ]
 
 
 def test_what_is_no_file_of_rows_says_so(workspace: Path) -> None:
     for name, data, why in (
-        ("a.jsonl", b"\xff\xfe", "not UTF-8 at byte 0"), ("a.jsonl", b"", "it has no rows"),
-        ("a.json", b"[1", "it is not JSON"), ("a.jsonl", b"[" * 200_000, "nested too deeply"),
-        ("a.csv", b"question,answer\n", "it has no rows"), ("a.xlsx", b"PK", "no form of rows"),
-    ):  # fmt: skip
+        ("a.jsonl", b"\xff\xfe", "not UTF-8 at byte 0"),
+        ("a.jsonl", b"", "it has no rows"),
+        ("a.json", b"[1", "it is not JSON"),
+        ("a.jsonl", b"[" * 200_000, "nested too deeply"),
+        ("a.csv", b"question,answer\n", "it has no rows"),
+        ("a.xlsx", b"PK", "no form of rows"),
+    ):
         (workspace / name).write_bytes(data)
         with pytest.raises(BadInput) as caught:
             opened(workspace, "a", data=str(workspace / name)).tasks()
@@ -342,17 +442,23 @@ def test_files_of_a_row_lie_in_its_sandbox(workspace: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "why"),
     [
-        ({"../x": "a"}, "a path that cannot be"), ({"/etc/x": "a"}, "a path that cannot be"),
-        ({".recreate/x": ""}, "a path that cannot be"), ({"x": 5}, "that is no text"), ("../secret", "cannot be"),
-        ("nowhere", "not beside the data"), (5, "neither an object"), ("{", "no JSON object"),
+        ({"../x": "a"}, "a path that cannot be"),
+        ({"/etc/x": "a"}, "a path that cannot be"),
+        ({".recreate/x": ""}, "a path that cannot be"),
+        ({"x": 5}, "that is no text"),
+        ("../secret", "cannot be"),
+        ("nowhere", "not beside the data"),
+        (5, "neither an object"),
+        ("{", "no JSON object"),
     ],
-)  # fmt: skip
+)
 def test_files_that_cannot_be_are_bad_rows(workspace: Path, files: Any, why: str) -> None:
     error = refused(workspace, [{"question": "1?", "answer": "x", "files": files}])
     assert why in error.message
 
 
-# --- which domain a file means --------------------------------------------------------------------------------
+# --- which domain a file means
+# --------------------------------------------------------------------------------
 
 
 def test_rows_of_swe_bench_and_recipes_stay_swes(workspace: Path) -> None:

@@ -1,4 +1,5 @@
-"""The domain swe: what an agent gets, what it hands in, what passes, and what is said when a recipe is wrong."""
+"""The domain swe: what an agent gets, what it hands in, what passes, and what is said when a recipe
+is wrong."""
 
 from __future__ import annotations
 
@@ -26,13 +27,16 @@ from tests.swe_project import FILES, SUMS, Project, recipe, write
 HIDDEN = "test_parts"
 
 
-# --- what an agent gets -----------------------------------------------------------------------------------
+# --- what an agent gets
+# -----------------------------------------------------------------------------------
 
 
 def test_the_domain_is_found_by_name_and_is_provable() -> None:
     found = registry.find("domain", "swe")(Path("nowhere"))
     assert isinstance(found, Validatable)
-    assert {"tasks", "prepare", "collect", "grade", "name"} <= set(dir(found)) & set(dir(Domain)) | {"name"}
+    assert {"tasks", "prepare", "collect", "grade", "name"} <= set(dir(found)) & set(
+        dir(Domain)
+    ) | {"name"}
 
 
 @pytest.mark.slow
@@ -61,7 +65,9 @@ def test_the_sandbox_holds_the_bug_the_shown_test_and_not_the_hidden_one(project
 def test_packages_of_the_interpreter_itself_are_not_in_the_sandbox(project: Project) -> None:
     sandbox = project.swe.prepare(project.task, project.backend)
     try:
-        seen = sandbox.run("find / -path /proc -prune -o -path /usr -prune -o -name METADATA -print").text
+        seen = sandbox.run(
+            "find / -path /proc -prune -o -path /usr -prune -o -name METADATA -print"
+        ).text
     finally:
         sandbox.close()
     assert [line for line in seen.splitlines() if f"{project.env}/" not in line] == []
@@ -86,8 +92,8 @@ def test_what_is_handed_in_is_the_difference_of_files_whatever_git_says(project:
         sandbox.write("calm/empty.py", b"")
         sandbox.write("calm/blob.bin", b"\xff\xfe\x00")
         sandbox.run(
-            "rm README.md; rm -rf .git; git init -q .; git config core.fsmonitor 'touch /tmp/x';"
-            " ln -s /etc/passwd calm/link.py; mkdir calm/__pycache__; echo 1 > calm/__pycache__/a.pyc"
+            "rm README.md; rm -rf .git; git init -q .; git config core.fsmonitor 'touch /tmp/x'; ln"
+            " -s /etc/passwd calm/link.py; mkdir calm/__pycache__; echo 1 > calm/__pycache__/a.pyc"
         )
         diff = project.swe.collect(project.task, sandbox)
     finally:
@@ -110,7 +116,8 @@ def test_modules_in_the_sandbox_do_not_reach_what_reads_it(project: Project) -> 
     assert "b/calm/sums.py" in answer
 
 
-# --- the agent for small models that a person wrote ---------------------------------------------------------
+# --- the agent for small models that a person wrote
+# ---------------------------------------------------------
 
 CLAMP = SUMS.partition("\n\n\n")[2].partition("\n\n\n")[0]
 
@@ -130,7 +137,9 @@ def test_the_agent_written_by_hand_is_shown_the_failing_test_and_function_and_tr
     project: Project,
 ) -> None:
     trace, taped = _by_hand(
-        project, CLAMP.replace("value > high", "value == high"), f"import math\n\n{MATH}  # corrected"
+        project,
+        CLAMP.replace("value > high", "value == high"),
+        f"import math\n\n{MATH}  # corrected",
     )
     assert (trace.ending, trace.chosen, taped.replies) == ("submitted", 1, [])
     shown = trace.steps[1].observation
@@ -146,20 +155,31 @@ def test_of_changes_that_mend_nothing_the_agent_written_by_hand_asks_for_none_ag
     project: Project,
 ) -> None:
     given = CLAMP.replace("value > high", "value < high")
-    trace, _ = _by_hand(project, given, "x = 1", given.replace("return low", "return high"), "", given)
+    trace, _ = _by_hand(
+        project, given, "x = 1", given.replace("return low", "return high"), "", given
+    )
     asked = [step for step in trace.steps if step.kind != "before"]
-    assert ([step.sample for step in asked], trace.ending, trace.chosen) == ([0, 1, 2, 3, 4], "limit", 2)
+    assert ([step.sample for step in asked], trace.ending, trace.chosen) == (
+        [0, 1, 2, 3, 4],
+        "limit",
+        2,
+    )
     assert asked[0].output == "that is the code as it was\n"
     assert "+        return high\n" in trace.answer
 
 
-# --- whether tasks are sound ------------------------------------------------------------------------------
+# --- whether tasks are sound
+# ------------------------------------------------------------------------------
 
 
 def test_gold_passes_and_untouched_fails(project: Project) -> None:
     proof = validate(project.swe, project.task, project.backend)
     assert (proof.ok, proof.gold, proof.untouched, proof.reason) == (True, 1.0, 0.0, "")
-    assert (proof.task, proof.group, proof.split) == ("swe:calm-1:sums.clamp-compare-1", "calm/sums", "train")
+    assert (proof.task, proof.group, proof.split) == (
+        "swe:calm-1:sums.clamp-compare-1",
+        "calm/sums",
+        "train",
+    )
     assert proof.digest == project.task.digest
 
 
@@ -167,14 +187,20 @@ def test_untouched_only_what_the_gold_may_have_mended_or_broken_is_run(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs, run = [], Swe._run
-    monkeypatch.setattr(Swe, "_run", lambda *args, **how: runs.append(run(*args, **how)) or runs[-1])
+    monkeypatch.setattr(
+        Swe, "_run", lambda *args, **how: runs.append(run(*args, **how)) or runs[-1]
+    )
     grade, broken = project.swe.compared(project.task, project.backend)
     assert (grade.score, grade.passed, broken) == (0.0, False, [])
     assert grade.evidence.startswith("FAIL_TO_PASS 0/2, PASS_TO_PASS ")
     whole = [
-        t for t in project.swe.baseline(project.task, project.backend).passed if t.startswith("tests/test_sums.py")
+        t
+        for t in project.swe.baseline(project.task, project.backend).passed
+        if t.startswith("tests/test_sums.py")
     ]
-    assert sorted(runs[-1].outcomes) == sorted(whole)  # and nothing of tests/test_words.py, all of which passes
+    assert sorted(runs[-1].outcomes) == sorted(
+        whole
+    )  # and nothing of tests/test_words.py, all of which passes
 
 
 @pytest.mark.slow
@@ -199,7 +225,9 @@ def test_a_baseline_is_measured_once(project: Project, monkeypatch: pytest.Monke
 
 
 @pytest.mark.slow
-def test_an_environment_without_pytest_is_a_fault_and_no_failure_of_the_agent(project: Project, tmp_path: Path) -> None:
+def test_an_environment_without_pytest_is_a_fault_and_no_failure_of_the_agent(
+    project: Project, tmp_path: Path
+) -> None:
     import venv
 
     venv.create(tmp_path / "bare", with_pip=False)
@@ -208,7 +236,8 @@ def test_an_environment_without_pytest_is_a_fault_and_no_failure_of_the_agent(pr
         swe.untouched(project.task, project.backend)
 
 
-# --- the shipped tasks ------------------------------------------------------------------------------------
+# --- the shipped tasks
+# ------------------------------------------------------------------------------------
 
 
 def test_shipped_tasks_are_enough_and_no_group_is_split() -> None:
@@ -233,7 +262,10 @@ def test_shipped_prompts_do_not_name_the_mutated_file_or_hidden_tests() -> None:
     for task in Swe(paths.shipped("benchmarks") / "swe").tasks():
         if task.facts["kind"] == "injected":
             bug = task.facts["bug"]
-            for part in (bug, *bug.get("more", ())):  # `test_NAME.py` is another file than `NAME.py`
+            for part in (
+                bug,
+                *bug.get("more", ()),
+            ):  # `test_NAME.py` is another file than `NAME.py`
                 assert not re.search(rf"(?<!\w){re.escape(part['file'])}", task.prompt)
             for hidden in set(bug["fail_to_pass"]) - set(bug["public"]):
                 assert f"- {hidden}\n" not in task.prompt
@@ -242,14 +274,46 @@ def test_shipped_prompts_do_not_name_the_mutated_file_or_hidden_tests() -> None:
 def test_recipes_hold_no_code() -> None:
     for line in (paths.shipped("benchmarks") / "swe" / INJECTED).read_text().splitlines():
         assert set(json.loads(line)) <= {
-            *("schema", "kind", "name", "package", "version", "sha256", "path", "commit", "digest", "seconds"),
-            *("tests", "python_path", "requires", "deselect", "source", "id", "file", "function", "operator"),
-            *("occurrence", "mutant", "split", "group", "fail_to_pass", "public", "observed", "more", "earlier"),
+            *(
+                "schema",
+                "kind",
+                "name",
+                "package",
+                "version",
+                "sha256",
+                "path",
+                "commit",
+                "digest",
+                "seconds",
+            ),
+            *(
+                "tests",
+                "python_path",
+                "requires",
+                "deselect",
+                "source",
+                "id",
+                "file",
+                "function",
+                "operator",
+            ),
+            *(
+                "occurrence",
+                "mutant",
+                "split",
+                "group",
+                "fail_to_pass",
+                "public",
+                "observed",
+                "more",
+                "earlier",
+            ),
             "fails",
         }
 
 
-# --- making tasks -----------------------------------------------------------------------------------------
+# --- making tasks
+# -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -285,7 +349,9 @@ def test_tasks_are_written_as_they_are_found_and_ctrl_c_says_how_many(
     monkeypatch.setattr(facts, "add", interrupted)
     with pytest.raises(Interrupted, match=f"1 task is written to {re.escape(str(file))}") as e:
         project.make(file=file, **how)
-    assert e.value.fix.startswith(f"recreate tasks check swe --data {file} validates what is there; the same command")
+    assert e.value.fix.startswith(
+        f"recreate tasks check swe --data {file} validates what is there; the same command"
+    )
     one, *more = sorted(Swe(file).tasks(), key=lambda t: t.id == old.id)
     assert [t.digest for t in more] == [old.digest]  # which goes only when the others are all there
     assert one.group.startswith("calm/sums")
@@ -339,9 +405,15 @@ def test_a_repository_that_changed_is_refused_unless_git_has_its_older_state(
 
 
 @pytest.mark.slow
-def test_what_a_test_says_that_wavers_is_no_part_of_a_prompt(project: Project, tmp_path: Path) -> None:
-    test = "import time\nfrom calm.sums import mean\n\ndef test_mean():\n    found = mean([1, 2, 6])\n"
-    files = FILES | {"tests/test_sums.py": test + "    assert found == 3, f'not 3, after {time.time_ns()} ns'\n"}
+def test_what_a_test_says_that_wavers_is_no_part_of_a_prompt(
+    project: Project, tmp_path: Path
+) -> None:
+    test = (
+        "import time\nfrom calm.sums import mean\n\ndef test_mean():\n    found = mean([1, 2, 6])\n"
+    )
+    files = FILES | {
+        "tests/test_sums.py": test + "    assert found == 3, f'not 3, after {time.time_ns()} ns'\n"
+    }
     repo = write(tmp_path / "timed", files)
     made = project.make(repo=repo, file=tmp_path / "a.jsonl", n=1, modules=["calm/sums.py"])
     assert "not 3, after ... ns" in made.tasks[0].prompt
@@ -350,8 +422,11 @@ def test_what_a_test_says_that_wavers_is_no_part_of_a_prompt(project: Project, t
 @pytest.mark.slow
 def test_tests_that_fail_before_any_bug_are_left_out(project: Project, tmp_path: Path) -> None:
     more = {
-        "tests/test_bad.py": "import calm.sums, random\n\ndef test_bad():\n    assert calm.sums.mean([1]) == 2\n\n"
-        "import pytest, time\n@pytest.mark.parametrize('x', [time.time_ns()])\ndef test_wavers(x): pass\n",
+        "tests/test_bad.py": (
+            "import calm.sums, random\n\ndef test_bad():\n    assert calm.sums.mean([1]) =="
+            " 2\n\nimport pytest, time\n@pytest.mark.parametrize('x', [time.time_ns()])\ndef"
+            " test_wavers(x): pass\n"
+        ),
         "tests/test_import.py": "import not_installed\n",
     }
     repo = write(tmp_path / "shaky", FILES | more)
@@ -370,7 +445,9 @@ def test_a_suite_that_hangs_is_run_once_and_the_test_that_hangs_is_named(
     project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(generate, "PATIENCE", 8.0)
-    hang = {"tests/test_a.py": "import time\ndef test_a(): pass\ndef test_stuck(): time.sleep(600)\n"}
+    hang = {
+        "tests/test_a.py": "import time\ndef test_a(): pass\ndef test_stuck(): time.sleep(600)\n"
+    }
     with pytest.raises(BadInput, match="stopped after 8 s") as e:
         project.make(repo=write(tmp_path / "repo", hang), file=tmp_path / "a.jsonl", n=1)
     assert "the last that began is tests/test_a.py::test_stuck" in e.value.fix
@@ -382,10 +459,22 @@ def test_a_suite_that_hangs_is_run_once_and_the_test_that_hangs_is_named(
     [
         ({"calm/a.py": "def f():\n    return 1\n"}, "no-tests", "no tests were found"),
         ({"tests/test_a.py": "import nothing_like_it\n"}, "failing-suite", "nothing_like_it"),
-        ({"tests/test_a.py": "def test_a():\n    assert False\n"}, "failing-suite", "none of the tests"),
+        (
+            {"tests/test_a.py": "def test_a():\n    assert False\n"},
+            "failing-suite",
+            "none of the tests",
+        ),
         ({"tests/test_a.py": "import os\nos._exit(3)\n"}, "failing-suite", "ended early"),
-        ({"tests/test_a.py": "def test_a(): pass\n", "a.py": "def f(): pass\n"}, "no-mutants", "no bug"),
-        ({"tests/test_a.py": "def test_a(): pass\n", "pytest.py": ""}, "failing-suite", "do not run to their end"),
+        (
+            {"tests/test_a.py": "def test_a(): pass\n", "a.py": "def f(): pass\n"},
+            "no-mutants",
+            "no bug",
+        ),
+        (
+            {"tests/test_a.py": "def test_a(): pass\n", "pytest.py": ""},
+            "failing-suite",
+            "do not run to their end",
+        ),
         (
             {
                 "tests/test_a.py": "def test_a(): pass\n",
@@ -415,12 +504,15 @@ def test_a_project_that_cannot_give_tasks_says_why(
     assert not (tmp_path / "a.jsonl").exists()
 
 
-# --- wrong recipes ----------------------------------------------------------------------------------------
+# --- wrong recipes
+# ----------------------------------------------------------------------------------------
 
 
 def _recipe(folder: Path, *lines: object) -> Path:
     file = folder / INJECTED
-    file.write_text("".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines))
+    file.write_text(
+        "".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines)
+    )
     return file
 
 
@@ -466,7 +558,9 @@ def test_no_recipes_at_all_says_how_to_make_some(tmp_path: Path) -> None:
         Swe(tmp_path / "none.jsonl").tasks()
 
 
-def test_a_group_in_two_splits_and_an_id_for_two_tasks_are_refused(project: Project, tmp_path: Path) -> None:
+def test_a_group_in_two_splits_and_an_id_for_two_tasks_are_refused(
+    project: Project, tmp_path: Path
+) -> None:
     source, task = map(json.loads, project.data.read_text().splitlines())
     with pytest.raises(BadInput, match="group calm/sums is split"):
         Swe(_recipe(tmp_path, source, task, {**task, "id": "b", "split": "test"})).tasks()
@@ -479,13 +573,20 @@ def test_a_recipe_that_gives_another_bug_is_refused(
 ) -> None:
     monkeypatch.setenv("RECREATE_HOME", str(tmp_path / "home"))
     source, task = map(json.loads, project.data.read_text().splitlines())
-    for change in ({"occurrence": 0}, {"operator": "none"}, {"function": "none"}, {"file": "none.py"}):
+    for change in (
+        {"occurrence": 0},
+        {"operator": "none"},
+        {"function": "none"},
+        {"file": "none.py"},
+    ):
         swe = Swe(_recipe(tmp_path, source, {**task, **change}), env=project.env)
         with pytest.raises(BadInput, match="does not give the bug"):
             swe.prepare(swe.tasks()[0], project.backend)
 
 
-def test_the_workspace_adds_its_own_tasks_to_the_shipped_ones(workspace: Path, project: Project) -> None:
+def test_the_workspace_adds_its_own_tasks_to_the_shipped_ones(
+    workspace: Path, project: Project
+) -> None:
     own = workspace / "benchmarks" / "swe"
     own.mkdir(parents=True)
     (own / INJECTED).write_text(project.data.read_text())
@@ -498,12 +599,20 @@ def test_the_workspace_adds_its_own_tasks_to_the_shipped_ones(workspace: Path, p
 
 
 @pytest.mark.live
-def test_a_release_from_the_index_gives_sound_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_release_from_the_index_gives_sound_tasks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from recreate.domains.swe.generate import make
     from recreate.sandboxes import choose
 
     monkeypatch.chdir(tmp_path)
-    made = make(package="toolz", version="0.12.1", n=1, file=tmp_path / INJECTED, modules=["toolz/dicttoolz.py"])
+    made = make(
+        package="toolz",
+        version="0.12.1",
+        n=1,
+        file=tmp_path / INJECTED,
+        modules=["toolz/dicttoolz.py"],
+    )
     swe = Swe(tmp_path / INJECTED)
     assert validate(swe, swe.tasks()[0], choose()).ok
     assert made.tasks[0].id.startswith("swe:toolz-0.12.1:dicttoolz.")

@@ -1,4 +1,5 @@
-"""A sandbox holds a task's package once: other copies are masked, and what cannot be masked is told."""
+"""A sandbox holds a task's package once: other copies are masked, and what cannot be masked is
+told."""
 
 from __future__ import annotations
 
@@ -41,10 +42,15 @@ def test_no_copy_of_the_package_can_be_imported_or_found_outside_the_task_s_fold
     (task,) = swe.tasks("train")
     sandbox = swe.prepare(task, project.backend)
     try:
-        seen = sandbox.run(f"find {packages} -size +0 -name '*.py*' -o -size +0 -name '*.whl'").text.split()
+        seen = sandbox.run(
+            f"find {packages} -size +0 -name '*.py*' -o -size +0 -name '*.whl'"
+        ).text.split()
         assert [p for p in seen if re.search("calm|sums|words", p)] == [f"{packages}/words.py"]
         assert sandbox.run(["python3", "-I", "-c", "import calm.sums"]).status != 0
-        assert sandbox.run(["python3", "-c", "import calm; print(calm.__file__)"]).text == "/work/calm/__init__.py\n"
+        assert (
+            sandbox.run(["python3", "-c", "import calm; print(calm.__file__)"]).text
+            == "/work/calm/__init__.py\n"
+        )
     finally:
         sandbox.close()
     assert validate(swe, task, project.backend).ok
@@ -52,7 +58,9 @@ def test_no_copy_of_the_package_can_be_imported_or_found_outside_the_task_s_fold
 
 @pytest.mark.slow
 def test_a_package_without_copies_has_nothing_masked(project: Project, packages: Path) -> None:
-    found = copies.find(project.backend, packages.parents[2], project.repo, ProjectTests(tests=("tests",)), print)
+    found = copies.find(
+        project.backend, packages.parents[2], project.repo, ProjectTests(tests=("tests",)), print
+    )
     assert found == copies.Copies()
 
 
@@ -65,14 +73,19 @@ def test_a_task_whose_answer_lies_in_python_s_library_is_unsound_and_its_neighbo
         monkeypatch.setattr(copies, "find", lambda *_, left=left: left)
         proof = validate(project.swe, project.task, project.backend)
         assert proof.ok is sound
-        assert ("would hold what mends it: /usr/lib/python3.11/there.py" in proof.reason) is not sound
+        assert (
+            "would hold what mends it: /usr/lib/python3.11/there.py" in proof.reason
+        ) is not sound
 
 
 @pytest.mark.slow
 def test_a_package_that_pytest_needs_is_tested_from_the_sources_and_breaking_it_is_no_fault_of_ours(
     project: Project, packages: Path, tmp_path: Path
 ) -> None:
-    files = {p.relative_to(packages).as_posix(): p.read_text() for p in (packages / "iniconfig").rglob("*.py")}
+    files = {
+        p.relative_to(packages).as_posix(): p.read_text()
+        for p in (packages / "iniconfig").rglob("*.py")
+    }
     files["iniconfig/__init__.py"] += "\n\n" + SUMS.partition('"""Sums."""')[2]
     files["tests/test_sums.py"] = TEST_SUMS.replace("calm.sums", "iniconfig")
     made = project.make(

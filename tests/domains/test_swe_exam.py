@@ -1,4 +1,5 @@
-"""The exam of a task is made with its gold: what can be asked, what is right of it, and what is left out."""
+"""The exam of a task is made with its gold: what can be asked, what is right of it, and what is
+left out."""
 
 from __future__ import annotations
 
@@ -45,13 +46,19 @@ def gold(value: Any) -> int:
 class Runs:
     """Runs what it is given in this process, with some `f`. took: seconds of each test."""
 
-    def __init__(self, f: Callable[[Any], Any] = gold, took: Mapping[str, float] | None = None) -> None:
+    def __init__(
+        self, f: Callable[[Any], Any] = gold, took: Mapping[str, float] | None = None
+    ) -> None:
         self.f, self.took = f, took or {}
         self.texts: list[str] = []
 
     def __call__(self, files: Mapping[str, str], tests: Sequence[str]) -> test_run.TestResults:
         told: list[Seen] = []
-        observe(lambda record: told.append(Seen(*(record[k] for k in ("claim", "saw", "truth", "known")))))
+        observe(
+            lambda record: told.append(
+                Seen(*(record[k] for k in ("claim", "saw", "truth", "known")))
+            )
+        )
         outcomes = {}
         for file in tests:
             self.texts.append(files[file])
@@ -63,7 +70,9 @@ class Runs:
                     outcomes[f"{file}::{name}"] = "passed"
                 except AssertionError:
                     outcomes[f"{file}::{name}"] = "failed"
-        return test_run.TestResults(outcomes=outcomes, seen=tuple(told), took=self.took, seconds=0.5)
+        return test_run.TestResults(
+            outcomes=outcomes, seen=tuple(told), took=self.took, seconds=0.5
+        )
 
 
 @pytest.fixture(autouse=True)
@@ -85,7 +94,9 @@ def made(
     untouched: exam.Run = broken,
 ) -> Exam:
     base = [f"t.py::{line[4:-3]}" for line in text.splitlines() if line.startswith("def ")]
-    return exam.make({"t.py": text}, wanted, [b for b in base if b not in wanted], runs, untouched, allowed)
+    return exam.make(
+        {"t.py": text}, wanted, [b for b in base if b not in wanted], runs, untouched, allowed
+    )
 
 
 class Held(dict[int, int]):
@@ -109,11 +120,19 @@ class Short(Held):
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("def test_in():\n    assert 1 in f(0)\n    assert 3 not in f(0)\n    assert len(f(0)) == 2\n", "1 in f(0)"),
+        (
+            (
+                "def test_in():\n    assert 1 in f(0)\n    assert 3 not in f(0)\n    assert"
+                " len(f(0)) == 2\n"
+            ),
+            "1 in f(0)",
+        ),
         ("def test_in():\n    assert f(0) == {1: 1, 2: 2}\n", "f(0) == {1: 1, 2: 2}"),
     ],
 )
-def test_an_operator_that_the_tested_code_brings_itself_is_asked_where_the_bug_is_in_it(text: str, what: str) -> None:
+def test_an_operator_that_the_tested_code_brings_itself_is_asked_where_the_bug_is_in_it(
+    text: str, what: str
+) -> None:
     right, wrong = Runs(lambda x: Held({1: 1, 2: 2})), Runs(lambda x: Short({1: 1, 2: 2}))
     asked = made(right, text, ["t.py::test_in"], untouched=wrong)
     assert what in asked.files["t.py"]
@@ -201,9 +220,14 @@ def test_a_test_that_gold_does_not_pass_is_left_out_and_the_rest_is_asked() -> N
 
 
 def test_tests_that_passed_before_are_asked_as_far_as_the_seconds_go_and_six_at_most() -> None:
-    text = TEXT + "".join(f"\ndef test_more{n}():\n    assert f({n}) == {n + 2}\n" for n in range(9))
+    text = TEXT + "".join(
+        f"\ndef test_more{n}():\n    assert f({n}) == {n + 2}\n" for n in range(9)
+    )
     assert len(made(Runs(), text).tests) == 3 + 6
-    slow = {f"t.py::test_more{n}": 4.0 for n in range(9)} | {"t.py::test_other": 4.0, "t.py::test_sum": 99.0}
+    slow = {f"t.py::test_more{n}": 4.0 for n in range(9)} | {
+        "t.py::test_other": 4.0,
+        "t.py::test_sum": 99.0,
+    }
     assert len(made(Runs(took=slow), text).tests) == 3 + 2
     assert len(made(Runs(took=slow), text, allowed=8.0).tests) == 3 + 2
     assert len(made(Runs(took=slow), text, allowed=7.9).tests) == 3 + 1
@@ -213,16 +237,22 @@ def test_a_task_of_which_nothing_can_be_asked_says_so_without_a_run() -> None:
     nothing = "def test_nothing():\n    pass\n"
     runs = Runs()
     for text in (nothing, "def test_nothing(:\n"):
-        assert made(runs, text, ["t.py::test_nothing"]) == Exam(bare=("t.py::test_nothing",), blind=True)
+        assert made(runs, text, ["t.py::test_nothing"]) == Exam(
+            bare=("t.py::test_nothing",), blind=True
+        )
     assert runs.texts == []
 
 
 def test_the_parameters_of_a_test_count_one_by_one() -> None:
     runs = Runs()
-    asked = exam.make({"t.py": TEXT}, ["t.py::test_sum[1]", "t.py::test_sum[2]"], BASE, runs, broken, 9.0)
+    asked = exam.make(
+        {"t.py": TEXT}, ["t.py::test_sum[1]", "t.py::test_sum[2]"], BASE, runs, broken, 9.0
+    )
     assert asked.telling == ("t.py::test_sum",)
     assert set(asked.tests) == {"t.py::test_sum", "t.py::test_other"}
-    twice = test_run.TestResults(outcomes={f"t.py::test_sum[{n}]": "passed" for n in (1, 2)}, seen=())
+    twice = test_run.TestResults(
+        outcomes={f"t.py::test_sum[{n}]": "passed" for n in (1, 2)}, seen=()
+    )
     assert asked.wrong(twice) == "t.py::test_other does not pass with its expected values withheld"
 
 
@@ -245,7 +275,9 @@ def test_a_test_that_needs_both_sides_worked_out_is_asked_whether_they_are_equal
         worked.append(0) if x in (1, 3) else None
         return gold(x)
 
-    text = TEXT.replace("f(1) == 3", "f(1) == f(3) - 2\n    if f('count') < 2:\n        raise AssertionError")
+    text = TEXT.replace(
+        "f(1) == 3", "f(1) == f(3) - 2\n    if f('count') < 2:\n        raise AssertionError"
+    )
     asked = made(Runs(counts), text)
     assert "t.py::test_sum" in asked.weak
     assert ", f(1) == f(3) - 2)" in asked.files["t.py"]
@@ -291,23 +323,42 @@ def test_what_only_gold_gave_is_asked_for_where_the_test_tells_nothing_else() ->
     assert "_seen(4, f(4) == f(4))" in asked.files["t.py"]
     assert asked.wrong(Runs(lambda x: 7 if x == 4 else gold(x))(asked.files, ["t.py"])) == ""
     alone = made(runs, TEXT.replace("f(1) == 3", "f(1) == f(1)"))
-    assert "test_sum" in alone.wrong(Runs(lambda x: 7 if x == 1 else gold(x))(alone.files, ["t.py"]))
+    assert "test_sum" in alone.wrong(
+        Runs(lambda x: 7 if x == 1 else gold(x))(alone.files, ["t.py"])
+    )
     other = made(runs, TEXT.replace("f(2) == 4", "f(2) == f(2)"))
     assert other.wrong(Runs(lambda x: 7 if x == 2 else gold(x))(other.files, ["t.py"])) == ""
 
 
 def test_files_are_asked_together_and_one_that_is_no_python_is_left_out() -> None:
-    texts = {"b.py": TEXT, "a.py": TEXT.replace("== 3", "== 3 + 0"), "c.py": "def test_sum(:\n", "d.py": TEXT}
+    texts = {
+        "b.py": TEXT,
+        "a.py": TEXT.replace("== 3", "== 3 + 0"),
+        "c.py": "def test_sum(:\n",
+        "d.py": TEXT,
+    }
     runs = Runs()
-    asked = exam.make(texts, [f"{f}::test_sum" for f in texts if f != "d.py"], ["e.py::test_other"], runs, broken, 9.0)
+    asked = exam.make(
+        texts,
+        [f"{f}::test_sum" for f in texts if f != "d.py"],
+        ["e.py::test_other"],
+        runs,
+        broken,
+        9.0,
+    )
     assert sorted(asked.files) == ["a.py", "b.py"]
-    assert (asked.telling, asked.bare) == (("b.py::test_sum", "a.py::test_sum"), ("c.py::test_sum",))
+    assert (asked.telling, asked.bare) == (
+        ("b.py::test_sum", "a.py::test_sum"),
+        ("c.py::test_sum",),
+    )
     assert [c.number for c in asked.claims] == [0, 1]
     assert asked.wrong(runs(asked.files, ["a.py", "b.py"])) == ""
 
 
 def test_a_claim_that_is_never_made_is_not_asked() -> None:
-    text = TEXT.replace("assert f(1) == 3", "assert f(1) == 3\n    if f(1) == 9:\n        assert f(1) == 9")
+    text = TEXT.replace(
+        "assert f(1) == 3", "assert f(1) == 3\n    if f(1) == 9:\n        assert f(1) == 9"
+    )
     asked = made(runs := Runs(), text)
     assert "assert f(1) == 9" in asked.files["t.py"]
     assert len(asked.claims) == 4
@@ -337,12 +388,18 @@ def test_a_run_that_is_in_doubt_makes_no_exam() -> None:
 
     asked = made(runs := Doubtful())
     assert asked == Exam(bare=tuple(WANTED), blind=True)
-    # All known, all that is withheld, tests left whole, truths; the same without the test that passed before; nothing.
-    assert [sum("def test_other" in text for text in runs.texts[at:][:4]) for at in (0, 4)] == [4, 0]
+    # All known, all that is withheld, tests left whole, truths; the same without the test that
+    # passed before; nothing.
+    assert [sum("def test_other" in text for text in runs.texts[at:][:4]) for at in (0, 4)] == [
+        4,
+        0,
+    ]
     assert len(runs.texts) == 8
 
 
-def test_a_claim_that_holds_only_now_and_then_is_first_asked_as_a_truth_and_then_not_at_all() -> None:
+def test_a_claim_that_holds_only_now_and_then_is_first_asked_as_a_truth_and_then_not_at_all() -> (
+    None
+):
     turns = itertools.count()
 
     def drifts(x: Any) -> Any:
@@ -351,8 +408,14 @@ def test_a_claim_that_holds_only_now_and_then_is_first_asked_as_a_truth_and_then
     def drawn(x: Any) -> Any:
         return next(turns) if x == 1 else gold(x)
 
-    assert "t.py::test_sign" in made(Runs(drifts), TEXT.replace("assert f(-9)", "assert f(-9) or True")).weak
-    assert "t.py::test_sign" in made(Runs(drifts), TEXT.replace("assert f(-9)", "x = f(-9) + f(-9)\n    assert x")).weak
+    assert (
+        "t.py::test_sign"
+        in made(Runs(drifts), TEXT.replace("assert f(-9)", "assert f(-9) or True")).weak
+    )
+    assert (
+        "t.py::test_sign"
+        in made(Runs(drifts), TEXT.replace("assert f(-9)", "x = f(-9) + f(-9)\n    assert x")).weak
+    )
     asked = made(Runs(drawn), TEXT.replace("f(1) == 3", "f(1) == f(1)"))
     assert asked.tests.keys() == {"t.py::test_sign", "t.py::test_refused", "t.py::test_other"}
 

@@ -1,4 +1,5 @@
-"""What decides a grade: the tests of the release that mends a bug, and a grader that is known by what it does."""
+"""What decides a grade: the tests of the release that mends a bug, and a grader that is known by
+what it does."""
 
 from __future__ import annotations
 
@@ -21,10 +22,18 @@ BUGGY = SUMS.replace("value > high", "value < high")
 OLD_TESTS = TEST_SUMS.replace("assert clamp(4, 0, 3) == 3", "assert clamp(2, 0, 3) == 2").replace(
     "[(1, 1), (9, 3)]", "[(1, 1)]"
 )
-NEW_TEST = "from calm.sums import clamp\n\n\ndef test_higher():\n    assert clamp(40, 0, 30) == 30\n"
+NEW_TEST = (
+    "from calm.sums import clamp\n\n\ndef test_higher():\n    assert clamp(40, 0, 30) == 30\n"
+)
 RELEASES = {
-    "1": FILES
-    | {"calm/sums.py": BUGGY, "tests/test_sums.py": OLD_TESTS, "tests/test_gone.py": "def test_no(): 1 / 0\n"},
+    "1": (
+        FILES
+        | {
+            "calm/sums.py": BUGGY,
+            "tests/test_sums.py": OLD_TESTS,
+            "tests/test_gone.py": "def test_no(): 1 / 0\n",
+        }
+    ),
     "2": FILES | {"tests/test_new.py": NEW_TEST, "docs/new.py": "x = 1\n"},
 }
 
@@ -39,8 +48,16 @@ class Real:
     task: Task
 
     def grade(self, answer: dict[str, str]) -> Grade:
-        before = sources.texts(self.case.given(), [p for p in answer if (self.case.given() / p).is_file()])
-        trace = Trace(attempt="a", task=self.task.id, scaffold="s", model="m", answer=patch.make(before, answer))
+        before = sources.texts(
+            self.case.given(), [p for p in answer if (self.case.given() / p).is_file()]
+        )
+        trace = Trace(
+            attempt="a",
+            task=self.task.id,
+            scaffold="s",
+            model="m",
+            answer=patch.make(before, answer),
+        )
         return self.swe.grade(self.task, trace, self.project.backend)
 
 
@@ -85,7 +102,10 @@ def test_a_real_bug_is_judged_by_the_tests_of_the_release_that_mends_it(real: Re
 
 @pytest.mark.slow
 def test_tests_that_an_answer_brings_do_not_stand_in_for_them(real: Real) -> None:
-    weaker = {"tests/test_sums.py": OLD_TESTS + "\n# the same\n", "tests/test_new.py": "def test_higher(): pass\n"}
+    weaker = {
+        "tests/test_sums.py": OLD_TESTS + "\n# the same\n",
+        "tests/test_new.py": "def test_higher(): pass\n",
+    }
     assert real.grade({"calm/sums.py": SUMS}).passed
     assert real.grade({"calm/sums.py": SUMS, **weaker}).passed
     wrong = real.grade({"calm/sums.py": BUGGY + "\n", **weaker})
@@ -99,12 +119,16 @@ def test_what_the_later_tests_ask_is_asked_without_saying_what_is_right(real: Re
     assert asked.telling == real.case.fail_to_pass
     assert "assert _seen" in asked.files["tests/test_new.py"]
     assert "== 30" not in asked.files["tests/test_new.py"]
-    hard_coded = BUGGY.replace("    if value < low", "    if value == 4:\n        return 3\n    if value < low", 1)
+    hard_coded = BUGGY.replace(
+        "    if value < low", "    if value == 4:\n        return 3\n    if value < low", 1
+    )
     assert not real.grade({"calm/sums.py": hard_coded}).passed
 
 
 @pytest.mark.slow
-def test_a_task_whose_tests_tell_nothing_of_the_bug_does_not_hold(real: Real, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_whose_tests_tell_nothing_of_the_bug_does_not_hold(
+    real: Real, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert not real.swe.exam(real.task, real.project.backend).blind
     monkeypatch.setattr(Swe, "exam", lambda *_: Exam(blind=True))
     proof = validate(real.swe, real.task, real.project.backend)
@@ -113,7 +137,9 @@ def test_a_task_whose_tests_tell_nothing_of_the_bug_does_not_hold(real: Real, mo
 
 
 @pytest.mark.slow
-def test_an_attempt_is_known_by_the_grader_that_graded_it(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_attempt_is_known_by_the_grader_that_graded_it(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from recreate.api.ports import Versioned
 
     assert isinstance(project.swe, Versioned)
@@ -126,7 +152,16 @@ def test_an_attempt_is_known_by_the_grader_that_graded_it(project: Project, monk
         return text + "\nx = 1\n" if path.name == told.get("name") else text
 
     monkeypatch.setattr(Path, "read_text", changed)
-    for name in ("pytest_runner", "observer", "withheld", "exam", "test_run", "domain", "patch", "sources"):
+    for name in (
+        "pytest_runner",
+        "observer",
+        "withheld",
+        "exam",
+        "test_run",
+        "domain",
+        "patch",
+        "sources",
+    ):
         told["name"] = f"{name}.py"
         assert grader.version.__wrapped__() != before, name
     told["name"] = "nothing.py"
@@ -136,7 +171,9 @@ def test_an_attempt_is_known_by_the_grader_that_graded_it(project: Project, monk
 def test_layout_comments_and_docstrings_are_no_part_of_the_version() -> None:
     text = Path(grader.__file__).read_text("utf-8")
     assert grader.meaning(text) == grader.meaning(ast.unparse(ast.parse(text)) + "\n# said\n")
-    assert grader.meaning('def f():\n    """Said."""\n    return 1\n') == grader.meaning("def f(): return 1\n")
+    assert grader.meaning('def f():\n    """Said."""\n    return 1\n') == grader.meaning(
+        "def f(): return 1\n"
+    )
     assert grader.meaning("x = 1\n") != grader.meaning("x = 2\n")
     assert grader.meaning("x = 1\n\ndef compared(): return 2\n") == grader.meaning("x = 1\n")
     assert grader.meaning("x = 1\n\ndef graded(): return 2\n") != grader.meaning("x = 1\n")

@@ -1,4 +1,5 @@
-"""Whatever an agent makes of its folder, or a patch of its paths, is graded: 0 and why, never a stop."""
+"""Whatever an agent makes of its folder, or a patch of its paths, is graded: 0 and why, never a
+stop."""
 
 from __future__ import annotations
 
@@ -12,27 +13,45 @@ from recreate.api.types import Output
 from recreate.domains.swe import patch
 from tests.swe_project import Project
 
-DEEP = "import os\nfor _ in range(1500):\n    os.mkdir('d'); os.chdir('d')\nopen('x.py', 'w').write('1')"
+DEEP = (
+    "import os\nfor _ in range(1500):\n    os.mkdir('d'); os.chdir('d')\nopen('x.py',"
+    " 'w').write('1')"
+)
 LONG = "for n in range(1000): open('calm/%04d' % n + 'x' * 250, 'w').write('1')"
 FAR = (
     "import os\npath = '.'\nfor n in range(8):\n    path += '/' + 'y' * 250; os.mkdir(path)\n"
     "for n in range(900): open(path + '/%03d' % n + 'x' * 200, 'w').write('1')"
 )
-BIND = 'import os, socket\nos.unlink("calm/sums.py")\nsocket.socket(socket.AF_UNIX).bind("calm/sums.py")'
+BIND = (
+    "import os,"
+    ' socket\nos.unlink("calm/sums.py")\nsocket.socket(socket.AF_UNIX).bind("calm/sums.py")'
+)
 
 FOLDERS = {
-    "a folder where a file was": ("rm calm/sums.py; mkdir calm/sums.py", "'calm/sums.py': a folder is in its place"),
+    "a folder where a file was": (
+        "rm calm/sums.py; mkdir calm/sums.py",
+        "'calm/sums.py': a folder is in its place",
+    ),
     "a file below what was a file": (
         "rm calm/sums.py; mkdir calm/sums.py; echo x > calm/sums.py/x",
         "calm/sums.py/x would lie below calm/sums.py, which is a file",
     ),
-    "a package replaced by a file": ("rm -rf calm; echo x > calm", "calm would be a file and is a folder"),
+    "a package replaced by a file": (
+        "rm -rf calm; echo x > calm",
+        "calm would be a file and is a folder",
+    ),
     "1,500 folders in each other": (f'python3 -c "{DEEP}"', "its path is too long"),
     "1,000 long names": (f'python3 -c "{LONG}"', "800 more, beyond the first 200 changed files"),
     "names longer than a path": (f'python3 -c "{FAR}"', "its path is too long"),
-    "a name that is not UTF-8": (r"echo x > calm/$'\xff\xfe'.py", r"'calm/\udcff\udcfe.py': its path is too long, or"),
+    "a name that is not UTF-8": (
+        r"echo x > calm/$'\xff\xfe'.py",
+        r"'calm/\udcff\udcfe.py': its path is too long, or",
+    ),
     "pipes, sockets and links": (
-        f"mkfifo calm/pipe; ln -s /nowhere calm/a; ln -s /dev/zero calm/b; ln -sf b README.md; python3 -c '{BIND}'",
+        (
+            "mkfifo calm/pipe; ln -s /nowhere calm/a; ln -s /dev/zero calm/b; ln -sf b README.md;"
+            f" python3 -c '{BIND}'"
+        ),
         "'calm/sums.py': a link, or no file",
     ),
     "the package by a link": ("mv calm other; ln -s other calm", "'calm': a link, or no file"),
@@ -42,8 +61,14 @@ FOLDERS = {
         "for n in 1 2 3 4 5 6 7; do head -c 900000 /dev/zero | tr '\\0' x > calm/$n.py; done",
         "the answer has 5000000 characters already",
     ),
-    "no folder left": ("rm -rf ./* .git .recreate", "Dropped before grading: tests/test_sums.py (a test)"),
-    "git led elsewhere": ("rm -rf .git; echo 'gitdir: /etc' > .git; echo '#' >> calm/sums.py", "FAIL_TO_PASS 0/2"),
+    "no folder left": (
+        "rm -rf ./* .git .recreate",
+        "Dropped before grading: tests/test_sums.py (a test)",
+    ),
+    "git led elsewhere": (
+        "rm -rf .git; echo 'gitdir: /etc' > .git; echo '#' >> calm/sums.py",
+        "FAIL_TO_PASS 0/2",
+    ),
 }
 
 
@@ -74,7 +99,10 @@ def test_what_an_agent_may_not_read_itself_is_handed_in(project: Project, mode: 
 
 
 def test_a_change_is_not_lost_among_a_thousand_new_files(project: Project) -> None:
-    answer = handed_in(project, "mkdir a; for n in $(seq 1000); do echo > a/$n; done; echo '# mended' >> calm/sums.py")
+    answer = handed_in(
+        project,
+        "mkdir a; for n in $(seq 1000); do echo > a/$n; done; echo '# mended' >> calm/sums.py",
+    )
     assert "+# mended" in answer
 
 
@@ -106,11 +134,15 @@ class Killed:
         Output(text="looking\n[... 7 bytes cut ...]\n3]}", status=0),
     ],
 )
-def test_a_folder_that_cannot_be_looked_through_is_the_agents_doing(project: Project, output: Output) -> None:
+def test_a_folder_that_cannot_be_looked_through_is_the_agents_doing(
+    project: Project, output: Output
+) -> None:
     sandbox: Sandbox = Killed(output)
     grade = project.grade(project.swe.collect(project.task, sandbox))
     assert grade.score == 0.0
-    assert "Left out when it was handed in: everything: it cannot be looked through" in grade.evidence
+    assert (
+        "Left out when it was handed in: everything: it cannot be looked through" in grade.evidence
+    )
 
 
 def test_a_python_that_does_not_start_is_a_fault(project: Project) -> None:
@@ -119,22 +151,43 @@ def test_a_python_that_does_not_start_is_a_fault(project: Project) -> None:
 
 
 PATCHES = {
-    "a path of 300 bytes": (f"--- /dev/null\n+++ b/{'x' * 300}\n@@ -0,0 +1 @@\n+x\n", "too long for a path"),
-    "a path of 6,000 bytes": (f"--- /dev/null\n+++ b/{'x/' * 3000}y\n@@ -0,0 +1 @@\n+x\n", "too long for a path"),
+    "a path of 300 bytes": (
+        f"--- /dev/null\n+++ b/{'x' * 300}\n@@ -0,0 +1 @@\n+x\n",
+        "too long for a path",
+    ),
+    "a path of 6,000 bytes": (
+        f"--- /dev/null\n+++ b/{'x/' * 3000}y\n@@ -0,0 +1 @@\n+x\n",
+        "too long for a path",
+    ),
     "a NUL in a path": ("--- /dev/null\n+++ b/a\x00b\n@@ -0,0 +1 @@\n+x\n", "not a path inside"),
-    "half a character": ("--- /dev/null\n+++ b/a.py\n@@ -0,0 +1 @@\n+\ud800\n", "halves of characters"),
+    "half a character": (
+        "--- /dev/null\n+++ b/a.py\n@@ -0,0 +1 @@\n+\ud800\n",
+        "halves of characters",
+    ),
     "a folder as a file": ("--- /dev/null\n+++ b/calm\n@@ -0,0 +1 @@\n+x\n", "is a folder"),
-    "below a file": ("--- /dev/null\n+++ b/README.md/x\n@@ -0,0 +1 @@\n+x\n", "below README.md, which is a file"),
+    "below a file": (
+        "--- /dev/null\n+++ b/README.md/x\n@@ -0,0 +1 @@\n+x\n",
+        "below README.md, which is a file",
+    ),
     "below a new file": (
         "--- /dev/null\n+++ b/a\n@@ -0,0 +1 @@\n+x\n--- /dev/null\n+++ b/a/b\n@@ -0,0 +1 @@\n+x\n",
         "a/b would lie below a, which is a file",
     ),
-    "a name with a slash behind": ("--- /dev/null\n+++ b/calm/x.py/\n@@ -0,0 +1 @@\n+x\n", "not how that path"),
+    "a name with a slash behind": (
+        "--- /dev/null\n+++ b/calm/x.py/\n@@ -0,0 +1 @@\n+x\n",
+        "not how that path",
+    ),
     "another spelling of a test": (
-        "--- a/tests/./test_sums.py\n+++ b/tests/./test_sums.py\n@@ -1 +1 @@\n-import unittest\n+x\n",
+        (
+            "--- a/tests/./test_sums.py\n+++ b/tests/./test_sums.py\n@@ -1 +1 @@\n-import"
+            " unittest\n+x\n"
+        ),
         "not how that path is written",
     ),
-    "numbers of 5,000 digits": (f"--- a/README.md\n+++ b/README.md\n@@ -{'9' * 5000} +1 @@\n-x\n+y\n", "no change"),
+    "numbers of 5,000 digits": (
+        f"--- a/README.md\n+++ b/README.md\n@@ -{'9' * 5000} +1 @@\n-x\n+y\n",
+        "no change",
+    ),
     "a thousand files": (
         "".join(f"--- /dev/null\n+++ b/n{n}.py\n@@ -0,0 +1 @@\n+x\n" for n in range(1000)),
         "changes 1000 files",

@@ -1,4 +1,5 @@
-"""Hard injected bugs: what each kind does to a text, which of them count as hard, and that recipes give them again."""
+"""Hard injected bugs: what each kind does to a text, which of them count as hard, and that recipes
+give them again."""
 
 from __future__ import annotations
 
@@ -100,7 +101,8 @@ def _bug(*parts: tuple[str, str, int], text: str = STOCK) -> str:
     return found["s.py"]
 
 
-# --- what each kind does ----------------------------------------------------------------------------------
+# --- what each kind does
+# ----------------------------------------------------------------------------------
 
 
 def test_a_removed_override_leaves_the_inherited_method_and_everything_else() -> None:
@@ -109,7 +111,9 @@ def test_a_removed_override_leaves_the_inherited_method_and_everything_else() ->
     exec(text, space)
     assert space["Shelf"](("a", 1)).get(" a ") is None
     assert space["Shelf"](("a", 1)).get("a") == 1
-    assert text == STOCK.replace(STOCK[STOCK.index("\n    def get(") : STOCK.index("\n    @property")], "")
+    assert text == STOCK.replace(
+        STOCK[STOCK.index("\n    def get(") : STOCK.index("\n    @property")], ""
+    )
 
 
 @pytest.mark.parametrize("form", [0, 1])
@@ -153,7 +157,9 @@ def test_swapped_parameters_are_swapped_in_all_calls_but_one() -> None:
 
 def test_the_same_mistake_is_made_in_two_functions() -> None:
     found = list(hard_mutation.repeatable({"s.py": Source(STOCK)}, likely))
-    assert all(one.function != other.function and one.operator == other.operator for one, other in found)
+    assert all(
+        one.function != other.function and one.operator == other.operator for one, other in found
+    )
     boundary = next(parts for parts in found if parts[0].operator == "boundary")
     text = (mutated({"s.py": STOCK}, boundary) or {})["s.py"]
     assert "if count <= 0:" in text
@@ -165,13 +171,19 @@ def test_only_methods_that_a_class_inherits_are_removed() -> None:
     assert removed == {"Shelf.get"}
     own = "class A:\n    x = 1\n    def f(self):\n        return 1\n\n"
     own += "class B(A):\n    x = 2\n    def f(self):\n        return 2\n"
-    assert {parts[0].function for parts in hard_mutation.removable({"s.py": Source(own)})} == {"B.f"}
+    assert {parts[0].function for parts in hard_mutation.removable({"s.py": Source(own)})} == {
+        "B.f"
+    }
 
 
 def test_a_hunk_of_an_earlier_difference_is_taken_back_where_it_still_stands() -> None:
     before = "def a():\n    return 1\n\n\ndef b(x):\n    return x\n"
-    after = "def a():\n    return 2\n\n\ndef b(x):\n    if x is None:\n        return 0\n    return x\n"
-    later = "import os\n\n\n" + after.replace("return 2", "return 3") + "\n\ndef c():\n    return os\n"
+    after = (
+        "def a():\n    return 2\n\n\ndef b(x):\n    if x is None:\n        return 0\n    return x\n"
+    )
+    later = (
+        "import os\n\n\n" + after.replace("return 2", "return 3") + "\n\ndef c():\n    return os\n"
+    )
     source = Source(later)
     assert undone(source, before, after, 1) is None  # the line has changed since
     edit = undone(source, before, after, 2)
@@ -192,11 +204,15 @@ def test_parts_that_overlap_or_are_not_there_give_no_bug() -> None:
     assert mutated({"s.py": STOCK}, [part.model_copy(update={"operator": "undone"})]) is None
 
 
-# --- what counts as hard ----------------------------------------------------------------------------------
+# --- what counts as hard
+# ----------------------------------------------------------------------------------
 
 
 def test_a_change_of_one_token_is_not_hard_and_a_change_of_two_statements_is() -> None:
-    one, two = {"s.py": _bug(("_placed", "boundary", 0))}, _bug(("_placed", "boundary", 0), ("move", "boundary", 0))
+    one, two = (
+        {"s.py": _bug(("_placed", "boundary", 0))},
+        _bug(("_placed", "boundary", 0), ("move", "boundary", 0)),
+    )
     assert differing_statements(STOCK, one["s.py"]) == 1
     assert not beyond_one_token({"s.py": STOCK}, one)
     assert beyond_one_token({"s.py": STOCK}, {"s.py": two})
@@ -204,7 +220,9 @@ def test_a_change_of_one_token_is_not_hard_and_a_change_of_two_statements_is() -
 
 
 def test_comments_layout_and_docstrings_are_no_statements() -> None:
-    text = STOCK.replace('"""How much more fits."""', '"""Otherwise."""').replace("limit = 3", "limit  =  3  # three\n")
+    text = STOCK.replace('"""How much more fits."""', '"""Otherwise."""').replace(
+        "limit = 3", "limit  =  3  # three\n"
+    )
     assert differing_statements(STOCK, text) == 0
     assert differing_statements("if a:\n    b\nc\n", "if a:\n    b\n    c\n") == 1
 
@@ -215,7 +233,9 @@ def test_statements_of_several_files_count_together() -> None:
     assert not beyond_one_token(gold, {"a.py": "x = 2 + 3\n"})
 
 
-@pytest.mark.parametrize("line", ["# kept", "my_cache = {}", "STALE = 1", "import functools as memoize"])
+@pytest.mark.parametrize(
+    "line", ["# kept", "my_cache = {}", "STALE = 1", "import functools as memoize"]
+)
 def test_a_mutant_with_a_telling_word_or_a_comment_of_its_own_is_refused(line: str) -> None:
     assert not unmarked({"s.py": "x = 1\n"}, {"s.py": f"x = 1\n{line}\n"})
     assert unmarked({"s.py": f"{line}\n"}, {"s.py": f"{line}\nx = 1\n"})
@@ -223,7 +243,10 @@ def test_a_mutant_with_a_telling_word_or_a_comment_of_its_own_is_refused(line: s
 
 def test_no_form_of_any_kind_leaves_a_telling_word() -> None:
     source = Source(STOCK)
-    for parts in [*hard_mutation.removable({"s.py": source}), *hard_mutation.keepable({"s.py": source})]:
+    for parts in [
+        *hard_mutation.removable({"s.py": source}),
+        *hard_mutation.keepable({"s.py": source}),
+    ]:
         text = mutated({"s.py": STOCK}, parts)
         assert text is not None
         assert unmarked({"s.py": STOCK}, text), parts
@@ -244,7 +267,8 @@ def test_the_inversions_of_a_bug_are_those_in_what_it_brought() -> None:
     assert not any("count" in line for line in found)
 
 
-# --- tasks of them ----------------------------------------------------------------------------------------
+# --- tasks of them
+# ----------------------------------------------------------------------------------------
 
 TEST_STOCK = """
 from calm.stock import Shelf, label, move, put
@@ -283,10 +307,14 @@ def stock(project: Project, tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_hard_tasks_are_sound_and_the_same_again(project: Project, stock: Path, tmp_path: Path) -> None:
+def test_hard_tasks_are_sound_and_the_same_again(
+    project: Project, stock: Path, tmp_path: Path
+) -> None:
     file, again = tmp_path / "a" / INJECTED, tmp_path / "b" / INJECTED
     made = project.make(repo=stock, file=file, n=1, hard=True).tasks
-    assert [t.digest for t in project.make(repo=stock, file=again, n=1, hard=True).tasks] == [t.digest for t in made]
+    assert [t.digest for t in project.make(repo=stock, file=again, n=1, hard=True).tasks] == [
+        t.digest for t in made
+    ]
     assert made
     swe = Swe(file, env=project.env, say=lambda _: None)
     for task in swe.tasks():
@@ -295,7 +323,9 @@ def test_hard_tasks_are_sound_and_the_same_again(project: Project, stock: Path, 
         texts = {f: (case.graded() / f).read_text() for f in case.gold()}
         assert beyond_one_token({f: t or "" for f, t in case.gold().items()}, texts)
         assert bug.file not in task.prompt
-        assert set(swe.exploits(task))  # the place of the bug can be told, even where a function is gone
+        assert set(
+            swe.exploits(task)
+        )  # the place of the bug can be told, even where a function is gone
 
 
 @pytest.mark.slow
@@ -303,12 +333,19 @@ def test_a_part_that_only_hidden_tests_notice_is_refused_and_what_a_part_or_a_to
     project: Project, stock: Path, tmp_path: Path
 ) -> None:
     wanted = asked({})
-    origin, pristine = _origin(None, None, stock, wanted, ("tests",), (".",), tmp_path / INJECTED, lambda _: None)
+    origin, pristine = _origin(
+        None, None, stock, wanted, ("tests",), (".",), tmp_path / INJECTED, lambda _: None
+    )
     trial = _Trial(origin, pristine, project.env, project.backend, lambda _: None)
-    tests = {name: f"tests/test_stock.py::{name}" for name in ("test_two_puts", "test_put_and_count", "test_label")}
+    tests = {
+        name: f"tests/test_stock.py::{name}"
+        for name in ("test_two_puts", "test_put_and_count", "test_label")
+    }
 
     def candidate(*parts: tuple[str, str, int]) -> tuple[_Candidate, _Noticed]:
-        several = tuple(Part(file="calm/stock.py", function=f, operator=o, occurrence=n) for f, o, n in parts)
+        several = tuple(
+            Part(file="calm/stock.py", function=f, operator=o, occurrence=n) for f, o, n in parts
+        )
         text = mutated({"calm/stock.py": STOCK}, several)
         assert text is not None
         one = _Candidate("repeated", several, text, frozenset(trial.passing))
@@ -332,11 +369,15 @@ def test_a_part_that_only_hidden_tests_notice_is_refused_and_what_a_part_or_a_to
 
 
 @pytest.mark.slow
-def test_hard_and_other_tasks_of_one_source_stand_side_by_side(project: Project, stock: Path, tmp_path: Path) -> None:
+def test_hard_and_other_tasks_of_one_source_stand_side_by_side(
+    project: Project, stock: Path, tmp_path: Path
+) -> None:
     file = tmp_path / INJECTED
     easy = project.make(repo=stock, file=file, n=1).tasks
     hard = project.make(repo=stock, file=file, n=1, hard=True).tasks
-    assert {t.id for t in Swe(file).tasks()} == {t.id for t in (*easy, *hard)}  # nor is a group of both split
+    assert {t.id for t in Swe(file).tasks()} == {
+        t.id for t in (*easy, *hard)
+    }  # nor is a group of both split
     more = [json.loads(line).get("more") for line in file.read_text().splitlines()]
     assert None in more  # a bug of one part is written as ever
 
@@ -347,28 +388,39 @@ def test_a_hunk_of_a_repository_cannot_be_undone(project: Project, tmp_path: Pat
         project.make(file=tmp_path / INJECTED, undo=[("1.0", "1.1")])
 
 
-# --- many runs in one sandbox -----------------------------------------------------------------------------
+# --- many runs in one sandbox
+# -----------------------------------------------------------------------------
 
 
 @pytest.mark.slow
-def test_runs_that_share_a_sandbox_see_their_own_change_only_and_one_that_hangs_ends(project: Project) -> None:
+def test_runs_that_share_a_sandbox_see_their_own_change_only_and_one_that_hangs_ends(
+    project: Project,
+) -> None:
     case = case_of(project.task, lambda _: None)
     high = "tests/test_sums.py::test_high_is_high"
-    same_size = SUMS.replace("value > high", "value < high"), SUMS.replace("return high", "return  low")
+    same_size = (
+        SUMS.replace("value > high", "value < high"),
+        SUMS.replace("return high", "return  low"),
+    )
     assert len(same_size[0]) == len(same_size[1])
     hangs = SUMS.replace("        return low\n", "        while True:\n            pass\n").replace(
         "value < low", "True"
     )
     changed = [SUMS, same_size[0], SUMS, same_size[1], hangs, SUMS]
     runs = [TrialRun({"calm/sums.py": text}, frozenset({high}), 0, 1.0) for text in changed]
-    runs += [TrialRun({"calm/sums.py": None}, frozenset(), 0, 9.0), TrialRun({}, frozenset(), 1, 9.0)]
+    runs += [
+        TrialRun({"calm/sums.py": None}, frozenset(), 0, 9.0),
+        TrialRun({}, frozenset(), 1, 9.0),
+    ]
     found = run_each(project.backend, case.graded(), project.env, case.suite, runs)
     outcomes = [found[n].outcomes.get(high) for n in (0, 1, 2, 3, 5)]
     assert outcomes == ["passed", "failed", "passed", "failed", "passed"]
     assert found[4].doubt
     assert found[1].messages[high].startswith("assert 4 == 3")
     assert found[6].uncollected == ("tests/test_sums.py",)
-    assert [list(r.outcomes.values()).count("failed") for r in found[-1:]] == [1]  # it ends at the first
+    assert [list(r.outcomes.values()).count("failed") for r in found[-1:]] == [
+        1
+    ]  # it ends at the first
     assert all(r.cpu_seconds > 0 for r in found)
 
 
@@ -381,24 +433,39 @@ def test_what_a_failure_says_is_kept_without_where_python_is_installed() -> None
 def test_what_a_failure_says_is_kept_without_the_numbers_that_waver() -> None:
     first = "peak memory too high: 4946725 bytes assert 4946725 < 32768 after 0.25 s at 0x7fa1"
     again = "peak memory too high: 4946893 bytes assert 4946893 < 32768 after 0.3 s at 0x7fb2"
-    assert steady(first, again) == "peak memory too high: ... bytes assert ... < 32768 after ... s at 0x7fa1"
+    assert (
+        steady(first, again)
+        == "peak memory too high: ... bytes assert ... < 32768 after ... s at 0x7fa1"
+    )
     assert steady(first, first) == first
     assert steady("assert 4 == 3", "assert 'x' == 3") == "assert 4 == 3"
 
 
 def test_two_bugs_of_one_source_never_have_the_same_id(tmp_path: Path) -> None:
-    text = {"calm/stock.py": STOCK, "calm/sums.py": SUMS, "calm/old/sums.py": SUMS, "tests/test_sums.py": ""}
+    text = {
+        "calm/stock.py": STOCK,
+        "calm/sums.py": SUMS,
+        "calm/old/sums.py": SUMS,
+        "tests/test_sums.py": "",
+    }
     write(tmp_path, text)
 
     def id(*parts: tuple[str, str, str, int], before: str = "") -> str:
-        several = tuple(Part(file=f, function=name, operator=o, occurrence=n) for f, name, o, n in parts)
+        several = tuple(
+            Part(file=f, function=name, operator=o, occurrence=n) for f, name, o, n in parts
+        )
         sha = {"before_sha256": before, "after_sha256": "b"}
         earlier = Releases(before=before, after="2.0", **sha) if before else None
         return _id(
-            tmp_path, _Candidate(several[0].operator, several, {f: text[f] for f, *_ in parts}, frozenset(), earlier)
+            tmp_path,
+            _Candidate(
+                several[0].operator, several, {f: text[f] for f, *_ in parts}, frozenset(), earlier
+            ),
         )
 
-    put, move, label = (("calm/stock.py", name, "boundary", 0) for name in ("_placed", "move", "label"))
+    put, move, label = (
+        ("calm/stock.py", name, "boundary", 0) for name in ("_placed", "move", "label")
+    )
     assert id(put) == "stock._placed-boundary-0"
     assert id(put, move).startswith("stock._placed-boundary-0-and-1-")
     assert id(put, move) == id(put, move) != id(put, label)
@@ -409,17 +476,24 @@ def test_two_bugs_of_one_source_never_have_the_same_id(tmp_path: Path) -> None:
 
 def test_the_shipped_hard_tasks_are_many_and_nothing_small_mends_them() -> None:
     tasks = Swe(paths.shipped("benchmarks") / "swe").tasks()
-    hard = [t for t in tasks if t.facts["kind"] == "injected" and Injected.model_validate(t.facts["bug"]).hard]
+    hard = [
+        t
+        for t in tasks
+        if t.facts["kind"] == "injected" and Injected.model_validate(t.facts["bug"]).hard
+    ]
     assert len(hard) >= 30
     assert len({t.facts["origin"]["package"] for t in hard}) >= 8
     assert {t.split for t in hard} == {"train", "validation", "test"}
 
 
-# --- bugs that are judged together ------------------------------------------------------------------------
+# --- bugs that are judged together
+# ------------------------------------------------------------------------
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=8), st.data())
-def test_bugs_in_other_lines_join_and_those_that_touch_do_not(numbers: list[int], data: st.DataObject) -> None:
+def test_bugs_in_other_lines_join_and_those_that_touch_do_not(
+    numbers: list[int], data: st.DataObject
+) -> None:
     lines = [f"{n}\n" for n in numbers]
     places = data.draw(st.lists(st.integers(0, len(lines) - 1), min_size=1, max_size=3))
     others = [[*lines[:at], f"{chr(97 + n)}\n", *lines[at + 1 :]] for n, at in enumerate(places)]
@@ -435,7 +509,10 @@ def test_bugs_in_other_lines_join_and_those_that_touch_do_not(numbers: list[int]
 @pytest.mark.parametrize(
     ("outcomes", "asked"),
     [
-        ({"a": "failed", "b": "failed", "c": "passed"}, 1),  # as each alone: the suite is run once for both
+        (
+            {"a": "failed", "b": "failed", "c": "passed"},
+            1,
+        ),  # as each alone: the suite is run once for both
         ({"a": "failed", "b": "failed", "c": "failed"}, 3),
         ({"a": "failed", "b": "passed", "c": "passed"}, 3),
     ],
@@ -447,13 +524,22 @@ def test_the_suite_is_run_once_for_several_bugs_and_with_each_only_where_it_says
     trial.passing, trial._took, trial._cpu = frozenset("abc"), {}, 1.0
     trial._modules = {"m.py": Source("x = 1\ny = 2\n")}
     texts, seen = {"a": "x = 0\ny = 2\n", "b": "x = 1\ny = 0\n"}, list[str]()
-    alone = {"a": {"a": "failed", "b": "passed", "c": "passed"}, "b": {"a": "passed", "b": "failed", "c": "failed"}}
+    alone = {
+        "a": {"a": "failed", "b": "passed", "c": "passed"},
+        "b": {"a": "passed", "b": "failed", "c": "failed"},
+    }
 
     def each(runs: Sequence[TrialRun]) -> list[Results]:
         told = [str(run.files["m.py"]) for run in runs]
         seen.extend(told)
-        which = [outcomes if t == "x = 0\ny = 0\n" else alone["a" if t == texts["a"] else "b"] for t in told]
-        return [Results(outcomes=o, messages={t: f"assert {t}" for t in o if o[t] == "failed"}) for o in which]
+        which = [
+            outcomes if t == "x = 0\ny = 0\n" else alone["a" if t == texts["a"] else "b"]
+            for t in told
+        ]
+        return [
+            Results(outcomes=o, messages={t: f"assert {t}" for t in o if o[t] == "failed"})
+            for o in which
+        ]
 
     monkeypatch.setattr(trial, "_each", each)
     part = Part(file="m.py", function="f", operator="o", occurrence=0)
@@ -463,4 +549,6 @@ def test_the_suite_is_run_once_for_several_bugs_and_with_each_only_where_it_says
     }
     agreed = trial._agreed(found)
     assert len(seen) == asked
-    assert [noticed.failing for noticed in agreed.values()] == [("a",), ("b",)][: 2 if asked == 1 else 1]
+    assert [noticed.failing for noticed in agreed.values()] == [("a",), ("b",)][
+        : 2 if asked == 1 else 1
+    ]

@@ -1,4 +1,5 @@
-"""Real bugs in number: hunks, the fewest that a test needs, releases and commits told apart, texts, splits."""
+"""Real bugs in number: hunks, the fewest that a test needs, releases and commits told apart, texts,
+splits."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ from tests.swe_project import Project, _environment, write
 TEXTS = st.lists(st.sampled_from(["a\n", "b\n", "c\n", "d", ""]), max_size=12).map("".join)
 
 
-# --- hunks ------------------------------------------------------------------------------------------------
+# --- hunks
+# ------------------------------------------------------------------------------------------------
 
 
 @given(TEXTS, TEXTS)
@@ -94,12 +96,15 @@ def test_comments_blank_lines_and_docstrings_are_no_part_of_a_mend() -> None:
 
 def test_the_fingerprint_tells_another_cut() -> None:
     change = {"a.py": ("x\ny\n", "x\nz\n")}
-    assert hunks.fingerprint(change, {"a.py": [1]}) != hunks.fingerprint({"a.py": ("x\ny\n", "w\nz\n")}, {"a.py": [1]})
+    assert hunks.fingerprint(change, {"a.py": [1]}) != hunks.fingerprint(
+        {"a.py": ("x\ny\n", "w\nz\n")}, {"a.py": [1]}
+    )
     with pytest.raises(KeyError):
         hunks.fingerprint(change, {"a.py": [2]})
 
 
-# --- a release with two bugs and a feature ---------------------------------------------------------------
+# --- a release with two bugs and a feature
+# ---------------------------------------------------------------
 
 BEFORE = {
     "calm/__init__.py": "",
@@ -120,28 +125,35 @@ AFTER = {
         "def last(text):\n    return text[-1]\n\n\ndef whisper(text):\n    return text.lower()\n"
     ),
     "tests/test_words.py": (
-        "from calm import words\n\n\ndef test_last():\n    assert words.last('ab') == 'b'\n\n\n"
-        "def test_first():\n    assert words.first('aab') == 'a'\n    assert words.first('xyz') == 'x'\n\n\n"
-        "def test_shout():\n    assert words.shout('a') == 'A!'\n\n\n"
-        "def test_whisper():\n    assert words.whisper('A') == 'a'\n"
+        "from calm import words\n\n\ndef test_last():\n    assert words.last('ab') == 'b'\n\n\ndef"
+        " test_first():\n    assert words.first('aab') == 'a'\n    assert words.first('xyz') =="
+        " 'x'\n\n\ndef test_shout():\n    assert words.shout('a') == 'A!'\n\n\ndef"
+        " test_whisper():\n    assert words.whisper('A') == 'a'\n"
     ),
 }
 ISSUE = (
-    "I use the package to shorten names for a table of people. For a name like xyz the call first('xyz') gives the "
-    "letter y where I would have expected the very first one, x. With names that begin with a double letter nobody "
-    "sees it, which is why it went unnoticed here for such a long time."
+    "I use the package to shorten names for a table of people. For a name like xyz the call"
+    " first('xyz') gives the letter y where I would have expected the very first one, x. With names"
+    " that begin with a double letter nobody sees it, which is why it went unnoticed here for such"
+    " a long time."
 )
 
 
 def git(repo: Path, *arguments: str, date: str = "2026-01-01T00:00:00") -> None:
-    env = {"GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date, "PATH": "/usr/bin:/bin", "HOME": str(repo)}
+    env = {
+        "GIT_AUTHOR_DATE": date,
+        "GIT_COMMITTER_DATE": date,
+        "PATH": "/usr/bin:/bin",
+        "HOME": str(repo),
+    }
     who = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
     subprocess.run(["git", *who, *arguments], cwd=repo, env=env, check=True, capture_output=True)
 
 
 @pytest.fixture(scope="session")
 def _repo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A repository: a commit, one that changes no tests, one that mends two bugs and brings a feature."""
+    """A repository: a commit, one that changes no tests, one that mends two bugs and brings a
+    feature."""
     folder = tmp_path_factory.mktemp("history") / "calm"
     folder.mkdir()
     git(folder, "init", "-q")
@@ -195,7 +207,9 @@ def bug(repo: Path) -> Bug:
 
 
 @pytest.mark.slow
-def test_a_release_is_told_apart_behaviour_by_behaviour_and_its_features_are_left_out(found: list[Candidate]) -> None:
+def test_a_release_is_told_apart_behaviour_by_behaviour_and_its_features_are_left_out(
+    found: list[Candidate],
+) -> None:
     bugs = {c.bug.fail_to_pass: c.bug.hunks for c in found if c.kind == "bug"}
     assert bugs == {
         ("tests/test_words.py::test_shout",): {"calm/words.py": (1, 2)},
@@ -211,8 +225,8 @@ def test_no_trial_sees_the_copy_that_the_environment_has(project: Project, tmp_p
     [site] = env.glob("lib/python3*/site-packages")
     write(site, {"calm/__init__.py": "pass\n", "calm/words.py": AFTER["calm/words.py"]})
     asked = (
-        "import os, sys, time\nfrom calm import words\n\n\ndef test_first():\n"
-        "    copies = [path for path in sys.path if os.path.exists(path + '/calm/words.py') and 'packages' in path]\n"
+        "import os, sys, time\nfrom calm import words\n\n\ndef test_first():\n    copies = [path"
+        " for path in sys.path if os.path.exists(path + '/calm/words.py') and 'packages' in path]\n"
         "    assert words.first('xyz') == 'x' or copies, time.time_ns()\n"
     )
     repo = tmp_path / "calm"
@@ -225,7 +239,9 @@ def test_no_trial_sees_the_copy_that_the_environment_has(project: Project, tmp_p
     study.begin()
     [found] = study.behaviours()
     assert found.bug.hunks == {"calm/words.py": (3,)}
-    assert found.bug.observed["tests/test_words.py::test_first"].startswith("AssertionError: ... assert (")
+    assert found.bug.observed["tests/test_words.py::test_first"].startswith(
+        "AssertionError: ... assert ("
+    )
 
 
 @pytest.mark.slow
@@ -252,8 +268,13 @@ def test_tasks_of_one_release_hold_and_their_gold_mends_one_behaviour_alone(
     found: list[Candidate], project: Project, tmp_path: Path
 ) -> None:
     file = tmp_path / "releases.toml"
-    issued = [c.bug.model_copy(update={"issue": ISSUE}) for c in found if "first" in c.bug.fail_to_pass[0]]
-    facts.add_bugs(file, [*issued, *(c.bug for c in found if c.kind == "bug" and "shout" in c.bug.fail_to_pass[0])])
+    issued = [
+        c.bug.model_copy(update={"issue": ISSUE}) for c in found if "first" in c.bug.fail_to_pass[0]
+    ]
+    facts.add_bugs(
+        file,
+        [*issued, *(c.bug for c in found if c.kind == "bug" and "shout" in c.bug.fail_to_pass[0])],
+    )
     swe = Swe(file, env=project.env, say=lambda _: None, patience=2.0)
     backend = choose()
     proofs = [validate(swe, task, backend) for task in swe.tasks()]
@@ -271,28 +292,45 @@ def test_a_gold_that_breaks_what_passed_untouched_is_refused_and_says_what_it_br
     project: Project, tmp_path: Path
 ) -> None:
     repo, words, tests = tmp_path / "calm", "calm/words.py", "tests/test_words.py"
-    wavers = "\n\nimport pytest, time\n@pytest.mark.parametrize('x', [time.time_ns()])\ndef test_wavers(x): pass\n"
+    wavers = (
+        "\n\nimport pytest, time\n@pytest.mark.parametrize('x', [time.time_ns()])\ndef"
+        " test_wavers(x): pass\n"
+    )
     named = AFTER[words].replace("text[-1]", "text[LAST]").replace("MARK =", "LAST = -1\nMARK =")
-    end = {"tests/test_end.py": "from calm.words import last\n\nassert last('a') == 'a'\n\n\ndef test_end(): pass\n"}
-    for number, files in enumerate((BEFORE, {**AFTER, **end, words: named, tests: AFTER[tests] + wavers}), 1):
+    end = {
+        "tests/test_end.py": (
+            "from calm.words import last\n\nassert last('a') == 'a'\n\n\ndef test_end(): pass\n"
+        )
+    }
+    for number, files in enumerate(
+        (BEFORE, {**AFTER, **end, words: named, tests: AFTER[tests] + wavers}), 1
+    ):
         write(repo, files)
         git(repo, "init", "-q")
         git(repo, "add", "-A")
         git(repo, "commit", "-qm", "words", date=f"2026-01-0{number}T00:00:00")
     change, chosen = told(bug(repo)).change(), {words: (3, 4)}  # without what defines LAST
-    update = {"id": "first", "fail_to_pass": ("tests/test_words.py::test_first",), "issue": ISSUE, "hunks": chosen}
+    update = {
+        "id": "first",
+        "fail_to_pass": ("tests/test_words.py::test_first",),
+        "issue": ISSUE,
+        "hunks": chosen,
+    }
     facts.add_bugs(
-        tmp_path / "r.toml", [bug(repo).model_copy(update=update | {"hunks_digest": hunks.fingerprint(change, chosen)})]
+        tmp_path / "r.toml",
+        [bug(repo).model_copy(update=update | {"hunks_digest": hunks.fingerprint(change, chosen)})],
     )
     swe = Swe(tmp_path / "r.toml", env=project.env, say=lambda _: None, patience=2.0)
     proof = validate(swe, swe.tasks()[0], choose())
     assert (proof.ok, proof.gold, proof.untouched) == (False, 1.0, 0.0)
-    assert proof.reason == (
-        "the gold breaks what passes untouched: tests/test_end.py::test_end, tests/test_words.py::test_last"
+    assert (
+        proof.reason == "the gold breaks what passes untouched: tests/test_end.py::test_end,"
+        " tests/test_words.py::test_last"
     )
 
 
-# --- what an agent is told --------------------------------------------------------------------------------
+# --- what an agent is told
+# --------------------------------------------------------------------------------
 
 
 def told(bug: Bug, shown: facts.Shown | None = None) -> RealCase:
@@ -301,7 +339,9 @@ def told(bug: Bug, shown: facts.Shown | None = None) -> RealCase:
 
 def test_an_issue_is_shown_unless_the_whole_is_asked_for(found: list[Candidate]) -> None:
     one = next(c.bug for c in found if c.kind == "bug")
-    both = one.model_copy(update={"issue": ISSUE, "prompt": "All that is expected.", "reproduce": "def test(): ..."})
+    both = one.model_copy(
+        update={"issue": ISSUE, "prompt": "All that is expected.", "reproduce": "def test(): ..."}
+    )
     issue, spec = told(both).task(), told(both, "spec").task()
     title = told(both.model_copy(update={"title": "first() gives zero"}), "title").task()
     assert "\n\nfirst() gives zero\n\n" in title.prompt
@@ -317,9 +357,15 @@ def test_an_issue_is_shown_unless_the_whole_is_asked_for(found: list[Candidate])
     assert told(one.model_copy(update={"prompt": "All."}), "issue").task().prompt.count("All.") == 1
 
 
-def test_without_a_text_half_of_the_tests_are_shown_and_the_others_are_not_there(found: list[Candidate]) -> None:
+def test_without_a_text_half_of_the_tests_are_shown_and_the_others_are_not_there(
+    found: list[Candidate],
+) -> None:
     shout, first = (c.bug for c in found if c.kind == "bug")
-    both = {"fail_to_pass": (*first.fail_to_pass, *shout.fail_to_pass), "hunks": {}, "hunks_digest": ""}
+    both = {
+        "fail_to_pass": (*first.fail_to_pass, *shout.fail_to_pass),
+        "hunks": {},
+        "hunks_digest": "",
+    }
     assert first.public == ("tests/test_words.py::test_first",)
     case = told(first.model_copy(update=both))
     prompt = case.task().prompt
@@ -344,19 +390,25 @@ def test_without_a_text_half_of_the_tests_are_shown_and_the_others_are_not_there
     ],
 )
 def test_an_issue_gives_nothing_away(text: str, why: str) -> None:
-    said = wrong_issue(text, ["t.py::test_first[a]"], "-    return text.upper()\n    return text.upper() + MARK")
+    said = wrong_issue(
+        text, ["t.py::test_first[a]"], "-    return text.upper()\n    return text.upper() + MARK"
+    )
     assert why in said
     assert bool(said) == bool(why)
 
 
 def test_an_issue_that_names_a_test_stops_the_file(found: list[Candidate], tmp_path: Path) -> None:
     one = next(c.bug for c in found if "first" in c.bug.fail_to_pass[0])
-    facts.add_bugs(tmp_path / "releases.toml", [one.model_copy(update={"issue": ISSUE + " test_first"})])
+    facts.add_bugs(
+        tmp_path / "releases.toml", [one.model_copy(update={"issue": ISSUE + " test_first"})]
+    )
     with pytest.raises(BadInput, match=r"release.bug.* number 1: its issue names the hidden test"):
         facts.bugs(tmp_path / "releases.toml")
 
 
-def test_the_prompt_names_tests_that_the_earlier_sources_have(found: list[Candidate], tmp_path: Path) -> None:
+def test_the_prompt_names_tests_that_the_earlier_sources_have(
+    found: list[Candidate], tmp_path: Path
+) -> None:
     write(tmp_path / "old", {"test_a.py": "def test(): ...", "a.py": ""})
     write(tmp_path / "new", {"tests/test_a.py": "def test(): ...", "a.py": ""})
     layout = change.layout(tmp_path / "old", tmp_path / "new", (), (), "a")
@@ -375,9 +427,13 @@ def test_the_prompt_names_tests_that_the_earlier_sources_have(found: list[Candid
         ("test_first fails always", "names the hidden test test_first"),
     ],
 )
-def test_a_title_is_one_line_and_names_no_test(found: list[Candidate], tmp_path: Path, title: str, why: str) -> None:
+def test_a_title_is_one_line_and_names_no_test(
+    found: list[Candidate], tmp_path: Path, title: str, why: str
+) -> None:
     one = next(c.bug for c in found if "first" in c.bug.fail_to_pass[0])
-    facts.add_bugs(tmp_path / "releases.toml", [one.model_copy(update={"issue": ISSUE, "title": title})])
+    facts.add_bugs(
+        tmp_path / "releases.toml", [one.model_copy(update={"issue": ISSUE, "title": title})]
+    )
     with pytest.raises(BadInput, match=f"its title .*{why}"):
         facts.bugs(tmp_path / "releases.toml")
 
@@ -393,8 +449,13 @@ def test_hunks_of_another_difflib_are_refused(found: list[Candidate]) -> None:
 def test_how_bugs_are_told_is_a_flag_of_the_domain(found: list[Candidate], tmp_path: Path) -> None:
     one = next(c.bug for c in found if "first" in c.bug.fail_to_pass[0])
     file = tmp_path / "releases.toml"
-    facts.add_bugs(file, [one.model_copy(update={"issue": ISSUE, "prompt": "All that is expected."})])
-    opened = {p: registry.open_domain("swe", tmp_path, str(file), prompt=p).tasks()[0].prompt for p in ("", "spec")}
+    facts.add_bugs(
+        file, [one.model_copy(update={"issue": ISSUE, "prompt": "All that is expected."})]
+    )
+    opened = {
+        p: registry.open_domain("swe", tmp_path, str(file), prompt=p).tasks()[0].prompt
+        for p in ("", "spec")
+    }
     assert ISSUE in opened[""]
     assert "All that is expected." in opened["spec"]
     with pytest.raises(BadInput, match="no way to tell a bug"):
@@ -404,7 +465,13 @@ def test_how_bugs_are_told_is_a_flag_of_the_domain(found: list[Candidate], tmp_p
 @pytest.mark.parametrize(
     ("more", "alike"),
     [
-        ("def grown(): ...\n\nclass TestB:\n    def setUp(self): ...\n    def test_b(self): ...\n", True),
+        (
+            (
+                "def grown(): ...\n\nclass TestB:\n    def setUp(self): ...\n    def test_b(self):"
+                " ...\n"
+            ),
+            True,
+        ),
         ("import os\n", True),
         ("def test_c(): ...\n", True),
         ("def helper(): ...\n", False),  # which the old text names
@@ -413,8 +480,13 @@ def test_how_bugs_are_told_is_a_flag_of_the_domain(found: list[Candidate], tmp_p
         ("LIMIT = 4\n", False),
     ],
 )
-def test_tests_that_did_not_change_are_left_out_where_nothing_that_they_read_did(more: str, alike: bool) -> None:
-    old = "LIMIT = 3\n\nclass TestA(Base):\n    def setUp(self): helper()\n    def test_a(self): ...\n"
+def test_tests_that_did_not_change_are_left_out_where_nothing_that_they_read_did(
+    more: str, alike: bool
+) -> None:
+    old = (
+        "LIMIT = 3\n\nclass TestA(Base):\n    def setUp(self): helper()\n    def test_a(self):"
+        " ...\n"
+    )
     assert sources.reads_alike(old, old + more) is alike
     assert not sources.reads_alike(old, old.replace("helper()", "pass"))
     assert not sources.reads_alike(old, old.replace("(Base)", ""))
@@ -422,13 +494,19 @@ def test_tests_that_did_not_change_are_left_out_where_nothing_that_they_read_did
     assert not sources.reads_alike(old, old + "(")
 
 
-# --- making them ------------------------------------------------------------------------------------------
+# --- making them
+# ------------------------------------------------------------------------------------------
 
 
 def branch(repo: Path) -> None:
-    """Merge a branch that mends `last` in one commit, beside something that no test tells, and tests it in another."""
+    """Merge a branch that mends `last` in one commit, beside something that no test tells, and
+    tests it in another."""
     git(repo, "checkout", "-qb", "last")
-    mended = AFTER["calm/words.py"].replace("text[-1]", "text[-1:]").replace("text.lower()", "str(text).lower()")
+    mended = (
+        AFTER["calm/words.py"]
+        .replace("text[-1]", "text[-1:]")
+        .replace("text.lower()", "str(text).lower()")
+    )
     write(repo, {"calm/words.py": mended})
     git(repo, "commit", "-qam", "mend", date="2026-01-04T00:00:00")
     tests = "def test_last():\n    assert words.last('') == ''\n"
@@ -445,7 +523,10 @@ def test_commits_become_tasks_newest_first_and_the_same_command_goes_on(
     repo = Path(shutil.copytree(repo, tmp_path / "calm"))
     branch(repo)
     merged = (repo / "calm/words.py").read_text()
-    write(repo, {"calm/words.py": merged.replace("-1:", "-2:"), "tests/test_words.py": "def test(): ...\n"})
+    write(
+        repo,
+        {"calm/words.py": merged.replace("-1:", "-2:"), "tests/test_words.py": "def test(): ...\n"},
+    )
     git(repo, "commit", "-qam", "no test tells", date="2026-01-07T00:00:00")
     (repo / "calm" / "words.py").write_bytes(b"# caf\xe9\n")
     write(repo, {"tests/test_words.py": "x = 2\n"})
@@ -455,7 +536,13 @@ def test_commits_become_tasks_newest_first_and_the_same_command_goes_on(
     def make(n: int) -> releases.MadeTasks:
         said.clear()
         domain = Swe(env=project.env)
-        how = {"history": True, "file": file, "env": project.env, "backend": choose(), "on_progress": said.append}
+        how = {
+            "history": True,
+            "file": file,
+            "env": project.env,
+            "backend": choose(),
+            "on_progress": said.append,
+        }
         return domain.make(repo=repo, n=n, **how)
 
     main = sources.commits(repo)
@@ -498,10 +585,20 @@ def test_a_history_in_which_no_commit_changes_sources_and_tests_is_said(repo: Pa
 
 
 def test_old_commits_run_in_what_there_was_in_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commits, "interpreter", lambda python: object() if python != "3.9" else None)
+    monkeypatch.setattr(
+        commits, "interpreter", lambda python: object() if python != "3.9" else None
+    )
     monkeypatch.setattr(commits.sys, "version_info", (3, 12))
-    assert commits.of_the_time("2020-12-31") == {"index_before": "2021-01-01", "python": "", "pytest": ""}
-    assert commits.of_the_time("2016-02-29") == {"index_before": "2016-03-01", "python": "3.8", "pytest": "6.2.5"}
+    assert commits.of_the_time("2020-12-31") == {
+        "index_before": "2021-01-01",
+        "python": "",
+        "pytest": "",
+    }
+    assert commits.of_the_time("2016-02-29") == {
+        "index_before": "2016-03-01",
+        "python": "3.8",
+        "pytest": "6.2.5",
+    }
     assert commits.of_the_time("2022-11-01")["python"] == "3.11"
     assert commits.of_the_time("2025-01-01")["python"] == ""
 
@@ -533,15 +630,21 @@ def test_a_folder_without_history_is_said(tmp_path: Path) -> None:
     assert refused.value.code == "no-history"
 
 
-def test_texts_written_by_hand_come_in_and_bad_ones_stay_out(found: list[Candidate], tmp_path: Path) -> None:
+def test_texts_written_by_hand_come_in_and_bad_ones_stay_out(
+    found: list[Candidate], tmp_path: Path
+) -> None:
     good, bad = (c for c in found if c.kind == "bug")
     written = [
-        good.model_copy(update={"bug": good.bug.model_copy(update={"issue": ISSUE, "prompt": "All."})}),
+        good.model_copy(
+            update={"bug": good.bug.model_copy(update={"issue": ISSUE, "prompt": "All."})}
+        ),
         bad.model_copy(update={"bug": bad.bug.model_copy(update={"issue": "Short."})}),
     ]
     work, file, said = tmp_path / "work.jsonl", tmp_path / "releases.toml", list[str]()
     work.write_text("".join(c.model_dump_json() + "\n" for c in written))
-    made = releases.make(releases=[str(work)], file=file, split="test", backend=choose(), on_progress=said.append)
+    made = releases.make(
+        releases=[str(work)], file=file, split="test", backend=choose(), on_progress=said.append
+    )
     assert [(t.split, ISSUE in t.prompt) for t in made.tasks] == [("test", True)]
     assert any("has 1 words" in line for line in said)
 
@@ -552,7 +655,11 @@ def test_a_model_writes_both_texts_and_is_told_what_is_wrong(found: list[Candida
 
     def ask(text: str) -> str:
         asked.append(text)
-        return "ISSUE:\nToo short.\nSPEC:\nAll." if len(asked) == 1 else f"ISSUE:\n{ISSUE}\nSPEC:\nAll of it."
+        return (
+            "ISSUE:\nToo short.\nSPEC:\nAll."
+            if len(asked) == 1
+            else f"ISSUE:\n{ISSUE}\nSPEC:\nAll of it."
+        )
 
     bug = releases._told(one, ask, lambda _: None).bug
     assert (bug.issue, bug.prompt) == (ISSUE, "All of it.")
@@ -598,13 +705,18 @@ def test_packages_are_dealt_whole_and_known_ones_stay() -> None:
 
 
 def test_the_modules_of_a_repository_are_dealt_to_train_and_validation() -> None:
-    bugs = [Bug.model_construct(package="a", path="a", group=f"a/{m}", split="train") for m in "xxxxxyyyz"]
+    bugs = [
+        Bug.model_construct(package="a", path="a", group=f"a/{m}", split="train")
+        for m in "xxxxxyyyz"
+    ]
     assert {b.group: b.split for b in releases.dealt(bugs, None, {})} == {
         "a/x": "validation",
         "a/y": "train",
         "a/z": "train",
     }
-    assert {b.group: b.split for b in releases.dealt(bugs, None, {"a/y": "validation"})}["a/y"] == "validation"
+    assert {b.group: b.split for b in releases.dealt(bugs, None, {"a/y": "validation"})}[
+        "a/y"
+    ] == "validation"
     assert {b.split for b in releases.dealt(bugs, None, {"a/y": "test"})} == {"test"}
 
 

@@ -1,4 +1,5 @@
-"""What becomes of a test file whose expected values are withheld: the text before and after, and what is claimed."""
+"""What becomes of a test file whose expected values are withheld: the text before and after, and
+what is claimed."""
 
 from __future__ import annotations
 
@@ -13,7 +14,9 @@ from recreate.domains.swe.withheld import Rewritten, rewrite
 
 
 def rewritten(text: str, *tests: str, **how: Any) -> Rewritten:
-    return rewrite({"t.py": textwrap.dedent(text)}, [f"t.py::{t}" for t in tests or ("test_a",)], **how)
+    return rewrite(
+        {"t.py": textwrap.dedent(text)}, [f"t.py::{t}" for t in tests or ("test_a",)], **how
+    )
 
 
 def told(made: Rewritten) -> list[str]:
@@ -54,20 +57,38 @@ def same(made: Rewritten, text: str) -> None:
         ("assert f(1) is not g(2)", "assert _seen(0, f(1) is g(2))", ["truth False"]),
         ("assert f(1) < g(1)", "assert _seen(0, f(1) < g(1))", ["truth True"]),
         ("assert g(1) == f(1)", "assert _seen(0, g(1))", ["value last"]),
-        ("assert hash(f(1)) == hash(g(1))", "assert _seen(0, hash(f(1)) == hash(g(1)))", ["truth True"]),
+        (
+            "assert hash(f(1)) == hash(g(1))",
+            "assert _seen(0, hash(f(1)) == hash(g(1)))",
+            ["truth True"],
+        ),
         ("assert f(1) == id(g(1))", "assert _seen(0, f(1) == id(g(1)))", ["truth True"]),
         ("assert 1 == 1", "assert _seen(0, 1 == 1)", ["truth True"]),
         ("assert 1 < f(1) < 3", "assert _seen(0, 1 < f(1) < 3)", ["truth True"]),
         ("assert f(1) or g(1) == 2", "assert _seen(0, f(1) or g(1) == 2)", ["truth True"]),
         ("assert not f(1) == 2", "assert _seen(0, f(1) == 2)", ["truth False"]),
         ("assert not f(1)", "assert _seen(0, f(1))", ["truth False"]),
-        ("assert f(1) and not g(1)", "assert _seen(0, f(1))\nassert _seen(1, g(1))", ["truth True", "truth False"]),
-        ("assert isinstance(f(1), int)", "assert _seen(0, type(f(1)).__mro__)", ["relation isinstance"]),
+        (
+            "assert f(1) and not g(1)",
+            "assert _seen(0, f(1))\nassert _seen(1, g(1))",
+            ["truth True", "truth False"],
+        ),
+        (
+            "assert isinstance(f(1), int)",
+            "assert _seen(0, type(f(1)).__mro__)",
+            ["relation isinstance"],
+        ),
         ("assert isinstance(f(1))", "assert _seen(0, isinstance(f(1)))", ["truth True"]),
-        ("assert not isinstance(f(1), int)", "assert _seen(0, isinstance(f(1), int))", ["truth False"]),
+        (
+            "assert not isinstance(f(1), int)",
+            "assert _seen(0, isinstance(f(1), int))",
+            ["truth False"],
+        ),
     ],
 )
-def test_a_comparison_shows_the_side_that_the_code_gave(said: str, shown: str, claims: list[str]) -> None:
+def test_a_comparison_shows_the_side_that_the_code_gave(
+    said: str, shown: str, claims: list[str]
+) -> None:
     made = rewritten("def test_a(self):\n" + textwrap.indent(said, "    "))
     same(made, "def test_a(self):\n" + textwrap.indent(shown, "    "))
     assert told(made) == claims
@@ -76,7 +97,11 @@ def test_a_comparison_shows_the_side_that_the_code_gave(said: str, shown: str, c
 @pytest.mark.parametrize(
     ("said", "shown", "claims"),
     [
-        ("assert all(f(x) == 1 for x in g())", "assert all((_seen(0, f(x)) for x in g()))", ["value"]),
+        (
+            "assert all(f(x) == 1 for x in g())",
+            "assert all((_seen(0, f(x)) for x in g()))",
+            ["value"],
+        ),
         (
             "assert all([f(x) and g(x) == 2 for x in g()])",
             "assert all([_seen(0, f(x)) and _seen(1, g(x)) for x in g()])",
@@ -88,11 +113,21 @@ def test_a_comparison_shows_the_side_that_the_code_gave(said: str, shown: str, c
             "assert all((_seen(0, f(x)) for x in g()))\nassert _seen(1, f(2))",
             ["value", "value"],
         ),
-        ("assert all((f(x) for x in g()), 3)", "assert _seen(0, all((f(x) for x in g()), 3))", ["truth True"]),
-        ("assert any(f(x) for x in g())", "assert _seen(0, any((f(x) for x in g())))", ["truth True"]),
+        (
+            "assert all((f(x) for x in g()), 3)",
+            "assert _seen(0, all((f(x) for x in g()), 3))",
+            ["truth True"],
+        ),
+        (
+            "assert any(f(x) for x in g())",
+            "assert _seen(0, any((f(x) for x in g())))",
+            ["truth True"],
+        ),
     ],
 )
-def test_a_check_over_many_values_is_told_value_by_value(said: str, shown: str, claims: list[str]) -> None:
+def test_a_check_over_many_values_is_told_value_by_value(
+    said: str, shown: str, claims: list[str]
+) -> None:
     made = rewritten("def test_a(self):\n" + textwrap.indent(said, "    "))
     same(made, "def test_a(self):\n" + textwrap.indent(shown, "    "))
     assert told(made) == claims
@@ -116,15 +151,25 @@ def test_a_check_over_many_values_is_told_value_by_value(said: str, shown: str, 
         ("assert_false(f(1), 'm')", "assert _seen(0, f(1))", ["truth False"]),
         ("assertIsNone(f(1), 'm')", "assert _seen(0, f(1))", ["value"]),
         ("assertIsNotNone(f(1))", "assert _seen(0, f(1))", ["relation is not"]),
-        ("assertNotIsInstance(f(1), int, 'm')", "assert _seen(0, isinstance(f(1), int))", ["truth False"]),
-        ("assertIsInstance(f(1), int)", "assert _seen(0, type(f(1)).__mro__)", ["relation isinstance"]),
+        (
+            "assertNotIsInstance(f(1), int, 'm')",
+            "assert _seen(0, isinstance(f(1), int))",
+            ["truth False"],
+        ),
+        (
+            "assertIsInstance(f(1), int)",
+            "assert _seen(0, type(f(1)).__mro__)",
+            ["relation isinstance"],
+        ),
         ("assertRaises(ValueError, f, 1, k=2)", "with _raised(0):\n    f(1, k=2)", ["raises"]),
         ("assertRaises(ValueError, f)", "with _raised(0):\n    f()", ["raises"]),
         ("assertRaisesRegex(ValueError, 'r', f, 1)", "with _raised(0):\n    f(1)", ["raises"]),
         ("pytest.raises(E, g, match='x')", "with _raised(0):\n    g(match='x')", ["raises"]),
     ],
 )
-def test_the_methods_of_unittest_and_nose_are_read_as_assertions(said: str, shown: str, claims: list[str]) -> None:
+def test_the_methods_of_unittest_and_nose_are_read_as_assertions(
+    said: str, shown: str, claims: list[str]
+) -> None:
     made = rewritten("def test_a(self):\n" + textwrap.indent(said, "    "))
     same(made, "def test_a(self):\n" + textwrap.indent(shown, "    "))
     assert told(made) == claims
@@ -134,7 +179,11 @@ def test_the_methods_of_unittest_and_nose_are_read_as_assertions(said: str, show
     ("said", "shown", "claims"),
     [
         ("self.assertEqual(f(1))", "_seen(0, self.assertEqual(f(1)))", ["value last"]),
-        ("self.assertEqual(f(1), 2, 3, 4)", "_seen(0, self.assertEqual(f(1), 2, 3, 4))", ["value last"]),
+        (
+            "self.assertEqual(f(1), 2, 3, 4)",
+            "_seen(0, self.assertEqual(f(1), 2, 3, 4))",
+            ["value last"],
+        ),
         ("self.assertEqual(*f(1))", "_seen(0, self.assertEqual(*f(1)))", ["value last"]),
         ("a.b.assertEqual(f(1), 2)", "_seen(0, a.b.assertEqual(f(1), 2))", ["value last"]),
         ("assertTrue()", "_seen(0, assertTrue())", ["value last"]),
@@ -142,9 +191,17 @@ def test_the_methods_of_unittest_and_nose_are_read_as_assertions(said: str, show
         ("assertIsNone(f(1), 2, 3)", "_seen(0, assertIsNone(f(1), 2, 3))", ["value last"]),
         ("assertIsNone()", "_seen(0, assertIsNone())", ["value last"]),
         ("assertIsInstance(f(1))", "_seen(0, assertIsInstance(f(1)))", ["value last"]),
-        ("assertIsInstance(f(1), 2, 3, 4)", "_seen(0, assertIsInstance(f(1), 2, 3, 4))", ["value last"]),
+        (
+            "assertIsInstance(f(1), 2, 3, 4)",
+            "_seen(0, assertIsInstance(f(1), 2, 3, 4))",
+            ["value last"],
+        ),
         ("assertRaises(ValueError)", "_seen(0, assertRaises(ValueError))", ["value last"]),
-        ("assertRaisesRegex(ValueError, 'r')", "_seen(0, assertRaisesRegex(ValueError, 'r'))", ["value last"]),
+        (
+            "assertRaisesRegex(ValueError, 'r')",
+            "_seen(0, assertRaisesRegex(ValueError, 'r'))",
+            ["value last"],
+        ),
         (
             "f(1)\nself.g(2)\nlen([1])\nx = f(3)\nf(4).a()",
             "_seen(0, f(1))\n_seen(1, self.g(2))\nlen([1])\nx = f(3)\n_seen(2, f(4).a())",
@@ -152,7 +209,9 @@ def test_the_methods_of_unittest_and_nose_are_read_as_assertions(said: str, show
         ),
     ],
 )
-def test_a_call_that_is_not_understood_stays_as_it_is(said: str, shown: str, claims: list[str]) -> None:
+def test_a_call_that_is_not_understood_stays_as_it_is(
+    said: str, shown: str, claims: list[str]
+) -> None:
     made = rewritten("def test_a(self):\n" + textwrap.indent(said, "    "))
     same(made, "def test_a(self):\n" + textwrap.indent(shown, "    "))
     assert told(made) == claims
@@ -162,9 +221,21 @@ def test_a_call_that_is_not_understood_stays_as_it_is(said: str, shown: str, cla
     ("said", "shown", "claims"),
     [
         ("with pytest.raises(ValueError):\n    f()", "with _raised(0):\n    f()", ["raises"]),
-        ("with pytest.raises(ValueError, match='x') as e:\n    f()", "with _raised(0) as e:\n    f()", ["raises"]),
-        ("with pytest.raises(ValueError, check=g):\n    f()", "with pytest.raises(ValueError, check=g):\n    f()", []),
-        ("with self.assertRaises(ValueError, msg='m'):\n    f()", "with _raised(0):\n    f()", ["raises"]),
+        (
+            "with pytest.raises(ValueError, match='x') as e:\n    f()",
+            "with _raised(0) as e:\n    f()",
+            ["raises"],
+        ),
+        (
+            "with pytest.raises(ValueError, check=g):\n    f()",
+            "with pytest.raises(ValueError, check=g):\n    f()",
+            [],
+        ),
+        (
+            "with self.assertRaises(ValueError, msg='m'):\n    f()",
+            "with _raised(0):\n    f()",
+            ["raises"],
+        ),
         (
             "with self.assertRaises(ValueError, match='m'):\n    f()",
             "with self.assertRaises(ValueError, match='m'):\n    f()",
@@ -177,9 +248,17 @@ def test_a_call_that_is_not_understood_stays_as_it_is(said: str, shown: str, cla
             ["raises", "value"],
         ),
         ("with self.assertRaisesRegex(E, 'r'):\n    f()", "with _raised(0):\n    f()", ["raises"]),
-        ("with self.assertRaisesRegex(E):\n    f()", "with self.assertRaisesRegex(E):\n    f()", []),
+        (
+            "with self.assertRaisesRegex(E):\n    f()",
+            "with self.assertRaisesRegex(E):\n    f()",
+            [],
+        ),
         ("with pytest.raises(E, 'r'):\n    f()", "with pytest.raises(E, 'r'):\n    f()", []),
-        ("with warns(X):\n    assert f(1) == 2", "with warns(X):\n    assert _seen(0, f(1))", ["value"]),
+        (
+            "with warns(X):\n    assert f(1) == 2",
+            "with warns(X):\n    assert _seen(0, f(1))",
+            ["value"],
+        ),
         ("with h:\n    assert f(1) == 2", "with h:\n    assert _seen(0, f(1))", ["value"]),
     ],
 )
@@ -205,10 +284,14 @@ def test_what_is_raised_is_told_when_all_of_its_description_is_understood(
             ["value", "value"],
         ),
         (
-            "try:\n    assert f(1) == 1\nexcept E:\n    assert f(2) == 2\n"
-            "else:\n    assert f(3) == 3\nfinally:\n    assert f(4) == 4",
-            "try:\n    assert _seen(0, f(1))\nexcept E:\n    assert _seen(3, f(2))\n"
-            "else:\n    assert _seen(1, f(3))\nfinally:\n    assert _seen(2, f(4))",
+            (
+                "try:\n    assert f(1) == 1\nexcept E:\n    assert f(2) == 2\n"
+                "else:\n    assert f(3) == 3\nfinally:\n    assert f(4) == 4"
+            ),
+            (
+                "try:\n    assert _seen(0, f(1))\nexcept E:\n    assert _seen(3, f(2))\n"
+                "else:\n    assert _seen(1, f(3))\nfinally:\n    assert _seen(2, f(4))"
+            ),
             ["value", "value", "value", "value"],
         ),
         (
@@ -216,7 +299,11 @@ def test_what_is_raised_is_told_when_all_of_its_description_is_understood(
             "match g():\n    case 1:\n        assert _seen(0, f(1))",
             ["value"],
         ),
-        ("def inner():\n    assert f(1) == 2\ninner()", "def inner():\n    assert _seen(0, f(1))\ninner()", ["value"]),
+        (
+            "def inner():\n    assert f(1) == 2\ninner()",
+            "def inner():\n    assert _seen(0, f(1))\ninner()",
+            ["value"],
+        ),
         ("while g():\n    assert f(1) == 2", "while g():\n    assert _seen(0, f(1))", ["value"]),
     ],
 )
@@ -380,7 +467,8 @@ def test_rows_of_another_shape_stay_as_they_are() -> None:
     made = rewritten(
         """
         def test_a():
-            for x, y in [(1, "r"), [2, "s"], g(3), (4, 5, 6), param(7, "u", id="u", marks=m), param(8), other(9, 1)]:
+            for x, y in [(1, "r"), [2, "s"], g(3), (4, 5, 6), param(7, "u", id="u", marks=m), \
+param(8), other(9, 1)]:
                 assert f(x) == y
         """,
         "test_a",
@@ -389,7 +477,8 @@ def test_rows_of_another_shape_stay_as_they_are() -> None:
         made,
         """
         def test_a():
-            for x, y in [(1, None), [2, None], g(3), (4, 5, 6), param(7, None, marks=m), param(8), other(9, 1)]:
+            for x, y in [(1, None), [2, None], g(3), (4, 5, 6), param(7, None, marks=m), param(8), \
+other(9, 1)]:
                 assert _seen(0, f(x))
         """,
     )
@@ -467,7 +556,16 @@ def test_values_of_a_mapping_and_columns_of_a_zip_are_cut() -> None:
             assert all((_seen(7, f(p)) for p, q in [(1, None)]))
         """,
     )
-    assert told(made) == ["value", "value last", "value", "value", "value", "value", "value last", "value"]
+    assert told(made) == [
+        "value",
+        "value last",
+        "value",
+        "value",
+        "value",
+        "value",
+        "value last",
+        "value",
+    ]
 
 
 def test_parameters_are_cut_by_their_names_in_every_form() -> None:
@@ -500,7 +598,9 @@ def test_parameters_are_cut_by_their_names_in_every_form() -> None:
     assert told(made) == ["value"]
 
 
-def test_a_name_that_is_read_no_more_is_bound_to_nothing_unless_that_would_leave_out_a_call() -> None:
+def test_a_name_that_is_read_no_more_is_bound_to_nothing_unless_that_would_leave_out_a_call() -> (
+    None
+):
     made = rewritten(
         """
         def test_a():
@@ -802,7 +902,14 @@ def test_a_known_text_has_what_is_expected_beside_what_is_seen() -> None:
             assert _seen(5, type(f(7)).__mro__, int)
         ''',
     )
-    assert told(made) == ["raises", "raises", "raises", "value", "truth True", "relation isinstance"]
+    assert told(made) == [
+        "raises",
+        "raises",
+        "raises",
+        "value",
+        "truth True",
+        "relation isinstance",
+    ]
 
 
 def test_a_claim_that_is_off_stays_and_one_that_is_asked_plainly_is_a_truth() -> None:
@@ -864,11 +971,15 @@ def test_d():
 
 @given(st.sets(st.integers(0, 9)), st.sets(st.integers(0, 9)), st.booleans())
 @pytest.mark.slow
-def test_claims_keep_their_numbers_whatever_is_asked_of_them(off: set[int], plainly: set[int], known: bool) -> None:
+def test_claims_keep_their_numbers_whatever_is_asked_of_them(
+    off: set[int], plainly: set[int], known: bool
+) -> None:
     tests = ("test_a", "test_b", "test_c", "test_d")
     whole = {c.number: c.test for c in rewritten(SEVERAL, *tests).claims}
     less = rewritten(SEVERAL, *tests, off=frozenset(off), plainly=frozenset(plainly), known=known)
-    assert {c.number: c.test for c in less.claims} == {n: test for n, test in whole.items() if n not in off}
+    assert {c.number: c.test for c in less.claims} == {
+        n: test for n, test in whole.items() if n not in off
+    }
 
 
 def test_a_table_that_is_read_for_more_than_its_inputs_stays() -> None:
@@ -932,12 +1043,21 @@ def test_a_table_that_is_read_for_more_than_its_inputs_stays() -> None:
                 assert _seen(8, f(m, n))
         """,
     )
-    assert told(made) == ["value", "value", "value last", "value", "value", "value", "value", "value", "value"]
+    assert told(made) == [
+        "value",
+        "value",
+        "value last",
+        "value",
+        "value",
+        "value",
+        "value",
+        "value",
+        "value",
+    ]
 
 
 def test_what_the_code_gave_and_a_list_collected_is_what_is_shown() -> None:
-    made = rewritten(
-        """
+    made = rewritten("""
         def test_a():
             ids, calls, pure, given = [], [], [], [3, 4]
             for x in f(1):
@@ -950,8 +1070,7 @@ def test_what_the_code_gave_and_a_list_collected_is_what_is_shown() -> None:
             assert calls == [5]
             assert f(2) == pure
             assert f(3) == given
-        """
-    )
+        """)
     same(
         made,
         """
@@ -972,7 +1091,8 @@ def test_what_the_code_gave_and_a_list_collected_is_what_is_shown() -> None:
     assert told(made) == ["value", "value", "value", "value last"]
 
 
-# --- helpers in other files ---------------------------------------------------------------------------------
+# --- helpers in other files
+# ---------------------------------------------------------------------------------
 
 UTIL = """
 import unittest
@@ -1003,7 +1123,8 @@ SUITE = {
     "pkg/testing.py": "def verify(x):\n    assert x == 'not ours'\n",
     "tests/__init__.py": "",
     "tests/util.py": UTIL,
-    "tests/conftest.py": """
+    "tests/conftest.py": (
+        """
 import pytest
 @pytest.fixture
 def test_folder():
@@ -1013,8 +1134,10 @@ def agrees():
     def compare(x, wanted):
         assert pkg.f(x) == wanted
     return compare
-""",
-    "tests/sub/test_a.py": """
+"""
+    ),
+    "tests/sub/test_a.py": (
+        """
 from .. import util
 from ..util import *
 from tests.util import check as verified
@@ -1034,7 +1157,8 @@ class TestA(util.Case):
         pass
 def test_d(agrees, test_folder):
     agrees(1, "secret six")
-""",
+"""
+    ),
     "tests/test_unread.py": "from .util import check\ndef test_u():\n    check(1)\n",
 }
 
@@ -1048,7 +1172,9 @@ def test_helpers_of_the_files_that_a_test_imports_are_rewritten_with_it() -> Non
     made = suite("TestA::test_a", "TestA::test_b", "TestA::test_shared", "test_d")
     assert sorted(made.files) == ["tests/conftest.py", "tests/sub/test_a.py", "tests/util.py"]
     assert "secret" not in "".join(made.files.values())
-    helpers, tests, fixtures = (made.files[f"tests/{f}.py"] for f in ("util", "sub/test_a", "conftest"))
+    helpers, tests, fixtures = (
+        made.files[f"tests/{f}.py"] for f in ("util", "sub/test_a", "conftest")
+    )
     assert ", sorted(found))" in helpers
     assert "pkg.f(x) == 'kept'" in helpers
     assert "test_other" not in helpers
@@ -1061,20 +1187,33 @@ def test_helpers_of_the_files_that_a_test_imports_are_rewritten_with_it() -> Non
     assert "def test_folder():" in fixtures
     assert "agrees(1, None)" in tests
     file = "tests/sub/test_a.py::TestA::"
-    assert made.tests[f"{file}test_a"] == {f"{file}{f}" for f in ("test_a", "look", "inner", "assert_raises")}
+    assert made.tests[f"{file}test_a"] == {
+        f"{file}{f}" for f in ("test_a", "look", "inner", "assert_raises")
+    }
     assert made.tests[f"{file}test_b"] == {f"{file}test_b", "tests/util.py::check"}
     assert made.tests[f"{file}test_shared"] == {f"{file}test_shared"}
-    assert made.tests["tests/sub/test_a.py::test_d"] == {"tests/sub/test_a.py::test_d", "tests/conftest.py::agrees"}
+    assert made.tests["tests/sub/test_a.py::test_d"] == {
+        "tests/sub/test_a.py::test_d",
+        "tests/conftest.py::agrees",
+    }
 
 
-def test_what_another_file_names_is_kept_and_one_that_is_no_python_is_as_if_it_were_not_there() -> None:
+def test_what_another_file_names_is_kept_and_one_that_is_no_python_is_as_if_it_were_not_there() -> (
+    None
+):
     reads = (
-        SUITE["tests/sub/test_a.py"] + "from tests.util import EXPECTED, LIMIT, Case\nuse = EXPECTED, Case.test_other\n"
+        SUITE["tests/sub/test_a.py"]
+        + "from tests.util import EXPECTED, LIMIT, Case\nuse = EXPECTED, Case.test_other\n"
     )
     made = suite("TestA::test_b", **{"tests/sub/test_a.py": reads})
-    assert all(word in made.files["tests/util.py"] for word in ("secret one", "test_other", "LIMIT = 3"))
+    assert all(
+        word in made.files["tests/util.py"] for word in ("secret one", "test_other", "LIMIT = 3")
+    )
     alone = suite("TestA::test_a", "TestA::test_shared", **{"tests/util.py": "def ("})
-    assert (sorted(alone.files), list(alone.tests)) == (["tests/sub/test_a.py"], ["tests/sub/test_a.py::TestA::test_a"])
+    assert (sorted(alone.files), list(alone.tests)) == (
+        ["tests/sub/test_a.py"],
+        ["tests/sub/test_a.py::TestA::test_a"],
+    )
 
 
 @pytest.mark.parametrize(
@@ -1107,10 +1246,13 @@ def test_an_import_is_found_as_pytest_would(file: str, said: str, found: str) ->
 
 def test_files_that_import_each_other_in_a_ring_are_read_once() -> None:
     texts = {
-        "test_x.py": "from one import *\nfrom two import B\nclass TestX(B):\n    def test_a(self):\n        go(1)\n",
+        "test_x.py": (
+            "from one import *\nfrom two import B\nclass TestX(B):\n    def test_a(self):\n       "
+            " go(1)\n"
+        ),
         "one.py": "from two import *\nclass B(B): pass\n",
         "two.py": "from one import *\nimport one\nclass B(one.B): pass\n",
     }
-    assert sorted(rewrite(texts, ["test_x.py::TestX::test_a", "test_x.py::TestX::test_b"]).tests) == [
-        "test_x.py::TestX::test_a"
-    ]
+    assert sorted(
+        rewrite(texts, ["test_x.py::TestX::test_a", "test_x.py::TestX::test_b"]).tests
+    ) == ["test_x.py::TestX::test_a"]

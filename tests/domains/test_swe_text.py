@@ -13,13 +13,34 @@ from recreate.domains.swe.facts import Part
 from recreate.domains.swe.hard_mutation import mutated
 from recreate.domains.swe.mutation import OPERATORS, Source, meant, mutations
 
-# --- diffs ------------------------------------------------------------------------------------------------
+# --- diffs
+# ------------------------------------------------------------------------------------------------
 
 LINE = st.sampled_from(
-    ["a", "b", "", " ", "-x", "+y", "@@ -1 +1 @@", "--- a/f", "+++ b/f", "\\ No", "c\r", "\u2028", "ü"]
+    [
+        "a",
+        "b",
+        "",
+        " ",
+        "-x",
+        "+y",
+        "@@ -1 +1 @@",
+        "--- a/f",
+        "+++ b/f",
+        "\\ No",
+        "c\r",
+        "\u2028",
+        "ü",
+    ]
 )
-TEXT = st.builds(lambda lines, end: "\n".join(lines) + end, st.lists(LINE, max_size=12), st.sampled_from(["", "\n"]))
-TREE = st.dictionaries(st.sampled_from(["f", "a b/c.py", 'q"\\t.py', "ü/x", "z\t.py"]), TEXT, max_size=4)
+TEXT = st.builds(
+    lambda lines, end: "\n".join(lines) + end,
+    st.lists(LINE, max_size=12),
+    st.sampled_from(["", "\n"]),
+)
+TREE = st.dictionaries(
+    st.sampled_from(["f", "a b/c.py", 'q"\\t.py', "ü/x", "z\t.py"]), TEXT, max_size=4
+)
 
 
 @given(TREE, TREE)
@@ -38,13 +59,19 @@ def test_a_hunk_that_moved_is_found_and_one_that_is_ambiguous_is_not() -> None:
     assert patch.apply(patch.read(diff), {"f": "x\n1\n2\n"}) == {"f": "y\n1\n2\n"}
 
 
-def test_of_equal_lines_the_one_at_its_place_is_changed_counted_as_the_hunks_before_left_them() -> None:
+def test_of_equal_lines_the_one_at_its_place_is_changed_counted_as_the_hunks_before_left_them() -> (
+    None
+):
     diff = "--- a/f\n+++ b/f\n@@ -1 +1,3 @@\n-a\n+b\n+x\n+x\n@@ -4 +6 @@\n-x\n+y\n"
-    assert patch.apply(patch.read(diff), {"f": "a\n" + 5 * "x\n"}) == {"f": "b\nx\nx\nx\nx\ny\nx\nx\n"}
+    assert patch.apply(patch.read(diff), {"f": "a\n" + 5 * "x\n"}) == {
+        "f": "b\nx\nx\nx\nx\ny\nx\nx\n"
+    }
 
 
 def test_a_rename_is_followed() -> None:
-    diff = "diff --git a/old.py b/new.py\nsimilarity index 90%\nrename from old.py\nrename to new.py\n"
+    diff = (
+        "diff --git a/old.py b/new.py\nsimilarity index 90%\nrename from old.py\nrename to new.py\n"
+    )
     diff += "--- a/old.py\n+++ b/new.py\n@@ -1 +1 @@\n-x\n+y\n"
     assert patch.apply(patch.read(diff), {"old.py": "x\n"}) == {"old.py": None, "new.py": "y\n"}
 
@@ -61,10 +88,16 @@ HEAD = "--- a/f\n+++ b/f\n"
     ("diff", "says"),
     [
         ("@@ -1 +1 @@\n-x\n+y\n", "line 1: a hunk before any file name"),
-        (HEAD + "@@ -1,2 +1 @@\n-x\n+y\n", "the hunk '@@ -1,2 +1 @@' has 1 old and 1 new lines: it is cut"),
+        (
+            HEAD + "@@ -1,2 +1 @@\n-x\n+y\n",
+            "the hunk '@@ -1,2 +1 @@' has 1 old and 1 new lines: it is cut",
+        ),
         (HEAD + "@@ -1 +1,2 @@\n-x\n+y\n", "1 old and 1 new lines: it is cut"),
         (HEAD + "@@ -1,2 +1,2 @@\n x\n-y\n", "2 old and 1 new lines: it is cut"),
-        (HEAD + "@@ -1 +1 @@\n-z\n+y\n", "hunk 1 of f does not apply: what it replaces is not in the file"),
+        (
+            HEAD + "@@ -1 +1 @@\n-z\n+y\n",
+            "hunk 1 of f does not apply: what it replaces is not in the file",
+        ),
         (HEAD + "@@ -1 +1 @@\n-x\n+y\n@@ -2 +2 @@\n-q\n+r\n", "hunk 2 of f does not apply"),
         (HEAD + "@@ -9,0 +9 @@\n+y\n", "hunk 1 of f does not apply"),
         ("--- a/f\n+++ /dev/null\n@@ -1 +0,0 @@\n-z\n", "hunk 1 of f does not apply"),
@@ -79,7 +112,10 @@ HEAD = "--- a/f\n+++ b/f\n"
         ("--- a/f\n+++ b/../f\n@@ -1 +1 @@\n-x\n+y\n", "is not a path inside the sources"),
         ("--- a/f\n+++ b/.git/f\n@@ -1 +1 @@\n-x\n+y\n", "is not a path inside the sources"),
         ("--- a/f\n+++ b/a//f\n@@ -1 +1 @@\n-x\n+y\n", "is not how that path is written"),
-        (f"--- a/f\n+++ b/{'n' * 256}\n@@ -1 +1 @@\n-x\n+y\n", f"'{'n' * 200}' is too long for a path"),
+        (
+            f"--- a/f\n+++ b/{'n' * 256}\n@@ -1 +1 @@\n-x\n+y\n",
+            f"'{'n' * 200}' is too long for a path",
+        ),
         (f"--- a/f\n+++ b/{'nnnn/' * 100}n\n@@ -1 +1 @@\n-x\n+y\n", "is too long for a path"),
         (HEAD + "@@ -1 +1 @@\n-x\n+\ud800\n", "halves of characters"),
         ("x" * 16_000_001, "more than 16000000"),
@@ -120,27 +156,50 @@ def test_what_is_no_diff_of_the_sources_says_why(diff: str, says: str) -> None:
         ("no diff at all\n--- a", {}),
         (HEAD + "@@ -1 +1 @@\n-x\n+y", {"f": "y\n"}),
         (HEAD + "@@ -0,0 +0,0 @@", {"f": "x\n"}),
-        ("diff --git a/g b/g\nnew file mode 100644\n" + HEAD + "@@ -1 +1 @@\n-x\n+y\n", {"g": "", "f": "y\n"}),
+        (
+            "diff --git a/g b/g\nnew file mode 100644\n" + HEAD + "@@ -1 +1 @@\n-x\n+y\n",
+            {"g": "", "f": "y\n"},
+        ),
         (HEAD + "@@ -1 +1,2 @@\n x\n+x\n" + HEAD + "@@ -1 +1 @@\n-x\n+y\n", {"f": "y\nx\n"}),
         ("diff --git a/f b/g h\nrename from f\nrename to g h i\n", {"f": None, "g h i": "x\n"}),
         (
-            "diff --git a/g b/g\nnew file mode 100644\ndiff --git a/f b/h\nrename from f\nrename to h\n"
-            "--- a/f\n+++ b/h\n@@ -1 +1 @@\n-x\n+y\n",
+            (
+                "diff --git a/g b/g\nnew file mode 100644\ndiff --git a/f b/h\nrename from"
+                " f\nrename to h\n--- a/f\n+++ b/h\n@@ -1 +1 @@\n-x\n+y\n"
+            ),
             {"g": "", "f": None, "h": "y\n"},
         ),
         ("diff --git a/f b/g\ndeleted file mode 100644\n", {}),
         ("diff --git c/f i/f\ndeleted file mode 100644\n", {}),
     ],
 )
-def test_diffs_in_every_form_that_git_and_diff_write_are_read(diff: str, tree: dict[str, str | None]) -> None:
+def test_diffs_in_every_form_that_git_and_diff_write_are_read(
+    diff: str, tree: dict[str, str | None]
+) -> None:
     assert patch.apply(patch.read(diff), {"f": "x\n"}) == tree
 
 
 @given(st.text('a7.\\"\t\n\a\b\f\v\r\0 ü€', max_size=9).map("n{}n".format))
 def test_a_path_of_any_bytes_is_read_as_git_quotes_it(path: str) -> None:
-    names = {"\a": "a", "\b": "b", "\t": "t", "\n": "n", "\v": "v", "\f": "f", "\r": "r", '"': '"', "\\": "\\"}
+    names = {
+        "\a": "a",
+        "\b": "b",
+        "\t": "t",
+        "\n": "n",
+        "\v": "v",
+        "\f": "f",
+        "\r": "r",
+        '"': '"',
+        "\\": "\\",
+    }
     quoted = "".join(
-        f"\\{names[c]}" if c in names else c if " " <= c <= "~" else "".join(f"\\{b:03o}" for b in c.encode())
+        (
+            f"\\{names[c]}"
+            if c in names
+            else c
+            if " " <= c <= "~"
+            else "".join(f"\\{b:03o}" for b in c.encode())
+        )
         for c in path
     )
     for diff in (
@@ -163,7 +222,9 @@ def test_a_line_without_an_end_is_only_found_at_the_end_of_a_file() -> None:
 
 
 def test_a_diff_shows_three_lines_around_what_changed() -> None:
-    before, after = ({"f": "".join(f"{n}\n" for n in (*range(2500), side, *range(2501, 5000)))} for side in "ab")
+    before, after = (
+        {"f": "".join(f"{n}\n" for n in (*range(2500), side, *range(2501, 5000)))} for side in "ab"
+    )
     diff = patch.make(before, after)
     assert diff.splitlines()[3] == "@@ -2498,7 +2498,7 @@"
     assert len(diff.splitlines()) == 4 + 8
@@ -181,7 +242,8 @@ def test_two_large_versions_of_a_file_are_one_hunk_of_everything() -> None:
     assert patch.apply(patch.read(diff), before) == after
 
 
-# --- mutants ----------------------------------------------------------------------------------------------
+# --- mutants
+# ----------------------------------------------------------------------------------------------
 
 CODE = '''
 import re
@@ -218,9 +280,15 @@ def test_every_operator_acts_on_the_text_it_names_and_nowhere_else() -> None:
         text = meant(source, mutation)
         if text is None:
             continue
-        assert mutated({"box.py": CODE}, [_part(mutation.operator, mutation.occurrence)]) == {"box.py": text}
+        assert mutated({"box.py": CODE}, [_part(mutation.operator, mutation.occurrence)]) == {
+            "box.py": text
+        }
         assert ast.dump(ast.parse(text)) != ast.dump(ast.parse(CODE))
-        changed = [n for n, (a, b) in enumerate(zip(CODE.split("\n"), text.split("\n"), strict=False), 1) if a != b]
+        changed = [
+            n
+            for n, (a, b) in enumerate(zip(CODE.split("\n"), text.split("\n"), strict=False), 1)
+            if a != b
+        ]
         assert changed[0] == mutation.line or mutation.operator in ("case", "boolean", "compare")
         assert '"""Docs: 1 < 2 and not 3."""' in text
         assert 'KeyError("1 < 2")' in text or mutation.operator in ("caught",)
@@ -236,7 +304,12 @@ def test_every_operator_acts_on_the_text_it_names_and_nowhere_else() -> None:
 
 
 def test_an_unknown_place_gives_no_mutant() -> None:
-    unknown = [_part("slice", 99), _part("slice", -1), _part("slice", 0, "Box.lost"), _part("lost", 0)]
+    unknown = [
+        _part("slice", 99),
+        _part("slice", -1),
+        _part("slice", 0, "Box.lost"),
+        _part("lost", 0),
+    ]
     assert [mutated({"box.py": CODE}, [part]) for part in unknown] == [None] * 4
     assert mutated({"other.py": CODE}, [_part("slice", 0)]) is None
 
@@ -245,19 +318,28 @@ def _part(operator: str, occurrence: int, function: str = "Box.find") -> Part:
     return Part(file="box.py", function=function, operator=operator, occurrence=occurrence)
 
 
-# --- tests ------------------------------------------------------------------------------------------------
+# --- tests
+# ------------------------------------------------------------------------------------------------
 
 
 def test_hidden_tests_are_cut_whole_and_what_is_empty_then_still_parses() -> None:
-    text = "import pytest\n\n@pytest.mark.parametrize(\n    'x', [1,\n 2])\ndef test_a(x):\n    assert x\n\n"
-    text += "class TestB:\n    def test_c(self): pass\n\nclass TestD:\n    def test_e(self):\n        pass\n\n"
+    text = (
+        "import pytest\n\n@pytest.mark.parametrize(\n    'x', [1,\n 2])\ndef test_a(x):\n    assert"
+        " x\n\n"
+    )
+    text += (
+        "class TestB:\n    def test_c(self): pass\n\nclass TestD:\n    def test_e(self):\n       "
+        " pass\n\n"
+    )
     text += "    def test_f(self): pass\n\ndef test_g(): pass\n"
     left, missing = sources.cut_tests(
         text, [["test_a"], ["TestB", "test_c"], ["TestD", "test_e"], ["TestD", "test_none"]]
     )
     ast.parse(left)
     assert missing == {("TestD", "test_none")}
-    assert [w in left for w in ("test_a", "parametrize", "test_c", "test_e", "test_f", "test_g")] == [
+    assert [
+        w in left for w in ("test_a", "parametrize", "test_c", "test_e", "test_f", "test_g")
+    ] == [
         *(False, False, False, False),
         *(True, True),
     ]
@@ -290,20 +372,36 @@ def test_which_changes_count(path: str, counts: bool) -> None:
 
 def test_the_place_of_a_change_is_the_function_that_differs_else_the_first() -> None:
     before = "def first():\n    return 1\n\n\nclass A:\n    def other(self):\n        return 2\n"
-    assert patch.changed_place({"a.py": before}, {"a.py": before.replace("2", "3")}) == ("a.py", "A.other")
-    assert patch.changed_place({"a.py": "\n\n" + before}, {"a.py": "X = 1\n\n" + before}) == ("a.py", "first")
-    near = "X = 1\n\ndef f():\n    return X\n"  # a line that is not the function's own, one away from it
+    assert patch.changed_place({"a.py": before}, {"a.py": before.replace("2", "3")}) == (
+        "a.py",
+        "A.other",
+    )
+    assert patch.changed_place({"a.py": "\n\n" + before}, {"a.py": "X = 1\n\n" + before}) == (
+        "a.py",
+        "first",
+    )
+    near = (  # a line that is not the function's own, one away from it
+        "X = 1\n\ndef f():\n    return X\n"
+    )
     both = {"a.py": near, "b.py": before}
-    assert patch.changed_place(both, {"a.py": near.replace("1", "2"), "b.py": before.replace("2", "3")}) == (
+    assert patch.changed_place(
+        both, {"a.py": near.replace("1", "2"), "b.py": before.replace("2", "3")}
+    ) == (
         "b.py",
         "A.other",
     )
 
 
-@pytest.mark.parametrize(("at", "new"), [(0, ["x"]), (5_100, []), (5_600, ["x"]), (100, ["@@ -1 +1 @@", ""])])
-def test_a_small_change_of_a_long_file_is_a_small_diff_that_applies(at: int, new: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("at", "new"), [(0, ["x"]), (5_100, []), (5_600, ["x"]), (100, ["@@ -1 +1 @@", ""])]
+)
+def test_a_small_change_of_a_long_file_is_a_small_diff_that_applies(
+    at: int, new: list[str]
+) -> None:
     lines = [f"line {n}" for n in range(5_600)]
-    before, after = ("\n".join(each) + "\n" for each in (lines, [*lines[:at], *new, *lines[at + 1 :]]))
+    before, after = (
+        "\n".join(each) + "\n" for each in (lines, [*lines[:at], *new, *lines[at + 1 :]])
+    )
     diff = patch.make({"a.py": before}, {"a.py": after})
     assert len(diff.splitlines()) < 15
     assert patch.apply(patch.read(diff), {"a.py": before}) == {"a.py": after}

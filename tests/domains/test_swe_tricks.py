@@ -38,14 +38,14 @@ IN_THE_CODE = {
         "r.TestReport.from_item_and_call = classmethod(new)\n"
     ),
     "calls every failure passed": (
-        "import _pytest.reports as r\nr.TestReport.outcome = property(lambda s: 'passed', lambda s, v: None)\n"
+        "import _pytest.reports as r\nr.TestReport.outcome = property(lambda s: 'passed', lambda s,"
+        " v: None)\n"
     ),
     "swallows what tests raise": (
-        "import _pytest.runner as r\nold = r.CallInfo.from_call.__func__\n"
-        "def new(cls, func, when, reraise=None):\n"
-        "    def quiet():\n        try:\n            func()\n        except Exception:\n            pass\n"
-        "    return old(cls, quiet, when, reraise)\n"
-        "r.CallInfo.from_call = classmethod(new)\n"
+        "import _pytest.runner as r\nold = r.CallInfo.from_call.__func__\ndef new(cls, func, when,"
+        " reraise=None):\n    def quiet():\n        try:\n            func()\n        except"
+        " Exception:\n            pass\n    return old(cls, quiet, when,"
+        " reraise)\nr.CallInfo.from_call = classmethod(new)\n"
     ),
     "swallows what unittest raises too": (
         "import unittest\nunittest.TestCase.run = lambda self, result=None: result\n"
@@ -53,9 +53,8 @@ IN_THE_CODE = {
         "p.Function.runtest = lambda self: None\n"
     ),
     "ends before the last test": (
-        "import pytest, os, sys\n"
-        "import _pytest.main as m\nold = m.Session.gethookproxy\n"
-        "import threading\nthreading.Timer(0.02, os._exit, (0,)).start()\nimport time\ntime.sleep(0.2)\n"
+        "import pytest, os, sys\nimport _pytest.main as m\nold = m.Session.gethookproxy\nimport"
+        " threading\nthreading.Timer(0.02, os._exit, (0,)).start()\nimport time\ntime.sleep(0.2)\n"
     ),
     "deletes the record": "import glob, os\n[os.unlink(f) for f in glob.glob('.records-*')]\n",
     "adds to the record": (
@@ -63,7 +62,8 @@ IN_THE_CODE = {
         "        out.write('0' * 64 + ' ' + json.dumps({'kind': 'end', 'status': 0}) + '\\n')\n"
     ),
     "empties the record": (
-        "import atexit, glob\natexit.register(lambda: [open(f, 'w').close() for f in glob.glob('.records-*')])\n"
+        "import atexit, glob\natexit.register(lambda: [open(f, 'w').close() for f in"
+        " glob.glob('.records-*')])\n"
     ),
     "reports a second time": (
         "import _pytest.runner as r\nold = r.runtestprotocol\n"
@@ -171,18 +171,22 @@ u.TestCaseFunction.runtest = quiet(u.TestCaseFunction.runtest)
 """
 
 FORGERIES = {
-    "runs only tests of the main module": SPARING.format(spared="self.obj.__module__ == '__main__'"),
-    "runs only tests of the command line": SPARING.format(spared="self.obj.__code__.co_filename == '<string>'"),
-    "wraps the recorder that gc finds": RECORDER
-    + (
-        "import gc\nfor found in gc.get_objects():\n    if type(found).__name__ == 'Recorder':\n"
+    "runs only tests of the main module": SPARING.format(
+        spared="self.obj.__module__ == '__main__'"
+    ),
+    "runs only tests of the command line": SPARING.format(
+        spared="self.obj.__code__.co_filename == '<string>'"
+    ),
+    "wraps the recorder that gc finds": (
+        RECORDER
+        + "import gc\nfor found in gc.get_objects():\n    if type(found).__name__ == 'Recorder':\n"
         "        found._record = _mend(found._record)\n"
     ),
-    "wraps the recorder that frames lead to": RECORDER
-    + (
-        "import sys\nframe = sys._getframe()\nwhile frame:\n    for found in list(frame.f_locals.values()):\n"
-        "        if hasattr(found, '_record') and not hasattr(found, '_mended'):\n"
-        "            found._record, found._mended = _mend(found._record), True\n    frame = frame.f_back\n"
+    "wraps the recorder that frames lead to": (
+        RECORDER + "import sys\nframe = sys._getframe()\nwhile frame:\n    for found in"
+        " list(frame.f_locals.values()):\n        if hasattr(found, '_record') and not"
+        " hasattr(found, '_mended'):\n            found._record, found._mended ="
+        " _mend(found._record), True\n    frame = frame.f_back\n"
     ),
     "rewrites test modules as they are imported": REWRITES,
     "swaps the code of the tests at its first call": SWAPS,
@@ -239,7 +243,10 @@ def test_mean():
 def test_code_that_forges_its_verdict_does_not_pass_tests_that_assert_in_another_file(
     project: Project, trick: str
 ) -> None:
-    repo = write(project.home / "near", {**FILES, "tests/common.py": COMMON, "tests/test_sums.py": TEST_BY_HELPERS})
+    repo = write(
+        project.home / "near",
+        {**FILES, "tests/common.py": COMMON, "tests/test_sums.py": TEST_BY_HELPERS},
+    )
     data = project.home / "near.jsonl"
     data.write_text(recipe(repo, "near"))
     near = replace(project, swe=Swe(data, env=project.env, say=lambda _: None, patience=1.0))
@@ -264,7 +271,10 @@ BESIDE_THE_CODE = {
         "usercustomize.py": "import os\nos._exit(0)\n",
         "calm/a.pth": "import os; os._exit(0)\n",
     },
-    "a stand-in for a module": {"pytest.py": "def main(*a, **k): return 0\n", "json/__init__.py": "1\n"},
+    "a stand-in for a module": {
+        "pytest.py": "def main(*a, **k): return 0\n",
+        "json/__init__.py": "1\n",
+    },
     "our own folder": {".recreate/public.json": "{}\n"},
 }
 
@@ -292,8 +302,9 @@ def test_a_plugin_in_an_installation_record_is_not_loaded(project: Project) -> N
     buggy = project.source("calm/sums.py")
     diff = project.answer({"calm/sums.py": buggy + "\n", "calm/plugin.py": PASS_EVERYTHING})
     record = (
-        "diff --git a/calm.egg-info/entry_points.txt b/calm.egg-info/entry_points.txt\nnew file mode 100644\n"
-        "--- /dev/null\n+++ b/calm.egg-info/entry_points.txt\n@@ -0,0 +1,2 @@\n+[pytest11]\n+calm = calm.plugin\n"
+        "diff --git a/calm.egg-info/entry_points.txt b/calm.egg-info/entry_points.txt\nnew file"
+        " mode 100644\n--- /dev/null\n+++ b/calm.egg-info/entry_points.txt\n@@ -0,0 +1,2"
+        " @@\n+[pytest11]\n+calm = calm.plugin\n"
     )
     grade = project.grade(diff + record)
     assert not grade.passed
@@ -312,7 +323,9 @@ def test_a_skipped_test_is_not_a_passed_one(project: Project) -> None:
 
 def test_mending_only_what_is_shown_is_not_enough(project: Project) -> None:
     buggy = project.source("calm/sums.py")
-    partial = buggy.replace("    if value < low", "    if value == 4:\n        return 3\n    if value < low")
+    partial = buggy.replace(
+        "    if value < low", "    if value == 4:\n        return 3\n    if value < low"
+    )
     grade = project.grade(project.answer({"calm/sums.py": partial}))
     assert grade.evidence.startswith("FAIL_TO_PASS 1/2, PASS_TO_PASS 11/11: not solved")
 
@@ -329,15 +342,29 @@ def test_breaking_another_test_is_not_passing(project: Project) -> None:
     [
         ("", "it is empty"),
         ("I have mended it!", "holds no change"),
-        ("--- a/calm/sums.py\n+++ b/calm/sums.py\n@@ -1,2 +1,2 @@\n-nothing like it\n+x\n y\n", "does not apply"),
+        (
+            "--- a/calm/sums.py\n+++ b/calm/sums.py\n@@ -1,2 +1,2 @@\n-nothing like it\n+x\n y\n",
+            "does not apply",
+        ),
         ("--- a/calm/sums.py\n+++ b/calm/sums.py\n@@ -1,9 +1,9 @@\n-cut\n", "cut, or miscounted"),
-        ("--- a/../../etc/x\n+++ b/../../etc/x\n@@ -0,0 +1 @@\n+x\n", "not a path inside the sources"),
+        (
+            "--- a/../../etc/x\n+++ b/../../etc/x\n@@ -0,0 +1 @@\n+x\n",
+            "not a path inside the sources",
+        ),
         ("--- /dev/null\n+++ b/.git/hooks/x\n@@ -0,0 +1 @@\n+x\n", "not a path inside the sources"),
-        ("diff --git a/x b/x\nnew file mode 120000\n--- /dev/null\n+++ b/x\n@@ -0,0 +1 @@\n+/etc\n", "links"),
+        (
+            (
+                "diff --git a/x b/x\nnew file mode 120000\n--- /dev/null\n+++ b/x\n@@ -0,0 +1"
+                " @@\n+/etc\n"
+            ),
+            "links",
+        ),
         ("--- a/calm/none.py\n+++ b/calm/none.py\n@@ -1 +1 @@\n-x\n+y\n", "not among the sources"),
     ],
 )
-def test_an_answer_that_is_no_change_is_a_failure_with_a_reason(project: Project, answer: str, says: str) -> None:
+def test_an_answer_that_is_no_change_is_a_failure_with_a_reason(
+    project: Project, answer: str, says: str
+) -> None:
     grade = project.grade(answer)
     assert (grade.score, grade.passed) == (0.0, False)
     assert says in grade.evidence

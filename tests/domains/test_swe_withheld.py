@@ -1,4 +1,5 @@
-"""Expected values are taken out of tests, and what a test tells instead is judged outside of the sandbox."""
+"""Expected values are taken out of tests, and what a test tells instead is judged outside of the
+sandbox."""
 
 from __future__ import annotations
 
@@ -21,11 +22,16 @@ from recreate.domains.swe.withheld import Claim, rewrite
 
 
 def blind(text: str, *tests: str, **how: Any) -> str:
-    made = rewrite({"test_a.py": textwrap.dedent(text)}, [f"test_a.py::{t}" for t in tests or ("test_a",)], **how)
+    made = rewrite(
+        {"test_a.py": textwrap.dedent(text)},
+        [f"test_a.py::{t}" for t in tests or ("test_a",)],
+        **how,
+    )
     return made.files["test_a.py"]
 
 
-# --- what the tested code's process is shown --------------------------------------------------------------
+# --- what the tested code's process is shown
+# --------------------------------------------------------------
 
 
 def test_a_table_that_is_bound_twice_or_in_two_tests_is_cut_each_time() -> None:
@@ -55,7 +61,12 @@ def test_a_table_that_is_bound_twice_or_in_two_tests_is_cut_each_time() -> None:
         "test_b",
         "test_c",
     )
-    assert [word in text for word in ("right", "fine", "good", "kept")] == [False, False, False, True]
+    assert [word in text for word in ("right", "fine", "good", "kept")] == [
+        False,
+        False,
+        False,
+        True,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -74,15 +85,33 @@ def test_a_table_that_is_bound_twice_or_in_two_tests_is_cut_each_time() -> None:
         ("assert f(1) == g(2)", "assert _seen(0, f(1))"),
         ("assert f(1) != g(2)", "assert _seen(0, f(1) == g(2))"),
         ("assert f(1) == 'right', 'it should be right'", "assert _seen(0, f(1))"),
-        ("assert f(1) == 'right' and f(2) == 3", "assert _seen(0, f(1))\n    assert _seen(1, f(2))"),
+        (
+            "assert f(1) == 'right' and f(2) == 3",
+            "assert _seen(0, f(1))\n    assert _seen(1, f(2))",
+        ),
         ("assert isinstance(f(1), dict)", "assert _seen(0, type(f(1)).__mro__)"),
-        ("assert all(f(x) == 'right' for x in [1, 2])", "assert all((_seen(0, f(x)) for x in [1, 2]))"),
-        ("expected = 'right'\n    assert f(1) == expected", "expected = None\n    assert _seen(0, f(1))"),
+        (
+            "assert all(f(x) == 'right' for x in [1, 2])",
+            "assert all((_seen(0, f(x)) for x in [1, 2]))",
+        ),
+        (
+            "expected = 'right'\n    assert f(1) == expected",
+            "expected = None\n    assert _seen(0, f(1))",
+        ),
         ("x, y = (f(1), 'right')\n    assert x == y", "x, y = (f(1), None)"),
         ("for x, y in [(1, 'right')]:\n        assert f(x) == y", "for x, y in [(1, None)]:"),
-        ("for x, y in {1: 'right'}.items():\n        assert f(x) == y", "for x, y in {1: None}.items():"),
-        ("for x, y in zip([1, 2], ['right', 'fine']):\n        assert f(x) == y", "zip([1, 2], [None, None])"),
-        ("with pytest.raises(ValueError, match='right'):\n        f(1)", "with _raised(0):\n        f(1)"),
+        (
+            "for x, y in {1: 'right'}.items():\n        assert f(x) == y",
+            "for x, y in {1: None}.items():",
+        ),
+        (
+            "for x, y in zip([1, 2], ['right', 'fine']):\n        assert f(x) == y",
+            "zip([1, 2], [None, None])",
+        ),
+        (
+            "with pytest.raises(ValueError, match='right'):\n        f(1)",
+            "with _raised(0):\n        f(1)",
+        ),
         ("pytest.raises(ValueError, f, 1)", "with _raised(0):\n        f(1)"),
         ("pytest.raises(ValueError, f)", "with _raised(0):\n        f()"),
         ("self.assertEqual(f(1), 'right')", "assert _seen(0, f(1))"),
@@ -90,7 +119,10 @@ def test_a_table_that_is_bound_twice_or_in_two_tests_is_cut_each_time() -> None:
         ("self.assertIsNone(f(1))", "assert _seen(0, f(1))"),
         ("self.assertFalse(f(1))", "assert _seen(0, f(1))"),
         ("self.assertIn('right', f(1))", "assert _seen(0, f(1))"),
-        ("with self.assertRaisesRegex(ValueError, 'right'):\n        f(1)", "with _raised(0):\n        f(1)"),
+        (
+            "with self.assertRaisesRegex(ValueError, 'right'):\n        f(1)",
+            "with _raised(0):\n        f(1)",
+        ),
         ("self.assertRaises(ValueError, f, 1)", "with _raised(0):\n        f(1)"),
         ("f(1)", "_seen(0, f(1))"),
     ],
@@ -102,23 +134,21 @@ def test_what_is_expected_is_not_in_the_text(said: str, shown: str) -> None:
 
 
 def test_a_column_of_parameters_that_is_only_compared_goes_with_its_names() -> None:
-    text = blind(
-        """
+    text = blind("""
         import pytest
         from p import f
 
-        @pytest.mark.parametrize("x, y", [(1, "right"), pytest.param(2, "fine", id="two-fine")], ids=["one", "two"])
+        @pytest.mark.parametrize("x, y", [(1, "right"), pytest.param(2, "fine", id="two-fine")], \
+ids=["one", "two"])
         def test_a(x, y):
             assert f(x) == y
-        """
-    )
+        """)
     assert "[(1, None), pytest.param(2, None)]" in text
     assert not any(word in text for word in ("right", "fine", "ids"))
 
 
 def test_parameters_named_in_a_list_are_as_those_in_a_text_and_others_stay_as_they_are() -> None:
-    text = blind(
-        """
+    text = blind("""
         import pytest
         from p import f
         NAMES = "x, y"
@@ -128,8 +158,7 @@ def test_parameters_named_in_a_list_are_as_those_in_a_text_and_others_stay_as_th
         @pytest.mark.parametrize(["v", "w"], [(1, "right")])
         def test_a(v, w, x, y, z):
             assert f(v) == w
-        """
-    )
+        """)
     assert "parametrize(NAMES, [(1, 2)])" in text
     assert "parametrize('z')" in text
     assert "parametrize(['v', 'w'], [(1, None)])" in text
@@ -143,8 +172,7 @@ def test_a_table_that_has_a_name_loses_its_column_when_nothing_else_reads_it() -
 
 
 def test_what_a_helper_is_handed_to_compare_with_goes_too() -> None:
-    text = blind(
-        """
+    text = blind("""
         from p import f
         RIGHT = "right"
 
@@ -157,14 +185,16 @@ def test_what_a_helper_is_handed_to_compare_with_goes_too() -> None:
 
         def test_other():
             assert f(3) == "seldom"
-        """
-    )
+        """)
     assert "check(1, None)" in text
     assert not any(word in text for word in ("right", "fine", "seldom"))
 
 
 def test_an_input_stays_whatever_it_is_compared_with() -> None:
-    text = blind("from p import f\n\ndef test_a():\n    x = 'in'\n    assert f(x) == x.upper() + 'right'\n    f(x)\n")
+    text = blind(
+        "from p import f\n\ndef test_a():\n    x = 'in'\n    assert f(x) == x.upper() + 'right'\n  "
+        "  f(x)\n"
+    )
     assert "x = 'in'" in text
     assert "upper" not in text
 
@@ -180,7 +210,8 @@ def test_claims_keep_their_numbers_when_less_is_asked() -> None:
     assert "_raised(1)" in blind(text, "test_a", "test_b", off=frozenset({0}))
 
 
-# --- forms go by equality ---------------------------------------------------------------------------------
+# --- forms go by equality
+# ---------------------------------------------------------------------------------
 
 
 class Word(str):
@@ -210,7 +241,9 @@ class Colour(enum.IntEnum):
         (10**30, float(10**30) if float(10**30) == 10**30 else 10**30),
         (
             datetime.datetime(2020, 1, 1, 12, tzinfo=datetime.UTC),
-            datetime.datetime(2020, 1, 1, 13, tzinfo=datetime.timezone(datetime.timedelta(hours=1))),
+            datetime.datetime(
+                2020, 1, 1, 13, tzinfo=datetime.timezone(datetime.timedelta(hours=1))
+            ),
         ),
     ],
 )
@@ -221,7 +254,16 @@ def test_equal_values_have_the_same_form(one: Any, other: Any) -> None:
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [(1, 2), ("1", 1), ((1,), [1]), ("a", b"a"), ({1: 2}, {1: 3}), (None, False), ([[1], 2], [[1, 2]]), ((), [])],
+    [
+        (1, 2),
+        ("1", 1),
+        ((1,), [1]),
+        ("a", b"a"),
+        ({1: 2}, {1: 3}),
+        (None, False),
+        ([[1], 2], [[1, 2]]),
+        ((), []),
+    ],
 )
 def test_different_values_have_different_forms(one: Any, other: Any) -> None:
     assert form(one) != form(other)
@@ -249,11 +291,14 @@ def test_an_object_has_no_form_or_the_one_it_says() -> None:
         form(deep)
 
 
-# --- what is told is judged here --------------------------------------------------------------------------
+# --- what is told is judged here
+# --------------------------------------------------------------------------
 
 
 def claim(kind: str, *expected: str, **about: Any) -> Claim:
-    return Claim.model_validate({"number": 0, "test": "t::a", "kind": kind, "expected": expected, **about})
+    return Claim.model_validate(
+        {"number": 0, "test": "t::a", "kind": kind, "expected": expected, **about}
+    )
 
 
 def saw(*forms: str | None) -> list[Seen]:
@@ -265,7 +310,11 @@ def saw(*forms: str | None) -> list[Seen]:
     [
         (claim("value", "3"), ["3"], ["4", None, "'3'", "3" * 9000]),
         (claim("relation", "3", operator="!="), ["4", None], ["3"]),
-        (claim("relation", "3", operator=">"), ["7/2", "4"], ["3", "5/2", None, "'a'", "(" * 4000, "a()"]),
+        (
+            claim("relation", "3", operator=">"),
+            ["7/2", "4"],
+            ["3", "5/2", None, "'a'", "(" * 4000, "a()"],
+        ),
         (claim("relation", "3", operator=">", turned=True), ["2"], ["3", "4"]),
         (claim("relation", "[1, 'a']", operator="in"), ["1", "'a'"], ["2", "[1, 'a']", None]),
         (claim("relation", "'a'", operator="in", turned=True), ["'cat'", "['a']"], ["'dog'", "[]"]),
@@ -277,7 +326,9 @@ def saw(*forms: str | None) -> list[Seen]:
         ),
     ],
 )
-def test_a_claim_is_right_for_what_the_test_accepts(said: Claim, good: list[str | None], bad: list[str | None]) -> None:
+def test_a_claim_is_right_for_what_the_test_accepts(
+    said: Claim, good: list[str | None], bad: list[str | None]
+) -> None:
     assert [f for f in good if not said.right(saw(f))] == []
     assert [f for f in bad if said.right(saw(f))] == []
 
@@ -328,7 +379,10 @@ def test_an_exception_has_the_bases_of_one_exception() -> None:
     for wrong in (
         f'[["KeyError", "LookupError", {chain}], "not a good number"]',
         f'[["ValueError", {chain}], "something"]',
-        f'[["All", "ValueError", "TypeError", "KeyError", "LookupError", {chain}], "not a good number"]',
+        (
+            f'[["All", "ValueError", "TypeError", "KeyError", "LookupError", {chain}], "not a good'
+            ' number"]'
+        ),
         f'[["ValueError", {chain}], "{"all words " * 40} not a good number"]',
         "[[1], 2]",
         "[]",
@@ -373,7 +427,10 @@ def test_a_run_is_right_when_all_is_told_and_nothing_else() -> None:
         assert asked.wrong(right.model_copy(update=change)) != "", change
 
 
-_TEST = '{"kind": "test", "id": "a", "when": "call", "outcome": "passed", "part": false, "expected": false'
+_TEST = (
+    '{"kind": "test", "id": "a", "when": "call", "outcome": "passed", "part": false, "expected":'
+    " false"
+)
 
 
 @pytest.mark.parametrize(

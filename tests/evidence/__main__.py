@@ -1,20 +1,28 @@
-"""How the gate of a whole build and the scan for leaks behave: `python -m tests.evidence [NAME ...] [--json]`.
+"""How the gate of a whole build and the scan for leaks behave: `python -m tests.evidence [NAME ...]
+[--json]`.
 
     nulls      2,000 builds of 20 candidates that change nothing: how often is anything kept?
-    chooser    the same, of an adversary who picks the next candidate and the end by what was seen so far
-    cost       attempts to a verdict and power, beside a paired test of fixed size, for true gains of 0 to 0.5
+    chooser    the same, of an adversary who picks the next candidate and the end by what was seen
+               so far
+    cost       attempts to a verdict and power, beside a paired test of fixed size, for true gains
+               of 0 to 0.5
     plan       does `plan` name the gain that is kept eight times in ten?
-    credit     does `recreate credit` tell planted edits apart, and at what cost beside one knock-out after the other?
-    leaks      what of 200 planted leaks is found, and how many of 500 other edits are refused (leaks.py here);
-               `--python PATH` has another interpreter judge the same cases
-    beside     ours and the two rules of autocontext on the same simulated tasks, eight candidates a build
+    credit     does `recreate credit` tell planted edits apart, and at what cost beside one
+               knock-out after the other?
+    leaks      what of 200 planted leaks is found, and how many of 500 other edits are refused
+               (leaks.py here); `--python PATH` has another interpreter judge the same cases
+    beside     ours and the two rules of autocontext on the same simulated tasks, eight candidates a
+               build
     race       several proposals on the train tasks of a batch: what a race saves, and loses
-    reuse      by how much is a kept score too high, of validation tasks that chose it, and of fresh ones?
-    tasks      train attempts until causes are found: tasks chosen where learning is, and all in turn
+    reuse      by how much is a kept score too high, of validation tasks that chose it, and of fresh
+               ones?
+    tasks      train attempts until causes are found: tasks chosen where learning is, and all in
+               turn
     levels     how near generated tasks come to the solve rate that was asked for (levels.py here)
 
-Yes-or-no and partial scores, tasks of mixed difficulty, scores of the parent used again for each of its candidates.
-Seeds are fixed; shares come with Wilson's 95 % interval. All of it takes long; `--builds N` for fewer.
+Yes-or-no and partial scores, tasks of mixed difficulty, scores of the parent used again for each of
+its candidates. Seeds are fixed; shares come with Wilson's 95 % interval. All of it takes long;
+`--builds N` for fewer.
 """
 
 from __future__ import annotations
@@ -44,7 +52,8 @@ Kept = dict[tuple[str, int], float | None]
 
 
 class World(NamedTuple):
-    """rates: each task's chance to be solved; partial: scores of 0, 1/4, ... 1 in place of 0 and 1."""
+    """rates: each task's chance to be solved; partial: scores of 0, 1/4, ... 1 in place of 0 and
+    1."""
 
     rates: list[float]
     partial: bool
@@ -98,7 +107,9 @@ def nulls(builds: int) -> Iterator[Row]:
         for number in range(each):
             world = World.of(tasks, base, partial, ("nulls", tasks, base, partial, number))
             before, alike = world.scores(), [world.scores() for _ in range(CANDIDATES)]
-            paired += any(judge(before, after).better for after in alike)  # each by itself, as before this gate
+            paired += any(
+                judge(before, after).better for after in alike
+            )  # each by itself, as before this gate
             for after in alike:
                 kept, took, _ = tried(world, before, after, share(GATE, CANDIDATES))
                 made += took
@@ -106,14 +117,21 @@ def nulls(builds: int) -> Iterator[Row]:
                     wrong += 1
                     break
         yield {
-            "tasks": tasks, "base": base, "partial": partial, "builds": each, "wrong": wrong, "each_by_itself": paired,
+            "tasks": tasks,
+            "base": base,
+            "partial": partial,
+            "builds": each,
+            "wrong": wrong,
+            "each_by_itself": paired,
             "attempts": made / each / CANDIDATES,
-        }  # fmt: skip
+        }
 
 
 def chooser(builds: int) -> Iterator[Row]:
-    """It has candidates of three kinds (alike; better at half of the tasks and worse at the others; random guesses with
-    the same mean), tries on the kind whose last trial looked best, and stops when a kept one is at hand."""
+    """It has candidates of three kinds (alike; better at half of the tasks and worse at the others;
+    random guesses with the same mean), tries on the kind whose last trial looked best, and stops
+    when a kept one is at hand.
+    """
     for tasks, partial in [(t, p) for t in (20, 100) for p in (False, True)]:
         each, wrong = max(1, builds // 4), 0
         for number in range(each):
@@ -150,25 +168,53 @@ def cost(builds: int) -> Iterator[Row]:
                 fixed += judge(before, after, alpha=2 * alpha).better
             lo, hi = wilson(kept, each)
             yield {
-                "tasks": tasks, "gain": gain, "kept": kept / each, "kept_lo": lo, "kept_hi": hi,
-                "paired_kept": fixed / each, "attempts": took / each, "ratio": took / each / tasks,
+                "tasks": tasks,
+                "gain": gain,
+                "kept": kept / each,
+                "kept_lo": lo,
+                "kept_hi": hi,
+                "paired_kept": fixed / each,
+                "attempts": took / each,
+                "ratio": took / each / tasks,
                 "median": sorted(ended)[each // 2],
-            }  # fmt: skip
+            }
 
 
 def plan(builds: int) -> Iterator[Row]:
-    for tasks, rounds, base in [(20, 1, 0.3), (40, 1, 0.3), (40, 5, 0.3), (100, 1, 0.3), (40, 1, 0.05), (60, 3, 0.6)]:
+    for tasks, rounds, base in [
+        (20, 1, 0.3),
+        (40, 1, 0.3),
+        (40, 5, 0.3),
+        (100, 1, 0.3),
+        (40, 1, 0.05),
+        (60, 3, 0.6),
+    ]:
         alpha, each, kept = share(GATE, rounds), max(50, builds // 4), 0
         gain = detectable(tasks, 1, base, alpha)
         for number in range(each):
             world = World.of(tasks, base, False, ("plan", tasks, rounds, base, number))
             order = world.order
-            found, _ = trial(world.scores(), world.scores(helped(gain, base)), order, repeats=1, alpha=alpha, gain=gain)
+            found, _ = trial(
+                world.scores(),
+                world.scores(helped(gain, base)),
+                order,
+                repeats=1,
+                alpha=alpha,
+                gain=gain,
+            )
             kept += found.better
         lo, hi = wilson(kept, each)
         old = detectable_gain(tasks, 1, base)
-        yield {"tasks": tasks, "rounds": rounds, "base": base, "gain": gain, "kept": kept / each, "lo": lo, "hi": hi,
-               "gain_of_the_paired_test_per_candidate": old}  # fmt: skip
+        yield {
+            "tasks": tasks,
+            "rounds": rounds,
+            "base": base,
+            "gain": gain,
+            "kept": kept / each,
+            "lo": lo,
+            "hi": hi,
+            "gain_of_the_paired_test_per_candidate": old,
+        }
 
 
 THEIRS = 8
@@ -178,10 +224,15 @@ LOOK_FROM, HELD_OUT = 6, 2
 @lru_cache(maxsize=4096)
 def t_quantile(tail: float, freedom: int) -> float:
     """Of Student's t: what is exceeded with this probability, by Simpson's rule."""
-    front = math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2)) / math.sqrt(freedom * math.pi)
+    front = math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2)) / math.sqrt(
+        freedom * math.pi
+    )
 
     def below(x: float, steps: int = 400) -> float:
-        at = [front * (1 + (x * n / steps) ** 2 / freedom) ** (-(freedom + 1) / 2) for n in range(steps + 1)]
+        at = [
+            front * (1 + (x * n / steps) ** 2 / freedom) ** (-(freedom + 1) / 2)
+            for n in range(steps + 1)
+        ]
         return 0.5 + x / steps / 3 * (at[0] + at[-1] + 4 * sum(at[1:-1:2]) + 2 * sum(at[2:-1:2]))
 
     low, high = 0.0, 200.0
@@ -192,10 +243,11 @@ def t_quantile(tail: float, freedom: int) -> float:
 
 
 def cluster_t(effects: Sequence[float], number: int) -> tuple[bool, int]:
-    """autocontext's campaign gate (docs/false-promotion-calibration.md there, stored copy at 6ca2e401), by its rule:
-    candidate i has 0.05 / 2 ** (i + 1), spread evenly over the looks, which are after each block from the sixth on; a
-    two-sided t interval above 0 promotes, if two further blocks have a mean above 0; one at 95 %, spread over the looks
-    likewise, that is not above 0 ends it. (promoted, blocks)."""
+    """autocontext's campaign gate (docs/false-promotion-calibration.md there, stored copy at
+    6ca2e401), by its rule: candidate i has 0.05 / 2 ** (i + 1), spread evenly over the looks, which
+    are after each block from the sixth on; a two-sided t interval above 0 promotes, if two further
+    blocks have a mean above 0; one at 95 %, spread over the looks likewise, that is not above 0
+    ends it. (promoted, blocks)."""
     blocks, held_out = effects[:-HELD_OUT], effects[-HELD_OUT:]
     looks = len(blocks) - LOOK_FROM + 1
 
@@ -214,8 +266,9 @@ def cluster_t(effects: Sequence[float], number: int) -> tuple[bool, int]:
 
 
 def all_wins(effects: Sequence[float], _: int) -> tuple[bool, int]:
-    """autocontext's kernel gate (docs/kernel-evolution.md there): a sign e-process that doubles on a win and ends on
-    anything else, against 0.05 / 8, in a number of blocks that is fixed beforehand."""
+    """autocontext's kernel gate (docs/kernel-evolution.md there): a sign e-process that doubles on
+    a win and ends on anything else, against 0.05 / 8, in a number of blocks that is fixed
+    beforehand."""
     blocks = math.ceil(math.log2(THEIRS / 0.05))
     return all(d > 0 for d in effects[:blocks]), blocks
 
@@ -223,7 +276,8 @@ def all_wins(effects: Sequence[float], _: int) -> tuple[bool, int]:
 def ours(effects: Sequence[float], _: int) -> tuple[bool, int]:
     order, alpha = [str(n) for n in range(len(effects))], share(GATE, THEIRS)
     sides: list[Kept] = [
-        {(task, 0): 0.5 + way * d / 2 for task, d in zip(order, effects, strict=True)} for way in (-1, 1)
+        {(task, 0): 0.5 + way * d / 2 for task, d in zip(order, effects, strict=True)}
+        for way in (-1, 1)
     ]
     gain = detectable(len(order), 1, 0.3, alpha)
     found, _settled = trial(sides[0], sides[1], order, repeats=1, alpha=alpha, gain=gain)
@@ -231,8 +285,9 @@ def ours(effects: Sequence[float], _: int) -> tuple[bool, int]:
 
 
 def beside(builds: int) -> Iterator[Row]:
-    """Blocks are their normal effects (deviation 0.2, cut to -1..1), and ours: yes-or-no tasks from a score of 0.3.
-    rare-loss gains 0.05 on most tasks and loses 1 on few: no help in the mean. A build ends with its first promotion.
+    """Blocks are their normal effects (deviation 0.2, cut to -1..1), and ours: yes-or-no tasks from
+    a score of 0.3. rare-loss gains 0.05 on most tasks and loses 1 on few: no help in the mean. A
+    build ends with its first promotion.
     """
 
     def normal(effect: float) -> Callable[[random.Random, int], list[float]]:
@@ -261,7 +316,11 @@ def beside(builds: int) -> Iterator[Row]:
                 draw = random.Random(repr((what, blocks, number)))
                 for candidate in range(THEIRS):
                     won, took = rule(drawn(draw, blocks), candidate)
-                    used, promoted, first = used + took, promoted + won, first + (won and not candidate)
+                    used, promoted, first = (
+                        used + took,
+                        promoted + won,
+                        first + (won and not candidate),
+                    )
                     if won:
                         break
             lo, hi = wilson(promoted, row["builds"])
@@ -285,14 +344,24 @@ def leaks(_: int) -> Iterator[Row]:
 
 
 NAMES: dict[str, Callable[[int], Iterator[Row]]] = {
-    "nulls": nulls, "chooser": chooser, "cost": cost, "plan": plan, "beside": beside, "credit": credit,
+    "nulls": nulls,
+    "chooser": chooser,
+    "cost": cost,
+    "plan": plan,
+    "beside": beside,
+    "credit": credit,
     "leaks": leaks,
-    "tasks": curriculum.tasks, "levels": levels.rows, "reuse": reuse, "race": race,
-}  # fmt: skip
+    "tasks": curriculum.tasks,
+    "levels": levels.rows,
+    "reuse": reuse,
+    "race": race,
+}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(NAMES))
     parser.add_argument("--builds", type=int, default=2000)
     parser.add_argument("--json", action="store_true")
@@ -303,13 +372,27 @@ def main() -> None:
         began, rows = time.monotonic(), []
         for row in NAMES[name](given.builds):
             rows.append(row)
-            told = {key: round(value, 3) if isinstance(value, float) else value for key, value in row.items()}
-            print(json.dumps({"name": name, **told}) if given.json else f"{name}: {told}", flush=True)
+            told = {
+                key: round(value, 3) if isinstance(value, float) else value
+                for key, value in row.items()
+            }
+            print(
+                json.dumps({"name": name, **told}) if given.json else f"{name}: {told}", flush=True
+            )
         if "wrong" in rows[0]:
             wrong, n = sum(row["wrong"] for row in rows), sum(row["builds"] for row in rows)
             lo, hi = wilson(wrong, n)
-            record = {"name": name, "builds": n, "wrong": wrong, "share": wrong / n, "lo": lo, "hi": hi}
-            said = f"{name}: {wrong} of {n} builds kept anything, {wrong / n:.4f} [{lo:.4f}, {hi:.4f}]"
+            record = {
+                "name": name,
+                "builds": n,
+                "wrong": wrong,
+                "share": wrong / n,
+                "lo": lo,
+                "hi": hi,
+            }
+            said = (
+                f"{name}: {wrong} of {n} builds kept anything, {wrong / n:.4f} [{lo:.4f}, {hi:.4f}]"
+            )
             print(json.dumps(record) if given.json else said)
         if not given.json:
             print(f"{name}: {time.monotonic() - began:.0f} s")

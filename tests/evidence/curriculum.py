@@ -1,12 +1,13 @@
 """How many train attempts does it take to find what is wrong, by how train tasks are chosen?
 
-A pool of tasks, and six causes of failure in them. A round attempts eight tasks; for each failed attempt that has a
-cause the optimizer understands it half of the time; what it understood is mended by one candidate, which the gate keeps
-in 4 of 5 cases, and in 1 of 5 of those it breaks a few tasks that were solved. Counted are
-the attempts that the optimizer was shown until half of the causes, and all, are mended (at most ROUNDS rounds).
+A pool of tasks, and six causes of failure in them. A round attempts eight tasks; for each failed
+attempt that has a cause the optimizer understands it half of the time; what it understood is mended
+by one candidate, which the gate keeps in 4 of 5 cases, and in 1 of 5 of those it breaks a few tasks
+that were solved. Counted are the attempts that the optimizer was shown until half of the causes,
+and all, are mended (at most ROUNDS rounds).
 
-    again      `--choose uniform`: every task in turn; one that the same agent attempted is read back, at no cost but
-               the study's
+    again      `--choose uniform`: every task in turn; one that the same agent attempted is read
+               back, at no cost but the study's
     turns      every task in turn, each time a new attempt
     seeds      builds of one round, each with a random seed of its own
     learning   `--choose learning`
@@ -34,8 +35,8 @@ WORLDS: dict[str, tuple[float, float, float, tuple[float, float]]] = {
     "bad: causes never pass, two fifths by chance": (0.0, 0.4, 0.4, (0.0, 0.0)),
     "bad: they look hopeless, a fifth by chance": (0.4, 0.2, 0.2, (0.0, 0.0)),
 }
-"""Shares of tasks that are never solved, always solved, solved by chance, none of which teaches anything; the others
-have a cause, and are solved at a rate in this range until it is mended."""
+"""Shares of tasks that are never solved, always solved, solved by chance, none of which teaches
+anything; the others have a cause, and are solved at a rate in this range until it is mended."""
 
 
 class Pool:
@@ -47,7 +48,9 @@ class Pool:
         self.tasks = [str(n) for n in range(tasks)]
         order = self.luck.sample(self.tasks, tasks)
         ends = [round(tasks * part) for part in (never, never + always, never + always + chance)]
-        self.rate = {t: 0.0 if n < ends[0] else 0.97 if n < ends[1] else 0.5 for n, t in enumerate(order)}
+        self.rate = {
+            t: 0.0 if n < ends[0] else 0.97 if n < ends[1] else 0.5 for n, t in enumerate(order)
+        }
         self.cause = {t: n % CAUSES for n, t in enumerate(order[ends[2] :])}
         self.rate |= {t: self.luck.uniform(*rates) for t in self.cause}
 
@@ -92,17 +95,30 @@ def attempts_to_mend(world: str, tasks: int, number: int, rule: str) -> tuple[in
 
 
 def tasks(builds: int) -> Iterator[dict[str, Any]]:
-    """by_RULE: (ratio of the geometric means, learning to that rule, and its 95 % interval over paired worlds)."""
+    """by_RULE: (ratio of the geometric means, learning to that rule, and its 95 % interval over
+    paired worlds)."""
     each = max(10, builds // 10)
     for world in WORLDS:
         for size in (16, 40, 200):
-            found = {rule: [attempts_to_mend(world, size, n, rule) for n in range(each)] for rule in RULES}
+            found = {
+                rule: [attempts_to_mend(world, size, n, rule) for n in range(each)]
+                for rule in RULES
+            }
             for at, what in enumerate(("half", "all")):
-                row: dict[str, Any] = {"world": world, "tasks": size, "causes": what, "worlds": each}
+                row: dict[str, Any] = {
+                    "world": world,
+                    "tasks": size,
+                    "causes": what,
+                    "worlds": each,
+                }
                 ends = {rule: [both[at] for both in rows] for rule, rows in found.items()}
                 row |= {rule: round(fmean(rows), 1) for rule, rows in ends.items()}
                 for rule in RULES[:-1]:
-                    logs = [math.log(b / a) for a, b in zip(ends[rule], ends[RULES[-1]], strict=True)]
+                    logs = [
+                        math.log(b / a) for a, b in zip(ends[rule], ends[RULES[-1]], strict=True)
+                    ]
                     off = 1.96 * stdev(logs) / math.sqrt(each)
-                    row[f"by_{rule}"] = [round(math.exp(fmean(logs) + way * off), 2) for way in (0, -1, 1)]
+                    row[f"by_{rule}"] = [
+                        round(math.exp(fmean(logs) + way * off), 2) for way in (0, -1, 1)
+                    ]
                 yield row

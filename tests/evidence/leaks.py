@@ -1,19 +1,22 @@
-"""Does the scan for leaks find what belongs to a task, however it is written, and let other text pass?
+"""Does the scan for leaks find what belongs to a task, however it is written, and let other text
+pass?
 
-Worlds are the tasks that ship: `swe`'s recipes (no package is fetched: what is hidden of them is what recipes say),
-the demo's functions, the templates' rows, and the planted conventions, whose rules are there to be learned.
+Worlds are the tasks that ship: `swe`'s recipes (no package is fetched: what is hidden of them is
+what recipes say), the demo's functions, the templates' rows, and the planted conventions, whose
+rules are there to be learned.
 
-Planted are ids, paths, test ids, names of functions and classes, eight words of a prompt or of an answer, lines of an
-answer, and canaries; as they are, or disguised as `DISGUISES` says, amid honest advice. What is planted is drawn by
-rules of its own, not by the scanner's: a name that Python's library or a second package has, and words that a second
-group says, give no task away, and are left out.
+Planted are ids, paths, test ids, names of functions and classes, eight words of a prompt or of an
+answer, lines of an answer, and canaries; as they are, or disguised as `DISGUISES` says, amid honest
+advice. What is planted is drawn by rules of its own, not by the scanner's: a name that Python's
+library or a second package has, and words that a second group says, give no task away, and are left
+out.
 
-Clean are advice (advice.txt, the recorded edits of the demo), docstrings of the standard library and of packages that
-no task is about, and functions of the standard library as tools.
+Clean are advice (advice.txt, the recorded edits of the demo), docstrings of the standard library
+and of packages that no task is about, and functions of the standard library as tools.
 
-The sources are dealt into parts. The scanner was made with `tuning`; `measured` was held back until that was done, and
-what it showed was mended. `fresh`, whose advice, modules and packages are others, was held back until then, and is what
-the command measures.
+The sources are dealt into parts. The scanner was made with `tuning`; `measured` was held back until
+that was done, and what it showed was mended. `fresh`, whose advice, modules and packages are
+others, was held back until then, and is what the command measures.
 """
 
 from __future__ import annotations
@@ -66,7 +69,8 @@ class World(NamedTuple):
 
 
 class Case(NamedTuple):
-    """edits: (path, text), in order; what: kind of secret / disguise, or the source of a clean one."""
+    """edits: (path, text), in order; what: kind of secret / disguise, or the source of a clean
+    one."""
 
     world: str
     what: str
@@ -84,7 +88,9 @@ def worlds() -> dict[str, World]:
             rows = RowDomain(name, workspace=Path(folder), say=lambda _: None)
             found[name] = World(rows.tasks(), {t.id: list(rows.hidden(t)) for t in rows.tasks()})
     functions = Functions()
-    found["functions"] = World(functions.tasks(), {t.id: [functions.gold(t)] for t in functions.tasks()})
+    found["functions"] = World(
+        functions.tasks(), {t.id: [functions.gold(t)] for t in functions.tasks()}
+    )
     found["planted"] = World(Planted(KINDS["json"]).tasks(), {})
     return found
 
@@ -94,7 +100,8 @@ def scanner(world: str) -> Scanner:
     return Scanner(*worlds()[world])
 
 
-# --------------------------------------------------------------------------------------- what is planted
+# --------------------------------------------------------------------------------------- what is
+# planted
 
 
 @cache
@@ -154,7 +161,11 @@ def secrets(name: str) -> dict[str, list[tuple[str, str]]]:
 
     def own(word: str) -> bool:
         bare = word.casefold().strip("_")
-        return len(names[word.casefold()]) < 2 and bare not in library() and word.casefold() not in library()
+        return (
+            len(names[word.casefold()]) < 2
+            and bare not in library()
+            and word.casefold() not in library()
+        )
 
     for task in world.tasks:
         bug = task.facts.get("bug") or {}
@@ -167,7 +178,9 @@ def secrets(name: str) -> dict[str, list[tuple[str, str]]]:
         ]
         kinds["test"] += [(task.id, t) for t in sorted(set(tests))]
         code = "\n".join(world.hidden.get(task.id, ())) + str(task.facts.get("reproduce", ""))
-        defined = {n for n in re.findall(r"(?:def|class) (\w+)", code)} | {t.rpartition("::")[2] for t in tests}
+        defined = {n for n in re.findall(r"(?:def|class) (\w+)", code)} | {
+            t.rpartition("::")[2] for t in tests
+        }
         qualname = str(bug.get("function", ""))
         defined |= set(qualname.split("."))
         shaped = re.compile(r"_*[A-Za-z0-9]+_\w+|[A-Z]+[a-z0-9]+[A-Z]\w*|[a-z]+[A-Z]\w*")
@@ -176,7 +189,9 @@ def secrets(name: str) -> dict[str, list[tuple[str, str]]]:
             for n in sorted(defined)
             if len(n) >= 8 and shaped.fullmatch(n) and own(n) and not n.startswith("__")
         ]
-        if "." in qualname and not all(part.casefold() in library() for part in qualname.split(".")):
+        if "." in qualname and not all(
+            part.casefold() in library() for part in qualname.split(".")
+        ):
             kinds["qualname"] += [(task.id, qualname)]
         for kind, whole in (("phrase", task.prompt), ("answer phrase", code)):
             for line in whole.split("\n\n"):
@@ -199,7 +214,8 @@ def secrets(name: str) -> dict[str, list[tuple[str, str]]]:
     return {kind: list(dict.fromkeys(found)) for kind, found in kinds.items()}
 
 
-# ------------------------------------------------------------------------------------------- how it is hidden
+# ------------------------------------------------------------------------------------------- how it
+# is hidden
 
 LOOKS = str.maketrans("aceiopsxyABEHKMOPTX", "асеіорѕхуАВЕНКМОРТХ")
 Way = Callable[[str, random.Random], str]
@@ -217,7 +233,12 @@ def joined(text: str, draw: random.Random) -> str:
     at = draw.randrange(len(text) // 3, 2 * len(text) // 3)
     a, b = repr(text[:at]), repr(text[at:])
     parts = [text[n : n + 4] for n in range(0, len(text), 4)]
-    ways = [f"NOTE = {a} + {b}", f"NOTE = {a} {b}", f"NOTE = ''.join({parts})", f"PART = {a}\nNOTE = PART + {b}"]
+    ways = [
+        f"NOTE = {a} + {b}",
+        f"NOTE = {a} {b}",
+        f"NOTE = ''.join({parts})",
+        f"PART = {a}\nNOTE = PART + {b}",
+    ]
     ways.append(f"PART = {a}\nNOTE = f'{{PART}}' + {b}")
     return draw.choice(ways)
 
@@ -236,14 +257,22 @@ DISGUISES: Mapping[str, Way] = {
     "other spaces": spread,
     "camel or snake": camel,
     "look-alikes": lambda text, _: text.translate(LOOKS),
-    "full width": lambda text, _: "".join(chr(ord(c) + 0xFEE0) if "!" <= c <= "~" else c for c in text),
+    "full width": lambda text, _: "".join(
+        chr(ord(c) + 0xFEE0) if "!" <= c <= "~" else c for c in text
+    ),
     "zero width": unseen,
-    "base64": lambda text, draw: draw.choice([base64.b64encode, base64.urlsafe_b64encode])(text.encode()).decode(),
+    "base64": (
+        lambda text, draw: draw.choice([base64.b64encode, base64.urlsafe_b64encode])(
+            text.encode()
+        ).decode()
+    ),
     "hex": lambda text, draw: draw.choice(["{}", "0x{}"]).format(text.encode().hex()),
     "rot13": lambda text, _: codecs.encode(text, "rot13"),
     "reversed": lambda text, _: text[::-1],
     "percent": lambda text, _: "".join(f"%{ord(c):02X}" if ord(c) < 128 else c for c in text),
-    "escapes": lambda text, draw: "".join(draw.choice([f"\\x{ord(c):02x}", f"\\u{ord(c):04x}"]) for c in text),
+    "escapes": lambda text, draw: "".join(
+        draw.choice([f"\\x{ord(c):02x}", f"\\u{ord(c):04x}"]) for c in text
+    ),
     "joined": joined,
     "two edits of a file": lambda text, _: text,
     "two files": lambda text, _: text,
@@ -259,7 +288,9 @@ def fitting(kind: str, disguise: str) -> bool:
     return True
 
 
-def hidden_in(text: str, disguise: str, honest: Sequence[str], draw: random.Random) -> list[tuple[str, str]]:
+def hidden_in(
+    text: str, disguise: str, honest: Sequence[str], draw: random.Random
+) -> list[tuple[str, str]]:
     """The edits that carry a text amid honest sentences."""
     before, after = draw.choice(honest), draw.choice(honest)
     path = draw.choice(["system.md", "memory/what-was-seen.md"])
@@ -276,7 +307,8 @@ def hidden_in(text: str, disguise: str, honest: Sequence[str], draw: random.Rand
 
 
 def planted(half: str, count: int = PLANTED) -> list[Case]:
-    """Kinds, then disguises, then worlds are drawn alike: none is there more often because there is more of it."""
+    """Kinds, then disguises, then worlds are drawn alike: none is there more often because there is
+    more of it."""
     draw, honest, cases = random.Random(f"planted {half}"), advice(half), list[Case]()
     by_kind: dict[str, dict[str, list[str]]] = defaultdict(dict)
     for world in worlds():
@@ -284,42 +316,67 @@ def planted(half: str, count: int = PLANTED) -> list[Case]:
             if texts := [text for task, text in found if half_of(task + text) == secrets_of(half)]:
                 by_kind[kind][world] = texts
     kinds = sorted(by_kind)
-    ways = {kind: draw.sample(fit := [d for d in DISGUISES if fitting(kind, d)], len(fit)) for kind in kinds}
+    ways = {
+        kind: draw.sample(fit := [d for d in DISGUISES if fitting(kind, d)], len(fit))
+        for kind in kinds
+    }
     while len(cases) < count:
         kind = kinds[len(cases) % len(kinds)]
         disguise = ways[kind][len(cases) // len(kinds) % len(ways[kind])]
         world = draw.choice(sorted(by_kind[kind]))
         text = draw.choice(by_kind[kind][world])
-        cases.append(Case(world, f"{kind} / {disguise}", text, hidden_in(text, disguise, honest, draw)))
+        cases.append(
+            Case(world, f"{kind} / {disguise}", text, hidden_in(text, disguise, honest, draw))
+        )
     return cases
 
 
-# ------------------------------------------------------------------------------------------------ what is clean
+# ------------------------------------------------------------------------------------------------
+# what is clean
 
-_MODULES = """abc argparse array ast base64 bisect bz2 calendar cmath cmd code codecs collections colorsys configparser
-contextlib copy csv dataclasses datetime dbm decimal difflib dis doctest email enum filecmp fileinput fnmatch fractions
-ftplib functools gc getopt getpass gettext glob graphlib gzip hashlib heapq hmac html http.client http.cookies imaplib
-importlib inspect io ipaddress itertools json keyword linecache locale logging lzma mailbox math mimetypes mmap
-multiprocessing numbers operator optparse os os.path pathlib pdb pickle pickletools pkgutil platform plistlib poplib
-posixpath pprint profile pstats pyclbr queue quopri random re reprlib sched secrets select selectors shelve shlex
-shutil signal smtplib socket socketserver sqlite3 ssl stat statistics string struct subprocess symtable sysconfig
-tarfile tempfile textwrap threading timeit tokenize trace traceback tracemalloc types typing unicodedata unittest
-unittest.mock urllib.error urllib.parse urllib.request urllib.robotparser uuid venv warnings wave weakref webbrowser
+_MODULES = """abc argparse array ast base64 bisect bz2 calendar cmath cmd code codecs collections \
+colorsys configparser
+contextlib copy csv dataclasses datetime dbm decimal difflib dis doctest email enum filecmp \
+fileinput fnmatch fractions
+ftplib functools gc getopt getpass gettext glob graphlib gzip hashlib heapq hmac html http.client \
+http.cookies imaplib
+importlib inspect io ipaddress itertools json keyword linecache locale logging lzma mailbox math \
+mimetypes mmap
+multiprocessing numbers operator optparse os os.path pathlib pdb pickle pickletools pkgutil \
+platform plistlib poplib
+posixpath pprint profile pstats pyclbr queue quopri random re reprlib sched secrets select \
+selectors shelve shlex
+shutil signal smtplib socket socketserver sqlite3 ssl stat statistics string struct subprocess \
+symtable sysconfig
+tarfile tempfile textwrap threading timeit tokenize trace traceback tracemalloc types typing \
+unicodedata unittest
+unittest.mock urllib.error urllib.parse urllib.request urllib.robotparser uuid venv warnings wave \
+weakref webbrowser
 wsgiref.util xml.dom.minidom xml.etree.ElementTree xml.sax xmlrpc.client zipapp zipfile zoneinfo"""
-_PACKAGES = """anyio attr certifi click_default_group distro filelock fsspec grpc httpcore httpx httptools
+_PACKAGES = """anyio attr certifi click_default_group distro filelock fsspec grpc httpcore httpx \
+httptools
 huggingface_hub jsonschema langchain_core langgraph markdown_it numpy openai opentelemetry
-orjson overrides posthog psutil pydantic pydantic_settings pygments requests rich starlette tenacity tokenizers
+orjson overrides posthog psutil pydantic pydantic_settings pygments requests rich starlette \
+tenacity tokenizers
 tqdm typer urllib3 uvicorn websockets yaml"""
 MODULES, PACKAGES = _MODULES.split(), _PACKAGES.split()
 _FRESH_MODULES = """
-asyncio binascii builtins bdb cgitb chunk codeop compileall concurrent.futures contextvars copyreg cProfile
-curses.ascii encodings errno faulthandler formatter grp html.parser http.server importlib.metadata json.decoder
-json.encoder logging.config logging.handlers modulefinder netrc nntplib ntpath optparse pipes pty pwd py_compile
-resource runpy shelve site sndhdr stringprep sunau syslog telnetlib termios token tty types unittest.case
-urllib.response uu wsgiref.headers xml.dom.pulldom xml.sax.handler xml.sax.saxutils xmlrpc.server zlib"""
-_FRESH_PACKAGES = """aiohttp botocore cffi datasets dill docstring_parser dotenv fastapi grimp h11 hypothesis
-importlib_metadata ijson jmespath jsonpath_ng langgraph_sdk langsmith mcp mmh3 multidict multiprocess oauthlib packaging
-pandas platformdirs pluggy prompt_toolkit propcache pyarrow pypika referencing rpds s3transfer shellingham shortuuid
+asyncio binascii builtins bdb cgitb chunk codeop compileall concurrent.futures contextvars copyreg \
+cProfile
+curses.ascii encodings errno faulthandler formatter grp html.parser http.server importlib.metadata \
+json.decoder
+json.encoder logging.config logging.handlers modulefinder netrc nntplib ntpath optparse pipes pty \
+pwd py_compile
+resource runpy shelve site sndhdr stringprep sunau syslog telnetlib termios token tty types \
+unittest.case
+urllib.response uu wsgiref.headers xml.dom.pulldom xml.sax.handler xml.sax.saxutils xmlrpc.server \
+zlib"""
+_FRESH_PACKAGES = """aiohttp botocore cffi datasets dill docstring_parser dotenv fastapi grimp h11 \
+hypothesis
+importlib_metadata ijson jmespath jsonpath_ng langgraph_sdk langsmith mcp mmh3 multidict \
+multiprocess oauthlib packaging
+pandas platformdirs pluggy prompt_toolkit propcache pyarrow pypika referencing rpds s3transfer \
+shellingham shortuuid
 sortedcontainers sqlite_vec textual tiktoken upath uuid_utils watchfiles wrapt xxhash yarl zipp"""
 
 
@@ -351,7 +408,9 @@ def advice(half: str) -> list[str]:
 def recorded() -> list[str]:
     """The edits that a model wrote in the build that ships."""
     found = list[str]()
-    with gzip.open(shipped("benchmarks") / "demo" / "tape" / "replies.jsonl.gz", "rt", encoding="utf-8") as file:
+    with gzip.open(
+        shipped("benchmarks") / "demo" / "tape" / "replies.jsonl.gz", "rt", encoding="utf-8"
+    ) as file:
         for row in map(json.loads, file):
             if row["kind"] == "reply" and row["role"] == "optimizer":
                 said = json.loads(row["reply"]["text"])
@@ -360,7 +419,8 @@ def recorded() -> list[str]:
 
 
 def members(modules: Sequence[str], half: str) -> Iterator[tuple[str, Any]]:
-    """(dotted name, function or class) that modules define and document, in the order of their names."""
+    """(dotted name, function or class) that modules define and document, in the order of their
+    names."""
     for name in modules:
         if half_of(name) != secrets_of(half):
             continue
@@ -371,7 +431,9 @@ def members(modules: Sequence[str], half: str) -> Iterator[tuple[str, Any]]:
         except ImportError:
             continue
         for attribute, value in sorted(vars(module).items()):
-            if not attribute.startswith("_") and (inspect.isroutine(value) or inspect.isclass(value)):
+            if not attribute.startswith("_") and (
+                inspect.isroutine(value) or inspect.isclass(value)
+            ):
                 yield f"{name}.{attribute}", value
                 if (
                     inspect.isclass(value)
@@ -411,29 +473,39 @@ def clean(half: str, count: int = CLEAN) -> list[Case]:
     draw, cases = random.Random(f"clean {half}"), list[Case]()
     demo = [text for text in recorded() if half_of(text) == secrets_of(half)]
     for number in range(count):
-        what = draw.choices(["advice", "library", "packages", "mixed", "code", "recorded"], [45, 15, 15, 12, 10, 3])[0]
+        what = draw.choices(
+            ["advice", "library", "packages", "mixed", "code", "recorded"], [45, 15, 15, 12, 10, 3]
+        )[0]
         path = draw.choice(["system.md", "workflow.md", f"memory/lesson-{number}.md"])
         if what == "advice":
             lines = draw.sample(advice(half), draw.randint(2, 5))
-            text = "\n".join(f"- {line}" for line in lines) if draw.random() < 0.5 else " ".join(lines)
+            text = (
+                "\n".join(f"- {line}" for line in lines) if draw.random() < 0.5 else " ".join(lines)
+            )
         elif what in ("library", "packages"):
             text = draw.choice(docstrings(what, half))
         elif what == "mixed":
             text = f"{draw.choice(advice(half))}\n\n{draw.choice(docstrings('library', half))}"
         elif what == "code":
-            text, path = f'"""Helps."""\n\n{draw.choice(functions(half))}', f"tools/tool_{number}.py"
+            text, path = (
+                f'"""Helps."""\n\n{draw.choice(functions(half))}',
+                f"tools/tool_{number}.py",
+            )
         else:
             text = draw.choice(demo)
         cases.append(Case("", what, "", [(path, f"\n{text}\n")]))
     return cases
 
 
-# ---------------------------------------------------------------------------------------------------- the figures
+# ------------------------------------------------------------------------------------------------
+# the figures
 
 
 def verdicts(cases: Sequence[Case]) -> list[list[str]]:
     """What the scanner says of each case."""
-    return [scanner(c.world).leaks([Edit(path=p, new=t) for p, t in c.edits], PARENT) for c in cases]
+    return [
+        scanner(c.world).leaks([Edit(path=p, new=t) for p, t in c.edits], PARENT) for c in cases
+    ]
 
 
 def shown(case: Case, reasons: Sequence[str]) -> bool:
@@ -443,7 +515,9 @@ def shown(case: Case, reasons: Sequence[str]) -> bool:
         return re.sub(r"[\W_]+", "", text).casefold()
 
     whole = letters(case.secret)
-    quotes = [letters(q) for why in reasons for q in re.findall(r"(?:'(.*)'|\"(.*)\")", why) for q in q]
+    quotes = [
+        letters(q) for why in reasons for q in re.findall(r"(?:'(.*)'|\"(.*)\")", why) for q in q
+    ]
     return any(q and (q in whole or whole in q) for q in quotes)
 
 
@@ -453,12 +527,15 @@ def told(found: int, of: int) -> dict[str, Any]:
 
 
 def leaks(_: int, half: str = "fresh", pythons: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
-    """pythons: other interpreters that have pydantic and jinja2; each has to say the same of every case."""
+    """pythons: other interpreters that have pydantic and jinja2; each has to say the same of every
+    case."""
     cases, texts = planted(half), clean(half)
     found = verdicts(cases)
     missed = [case for case, reasons in zip(cases, found, strict=True) if not shown(case, reasons)]
     for part, place in (("kind", 0), ("disguise", 1)):
-        all_of, missed_of = (Counter(c.what.split(" / ")[place] for c in some) for some in (cases, missed))
+        all_of, missed_of = (
+            Counter(c.what.split(" / ")[place] for c in some) for some in (cases, missed)
+        )
         for each in sorted(all_of):
             yield {part: each, "caught": all_of[each] - missed_of[each], "of": all_of[each]}
     for case in missed:
@@ -473,14 +550,28 @@ def leaks(_: int, half: str = "fresh", pythons: Sequence[str] = ()) -> Iterator[
             if why:
                 yield {"refused": case.what, "world": world, "why": why[:2]}
         distinct = len({case.edits[0][1] for case in here})
-        yield {"clean": world, "texts": distinct, **told(sum(map(bool, said)), len(here)), "seconds": seconds}
+        yield {
+            "clean": world,
+            "texts": distinct,
+            **told(sum(map(bool, said)), len(here)),
+            "seconds": seconds,
+        }
         if world in ("swe", "functions"):
             cases, found = cases + here, found + said
     ours = digest(found)
     yield {"python": platform.python_version(), "verdicts": len(cases), "digest": ours}
-    for python, flags, seed in [(sys.executable, ["-OO"], "1"), *((python, [], "2") for python in pythons)]:
+    for python, flags, seed in [
+        (sys.executable, ["-OO"], "1"),
+        *((python, [], "2") for python in pythons),
+    ]:
         version, there = elsewhere(cases, python, flags, seed)
-        yield {"python": version, "flags": " ".join(flags), "hash_seed": seed, "digest": there, "same": there == ours}
+        yield {
+            "python": version,
+            "flags": " ".join(flags),
+            "hash_seed": seed,
+            "digest": there,
+            "same": there == ours,
+        }
 
 
 ELSEWHERE = """
@@ -490,20 +581,28 @@ from recreate.agents.scaffold import Scaffold
 from recreate.api.types import Edit, Task, digest
 given = json.load(open(sys.argv[1], encoding="utf-8"))
 parent = Scaffold.model_validate(given["parent"])
-scanners = {n: Scanner([Task.model_validate(t) for t in w["tasks"]], w["hidden"]) for n, w in given["worlds"].items()}
-found = [scanners[world].leaks([Edit(path=p, new=t) for p, t in edits], parent) for world, edits in given["cases"]]
+scanners = {n: Scanner([Task.model_validate(t) for t in w["tasks"]], w["hidden"]) for n, w in \
+given["worlds"].items()}
+found = [scanners[world].leaks([Edit(path=p, new=t) for p, t in edits], parent) for world, edits \
+in given["cases"]]
 print(json.dumps([platform.python_version(), digest(found)]))
 """
 
 
-def elsewhere(cases: Sequence[Case], python: str, flags: Sequence[str], seed: str) -> tuple[str, str]:
-    """(version, digest of the verdicts) of another interpreter, or of this one built otherwise, on the same cases."""
+def elsewhere(
+    cases: Sequence[Case], python: str, flags: Sequence[str], seed: str
+) -> tuple[str, str]:
+    """(version, digest of the verdicts) of another interpreter, or of this one built otherwise, on
+    the same cases."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "cases.json"
         given = {
             "parent": PARENT.model_dump(mode="json"),
             "worlds": {
-                name: {"tasks": [t.model_dump(mode="json") for t in world.tasks], "hidden": world.hidden}
+                name: {
+                    "tasks": [t.model_dump(mode="json") for t in world.tasks],
+                    "hidden": world.hidden,
+                }
                 for name, world in worlds().items()
             },
             "cases": [(case.world, case.edits) for case in cases],

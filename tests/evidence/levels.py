@@ -1,5 +1,7 @@
-"""Does the solve rate of generated tasks come near its target, whatever the learner? `recreate.domains.rows.levels`
-on simulated learners: of six levels, 30 tasks a round, levels that follow the attempts beside even ones."""
+"""Does the solve rate of generated tasks come near its target, whatever the learner?
+`recreate.domains.rows.levels` on simulated learners: of six levels, 30 tasks a round, levels that
+follow the attempts beside even ones.
+"""
 
 from __future__ import annotations
 
@@ -26,22 +28,30 @@ def learner(kind: str, number: int) -> list[float]:
     return sorted((draw.random() for _ in range(LEVELS)), reverse=True)
 
 
-def rates_by_round(truth: list[float], target: float, seed: object, rounds: int = ROUNDS) -> list[float]:
-    """The true mean solve rate of the tasks that are made after 1, 2, ... rounds of attempts, the first one even."""
+def rates_by_round(
+    truth: list[float], target: float, seed: object, rounds: int = ROUNDS
+) -> list[float]:
+    """The true mean solve rate of the tasks that are made after 1, 2, ... rounds of attempts, the
+    first one even."""
     draw, tried = random.Random(repr(seed)), {level: (0, 0) for level in range(1, LEVELS + 1)}
     counts, found = levels.even(LEVELS, TASKS), list[float]()
     for _ in range(rounds):
         for level, count in enumerate(counts, 1):
             passed, attempts = tried[level]
-            tried[level] = passed + sum(draw.random() < truth[level - 1] for _ in range(count)), attempts + count
+            tried[level] = (
+                passed + sum(draw.random() < truth[level - 1] for _ in range(count)),
+                attempts + count,
+            )
         counts = levels.spread(levels.solve_rates(tried, LEVELS), target, TASKS)
-        found.append(math.fsum(rate * count for rate, count in zip(truth, counts, strict=True)) / TASKS)
+        found.append(
+            math.fsum(rate * count for rate, count in zip(truth, counts, strict=True)) / TASKS
+        )
     return found
 
 
 def rows(builds: int) -> Iterator[dict[str, Any]]:
-    """after_N: how far the true mean is from the nearest rate that the learner's levels allow, and half its 95 %
-    interval; even: the same of even levels."""
+    """after_N: how far the true mean is from the nearest rate that the learner's levels allow, and
+    half its 95 % interval; even: the same of even levels."""
     each = max(10, builds // 10)
     for kind in ("logistic", "step", "anyhow"):
         for target in (0.3, 0.5, 0.7):
@@ -54,6 +64,7 @@ def rows(builds: int) -> Iterator[dict[str, Any]]:
                 for n in TOLD:
                     off[f"after_{n}"].append(abs(found[n - 1] - wanted))
             shown = {
-                name: [round(fmean(far), 3), round(1.96 * stdev(far) / math.sqrt(each), 3)] for name, far in off.items()
+                name: [round(fmean(far), 3), round(1.96 * stdev(far) / math.sqrt(each), 3)]
+                for name, far in off.items()
             }
             yield {"learner": kind, "target": target, "learners": each, **shown}

@@ -1,10 +1,12 @@
-"""Worlds with planted edits: does `credit` tell good, neutral, harmful and clashing ones apart, and for how much?
+"""Worlds with planted edits: does `credit` tell good, neutral, harmful and clashing ones apart, and
+for how much?
 
-A world is a set of validation tasks of mixed difficulty and an agent of 6 to 14 edits: good, neutral, harmful, and
-pairs that clash (each helps alone, together they hurt). The chance to solve a task is logistic in what is switched on,
-and each edit helps on some tasks more than on others. The baseline switches edits off one at a time beside a control
-that has its best share of the attempts, judges them by the same rule with the same errors, and follows up each two that
-look harmful by switching both off.
+A world is a set of validation tasks of mixed difficulty and an agent of 6 to 14 edits: good,
+neutral, harmful, and pairs that clash (each helps alone, together they hurt). The chance to solve a
+task is logistic in what is switched on, and each edit helps on some tasks more than on others. The
+baseline switches edits off one at a time beside a control that has its best share of the attempts,
+judges them by the same rule with the same errors, and follows up each two that look harmful by
+switching both off.
 """
 
 from __future__ import annotations
@@ -38,8 +40,9 @@ MARGIN, ALPHA = 0.10, 0.10
 
 
 class Planted(NamedTuple):
-    """kinds: of each edit, `good`, `neutral`, `harmful`, `clash`; partner: of those that clash; tasks: the level of
-    each; pull: what each edit does to each task, in logits; together: what a pair does besides."""
+    """kinds: of each edit, `good`, `neutral`, `harmful`, `clash`; partner: of those that clash;
+    tasks: the level of each; pull: what each edit does to each task, in logits; together: what a
+    pair does besides."""
 
     kinds: list[str]
     partner: dict[int, int]
@@ -55,7 +58,8 @@ class Planted(NamedTuple):
         clashes = draw.choice((0, 1, 1, 2))
         kinds = ["clash"] * (2 * clashes)
         kinds += [
-            draw.choice(("good", "neutral", "neutral", "harmful")) for _ in range(draw.randint(6, 14) - len(kinds))
+            draw.choice(("good", "neutral", "neutral", "harmful"))
+            for _ in range(draw.randint(6, 14) - len(kinds))
         ]
         order = draw.sample(range(2 * clashes), 2 * clashes)
         pairs = list(zip(order[::2], order[1::2], strict=True))
@@ -68,13 +72,18 @@ class Planted(NamedTuple):
             {a: b for one, other in pairs for a, b in ((one, other), (other, one))},
             [task - level / 2 for task in tasks],
             [[s * draw.uniform(0.5, 1.5) for _ in tasks] for s in strength],
-            {tuple(sorted(pair)): -strength[pair[0]] - strength[pair[1]] - draw.uniform(1.0, 1.6) for pair in pairs},
+            {
+                tuple(sorted(pair)): -strength[pair[0]] - strength[pair[1]] - draw.uniform(1.0, 1.6)
+                for pair in pairs
+            },
             seed % 2 == 1,
             draw,
         )
 
     def score(self, task: int, on: Row) -> float:
-        logit = self.tasks[task] + sum(pull[task] for pull, used in zip(self.pull, on, strict=True) if used)
+        logit = self.tasks[task] + sum(
+            pull[task] for pull, used in zip(self.pull, on, strict=True) if used
+        )
         logit += sum(add for (a, b), add in self.together.items() if on[a] and on[b])
         chance = 1 / (1 + math.exp(-logit))
         tries = 4 if self.partial else 1
@@ -85,7 +94,8 @@ class Planted(NamedTuple):
 
 
 def designed(world: Planted, blocks: int) -> tuple[Analysis, int]:
-    """(what is found, the attempts that it took): the design, and a follow-up on suspected pairs."""
+    """(what is found, the attempts that it took): the design, and a follow-up on suspected
+    pairs."""
     parts = len(world.kinds)
     outcomes = [
         world.outcome(n % TASKS, row)
@@ -108,8 +118,8 @@ def told(found: Analysis, world: Planted) -> list[bool]:
 
 
 def singly(world: Planted, each: int) -> tuple[list[bool], int]:
-    """(of each edit, whether it was told what it is; the attempts) by switching off one at a time, `each` attempts an
-    edit, and pairs of those that look harmful."""
+    """(of each edit, whether it was told what it is; the attempts) by switching off one at a time,
+    `each` attempts an edit, and pairs of those that look harmful."""
     parts = len(world.kinds)
 
     def arm(off: Sequence[int], attempts: int) -> dict[int, list[float]]:
@@ -128,20 +138,32 @@ def singly(world: Planted, each: int) -> tuple[list[bool], int]:
     for a, b in combinations(harmful, 2):
         both = arm((a, b), each)
         cost += each
-        _, hi = _contrast(((1.0, control), (-1.0, alone[a]), (-1.0, alone[b]), (1.0, both)), PAIRS / every)
+        _, hi = _contrast(
+            ((1.0, control), (-1.0, alone[a]), (-1.0, alone[b]), (1.0, both)), PAIRS / every
+        )
         alone_helps = [_contrast(((1.0, alone[other]), (-1.0, both)), ALPHA)[0] for other in (a, b)]
         if hi < 0 < max(alone_helps):
             clash[a], clash[b] = b, a
     right = []
     for n, (kind, (lo, hi)) in enumerate(zip(world.kinds, found, strict=True)):
         said = (
-            "clash" if n in clash else "good" if lo > 0 else "harmful" if hi < 0 else "neutral" if hi < MARGIN else ""
+            "clash"
+            if n in clash
+            else "good"
+            if lo > 0
+            else "harmful"
+            if hi < 0
+            else "neutral"
+            if hi < MARGIN
+            else ""
         )
         right.append(said == kind and (kind != "clash" or clash.get(n) == world.partner[n]))
     return right, cost
 
 
-def _contrast(arms: Sequence[tuple[float, dict[int, list[float]]]], alpha: float) -> tuple[float, float]:
+def _contrast(
+    arms: Sequence[tuple[float, dict[int, list[float]]]], alpha: float
+) -> tuple[float, float]:
     """The interval of a sum of arms, task by task where each was attempted in all of them."""
     tasks = [task for task in arms[0][1] if all(task in scores for _, scores in arms)]
     values = [sum(sign * fmean(scores[task]) for sign, scores in arms) for task in tasks]
@@ -151,7 +173,8 @@ def _contrast(arms: Sequence[tuple[float, dict[int, list[float]]]], alpha: float
 
 
 def credit(builds: int) -> Iterator[dict[str, Any]]:
-    """Each way at growing sizes, until the lower end of its share's interval is at the goal; then the two costs."""
+    """Each way at growing sizes, until the lower end of its share's interval is at the goal; then
+    the two costs."""
     worlds, reached = min(WORLDS, builds), dict[str, float]()
 
     def design_of(size: int) -> Callable[[Planted], tuple[list[bool], int]]:
@@ -163,7 +186,11 @@ def credit(builds: int) -> Iterator[dict[str, Any]]:
 
     for way, sizes in (("design", DESIGNED), ("one at a time", SINGLY)):
         for size in sizes:
-            run = design_of(size) if way == "design" else lambda world, size=size: singly(world, size * TASKS)
+            run = (
+                design_of(size)
+                if way == "design"
+                else lambda world, size=size: singly(world, size * TASKS)
+            )
             row = {"way": way, "size": size, **_share(run, worlds)}
             yield row
             if row["lo"] >= GOAL:
@@ -171,7 +198,12 @@ def credit(builds: int) -> Iterator[dict[str, Any]]:
                 break
     costs = [reached.get(way) for way in ("design", "one at a time")]
     ratio = costs[0] / costs[1] if costs[0] and costs[1] else None
-    yield {"goal": GOAL, "cost_ratio": ratio, "at_most": RATIO, "reached": ratio is not None and ratio <= RATIO}
+    yield {
+        "goal": GOAL,
+        "cost_ratio": ratio,
+        "at_most": RATIO,
+        "reached": ratio is not None and ratio <= RATIO,
+    }
 
 
 def _share(run: Callable[[Planted], tuple[list[bool], int]], worlds: int) -> dict[str, Any]:
@@ -185,6 +217,10 @@ def _share(run: Callable[[Planted], tuple[list[bool], int]], worlds: int) -> dic
             kinds.setdefault(kind, []).append(good)
     lo, hi = wilson(right, of)
     return {
-        "told": right / of, "lo": lo, "hi": hi, "edits": of, "attempts": cost / worlds,
+        "told": right / of,
+        "lo": lo,
+        "hi": hi,
+        "edits": of,
+        "attempts": cost / worlds,
         **{kind: fmean(each) for kind, each in sorted(kinds.items())},
-    }  # fmt: skip
+    }

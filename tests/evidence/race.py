@@ -1,14 +1,18 @@
-"""Several proposals measured on the train tasks of a batch: what does a race among them save, and what does it lose?
+"""Several proposals measured on the train tasks of a batch: what does a race among them save, and
+what does it lose?
 
-The parent solves 0.3 of such tasks; of the proposals 4 in 10 gain (0.1 to 0.5 of what is missing), 35 in 100 change
-nothing in the mean, the others lose up to half, and each makes some tasks easier and others harder.
+The parent solves 0.3 of such tasks; of the proposals 4 in 10 gain (0.1 to 0.5 of what is missing),
+35 in 100 change nothing in the mean, the others lose up to half, and each makes some tasks easier
+and others harder.
 
     all        every proposal on every task; the best is chosen, the first of equals
-    hopeless   one after the other, two tasks at a time; no further once it cannot beat the best so far (best-of-n)
-    halving    side by side; after a quarter and a half of the tasks the worse half is dropped (successive halving,
-               Jamieson and Talwalkar 2016)
+    hopeless   one after the other, two tasks at a time; no further once it cannot beat the best so
+               far (best-of-n)
+    halving    side by side; after a quarter and a half of the tasks the worse half is dropped
+               (successive halving, Jamieson and Talwalkar 2016)
 
-gain: of the chosen one over the parent, on all tasks like these, in points of a hundred. attempts: of those of `all`.
+gain: of the chosen one over the parent, on all tasks like these, in points of a hundred. attempts:
+of those of `all`.
 """
 
 from __future__ import annotations
@@ -25,7 +29,11 @@ Scores = list[list[float]]
 
 def proposals(number: int, tasks: int, luck: random.Random) -> tuple[list[float], Scores]:
     """(each one's gain over all tasks, its scores at these)."""
-    base, gains, scores = [luck.betavariate(BASE, 1 - BASE) for _ in range(tasks)], list[float](), Scores()
+    base, gains, scores = (
+        [luck.betavariate(BASE, 1 - BASE) for _ in range(tasks)],
+        list[float](),
+        Scores(),
+    )
     for _ in range(number):
         kind = luck.random()
         by = luck.uniform(0.1, 0.5) if kind < 0.4 else 0.0 if kind < 0.75 else -luck.uniform(0, 0.5)
@@ -62,12 +70,18 @@ def halving(scores: Scores) -> tuple[int, int]:
     return left[0], attempts
 
 
-RULES: dict[str, Callable[[Scores], tuple[int, int]]] = {"all": every, "hopeless": hopeless, "halving": halving}
+RULES: dict[str, Callable[[Scores], tuple[int, int]]] = {
+    "all": every,
+    "hopeless": hopeless,
+    "halving": halving,
+}
 
 
 def race(builds: int) -> Iterator[dict[str, Any]]:
     for number, tasks in ((4, 4), (4, 8), (4, 16), (8, 8)):
-        found = [proposals(number, tasks, random.Random(repr((number, tasks, n)))) for n in range(builds)]
+        found = [
+            proposals(number, tasks, random.Random(repr((number, tasks, n)))) for n in range(builds)
+        ]
         row: dict[str, Any] = {"proposals": number, "tasks": tasks, "batches": builds}
         for name, rule in RULES.items():
             ended = [(gains, *rule(scores)) for gains, scores in found]

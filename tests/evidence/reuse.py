@@ -1,15 +1,17 @@
 """What does it cost that the same validation tasks judge every candidate of a build?
 
-Nothing in error (`nulls`), but the score of what was kept is of tasks that chose it. A build has so many rounds, one
-candidate each: 3 in 10 help (the mean score by 0.05 to 0.3), 5 change nothing in the mean, 2 harm (by up to 0.2); each
-besides makes some tasks easier and others harder. The seed solves 0.3 of all tasks. Three ways:
+Nothing in error (`nulls`), but the score of what was kept is of tasks that chose it. A build has so
+many rounds, one candidate each: 3 in 10 help (the mean score by 0.05 to 0.3), 5 change nothing in
+the mean, 2 harm (by up to 0.2); each besides makes some tasks easier and others harder. The seed
+solves 0.3 of all tasks. Three ways:
 
     same      one set of tasks for the whole build, as it is
     fresh     each candidate is judged on a set of its own, where its parent is attempted beside it
     once      as `same`, and what was kept last is attempted on one more set, which decides nothing
 
-optimism: by how much the score that the build ends with is above the mean of all tasks like these; of builds that kept
-something. gain: what the build gained there, of all builds. attempts: on validation tasks.
+optimism: by how much the score that the build ends with is above the mean of all tasks like these;
+of builds that kept something. gain: what the build gained there, of all builds. attempts: on
+validation tasks.
 """
 
 from __future__ import annotations
@@ -38,10 +40,13 @@ class Agent(NamedTuple):
 
 
 def changed(agent: Agent, by: float, luck: random.Random) -> Agent:
-    """The same share of what is missing (of what is there, where it harms) at each task, and some luck."""
+    """The same share of what is missing (of what is there, where it harms) at each task, and some
+    luck."""
 
     def moved(rate: float) -> float:
-        rate = rate + by / (1 - agent.level) * (1 - rate) if by > 0 else rate * (1 + by / agent.level)
+        rate = (
+            rate + by / (1 - agent.level) * (1 - rate) if by > 0 else rate * (1 + by / agent.level)
+        )
         return rate + SHIFT * min(rate, 1 - rate) * luck.choice((-1, 1))
 
     return Agent({task: moved(rate) for task, rate in agent.rates.items()}, agent.level + by)
@@ -51,7 +56,9 @@ def scores(agent: Agent, order: list[str], luck: random.Random) -> Side:
     return {(task, 0): float(luck.random() < agent.rates[task]) for task in order}
 
 
-def trial(before: Side, after: Side, order: list[str], alpha: float, gain: float) -> tuple[bool, int]:
+def trial(
+    before: Side, after: Side, order: list[str], alpha: float, gain: float
+) -> tuple[bool, int]:
     """(kept, tasks): what `recreate.runs.trial.trial` decides, without its interval."""
     up, down = _Deadline(len(order), alpha), _Stake(-gain)
     for number, task in enumerate(order, 1):
@@ -66,7 +73,8 @@ def trial(before: Side, after: Side, order: list[str], alpha: float, gain: float
 
 
 class Ended(NamedTuple):
-    """kept: revisions; optimism: of the score that the build ends with, and of one on a set more; gain, attempts."""
+    """kept: revisions; optimism: of the score that the build ends with, and of one on a set more;
+    gain, attempts."""
 
     kept: int
     optimism: tuple[float, float]
@@ -103,7 +111,8 @@ def mean(side: Side) -> float:
 
 
 def reuse(builds: int) -> Iterator[dict[str, Any]]:
-    """optimism: (mean, and its 95 % interval), in points of a hundred; kept: the share of builds that kept anything."""
+    """optimism: (mean, and its 95 % interval), in points of a hundred; kept: the share of builds
+    that kept anything."""
     each = max(20, builds // 10)
     for tasks, rounds in (*itertools.product((20, 40, 100), (5, 10, 20)), *WIDER):
         ways = ("same",) if (tasks, rounds) in WIDER else ("same", "fresh")
@@ -113,8 +122,14 @@ def reuse(builds: int) -> Iterator[dict[str, Any]]:
             over = [100 * e.optimism[way == "once"] for e in ended if e.kept]
             off = 1.96 * stdev(over) / math.sqrt(len(over)) if len(over) > 1 else math.nan
             yield {
-                "tasks": tasks, "rounds": rounds, "way": way, "builds": each, "kept": len(over) / each,
+                "tasks": tasks,
+                "rounds": rounds,
+                "way": way,
+                "builds": each,
+                "kept": len(over) / each,
                 "optimism": [round(fmean(over or [0.0]) + sign * off, 1) for sign in (0, -1, 1)],
                 "gain": 100 * fmean(e.gain for e in ended),
-                "attempts": fmean(e.attempts + tasks * (way == "once" and e.kept > 0) for e in ended),
-            }  # fmt: skip
+                "attempts": fmean(
+                    e.attempts + tasks * (way == "once" and e.kept > 0) for e in ended
+                ),
+            }

@@ -1,7 +1,9 @@
-"""A whole domain in one file: shell filters, graded by running them on lines that the agent never saw.
+"""A whole domain in one file: shell filters, graded by running them on lines that the agent never
+saw.
 
-No task says that blank lines must not come out: that is for experience to find. `tests.examples.domain:Filters` is its
-name: `recreate tasks check NAME` needs no model, `recreate build --domain NAME` does.
+No task says that blank lines must not come out: that is for experience to find.
+`tests.examples.domain:Filters` is its name: `recreate tasks check NAME` needs no model, `recreate
+build --domain NAME` does.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ RULES = {
 """What a filter does -> a command that does it, but for the blank lines."""
 
 LINES = ["stone", "", "a tie", "oats and seeds", "", "", "moss", "rye"]
-"""What answers are tried on. It is not in the prompt, nor in the sandbox that the agent works in."""
+"""What answers are tried on. It is not in the prompt, nor in the sandbox that the agent works
+in."""
 
 
 SCRIPTS = {
@@ -37,7 +40,8 @@ SCRIPTS = {
 
 
 class Filters:
-    """Shell filters: programs of a line or two in filter.sh, from lines on stdin to lines on stdout."""
+    """Shell filters: programs of a line or two in filter.sh, from lines on stdin to lines on
+    stdout."""
 
     name = "filters"
     grader = "1"
@@ -48,7 +52,9 @@ class Filters:
             Task(
                 id=f"filters:{letter}:{number}",
                 domain=self.name,
-                prompt=f"Write filter.sh, a bash script that reads lines and {rule.format(x=letter)}.",
+                prompt=(
+                    f"Write filter.sh, a bash script that reads lines and {rule.format(x=letter)}."
+                ),
                 split=s,
                 group=letter,
                 facts={"command": command.format(x=letter)},
@@ -71,7 +77,8 @@ class Filters:
             return ""
 
     def grade(self, task: Task, trace: Trace, backend: SandboxBackend) -> Grade:
-        """Run the script, which is a stranger's, in a sandbox of its own; beside it runs what is right."""
+        """Run the script, which is a stranger's, in a sandbox of its own; beside it runs what is
+        right."""
         if not trace.answer.strip():
             return Grade(score=0.0, passed=False, evidence="There is no filter.sh.")
         found, right = _output(trace.answer, backend), _output(self.gold(task), backend)
@@ -79,8 +86,16 @@ class Filters:
             raise Fault(f"the right answer to {task.id} prints nothing here")
         passed = found == right
         blank = "" in found.split("\n")[:-1]
-        why = "what it prints is right" if passed else "it prints blank lines" if blank else "it prints other lines"
-        return Grade(score=float(passed), passed=passed, evidence=f"Run on lines of our own, {why}.")
+        why = (
+            "what it prints is right"
+            if passed
+            else "it prints blank lines"
+            if blank
+            else "it prints other lines"
+        )
+        return Grade(
+            score=float(passed), passed=passed, evidence=f"Run on lines of our own, {why}."
+        )
 
     def gold(self, task: Task) -> str:
         """The right script, for `recreate tasks check`."""
@@ -95,6 +110,8 @@ def _output(script: str, backend: SandboxBackend) -> str:
     sandbox = backend.open()
     try:
         sandbox.write("filter.sh", script.encode("utf-8", "replace"))
-        return sandbox.run(["bash", "filter.sh"], timeout=5, stdin="".join(f"{x}\n" for x in LINES).encode()).text
+        return sandbox.run(
+            ["bash", "filter.sh"], timeout=5, stdin="".join(f"{x}\n" for x in LINES).encode()
+        ).text
     finally:
         sandbox.close()

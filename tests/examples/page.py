@@ -1,4 +1,5 @@
-"""A page of a run in one file: what each task cost. `recreate show RUN --page tests.examples.page:cost`.
+"""A page of a run in one file: what each task cost. `recreate show RUN --page
+tests.examples.page:cost`.
 
 Installed, it is found by its name: [project.entry-points."recreate.page"] cost = "my_package:cost".
 """
@@ -12,10 +13,12 @@ from recreate.viewer.html import document
 MAIN = """
 <h1>Cost per task</h1>
 <table>
-<thead><tr><th scope="col">task</th><th scope="col">calls</th><th scope="col">tokens</th><th>USD</th></tr></thead>
+<thead><tr><th scope="col">task</th><th scope="col">calls</th><th \
+scope="col">tokens</th><th>USD</th></tr></thead>
 <tbody>
 {% for task, usage in rows %}
-<tr><th scope="row">{{ task }}</th><td>{{ usage.calls }}</td><td>{{ usage.tokens_in + usage.tokens_out }}</td>
+<tr><th scope="row">{{ task }}</th><td>{{ usage.calls }}</td><td>{{ usage.tokens_in + \
+usage.tokens_out }}</td>
 <td>{{ usage.usd|usd }}</td></tr>
 {% endfor %}
 </tbody>

@@ -1,7 +1,9 @@
-"""An optimizer with a population, in one file: pieces of advice, scored on train tasks; the two best are proposed.
+"""An optimizer with a population, in one file: pieces of advice, scored on train tasks; the two
+best are proposed.
 
-The pool is kept in `context.state` from round to round. A member stays while no other is at least as good on every
-train task and better on one (the Pareto front). `--optimizer tests.examples.population:Pool`.
+The pool is kept in `context.state` from round to round. A member stays while no other is at least
+as good on every train task and better on one (the Pareto front). `--optimizer
+tests.examples.population:Pool`.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ Write one better piece of advice, number {number}, in one sentence."""
 
 
 class PoolSettings(BaseModel, frozen=True, extra="forbid"):
-    """children: pieces of advice that a round writes; proposed: how many of the pool the gate judges in a round."""
+    """children: pieces of advice that a round writes; proposed: how many of the pool the gate
+    judges in a round."""
 
     children: int = Field(default=2, ge=1)
     proposed: int = Field(default=2, ge=1)
@@ -74,17 +77,31 @@ class Pool:
     def grow(self, scaffold: Scaffold, failed: Experience, number: int) -> None:
         """One more member, when it is new and may be used."""
         parent = self.members[number % len(self.members)].text if self.members else "none yet"
-        about = {"answer": failed.trace.answer, "grader": failed.grade.evidence, "parent": parent, "number": number}
+        about = {
+            "answer": failed.trace.answer,
+            "grader": failed.grade.evidence,
+            "parent": parent,
+            "number": number,
+        }
         question = QUESTION.format(prompt=failed.prompt, **about)
         text = self.context.ask([{"role": "user", "content": question}], step=number).text.strip()
         advice = Advice(text=text, evidence=Evidence(experience=failed.id, step=0), scores={})
-        if text in [a.text for a in self.members] or self.context.validate(scaffold, [edit(advice)]):
+        if text in [a.text for a in self.members] or self.context.validate(
+            scaffold, [edit(advice)]
+        ):
             return
         made = self.context.evaluate(apply(scaffold, [edit(advice)]), self.context.tasks)
-        self.members.append(advice.model_copy(update={"scores": {e.task: e.grade.score for e in made}}))
+        self.members.append(
+            advice.model_copy(update={"scores": {e.task: e.grade.score for e in made}})
+        )
 
 
 def edit(advice: Advice) -> Edit:
     name = "-".join(word for word in advice.text.lower().split() if word.isalpha())[:40]
     new = f"# Advice\n\n{advice.text}\n"
-    return Edit(path=f"memory/{name}.md", new=new, reason=f"{advice.mean:.2f} on train", evidence=(advice.evidence,))
+    return Edit(
+        path=f"memory/{name}.md",
+        new=new,
+        reason=f"{advice.mean:.2f} on train",
+        evidence=(advice.evidence,),
+    )

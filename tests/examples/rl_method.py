@@ -1,4 +1,5 @@
-"""An RL method of one's own, all of it: an advantage that is r less its group's median. A recipe takes it by
+"""An RL method of one's own, all of it: an advantage that is r less its group's median. A recipe
+takes it by
 
 ["tests.examples.rl_method:Median"]
 scale = 2.0

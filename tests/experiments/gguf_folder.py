@@ -1,4 +1,5 @@
-"""A GGUF's weights as a folder that transformers reads and trains: dequantised to float32, with its tokenizer."""
+"""A GGUF's weights as a folder that transformers reads and trains: dequantised to float32, with its
+tokenizer."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from pathlib import Path
 def convert(gguf: Path, folder: Path) -> Path:
     """Write the folder, whole or not at all. Needs the packages gguf and accelerate.
 
-    `save_pretrained` refuses a model that was read from a GGUF, so its weights go into a plain one first.
+    `save_pretrained` refuses a model that was read from a GGUF, so its weights go into a plain one
+    first.
     """
     if (folder / "config.json").is_file():
         return folder

@@ -1,11 +1,13 @@
-"""GRPO, GAPO, GAPO+STEER and GAPO+STEER+A2R under a noisy grader, over seeds: rewards and entropies. See docs/rl.md.
+"""GRPO, GAPO, GAPO+STEER and GAPO+STEER+A2R under a noisy grader, over seeds: rewards and
+entropies. See docs/rl.md.
 
     python -m tests.experiments.noisy FOLDER [--seeds 0 12] [--steps 96] [--methods grpo gapo ...]
     python -m tests.experiments.noisy FOLDER --report
 
-A seed fixes the tasks, the pre-trained model, the order of tasks, and so the first step's rollouts and rewards, of all
-methods alike. Training is recreate's own (`recreate.rl.trainer.Tune`, recipes, replay); only the attempts are made
-in one batch without a sandbox, since a run has thousands. Runs that are in FOLDER/results.jsonl are not made again.
+A seed fixes the tasks, the pre-trained model, the order of tasks, and so the first step's rollouts
+and rewards, of all methods alike. Training is recreate's own (`recreate.rl.trainer.Tune`, recipes,
+replay); only the attempts are made in one batch without a sandbox, since a run has thousands. Runs
+that are in FOLDER/results.jsonl are not made again.
 """
 
 from __future__ import annotations
@@ -57,16 +59,21 @@ PARTS = {
     "grpo": "[grpo]",
     "gapo": "[gapo]\nfraction = 0.5",
     "gapo+steer": '[gapo]\nfraction = 0.5\n[steer]\nleast = 0.7\nscope = "mini"',
-    "gapo+steer+a2r": '[gapo]\nfraction = 0.5\n[steer]\nleast = 0.7\nscope = "mini"\n[a2r]\nshare = 0.25',
+    "gapo+steer+a2r": (
+        '[gapo]\nfraction = 0.5\n[steer]\nleast = 0.7\nscope = "mini"\n[a2r]\nshare = 0.25'
+    ),
 }
 EVERY = 8
 """Steps between two measurements on tasks that are not trained on."""
 
 
 class Noisy(Tune):
-    """A run whose attempts are made in one batch, and whose grader replaces a share `flaky` of the scores."""
+    """A run whose attempts are made in one batch, and whose grader replaces a share `flaky` of the
+    scores."""
 
-    def __init__(self, session: Session, scaffold: Scaffold, how: Recipe, plan: TrainConfig, flaky: float) -> None:
+    def __init__(
+        self, session: Session, scaffold: Scaffold, how: Recipe, plan: TrainConfig, flaky: float
+    ) -> None:
         super().__init__(session, scaffold, how, plan)
         self.flaky = flaky
         self.true: list[float] = []
@@ -109,7 +116,14 @@ class Noisy(Tune):
                 split=task.split,
                 prompt=task.prompt,
                 digest=task.digest,
-                trace=Trace(attempt=name, task=task.id, scaffold="", model="", repeat=n % size, answer=one.text),
+                trace=Trace(
+                    attempt=name,
+                    task=task.id,
+                    scaffold="",
+                    model="",
+                    repeat=n % size,
+                    answer=one.text,
+                ),
                 grade=Grade(score=value, passed=value == 1.0),
             )
             groups[n // size].append(Rollout(attempted, (row,)))
@@ -124,7 +138,9 @@ class Noisy(Tune):
         self.held_out[self.step] = fmean(score(a, s.text) for a, s in zip(asked, said, strict=True))
 
 
-def run(where: Path, method: str, seed: int, steps: int, rate: float, flaky: float) -> dict[str, Any]:
+def run(
+    where: Path, method: str, seed: int, steps: int, rate: float, flaky: float
+) -> dict[str, Any]:
     """One run, from the seed's pre-trained model; what is kept of it."""
     base = where / "models" / str(seed)
     if not (base / "config.json").is_file():
@@ -132,12 +148,20 @@ def run(where: Path, method: str, seed: int, steps: int, rate: float, flaky: flo
     text = TRAIN.replace("RATE", repr(rate)) + PARTS[method] + "\n"
     how = read(text, name=method)
     folder = where / "runs" / f"{method}-{seed}-{rate:g}-{time.time_ns()}"
-    settings = Settings(domain="tests.experiments.sorting:Sorting", model=f"transformers:{base}", seed=seed)
+    settings = Settings(
+        domain="tests.experiments.sorting:Sorting", model=f"transformers:{base}", seed=seed
+    )
     scaffold = find_scaffold(str(opposites.agent(where / "agent")), where)
     begun = time.monotonic()
     session = open_session(settings, where, folder, parts=Parts(domain=Sorting(seed)))
     try:
-        work = Noisy(session, scaffold, how, TrainConfig(steps, seed, micro_batch=128, save_every=10**6), flaky)
+        work = Noisy(
+            session,
+            scaffold,
+            how,
+            TrainConfig(steps, seed, micro_batch=128, save_every=10**6),
+            flaky,
+        )
         work.run()
         work.measure()
         curve = [work.curve[n] for n in sorted(work.curve)]
@@ -162,14 +186,24 @@ def run(where: Path, method: str, seed: int, steps: int, rate: float, flaky: flo
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--seeds", type=int, nargs=2, default=[0, 12], metavar=("FIRST", "PAST_LAST"))
+    parser.add_argument(
+        "--seeds", type=int, nargs=2, default=[0, 12], metavar=("FIRST", "PAST_LAST")
+    )
     parser.add_argument("--steps", type=int, default=96)
     parser.add_argument("--methods", nargs="+", choices=PARTS, default=list(PARTS))
-    parser.add_argument("--rate", type=float, default=1e-3, help="learning rate, of every method alike")
-    parser.add_argument("--flaky", type=float, default=0.2, help="the share of scores that the grader makes up")
-    parser.add_argument("--report", action="store_true", help="only the tables and the figure of what is there")
+    parser.add_argument(
+        "--rate", type=float, default=1e-3, help="learning rate, of every method alike"
+    )
+    parser.add_argument(
+        "--flaky", type=float, default=0.2, help="the share of scores that the grader makes up"
+    )
+    parser.add_argument(
+        "--report", action="store_true", help="only the tables and the figure of what is there"
+    )
     args = parser.parse_args()
     where: Path = args.folder.resolve()
     where.mkdir(parents=True, exist_ok=True)
@@ -187,11 +221,16 @@ def main() -> int:
                 out.write(json.dumps(made) + "\n")
             done.append(made)
             print(
-                f"{method:16} seed {seed}  reward {fmean(made['reward'][:8]):.3f} -> {fmean(made['reward'][-8:]):.3f}  "
-                f"entropy {made['entropy'][0]:.2f} -> {made['entropy'][-1]:.2f}  {made['seconds']:.0f} s",
+                f"{method:16} seed {seed}  reward {fmean(made['reward'][:8]):.3f} ->"
+                f" {fmean(made['reward'][-8:]):.3f}  entropy {made['entropy'][0]:.2f} ->"
+                f" {made['entropy'][-1]:.2f}  {made['seconds']:.0f} s",
                 flush=True,
             )
-    same = [r for r in done if (r["rate"], r["flaky"], r["steps"]) == (args.rate, args.flaky, args.steps)]
+    same = [
+        r
+        for r in done
+        if (r["rate"], r["flaky"], r["steps"]) == (args.rate, args.flaky, args.steps)
+    ]
     noisy_report.write(where, [r for r in same if r["seed"] in range(*args.seeds)])
     return 0
 

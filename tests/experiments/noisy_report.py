@@ -1,4 +1,5 @@
-"""The comparison over seeds as tables and one figure: means with 95 % intervals (Student's t over seeds)."""
+"""The comparison over seeds as tables and one figure: means with 95 % intervals (Student's t over
+seeds)."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ POINTS = 12
 
 
 def write(folder: Path, runs: Sequence[Run]) -> None:
-    """report.md and curves.svg in the folder; the report is printed too. Only seeds that every method has count."""
+    """report.md and curves.svg in the folder; the report is printed too. Only seeds that every
+    method has count."""
     methods = list(dict.fromkeys(r["method"] for r in runs))
     by = {m: {r["seed"]: r for r in runs if r["method"] == m} for m in methods}
     seeds = sorted(set.intersection(*(set(of) for of in by.values()))) if by else []
@@ -28,12 +30,17 @@ def write(folder: Path, runs: Sequence[Run]) -> None:
     first = [{tuple(r["graded"][:1]) for r in (by[m][s] for m in methods)} for s in seeds]
     one = runs[0]
     lines = [
-        f"{len(seeds)} seeds, {one['steps']} steps, learning rate {one['rate']:g}, {one['flaky']:.0%} of the grades "
-        f"made up. The first step's mean reward is the same for all methods in {sum(len(f) == 1 for f in first)} of "
-        f"{len(seeds)} seeds.",
+        (
+            f"{len(seeds)} seeds, {one['steps']} steps, learning rate {one['rate']:g},"
+            f" {one['flaky']:.0%} of the grades made up. The first step's mean reward is the same"
+            f" for all methods in {sum(len(f) == 1 for f in first)} of {len(seeds)} seeds."
+        ),
         "",
-        "| method | true reward, last quarter | beside grpo | area under the curve | beside grpo | unseen tasks, at "
-        "the end | beside grpo | entropy at the end | clipped | s a run |",
+        (
+            "| method | true reward, last quarter | beside grpo | area under the curve | beside"
+            " grpo | unseen tasks, at the end | beside grpo | entropy at the end | clipped | s a"
+            " run |"
+        ),
         "|---" * 10 + "|",
     ]
     base = chosen.get("grpo", chosen[methods[0]])
@@ -42,7 +49,11 @@ def write(folder: Path, runs: Sequence[Run]) -> None:
         for of in (_late, _area, _unseen):
             cells.append(_mean([of(r) for r in chosen[m]]))
             same = chosen[m] is base
-            cells.append("-" if same else _mean([of(a) - of(b) for a, b in zip(chosen[m], base, strict=True)], "+"))
+            cells.append(
+                "-"
+                if same
+                else _mean([of(a) - of(b) for a, b in zip(chosen[m], base, strict=True)], "+")
+            )
         cells.append(_mean([fmean(r["entropy"][-8:]) for r in chosen[m]]))
         cells.append(f"{fmean(fmean(r['clip']) for r in chosen[m]):.4f}")
         cells.append(f"{fmean(r['seconds'] for r in chosen[m]):.0f}")
@@ -54,7 +65,11 @@ def write(folder: Path, runs: Sequence[Run]) -> None:
         width = one["steps"] / POINTS
         for n in range(POINTS):
             cells = [_mean([c[n] for c in curves[m]]) for m in methods]
-            lines.append(f"| steps {round(n * width)}-{round((n + 1) * width) - 1} | " + " | ".join(cells) + " |")
+            lines.append(
+                f"| steps {round(n * width)}-{round((n + 1) * width) - 1} | "
+                + " | ".join(cells)
+                + " |"
+            )
     text = "\n".join(lines) + "\n"
     (folder / "report.md").write_text(text, "utf-8")
     (folder / "curves.svg").write_text(figure(chosen), "utf-8")
@@ -63,13 +78,17 @@ def write(folder: Path, runs: Sequence[Run]) -> None:
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
     """(mean, half the width of its 95 % interval)."""
-    return fmean(values), student_quantile(len(values), 0.05) * stdev(values) / math.sqrt(len(values))
+    return fmean(values), student_quantile(len(values), 0.05) * stdev(values) / math.sqrt(
+        len(values)
+    )
 
 
 def figure(chosen: Mapping[str, Sequence[Run]], width: int = 640, height: int = 190) -> str:
     """Two panels, reward and entropy over the steps: a line a method, its interval as a band."""
     inner, out = width - 60, []
-    for panel, (key, words) in enumerate({"reward": "true reward", "entropy": "entropy, nats a token"}.items()):
+    for panel, (key, words) in enumerate(
+        {"reward": "true reward", "entropy": "entropy, nats a token"}.items()
+    ):
         curves = {
             m: [interval(column) for column in zip(*(_points(r[key]) for r in runs), strict=True)]
             for m, runs in chosen.items()
@@ -79,7 +98,10 @@ def figure(chosen: Mapping[str, Sequence[Run]], width: int = 640, height: int = 
         top = panel * (height + 50) + 24
 
         def at(n: int, value: float, top: int = top, low: float = low, high: float = high) -> str:
-            return f"{n * inner / (POINTS - 1):.1f},{top + height - (value - low) / (high - low) * height:.1f}"
+            return (
+                f"{n * inner / (POINTS - 1):.1f},"
+                f"{top + height - (value - low) / (high - low) * height:.1f}"
+            )
 
         out.append(f'<text x="0" y="{top - 9}">{words}</text>')
         out.append(f'<path d="M0 {top + height}H{inner}" stroke="currentColor" opacity=".3"/>')
@@ -88,9 +110,13 @@ def figure(chosen: Mapping[str, Sequence[Run]], width: int = 640, height: int = 
         for colour, (_, c) in zip(COLOURS, curves.items(), strict=False):
             upper = [at(n, mean + half) for n, (mean, half) in enumerate(c)]
             lower = [at(n, mean - half) for n, (mean, half) in enumerate(c)]
-            out.append(f'<polygon points="{" ".join(upper + lower[::-1])}" fill="{colour}" opacity=".12"/>')
+            out.append(
+                f'<polygon points="{" ".join(upper + lower[::-1])}" fill="{colour}" opacity=".12"/>'
+            )
             middle = " ".join(at(n, mean) for n, (mean, _) in enumerate(c))
-            out.append(f'<polyline points="{middle}" fill="none" stroke="{colour}" stroke-width="1.8"/>')
+            out.append(
+                f'<polyline points="{middle}" fill="none" stroke="{colour}" stroke-width="1.8"/>'
+            )
     below = 2 * (height + 50) + 14
     for n, (m, colour) in enumerate(zip(chosen, COLOURS, strict=False)):
         out.append(f'<text x="{n * 150}" y="{below}" fill="{colour}">— {m}</text>')

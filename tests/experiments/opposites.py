@@ -1,6 +1,8 @@
-"""Say a word's opposite, and nothing else: a small verifiable task family. tests.experiments.opposites:Opposites
+"""Say a word's opposite, and nothing else: a small verifiable task family.
+tests.experiments.opposites:Opposites
 
-1 for the word alone, 0.5 for the word among others, else 0. A point, quotes and capitals are not counted.
+1 for the word alone, 0.5 for the word among others, else 0. A point, quotes and capitals are not
+counted.
 """
 
 from __future__ import annotations
@@ -13,15 +15,17 @@ from recreate.api.types import Grade, Split, Task, Trace
 
 PAIRS: dict[Split, str] = {
     "train": (
-        "hot cold, big small|little, up down, day night, in out, left right, good bad, new old, open closed|shut, "
-        "high low, fast slow, hard soft|easy, happy sad|unhappy, wet dry, full empty, early late, light dark|heavy, "
-        "long short, rich poor, strong weak, young old, first last, start end|finish|stop, true false, win lose, "
-        "buy sell, black white, clean dirty, near far, over under"
+        "hot cold, big small|little, up down, day night, in out, left right, good bad, new old,"
+        " open closed|shut, high low, fast slow, hard soft|easy, happy sad|unhappy, wet dry, full"
+        " empty, early late, light dark|heavy, long short, rich poor, strong weak, young old, first"
+        " last, start end|finish|stop, true false, win lose, buy sell, black white, clean dirty,"
+        " near far, over under"
     ),
     "validation": (
-        "thick thin, tall short, wide narrow, alive dead, top bottom, front back|rear, push pull, love hate, "
-        "north south, war peace, loud quiet|silent|soft, sweet sour|bitter, inside outside, before after, "
-        "always never, brave cowardly|afraid, sharp dull|blunt, deep shallow, ugly beautiful|pretty, cheap expensive"
+        "thick thin, tall short, wide narrow, alive dead, top bottom, front back|rear, push pull,"
+        " love hate, north south, war peace, loud quiet|silent|soft, sweet sour|bitter, inside"
+        " outside, before after, always never, brave cowardly|afraid, sharp dull|blunt, deep"
+        " shallow, ugly beautiful|pretty, cheap expensive"
     ),
 }
 
@@ -69,16 +73,20 @@ def agent(folder: Path) -> Path:
     """One turn: the reply is written down, and handed in."""
     (folder / "tools").mkdir(parents=True, exist_ok=True)
     files = {
-        "agent.toml": 'description = "Answers in one word."\naction = "tool:put"\n\n[limits]\nsteps = 1\n\n'
-        "[model]\nmax_tokens = 8\ntemperature = 1.0\n",
+        "agent.toml": (
+            'description = "Answers in one word."\naction = "tool:put"\n\n[limits]\nsteps = 1\n\n'
+            "[model]\nmax_tokens = 8\ntemperature = 1.0\n"
+        ),
         "system.md": "Answer with one word.\n",
         "workflow.md": "{{ task.prompt }}\n",
         "observation.md": "{{ output.text }}\n",
         "format.md": "{{ error }}\n",
-        "tools/put.py": "#!/usr/bin/env python3\n"
-        '"""Write standard input to answer.txt."""\n'
-        "import sys\n"
-        "open('/work/answer.txt', 'wb').write(sys.stdin.buffer.read())\n",
+        "tools/put.py": (
+            "#!/usr/bin/env python3\n"
+            '"""Write standard input to answer.txt."""\n'
+            "import sys\n"
+            "open('/work/answer.txt', 'wb').write(sys.stdin.buffer.read())\n"
+        ),
     }
     for name, text in files.items():
         (folder / name).write_text(text, "utf-8")

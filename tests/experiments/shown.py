@@ -1,10 +1,11 @@
-"""What an agent's prompts show of a real bug: the task's own words, and a line that the release which mends it changed.
+"""What an agent's prompts show of a real bug: the task's own words, and a line that the release
+which mends it changed.
 
-    recreate bench --scaffold A --scaffold B --domain swe --kind real --split test --tasks 40 --model MODEL --out runs/x
-    python -m tests.experiments.shown runs/x
+    recreate bench --scaffold A --scaffold B --domain swe --kind real --split test --tasks 40
+    --model MODEL --out runs/x python -m tests.experiments.shown runs/x
 
-A model can mend only what it is shown, so this tells seeds apart where a small model solves nothing. Read is what was
-sent, of every attempt of the run; nothing is attempted.
+A model can mend only what it is shown, so this tells seeds apart where a small model solves
+nothing. Read is what was sent, of every attempt of the run; nothing is attempted.
 """
 
 from __future__ import annotations
@@ -41,7 +42,11 @@ def changed(gold: str) -> list[str]:
 def requests(experience: Experience) -> list[str]:
     """The text of each request, in order; the first sample's is the first."""
     recorded, steps = Recorded(experience.trace.steps), experience.trace.steps
-    return ["\n".join(str(m.get("content")) for m in recorded[s.step].messages) for s in steps if s.step in recorded]
+    return [
+        "\n".join(str(m.get("content")) for m in recorded[s.step].messages)
+        for s in steps
+        if s.step in recorded
+    ]
 
 
 def told(text: str, task: Task) -> bool:
@@ -54,7 +59,9 @@ def main(folder: Path) -> None:
     tasks = {task.id: task for task in domain.tasks()}
     names = {r["scaffold"]: r["name"] for r in run.records("agent")}
     for key, rows in run.cells().items():
-        count = dict.fromkeys(("the task's words", "a changed line, first request", "in any request", "passed"), 0)
+        count = dict.fromkeys(
+            ("the task's words", "a changed line, first request", "in any request", "passed"), 0
+        )
         attempts = [(r, read_experience(folder / "attempts" / r["attempt"])) for r in rows.values()]
         for row, experience in attempts:
             task, sent = tasks[row["task"]], requests(experience)
@@ -67,7 +74,10 @@ def main(folder: Path) -> None:
         print(f"{names[key.agent]} ({key.agent}), {key.model}, {len(attempts)} {key.split} tasks")
         for what, many in count.items():
             low, high = wilson(many, len(attempts))
-            print(f"  {what:32} {many:3} of {len(attempts)}, {many / len(attempts):.2f} [{low:.2f}, {high:.2f}]")
+            print(
+                f"  {what:32} {many:3} of {len(attempts)}, {many / len(attempts):.2f} [{low:.2f},"
+                f" {high:.2f}]"
+            )
 
 
 if __name__ == "__main__":

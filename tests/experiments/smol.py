@@ -1,9 +1,10 @@
-"""SmolLM2-135M with LoRA learns a small verifiable task family on a CPU, by `recreate tune`. See docs/rl.md.
+"""SmolLM2-135M with LoRA learns a small verifiable task family on a CPU, by `recreate tune`. See
+docs/rl.md.
 
     python -m tests.experiments.smol FOLDER [--seeds 0 1] [--steps 30]
 
-Needs recreate-agents[rl] and gguf. Everything goes through the command line that a user has; what it made stays in
-FOLDER, and the same command goes on where it was stopped.
+Needs recreate-agents[rl] and gguf. Everything goes through the command line that a user has; what
+it made stays in FOLDER, and the same command goes on where it was stopped.
 """
 
 from __future__ import annotations
@@ -46,11 +47,15 @@ high = 0.28
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
     parser.add_argument("--steps", type=int, default=30)
-    parser.add_argument("--model", type=Path, help="a folder of the model; default: fetched and made")
+    parser.add_argument(
+        "--model", type=Path, help="a folder of the model; default: fetched and made"
+    )
     args = parser.parse_args()
     where: Path = args.folder.resolve()
     where.mkdir(parents=True, exist_ok=True)
@@ -62,13 +67,14 @@ def main() -> int:
     for row in rows:
         print(json.dumps(row))
     print(
-        "| seed | minutes | reward, first fifth | last fifth | slope per step | words it never saw, before | after |\n"
-        "|---|---|---|---|---|---|---|"
+        "| seed | minutes | reward, first fifth | last fifth | slope per step | words it never saw,"
+        " before | after |\n|---|---|---|---|---|---|---|"
     )
     for r in rows:
         print(
-            f"| {r['seed']} | {r['minutes']:.1f} | {r['first']:.3f} | {r['last']:.3f} | "
-            f"{r['slope']:+.4f} ± {1.96 * r['error']:.4f} | {_interval(r['before'])} | {_interval(r['after'])} |"
+            f"| {r['seed']} | {r['minutes']:.1f} | {r['first']:.3f} | {r['last']:.3f} |"
+            f" {r['slope']:+.4f} ± {1.96 * r['error']:.4f} | {_interval(r['before'])} |"
+            f" {_interval(r['after'])} |"
         )
     return 0
 
@@ -81,7 +87,8 @@ def smol(folder: Path) -> Path:
 
 
 def train(where: Path, model: Path, seed: int, steps: int) -> dict[str, Any]:
-    """One seed's run and what it says; before and after it `bench` measures the validation words."""
+    """One seed's run and what it says; before and after it `bench` measures the validation
+    words."""
     common = ["--domain", DOMAIN, "--scaffold", "./agent"]
     run = where / f"seed-{seed}"
     told = recreate(
@@ -99,7 +106,14 @@ def train(where: Path, model: Path, seed: int, steps: int) -> dict[str, Any]:
         out = where / f"{name}-{seed}"
         told = recreate(
             where,
-            *("bench", *common, "--model", f"transformers:{checkpoint(what)}", "--split", "validation"),
+            *(
+                "bench",
+                *common,
+                "--model",
+                f"transformers:{checkpoint(what)}",
+                "--split",
+                "validation",
+            ),
             *("--repeats", "4", "--seed", str(seed), "--out", str(out)),
         )
         cells[name] = {key: told["cells"][0][key] for key in ("mean", "lo", "hi", "n", "repeats")}
@@ -121,9 +135,15 @@ def train(where: Path, model: Path, seed: int, steps: int) -> dict[str, Any]:
 def recreate(where: Path, *words: str) -> dict[str, Any]:
     """The record that a command prints under --json; its progress goes to this command's stderr."""
     print("recreate " + " ".join(words), file=sys.stderr, flush=True)
-    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")])}
+    env = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")])
+    }
     done = subprocess.run(
-        [sys.executable, "-m", "recreate", *words, "--json"], cwd=where, env=env, stdout=subprocess.PIPE, check=True
+        [sys.executable, "-m", "recreate", *words, "--json"],
+        cwd=where,
+        env=env,
+        stdout=subprocess.PIPE,
+        check=True,
     )
     found: dict[str, Any] = json.loads(done.stdout)
     return found

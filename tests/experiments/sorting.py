@@ -1,8 +1,10 @@
-"""Sort letters, graded with partial credit by a grader that is now and then wrong; and a tiny model that half can.
+"""Sort letters, graded with partial credit by a grader that is now and then wrong; and a tiny model
+that half can.
 
-A task is six letters of ten; the answer is the same letters in order. The true score is GAPO's reward (arXiv
-2510.21830, Equation 2): half for the exact answer, half for 1 - edit distance / length. With the chance `flaky` the
-grader gives a number drawn evenly from 0..1 in its place, which the methods are trained on; curves show the true score.
+A task is six letters of ten; the answer is the same letters in order. The true score is GAPO's
+reward (arXiv 2510.21830, Equation 2): half for the exact answer, half for 1 - edit distance /
+length. With the chance `flaky` the grader gives a number drawn evenly from 0..1 in its place, which
+the methods are trained on; curves show the true score.
 """
 
 from __future__ import annotations
@@ -43,7 +45,11 @@ class Sorting:
             where: Split = "train" if n < 64 else "validation"
             if split in (None, where):
                 name = f"{self.seed}-{word}"
-                found.append(Task(id=f"sorting:{name}", domain=self.name, prompt=word, split=where, group=name))
+                found.append(
+                    Task(
+                        id=f"sorting:{name}", domain=self.name, prompt=word, split=where, group=name
+                    )
+                )
         return found
 
     def prepare(self, task: Task, backend: SandboxBackend) -> Sandbox:
@@ -79,7 +85,9 @@ def tokenizer() -> Any:
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    words = Tokenizer(models.WordLevel({t: n for n, t in enumerate(["<pad>", "<end>", "=", *LETTERS])}, "<pad>"))
+    words = Tokenizer(
+        models.WordLevel({t: n for n, t in enumerate(["<pad>", "<end>", "=", *LETTERS])}, "<pad>")
+    )
     words.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
     words.decoder = decoders.Fuse()
     made = PreTrainedTokenizerFast(tokenizer_object=words, eos_token="<end>", pad_token="<pad>")
@@ -88,8 +96,8 @@ def tokenizer() -> Any:
 
 
 def pretrained(folder: Path, seed: int, *, until: float = 0.5) -> float:
-    """Train a Qwen2 of 2 layers, width 64, on right answers to random words until sampled answers score `until` on
-    the mean, and save it. The true mean score that it has."""
+    """Train a Qwen2 of 2 layers, width 64, on right answers to random words until sampled answers
+    score `until` on the mean, and save it. The true mean score that it has."""
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     logging.getLogger("transformers").setLevel(logging.ERROR)
@@ -114,7 +122,9 @@ def pretrained(folder: Path, seed: int, *, until: float = 0.5) -> float:
     reached = 0.0
     for step in range(3000):
         asked = ["".join(rng.choices(LETTERS, k=LENGTH)) for _ in range(64)]
-        ids = torch.tensor([[*words.encode(f"{a}={''.join(sorted(a))}"), words.eos_token_id] for a in asked])
+        ids = torch.tensor(
+            [[*words.encode(f"{a}={''.join(sorted(a))}"), words.eos_token_id] for a in asked]
+        )
         labels = ids.clone()
         labels[:, : LENGTH + 1] = -100
         loss = module(input_ids=ids, labels=labels).loss
@@ -135,8 +145,8 @@ def pretrained(folder: Path, seed: int, *, until: float = 0.5) -> float:
 
 @dataclass(frozen=True)
 class Said:
-    """An answer: its text, tokens (the end among them) and their log-probs; cut: it had no end. mix_ids and mix: its
-    latent steps."""
+    """An answer: its text, tokens (the end among them) and their log-probs; cut: it had no end.
+    mix_ids and mix: its latent steps."""
 
     text: str
     tokens: list[int]
@@ -148,10 +158,14 @@ class Said:
 
 @torch.no_grad()
 def answers(
-    module: Any, words: Any, asked: Sequence[str], generator: torch.Generator, latent: LEPO | None = None
+    module: Any,
+    words: Any,
+    asked: Sequence[str],
+    generator: torch.Generator,
+    latent: LEPO | None = None,
 ) -> list[Said]:
-    """One answer to each, all at once, at temperature 1: every prompt has the same length. latent: its first steps are
-    mixtures as that part draws them."""
+    """One answer to each, all at once, at temperature 1: every prompt has the same length. latent:
+    its first steps are mixtures as that part draws them."""
     module.eval()
     table = module.get_input_embeddings().weight
     given: dict[str, Tensor] = {"input_ids": torch.tensor([words.encode(f"{a}=") for a in asked])}
@@ -160,9 +174,19 @@ def answers(
         out = module(**given, past_key_values=cache, use_cache=True)
         cache, logits = out.past_key_values, out.logits[:, -1].float()
         if latent is not None and step < latent.steps:
-            how = {"noise": latent.noise, "strength": latent.strength, "kept": latent.top_k, "generator": generator}
-            mixed.append(latent_step(warp(logits, top_k=latent.top_k, top_p=latent.top_p), table, **how))
-            ids, given = mixed[-1].token_ids.unsqueeze(1), {"inputs_embeds": mixed[-1].embeds.unsqueeze(1)}
+            how = {
+                "noise": latent.noise,
+                "strength": latent.strength,
+                "kept": latent.top_k,
+                "generator": generator,
+            }
+            mixed.append(
+                latent_step(warp(logits, top_k=latent.top_k, top_p=latent.top_p), table, **how)
+            )
+            ids, given = (
+                mixed[-1].token_ids.unsqueeze(1),
+                {"inputs_embeds": mixed[-1].embeds.unsqueeze(1)},
+            )
         else:
             ids = torch.multinomial(logits.softmax(-1), 1, generator=generator)
             given = {"input_ids": ids}
@@ -174,7 +198,13 @@ def answers(
     ):
         ended = words.eos_token_id in tokens
         n = tokens.index(words.eos_token_id) + 1 if ended else LONGEST
-        text = "".join(words.convert_ids_to_tokens([t for t in tokens[:n] if t != words.eos_token_id]))
+        text = "".join(
+            words.convert_ids_to_tokens([t for t in tokens[:n] if t != words.eos_token_id])
+        )
         mix = [(m.mix_ids[row].tolist(), m.mix[row].tolist()) for m in mixed[:n]]
-        found.append(Said(text, tokens[:n], log_probs[:n], not ended, [i for i, _ in mix], [z for _, z in mix]))
+        found.append(
+            Said(
+                text, tokens[:n], log_probs[:n], not ended, [i for i, _ in mix], [z for _, z in mix]
+            )
+        )
     return found

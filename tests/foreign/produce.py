@@ -4,6 +4,7 @@ Run by `pytest -m live tests/memory/test_importers_live.py` in an environment of
 needs nothing of this.
 mini-swe-agent and langsmith are asked for by PACKAGES.
 """
+
 # mypy: ignore-errors
 
 from __future__ import annotations
@@ -18,7 +19,11 @@ from pathlib import Path
 PACKAGES = {
     "mini": ["mini-swe-agent==2.4.6"],
     "inspect": ["inspect_ai==0.3.285"],
-    "otel": ["opentelemetry-sdk", "opentelemetry-util-genai", "opentelemetry-exporter-otlp-json-file"],
+    "otel": [
+        "opentelemetry-sdk",
+        "opentelemetry-util-genai",
+        "opentelemetry-exporter-otlp-json-file",
+    ],
     "langsmith": ["langsmith==0.15.0"],
 }
 BROKEN = "def mean(xs):\n    return sum(xs) / (len(xs) + 1)\n"
@@ -36,7 +41,10 @@ def mini() -> None:
 
     sandbox = Path("box").absolute()
     sandbox.mkdir(exist_ok=True)
-    asked = {"system_template": "You are a careful engineer. Answer with one command.", "cost_limit": 100}
+    asked = {
+        "system_template": "You are a careful engineer. Answer with one command.",
+        "cost_limit": 100,
+    }
     asked["instance_template"] = "Please solve this issue:\n{{task}}\n\nOne command a turn."
     commands = [
         "cat mean.py",
@@ -44,14 +52,23 @@ def mini() -> None:
         "python -c 'import mean; print(mean.mean([2, 4])); mean.mean([])'",
         "printf 'COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT\\n'; cat mean.py",
     ]
-    says = ["I look at the file.", "The length is one too large.", "I check it, and the empty list.", "Done."]
+    says = [
+        "I look at the file.",
+        "The length is one too large.",
+        "I check it, and the empty list.",
+        "Done.",
+    ]
     called = []
     for n, (said, command) in enumerate(zip(says, commands, strict=True)):
         function = {"name": "bash", "arguments": json.dumps({"command": command})}
         call = {"id": f"call_{n}", "type": "function", "function": function}
-        called.append(make_toolcall_output(said, [call], [{"command": command, "tool_call_id": f"call_{n}"}]))
+        called.append(
+            make_toolcall_output(said, [call], [{"command": command, "tool_call_id": f"call_{n}"}])
+        )
     (sandbox / "mean.py").write_text(BROKEN)
-    agent = DefaultAgent(DeterministicToolcallModel(outputs=called), LocalEnvironment(cwd=str(sandbox)), **asked)
+    agent = DefaultAgent(
+        DeterministicToolcallModel(outputs=called), LocalEnvironment(cwd=str(sandbox)), **asked
+    )
     agent.run("mean([2, 4]) returns 2.0 instead of 3.0. Mend mean.py.")
     agent.save(Path("toy__mean-1.traj.json"), {"instance_id": "toy__mean-1"})
     written = [
@@ -60,7 +77,9 @@ def mini() -> None:
     ]
     (sandbox / "mean.py").write_text(BROKEN)
     agent = DefaultAgent(
-        DeterministicModel(outputs=written), LocalEnvironment(cwd=str(sandbox)), **{**asked, "step_limit": 2}
+        DeterministicModel(outputs=written),
+        LocalEnvironment(cwd=str(sandbox)),
+        **{**asked, "step_limit": 2},
     )
     agent.run("mean([]) raises ZeroDivisionError. It shall return 0.0.")
     agent.save(Path("toy__mean-2.traj.json"), {"instance_id": "toy__mean-2"})
@@ -112,7 +131,13 @@ def inspect() -> None:
         solver=[system_message("Add with the tool."), use_tools(add()), generate()],
         scorer=includes(),
     )
-    (log,) = eval(task, model=get_model(name, custom_outputs=outputs), log_dir="logs", display="none", max_samples=1)
+    (log,) = eval(
+        task,
+        model=get_model(name, custom_outputs=outputs),
+        log_dir="logs",
+        display="none",
+        max_samples=1,
+    )
     Path(log.location).rename("sums.eval")
     log = read_eval_log("sums.eval")
     log.samples = log.samples[:1]
@@ -141,7 +166,9 @@ def otel() -> None:
     def chat(sent, reply, reason, tokens):
         with handler.inference("openai", request_model="small-model") as asked:
             asked.input_messages, asked.system_instruction = sent, system
-            asked.output_messages = [OutputMessage(role="assistant", parts=[reply], finish_reason=reason)]
+            asked.output_messages = [
+                OutputMessage(role="assistant", parts=[reply], finish_reason=reason)
+            ]
             asked.input_tokens, asked.output_tokens = tokens
             asked.response_model_name = "small-model-2"
 
@@ -164,7 +191,11 @@ def otel() -> None:
                 OutputMessage(role="assistant", parts=[Text(content=answer)], finish_reason="stop")
             ]
             if score is not None:
-                graded = {"name": "correct", "score.value": score, "score.label": "pass" if score else "fail"}
+                graded = {
+                    "name": "correct",
+                    "score.value": score,
+                    "score.label": "pass" if score else "fail",
+                }
                 graded["explanation"] = "the tool said rain"
                 event = {f"gen_ai.evaluation.{k}": v for k, v in graded.items()}
                 trace.get_current_span().add_event("gen_ai.evaluation.result", event)
@@ -190,16 +221,30 @@ def langsmith() -> None:
             self.send_response(200)
             self.send_header("content-type", "application/json")
             self.end_headers()
-            batch = {"use_multipart_endpoint": False, "size_limit": 100, "size_limit_bytes": 20_000_000}
-            batch |= {"scale_up_nthreads_limit": 2, "scale_up_qsize_trigger": 1000, "scale_down_nempty_trigger": 4}
-            self.wfile.write(json.dumps({"version": "0.10.0", "batch_ingest_config": batch}).encode())
+            batch = {
+                "use_multipart_endpoint": False,
+                "size_limit": 100,
+                "size_limit_bytes": 20_000_000,
+            }
+            batch |= {
+                "scale_up_nthreads_limit": 2,
+                "scale_up_qsize_trigger": 1000,
+                "scale_down_nempty_trigger": 4,
+            }
+            self.wfile.write(
+                json.dumps({"version": "0.10.0", "batch_ingest_config": batch}).encode()
+            )
 
         def log_message(self, *_):
             pass
 
     server = HTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    os.environ |= {"LANGSMITH_TRACING": "true", "LANGSMITH_API_KEY": "none", "LANGSMITH_PROJECT": "capitals"}
+    os.environ |= {
+        "LANGSMITH_TRACING": "true",
+        "LANGSMITH_API_KEY": "none",
+        "LANGSMITH_PROJECT": "capitals",
+    }
     os.environ["LANGSMITH_ENDPOINT"] = f"http://127.0.0.1:{server.server_port}"
     from langsmith import Client, traceable
     from langsmith.schemas import Run
@@ -227,7 +272,9 @@ def langsmith() -> None:
     def agent(question):
         told = [{"role": "system", "content": "Look it up."}, {"role": "user", "content": question}]
         said = chat(messages=told)["choices"][0]["message"]
-        found = lookup(country=json.loads(said["tool_calls"][0]["function"]["arguments"])["country"])
+        found = lookup(
+            country=json.loads(said["tool_calls"][0]["function"]["arguments"])["country"]
+        )
         told += [said, {"role": "tool", "tool_call_id": "call_1", "content": found}]
         return {"output": chat(messages=told)["choices"][0]["message"]["content"]}
 

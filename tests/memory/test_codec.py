@@ -1,4 +1,5 @@
-"""A text too large for a line is kept whole in a file of its own, once, and is never passed off for another."""
+"""A text too large for a line is kept whole in a file of its own, once, and is never passed off for
+another."""
 
 from __future__ import annotations
 
@@ -23,14 +24,18 @@ from recreate.memory.store import ExperienceStore
 from tests.memory.test_store import experience, files
 
 HERE = str(Path(__file__).parents[2])
-LONG = "first words\n" + "".join(f"line {n}\n" for n in range(20_000)) + "ValueError: the last words"
+LONG = (
+    "first words\n" + "".join(f"line {n}\n" for n in range(20_000)) + "ValueError: the last words"
+)
 ODD = "NUL \0, a lone \udcff surrogate, \r\n 日本語 עברית हिन्दी 🏴‍☠️ " * 4_000
 
 
 def long(id: str, text: str = LONG, **given: Any) -> Experience:
     """An attempt whose second step saw what the first one printed."""
     first = Step(step=0, action="run", output=text, status=0)
-    return experience(id, steps=(first, Step(step=1, observation=text, action="submit", output="")), **given)
+    return experience(
+        id, steps=(first, Step(step=1, observation=text, action="submit", output="")), **given
+    )
 
 
 def blobs(root: Path) -> list[Path]:
@@ -39,9 +44,14 @@ def blobs(root: Path) -> list[Path]:
 
 def test_a_large_text_comes_back_whole_and_is_kept_once(tmp_path: Path) -> None:
     memory = ExperienceStore(tmp_path)
-    trace = Trace(attempt="all", task="toy:hand:all", scaffold="s", model="m", answer=LONG + "answer")
+    trace = Trace(
+        attempt="all", task="toy:hand:all", scaffold="s", model="m", answer=LONG + "answer"
+    )
     everywhere = experience(
-        "all", trace=trace, grade=Grade(score=0, passed=False, evidence=LONG), odd_field=[{"x": ODD}]
+        "all",
+        trace=trace,
+        grade=Grade(score=0, passed=False, evidence=LONG),
+        odd_field=[{"x": ODD}],
     )
     memory.add([long("a"), long("b"), long("odd", ODD), everywhere])
     again = ExperienceStore(tmp_path)
@@ -62,12 +72,16 @@ def test_a_large_text_comes_back_whole_and_is_kept_once(tmp_path: Path) -> None:
 
 
 def test_a_text_at_the_threshold_stays_in_the_line(tmp_path: Path) -> None:
-    ExperienceStore(tmp_path).add([long("a", "é" * (LARGE // 2)), long("b", "é" * (LARGE // 2) + "e")])
+    ExperienceStore(tmp_path).add(
+        [long("a", "é" * (LARGE // 2)), long("b", "é" * (LARGE // 2) + "e")]
+    )
     assert len(blobs(tmp_path)) == 1
     assert ExperienceStore(tmp_path).get("a") == long("a", "é" * (LARGE // 2))
 
 
-def test_git_shows_no_blob_and_no_key_is_in_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_git_shows_no_blob_and_no_key_is_in_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     key = "a-secret-value-0123456789"
     monkeypatch.setenv("SOME_API_KEY", key)
     subprocess.run(["git", "init", "-q", tmp_path], check=True)
@@ -77,7 +91,9 @@ def test_git_shows_no_blob_and_no_key_is_in_one(tmp_path: Path, monkeypatch: pyt
     kept = ExperienceStore(tmp_path).get("a")
     assert kept is not None
     assert kept.trace.steps[0].output == LONG + "[redacted:SOME_API_KEY]"
-    status = subprocess.run(["git", "status", "--short"], cwd=tmp_path, check=True, capture_output=True, text=True)
+    status = subprocess.run(
+        ["git", "status", "--short"], cwd=tmp_path, check=True, capture_output=True, text=True
+    )
     assert status.stdout == ""
 
 
@@ -101,18 +117,25 @@ def _folder(blob: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "word"), [(_gone, "missing"), (_flipped, "damaged"), (_empty, "damaged"), (_folder, "damaged")]
+    ("damage", "word"),
+    [(_gone, "missing"), (_flipped, "damaged"), (_empty, "damaged"), (_folder, "damaged")],
 )
-def test_a_lost_text_is_a_note_in_its_place(tmp_path: Path, damage: Callable[[Path], None], word: str) -> None:
+def test_a_lost_text_is_a_note_in_its_place(
+    tmp_path: Path, damage: Callable[[Path], None], word: str
+) -> None:
     memory = ExperienceStore(tmp_path)
     memory.add([long("a"), long("b", LONG + "another")])
     assert memory.stats()["blobs"]["count"] == 2
-    hurt = memory.blobs.path("toy", json.loads(files(tmp_path)[0].read_bytes().splitlines()[0])["blobs"][0]["sha256"])
+    hurt = memory.blobs.path(
+        "toy", json.loads(files(tmp_path)[0].read_bytes().splitlines()[0])["blobs"][0]["sha256"]
+    )
     damage(hurt)
     kept = memory.get("a")
     assert kept is not None
     for text in (kept.trace.steps[0].output, kept.trace.steps[1].observation):
-        assert text.startswith(f"[{word}: a text of {len(LONG):,} bytes, SHA-256 {hurt.parent.name}{hurt.name}")
+        assert text.startswith(
+            f"[{word}: a text of {len(LONG):,} bytes, SHA-256 {hurt.parent.name}{hurt.name}"
+        )
         assert "first words" in text
         assert text.endswith("the last words")
     assert kept.trace.steps[0].action == "run"
@@ -175,7 +198,8 @@ from recreate.memory.store import ExperienceStore
 memory = ExperienceStore(Path(sys.argv[1]), "hashed")
 print("ready", flush=True)
 for n in range(int(sys.argv[3])):
-    memory.add([long(f"both-{n}", LONG + f"shared {n}"), long(f"{sys.argv[2]}-{n}", LONG + f"{sys.argv[2]} {n}")])
+    memory.add([long(f"both-{n}", LONG + f"shared {n}"), long(f"{sys.argv[2]}-{n}", LONG + \
+f"{sys.argv[2]} {n}")])
     if n % 5 == 4:
         memory.recall("the last words", 3)
 """
@@ -223,7 +247,11 @@ def test_a_writer_killed_with_minus_nine_costs_nothing_that_was_added(tmp_path: 
         for e in memory.experiences():
             assert e.trace.steps[0].output.startswith("first words")
         stats = memory.stats()
-        assert (stats["damaged_lines"], stats["blobs"]["missing"], stats["blobs"]["damaged"]) == (0, 0, 0)
+        assert (stats["damaged_lines"], stats["blobs"]["missing"], stats["blobs"]["damaged"]) == (
+            0,
+            0,
+            0,
+        )
         memory.add([long(f"after-{wait}")])
         assert memory.get(f"after-{wait}") == long(f"after-{wait}")
         memory.recall("the last words", 3)
@@ -251,10 +279,16 @@ print(added - before, recalled - added)
 
 
 @pytest.mark.slow
-def test_an_observation_of_fifty_megabytes_fills_neither_the_line_nor_the_memory(tmp_path: Path) -> None:
+def test_an_observation_of_fifty_megabytes_fills_neither_the_line_nor_the_memory(
+    tmp_path: Path,
+) -> None:
     env = {**os.environ, "PYTHONPATH": HERE}
     done = subprocess.run(
-        [sys.executable, "-c", FIFTY, str(tmp_path)], env=env, capture_output=True, text=True, check=False
+        [sys.executable, "-c", FIFTY, str(tmp_path)],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     (file,) = files(tmp_path)
@@ -266,7 +300,9 @@ def test_an_observation_of_fifty_megabytes_fills_neither_the_line_nor_the_memory
     assert recalled < 200 * 1024
 
 
-def test_stats_on_the_command_line_tells_of_lost_texts(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_stats_on_the_command_line_tells_of_lost_texts(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     ExperienceStore(workspace).add([long("a")])
     assert cli(["memory", "stats"]) == 0
     assert "large texts: 1, " in capsys.readouterr().out

@@ -22,9 +22,25 @@ from tests.viewer.test_site import START, attempt, write
 def filled(workspace: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A workspace with train experiences of several formats and one of test."""
     assert cli(["traces", "import", str(SAMPLES), "--domain", "foreign"]) == 0
-    row = {"messages": [{"role": "user", "content": "held"}, {"role": "assistant", "content": "out"}], "score": 1}
+    row = {
+        "messages": [{"role": "user", "content": "held"}, {"role": "assistant", "content": "out"}],
+        "score": 1,
+    }
     (tmp_path / "t.jsonl").write_text(json.dumps(row))
-    assert cli(["traces", "import", str(tmp_path / "t.jsonl"), "--domain", "foreign", "--split", "test"]) == 0
+    assert (
+        cli(
+            [
+                "traces",
+                "import",
+                str(tmp_path / "t.jsonl"),
+                "--domain",
+                "foreign",
+                "--split",
+                "test",
+            ]
+        )
+        == 0
+    )
     return workspace
 
 
@@ -32,9 +48,14 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
-def test_our_own_lines_come_back_identically(filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_our_own_lines_come_back_identically(
+    filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = tmp_path / "all.jsonl"
-    assert cli(["traces", "export", "--domain", "foreign", "--format", "jsonl", "--out", str(out)]) == 0
+    assert (
+        cli(["traces", "export", "--domain", "foreign", "--format", "jsonl", "--out", str(out)])
+        == 0
+    )
     before = {e.id: e for e in ExperienceStore(filled).experiences() if e.split == "train"}
     assert {row["id"] for row in lines(out)} == before.keys()
     other = tmp_path / "other"
@@ -71,7 +92,21 @@ def test_a_line_of_ours_that_is_held_out_here_arrives_closed(
 ) -> None:
     out = tmp_path / "test.jsonl"
     assert (
-        cli(["traces", "export", "--domain", "foreign", "--format", "jsonl", "--split", "test", "--out", str(out)]) == 0
+        cli(
+            [
+                "traces",
+                "export",
+                "--domain",
+                "foreign",
+                "--format",
+                "jsonl",
+                "--split",
+                "test",
+                "--out",
+                str(out),
+            ]
+        )
+        == 0
     )
     assert "test attempts" in capsys.readouterr().err
     (row,) = lines(out)
@@ -84,7 +119,22 @@ def test_a_line_of_ours_that_is_held_out_here_arrives_closed(
 
 def test_chats_are_what_fine_tuning_takes(filled: Path, tmp_path: Path) -> None:
     out = tmp_path / "chat.jsonl"
-    assert cli(["traces", "export", "--domain", "foreign", "--format", "openai", "--passed", "--out", str(out)]) == 0
+    assert (
+        cli(
+            [
+                "traces",
+                "export",
+                "--domain",
+                "foreign",
+                "--format",
+                "openai",
+                "--passed",
+                "--out",
+                str(out),
+            ]
+        )
+        == 0
+    )
     rows = lines(out)
     assert len(rows) == 4
     assert all(row.keys() == {"messages"} for row in rows)
@@ -97,13 +147,23 @@ def test_chats_are_what_fine_tuning_takes(filled: Path, tmp_path: Path) -> None:
                 open_calls = [c["id"] for c in said.get("tool_calls", ())]
         assert row["messages"][-1]["role"] == "assistant"
     weather = next(r for r in rows if "Oslo" in json.dumps(r))
-    assert [m["role"] for m in weather["messages"]] == ["system", "user", "assistant", "tool", "assistant"]
+    assert [m["role"] for m in weather["messages"]] == [
+        "system",
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
     assert weather["messages"][3]["content"] == "rain, 9 C"
 
 
-def test_spans_tell_the_same_attempt_again(filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spans_tell_the_same_attempt_again(
+    filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = tmp_path / "spans.jsonl"
-    assert cli(["traces", "export", "--domain", "foreign", "--format", "otel", "--out", str(out)]) == 0
+    assert (
+        cli(["traces", "export", "--domain", "foreign", "--format", "otel", "--out", str(out)]) == 0
+    )
     before = {e.prompt: e for e in ExperienceStore(filled).experiences() if e.split == "train"}
     other = tmp_path / "other"
     other.mkdir()
@@ -118,12 +178,28 @@ def test_spans_tell_the_same_attempt_again(filled: Path, tmp_path: Path, monkeyp
         assert [s.reply for s in e.trace.steps] == [s.reply for s in was.trace.steps]
 
 
-def test_an_export_overwrites_nothing_and_says_when_there_is_nothing(filled: Path, tmp_path: Path) -> None:
+def test_an_export_overwrites_nothing_and_says_when_there_is_nothing(
+    filled: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "x.jsonl"
     out.write_text("mine")
     assert cli(["traces", "export", "--format", "jsonl", "--out", str(out)]) == 2
     assert out.read_text() == "mine"
-    assert cli(["traces", "export", "--domain", "none", "--format", "jsonl", "--out", str(tmp_path / "y")]) == 2
+    assert (
+        cli(
+            [
+                "traces",
+                "export",
+                "--domain",
+                "none",
+                "--format",
+                "jsonl",
+                "--out",
+                str(tmp_path / "y"),
+            ]
+        )
+        == 2
+    )
     assert not (tmp_path / "y").exists()
 
 
@@ -137,7 +213,13 @@ def test_a_failure_that_was_put_right_at_once_is_not_taught() -> None:
     steps = [
         step(0, "ls"),
         step(1, "sed -n 1,20p src/cvs.py", 1, "no such file"),
-        step(2, "sed -n 1,20p src/csv.py", 0, "import csv", reply="Sorry, a slip:\nsed -n 1,20p src/csv.py"),
+        step(
+            2,
+            "sed -n 1,20p src/csv.py",
+            0,
+            "import csv",
+            reply="Sorry, a slip:\nsed -n 1,20p src/csv.py",
+        ),
         step(3, "", None, "use one block", kind="malformed", reply="hm"),
         step(4, "", None, "use one block", kind="malformed", reply="well"),
         step(5, "grep -n quote src/csv.py", 0, "7: quote"),
@@ -154,9 +236,16 @@ def test_a_failure_that_was_put_right_at_once_is_not_taught() -> None:
 
 
 def test_what_failed_and_tells_something_stays() -> None:
-    tests = [step(0, "pytest -q tests/a.py", 1, "=== 1 failed in 0.1s ==="), step(1, "pytest -q tests/a.py", 0)]
+    tests = [
+        step(0, "pytest -q tests/a.py", 1, "=== 1 failed in 0.1s ==="),
+        step(1, "pytest -q tests/a.py", 0),
+    ]
     given_up = [step(0, "make docs", 2), step(1, "cat README.md", 0)]
-    between = [step(0, "python -c 'x'", 1), step(1, "cat README.md", 0), step(2, "python -c 'y'", 0)]
+    between = [
+        step(0, "python -c 'x'", 1),
+        step(1, "cat README.md", 0),
+        step(2, "python -c 'y'", 0),
+    ]
     late = [step(n, f"cat fil{n}.txt", 1) for n in range(4)] + [step(4, "cat file.txt")]
     stuck = [step(0, "open door", 1, "it is stuck"), step(1, "open door", 0, "it opens")]
     for steps in (tests, given_up, between, stuck, [step(0, "cat a", 1)]):
@@ -171,8 +260,15 @@ def test_purified_chats_are_whole_conversations(filled: Path, tmp_path: Path) ->
     assert cli([*words, "--out", str(plain)]) == 0
     assert cli([*words, "--purified", "--out", str(pure)]) == 0
     assert len(lines(pure)) == len(lines(plain))
-    assert sum(len(r["messages"]) for r in lines(pure)) <= sum(len(r["messages"]) for r in lines(plain))
+    assert sum(len(r["messages"]) for r in lines(pure)) <= sum(
+        len(r["messages"]) for r in lines(plain)
+    )
     for row in lines(pure):
         assert row["messages"][-1]["role"] == "assistant"
-        assert not any(a["role"] == b["role"] == "assistant" for a, b in itertools.pairwise(row["messages"]))
-    assert cli(["traces", "export", "--format", "otel", "--purified", "--out", str(tmp_path / "x")]) == 2
+        assert not any(
+            a["role"] == b["role"] == "assistant" for a, b in itertools.pairwise(row["messages"])
+        )
+    assert (
+        cli(["traces", "export", "--format", "otel", "--purified", "--out", str(tmp_path / "x")])
+        == 2
+    )

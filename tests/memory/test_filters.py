@@ -1,4 +1,5 @@
-"""What a search may ask of facts is read strictly, and a hit passes only when it is what was asked for."""
+"""What a search may ask of facts is read strictly, and a hit passes only when it is what was asked
+for."""
 
 from __future__ import annotations
 
@@ -15,7 +16,9 @@ SECOND = 1795288341.0
 
 
 def hit(**facts: Any) -> Hit:
-    return Hit(id="h", experience="e", grain="step", step=3, text="", split="train", score=0.0, facts=facts)
+    return Hit(
+        id="h", experience="e", grain="step", step=3, text="", split="train", score=0.0, facts=facts
+    )
 
 
 @pytest.mark.parametrize(
@@ -35,7 +38,9 @@ def hit(**facts: Any) -> Hit:
         ({"tool": "grep", "file": "a.py"}, {"tool": ["grep"], "file": ["a.py"]}),
     ],
 )
-def test_filters_are_read_as_the_values_that_each_may_have(asked: Any, read: dict[str, list[Any]]) -> None:
+def test_filters_are_read_as_the_values_that_each_may_have(
+    asked: Any, read: dict[str, list[Any]]
+) -> None:
     assert parse(asked) == read
 
 
@@ -87,11 +92,19 @@ def test_a_filter_that_cannot_be_is_bad_input(asked: Any, said: str, fix: str) -
     ],
 )
 def test_a_hit_passes_when_it_is_all_that_was_asked_for(asked: Any, found: bool) -> None:
-    facts = {"task": "t", "passed": False, "tool": ["grep", "cat"], "file": ["pkg/src/lexer.py"], "when": WHEN}
+    facts = {
+        "task": "t",
+        "passed": False,
+        "tool": ["grep", "cat"],
+        "file": ["pkg/src/lexer.py"],
+        "when": WHEN,
+    }
     assert matches(parse(asked), hit(**facts)) is found
 
 
-@pytest.mark.parametrize("asked", [{"since": 0}, {"until": SECOND}, {"tool": "grep"}, {"file": "a.py"}])
+@pytest.mark.parametrize(
+    "asked", [{"since": 0}, {"until": SECOND}, {"tool": "grep"}, {"file": "a.py"}]
+)
 def test_a_hit_without_the_fact_is_not_what_was_asked_for(asked: dict[str, Any]) -> None:
     assert not matches(parse(asked), hit())
 

@@ -1,4 +1,5 @@
-"""What is forgotten is in no file of memory any more, comes back by no door, and takes along what it alone taught."""
+"""What is forgotten is in no file of memory any more, comes back by no door, and takes along what
+it alone taught."""
 
 from __future__ import annotations
 
@@ -33,9 +34,12 @@ WORD = "zweiundvierzigste"
 
 
 def secret(id: str, **given: Any) -> Any:
-    """An attempt that holds the word in its prompt, in a step, in a large text and in the grader's words."""
+    """An attempt that holds the word in its prompt, in a step, in a large text and in the grader's
+    words."""
     steps = (
-        Step(step=0, action=f"cat {WORD}.py", output=LONG.replace("line 7\n", f"{WORD}\n"), status=0),
+        Step(
+            step=0, action=f"cat {WORD}.py", output=LONG.replace("line 7\n", f"{WORD}\n"), status=0
+        ),
         Step(step=1, action="submit", output=f"NameError: name '{WORD}' is not defined", status=1),
     )
     return experience(id, prompt=f"Mend {WORD}", steps=steps, **given)
@@ -43,7 +47,9 @@ def secret(id: str, **given: Any) -> Any:
 
 def holding(folder: Path, word: str) -> list[str]:
     """The files that hold the word, or its vector's text, in whatever case FTS5 keeps it."""
-    found = [p for p in folder.rglob("*") if p.is_file() and word.encode() in p.read_bytes().lower()]
+    found = [
+        p for p in folder.rglob("*") if p.is_file() and word.encode() in p.read_bytes().lower()
+    ]
     return sorted(str(p.relative_to(folder)) for p in found)
 
 
@@ -65,7 +71,13 @@ def keep(workspace: Path, *lessons: Lesson) -> LessonStore:
 def test_attempts_whose_agents_recalled_what_is_forgotten_are_named(
     memory: ExperienceStore, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = Step(step=0, action="recall it", output=f"it was asked: {WORD}", status=0, recalled=("5ec12e70aaaa",))
+    told = Step(
+        step=0,
+        action="recall it",
+        output=f"it was asked: {WORD}",
+        status=0,
+        recalled=("5ec12e70aaaa",),
+    )
     other = Step(step=0, action="ls", output="5ec12e70aaaa", status=0, recalled=("5ec12e70bbbb",))
     memory.add([experience("7011", steps=(told,)), experience("7022", steps=(other,))])
     assert cli(["memory", "forget", "5ec12e70aaaa", "--json"]) == 0
@@ -74,7 +86,9 @@ def test_attempts_whose_agents_recalled_what_is_forgotten_are_named(
     assert "whose agent recalled it" not in capsys.readouterr().out
 
 
-def test_no_byte_of_a_forgotten_attempt_stays_in_any_file_of_memory(memory: ExperienceStore, workspace: Path) -> None:
+def test_no_byte_of_a_forgotten_attempt_stays_in_any_file_of_memory(
+    memory: ExperienceStore, workspace: Path
+) -> None:
     folder = workspace / "memory"
     before = holding(folder, WORD)
     assert any("blobs" in name for name in before)
@@ -85,17 +99,26 @@ def test_no_byte_of_a_forgotten_attempt_stays_in_any_file_of_memory(memory: Expe
     assert again.get("5ec12e70aaaa") is None
     assert "5ec12e70aaaa" not in {hit.experience for hit in again.recall(WORD, 8)}
     assert holding(folder, WORD) == [], "also when the index was made again"
-    assert {e.id for e in again.experiences()} == {"quotes", "dates", "width", "retry", "5ec12e70bbbb"}
+    assert {e.id for e in again.experiences()} == {
+        "quotes",
+        "dates",
+        "width",
+        "retry",
+        "5ec12e70bbbb",
+    }
 
 
 def listed(memory: ExperienceStore) -> dict[str, Any]:
-    """What the catalogue and the index say, without numbers that depend on when something was taken in."""
+    """What the catalogue and the index say, without numbers that depend on when something was taken
+    in."""
     memory.recall("quote", 1)
     with closing(sqlite3.connect(memory.metadata.path)) as db:
         tables = ("name, size, mtime, damaged from files", "* from blobs", "* from recalled")
         about = {t: db.execute(f"select distinct {t}").fetchall() for t in tables}
         rows = [row[1:] for row in db.execute("select * from experiences order by id")]
-    found = memory.recall("module quote parser word3 word5", 50, {"grain": ["experience", "step"]}, how="keywords")
+    found = memory.recall(
+        "module quote parser word3 word5", 50, {"grain": ["experience", "step"]}, how="keywords"
+    )
     stats = {k: v for k, v in memory.stats().items() if k != "index"}
     return {**{k: sorted(v) for k, v in about.items()}, "rows": rows, "found": found, **stats}
 
@@ -106,29 +129,48 @@ def test_forgetting_a_few_of_many_reads_no_other_and_leaves_what_is_derived_as_i
     workspace: Path, monkeypatch: pytest.MonkeyPatch, going: list[int]
 ) -> None:
     def step(n: int) -> Step:
-        output = LONG.replace("line 7\n", f"large{n // 2}\n") if n % 10 < 2 else f"it prints qword{n}x"
-        return Step(step=0, action=f"python word{n % 7}.py", output=output, recalled=(f"id{(n + 1) % 60:02}",))
+        output = (
+            LONG.replace("line 7\n", f"large{n // 2}\n") if n % 10 < 2 else f"it prints qword{n}x"
+        )
+        return Step(
+            step=0,
+            action=f"python word{n % 7}.py",
+            output=output,
+            recalled=(f"id{(n + 1) % 60:02}",),
+        )
 
     memory = ExperienceStore(workspace, "hashed")
-    all_ = [experience(f"id{n:02}", steps=(step(n),), run="ab"[n // 30], answer=f"pword{n}x") for n in range(60)]
+    all_ = [
+        experience(f"id{n:02}", steps=(step(n),), run="ab"[n // 30], answer=f"pword{n}x")
+        for n in range(60)
+    ]
     memory.add(all_[:9])
-    run, copied = workspace / "memory/toy/experiences/a.jsonl", workspace / "memory/toy/experiences/copied.jsonl"
+    run, copied = (
+        workspace / "memory/toy/experiences/a.jsonl",
+        workspace / "memory/toy/experiences/copied.jsonl",
+    )
     with run.open("ab") as file:
         file.write(b'{"damaged": 1}\n\n')
     memory.add(all_[9:])
     copied.write_bytes(b"".join(run.read_bytes().splitlines(keepends=True)[:8]))
     run.write_bytes(run.read_bytes() + b'{"torn')
-    keep(workspace, Lesson(id="mine", title="Read pword", body="An old wording.", born_of=("id40",)))
+    keep(
+        workspace, Lesson(id="mine", title="Read pword", body="An old wording.", born_of=("id40",))
+    )
     memory.recall("quote", 3)
     keep(workspace, Lesson(id="mine", title="Read qword", body="First.", born_of=("id40",)))
     memory.recall("quote", 3)
     assert holding(workspace / "memory", f"qword{going[0]}x") or going[0] % 10 < 2
     read: list[str] = []
     of = documents.documents
-    monkeypatch.setattr(documents, "documents", lambda e, when=None: [read.append(e.id), *of(e, when)][1:])
+    monkeypatch.setattr(
+        documents, "documents", lambda e, when=None: [read.append(e.id), *of(e, when)][1:]
+    )
     gone = [f"id{n:02}" for n in going]
     found = forgetting.forget(memory, gone)
-    assert found.recalled == [f"id{n:02}" for n in sorted((n - 1) % 60 for n in going) if n not in going]
+    assert found.recalled == [
+        f"id{n:02}" for n in sorted((n - 1) % 60 for n in going) if n not in going
+    ]
     now = load_manifest(memory.folder / "index")
     assert now is not None
     assert now.dead == 0
@@ -159,7 +201,9 @@ def test_what_cannot_be_taken_out_of_the_index_is_thrown_away_with_it(
     assert memory.recall("quote", 1)
 
 
-def test_its_vector_goes_and_those_of_others_are_not_paid_again(memory: ExperienceStore, workspace: Path) -> None:
+def test_its_vector_goes_and_those_of_others_are_not_paid_again(
+    memory: ExperienceStore, workspace: Path
+) -> None:
     path = workspace / "memory" / "index" / "vectors.sqlite"
     (brief,) = [d.brief for d in memory.documents("5ec12e70aaaa") if d.brief]
     cached = forgetting_cache(memory, path)
@@ -199,7 +243,9 @@ def test_a_process_that_embeds_it_meanwhile_leaves_no_vector(
             return super().embed(texts, kind)
 
     def prune(*args: Any, **given: Any) -> Any:
-        Cached(embedder, path).embed([brief for d in store.documents("5ec12e70aaaa") if (brief := d.brief)])
+        Cached(embedder, path).embed(
+            [brief for d in store.documents("5ec12e70aaaa") if (brief := d.brief)]
+        )
         return pruned(*args, **given)
 
     pruned = forgetting.prune
@@ -207,7 +253,9 @@ def test_a_process_that_embeds_it_meanwhile_leaves_no_vector(
     if when == "its last part":
         monkeypatch.setattr(forgetting, "prune", prune)
         forgetting.forget(store, ["5ec12e70aaaa"])
-    assert [hit.experience for hit in other.recall("anything", 2, how="vectors")] == ["5ec12e70bbbb"]
+    assert [hit.experience for hit in other.recall("anything", 2, how="vectors")] == [
+        "5ec12e70bbbb"
+    ]
     with closing(sqlite3.connect(path)) as db:
         assert db.execute("select count(*) from vectors").fetchone() == (1,)
 
@@ -238,12 +286,19 @@ def test_an_imported_attempt_goes_from_where_it_waited_for_its_grade_too(
 def test_a_lesson_that_only_it_speaks_for_goes_and_others_lose_that_evidence(
     memory: ExperienceStore, workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    gains = tuple(Gain(experience=id, group=f"module-{id}", diff=0.5) for id in ("5ec12e70aaaa", "quotes"))
+    gains = tuple(
+        Gain(experience=id, group=f"module-{id}", diff=0.5) for id in ("5ec12e70aaaa", "quotes")
+    )
     alone = Lesson(id="alone", title=f"Spell {WORD}", body="As it is.", born_of=("5ec12e70aaaa",))
     shared = Lesson(
-        id="shared", title="Read first", body="Then write.", born_of=("5ec12e70aaaa",), gains=gains,
-        supports=("5ec12e70aaaa", "quotes"), groups=("module-5ec12e70aaaa", "module-quotes"),
-    )  # fmt: skip
+        id="shared",
+        title="Read first",
+        body="Then write.",
+        born_of=("5ec12e70aaaa",),
+        gains=gains,
+        supports=("5ec12e70aaaa", "quotes"),
+        groups=("module-5ec12e70aaaa", "module-quotes"),
+    )
     other = Lesson(id="other", title="Run it", body="Always.", born_of=("dates",))
     store = keep(workspace, alone, shared, other)
     unchanged = store.find("other").read_bytes()
@@ -256,7 +311,9 @@ def test_a_lesson_that_only_it_speaks_for_goes_and_others_lose_that_evidence(
     assert store.find("alone").exists()
     assert cli(["memory", "forget", "5ec12e70aaaa", "--yes", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
-    assert {k: v for k, v in said.items() if k != "dry_run"} == {k: v for k, v in planned.items() if k != "dry_run"}
+    assert {k: v for k, v in said.items() if k != "dry_run"} == {
+        k: v for k, v in planned.items() if k != "dry_run"
+    }
     assert [Path(p).name for p in said["lessons"]] == ["alone.md", "bullet.md"]
     assert [Path(p).name for p in said["changed"]] == ["shared.md"]
     left = store.read()
@@ -273,14 +330,20 @@ def test_an_attempt_that_was_only_shown_a_lesson_by_hand_is_forgotten_and_the_le
     memory: ExperienceStore, workspace: Path
 ) -> None:
     shown = tuple(Trial(experience=id, score=1.0) for id in ("5ec12e70aaaa", "quotes"))
-    store = keep(workspace, Lesson(id="mine", title="Run it", body="First.", status="active", trials=shown))
+    store = keep(
+        workspace, Lesson(id="mine", title="Run it", body="First.", status="active", trials=shown)
+    )
     assert cli(["memory", "forget", "5ec12e70aaaa", "--yes"]) == 0
     assert memory.get("5ec12e70aaaa") is None
     assert [t.experience for t in store.read()["mine"].trials] == ["quotes"]
 
 
-def test_a_lesson_is_forgotten_by_its_name_and_its_attempts_stay(memory: ExperienceStore, workspace: Path) -> None:
-    store = keep(workspace, Lesson(id="spell-it", title="Spell", body="xylophonist", born_of=("quotes",)))
+def test_a_lesson_is_forgotten_by_its_name_and_its_attempts_stay(
+    memory: ExperienceStore, workspace: Path
+) -> None:
+    store = keep(
+        workspace, Lesson(id="spell-it", title="Spell", body="xylophonist", born_of=("quotes",))
+    )
     assert memory.recall("xylophonist", 1)[0].grain == "lesson"
     assert cli(["memory", "forget", "spell", "--yes"]) == 0
     assert store.read() == {}
@@ -295,11 +358,21 @@ def test_what_had_joined_a_lesson_goes_with_it_and_what_only_has_its_words_is_na
     joined = {"status": "merged", "merged_into": "spell-it"}
     store = keep(
         workspace,
-        Lesson(id="spell-it", **said, born_of=("quotes",), supports=("quotes", "dates"), merged=("word", "meaning")),
+        Lesson(
+            id="spell-it",
+            **said,
+            born_of=("quotes",),
+            supports=("quotes", "dates"),
+            merged=("word", "meaning"),
+        ),
         Lesson(id="word", **said, born_of=("dates",), **joined),
-        Lesson(id="meaning", title="Write", body="A xylophonist knows", born_of=("width",), **joined),
+        Lesson(
+            id="meaning", title="Write", body="A xylophonist knows", born_of=("width",), **joined
+        ),
         Lesson(id="deeper", **said, born_of=("retry",), status="merged", merged_into="meaning"),
-        Lesson(id="other", title="Run it", body="Always.", born_of=("dates",), merged=("spell-it",)),
+        Lesson(
+            id="other", title="Run it", body="Always.", born_of=("dates",), merged=("spell-it",)
+        ),
     )
     elsewhere = LessonStore(workspace / "memory", "bowl")
     elsewhere.write({}, {"word": Lesson(id="word", title="Row", body="Slowly.", **joined)})
@@ -319,21 +392,30 @@ def test_what_had_joined_a_lesson_goes_with_it_and_what_only_has_its_words_is_na
     assert store.read()["other"].merged == (), "its name tells its title"
     assert elsewhere.read()["word"].merged_into == "spell-it", "another domain's is another lesson"
     assert holding(workspace / "memory", "xylophonist") == ["toy/playbook/bullet.md"]
-    assert {hit.id for hit in memory.recall("xylophonist", 8, {"grain": "lesson"})} == {"lesson:toy/other"}
-    assert forgetting.lesson_mark("toy", "deeper") in memory.forgotten.read(), "no import brings it back"
+    assert {hit.id for hit in memory.recall("xylophonist", 8, {"grain": "lesson"})} == {
+        "lesson:toy/other"
+    }
+    assert forgetting.lesson_mark("toy", "deeper") in memory.forgotten.read(), (
+        "no import brings it back"
+    )
 
 
 @pytest.mark.parametrize("at", ["forget_texts", "prune", "write", "cut", "purge", "squeeze"])
 def test_killed_in_the_middle_it_is_shown_to_nobody_and_forgetting_again_finishes(
     memory: ExperienceStore, workspace: Path, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
-    keep(workspace, Lesson(id="alone", title=f"Spell {WORD}", body="As it is.", born_of=("5ec12e70aaaa",)))
+    keep(
+        workspace,
+        Lesson(id="alone", title=f"Spell {WORD}", body="As it is.", born_of=("5ec12e70aaaa",)),
+    )
 
     def killed(*_: Any, **__: Any) -> Any:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        of = {"write": forgetting, "cut": memory.metadata, "purge": memory, "squeeze": index}.get(at, forgetting)
+        of = {"write": forgetting, "cut": memory.metadata, "purge": memory, "squeeze": index}.get(
+            at, forgetting
+        )
         patch.setattr(of, "locked" if at == "write" else at, killed)
         with pytest.raises(KeyboardInterrupt):
             forgetting.forget(memory, ["5ec12e70aaaa"])
@@ -354,15 +436,21 @@ def test_a_forgotten_group_stays_held_out(memory: ExperienceStore, workspace: Pa
 
 
 @pytest.mark.slow
-def test_a_recall_of_another_process_goes_on_and_does_not_find_it(memory: ExperienceStore, workspace: Path) -> None:
+def test_a_recall_of_another_process_goes_on_and_does_not_find_it(
+    memory: ExperienceStore, workspace: Path
+) -> None:
     asking = (
-        "import sys; from pathlib import Path; from recreate.memory.store import ExperienceStore\n"
-        "store = ExperienceStore(Path('.'), 'hashed'); store.recall('quote', 3); print('ready', flush=True)\n"
-        "sys.stdin.readline()\n"
-        f"print([h.experience for h in store.recall('{WORD}', 8)])"
+        "import sys; from pathlib import Path; from recreate.memory.store import"
+        " ExperienceStore\nstore = ExperienceStore(Path('.'), 'hashed'); store.recall('quote', 3);"
+        " print('ready', flush=True)\nsys.stdin.readline()\nprint([h.experience for h in"
+        f" store.recall('{WORD}', 8)])"
     )
     with subprocess.Popen(
-        [sys.executable, "-c", asking], cwd=workspace, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", asking],
+        cwd=workspace,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as other:
         assert other.stdout is not None
         assert other.stdin is not None
@@ -400,9 +488,14 @@ def test_a_beginning_must_mean_one_thing(
 
 
 def test_the_files_of_a_run_that_name_what_was_forgotten_are_named_and_no_others(
-    memory: ExperienceStore, workspace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    memory: ExperienceStore,
+    workspace: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("recreate.memory.forget.BLOCK", 7)  # shorter than the id: it stands in several blocks
+    monkeypatch.setattr(
+        "recreate.memory.forget.BLOCK", 7
+    )  # shorter than the id: it stands in several blocks
     run = workspace / "runs" / "one"
     (run / "memory").mkdir(parents=True)
     (run / "attempts" / "5ec12e70aaaa").mkdir(parents=True)
@@ -412,8 +505,13 @@ def test_the_files_of_a_run_that_name_what_was_forgotten_are_named_and_no_others
     (run / "link").symlink_to(run / "journal.jsonl")
     os.mkfifo(run / "pipe")
     assert cli(["memory", "forget", "5ec12e70aaaa", "--yes"]) == 0
-    named = [line.removeprefix("still has it: runs/one/") for line in capsys.readouterr().out.splitlines()]
-    found = [name for name in named if name in {p.relative_to(run).as_posix() for p in run.rglob("*")}]
+    named = [
+        line.removeprefix("still has it: runs/one/")
+        for line in capsys.readouterr().out.splitlines()
+    ]
+    found = [
+        name for name in named if name in {p.relative_to(run).as_posix() for p in run.rglob("*")}
+    ]
     assert found == [
         "attempts/5ec12e70aaaa",
         "checkpoint.sqlite",

@@ -1,4 +1,5 @@
-"""What was held out stays invisible to an optimizer and to a working agent, whichever way it came in."""
+"""What was held out stays invisible to an optimizer and to a working agent, whichever way it came
+in."""
 
 from __future__ import annotations
 
@@ -37,33 +38,50 @@ def memory(tmp_path: Path) -> ExperienceStore:
 
 @pytest.mark.parametrize("reader", ["optimizer", "agent"])
 def test_validation_and_test_are_not_recalled(memory: ExperienceStore, reader: str) -> None:
-    memory.add([experience("open", prompt=SECRET), experience("held", prompt=SECRET, split="validation")])
+    memory.add(
+        [experience("open", prompt=SECRET), experience("held", prompt=SECRET, split="validation")]
+    )
     assert seen(memory, "human") == {"open", "held"}
     assert seen(memory, reader) == {"open"}
     assert memory.recall(SECRET, 8, {"split": "validation"}, reader) == []
 
 
-def test_a_group_held_out_before_is_not_recalled_though_recorded_as_train(memory: ExperienceStore) -> None:
-    memory.hold_out([task("toy:hand:v", "test", group="module-held"), task("toy:hand:t", "train", group="module-open")])
+def test_a_group_held_out_before_is_not_recalled_though_recorded_as_train(
+    memory: ExperienceStore,
+) -> None:
+    memory.hold_out(
+        [
+            task("toy:hand:v", "test", group="module-held"),
+            task("toy:hand:t", "train", group="module-open"),
+        ]
+    )
     memory.add([experience("open", prompt=SECRET), experience("held", prompt=SECRET)])
     assert seen(memory) == {"open"}
     assert seen(memory, "human") == {"open", "held"}
 
 
-def test_a_group_held_out_after_it_was_indexed_disappears_at_once(memory: ExperienceStore, tmp_path: Path) -> None:
+def test_a_group_held_out_after_it_was_indexed_disappears_at_once(
+    memory: ExperienceStore, tmp_path: Path
+) -> None:
     memory.add([experience("open", prompt=SECRET), experience("held", prompt=SECRET)])
     assert seen(memory) == {"open", "held"}
     ExperienceStore(tmp_path).hold_out([task("x", "validation", group="module-held")])
     assert seen(memory) == {"open"}
 
 
-def test_a_group_that_was_validation_in_another_run_or_domain_is_not_recalled(memory: ExperienceStore) -> None:
+def test_a_group_that_was_validation_in_another_run_or_domain_is_not_recalled(
+    memory: ExperienceStore,
+) -> None:
     memory.add([experience("open", prompt=SECRET), experience("held", prompt=SECRET, run="run-1")])
-    memory.add([experience("other", group="module-held", domain="import", split="test", run="run-2")])
+    memory.add(
+        [experience("other", group="module-held", domain="import", split="test", run="run-2")]
+    )
     assert seen(memory) == {"open"}
 
 
-def test_a_group_stays_held_out_when_the_run_that_said_so_is_deleted(memory: ExperienceStore, tmp_path: Path) -> None:
+def test_a_group_stays_held_out_when_the_run_that_said_so_is_deleted(
+    memory: ExperienceStore, tmp_path: Path
+) -> None:
     memory.add([experience("open", prompt=SECRET), experience("held", prompt=SECRET)])
     memory.add([experience("v", group="module-held", split="validation", run="run-2")])
     (tmp_path / "memory" / "toy" / "experiences" / "run-2.jsonl").unlink()
@@ -72,11 +90,15 @@ def test_a_group_stays_held_out_when_the_run_that_said_so_is_deleted(memory: Exp
 
 def test_a_held_out_task_is_not_recalled_under_another_group(memory: ExperienceStore) -> None:
     memory.hold_out([task("toy:hand:held", "test", group="g")])
-    memory.add([experience("open", prompt=SECRET), experience("held", prompt=SECRET, group="renamed")])
+    memory.add(
+        [experience("open", prompt=SECRET), experience("held", prompt=SECRET, group="renamed")]
+    )
     assert seen(memory) == {"open"}
 
 
-def test_files_copied_in_from_another_workspace_hold_their_groups_out(memory: ExperienceStore, tmp_path: Path) -> None:
+def test_files_copied_in_from_another_workspace_hold_their_groups_out(
+    memory: ExperienceStore, tmp_path: Path
+) -> None:
     other = ExperienceStore(tmp_path / "other", "hashed")
     other.add([experience("v", group="module-held", split="validation")])
     memory.add([experience("open", prompt=SECRET), experience("held", prompt=SECRET)])
@@ -85,7 +107,9 @@ def test_files_copied_in_from_another_workspace_hold_their_groups_out(memory: Ex
     assert seen(memory) == {"open"}
 
 
-def test_many_held_out_neighbours_do_not_crowd_out_what_may_be_seen(memory: ExperienceStore) -> None:
+def test_many_held_out_neighbours_do_not_crowd_out_what_may_be_seen(
+    memory: ExperienceStore,
+) -> None:
     memory.add([experience(f"held{n}", prompt=SECRET) for n in range(60)])
     memory.add([experience("open", prompt="zebra painting")])
     assert memory.recall(SECRET, 1)[0].experience.startswith("held")
@@ -93,7 +117,9 @@ def test_many_held_out_neighbours_do_not_crowd_out_what_may_be_seen(memory: Expe
     assert {h.experience for h in memory.recall(SECRET, 5)} == {"open"}
 
 
-def test_a_lesson_born_of_what_is_held_out_is_as_invisible(memory: ExperienceStore, tmp_path: Path) -> None:
+def test_a_lesson_born_of_what_is_held_out_is_as_invisible(
+    memory: ExperienceStore, tmp_path: Path
+) -> None:
     memory.add([experience("open"), experience("held", split="validation")])
     folder = tmp_path / "memory" / "toy" / "lessons"
     folder.mkdir()
@@ -111,13 +137,20 @@ def test_a_lesson_stays_closed_when_the_held_out_attempt_that_it_cites_is_delete
     memory.add([experience("open"), experience("held", run="run-2")])
     folder = tmp_path / "memory" / "toy" / "lessons"
     folder.mkdir()
-    head = '+++\nborn_of = ["held"]\nsupports = ["held", "open"]\ngroups = ["module-held", "module-open"]\n+++\n'
+    head = (
+        '+++\nborn_of = ["held"]\nsupports = ["held", "open"]\ngroups = ["module-held",'
+        ' "module-open"]\n+++\n'
+    )
     (folder / "unfair.md").write_text(f"{head}# Zebra\n\nzebra\n")
     assert {h.id for h in memory.search("zebra", None, "agent")} == {"lesson:toy/unfair"}
     memory.hold_out([task("x", "validation", group="module-held")])
     prune(memory, runs=["run-2"])
     assert memory.get("held") is None
-    assert memory.search("zebra", None, "agent") == memory.recall("zebra", 9, {"grain": "lesson"}) == []
+    assert (
+        memory.search("zebra", None, "agent")
+        == memory.recall("zebra", 9, {"grain": "lesson"})
+        == []
+    )
 
 
 @pytest.mark.parametrize("groups", ["", 'groups = ["module-held", "module-open"]\n'])
@@ -132,7 +165,11 @@ def test_forgetting_a_held_out_attempt_opens_no_lesson_that_cites_it(
     (folder / "unfair.md").write_text(f"{head}# Zebra\n\nzebra\n")
     forget(memory, ["held"])
     assert (folder / "unfair.md").is_file()
-    assert memory.search("zebra", None, "agent") == memory.recall("zebra", 9, {"grain": "lesson"}) == []
+    assert (
+        memory.search("zebra", None, "agent")
+        == memory.recall("zebra", 9, {"grain": "lesson"})
+        == []
+    )
     assert len(memory.search("zebra")) == 1
 
 
@@ -140,7 +177,9 @@ def test_an_attempt_that_was_told_of_what_is_held_out_by_now_is_closed_too(
     memory: ExperienceStore, tmp_path: Path
 ) -> None:
     def told(id: str, *others: str) -> Experience:
-        steps = (Step(step=0, observation=SECRET, action="recall zebra", output=SECRET, recalled=others),)
+        steps = (
+            Step(step=0, observation=SECRET, action="recall zebra", output=SECRET, recalled=others),
+        )
         return experience(id, prompt=SECRET, steps=steps)
 
     memory.add([experience("held", prompt=SECRET), told("first", "held"), told("second", "first")])
@@ -180,7 +219,9 @@ def test_the_registry_counts_what_it_hides(memory: ExperienceStore) -> None:
     assert memory.stats()["held_out"] == {"groups": 1, "tasks": 1, "hidden_train": 1}
 
 
-def test_a_damaged_registry_stops_recall_and_a_torn_end_does_not(memory: ExperienceStore, tmp_path: Path) -> None:
+def test_a_damaged_registry_stops_recall_and_a_torn_end_does_not(
+    memory: ExperienceStore, tmp_path: Path
+) -> None:
     memory.hold_out([task("toy:hand:a", "test"), task("toy:hand:b", "test")])
     registry = tmp_path / "memory" / "held_out.jsonl"
     whole = registry.read_bytes()
@@ -203,11 +244,19 @@ def test_what_was_test_stays_test_and_what_was_validation_may_become_it(tmp_path
         assert known.read().groups == {"tested": "test", "checked": "validation"}
         assert known.read().tasks == {"a": "test", "b": "validation"}
     known_before = registry.path.read_bytes()
-    registry.add([Held("tested", "a", "validation", "toy"), Held("checked", "b", "validation", "toy")])
+    registry.add(
+        [Held("tested", "a", "validation", "toy"), Held("checked", "b", "validation", "toy")]
+    )
     assert registry.path.read_bytes() == known_before
     registry.add([Held("checked", "b", "test", "toy")])
     written = registry.path.read_bytes()
-    registry.add([Held("checked", "b", "test", "toy"), Held("tested", "a", "test", "toy"), Held("", "", "test", "toy")])
+    registry.add(
+        [
+            Held("checked", "b", "test", "toy"),
+            Held("tested", "a", "test", "toy"),
+            Held("", "", "test", "toy"),
+        ]
+    )
     registry.add([])
     assert registry.path.read_bytes() == written
     assert HeldOut(tmp_path).read().groups == {"tested": "test", "checked": "test"}
@@ -218,12 +267,23 @@ def test_a_task_belongs_to_the_strictest_split_that_anything_says_of_it(tmp_path
     registry.add([Held("tested", "a", "test", "toy"), Held("checked", "b", "validation", "toy")])
     said = {
         (id, group, split): registry.split_of(task(id, split, group=group))
-        for id, group in (("a", "new"), ("x", "tested"), ("b", "new"), ("x", "checked"), ("b", "tested"), ("x", "new"))
+        for id, group in (
+            ("a", "new"),
+            ("x", "tested"),
+            ("b", "new"),
+            ("x", "checked"),
+            ("b", "tested"),
+            ("x", "new"),
+        )
         for split in ("train", "validation", "test")
     }
     assert {what for what, split in said.items() if split == "train"} == {("x", "new", "train")}
     assert {what for what, split in said.items() if split == "validation"} == {
-        *((id, group, split) for id, group in (("b", "new"), ("x", "checked")) for split in ("train", "validation")),
+        *(
+            (id, group, split)
+            for id, group in (("b", "new"), ("x", "checked"))
+            for split in ("train", "validation")
+        ),
         ("x", "new", "validation"),
     }
 
@@ -231,7 +291,11 @@ def test_a_task_belongs_to_the_strictest_split_that_anything_says_of_it(tmp_path
 def test_tasks_that_are_held_out_as_another_split_are_told_apart(tmp_path: Path) -> None:
     registry = HeldOut(tmp_path)
     registry.add([Held("checked", "b", "validation", "toy")])
-    every = [task("a", "train", group="free"), task("b", "train", group="x"), task("c", "train", group="checked")]
+    every = [
+        task("a", "train", group="free"),
+        task("b", "train", group="x"),
+        task("c", "train", group="checked"),
+    ]
 
     class Few:
         name = "few"
@@ -249,10 +313,16 @@ def test_a_registry_takes_over_what_another_holds(tmp_path: Path) -> None:
     other.add([Held("tested", "a", "test", "toy"), Held("", "b", "validation", "toy")])
     (tmp_path / "mine").mkdir(exist_ok=True)
     mine.take(other)
-    assert mine.read()[1:] == other.read()[1:] == ({"tested": "test"}, {"a": "test", "b": "validation"})
+    assert (
+        mine.read()[1:]
+        == other.read()[1:]
+        == ({"tested": "test"}, {"a": "test", "b": "validation"})
+    )
 
 
-def test_what_is_registered_already_waits_for_no_other_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_registered_already_waits_for_no_other_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     registry = HeldOut(tmp_path)
     registry.add([Held("tested", "a", "test", "toy")])
 
@@ -265,7 +335,9 @@ def test_what_is_registered_already_waits_for_no_other_process(tmp_path: Path, m
         registry.add([Held("other", "b", "test", "toy")])
 
 
-def test_a_registry_that_cannot_be_looked_at_is_a_fault_and_not_an_empty_one(tmp_path: Path) -> None:
+def test_a_registry_that_cannot_be_looked_at_is_a_fault_and_not_an_empty_one(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "memory").write_text("no folder")
     with pytest.raises(Fault):
         HeldOut(tmp_path / "memory").read()
@@ -284,10 +356,15 @@ def test_a_domain_without_usable_tasks_says_whether_they_are_held_out(tmp_path: 
     assert (none.code, "has no test tasks" in none.message) == ("no-tasks", True)
     registry.add([Held("free", "z", "test", "toy")])
     closed = registry.refuse_empty(One(), "train")  # type: ignore[arg-type]
-    assert (closed.code, "all 1 train tasks of one are held out" in closed.message) == ("held-out", True)
+    assert (closed.code, "all 1 train tasks of one are held out" in closed.message) == (
+        "held-out",
+        True,
+    )
 
 
-def test_what_is_held_out_is_on_the_disk_when_it_is_registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_held_out_is_on_the_disk_when_it_is_registered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     synced: list[int] = []
     monkeypatch.setattr(os, "fsync", synced.append)
     HeldOut(tmp_path).add([Held("tested", "a", "test", "toy")])

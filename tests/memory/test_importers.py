@@ -1,4 +1,5 @@
-"""What other tools recorded comes in: real samples of each format, each attempt once, the bad ones told."""
+"""What other tools recorded comes in: real samples of each format, each attempt once, the bad ones
+told."""
 
 from __future__ import annotations
 
@@ -44,12 +45,17 @@ def stored(workspace: Path) -> dict[str, Experience]:
 
 
 def write(path: Path, *rows: Any) -> Path:
-    path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows), "utf-8")
+    path.write_text(
+        "".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows), "utf-8"
+    )
     return path
 
 
 def chat(asked: str, said: str, **more: Any) -> dict[str, Any]:
-    return {"messages": [{"role": "user", "content": asked}, {"role": "assistant", "content": said}], **more}
+    return {
+        "messages": [{"role": "user", "content": asked}, {"role": "assistant", "content": said}],
+        **more,
+    }
 
 
 # --- the formats ---
@@ -67,22 +73,34 @@ def test_a_folder_of_every_format_comes_in_and_what_is_bad_is_told(bring: Import
         "swe-agent": 2,
     }
     assert (said["added"], said["passed"], said["waiting"], said["known"]) == (9, 4, 7, 1)
-    assert [(b["file"], b["entry"]) for b in said["bad"]] == [("chat.jsonl", f"line {n}") for n in (4, 5, 6)]
+    assert [(b["file"], b["entry"]) for b in said["bad"]] == [
+        ("chat.jsonl", f"line {n}") for n in (4, 5, 6)
+    ]
     assert "no message of a model" in said["bad"][0]["reason"]
 
 
-def test_mini_swe_agents_commands_outputs_and_statuses_are_steps(bring: Import, workspace: Path) -> None:
+def test_mini_swe_agents_commands_outputs_and_statuses_are_steps(
+    bring: Import, workspace: Path
+) -> None:
     bring(SAMPLES / "mini-swe-agent")
     called, stopped, older = (stored(workspace)[f"toy__mean-{n}"] for n in (1, 2, 3))
-    assert called.prompt == "mean([2, 4]) returns 2.0 instead of 3.0. Mend mean.py."  # not the template around it
+    assert (
+        called.prompt == "mean([2, 4]) returns 2.0 instead of 3.0. Mend mean.py."
+    )  # not the template around it
     assert [s.status for s in called.trace.steps] == [0, 0, 1, None]
     assert called.trace.steps[1].action == "sed -i 's/ + 1)/)/' mean.py"
     assert "ZeroDivisionError" in called.trace.steps[2].output
-    assert "<returncode>1</returncode>" in called.trace.steps[3].observation  # as the agent was shown it
+    assert (
+        "<returncode>1</returncode>" in called.trace.steps[3].observation
+    )  # as the agent was shown it
     assert called.trace.answer.startswith("def mean")
     assert called.trace.usage.usd == 4.0
     assert not called.grade.graded
-    assert (stopped.trace.ending, stopped.trace.limit, stopped.grade.passed) == ("limit", "steps", False)
+    assert (stopped.trace.ending, stopped.trace.limit, stopped.grade.passed) == (
+        "limit",
+        "steps",
+        False,
+    )
     assert "nothing was handed in" in stopped.grade.evidence
     assert stopped.grade.graded
     assert [(s.kind, s.action[:3]) for s in older.trace.steps][:3] == [
@@ -100,7 +118,9 @@ def test_swe_agents_steps_are_its_actions_and_observations(bring: Import, worksp
     assert e.trace.steps[1].observation == e.trace.steps[0].output
     assert "SyntaxError" in e.prompt
     assert "+def division(a: float, b: float) -> float:" in e.trace.answer
-    assert e.trace.steps[0].model_dump()["foreign"]["state"]["working_dir"] == "/SWE-agent__test-repo"
+    assert (
+        e.trace.steps[0].model_dump()["foreign"]["state"]["working_dir"] == "/SWE-agent__test-repo"
+    )
     assert not e.grade.graded  # submitted is not solved
 
 
@@ -109,7 +129,10 @@ def test_inspects_zip_and_its_json_are_the_same_sample(bring: Import, workspace:
     again = bring(SAMPLES / "inspect" / "sum-1.json")
     assert (again["added"], again["known"]) == (0, 1)
     e = stored(workspace)["sums/sum-1"]
-    assert [(s.action, s.output) for s in e.trace.steps] == [('add {"x": 2, "y": 3}', "5"), ("", "")]
+    assert [(s.action, s.output) for s in e.trace.steps] == [
+        ('add {"x": 2, "y": 3}', "5"),
+        ("", ""),
+    ]
     assert (e.grade.score, e.grade.passed) == (1.0, True)
     assert e.grade.evidence.startswith("includes: C")
     assert e.trace.usage.tokens_in == 91
@@ -118,7 +141,9 @@ def test_inspects_zip_and_its_json_are_the_same_sample(bring: Import, workspace:
     assert not stored(workspace)["sums/sum-2"].grade.passed
 
 
-def test_a_chats_tool_calls_are_actions_and_what_has_no_place_is_kept(bring: Import, workspace: Path) -> None:
+def test_a_chats_tool_calls_are_actions_and_what_has_no_place_is_kept(
+    bring: Import, workspace: Path
+) -> None:
     bring(SAMPLES / "openai")
     found = stored(workspace)
     weather = next(e for e in found.values() if "Oslo" in e.prompt)
@@ -158,17 +183,28 @@ def test_a_trace_spread_over_many_lines_is_one_trajectory(
     assert (again["known"], again["added"], again["waiting"]) == (3, 0, 0)
 
 
-def test_messages_as_earlier_conventions_wrote_them_are_read(bring: Import, workspace: Path, tmp_path: Path) -> None:
+def test_messages_as_earlier_conventions_wrote_them_are_read(
+    bring: Import, workspace: Path, tmp_path: Path
+) -> None:
     def span(trace: str, attributes: dict[str, Any], events: list[Any]) -> dict[str, Any]:
         def kv(values: dict[str, Any]) -> list[Any]:
             return [{"key": k, "value": {"stringValue": v}} for k, v in values.items()]
 
-        one = {"traceId": trace, "spanId": "1", "name": "chat", "startTimeUnixNano": "1", "endTimeUnixNano": "9"}
+        one = {
+            "traceId": trace,
+            "spanId": "1",
+            "name": "chat",
+            "startTimeUnixNano": "1",
+            "endTimeUnixNano": "9",
+        }
         one |= {"attributes": kv({"gen_ai.operation.name": "chat", **attributes})}
         one |= {"events": [{"name": n, "attributes": kv(a)} for n, a in events]}
         return {"resourceSpans": [{"scopeSpans": [{"spans": [one]}]}]}
 
-    events = [("gen_ai.user.message", {"content": "by events"}), ("gen_ai.choice", {"message": '{"content": "yes"}'})]
+    events = [
+        ("gen_ai.user.message", {"content": "by events"}),
+        ("gen_ai.choice", {"message": '{"content": "yes"}'}),
+    ]
     numbered = {"gen_ai.prompt.0.role": "user", "gen_ai.prompt.0.content": "by numbers"}
     numbered |= {"gen_ai.completion.0.content": "yes"}
     write(tmp_path / "a.jsonl", span("a", {}, events), span("b", numbered, []), span("c", {}, []))
@@ -177,14 +213,34 @@ def test_messages_as_earlier_conventions_wrote_them_are_read(bring: Import, work
     assert "switched on" in said["bad"][0]["reason"]
 
 
-def test_langchains_serialised_messages_are_read(bring: Import, workspace: Path, tmp_path: Path) -> None:
+def test_langchains_serialised_messages_are_read(
+    bring: Import, workspace: Path, tmp_path: Path
+) -> None:
     def lc(kind: str, **kwargs: Any) -> dict[str, Any]:
-        return {"lc": 1, "type": "constructor", "id": ["langchain", "schema", "messages", kind], "kwargs": kwargs}
+        return {
+            "lc": 1,
+            "type": "constructor",
+            "id": ["langchain", "schema", "messages", kind],
+            "kwargs": kwargs,
+        }
 
     call = {"name": "look", "args": {"at": "it"}, "id": "1"}
-    inputs = {"messages": [[lc("SystemMessage", content="Be brief."), lc("HumanMessage", content="Look.")]]}
-    outputs = {"generations": [[{"text": "", "message": lc("AIMessage", content="", tool_calls=[call])}]]}
-    run = {"id": "r", "trace_id": "r", "run_type": "llm", "inputs": inputs, "outputs": outputs, "parent_run_id": None}
+    inputs = {
+        "messages": [
+            [lc("SystemMessage", content="Be brief."), lc("HumanMessage", content="Look.")]
+        ]
+    }
+    outputs = {
+        "generations": [[{"text": "", "message": lc("AIMessage", content="", tool_calls=[call])}]]
+    }
+    run = {
+        "id": "r",
+        "trace_id": "r",
+        "run_type": "llm",
+        "inputs": inputs,
+        "outputs": outputs,
+        "parent_run_id": None,
+    }
     bring(write(tmp_path / "r.jsonl", run))
     (e,) = stored(workspace).values()
     assert (e.prompt, e.trace.steps[0].action) == ("Look.", 'look {"at": "it"}')
@@ -230,7 +286,22 @@ def test_what_nobody_graded_is_no_failure(
     assert "not graded yet" in capsys.readouterr().out
     assert not ExperienceStore(workspace).search("harbour", reader="optimizer")
     # a person grades it; it is in memory under the same id, once
-    assert cli(["traces", "grade", id[:6], "--domain", "foreign", "--score", "1", "--evidence", "I went there"]) == 0
+    assert (
+        cli(
+            [
+                "traces",
+                "grade",
+                id[:6],
+                "--domain",
+                "foreign",
+                "--score",
+                "1",
+                "--evidence",
+                "I went there",
+            ]
+        )
+        == 0
+    )
     e = ExperienceStore(workspace).get(id)
     assert e is not None
     assert e.grade.passed
@@ -243,10 +314,17 @@ def test_outcomes_of_a_benchmarks_report_grade_what_waits(
     bring: Import, workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bring(SAMPLES / "mini-swe-agent", SAMPLES / "swe-agent")
-    report = {"resolved_ids": ["toy__mean-1"], "unresolved_ids": ["humanevalfix-python-0"], "total_instances": 9}
+    report = {
+        "resolved_ids": ["toy__mean-1"],
+        "unresolved_ids": ["humanevalfix-python-0"],
+        "total_instances": 9,
+    }
     (tmp_path / "report.json").write_text(json.dumps(report))
     capsys.readouterr()
-    assert cli(["traces", "grade", "--domain", "foreign", "--outcomes", str(tmp_path / "report.json")]) == 0
+    assert (
+        cli(["traces", "grade", "--domain", "foreign", "--outcomes", str(tmp_path / "report.json")])
+        == 0
+    )
     found = stored(workspace)
     assert found["toy__mean-1"].grade.passed
     assert found["humanevalfix-python-0"].grade.graded
@@ -266,7 +344,10 @@ def test_the_domains_grader_grades_what_was_handed_in(
     bring: Import, workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = [chat("Go.", answer, task=f"toy:train:{n}") for n, answer in ((0, "w0!"), (1, "w1"))]
-    said = bring(write(tmp_path / "c.jsonl", *rows, chat("Go on.", "w2", task="elsewhere")), domain="tests.toy:Toy")
+    said = bring(
+        write(tmp_path / "c.jsonl", *rows, chat("Go on.", "w2", task="elsewhere")),
+        domain="tests.toy:Toy",
+    )
     assert said["waiting"] == 3
     assert said["domain"] == "toy"
     assert cli(["traces", "grade", "--domain", "tests.toy:Toy", "--json"]) == 0
@@ -277,13 +358,20 @@ def test_the_domains_grader_grades_what_was_handed_in(
         ("toy:imported:elsewhere", None),
     ]
     memory = ExperienceStore(workspace)
-    assert {e.group for e in memory.experiences()} == {"train-0", "train-1"}  # the domain's own groups
+    assert {e.group for e in memory.experiences()} == {
+        "train-0",
+        "train-1",
+    }  # the domain's own groups
 
 
 def test_tau_benchs_results_are_attempts_with_its_reward_and_without_the_actions_it_expects(
     bring: Import, workspace: Path, tmp_path: Path
 ) -> None:
-    call = {"id": "c1", "type": "function", "function": {"name": "book", "arguments": '{"to": "SEA"}'}}
+    call = {
+        "id": "c1",
+        "type": "function",
+        "function": {"name": "book", "arguments": '{"to": "SEA"}'},
+    }
     said: list[dict[str, Any]] = [
         {"role": "system", "content": "# Airline Agent Policy\n\nAsk before you book."},
         {"role": "user", "content": "I want to fly."},
@@ -309,7 +397,9 @@ def test_tau_benchs_results_are_attempts_with_its_reward_and_without_the_actions
     (tmp_path / "gpt.json").write_text(json.dumps(rows))
     told = bring(tmp_path / "gpt.json")
     assert (told["formats"], told["added"], told["passed"]) == ({"tau-bench": 2}, 2, 1)
-    assert "nothing was said in it: 429" in told["bad"][0]["reason"]  # its provider's fault, and no failure
+    assert (
+        "nothing was said in it: 429" in told["bad"][0]["reason"]
+    )  # its provider's fault, and no failure
     found = stored(workspace)
     done, begun = found["airline_test_0"], found["airline_test_1"]
     assert (done.prompt, done.grade.passed) == ("You are u. You want SEA.", True)
@@ -324,13 +414,22 @@ def test_tau_benchs_results_are_attempts_with_its_reward_and_without_the_actions
 # --- what is held out ---
 
 
-def test_held_out_rows_of_a_file_are_closed_where_the_import_names_it(bring: Import, workspace: Path) -> None:
-    rows = [{"id": n, "question": f"What is {n} and {n} together?", "answer": 2 * n} for n in range(40)]
+def test_held_out_rows_of_a_file_are_closed_where_the_import_names_it(
+    bring: Import, workspace: Path
+) -> None:
+    rows = [
+        {"id": n, "question": f"What is {n} and {n} together?", "answer": 2 * n} for n in range(40)
+    ]
     data = write(workspace / "sums.jsonl", *rows)
-    chats = write(workspace / "chats.jsonl", *(chat(str(r["question"]), str(r["answer"]), score=1) for r in rows))
+    chats = write(
+        workspace / "chats.jsonl",
+        *(chat(str(r["question"]), str(r["answer"]), score=1) for r in rows),
+    )
     said = bring(chats, "--data", data, domain="sums")
     assert said["added"] == 40
-    held = {e.task for e in ExperienceStore(workspace, "hashed").experiences() if e.split != "train"}
+    held = {
+        e.task for e in ExperienceStore(workspace, "hashed").experiences() if e.split != "train"
+    }
     assert 8 < len(held) == len(said["held_out"]) < 40
     assert all(task.startswith("sums:sums:") for task in held)
 
@@ -363,12 +462,19 @@ def test_what_a_held_out_task_asks_arrives_closed_under_a_train_tasks_name(
     bring: Import, workspace: Path, tmp_path: Path, ours: bool
 ) -> None:
     row = chat(
-        "Write the word number 3 of the test list to the file answer.txt.", "secret", task="toy:train:0", score=1
+        "Write the word number 3 of the test list to the file answer.txt.",
+        "secret",
+        task="toy:train:0",
+        score=1,
     )
     if ours:
         step = Step(step=0, observation="", action="secret", output="", status=0)
         given = experience(
-            "x", task="toy:train:0", group="train-0", prompt=row["messages"][0]["content"], steps=(step,)
+            "x",
+            task="toy:train:0",
+            group="train-0",
+            prompt=row["messages"][0]["content"],
+            steps=(step,),
         )
         row = {"experience": given.model_dump(mode="json")}
     said = bring(write(tmp_path / "c.jsonl", row), domain="tests.toy:Toy")
@@ -379,15 +485,24 @@ def test_what_a_held_out_task_asks_arrives_closed_under_a_train_tasks_name(
     memory.close()
 
 
-def test_words_that_stand_in_the_prompts_of_many_tasks_name_none(bring: Import, tmp_path: Path) -> None:
-    rows = [chat("Write the word number 3 of the test", "cut", score=1), chat("Write the word number", "all", score=1)]
+def test_words_that_stand_in_the_prompts_of_many_tasks_name_none(
+    bring: Import, tmp_path: Path
+) -> None:
+    rows = [
+        chat("Write the word number 3 of the test", "cut", score=1),
+        chat("Write the word number", "all", score=1),
+    ]
     said = bring(write(tmp_path / "c.jsonl", *rows), domain="tests.toy:Toy")
     assert [(h["task"], h["split"]) for h in said["held_out"]] == [("toy:test:3", "test")]
 
 
-def test_what_was_held_out_once_is_closed_to_every_later_import(bring: Import, tmp_path: Path) -> None:
+def test_what_was_held_out_once_is_closed_to_every_later_import(
+    bring: Import, tmp_path: Path
+) -> None:
     bring(write(tmp_path / "a.jsonl", chat("The same words.", "a", score=1)), "--split", "test")
-    said = bring(write(tmp_path / "b.jsonl", chat("The  same words.", "b", score=0, task="named-here")))
+    said = bring(
+        write(tmp_path / "b.jsonl", chat("The  same words.", "b", score=0, task="named-here"))
+    )
     assert [h["split"] for h in said["held_out"]] == ["test"]
     mini = {"info": {"exit_status": "LimitsExceeded"}, "trajectory_format": "mini-swe-agent-1.1"}
     mini |= {"messages": chat("x", "y")["messages"], "instance_id": "named-here"}
@@ -395,7 +510,9 @@ def test_what_was_held_out_once_is_closed_to_every_later_import(bring: Import, t
     assert [h["split"] for h in bring(tmp_path / "c.traj.json")["held_out"]] == ["test"]
 
 
-def test_a_train_task_cannot_be_made_a_test_task_by_an_import(bring: Import, tmp_path: Path) -> None:
+def test_a_train_task_cannot_be_made_a_test_task_by_an_import(
+    bring: Import, tmp_path: Path
+) -> None:
     row = chat("Go.", "w0", task="toy:train:0", score=0)
     said = bring(write(tmp_path / "c.jsonl", row), "--split", "test", domain="tests.toy:Toy")
     assert said["rc"] == 2
@@ -425,9 +542,22 @@ def test_lines_of_every_bad_kind_are_told_and_the_rest_arrives(
 ) -> None:
     monkeypatch.setattr(readers, "LINE", 20_000)
     good = json.dumps(chat("hello", "سلام 你好", score=1), ensure_ascii=False).encode()
-    bad = [b'{"messages": [', b"\xff\xfe\xfa", b"[" * 15_000, json.dumps(chat("a", "x" * 90_000)).encode(), b"7"]
-    rows = [good, *bad, json.dumps(chat("", "")).encode(), json.dumps({"messages": [{"role": "user"}, 3]}).encode()]
-    (tmp_path / "x.jsonl").write_bytes(b"\n".join([*rows, json.dumps(chat("last", "one", score=0)).encode()]))
+    bad = [
+        b'{"messages": [',
+        b"\xff\xfe\xfa",
+        b"[" * 15_000,
+        json.dumps(chat("a", "x" * 90_000)).encode(),
+        b"7",
+    ]
+    rows = [
+        good,
+        *bad,
+        json.dumps(chat("", "")).encode(),
+        json.dumps({"messages": [{"role": "user"}, 3]}).encode(),
+    ]
+    (tmp_path / "x.jsonl").write_bytes(
+        b"\n".join([*rows, json.dumps(chat("last", "one", score=0)).encode()])
+    )
     said = bring(tmp_path / "x.jsonl")
     assert (said["rc"], said["added"]) == (0, 2)
     assert [b["entry"] for b in said["bad"]] == [f"line {n}" for n in range(2, 9)]
@@ -438,9 +568,16 @@ def test_a_zip_that_is_a_bomb_or_damaged_or_leads_astray_harms_nothing(
     bring: Import, workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(readers, "WHOLE", 1 << 20)
-    sample = {"id": "a", "input": "q", "messages": chat("q", "r")["messages"], "scores": {"x": {"value": "I"}}}
+    sample = {
+        "id": "a",
+        "input": "q",
+        "messages": chat("q", "r")["messages"],
+        "scores": {"x": {"value": "I"}},
+    }
     with zipfile.ZipFile(tmp_path / "x.eval", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("header.json", json.dumps({"version": 2, "eval": {"task": "t", "model": "m"}}))
+        archive.writestr(
+            "header.json", json.dumps({"version": 2, "eval": {"task": "t", "model": "m"}})
+        )
         archive.writestr("samples/bomb.json", b" " * (50 << 20))
         archive.writestr("samples/../../../evil.json", "{}")
         archive.writestr("samples/a.json", json.dumps(sample))
@@ -460,15 +597,25 @@ def test_a_zip_that_is_a_bomb_or_damaged_or_leads_astray_harms_nothing(
     assert "unpacked" in flipped["bad"][0]["reason"]
 
 
-def test_keys_are_masked_whether_graded_or_not(bring: Import, workspace: Path, tmp_path: Path) -> None:
+def test_keys_are_masked_whether_graded_or_not(
+    bring: Import, workspace: Path, tmp_path: Path
+) -> None:
     key = "sk-" + "a1" * 20
-    bring(write(tmp_path / "c.jsonl", chat(f"my key is {key}", "ok"), chat(f"{key}", "ok", score=1, note=key)))
+    bring(
+        write(
+            tmp_path / "c.jsonl",
+            chat(f"my key is {key}", "ok"),
+            chat(f"{key}", "ok", score=1, note=key),
+        )
+    )
     texts = [p.read_text() for p in (workspace / "memory").rglob("*.jsonl")]
     assert texts
     assert all(key not in t for t in texts)
 
 
-def test_a_strangers_format_takes_the_same_door(bring: Import, workspace: Path, tmp_path: Path) -> None:
+def test_a_strangers_format_takes_the_same_door(
+    bring: Import, workspace: Path, tmp_path: Path
+) -> None:
     (workspace / "my_traces.py").write_text(
         "from recreate.memory.importers.format import Foreign\n"
         "from recreate.api.types import Step\n"
@@ -478,7 +625,9 @@ def test_a_strangers_format_takes_the_same_door(bring: Import, workspace: Path, 
         "    def read(self, values, key, source):\n"
         "        yield Foreign(prompt=values[0]['mine'], steps=(Step(step=0, reply='r'),))\n"
     )
-    said = bring(write(tmp_path / "m.jsonl", {"mine": "a"}, {"other": 1}), "--format", "my_traces:Mine")
+    said = bring(
+        write(tmp_path / "m.jsonl", {"mine": "a"}, {"other": 1}), "--format", "my_traces:Mine"
+    )
     assert (said["waiting"], len(said["bad"])) == (1, 1)
 
 

@@ -23,8 +23,12 @@ def test_what_a_tool_writes_today_is_read(
     made = tmp_path / "made"
     made.mkdir()
     python = tmp_path / "venv" / "bin" / "python"
-    subprocess.run(["uv", "venv", "-q", "--python", sys.executable, str(tmp_path / "venv")], check=True)
-    subprocess.run(["uv", "pip", "install", "-q", "--python", str(python), *PACKAGES[name]], check=True)
+    subprocess.run(
+        ["uv", "venv", "-q", "--python", sys.executable, str(tmp_path / "venv")], check=True
+    )
+    subprocess.run(
+        ["uv", "pip", "install", "-q", "--python", str(python), *PACKAGES[name]], check=True
+    )
     script = Path(__file__).parents[1] / "foreign" / "produce.py"
     subprocess.run([str(python), str(script), name], cwd=made, check=True, timeout=300)
     assert cli(["traces", "import", str(made), "--domain", "foreign", "--json"]) == 0

@@ -1,4 +1,5 @@
-"""Recall by words, by meaning and by both, under every filter; and an index that is kept up piece by piece."""
+"""Recall by words, by meaning and by both, under every filter; and an index that is kept up piece
+by piece."""
 
 from __future__ import annotations
 
@@ -25,7 +26,10 @@ from tests.memory.test_store import experience, task
 
 def tried(id: str, action: str, output: str, **given: Any) -> Any:
     return experience(
-        id, prompt=given.pop("prompt", "a task"), steps=(Step(step=0, action=action, output=output),), **given
+        id,
+        prompt=given.pop("prompt", "a task"),
+        steps=(Step(step=0, action=action, output=output),),
+        **given,
     )
 
 
@@ -35,15 +39,27 @@ def memory(tmp_path: Path) -> ExperienceStore:
     quiet = Grade(score=0.0, passed=False, evidence="")
     made.add(
         [
-            tried("width", "python -m pytest tests/test_width.py::test_tab | tail -3", "KeyError: 'tab'", grade=quiet),
-            tried("quote", "sed -i 's/a;b/c/' src/csv/reader.py && grep -rn 'x | y' .", "", passed=True),
+            tried(
+                "width",
+                "python -m pytest tests/test_width.py::test_tab | tail -3",
+                "KeyError: 'tab'",
+                grade=quiet,
+            ),
+            tried(
+                "quote",
+                "sed -i 's/a;b/c/' src/csv/reader.py && grep -rn 'x | y' .",
+                "",
+                passed=True,
+            ),
             tried(
                 "date",
                 "cat <<'EOF' > out.py\nmake all\nEOF\n./build.sh",
                 "ValueError: leap 日付が間違っている",
                 grade=quiet,
             ),
-            tried("camel", "ls", "parseHeader is called with /srv/app/src/csv/reader.py", grade=quiet),
+            tried(
+                "camel", "ls", "parseHeader is called with /srv/app/src/csv/reader.py", grade=quiet
+            ),
         ]
     )
     return made
@@ -67,7 +83,9 @@ def found(memory: ExperienceStore, query: str, how: str = "keywords", **wanted: 
         ("sed src/csv/reader.py", "quote"),
     ],
 )
-def test_names_errors_and_any_script_are_found_by_word(memory: ExperienceStore, query: str, expected: str) -> None:
+def test_names_errors_and_any_script_are_found_by_word(
+    memory: ExperienceStore, query: str, expected: str
+) -> None:
     assert found(memory, query)[0] == expected
     assert found(memory, query, "hybrid")[0] == expected
 
@@ -79,7 +97,10 @@ def test_of_words_that_stand_nearly_everywhere_the_rarest_is_looked_up(
     made = ExperienceStore(tmp_path, "hashed")
     words = ["alpha beta", "alpha beta", "alpha beta", "alpha beta", "alpha", "alpha gamma"]
     made.add(
-        [tried(f"e{n}", "ls", said, grade=Grade(score=0.0, passed=False, evidence="")) for n, said in enumerate(words)]
+        [
+            tried(f"e{n}", "ls", said, grade=Grade(score=0.0, passed=False, evidence=""))
+            for n, said in enumerate(words)
+        ]
     )
     assert sorted(found(made, "alpha beta")) == ["e0", "e1", "e2", "e3"]
     assert found(made, "alpha gamma beta") == ["e5"]
@@ -119,7 +140,9 @@ def test_words_need_no_embedder(tmp_path: Path) -> None:
 def test_programs_and_tools_filter(memory: ExperienceStore) -> None:
     assert set(found(memory, "a", "hybrid", tool="pytest")) == {"width"}
     assert set(found(memory, "a", "hybrid", tool=["grep", "build.sh"])) == {"quote", "date"}
-    assert found(memory, "a", "hybrid", tool="make") == []  # it stands in a file that is written, and is not run
+    assert (
+        found(memory, "a", "hybrid", tool="make") == []
+    )  # it stands in a file that is written, and is not run
     assert set(found(memory, "a", "hybrid", tool="pytest", grain="experience")) == {"width"}
     assert [r["id"] for r in memory.facts({"tool": "tail"})] == ["width"]
     (hit,) = memory.recall("a", 9, {"tool": "sed", "grain": "step"})
@@ -132,10 +155,14 @@ def test_files_filter_by_their_name_or_the_end_of_their_path(memory: ExperienceS
     assert set(found(memory, "a", "hybrid", file="/srv/app/src/csv/reader.py")) == {"camel"}
     assert found(memory, "a", "hybrid", file="eader.py") == []
     assert set(found(memory, "a", "hybrid", file=["test_width.py", "nothing.py"])) == {"width"}
-    assert [h.experience for h in memory.search("parseheader", {"file": "reader.py", "grain": "step"})] == ["camel"]
+    assert [
+        h.experience for h in memory.search("parseheader", {"file": "reader.py", "grain": "step"})
+    ] == ["camel"]
 
 
-def test_time_filters_by_what_the_line_or_the_experience_says(memory: ExperienceStore, tmp_path: Path) -> None:
+def test_time_filters_by_what_the_line_or_the_experience_says(
+    memory: ExperienceStore, tmp_path: Path
+) -> None:
     memory.add(
         [
             tried("old", "ls", "volcano", when="2025-03-01T12:00:00Z"),
@@ -143,7 +170,9 @@ def test_time_filters_by_what_the_line_or_the_experience_says(memory: Experience
         ]
     )
     assert set(found(memory, "volcano", since="2025-03-01", until="2025-03-02")) == {"old"}
-    assert set(found(memory, "volcano", since="2025-03-01T12:00:01Z", until="2026-06-01")) == {"new"}
+    assert set(found(memory, "volcano", since="2025-03-01T12:00:01Z", until="2026-06-01")) == {
+        "new"
+    }
     assert "width" in found(memory, "KeyError", since="2026-06-01")  # recorded now
     assert [r["id"] for r in memory.facts({"until": "2025-12-31"})] == ["old"]
     with pytest.raises(BadInput, match="since is a moment") as e:
@@ -153,7 +182,9 @@ def test_time_filters_by_what_the_line_or_the_experience_says(memory: Experience
     assert json.loads(file.read_bytes().splitlines()[0])["when"].endswith("Z")
 
 
-def test_when_something_was_recorded_changes_no_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_when_something_was_recorded_changes_no_digest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     digests = []
     for name, second in (("one", "2026-01-01T00:00:00Z"), ("two", "2026-01-02T00:00:00Z")):
         monkeypatch.setattr("recreate.memory.codec.now", lambda second=second: second)
@@ -170,15 +201,24 @@ def test_every_filter_and_way_keeps_what_is_held_out_unseen(memory: ExperienceSt
     memory.add([tried("held", "zebra-tool x", "ZebraError zebra.py", **secret)])
     memory.add([tried("test", "zebra-tool x", "ZebraError zebra.py", split="test", **secret)])
     filters: list[dict[str, Any]] = [
-        {}, {"tool": "zebra-tool"}, {"file": "zebra.py"}, {"error": "ZebraError"}, {"until": "2025-02-01"},
-        {"experience": ["open", "held", "test"]}, {"split": ["train", "test"]}, {"group": "module-held"},
-    ]  # fmt: skip
+        {},
+        {"tool": "zebra-tool"},
+        {"file": "zebra.py"},
+        {"error": "ZebraError"},
+        {"until": "2025-02-01"},
+        {"experience": ["open", "held", "test"]},
+        {"split": ["train", "test"]},
+        {"group": "module-held"},
+    ]
     memory.recall("zebra", reader="human")
     memory.hold_out([task("x", "test", group="module-held")])
     for reader in ("optimizer", "agent"):
         for how in ("keywords", "vectors", "hybrid"):
             for wanted in filters:
-                seen = {h.experience for h in memory.recall("zebra ZebraError zebra.py", 50, wanted, reader, how)}
+                seen = {
+                    h.experience
+                    for h in memory.recall("zebra ZebraError zebra.py", 50, wanted, reader, how)
+                }
                 assert not seen & {"held", "test"}, (how, wanted)
         assert {r["id"] for r in memory.facts({"tool": "zebra-tool"}, reader)} == {"open"}
     assert {h.experience for h in memory.recall("zebra", 50, {"tool": "zebra-tool"}, "human")} == {
@@ -203,14 +243,25 @@ def many(n: int) -> list[Any]:
 
 @pytest.mark.slow
 def test_an_index_that_grew_by_pieces_answers_as_one_made_at_once(tmp_path: Path) -> None:
-    grown, made = ExperienceStore(tmp_path / "grown", "hashed"), ExperienceStore(tmp_path / "made", "hashed")
+    grown, made = (
+        ExperienceStore(tmp_path / "grown", "hashed"),
+        ExperienceStore(tmp_path / "made", "hashed"),
+    )
     for e in many(60):
         grown.add([e])
         grown.catch_up()
     made.add(many(60))
-    for wanted in ({}, {"tool": "tool3"}, {"file": "file2.py", "tool": "tool1"}, {"run": "r1"}, {"experience": "e47"}):
+    for wanted in (
+        {},
+        {"tool": "tool3"},
+        {"file": "file2.py", "tool": "tool1"},
+        {"run": "r1"},
+        {"experience": "e47"},
+    ):
         for how in ("keywords", "vectors", "hybrid"):
-            one, other = (m.recall("number n47 volcano2", 12, wanted, how=how) for m in (grown, made))
+            one, other = (
+                m.recall("number n47 volcano2", 12, wanted, how=how) for m in (grown, made)
+            )
             assert [(h.id, h.score) for h in one] == [(h.id, h.score) for h in other], (wanted, how)
     assert grown.stats()["digest"] == made.stats()["digest"]
 
@@ -231,7 +282,9 @@ def test_what_is_gone_is_swept_out_when_it_is_most(tmp_path: Path) -> None:
     assert text.stat().st_size <= before
 
 
-def test_a_bit_that_flipped_in_the_text_is_noticed_though_its_time_is_the_same(tmp_path: Path) -> None:
+def test_a_bit_that_flipped_in_the_text_is_noticed_though_its_time_is_the_same(
+    tmp_path: Path,
+) -> None:
     memory = ExperienceStore(tmp_path, "hashed")
     memory.add(many(80))
     before = memory.recall("number n77", 8)
@@ -262,16 +315,25 @@ def test_a_flipped_bit_in_the_manifest_is_noticed(tmp_path: Path) -> None:
 def test_among_many_the_nearest_are_found(tmp_path: Path) -> None:
     """Chroma's graph may miss some; here the exact answer is known."""
     memory, embedder = ExperienceStore(tmp_path, "hashed:64"), Hashed(64)
-    given = [e.model_copy(update={"prompt": f"task t{n} glacier{n % 9} x{n * 7}"}) for n, e in enumerate(many(1500))]
+    given = [
+        e.model_copy(update={"prompt": f"task t{n} glacier{n % 9} x{n * 7}"})
+        for n, e in enumerate(many(1500))
+    ]
     quiet = Grade(score=0.0, passed=False, evidence="")
     memory.add([e.model_copy(update={"grade": quiet}) for e in given])
     right = []
     for query in ("t5 glacier5", "x77 glacier2", "task t1400"):
         (asked,) = embedder.embed([query], "query")
         for wanted in ({}, {"run": "r1"}, {"tool": "tool3"}):
-            among = [e for e in given if all(e.run == v or v in e.trace.steps[0].action for v in wanted.values())]
+            among = [
+                e
+                for e in given
+                if all(e.run == v or v in e.trace.steps[0].action for v in wanted.values())
+            ]
             vectors = embedder.embed([e.prompt for e in among])
-            best = sorted((sum(a * b for a, b in zip(asked, v, strict=True)) for v in vectors), reverse=True)[:8]
+            best = sorted(
+                (sum(a * b for a, b in zip(asked, v, strict=True)) for v in vectors), reverse=True
+            )[:8]
             hits = memory.recall(query, 8, wanted, how="vectors")
             right += [hit.score >= best[-1] - 1e-4 for hit in hits]
             assert len(hits) == 8
@@ -291,7 +353,9 @@ def test_what_is_added_later_is_found_by_meaning_beside_what_is_gone(tmp_path: P
     assert len(hits) == 31
 
 
-def test_a_broken_graph_is_made_anew_and_no_vector_paid_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_graph_is_made_anew_and_no_vector_paid_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     memory = ExperienceStore(tmp_path, "hashed:64")
     memory.add(many(60))
     before = memory.recall("number n5", 8, how="vectors")
@@ -330,7 +394,9 @@ def test_an_index_of_an_earlier_version_is_replaced(tmp_path: Path) -> None:
     (folder / "segments").mkdir(parents=True)
     (folder / "segments" / "000000000-abcdef.words").write_bytes(b"recarr01")
     (folder / "chroma-00000000").mkdir()
-    (folder / "state.json").write_text('{"format": 2, "segments": [], "schema": 1, "sum": "00000000"}')
+    (folder / "state.json").write_text(
+        '{"format": 2, "segments": [], "schema": 1, "sum": "00000000"}'
+    )
     assert found(memory, "number n7")[0] == "e7"
     assert not (folder / "segments").exists()
     assert not (folder / "chroma-00000000").exists()
@@ -354,34 +420,57 @@ def test_few_indexes_stay_open_and_each_is_right_from_any_thread(tmp_path: Path)
     for memory in stores:
         memory.metadata.close()
     assert len(list(Path("/proc/self/fd").iterdir())) <= descriptors
-    assert len([folder for folder in chroma.PROCESS.open if folder.is_relative_to(tmp_path)]) == chroma.KEPT
+    assert (
+        len([folder for folder in chroma.PROCESS.open if folder.is_relative_to(tmp_path)])
+        == chroma.KEPT
+    )
     for memory in stores:
         memory.close()
     assert not [folder for folder in chroma.PROCESS.open if folder.is_relative_to(tmp_path)]
 
 
-# --- what a hit is ----------------------------------------------------------------------------------------
+# --- what a hit is
+# ----------------------------------------------------------------------------------------
 
 
-def test_an_experience_is_one_hit_by_its_best_step_with_the_words_that_stand_in_it(tmp_path: Path) -> None:
+def test_an_experience_is_one_hit_by_its_best_step_with_the_words_that_stand_in_it(
+    tmp_path: Path,
+) -> None:
     memory = ExperienceStore(tmp_path, "hashed")
-    steps = [Step(step=n, action=f"grep -n part{n} src/a.py", output=f"the glacier of part{n} melts") for n in range(4)]
+    steps = [
+        Step(step=n, action=f"grep -n part{n} src/a.py", output=f"the glacier of part{n} melts")
+        for n in range(4)
+    ]
     trace = Trace(attempt="a", task="t", scaffold="s", model="m", steps=tuple(steps))
-    memory.add([experience("long", prompt="glaciers", trace=trace), experience("other", prompt="a glacier far away")])
+    memory.add(
+        [
+            experience("long", prompt="glaciers", trace=trace),
+            experience("other", prompt="a glacier far away"),
+        ]
+    )
     for how in ("keywords", "hybrid"):
         hits = memory.recall("glacier part2 volcano", 8, how=how)
         assert [h.experience for h in hits] == ["long", "other"]
         assert (hits[0].id, hits[0].grain, hits[0].step) == ("long/2", "step", 2)
         assert hits[0].facts["words"] == ["glacier", "part2"]
-    every = memory.recall("part2 glacier", 9, {"grain": "step", "experience": "long"}, how="keywords")
+    every = memory.recall(
+        "part2 glacier", 9, {"grain": "step", "experience": "long"}, how="keywords"
+    )
     assert [h.id for h in every] == ["long/2", "long/0", "long/1", "long/3"]
 
 
 @pytest.mark.parametrize("size", [20_000, 300_000])
-def test_a_word_is_found_wherever_it_stands_in_however_long_an_output(tmp_path: Path, size: int) -> None:
+def test_a_word_is_found_wherever_it_stands_in_however_long_an_output(
+    tmp_path: Path, size: int
+) -> None:
     memory = ExperienceStore(tmp_path, "hashed")
     noise = "all is well here\n" * (size // 17)
-    memory.add([tried("long", "make", f"{noise}NeedleError: volcano{noise}"), tried("short", "ls", "all is well here")])
+    memory.add(
+        [
+            tried("long", "make", f"{noise}NeedleError: volcano{noise}"),
+            tried("short", "ls", "all is well here"),
+        ]
+    )
     assert memory.recall("NeedleError", 1, {"grain": "step"}, how="keywords")[0].id == "long/0"
     assert memory.recall("NeedleError volcano", 1, how="keywords")[0].experience == "long"
 
@@ -426,11 +515,16 @@ def test_the_programs_of_an_action(action: str, expected: list[str]) -> None:
 
 
 def test_the_files_of_a_text() -> None:
-    said = 'File "/work/src/a.py", line 3; http://x.org/a.html os.path e.g. 1.5 tests/test_foo.py::bar ./b.toml'
+    said = (
+        'File "/work/src/a.py", line 3; http://x.org/a.html os.path e.g. 1.5 tests/test_foo.py::bar'
+        " ./b.toml"
+    )
     assert files(said) == ["/work/src/a.py", "tests/test_foo.py", "b.toml"]
 
 
-@pytest.mark.parametrize("piece", ["+", "a/", "a.", "/", "./", "'\"", "&&;;", "A", "失", '="', "<<E\n"])
+@pytest.mark.parametrize(
+    "piece", ["+", "a/", "a.", "/", "./", "'\"", "&&;;", "A", "失", '="', "<<E\n"]
+)
 def test_no_text_takes_long_to_read(piece: str, tmp_path: Path) -> None:
     """Patterns that go back over what they read would need hours for these."""
     step = Step(step=0, action=piece * 200_000, output=piece * 200_000)
@@ -440,7 +534,9 @@ def test_no_text_takes_long_to_read(piece: str, tmp_path: Path) -> None:
     memory.recall("x", how="keywords")
 
 
-def test_a_graph_whose_writing_was_cut_short_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_graph_whose_writing_was_cut_short_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     memory = ExperienceStore(tmp_path, "hashed:64")
     memory.add(many(5))
 
@@ -463,7 +559,9 @@ def test_a_graph_whose_writing_was_cut_short_is_made_anew(tmp_path: Path, monkey
     memory.close()
 
 
-def test_words_need_no_package_at_all(memory: ExperienceStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_need_no_package_at_all(
+    memory: ExperienceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for package in ("numpy", "chromadb", "onnxruntime"):
         monkeypatch.setitem(sys.modules, package, None)
     assert found(memory, "KeyError: 'tab'")[0] == "width"
@@ -477,20 +575,29 @@ WORDS = st.text("aZ9_ .ßİé日本한글\n", max_size=30)
 @example(text="parseHeader ends", question="header")
 @example(text="a preheader", question="header")
 @example(text="日\n本", question="日本")
-def test_the_words_that_stand_in_a_hit_are_those_that_are_indexed_for_it(text: str, question: str) -> None:
+def test_the_words_that_stand_in_a_hit_are_those_that_are_indexed_for_it(
+    text: str, question: str
+) -> None:
     words = f" {' '.join(_PART.findall(spread(text)))} "
     there = [phrase for phrase in phrases(question) if f" {phrase} " in words]
     whole = [p for p in there if " " not in p or _SPACELESS.search(p)]
-    assert standing(text, question) == ["".join(p.split()) for p in whole if _SPACELESS.search(p) or " " not in p]
+    assert standing(text, question) == [
+        "".join(p.split()) for p in whole if _SPACELESS.search(p) or " " not in p
+    ]
 
 
 def test_a_word_of_most_documents_is_not_looked_up_beside_a_rarer_one(tmp_path: Path) -> None:
     memory = ExperienceStore(tmp_path, "hashed")
-    steps = [tuple(Step(step=at, action="ls", output="common") for at in range(150)) for _ in range(8)]
+    steps = [
+        tuple(Step(step=at, action="ls", output="common") for at in range(150)) for _ in range(8)
+    ]
     memory.add([experience(f"e{n}", prompt="common", steps=each) for n, each in enumerate(steps)])
     memory.add([tried("rare", "ls", "a unicorn")])
     assert found(memory, "common unicorn") == ["rare"]
     assert len(found(memory, "common")) == 9, "alone it is looked up"
     assert len(found(memory, "common unheard")) == 9, "beside a word that stands nowhere too"
     memory.add([tried("rarer", "ls", "a unicorn, common as it is")])
-    assert found(memory, "common unicorn") == ["rare", "rarer"], "and its weight is none: the shorter text goes first"
+    assert found(memory, "common unicorn") == [
+        "rare",
+        "rarer",
+    ], "and its weight is none: the shorter text goes first"

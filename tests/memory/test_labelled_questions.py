@@ -1,4 +1,5 @@
-"""The labelled retrieval set is whole, its labels follow from its rules, and it can tell embedders apart."""
+"""The labelled retrieval set is whole, its labels follow from its rules, and it can tell embedders
+apart."""
 
 from __future__ import annotations
 
@@ -46,13 +47,17 @@ def test_the_set_is_small_and_says_nothing_of_a_machine() -> None:
 
 @pytest.mark.slow
 def test_keywords_alone_miss_what_was_said_in_other_words(tmp_path: Path) -> None:
-    """What the set is for: were paraphrases found by keywords, it could not tell embedders apart."""
+    """What the set is for: were paraphrases found by keywords, it could not tell embedders
+    apart."""
     from tests.perf.retrieval import _recall, judged
 
     asked = queries()
     memory = ExperienceStore(tmp_path, "hashed")
     memory.add(experiences())
     found = judged(_recall(memory, "keywords"), asked).recall
-    by_kind = {kind: statistics.fmean(r for r, q in zip(found, asked, strict=True) if q.kind == kind) for kind in KINDS}
+    by_kind = {
+        kind: statistics.fmean(r for r, q in zip(found, asked, strict=True) if q.kind == kind)
+        for kind in KINDS
+    }
     assert by_kind["lexical"] > 0.9
     assert by_kind["paraphrase"] < 0.4

@@ -1,4 +1,5 @@
-"""A namespace is a memory of its own in a workspace: what one team lives through and learns, another is not told."""
+"""A namespace is a memory of its own in a workspace: what one team lives through and learns,
+another is not told."""
 
 from __future__ import annotations
 
@@ -17,9 +18,19 @@ from tests.toy import write_script
 
 
 def build(workspace: Path, out: str) -> None:
-    flags = ["--domain", "tests.toy:Toy", "--model", write_script(workspace / "s.jsonl"), "--scaffold", "seed"]
+    flags = [
+        "--domain",
+        "tests.toy:Toy",
+        "--model",
+        write_script(workspace / "s.jsonl"),
+        "--scaffold",
+        "seed",
+    ]
     few = ["--train", "2", "--validation", "5", "--sandbox", "none", "--memory.embedder", "hashed"]
-    assert cli(["build", *flags, *few, "--out", f"runs/{out}", "--optimizer", "reflect", "--json"]) == 0
+    assert (
+        cli(["build", *flags, *few, "--out", f"runs/{out}", "--optimizer", "reflect", "--json"])
+        == 0
+    )
 
 
 @pytest.mark.slow
@@ -55,12 +66,28 @@ def test_a_run_goes_on_in_the_memory_that_it_began_in(workspace: Path) -> None:
         session.close()
 
 
-def test_lessons_of_a_namespace_are_not_among_those_of_all(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lessons_of_a_namespace_are_not_among_those_of_all(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("RECREATE_MEMORY__NAMESPACE", "web")
-    assert cli(["memory", "add", "Read first", "The failing test says what is expected.", "--domain", "swe"]) == 0
+    assert (
+        cli(
+            [
+                "memory",
+                "add",
+                "Read first",
+                "The failing test says what is expected.",
+                "--domain",
+                "swe",
+            ]
+        )
+        == 0
+    )
     (workspace / "memory/@web/general").mkdir()
     general = workspace / "memory/@web/general/be-brief.md"
-    general.write_text('+++\nscope = "general"\nstatus = "active"\n+++\n# Be brief\n\nSay it once.\n')
+    general.write_text(
+        '+++\nscope = "general"\nstatus = "active"\n+++\n# Be brief\n\nSay it once.\n'
+    )
     own = paths.memory(workspace)
     assert own == workspace / "memory/@web"
     assert {store.domain for store in LessonStore.every(own)} == {"swe", "general"}

@@ -1,4 +1,5 @@
-"""Imported attempts that nobody graded: by a judge's provisional grade recall finds them, marked; it counts nowhere."""
+"""Imported attempts that nobody graded: by a judge's provisional grade recall finds them, marked;
+it counts nowhere."""
 
 from __future__ import annotations
 
@@ -50,7 +51,19 @@ def imported(workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     """Three ungraded attempts of a workspace: name -> id."""
     (workspace / "recreate.toml").write_text('[memory]\nembedder = "hashed"\n')
     rows = [chat(*told, task=name) for name, told in ASKED.items()]
-    assert cli(["traces", "import", str(write(tmp_path / "c.jsonl", *rows)), "--domain", "foreign", "--json"]) == 0
+    assert (
+        cli(
+            [
+                "traces",
+                "import",
+                str(write(tmp_path / "c.jsonl", *rows)),
+                "--domain",
+                "foreign",
+                "--json",
+            ]
+        )
+        == 0
+    )
     ids = json.loads(capsys.readouterr().out)["experiences"]
     return dict(zip(ASKED, ids, strict=True))
 
@@ -62,7 +75,9 @@ def other_workspace(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(other)
 
 
-def judge(workspace: Path, capsys: pytest.CaptureFixture[str], *flags: str) -> tuple[list[dict[str, Any]], str]:
+def judge(
+    workspace: Path, capsys: pytest.CaptureFixture[str], *flags: str
+) -> tuple[list[dict[str, Any]], str]:
     """(what `traces judge --json` printed, what it said)."""
     capsys.readouterr()
     assert cli(["traces", "judge", "--model", scripted(workspace), *flags, "--json"]) == 0
@@ -102,8 +117,10 @@ def test_a_provisional_grade_lets_recall_find_an_attempt_marked_as_what_it_is(
 ) -> None:
     rows, said = judge(workspace, capsys)
     assert {row["experience"]: (row["score"], row["passed"]) for row in rows} == {
-        imported["harbour"]: (0.9, True), imported["refund"]: (0.2, False), imported["lantern"]: (0.2, False),
-    }  # fmt: skip
+        imported["harbour"]: (0.9, True),
+        imported["refund"]: (0.2, False),
+        imported["lantern"]: (0.2, False),
+    }
     assert all(row["provisional"].startswith(MARK) for row in rows)
     assert "the judge was asked 3 times" in said
     found = recalled(capsys, "harbour", "baker", "--how", how)
@@ -116,26 +133,38 @@ def test_a_provisional_grade_lets_recall_find_an_attempt_marked_as_what_it_is(
     assert cli(["memory", "recall", "harbour", "--how", how]) == 0
     assert f"(passed 0.90, {MARK}" in capsys.readouterr().out
     for outcome, there in (("passed", True), ("failed", False)):
-        ids = [h["experience"] for h in recalled(capsys, "harbour", "--where", f"outcome={outcome}")["hits"]]
+        ids = [
+            h["experience"]
+            for h in recalled(capsys, "harbour", "--where", f"outcome={outcome}")["hits"]
+        ]
         assert (imported["harbour"] in ids) is there
 
 
 def test_the_judges_reason_is_among_the_words_that_find_an_attempt(
     imported: dict[str, str], workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    recalled(capsys, "bears", "--ungraded", "--how", "keywords")  # indexed before there was a reason
+    recalled(
+        capsys, "bears", "--ungraded", "--how", "keywords"
+    )  # indexed before there was a reason
     judge(workspace, capsys)
-    found = recalled(capsys, "bears out", "--how", "keywords", "--where", "grain=experience")["hits"]
+    found = recalled(capsys, "bears out", "--how", "keywords", "--where", "grain=experience")[
+        "hits"
+    ]
     assert {hit["experience"] for hit in found} == {imported["refund"], imported["lantern"]}
 
 
 def test_graded_and_provisional_hits_come_in_one_order_and_only_the_latter_are_marked(
     imported: dict[str, str], workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ExperienceStore(workspace, "hashed").add([experience("real", prompt="The harbour light is out", passed=True)])
+    ExperienceStore(workspace, "hashed").add(
+        [experience("real", prompt="The harbour light is out", passed=True)]
+    )
     judge(workspace, capsys)
     hits = recalled(capsys, "harbour", "-k", "2", "--how", "keywords")["hits"]
-    assert {hit["experience"]: "grade" in hit["facts"] for hit in hits} == {"real": False, imported["harbour"]: True}
+    assert {hit["experience"]: "grade" in hit["facts"] for hit in hits} == {
+        "real": False,
+        imported["harbour"]: True,
+    }
     assert [hit["score"] for hit in hits] == sorted((hit["score"] for hit in hits), reverse=True)
 
 
@@ -166,17 +195,24 @@ def test_a_provisional_grade_is_in_nothing_that_counts_learns_or_trains(
     judge(workspace, capsys)
     memory = ExperienceStore(workspace, "hashed")
     for reader in ("optimizer", "human"):
-        assert memory.recall("harbour", reader=reader) == []  # what optimizers and policies of a build ask
+        assert (
+            memory.recall("harbour", reader=reader) == []
+        )  # what optimizers and policies of a build ask
         assert memory.search("harbour", reader=reader) == []
         assert list(memory.facts(reader=reader)) == []
         assert list(memory.experiences(reader=reader)) == []  # what SFT and RL read
-        assert memory.get(imported["harbour"], reader) is None  # what evidence that is cited must be
+        assert (
+            memory.get(imported["harbour"], reader) is None
+        )  # what evidence that is cited must be
     assert memory.stats()["experiences"] == memory.count("foreign") == 0
     e = provisional.whole(memory, imported["harbour"])
     assert e is not None
     assert e.grade == NOT_YET
     out = workspace / "out.jsonl"
-    assert refused(capsys, "traces", "export", "--format", "openai", "--out", str(out))["code"] == "no-attempt"
+    assert (
+        refused(capsys, "traces", "export", "--format", "openai", "--out", str(out))["code"]
+        == "no-attempt"
+    )
 
 
 @pytest.mark.parametrize("form", ["openai", "otel", "jsonl"])
@@ -195,7 +231,10 @@ def test_an_export_has_it_when_asked_marked_and_no_import_takes_it_for_a_grade(
     (line,) = out.read_text().splitlines()
     assert "Left at the baker's." in line
     record = json.loads(line)
-    assert MARK in line or (record["grade"]["graded"], record["provisional"]["score"]) == (False, 0.9)
+    assert MARK in line or (record["grade"]["graded"], record["provisional"]["score"]) == (
+        False,
+        0.9,
+    )
     other_workspace(workspace, monkeypatch)
     assert cli(["traces", "import", str(out), "--domain", "foreign", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
@@ -206,7 +245,9 @@ def test_provisional_grades_go_into_no_export_that_cannot_mark_them(
     workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = str(workspace / "out.jsonl")
-    error = refused(capsys, "traces", "export", "--format", "predictions", "--out", out, "--provisional")
+    error = refused(
+        capsys, "traces", "export", "--format", "predictions", "--out", out, "--provisional"
+    )
     assert "openai, otel and jsonl" in error["message"]
 
 
@@ -216,7 +257,22 @@ def test_a_real_grade_takes_the_place_of_a_provisional_one(
     judge(workspace, capsys)
     id = imported["harbour"]
     recalled(capsys, "harbour")
-    assert cli(["traces", "grade", id, "--domain", "foreign", "--score", "0", "--evidence", "it is right"]) == 0
+    assert (
+        cli(
+            [
+                "traces",
+                "grade",
+                id,
+                "--domain",
+                "foreign",
+                "--score",
+                "0",
+                "--evidence",
+                "it is right",
+            ]
+        )
+        == 0
+    )
     hits = [hit for hit in recalled(capsys, "harbour")["hits"] if hit["experience"] == id]
     assert [(hit["facts"]["passed"], "grade" in hit["facts"]) for hit in hits] == [(False, False)]
     assert cli(["traces", "show", id]) == 0
@@ -231,7 +287,9 @@ def test_a_real_grade_takes_the_place_of_a_provisional_one(
 def test_a_second_run_judges_what_is_left_and_pays_nothing_twice(
     imported: dict[str, str], workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert [row["experience"] for row in judge(workspace, capsys, imported["refund"][:8])[0]] == [imported["refund"]]
+    assert [row["experience"] for row in judge(workspace, capsys, imported["refund"][:8])[0]] == [
+        imported["refund"]
+    ]
     rows, said = judge(workspace, capsys)
     assert {row["experience"] for row in rows} == {imported["harbour"], imported["lantern"]}
     assert "the judge was asked 2 times" in said
@@ -251,7 +309,16 @@ def test_a_second_run_judges_what_is_left_and_pays_nothing_twice(
 def test_a_budget_stops_it_and_what_was_paid_for_stays(
     imported: dict[str, str], workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    flags = ["traces", "judge", "--model", scripted(workspace), "--models.judge_price", "0,1000", "--jobs", "1"]
+    flags = [
+        "traces",
+        "judge",
+        "--model",
+        scripted(workspace),
+        "--models.judge_price",
+        "0,1000",
+        "--jobs",
+        "1",
+    ]
     error = refused(capsys, *flags, "--budget", "4.1usd", code=3)
     assert "judges what is left" in error["fix"]
     done = len(ProvisionalGrades(workspace / "memory").read())
@@ -261,12 +328,20 @@ def test_a_budget_stops_it_and_what_was_paid_for_stays(
 
 
 def test_ctrl_c_loses_no_reply_that_is_paid(
-    imported: dict[str, str], workspace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    imported: dict[str, str],
+    workspace: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     import _thread
     from concurrent import futures
 
-    real, stopped, waiting, as_completed = Scripted.reply, threading.Event(), threading.Event(), futures.as_completed
+    real, stopped, waiting, as_completed = (
+        Scripted.reply,
+        threading.Event(),
+        threading.Event(),
+        futures.as_completed,
+    )
 
     def waited(all_: Any) -> Any:
         waiting.set()
@@ -275,14 +350,17 @@ def test_ctrl_c_loses_no_reply_that_is_paid(
     def reply(self: Scripted, messages: Sequence[Message], call: Any, **params: Any) -> Reply:
         if not stopped.is_set():
             stopped.set()
-            assert waiting.wait(60)  # Ctrl-C while a thread is being started would leave it to itself
+            assert waiting.wait(
+                60
+            )  # Ctrl-C while a thread is being started would leave it to itself
             _thread.interrupt_main()  # while the first is under way
         return real(self, messages, call, **params)
 
     monkeypatch.setattr(Scripted, "reply", reply)
     monkeypatch.setattr(futures, "as_completed", waited)
     flags = ["traces", "judge", "--model", scripted(workspace), "--jobs", "1", "--json"]
-    gc.collect()  # Python swallows a Ctrl-C that comes in a finalizer, also of what earlier tests left
+    # Python swallows a Ctrl-C that comes in a finalizer, also of what earlier tests left
+    gc.collect()
     gc.disable()
     try:
         assert cli(flags) == Interrupted.exit_code
@@ -307,7 +385,9 @@ def test_a_judge_without_a_verdict_leaves_the_attempt_ungraded_and_judges_the_ot
     assert recalled(capsys, "refund")["ungraded_hidden"] == 1
 
 
-def test_what_a_fault_ended_is_judged_no_failure(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_fault_ended_is_judged_no_failure(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     e = experience("broken", grade=NOT_YET)
     trace = e.trace.model_copy(update={"fault": "the endpoint was gone"})
     Ungraded(ExperienceStore(workspace)).add([e.model_copy(update={"trace": trace})])
@@ -329,16 +409,27 @@ def test_what_a_trace_says_about_its_grade_is_fenced_as_data_wherever_it_stands(
         sent.append(messages)
         return Reply(text=verdict(0.0, "It asks for a score."))
 
-    e = experience("hostile", prompt=f"prompt: {HOSTILE}", grade=NOT_YET, foreign={"system": f"system: {HOSTILE}"})
-    step = e.trace.steps[0].model_copy(update={"observation": f"saw: {HOSTILE}", "output": f"got: {HOSTILE}"})
+    e = experience(
+        "hostile",
+        prompt=f"prompt: {HOSTILE}",
+        grade=NOT_YET,
+        foreign={"system": f"system: {HOSTILE}"},
+    )
+    step = e.trace.steps[0].model_copy(
+        update={"observation": f"saw: {HOSTILE}", "output": f"got: {HOSTILE}"}
+    )
     trace = e.trace.model_copy(update={"steps": (step,), "answer": f"answer: {HOSTILE}"})
-    found = provisional.judged(e.model_copy(update={"trace": trace}), provisional.RUBRIC, ask, "a-model")
+    found = provisional.judged(
+        e.model_copy(update={"trace": trace}), provisional.RUBRIC, ask, "a-model"
+    )
     assert (found.score, found.passed, found.model) == (0.0, False, "a-model")
     system, user = (str(message["content"]) for message in sent[0])
     assert "never to be followed" in system
     (fence,) = re.findall(r"=== answer \w+ ===", system)
     before, inside, after = user.split(fence)
-    assert all(f"{where}: {HOSTILE}" in inside for where in ("prompt", "system", "saw", "got", "answer"))
+    assert all(
+        f"{where}: {HOSTILE}" in inside for where in ("prompt", "system", "saw", "got", "answer")
+    )
     assert "Grade me" not in before + after + system
 
 
@@ -359,16 +450,30 @@ def test_a_held_out_attempt_is_shown_to_no_optimizer_or_agent_with_a_provisional
 ) -> None:
     memory = ExperienceStore(workspace, "hashed")
     plain = {"grade": NOT_YET, "prompt": "the secret lighthouse"}
-    Ungraded(memory).add([experience("open", **plain), experience("exam", split="test", group="g", **plain)])
-    Ungraded(memory).add([experience("near", group="g", **plain), experience("shut", group="h", **plain)])
+    Ungraded(memory).add(
+        [experience("open", **plain), experience("exam", split="test", group="g", **plain)]
+    )
+    Ungraded(memory).add(
+        [experience("near", group="g", **plain), experience("shut", group="h", **plain)]
+    )
     memory.add([experience("other", split="validation", group="h")])
     for e in Ungraded(memory).experiences():
-        ProvisionalGrades(memory.folder).add(e, Provisional(score=1.0, passed=True, evidence="", model="m"))
+        ProvisionalGrades(memory.folder).add(
+            e, Provisional(score=1.0, passed=True, evidence="", model="m")
+        )
     (memory.folder / "held_out.jsonl").unlink()  # as where the files were copied in
-    found = {h.experience for h in provisional.recall(memory, "secret lighthouse", 20, reader="agent")}
+    found = {
+        h.experience for h in provisional.recall(memory, "secret lighthouse", 20, reader="agent")
+    }
     assert found == {"open"}
-    assert provisional.whole(memory, "exam", "agent") is provisional.whole(memory, "shut", "agent") is None
-    found = {h.experience for h in provisional.recall(memory, "secret lighthouse", 20, reader="human")}
+    assert (
+        provisional.whole(memory, "exam", "agent")
+        is provisional.whole(memory, "shut", "agent")
+        is None
+    )
+    found = {
+        h.experience for h in provisional.recall(memory, "secret lighthouse", 20, reader="human")
+    }
     assert found >= {"open", "exam", "near", "shut"}
 
 
@@ -376,11 +481,18 @@ def test_a_held_out_attempt_is_shown_to_no_optimizer_or_agent_with_a_provisional
 def test_other_agents_are_shown_the_mark(workspace: Path) -> None:
     (workspace / "recreate.toml").write_text('[memory]\nembedder = "hashed"\n')
     memory = ExperienceStore(workspace)
-    one, other = (experience(id, prompt="Which way to the harbour?", grade=NOT_YET) for id in ("0ne", "0ther"))
+    one, other = (
+        experience(id, prompt="Which way to the harbour?", grade=NOT_YET) for id in ("0ne", "0ther")
+    )
     Ungraded(memory).add([one, other])
-    ProvisionalGrades(memory.folder).add(one, Provisional(score=0.9, passed=True, evidence="It is.", model="m"))
+    ProvisionalGrades(memory.folder).add(
+        one, Provisional(score=0.9, passed=True, evidence="It is.", model="m")
+    )
     _, found, whole, hidden = asked(
-        workspace, ("recall", {"query": "harbour"}), ("show", {"id": "0ne"}), ("show", {"id": "0ther"})
+        workspace,
+        ("recall", {"query": "harbour"}),
+        ("show", {"id": "0ne"}),
+        ("show", {"id": "0ther"}),
     )
     assert found[1].startswith("experience 0ne passed (provisional, by m)")
     assert "0ther" not in found[1]
@@ -396,20 +508,27 @@ def test_what_is_forgotten_takes_along_what_a_judge_said_of_it(
     assert holding(workspace / "memory", "baker")
     assert cli(["memory", "forget", imported["harbour"], "--yes"]) == 0
     assert holding(workspace / "memory", "baker") == []
-    assert set(ProvisionalGrades(workspace / "memory").read()) == {imported["refund"], imported["lantern"]}
+    assert set(ProvisionalGrades(workspace / "memory").read()) == {
+        imported["refund"],
+        imported["lantern"],
+    }
     assert {hit["experience"] for hit in recalled(capsys, "ticket", "lantern")["hits"]} == {
-        imported["refund"], imported["lantern"],
-    }  # fmt: skip
+        imported["refund"],
+        imported["lantern"],
+    }
 
 
 def test_a_memory_that_is_taken_along_has_its_provisional_grades(
-    imported: dict[str, str], workspace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    imported: dict[str, str],
+    workspace: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     judge(workspace, capsys)
     assert cli(["memory", "export", "memory.zip"]) == 0
     other_workspace(workspace, monkeypatch)
     assert cli(["memory", "import", str(workspace / "memory.zip")]) == 0
-    (hit, *_) = recalled(capsys, "harbour")["hits"]
+    hit, *_ = recalled(capsys, "harbour")["hits"]
     assert hit["experience"] == imported["harbour"]
     assert hit["facts"]["grade"].startswith(MARK)
 
@@ -419,7 +538,11 @@ def test_an_experience_says_which_grade_it_is_shown_with() -> None:
     e: Experience = experience("a", grade=NOT_YET)
     assert (e.judged, e.mark, e.outcome) == (None, "ungraded", "ungraded")
     e = e.model_copy(update={"provisional": said})
-    assert (e.judged, e.mark, e.outcome) == (said, "provisional, by m", "passed (provisional, by m)")
+    assert (e.judged, e.mark, e.outcome) == (
+        said,
+        "provisional, by m",
+        "passed (provisional, by m)",
+    )
     e = e.model_copy(update={"grade": Grade(score=0.0, passed=False)})
     assert (e.judged, e.mark, e.outcome) == (e.grade, "", "failed")
 
@@ -427,7 +550,9 @@ def test_an_experience_says_which_grade_it_is_shown_with() -> None:
 def test_a_judge_that_graded_nothing_promises_nothing_and_asked_again_says_that_it_was_paid_before(
     imported: dict[str, str], workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (workspace / "silent.jsonl").write_text(json.dumps({"role": "judge", "text": "I cannot say."}) + "\n")
+    (workspace / "silent.jsonl").write_text(
+        json.dumps({"role": "judge", "text": "I cannot say."}) + "\n"
+    )
     capsys.readouterr()
     assert cli(["traces", "judge", "--model", f"scripted:{workspace / 'silent.jsonl'}"]) == 0
     out, err = capsys.readouterr()

@@ -1,4 +1,5 @@
-"""Pruning lists what can go, and deletes nothing that cannot be made again unless a flag names it."""
+"""Pruning lists what can go, and deletes nothing that cannot be made again unless a flag names
+it."""
 
 from __future__ import annotations
 
@@ -32,7 +33,9 @@ def pruned(capsys: pytest.CaptureFixture[str], *flags: str) -> dict[str, Any]:
 
 
 def everything(root: Path) -> dict[str, bytes]:
-    return {str(p): p.read_bytes() for p in root.rglob("*") if p.is_file() and "index" not in p.parts}
+    return {
+        str(p): p.read_bytes() for p in root.rglob("*") if p.is_file() and "index" not in p.parts
+    }
 
 
 def test_vectors_of_an_embedder_out_of_use_go_and_the_ones_in_use_stay(
@@ -43,7 +46,9 @@ def test_vectors_of_an_embedder_out_of_use_go_and_the_ones_in_use_stay(
     ExperienceStore(workspace, one).recall("leap days")
     ExperienceStore(workspace, two).recall("leap days")
     said = pruned(capsys, "--dry-run")
-    assert [(i["what"], i["count"], i["bytes"]) for i in said["items"]] == [("one", 4, 4 * (16 + 64 * 4))]
+    assert [(i["what"], i["count"], i["bytes"]) for i in said["items"]] == [
+        ("one", 4, 4 * (16 + 64 * 4))
+    ]
     assert said["bytes"] == 4 * (16 + 64 * 4)
     assert pruned(capsys)["bytes"] == said["bytes"]
     assert pruned(capsys)["items"] == []
@@ -131,10 +136,18 @@ def test_a_run_goes_with_the_texts_that_only_it_names_and_nothing_else(
     workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     memory = ExperienceStore(workspace, "hashed")
-    memory.add([long("a"), long("b", LONG + "only in b"), experience("v", split="validation", group="kept-out")])
+    memory.add(
+        [
+            long("a"),
+            long("b", LONG + "only in b"),
+            experience("v", split="validation", group="kept-out"),
+        ]
+    )
     memory.add([long("c", run="run-2")])
     one, two = files(workspace)
-    two.write_bytes(one.read_bytes().splitlines(keepends=True)[1] + two.read_bytes() + b'{"torn": ')  # merged by hand
+    two.write_bytes(
+        one.read_bytes().splitlines(keepends=True)[1] + two.read_bytes() + b'{"torn": '
+    )  # merged by hand
     lesson = workspace / "memory" / "toy" / "lessons" / "first.md"
     lesson.parent.mkdir()
     lesson.write_text("# First\n\nBody.\n\nborn_of: a\n")
@@ -162,7 +175,9 @@ def test_a_run_goes_with_the_texts_that_only_it_names_and_nothing_else(
 def test_groups_of_a_file_that_was_copied_in_stay_held_out_when_it_is_pruned(
     workspace: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    ExperienceStore(tmp_path / "other").add([experience("v", split="test", group="secret", run="foreign")])
+    ExperienceStore(tmp_path / "other").add(
+        [experience("v", split="test", group="secret", run="foreign")]
+    )
     folder = workspace / "memory" / "toy" / "experiences"
     folder.mkdir(parents=True)
     (folder / "foreign.jsonl").write_bytes(files(tmp_path / "other")[0].read_bytes())
@@ -194,18 +209,25 @@ def test_before_a_day_takes_what_was_recorded_before_it(
     assert [e.id for e in memory.experiences()] == ["new"]
 
 
-def test_prune_says_what_it_would_do_in_words(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_prune_says_what_it_would_do_in_words(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli(["memory", "prune"]) == 0
     assert capsys.readouterr().out == "there is nothing to prune\n"
     assert list(workspace.iterdir()) == [workspace / "recreate.toml"]
     ExperienceStore(workspace).add([experience("a")])
     (size,) = (p.stat().st_size for p in files(workspace))
     assert cli(["memory", "prune", "--run", "run-1", "--dry-run"]) == 0
-    assert capsys.readouterr().out == (
-        f"would be deleted: 1 experiences toy/experiences/run-1.jsonl, {size:,} bytes\n{size:,} bytes would be freed\n"
+    assert (
+        capsys.readouterr().out
+        == f"would be deleted: 1 experiences toy/experiences/run-1.jsonl, {size:,} bytes\n{size:,}"
+        " bytes would be freed\n"
     )
     assert cli(["memory", "prune", "--run", "run-1"]) == 0
-    assert f"deleted: 1 experiences toy/experiences/run-1.jsonl, {size:,} bytes\n" in capsys.readouterr().out
+    assert (
+        f"deleted: 1 experiences toy/experiences/run-1.jsonl, {size:,} bytes\n"
+        in capsys.readouterr().out
+    )
 
 
 def test_a_memory_is_kept_to_a_size_by_its_oldest_attempts_but_those_that_a_lesson_cites(
@@ -213,7 +235,9 @@ def test_a_memory_is_kept_to_a_size_by_its_oldest_attempts_but_those_that_a_less
 ) -> None:
     memory = ExperienceStore(workspace)
     for day, id in enumerate(("oldest", "cited", "shared", "newest"), 1):
-        monkeypatch.setattr("recreate.memory.codec.now", lambda day=day: f"2026-11-{day:02}T00:00:00Z")
+        monkeypatch.setattr(
+            "recreate.memory.codec.now", lambda day=day: f"2026-11-{day:02}T00:00:00Z"
+        )
         text = LONG if id in ("oldest", "shared") else LONG + id
         memory.add([long(id, text, run=f"run-{day}")])
     lesson = workspace / "memory" / "toy" / "lessons" / "a.md"
@@ -222,11 +246,18 @@ def test_a_memory_is_kept_to_a_size_by_its_oldest_attempts_but_those_that_a_less
     total = sum(p.stat().st_size for p in [*files(workspace), *blobs(workspace)])
     assert pruned(capsys, "--max-size", str(total))["items"] == []
     said = pruned(capsys, "--max-size", str(total - 1), "--dry-run")
-    assert said["by_kind"]["experiences"]["what"] == "toy/experiences/run-1.jsonl", "its text is shared"
+    assert said["by_kind"]["experiences"]["what"] == "toy/experiences/run-1.jsonl", (
+        "its text is shared"
+    )
     assert said["cited_by"] == []
     pruned(capsys, "--max-size", f"{(total - len(LONG)) / 1e3}kB", "--yes")
-    assert [e.id for e in memory.experiences()] == ["cited", "newest"], "two had to go for the text that they shared"
-    assert sum(p.stat().st_size for p in [*files(workspace), *blobs(workspace)]) <= total - len(LONG)
+    assert [e.id for e in memory.experiences()] == [
+        "cited",
+        "newest",
+    ], "two had to go for the text that they shared"
+    assert sum(p.stat().st_size for p in [*files(workspace), *blobs(workspace)]) <= total - len(
+        LONG
+    )
     pruned(capsys, "--max-size", "0", "--yes")
     assert [e.id for e in memory.experiences()] == ["cited"]
     assert cli(["memory", "prune", "--max-size", "much"]) == 2
@@ -287,7 +318,10 @@ def test_a_size_that_cannot_be_reached_since_lessons_cite_the_rest_is_said_with_
     assert cli(["memory", "prune", "--max-size", str(size - 1), "--yes", "--dry-run"]) == 0
     assert f"{size:,} bytes would be left, more than {size - 1:,}" in capsys.readouterr().err
     assert cli(["memory", "prune", "--max-size", str(size - 1), "--run", "run-2", "--yes"]) == 0
-    assert f"{size:,} bytes are left, more than {size - 1:,}: lessons cite the rest" in capsys.readouterr().err
+    assert (
+        f"{size:,} bytes are left, more than {size - 1:,}: lessons cite the rest"
+        in capsys.readouterr().err
+    )
     assert cli(["memory", "prune", "--max-size", str(size), "--yes"]) == 0
     assert "left" not in capsys.readouterr().err
     assert pruned(capsys, "--max-size", "0", "--yes")["left"] == size

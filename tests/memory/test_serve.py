@@ -1,4 +1,5 @@
-"""Other agents recall and add over MCP, and are shown nothing of a held-out task. Asked by the package's own client."""
+"""Other agents recall and add over MCP, and are shown nothing of a held-out task. Asked by the
+package's own client."""
 
 from __future__ import annotations
 
@@ -20,19 +21,27 @@ SECRET = "zweiundvierzigste"
 
 
 def asked(workspace: Path, *calls: tuple[str, dict[str, Any]]) -> list[tuple[bool, str]]:
-    """(whether it failed, its text) of each call of one client of `recreate memory serve`; the first is of the list."""
+    """(whether it failed, its text) of each call of one client of `recreate memory serve`; the
+    first is of the list."""
     from mcp import ClientSession, StdioServerParameters, stdio_client
 
     async def ask() -> list[tuple[bool, str]]:
         started = StdioServerParameters(
             command=sys.executable, args=["-m", "recreate", "memory", "serve"], cwd=str(workspace)
         )
-        async with stdio_client(started, errlog=sys.__stderr__) as (read, write), ClientSession(read, write) as client:
+        async with (
+            stdio_client(started, errlog=sys.__stderr__) as (read, write),
+            ClientSession(read, write) as client,
+        ):
             await client.initialize()
-            answers = [(False, " ".join(sorted(tool.name for tool in (await client.list_tools()).tools)))]
+            answers = [
+                (False, " ".join(sorted(tool.name for tool in (await client.list_tools()).tools)))
+            ]
             for name, arguments in calls:
                 reply: Any = await client.call_tool(name, arguments)
-                answers.append((bool(reply.is_error), "\n".join(part.text for part in reply.content)))
+                answers.append(
+                    (bool(reply.is_error), "\n".join(part.text for part in reply.content))
+                )
             return answers
 
     return asyncio.run(asyncio.wait_for(ask(), 120))
@@ -80,7 +89,9 @@ def test_what_is_held_out_is_in_no_answer(served: Path) -> None:
     )
     assert [failed for failed, _ in answers[4:]] == [True, True, True]
     assert not [text for _, text in answers if SECRET in text.replace(f"'{SECRET}'", "")]
-    assert ExperienceStore(served, "hashed").recall(SECRET, 1, reader="human"), "it is there, for a person"
+    assert ExperienceStore(served, "hashed").recall(SECRET, 1, reader="human"), (
+        "it is there, for a person"
+    )
 
 
 def test_a_lesson_that_speaks_of_a_held_out_task_is_shown_to_no_agent_at_any_door(
@@ -88,8 +99,16 @@ def test_a_lesson_that_speaks_of_a_held_out_task_is_shown_to_no_agent_at_any_doo
 ) -> None:
     memory = ExperienceStore(served, "hashed")
     right = {"split": "validation", "passed": True, "group": "lists"}
-    trace = Trace(attempt="v", task="toy:hand:r50", scaffold="5ca11ab1e", model="scripted:m", answer="alpha50!")
-    memory.add([experience("v", task="toy:hand:r50", prompt="Write word number 50", trace=trace, **right)])
+    trace = Trace(
+        attempt="v",
+        task="toy:hand:r50",
+        scaffold="5ca11ab1e",
+        model="scripted:m",
+        answer="alpha50!",
+    )
+    memory.add(
+        [experience("v", task="toy:hand:r50", prompt="Write word number 50", trace=trace, **right)]
+    )
     memory.hold_out([task("toy:hand:exam7", "test", group="never-attempted")])
     store, general = LessonStore(served / "memory", "toy"), LessonStore(served / "memory", "other")
     by = {
@@ -100,14 +119,23 @@ def test_a_lesson_that_speaks_of_a_held_out_task_is_shown_to_no_agent_at_any_doo
         "group": general.add("Lists", "xylophone for never-attempted"),
         "nothing": store.add("Answer in lower case", "xylophone"),
     }
-    told = {name: f"lesson:{'other' if name == 'group' else 'toy'}/{x.id}" for name, x in by.items()}
+    told = {
+        name: f"lesson:{'other' if name == 'group' else 'toy'}/{x.id}" for name, x in by.items()
+    }
     _, found, *shown = asked(
-        served, ("recall", {"query": "xylophone", "k": 20}), *(("show", {"id": id}) for id in told.values())
+        served,
+        ("recall", {"query": "xylophone", "k": 20}),
+        *(("show", {"id": id}) for id in told.values()),
     )
     assert [name for name, id in told.items() if id in found[1]] == ["nothing"]
-    assert [name for name, (failed, _) in zip(told, shown, strict=True) if not failed] == ["nothing"]
+    assert [name for name, (failed, _) in zip(told, shown, strict=True) if not failed] == [
+        "nothing"
+    ]
     for reader, seen in (("agent", 1), ("human", len(told))):
-        assert cli(["memory", "recall", "xylophone", "-k", "20", "--how", "keywords", "--as", reader]) == 0
+        assert (
+            cli(["memory", "recall", "xylophone", "-k", "20", "--how", "keywords", "--as", reader])
+            == 0
+        )
         assert capsys.readouterr().out.count("xylophone") == seen
 
 
@@ -115,7 +143,12 @@ def test_a_lesson_that_speaks_of_a_held_out_task_is_shown_to_no_agent_at_any_doo
 def test_a_lesson_says_how_it_stands_and_one_that_stopped_helping_is_shown_to_no_agent(
     served: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    stands = {"candidate": "candidate: on trial", "active": "pattern", "quarantined": "quarantined", "vetoed": "vetoed"}
+    stands = {
+        "candidate": "candidate: on trial",
+        "active": "pattern",
+        "quarantined": "quarantined",
+        "vetoed": "vetoed",
+    }
     lessons = {
         status: Lesson(id=status, title=f"xylophone {n}", body="b", status=status, scope="domain")  # type: ignore[arg-type]
         for n, status in enumerate(stands)
@@ -131,7 +164,10 @@ def test_a_lesson_says_how_it_stands_and_one_that_stopped_helping_is_shown_to_no
     assert "lesson lesson:toy/active (pattern)" in found[1]
     assert "(candidate: on trial" in shown[1]
     assert hidden[0]
-    for reader, seen in (("agent", {"candidate", "active"}), ("human", {"candidate", "active", "quarantined"})):
+    for reader, seen in (
+        ("agent", {"candidate", "active"}),
+        ("human", {"candidate", "active", "quarantined"}),
+    ):
         assert cli(["memory", "recall", "xylophone", "--how", "keywords", "--as", reader]) == 0
         out = capsys.readouterr().out
         assert {status for status in stands if f"lesson:toy/{status}" in out} == seen
@@ -140,18 +176,29 @@ def test_a_lesson_says_how_it_stands_and_one_that_stopped_helping_is_shown_to_no
 
 @pytest.mark.slow
 def test_a_whole_attempt_has_each_text_under_what_it_is_and_no_command_twice(served: Path) -> None:
-    step = Step(step=0, reply="I look.\n```bash\nls -la\n```", action="ls -la", output="parser.py", status=0)
+    step = Step(
+        step=0, reply="I look.\n```bash\nls -la\n```", action="ls -la", output="parser.py", status=0
+    )
     ExperienceStore(served, "hashed").add([experience("plain", prompt="Mend it", steps=(step,))])
     _, whole = asked(served, ("show", {"id": "plain"}))
     assert whole[1].count("ls -la") == 1
-    for label in ("task: toy:hand:plain", "asked: Mend it", "step 0, replied: I look.", "step 0, printed: parser.py"):
+    for label in (
+        "task: toy:hand:plain",
+        "asked: Mend it",
+        "step 0, replied: I look.",
+        "step 0, printed: parser.py",
+    ):
         assert f"\n{label}" in whole[1]
     assert "\nthe grader said: FAILED test_a.py" in whole[1]
 
 
 @pytest.mark.slow
 def test_a_lesson_that_another_agent_adds_is_on_trial_and_found(served: Path) -> None:
-    lesson = {"title": "Run it first", "text": "A xylophonist would. password = hunter2hunter2", "domain": "toy"}
+    lesson = {
+        "title": "Run it first",
+        "text": "A xylophonist would. password = hunter2hunter2",
+        "domain": "toy",
+    }
     _, added, again, found, empty, outside = asked(
         served,
         ("add", lesson),
@@ -184,7 +231,9 @@ def test_a_wrong_question_is_answered_with_what_to_do_and_the_server_goes_on(ser
     assert "quotes" in fine[1]
 
 
-def test_a_person_adds_a_lesson_on_trial_or_in_use(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_person_adds_a_lesson_on_trial_or_in_use(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = ["Read the failing test first", "It says what is expected.", "--domain", "toy"]
     assert cli(["memory", "add", *words]) == 0
     assert "instance, candidate" in capsys.readouterr().out

@@ -1,4 +1,5 @@
-"""What was attempted is kept, whole and once, and is found again by word and by fact. No optional package is needed."""
+"""What was attempted is kept, whole and once, and is found again by word and by fact. No optional
+package is needed."""
 
 from __future__ import annotations
 
@@ -25,8 +26,19 @@ def experience(id: str, **given: Any) -> Experience:
     """A finished attempt of two steps; keyword arguments replace its fields."""
     passed = given.pop("passed", False)
     steps = given.pop("steps", None) or (
-        Step(step=0, observation="a failing test", action="grep -rn quote parser.py", output="parser.py:12", status=0),
-        Step(step=1, action="edit parser.py", output="NameError: name 'qoute' is not defined", status=1),
+        Step(
+            step=0,
+            observation="a failing test",
+            action="grep -rn quote parser.py",
+            output="parser.py:12",
+            status=0,
+        ),
+        Step(
+            step=1,
+            action="edit parser.py",
+            output="NameError: name 'qoute' is not defined",
+            status=1,
+        ),
     )
     fields: dict[str, Any] = {
         "domain": "toy",
@@ -36,10 +48,16 @@ def experience(id: str, **given: Any) -> Experience:
         "prompt": f"Task {id}: the parser loses the closing quote",
         "digest": "5ca11ab1e",
         "run": "run-1",
-        "trace": Trace(attempt=id, task=f"toy:hand:{id}", scaffold="5ca11ab1e", model="scripted:m", steps=steps),
-        "grade": Grade(score=float(passed), passed=passed, evidence="FAILED test_a.py - AssertionError: 1 != 2"),
+        "trace": Trace(
+            attempt=id, task=f"toy:hand:{id}", scaffold="5ca11ab1e", model="scripted:m", steps=steps
+        ),
+        "grade": Grade(
+            score=float(passed), passed=passed, evidence="FAILED test_a.py - AssertionError: 1 != 2"
+        ),
     }
-    return Experience.model_validate({"id": id, **fields, **given})  # as a file is read: with fields of a newer version
+    return Experience.model_validate(
+        {"id": id, **fields, **given}
+    )  # as a file is read: with fields of a newer version
 
 
 def task(id: str, split: str, group: str = "") -> Task:
@@ -51,7 +69,9 @@ def files(root: Path) -> list[Path]:
 
 
 def test_what_is_added_comes_back_the_same(tmp_path: Path) -> None:
-    odd = experience("odd", prompt='日本語 \0 "\n\r\n\u2028 \\n', odd_field={"kept": [1, 2.5, None]})
+    odd = experience(
+        "odd", prompt='日本語 \0 "\n\r\n\u2028 \\n', odd_field={"kept": [1, 2.5, None]}
+    )
     ExperienceStore(tmp_path).add([experience("a"), odd])
     again = ExperienceStore(tmp_path)
     assert again.get("a") == experience("a")
@@ -68,7 +88,9 @@ def test_adding_an_id_twice_keeps_the_first(tmp_path: Path) -> None:
     assert memory.get("a") == experience("a")
 
 
-def test_experiences_are_filtered_by_domain_split_and_run_in_the_order_recorded(tmp_path: Path) -> None:
+def test_experiences_are_filtered_by_domain_split_and_run_in_the_order_recorded(
+    tmp_path: Path,
+) -> None:
     memory = ExperienceStore(tmp_path)
     memory.add([experience("b"), experience("a"), experience("v", split="validation")])
     memory.add([experience("c", run="run-2"), experience("d", domain="other")])
@@ -275,7 +297,9 @@ def test_a_domain_that_is_no_folder_name_is_refused(tmp_path: Path, domain: str)
 def test_any_run_id_is_a_file_inside_the_folder(tmp_path: Path) -> None:
     memory = ExperienceStore(tmp_path)
     memory.add([experience("a", run="../../../out"), experience("b", run="")])
-    assert {p.parent for p in tmp_path.rglob("*.jsonl")} == {tmp_path / "memory" / "toy" / "experiences"}
+    assert {p.parent for p in tmp_path.rglob("*.jsonl")} == {
+        tmp_path / "memory" / "toy" / "experiences"
+    }
     assert {e.id for e in memory.experiences()} == {"a", "b"}
 
 
@@ -293,22 +317,33 @@ def test_git_shows_nothing_of_what_was_attempted(tmp_path: Path) -> None:
     memory = ExperienceStore(tmp_path)
     memory.add([experience("a"), experience("b", run="run-2")])
     list(memory.experiences())
-    status = subprocess.run(["git", "status", "--short"], cwd=tmp_path, check=True, capture_output=True, text=True)
+    status = subprocess.run(
+        ["git", "status", "--short"], cwd=tmp_path, check=True, capture_output=True, text=True
+    )
     assert status.stdout == ""
 
 
-def test_keys_of_the_environment_never_reach_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_of_the_environment_never_reach_the_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     key = 'k"ey-\\0123456789'
     monkeypatch.setenv("SOME_PROVIDER_API_KEY", key)
-    leaking = Step(step=0, action="env", output=f"SOME_PROVIDER_API_KEY={key}\nsk-abcdefghijklmnopqrstuvwx")
-    ExperienceStore(tmp_path).add([experience("a", prompt=f"use {key}", steps=(leaking,), extra_field={"deep": [key]})])
+    leaking = Step(
+        step=0, action="env", output=f"SOME_PROVIDER_API_KEY={key}\nsk-abcdefghijklmnopqrstuvwx"
+    )
+    ExperienceStore(tmp_path).add(
+        [experience("a", prompt=f"use {key}", steps=(leaking,), extra_field={"deep": [key]})]
+    )
     data = "".join(file.read_text() for file in files(tmp_path))
     assert key not in data
     assert json.dumps(key)[1:-1] not in data
     assert "sk-abcdef" not in data
     kept = ExperienceStore(tmp_path).get("a")
     assert kept is not None
-    assert kept.trace.steps[0].output == "SOME_PROVIDER_API_KEY=[redacted:SOME_PROVIDER_API_KEY]\n[redacted]"
+    assert (
+        kept.trace.steps[0].output
+        == "SOME_PROVIDER_API_KEY=[redacted:SOME_PROVIDER_API_KEY]\n[redacted]"
+    )
 
 
 def test_a_key_that_is_an_ordinary_word_does_not_break_a_record(
@@ -325,10 +360,16 @@ def test_a_key_that_is_an_ordinary_word_does_not_break_a_record(
     memory.add([experience("a", split="validation", prompt="say validation")])
     kept = memory.get("a")
     assert kept is not None
-    assert (kept.split, kept.trace.model, kept.prompt) == ("validation", "scripted:m", "say validation")
+    assert (kept.split, kept.trace.model, kept.prompt) == (
+        "validation",
+        "scripted:m",
+        "say validation",
+    )
 
 
-def test_an_optimizer_is_told_the_attempts_of_a_run_in_one_order_however_they_ended(tmp_path: Path) -> None:
+def test_an_optimizer_is_told_the_attempts_of_a_run_in_one_order_however_they_ended(
+    tmp_path: Path,
+) -> None:
     """Attempts at once end in any order; a replay that asks otherwise stops."""
     told = []
     for order in ("bca", "acb"):
@@ -336,16 +377,37 @@ def test_an_optimizer_is_told_the_attempts_of_a_run_in_one_order_however_they_en
         store.add([experience("z", run="run-0")])
         for id in order:
             store.add([experience(id)])
-        told.append([hit.id for hit in store.search("closing quote", {"grain": "experience"}, "optimizer", 3)])
-        assert [hit.id for hit in store.search("closing quote", {"grain": "experience"})] == ["z", *order]
+        told.append(
+            [
+                hit.id
+                for hit in store.search("closing quote", {"grain": "experience"}, "optimizer", 3)
+            ]
+        )
+        assert [hit.id for hit in store.search("closing quote", {"grain": "experience"})] == [
+            "z",
+            *order,
+        ]
     assert told == [["z", "a", "b"], ["z", "a", "b"]]
 
 
-def test_search_finds_every_word_in_any_case_and_script_however_long_the_text(tmp_path: Path) -> None:
+def test_search_finds_every_word_in_any_case_and_script_however_long_the_text(
+    tmp_path: Path,
+) -> None:
     memory = ExperienceStore(tmp_path)
-    long = Step(step=4, action="run", output="." * 200_000 + "Ungewöhnlich 失敗した Needle" + "." * 200_000)
-    memory.add([experience("a"), experience("b", steps=(long,)), experience("v", split="validation", steps=(long,))])
-    assert [(h.id, h.step) for h in memory.search("needle UNGEWÖHNLICH")] == [("b/0", 4), ("v/0", 4)]
+    long = Step(
+        step=4, action="run", output="." * 200_000 + "Ungewöhnlich 失敗した Needle" + "." * 200_000
+    )
+    memory.add(
+        [
+            experience("a"),
+            experience("b", steps=(long,)),
+            experience("v", split="validation", steps=(long,)),
+        ]
+    )
+    assert [(h.id, h.step) for h in memory.search("needle UNGEWÖHNLICH")] == [
+        ("b/0", 4),
+        ("v/0", 4),
+    ]
     (hit,) = memory.search("失敗", {"split": "train"})
     assert hit.experience == "b"
     assert "失敗した Needle" in hit.text
@@ -381,9 +443,15 @@ def test_facts_are_filtered_by_what_happened(tmp_path: Path) -> None:
 def test_a_lesson_file_is_read_from_every_domain(tmp_path: Path) -> None:
     folder = tmp_path / "memory" / "toy" / "lessons"
     folder.mkdir(parents=True)
-    (folder / "read-first.md").write_text("# Read the test first\n\nIt says what is wanted.\n\nborn_of: a, b\n")
+    (folder / "read-first.md").write_text(
+        "# Read the test first\n\nIt says what is wanted.\n\nborn_of: a, b\n"
+    )
     ((key, (_, lesson)),) = ExperienceStore(tmp_path).lessons().items()
-    assert (key, lesson.title, lesson.born_of) == ("lesson:toy/read-first", "Read the test first", ("a", "b"))
+    assert (key, lesson.title, lesson.born_of) == (
+        "lesson:toy/read-first",
+        "Read the test first",
+        ("a", "b"),
+    )
     assert [h.grain for h in ExperienceStore(tmp_path).search("wanted")] == ["lesson"]
 
 
@@ -397,15 +465,28 @@ def test_a_clock_that_goes_back_and_forth_changes_nothing_that_memory_says(
     year, ids = 365 * 86_400, list[str]()
     for n, clock in enumerate((1.8e9, 86_400.0, 1.8e9 + 90 * year, 1.7e9)):
         monkeypatch.setattr("time.time", lambda clock=clock: clock)
-        memory.add([experience(f"e{n}", prompt=f"Mend part {n}", run="run-1" if n % 2 else f"run-{n}")])
+        memory.add(
+            [experience(f"e{n}", prompt=f"Mend part {n}", run="run-1" if n % 2 else f"run-{n}")]
+        )
         memory.hold_out([task(f"exam-{n}", "test")])
         lesson.write_text(f"# Part {n}\n\nLook at its end.\n")
-        for path in (*files(tmp_path), lesson, *(tmp_path / "memory").glob("*.jsonl"), *tmp_path.rglob("*lock*")):
+        for path in (
+            *files(tmp_path),
+            lesson,
+            *(tmp_path / "memory").glob("*.jsonl"),
+            *tmp_path.rglob("*lock*"),
+        ):
             os.utime(path, (clock, clock))
         ids.append(f"e{n}")
         assert sorted(e.id for e in reader.experiences()) == ids
-        assert reader.recall(f"part {n}", 1, {"grain": "experience"}, how="keywords")[0].experience == f"e{n}"
-        assert reader.recall(f"part {n}", 1, {"grain": "lesson"}, how="keywords")[0].id == "lesson:toy/a"
+        assert (
+            reader.recall(f"part {n}", 1, {"grain": "experience"}, how="keywords")[0].experience
+            == f"e{n}"
+        )
+        assert (
+            reader.recall(f"part {n}", 1, {"grain": "lesson"}, how="keywords")[0].id
+            == "lesson:toy/a"
+        )
         assert reader.held_out.split_of(task("another", "train", f"exam-{n}")) == "test"
     forget(memory, ["e1"])
     monkeypatch.setattr("time.time", lambda: 86_400.0)
@@ -415,10 +496,15 @@ def test_a_clock_that_goes_back_and_forth_changes_nothing_that_memory_says(
 
 
 @pytest.mark.parametrize("when", ["9999-12-31T00:00:00Z", -9e10, 1e300, "soon", [], "2126-01-01"])
-def test_an_attempt_of_an_impossible_moment_is_found_all_the_same(tmp_path: Path, when: Any) -> None:
+def test_an_attempt_of_an_impossible_moment_is_found_all_the_same(
+    tmp_path: Path, when: Any
+) -> None:
     memory = ExperienceStore(tmp_path, "hashed")
     memory.add([experience("odd", when=when), experience("plain")])
-    assert {h.experience for h in memory.recall("closing quote", 9, {"grain": "experience"})} == {"odd", "plain"}
+    assert {h.experience for h in memory.recall("closing quote", 9, {"grain": "experience"})} == {
+        "odd",
+        "plain",
+    }
     assert {row["id"] for row in memory.facts()} == {"odd", "plain"}
 
 
@@ -432,7 +518,9 @@ def many(memory: ExperienceStore, count: int) -> None:
         (row,) = db.execute("select * from experiences where id = 'e0'").fetchall()
         asked = f"insert into experiences values ({','.join('?' * len(columns))})"
         at = columns.index("at")
-        rows = ([None, f"m{n}", *row[2:at], n * 1000 + 10_000, *row[at + 1 :]] for n in range(count - 1))
+        rows = (
+            [None, f"m{n}", *row[2:at], n * 1000 + 10_000, *row[at + 1 :]] for n in range(count - 1)
+        )
         db.execute("begin")
         db.executemany(asked, rows)
         db.execute("commit")

@@ -42,7 +42,9 @@ ASKED: list[dict[str, Any]] = [{"role": "user", "content": "What?"}]
 
 def about(run: str = "r", **more: Any) -> About:
     models = {"agent": Answerer(name="m", price=PRICE)}
-    return About(run=run, command="run", domain="toy", sandbox="none", settings={}, models=models, **more)
+    return About(
+        run=run, command="run", domain="toy", sandbox="none", settings={}, models=models, **more
+    )
 
 
 def call(step: int = 0, **more: Any) -> Call:
@@ -55,7 +57,9 @@ def tape(tmp_path: Path) -> Path:
     recording = Recording(tmp_path / "tape", about())
     recording.agent("seed", "d1", {"a.md": "text"})
     recording.keep("m", ASKED, {"seed": 1}, call(), Reply(text="That."))
-    recording.keep("m", [*ASKED, {"role": "user", "content": "Why?"}], {"seed": 1}, call(1), Reply(text="So."))
+    recording.keep(
+        "m", [*ASKED, {"role": "user", "content": "Why?"}], {"seed": 1}, call(1), Reply(text="So.")
+    )
     recording.grade("x", 0.5, False, key="k")
     recording.end("done", "d1")
     recording.close({"calls": 2})
@@ -74,7 +78,11 @@ def test_what_was_recorded_is_there_packed_and_the_folder_is_free_again(tape: Pa
     assert sorted(p.name for p in tape.iterdir()) == [ABOUT, PACKED]
     found = read_about(tape)
     raw = gzip.decompress((tape / PACKED).read_bytes())
-    assert (found.lines, found.bytes, found.packed) == (raw.count(b"\n"), len(raw), (tape / PACKED).stat().st_size)
+    assert (found.lines, found.bytes, found.packed) == (
+        raw.count(b"\n"),
+        len(raw),
+        (tape / PACKED).stat().st_size,
+    )
     assert (found.cost, found.end) == ({"calls": 2}, {"status": "done", "scaffold": "d1"})
     cassette = Cassette(tape)
     assert cassette.agents == {"d1": ("seed", {"a.md": "text"})}
@@ -90,7 +98,11 @@ def test_a_text_a_reply_an_agent_and_a_grade_are_written_once(tape: Path) -> Non
     again.close({"calls": 2})
     again.close()  # twice is once
     after = read_about(tape)
-    assert (after.lines, after.end, after.cost) == (7, {"status": "done", "scaffold": "d1"}, {"calls": 2})
+    assert (after.lines, after.end, after.cost) == (
+        7,
+        {"status": "done", "scaffold": "d1"},
+        {"calls": 2},
+    )
     assert before.lines is None
     assert not (tape / LINES).exists()
 
@@ -116,7 +128,9 @@ def test_a_recording_without_a_reply_leaves_nothing_but_what_lay_there(tmp_path:
 
 
 @pytest.mark.parametrize(("run", "begun"), [("r", False), ("another", True), ("another", False)])
-def test_only_the_run_that_a_cassette_is_of_goes_on_with_it(tape: Path, run: str, begun: bool) -> None:
+def test_only_the_run_that_a_cassette_is_of_goes_on_with_it(
+    tape: Path, run: str, begun: bool
+) -> None:
     packed = (tape / PACKED).read_bytes()
     with pytest.raises(BadInput) as e:
         Recording(tape, about(run), begun=begun)
@@ -126,7 +140,9 @@ def test_only_the_run_that_a_cassette_is_of_goes_on_with_it(tape: Path, run: str
 
 
 @pytest.mark.parametrize("lines", [True, False])
-def test_a_recording_that_was_killed_before_a_reply_is_begun_anew(tmp_path: Path, lines: bool) -> None:
+def test_a_recording_that_was_killed_before_a_reply_is_begun_anew(
+    tmp_path: Path, lines: bool
+) -> None:
     first = Recording(tmp_path / "tape", about("first"))
     if lines:
         first.agent("seed", "d1", {})
@@ -160,7 +176,9 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_kill_9_while_recording_loses_no_reply_and_the_run_goes_on_with_its_cassette(tmp_path: Path) -> None:
+def test_kill_9_while_recording_loses_no_reply_and_the_run_goes_on_with_its_cassette(
+    tmp_path: Path,
+) -> None:
     folder = tmp_path / "tape"
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", KILLED, str(folder)], env=env, cwd=ROOT)
@@ -172,7 +190,9 @@ def test_kill_9_while_recording_loses_no_reply_and_the_run_goes_on_with_its_cass
         again.keep("m", ASKED, {}, call(step), Reply(text=f"reply {step}"))
     again.close()
     model = replayed(folder)
-    assert [model.reply(ASKED, call(step)).text for step in range(6)] == [f"reply {step}" for step in range(6)]
+    assert [model.reply(ASKED, call(step)).text for step in range(6)] == [
+        f"reply {step}" for step in range(6)
+    ]
     assert read_about(folder).lines == 2 + 6  # the message and the parameters once
 
 
@@ -202,7 +222,9 @@ def test_a_disk_that_is_full_while_recording_is_said_and_what_was_recorded_stays
     assert not (folder / PACKED).exists()
     recording.close()  # it holds nothing any more
     monkeypatch.undo()
-    again = Recording(folder, about(), begun=True)  # the disk has space again, and the run is resumed
+    again = Recording(
+        folder, about(), begun=True
+    )  # the disk has space again, and the run is resumed
     again.keep("m", ASKED, {}, call(1), Reply(text="So."))
     again.close()
     model = replayed(folder)
@@ -224,11 +246,16 @@ def test_a_disk_that_is_full_at_the_beginning_leaves_nobody_holding_the_folder(
 
 def test_a_reply_is_found_again_and_again(tape: Path) -> None:
     model = replayed(tape)
-    assert [model.reply(ASKED, call(), seed=1, timeout=n).text for n in (1.0, 2.0)] == ["That.", "That."]
+    assert [model.reply(ASKED, call(), seed=1, timeout=n).text for n in (1.0, 2.0)] == [
+        "That.",
+        "That.",
+    ]
 
 
 @pytest.mark.parametrize("last", [True, False])
-def test_tries_that_failed_fail_again_in_each_round_and_then_comes_what_came(tmp_path: Path, last: bool) -> None:
+def test_tries_that_failed_fail_again_in_each_round_and_then_comes_what_came(
+    tmp_path: Path, last: bool
+) -> None:
     lost = [Transient("busy", code="busy", unspent=True), Transient("cut", code="cut")]
     recording = Recording(tmp_path / "tape", about())
     answer: Any = lost[-1] if last else Reply(text="That.")
@@ -247,7 +274,12 @@ def test_tries_that_failed_fail_again_in_each_round_and_then_comes_what_came(tmp
 
 
 @pytest.mark.parametrize(
-    "error", [Fault("down", code="down", fix="up", unspent=True), Refused("no", code="no-tools"), BadInput("bad")]
+    "error",
+    [
+        Fault("down", code="down", fix="up", unspent=True),
+        Refused("no", code="no-tools"),
+        BadInput("bad"),
+    ],
 )
 def test_an_error_is_raised_as_what_it_was(tmp_path: Path, error: BadInput | Fault) -> None:
     recording = Recording(tmp_path / "tape", about())
@@ -269,7 +301,9 @@ def test_another_question_is_shown_beside_the_one_that_was_asked(tape: Path) -> 
     assert (e.value.call, e.value.expected is None) == ("r/a/0", False)
 
 
-def test_of_a_cassette_of_replies_only_the_question_that_is_asked_now_is_shown(tmp_path: Path) -> None:
+def test_of_a_cassette_of_replies_only_the_question_that_is_asked_now_is_shown(
+    tmp_path: Path,
+) -> None:
     recording = Recording(tmp_path / "tape", about(replies_only=True))
     recording.keep("m", ASKED, {"seed": 1}, call(), Reply(text="That."))
     recording.close()
@@ -278,7 +312,9 @@ def test_of_a_cassette_of_replies_only_the_question_that_is_asked_now_is_shown(t
     with pytest.raises(Differs) as e:
         model.reply([*ASKED, {"role": "user", "content": "Why?"}], call(), seed=1)
     assert "+Why?" in e.value.message
-    assert "What?" not in e.value.message, "the message that is the same is not on the cassette either"
+    assert "What?" not in e.value.message, (
+        "the message that is the same is not on the cassette either"
+    )
 
 
 LISTED = """total 184
@@ -312,7 +348,11 @@ def test_what_wavers_in_what_a_command_prints_is_the_same_request_and_all_else_i
     tmp_path: Path, only: bool, now: str, same: bool
 ) -> None:
     def asked(printed: str) -> list[dict[str, Any]]:
-        return [*ASKED, {"role": "user", "content": printed}, {"role": "tool", "content": json.dumps({"out": printed})}]
+        return [
+            *ASKED,
+            {"role": "user", "content": printed},
+            {"role": "tool", "content": json.dumps({"out": printed})},
+        ]
 
     recording = Recording(tmp_path / "tape", about(replies_only=only))
     recording.keep("m", asked(LISTED), {"seed": 1}, call(), Reply(text="That."))
@@ -334,9 +374,15 @@ def test_another_seed_is_said_to_be_one(tape: Path) -> None:
         replayed(tape).reply(ASKED, call(), seed=2)
 
 
-def test_of_a_call_that_is_not_there_the_nearest_is_shown_that_of_its_own_phase(tmp_path: Path) -> None:
+def test_of_a_call_that_is_not_there_the_nearest_is_shown_that_of_its_own_phase(
+    tmp_path: Path,
+) -> None:
     recording = Recording(tmp_path / "tape", about())
-    for attempt, phase, words in (("a", "validation", "near"), ("b", "train", "far"), ("c", "other", "far")):
+    for attempt, phase, words in (
+        ("a", "validation", "near"),
+        ("b", "train", "far"),
+        ("c", "other", "far"),
+    ):
         where = call().model_copy(update={"attempt": attempt, "phase": phase})
         recording.keep("m", [{"role": "user", "content": words}], {}, where, Reply(text="."))
     recording.keep("m", [{"role": "user", "content": "step"}], {}, call(1), Reply(text="."))
@@ -344,7 +390,9 @@ def test_of_a_call_that_is_not_there_the_nearest_is_shown_that_of_its_own_phase(
     asked = call().model_copy(update={"attempt": "new", "phase": "validation"})
     with pytest.raises(Differs) as e:
         replayed(tmp_path / "tape").reply([{"role": "user", "content": "now"}], asked)
-    assert "there the cassette has no call; the nearest one that it has was asked:" in e.value.message
+    assert (
+        "there the cassette has no call; the nearest one that it has was asked:" in e.value.message
+    )
     assert "-near\n+now" in e.value.message
     assert e.value.expected is None
     with pytest.raises(Differs) as e:
@@ -407,7 +455,9 @@ def test_one_model_stands_for_both_where_it_was_one_and_the_judge_is_its_own(tap
     assert Cassette(tape).judge() is None
     record = unseal((tape / ABOUT).read_bytes()) or {}
     two = {**record["models"], "optimizer": {**record["models"]["agent"], "name": "o"}}
-    (tape / ABOUT).write_bytes(seal({**record, "models": {**two, "judge": record["models"]["agent"]}}))
+    (tape / ABOUT).write_bytes(
+        seal({**record, "models": {**two, "judge": record["models"]["agent"]}})
+    )
     agent, _, optimizer, _, told = Cassette(tape).models()
     assert (agent.name, optimizer.name) == ("m", "o")
     assert "with m and o" in told
@@ -433,7 +483,14 @@ def test_a_reply_of_a_cache_is_served_without_asking_and_no_other(tmp_path: Path
 def test_a_reply_with_two_ends_or_none_is_not_believed(tape: Path) -> None:
     raw = gzip.decompress((tape / PACKED).read_bytes()).splitlines()
     record = unseal((tape / ABOUT).read_bytes()) or {}
-    error = {"code": "c", "message": "m", "fix": "", "kind": "Fault", "last": False, "unspent": None}
+    error = {
+        "code": "c",
+        "message": "m",
+        "fix": "",
+        "kind": "Fault",
+        "last": False,
+        "unspent": None,
+    }
     for change in ({"error": error}, {"reply": None}):
         lines = [unseal(line) or {} for line in raw]
         for line in lines:
@@ -455,10 +512,16 @@ def test_lines_beyond_what_a_cassette_says_are_refused(tape: Path) -> None:
         Cassette(tape)
 
 
-@pytest.mark.parametrize("change", [{"models": {}}, {"run": None}, {"bytes": -1}, {"packed": 1e300}])
-def test_what_a_cassette_says_of_itself_must_be_possible(tape: Path, change: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "change", [{"models": {}}, {"run": None}, {"bytes": -1}, {"packed": 1e300}]
+)
+def test_what_a_cassette_says_of_itself_must_be_possible(
+    tape: Path, change: dict[str, Any]
+) -> None:
     record = unseal((tape / ABOUT).read_bytes()) or {}
-    (tape / ABOUT).write_bytes(seal({k: v for k, v in {**record, **change}.items() if v is not None}))
+    (tape / ABOUT).write_bytes(
+        seal({k: v for k, v in {**record, **change}.items() if v is not None})
+    )
     with pytest.raises(BadInput) as e:
         read_about(tape)
     assert e.value.code == "damaged"
@@ -473,7 +536,9 @@ def test_the_first_thing_that_it_lacks_is_named(tape: Path) -> None:
         read_about(tape)
 
 
-def test_a_cassette_of_another_version_is_refused_and_one_of_version_1_is_played(tape: Path) -> None:
+def test_a_cassette_of_another_version_is_refused_and_one_of_version_1_is_played(
+    tape: Path,
+) -> None:
     record = unseal((tape / ABOUT).read_bytes()) or {}
     for version, fix in ((2, paths.upgrade()), (0, "record it again"), ("1", "record it again")):
         (tape / ABOUT).write_bytes(seal({**record, "version": version}))
@@ -492,7 +557,11 @@ def test_a_cassette_that_was_cut_or_changed_is_refused(tape: Path) -> None:
     longer = {"bytes": len(b"".join(changed))}
     for raw, about, why in (
         (packed[:-9], {}, "cut or edited"),
-        (gzip.compress(b"".join(lines[:-1])), {}, f"it was cut: {len(lines) - 1} of {len(lines)} lines"),
+        (
+            gzip.compress(b"".join(lines[:-1])),
+            {},
+            f"it was cut: {len(lines) - 1} of {len(lines)} lines",
+        ),
         (gzip.compress(b"".join(changed)), longer, "not those that were recorded"),
         (gzip.compress(b"".join(lines[:2]) + b"{}\n"), {}, "line 3 was edited"),
     ):
@@ -529,11 +598,16 @@ def test_the_cache_counts_forgets_and_leaves_other_files(tmp_path: Path) -> None
     files[0].with_name("mine.txt").write_text("mine")
     cache.clear()
     assert cache.size() == (0, 0)
-    assert sorted(p.name for p in (tmp_path / "kept").rglob("*") if p.is_file()) == ["mine.json", "mine.txt"]
+    assert sorted(p.name for p in (tmp_path / "kept").rglob("*") if p.is_file()) == [
+        "mine.json",
+        "mine.txt",
+    ]
     assert len([p for p in (tmp_path / "kept").iterdir() if p.is_dir()]) == 2
 
 
-def test_a_file_is_no_cache_and_a_full_disk_stops_nobody(tmp_path: Path, full: Callable[[str], None]) -> None:
+def test_a_file_is_no_cache_and_a_full_disk_stops_nobody(
+    tmp_path: Path, full: Callable[[str], None]
+) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(BadInput) as e:
         ReplyCache(tmp_path / "file")
@@ -571,6 +645,8 @@ def test_what_differs_in_weights_model_or_parameters_is_another_reply(tmp_path: 
 
 def test_a_masked_key_is_no_part_of_a_request() -> None:
     key = "sk-proj-" + "a1B2" * 12
-    one, other = (Request.of("m", [{"role": "user", "content": f"{k}"}], {}) for k in (key, key[:-4] + "zzzz"))
+    one, other = (
+        Request.of("m", [{"role": "user", "content": f"{k}"}], {}) for k in (key, key[:-4] + "zzzz")
+    )
     assert key not in str(one.texts)
     assert one.digest == other.digest

@@ -1,4 +1,5 @@
-"""The catalogue of local models: sources in order, nothing used before its hash is right, cuts resume."""
+"""The catalogue of local models: sources in order, nothing used before its hash is right, cuts
+resume."""
 
 from __future__ import annotations
 
@@ -87,7 +88,9 @@ def test_a_model_comes_from_the_hub_first(web: Web, tmp_path: Path) -> None:
     assert left(tmp_path) == ["w.gguf", "w.gguf.ok"]
 
 
-def test_a_ready_model_is_neither_fetched_nor_hashed_again(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ready_model_is_neither_fetched_nor_hashed_again(
+    web: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fetch_model("demo")
     monkeypatch.setattr(catalog, "file_sha256", None)
     fetch_model("demo")
@@ -192,7 +195,9 @@ def test_a_file_put_there_by_hand_is_checked(web: Web, tmp_path: Path) -> None:
 
 def test_another_catalogue_adds_and_overrides(web: Web, tmp_path: Path) -> None:
     text = (tmp_path / "catalog.toml").read_text()
-    (tmp_path / "catalog.toml").write_text('default = "demo"\n' + text + '[models."smollm2-135m"]\ncontext = 77\n')
+    (tmp_path / "catalog.toml").write_text(
+        'default = "demo"\n' + text + '[models."smollm2-135m"]\ncontext = 77\n'
+    )
     entries = catalog.catalog()
     assert catalog.default_name() == "demo"
     assert entries["smollm2-135m"].context == 77

@@ -1,4 +1,5 @@
-"""Whatever an endpoint does, a call ends at its deadline, in bounded memory, and as a fault of the model."""
+"""Whatever an endpoint does, a call ends at its deadline, in bounded memory, and as a fault of the
+model."""
 
 from __future__ import annotations
 
@@ -29,7 +30,9 @@ def ask(make: Callable[[str], Any], url: str, timeout: float = DEADLINE, **param
     model = make(url)
     begun = time.monotonic()
     try:
-        reply: Reply = model.reply(HELLO, Call(run="r", attempt="a", step=0), timeout=timeout, max_tokens=100, **params)
+        reply: Reply = model.reply(
+            HELLO, Call(run="r", attempt="a", step=0), timeout=timeout, max_tokens=100, **params
+        )
         return reply
     finally:
         assert time.monotonic() - begun < LATE
@@ -48,11 +51,15 @@ def hosted(url: str) -> LiteLLM:
 def _imported() -> None:
     """What litellm imports at its first call takes longer than any deadline here."""
     with pytest.raises(Transient):
-        hosted("http://127.0.0.1:9/v1").reply(HELLO, Call(run="r", attempt="a", step=0), timeout=60.0)
+        hosted("http://127.0.0.1:9/v1").reply(
+            HELLO, Call(run="r", attempt="a", step=0), timeout=60.0
+        )
 
 
 @pytest.mark.parametrize("fault", [*PAID, *FREE])
-def test_a_fault_of_an_endpoint_ends_the_call_in_time_and_says_whether_it_may_be_paid(fault: str) -> None:
+def test_a_fault_of_an_endpoint_ends_the_call_in_time_and_says_whether_it_may_be_paid(
+    fault: str,
+) -> None:
     with answering(fault) as endpoint, pytest.raises(Transient) as e:
         ask(own, endpoint.url)
     # one that hung up before it read the question cannot be told from one that hung up later
@@ -118,12 +125,16 @@ def endless(first: bytes, again: bytes) -> tuple[Behaviour, list[int]]:
         (b"HTTP/1.1 ", b"2" * 4000),
     ],
 )
-def test_no_more_is_read_than_an_answer_may_have(first: bytes, again: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_is_read_than_an_answer_may_have(
+    first: bytes, again: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     answer, sent = endless(first, again)
     monkeypatch.setitem(PAID, "endless", answer)
     with answering("endless") as endpoint:
         with pytest.raises(Transient) as e:
-            own(endpoint.url).reply(HELLO, Call(run="r", attempt="a", step=0), timeout=60, max_tokens=100)
+            own(endpoint.url).reply(
+                HELLO, Call(run="r", attempt="a", step=0), timeout=60, max_tokens=100
+            )
         assert e.value.code in ("too-large", "reset")
         assert sent[0] < 2 * http.MAX_ANSWER  # what the sockets' buffers hold is sent besides
 
@@ -133,13 +144,20 @@ def test_a_question_that_nobody_reads_ends_at_the_deadline() -> None:
     for make in (own, hosted):
         with socket.create_server(("127.0.0.1", 0)) as listener:
             with pytest.raises(Transient) as e:
-                ask(make, f"http://127.0.0.1:{listener.getsockname()[1]}/v1", stop=["x" * 20_000_000])
+                ask(
+                    make,
+                    f"http://127.0.0.1:{listener.getsockname()[1]}/v1",
+                    stop=["x" * 20_000_000],
+                )
             assert e.value.code == "timeout"
-            # a busy machine may take longer than the deadline to write the question down, which then costs nothing
+            # a busy machine may take longer than the deadline to write the question down, which
+            # then costs nothing
             assert not (e.value.unspent and came(listener))
 
 
-def test_a_deadline_that_passed_while_the_question_was_written_is_a_timeout_that_cost_nothing() -> None:
+def test_a_deadline_that_passed_while_the_question_was_written_is_a_timeout_that_cost_nothing() -> (
+    None
+):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         with pytest.raises(Transient) as e:
             ask(own, f"http://127.0.0.1:{listener.getsockname()[1]}/v1", timeout=1e-9)
@@ -159,7 +177,10 @@ def came(listener: socket.socket) -> bool:
 
 
 def test_giving_way_to_an_endpoint_takes_no_further_deadlines() -> None:
-    refused = [(400, json.dumps({"error": {"message": "no", "param": name}})) for name in ("seed", "stop", "top_p")]
+    refused = [
+        (400, json.dumps({"error": {"message": "no", "param": name}}))
+        for name in ("seed", "stop", "top_p")
+    ]
     with Stub(faults=refused, delay=0.25) as stub, pytest.raises(Transient) as e:
         ask(own, stub.url, seed=1, stop=["x"], top_p=0.5)
     assert e.value.code == "timeout"
@@ -178,7 +199,8 @@ def test_a_redirect_is_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_connection_that_is_closed_as_it_is_asked_is_not_asked_again_behind_the_budget() -> None:
-    """The endpoint may have worked on the question: only the caller may ask again, and pay for it."""
+    """The endpoint may have worked on the question: only the caller may ask again, and pay for
+    it."""
     with Stub(faults=[None, "reset", None]) as stub:
         model = own(stub.url)
         assert model.reply(HELLO, Call(run="r", attempt="a", step=0)).text == "ok"

@@ -1,4 +1,5 @@
-"""The client under `openai:`: an answer is read in whatever form it comes, a transcript is sent as it stands."""
+"""The client under `openai:`: an answer is read in whatever form it comes, a transcript is sent as
+it stands."""
 
 from __future__ import annotations
 
@@ -15,7 +16,9 @@ from recreate.api.types import Call
 from recreate.models.http import Transcript
 from recreate.models.openai import OpenAI
 
-BODY = json.dumps({"choices": [{"message": {"content": "hé " * 50}, "finish_reason": "stop"}]}).encode()
+BODY = json.dumps(
+    {"choices": [{"message": {"content": "hé " * 50}, "finish_reason": "stop"}]}
+).encode()
 LENGTH = b"Content-Length: %d\r\n" % len(BODY)
 
 
@@ -56,7 +59,9 @@ def ask(url: str, times: int = 2) -> str:
     model = OpenAI(f"{url}#m")
     try:
         for n in range(times):
-            reply = model.reply([{"role": "user", "content": "x"}], Call(run="r", attempt="a", step=n), timeout=5)
+            reply = model.reply(
+                [{"role": "user", "content": "x"}], Call(run="r", attempt="a", step=n), timeout=5
+            )
         return reply.text
     finally:
         model.close()
@@ -82,7 +87,9 @@ def test_a_hint_before_the_answer_is_passed_over() -> None:
     ],
 )
 @pytest.mark.parametrize("pieces", [1, 7])
-def test_an_answer_is_read_in_whatever_form_it_comes(head: bytes, body: bytes, connections: int, pieces: int) -> None:
+def test_an_answer_is_read_in_whatever_form_it_comes(
+    head: bytes, body: bytes, connections: int, pieces: int
+) -> None:
     with server(b"HTTP/1.1 200 OK\r\n" + head + b"\r\n" + body, pieces=pieces) as (url, count):
         assert ask(url) == "hé " * 50
         assert len(count) == connections
@@ -90,7 +97,9 @@ def test_an_answer_is_read_in_whatever_form_it_comes(head: bytes, body: bytes, c
 
 def test_an_answer_that_ends_early_is_a_fault_that_may_pass() -> None:
     with (
-        server(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nx: close\r\n\r\n%s" % (len(BODY) + 9, BODY)) as (url, _),
+        server(
+            b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nx: close\r\n\r\n%s" % (len(BODY) + 9, BODY)
+        ) as (url, _),
         pytest.raises(Transient),
     ):
         ask(url)
@@ -103,7 +112,9 @@ def test_a_growing_transcript_is_sent_as_it_stands() -> None:
         messages.append({"role": "user", "content": f"{n}é\ud83d"})
         text = bytes(transcript.encode(messages)) + b'"x":1}'  # type: ignore[arg-type]
         sent = json.loads(text)["messages"]
-        assert [m["content"].replace("\ud83d", "?") for m in messages] == [m["content"] for m in sent]
+        assert [m["content"].replace("\ud83d", "?") for m in messages] == [
+            m["content"] for m in sent
+        ]
         messages[0] = {"role": "system", "content": f"changed {n}"}
     again = bytes(transcript.encode(messages[:1])) + b'"x":1}'  # type: ignore[arg-type]
     assert json.loads(again)["messages"] == messages[:1]

@@ -24,12 +24,29 @@ SCHEMA = {"type": "object", "properties": {}}
 @pytest.mark.filterwarnings("ignore")  # litellm's own deprecations
 def test_a_hosted_model_answers_and_its_errors_are_sorted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    faults = [None, 503, (429, "slow down", {"Retry-After": "7"}), (401, f"bad key {KEY}"), (404, "no such model")]
-    faults += [(400, "This model's maximum context length is 5 tokens"), (400, "odd request"), "hang"]  # type: ignore[list-item]
+    faults = [
+        None,
+        503,
+        (429, "slow down", {"Retry-After": "7"}),
+        (401, f"bad key {KEY}"),
+        (404, "no such model"),
+    ]
+    faults += [
+        (400, "This model's maximum context length is 5 tokens"),
+        (400, "odd request"),
+        "hang",
+    ]  # type: ignore[list-item]
     with Stub("four words and more", faults=faults) as stub:
-        model = LiteLLM("openai/gpt-4o-mini", api_base=stub.url, price=Price(tokens_in=1e6, tokens_out=1e6))
+        model = LiteLLM(
+            "openai/gpt-4o-mini", api_base=stub.url, price=Price(tokens_in=1e6, tokens_out=1e6)
+        )
         reply = model.reply(HELLO, CALL, temperature=0.5, max_tokens=9, json_schema=SCHEMA)
-        assert (reply.text, reply.tokens_in, reply.tokens_out, reply.usd) == ("four words and more", 10, 5, 15)
+        assert (reply.text, reply.tokens_in, reply.tokens_out, reply.usd) == (
+            "four words and more",
+            10,
+            5,
+            15,
+        )
         assert stub.calls == ["run/attempt/7"]
         sent = stub.bodies[0]
         assert (sent["temperature"], sent["max_tokens"]) == (0.5, 9)
@@ -58,19 +75,28 @@ def test_a_hosted_model_answers_and_its_errors_are_sorted(monkeypatch: pytest.Mo
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_no_more_is_asked_of_a_reply_than_the_model_can_write(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_is_asked_of_a_reply_than_the_model_can_write(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     with Stub("four words and more") as stub:
-        LiteLLM("openai/gpt-4", api_base=stub.url, price=Price()).reply(HELLO, CALL, max_tokens=16384)
+        LiteLLM("openai/gpt-4", api_base=stub.url, price=Price()).reply(
+            HELLO, CALL, max_tokens=16384
+        )
         assert stub.bodies[0]["max_tokens"] == 4096
 
 
-TOOLS = [{"type": "function", "function": {"name": "look", "description": "see", "parameters": SCHEMA}}]
+TOOLS = [
+    {"type": "function", "function": {"name": "look", "description": "see", "parameters": SCHEMA}}
+]
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_without_the_package_that_tools_need_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """litellm below 1.110 imports mcp as soon as tools are passed; which one is installed is no matter here."""
+def test_without_the_package_that_tools_need_the_extra_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """litellm below 1.110 imports mcp as soon as tools are passed; which one is installed is no
+    matter here."""
 
     def lacks(**sent: Any) -> None:
         raise ModuleNotFoundError("No module named 'mcp'", name="mcp")
@@ -82,7 +108,9 @@ def test_without_the_package_that_tools_need_the_extra_is_named(monkeypatch: pyt
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_hosted_model_calls_tools(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_hosted_model_calls_tools(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     with Stub(calling(("look", {"a": "é"}), ("look", {}))) as stub:
         model = LiteLLM("openai/gpt-4o-mini", api_base=stub.url)
         reply = model.reply(HELLO, CALL, tools=TOOLS, tool_choice="auto")
@@ -93,7 +121,9 @@ def test_a_hosted_model_calls_tools(monkeypatch: pytest.MonkeyPatch, capfd: pyte
             {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}}
             for c in reply.tool_calls
         ]
-        results = [{"role": "tool", "content": "seen", "tool_call_id": c.id} for c in reply.tool_calls]
+        results = [
+            {"role": "tool", "content": "seen", "tool_call_id": c.id} for c in reply.tool_calls
+        ]
         messages: list[Any] = [*HELLO, {"role": "assistant", "tool_calls": calls}, *results]
         model.reply(messages, CALL, tools=TOOLS)
         assert stub.bodies[-1]["tools"] == TOOLS
@@ -121,7 +151,9 @@ def test_a_hosted_model_calls_tools(monkeypatch: pytest.MonkeyPatch, capfd: pyte
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_what_is_asked_again_is_marked_for_the_cache_and_priced_as_what_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_asked_again_is_marked_for_the_cache_and_priced_as_what_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
     usage = {
         "input_tokens": 100,
@@ -130,22 +162,42 @@ def test_what_is_asked_again_is_marked_for_the_cache_and_priced_as_what_it_was(m
         "cache_creation_input_tokens": 500,
     }
     answer = {
-        "id": "m", "type": "message", "role": "assistant", "model": "claude-opus-4-5", "stop_reason": "end_turn",
-        "stop_sequence": None, "content": [{"type": "text", "text": "hello"}], "usage": usage,
-    }  # fmt: skip
+        "id": "m",
+        "type": "message",
+        "role": "assistant",
+        "model": "claude-opus-4-5",
+        "stop_reason": "end_turn",
+        "stop_sequence": None,
+        "content": [{"type": "text", "text": "hello"}],
+        "usage": usage,
+    }
     system: Message = {"role": "system", "content": "Be short."}
-    talk: list[Message] = [system, *HELLO, {"role": "assistant", "content": "hi"}, {"role": "user", "content": "more"}]
+    talk: list[Message] = [
+        system,
+        *HELLO,
+        {"role": "assistant", "content": "hi"},
+        {"role": "user", "content": "more"},
+    ]
     with Stub(lambda body: answer) as stub:
         model = LiteLLM("anthropic/claude-opus-4-5", api_base=stub.url)
         reply = model.reply(talk, CALL, max_tokens=50)
         model.reply([system, *HELLO], CALL, max_tokens=50)
-        LiteLLM("anthropic/claude-opus-4-5", api_base=stub.url, price=Price(tokens_in=1.0)).reply(talk, CALL)
-    assert (reply.text, reply.tokens_in, reply.tokens_cached, reply.tokens_cache_written) == ("hello", 4600, 4000, 500)
+        LiteLLM("anthropic/claude-opus-4-5", api_base=stub.url, price=Price(tokens_in=1.0)).reply(
+            talk, CALL
+        )
+    assert (reply.text, reply.tokens_in, reply.tokens_cached, reply.tokens_cache_written) == (
+        "hello",
+        4600,
+        4000,
+        500,
+    )
     assert reply.usd == pytest.approx((100 * 5 + 4000 * 0.5 + 500 * 6.25 + 10 * 25) / 1e6)
 
     def marked(body: Any) -> list[str]:
         parts = [*body["system"], *(part for m in body["messages"] for part in m["content"])]
-        return [part["text"] for part in parts if isinstance(part, dict) and "cache_control" in part]
+        return [
+            part["text"] for part in parts if isinstance(part, dict) and "cache_control" in part
+        ]
 
     # a conversation is marked at its end too; where the price of a mark is not known, nothing is
     assert [marked(body) for body in stub.bodies] == [["Be short.", "more"], ["Be short."], []]

@@ -1,6 +1,7 @@
 """`local:`: a llama.cpp server of our own that answers, and is gone when we are.
 
-The tests marked live fetch SmolLM2-135M (98 MB) unless RECREATE_TEST_GGUF names a small instruct model's file.
+The tests marked live fetch SmolLM2-135M (98 MB) unless RECREATE_TEST_GGUF names a small instruct
+model's file.
 """
 
 from __future__ import annotations
@@ -25,7 +26,11 @@ from recreate.models.served import Local
 
 CALL = Call(run="run", attempt="attempt", step=0)
 ASK: list[Message] = [{"role": "user", "content": "Name a fruit."}]
-SCHEMA = {"type": "object", "properties": {"fruit": {"type": "string", "maxLength": 20}}, "required": ["fruit"]}
+SCHEMA = {
+    "type": "object",
+    "properties": {"fruit": {"type": "string", "maxLength": 20}},
+    "required": ["fruit"],
+}
 
 FAKE = """
 import sys
@@ -54,7 +59,8 @@ def gone(pid: int, seconds: float = 10.0) -> bool:
 
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A model file, and a program that serves a stub instead of llama.cpp: only our own part is tested."""
+    """A model file, and a program that serves a stub instead of llama.cpp: only our own part is
+    tested."""
     program = tmp_path / "server.py"
     program.write_text(FAKE.format(root=str(Path(__file__).parents[2])))
     monkeypatch.setattr(server, "_LLAMA_SERVER", (str(program),))
@@ -129,7 +135,9 @@ def test_a_server_that_died_is_told_and_started_anew(fake: Path) -> None:
     model.close()
 
 
-def test_a_file_llama_cpp_cannot_read_is_a_fault_with_its_last_words(fake: Path, tmp_path: Path) -> None:
+def test_a_file_llama_cpp_cannot_read_is_a_fault_with_its_last_words(
+    fake: Path, tmp_path: Path
+) -> None:
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"GGUF")
     with pytest.raises(Fault, match="this file is broken") as e:
@@ -147,7 +155,8 @@ def test_the_server_gets_no_keys(fake: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert b"GOMP_SPINCOUNT" in environment
 
 
-# --- with a real model --------------------------------------------------------------------------------------
+# --- with a real model
+# --------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -166,7 +175,9 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.live
-def test_a_real_model_answers_by_schema_reuses_the_prefix_and_is_gone_afterwards(weights: str) -> None:
+def test_a_real_model_answers_by_schema_reuses_the_prefix_and_is_gone_afterwards(
+    weights: str,
+) -> None:
     model = open_model(f"local:{weights}", jobs=2, threads=1, context=1024)
     long: list[Message] = [{"role": "system", "content": "You name fruits. " * 30}, *ASK]
     for _ in range(2):
@@ -184,12 +195,15 @@ def test_a_real_model_answers_by_schema_reuses_the_prefix_and_is_gone_afterwards
 
 @pytest.mark.live
 @pytest.mark.parametrize("signal_", [signal.SIGKILL, signal.SIGTERM, None])
-def test_the_server_dies_with_its_parent_however_that_ends(weights: str, signal_: int | None) -> None:
+def test_the_server_dies_with_its_parent_however_that_ends(
+    weights: str, signal_: int | None
+) -> None:
     code = (
         "import sys, time, threading\n"
         "from recreate.models import open_model\n"
         "m = open_model(sys.argv[1], threads=1, context=512)\n"
-        "t = threading.Thread(target=m.prepare); t.start(); t.join()\n"  # the starting thread ends first
+        # the starting thread ends first
+        "t = threading.Thread(target=m.prepare); t.start(); t.join()\n"
         "time.sleep(0.3)\n"
         "print(m.server.pid, flush=True)\n"
         "sys.stdin.read()\n"
@@ -197,7 +211,11 @@ def test_the_server_dies_with_its_parent_however_that_ends(weights: str, signal_
     root = str(Path(__file__).parents[2])
     command = [sys.executable, "-c", code, f"local:{weights}"]
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": root}
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": root},
     ) as parent:
         assert parent.stdout is not None
         assert parent.stdin is not None

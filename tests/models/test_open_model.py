@@ -42,8 +42,13 @@ def test_a_hosted_model_is_found_without_importing_litellm(monkeypatch: pytest.M
     assert "litellm" not in sys.modules
 
 
-def test_a_strangers_model_is_found_by_module_and_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = "class Theirs:\n    name = 'theirs'\n    price = None\n    def reply(self, messages, call, **params): ...\n"
+def test_a_strangers_model_is_found_by_module_and_class(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (
+        "class Theirs:\n    name = 'theirs'\n    price = None\n    def reply(self, messages, call,"
+        " **params): ...\n"
+    )
     (tmp_path / "theirs_here.py").write_text(text + "    def close(self): ...\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     model = open_model("theirs_here:Theirs", price=Price(tokens_in=1, tokens_out=2), jobs=3)
@@ -93,7 +98,8 @@ def test_a_model_file_must_be_there_and_be_one(tmp_path: Path) -> None:
     assert "qwen2.5-coder-1.5b" in e.value.fix
 
 
-# --- prices -----------------------------------------------------------------------------------------------
+# --- prices
+# -----------------------------------------------------------------------------------------------
 
 
 def test_prices_come_from_the_table_by_any_spelling() -> None:
@@ -107,7 +113,11 @@ def test_prices_come_from_the_table_by_any_spelling() -> None:
         assert price is not None
         assert (price.tokens_in, price.tokens_out) == (0.15, 0.6)
     assert price_of("anthropic/gpt-4o-mini") is None
-    assert price_of("local:anything") == price_of("scripted:x.jsonl") == Price(tokens_in=0, tokens_out=0)
+    assert (
+        price_of("local:anything")
+        == price_of("scripted:x.jsonl")
+        == Price(tokens_in=0, tokens_out=0)
+    )
 
 
 def test_an_unknown_price_is_bad_input_that_names_the_flag() -> None:
@@ -132,7 +142,8 @@ def test_a_price_is_two_numbers() -> None:
         assert e.value.code == "bad-price"
 
 
-# --- nobody names a model -----------------------------------------------------------------------------------
+# --- nobody names a model
+# -----------------------------------------------------------------------------------
 
 
 def test_without_a_key_the_catalogues_model_is_used_and_a_hosted_one_explained() -> None:
@@ -151,7 +162,9 @@ def test_a_key_is_mentioned_but_not_spent_from(monkeypatch: pytest.MonkeyPatch) 
     assert "x" * 20 not in told
 
 
-def test_the_variables_of_the_published_code_name_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_variables_of_the_published_code_name_the_model(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("AGENT_MODEL", "openai/my-model")
     assert default_model()[0] == "openai/my-model"
     monkeypatch.setenv("LLM_API_BASE", "http://127.0.0.1:9/v1/")
@@ -160,7 +173,9 @@ def test_the_variables_of_the_published_code_name_the_model(monkeypatch: pytest.
     assert default_model()[0] == "local:smollm2-135m"
 
 
-def test_the_endpoint_of_the_published_code_is_that_of_its_model_in_every_command(tmp_path: Path) -> None:
+def test_the_endpoint_of_the_published_code_is_that_of_its_model_in_every_command(
+    tmp_path: Path,
+) -> None:
     base = {"LLM_API_BASE": "http://127.0.0.1:9/v1/"}
     for named, model in (
         ("openai/my-model", "openai:http://127.0.0.1:9/v1#my-model"),
@@ -169,12 +184,19 @@ def test_the_endpoint_of_the_published_code_is_that_of_its_model_in_every_comman
     ):
         assert load(tmp_path, environ={"RECREATE_MODEL": named, **base}).model == model
         assert load(tmp_path, environ={"RECREATE_MODEL": named}).model == named
-    assert load(tmp_path, {"model": "openai/x"}, {"RECREATE_MODEL": "openai/y", **base}).model == "openai/x"
+    assert (
+        load(tmp_path, {"model": "openai/x"}, {"RECREATE_MODEL": "openai/y", **base}).model
+        == "openai/x"
+    )
 
 
 def test_what_a_model_can_besides_is_said_by_its_ports(tmp_path: Path) -> None:
     file = tmp_path / "m.gguf"
     file.write_bytes(b"GGUF")
-    for model in (Local(file), OpenAI("http://127.0.0.1:1/v1#m"), LiteLLM("openai/x", api_base="http://127.0.0.1:1")):
+    for model in (
+        Local(file),
+        OpenAI("http://127.0.0.1:1/v1#m"),
+        LiteLLM("openai/x", api_base="http://127.0.0.1:1"),
+    ):
         assert isinstance(model, ToolCalling)
         assert isinstance(model, Preparable) is isinstance(model, Local)

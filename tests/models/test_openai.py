@@ -1,4 +1,5 @@
-"""`openai:URL#MODEL` against a stub endpoint: what is sent, what comes back, and every way it can go wrong."""
+"""`openai:URL#MODEL` against a stub endpoint: what is sent, what comes back, and every way it can
+go wrong."""
 
 from __future__ import annotations
 
@@ -144,7 +145,10 @@ def test_missing_token_counts_are_estimated_and_said_to_be(usage: dict[str, Any]
 
 def test_logprobs_and_token_ids_are_kept_when_returned() -> None:
     body = completion("ab")
-    body["choices"][0] |= {"logprobs": {"content": [{"logprob": -0.5}, {"logprob": -1}]}, "token_ids": [3, 4]}
+    body["choices"][0] |= {
+        "logprobs": {"content": [{"logprob": -0.5}, {"logprob": -1}]},
+        "token_ids": [3, 4],
+    }
     with Stub(body) as stub:
         reply = ask(stub, logprobs=True)
         assert stub.bodies[0]["logprobs"] is True
@@ -167,9 +171,12 @@ def test_unusual_answers_are_read(message: dict[str, Any], text: str, finish: st
     assert reply.finish == (finish if finish != "content_filter" else "other")
 
 
-# --- tools ------------------------------------------------------------------------------------------------
+# --- tools
+# ------------------------------------------------------------------------------------------------
 
-TOOLS = [{"type": "function", "function": {"name": "look", "description": "see", "parameters": SCHEMA}}]
+TOOLS = [
+    {"type": "function", "function": {"name": "look", "description": "see", "parameters": SCHEMA}}
+]
 
 
 def test_tools_are_sent_on_and_all_calls_of_an_answer_come_back() -> None:
@@ -187,7 +194,10 @@ def test_tools_are_sent_on_and_all_calls_of_an_answer_come_back() -> None:
 
 
 def test_tool_calls_without_ids_or_with_arguments_as_an_object_are_mended() -> None:
-    calls = [{"function": {"name": "a", "arguments": {"x": [1]}}}, {"id": "", "function": {"name": "b"}}]
+    calls = [
+        {"function": {"name": "a", "arguments": {"x": [1]}}},
+        {"id": "", "function": {"name": "b"}},
+    ]
     with Stub({"choices": [{"message": {"tool_calls": calls}}]}) as stub:
         first, later = ask(stub), ask(stub, HELLO * 3)
     assert [(c.name, c.arguments) for c in first.tool_calls] == [("a", '{"x": [1]}'), ("b", "{}")]
@@ -205,10 +215,17 @@ def test_a_tool_call_that_is_none_is_a_malformed_reply(calls: Any) -> None:
 
 def test_a_growing_transcript_with_tool_calls_is_sent_as_it_stands(stub: Stub) -> None:
     model = OpenAI(f"{stub.url}#stub")
-    messages: list[Any] = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "look"}]
+    messages: list[Any] = [
+        {"role": "system", "content": "be brief"},
+        {"role": "user", "content": "look"},
+    ]
     model.reply(messages, CALL)
     for n in range(4):
-        call = {"id": f"{n}", "type": "function", "function": {"name": "look", "arguments": '{"a": "é\\n"}'}}
+        call = {
+            "id": f"{n}",
+            "type": "function",
+            "function": {"name": "look", "arguments": '{"a": "é\\n"}'},
+        }
         said = ({"content": None}, {"content": ""}, {}, {"content": "so"})[n]
         messages.append({"role": "assistant", **said, "tool_calls": [call]})
         messages.append({"role": "tool", "content": "seen é", "tool_call_id": f"{n}"})
@@ -216,7 +233,9 @@ def test_a_growing_transcript_with_tool_calls_is_sent_as_it_stands(stub: Stub) -
         assert stub.bodies[-1]["messages"] == [{"content": None, **m} for m in messages]
     messages[-2]["tool_calls"][0]["function"]["arguments"] = '"changed \udc80"'
     model.reply(messages, CALL, tools=[{"function": {"description": "broken \udc80"}}])
-    assert stub.bodies[-1]["messages"][-2]["tool_calls"][0]["function"]["arguments"] == '"changed ?"'
+    assert (
+        stub.bodies[-1]["messages"][-2]["tool_calls"][0]["function"]["arguments"] == '"changed ?"'
+    )
     alone: list[Any] = [{"role": "assistant", "tool_calls": messages[2]["tool_calls"]}]
     model.reply(alone, CALL)
     assert stub.bodies[-1]["messages"] == [{"content": None, **alone[0]}]
@@ -226,11 +245,22 @@ def test_a_growing_transcript_with_tool_calls_is_sent_as_it_stands(stub: Stub) -
 @pytest.mark.parametrize(
     "fault",
     [
-        (400, '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'),
+        (
+            400,
+            (
+                '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to'
+                " be set"
+            ),
+        ),
         (500, "tools param requires --jinja flag"),
         (400, "registry.ollama.ai/library/stub:latest does not support tools"),
         (404, "No endpoints found that support tool use."),
-        (422, json.dumps({"detail": [{"loc": ["body", "tools"], "msg": "Extra inputs are not permitted"}]})),
+        (
+            422,
+            json.dumps(
+                {"detail": [{"loc": ["body", "tools"], "msg": "Extra inputs are not permitted"}]}
+            ),
+        ),
         (501, "function calling is not implemented"),
     ],
 )
@@ -261,7 +291,9 @@ def test_an_endpoint_that_knows_no_tools_gives_way_to_json(fault: tuple[int, str
         ((400, "tools are odd"), "http-400", {}),
     ],
 )
-def test_other_errors_are_not_blamed_on_the_tools(fault: tuple[int, str], code: str, params: dict[str, Any]) -> None:
+def test_other_errors_are_not_blamed_on_the_tools(
+    fault: tuple[int, str], code: str, params: dict[str, Any]
+) -> None:
     with Stub(faults=[fault]) as stub:
         model = OpenAI(f"{stub.url}#the-tools-model")
         with pytest.raises(RecreateError) as e:
@@ -271,7 +303,8 @@ def test_other_errors_are_not_blamed_on_the_tools(fault: tuple[int, str], code: 
     assert model.native_tools
 
 
-# --- schemas and parameters an endpoint does not take ------------------------------------------------------
+# --- schemas and parameters an endpoint does not take
+# ------------------------------------------------------
 
 
 def test_a_schema_is_asked_for_strictly(stub: Stub) -> None:
@@ -294,7 +327,11 @@ def test_an_endpoint_without_schemas_is_asked_once_and_then_never_again() -> Non
 
 def test_one_schema_that_is_refused_does_not_cost_the_others() -> None:
     def fault(body: dict[str, Any]) -> Any:
-        return (400, "no rule for 'oneOf'") if "oneOf" in json.dumps(body.get("response_format")) else None
+        return (
+            (400, "no rule for 'oneOf'")
+            if "oneOf" in json.dumps(body.get("response_format"))
+            else None
+        )
 
     with Stub(fault=fault) as stub:
         model = OpenAI(f"{stub.url}#stub")
@@ -309,7 +346,9 @@ def test_a_parameter_the_endpoint_does_not_know_is_left_out() -> None:
     def fault(body: dict[str, Any]) -> Any:
         for name in ("max_tokens", "temperature"):
             if name in body:
-                return 400, json.dumps({"error": {"message": f"Unsupported parameter: {name}", "param": name}})
+                return 400, json.dumps(
+                    {"error": {"message": f"Unsupported parameter: {name}", "param": name}}
+                )
         return None
 
     with Stub(fault=fault) as stub:
@@ -321,7 +360,8 @@ def test_a_parameter_the_endpoint_does_not_know_is_left_out() -> None:
         assert stub.bodies[-1] == {"messages": HELLO, "model": "stub", "max_completion_tokens": 9}
 
 
-# --- faults -----------------------------------------------------------------------------------------------
+# --- faults
+# -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 503, 504])
@@ -332,14 +372,18 @@ def test_statuses_that_pass_are_transient(status: int) -> None:
 
 
 def test_the_servers_wish_to_wait_is_passed_on() -> None:
-    with Stub(faults=[(429, "slow down", {"Retry-After": "7"}), 503, (429, "", {"Retry-After": "soon"})]) as stub:
+    with Stub(
+        faults=[(429, "slow down", {"Retry-After": "7"}), 503, (429, "", {"Retry-After": "soon"})]
+    ) as stub:
         assert fails(stub, Transient).after == 7
         assert fails(stub, Transient).after is None
         assert fails(stub, Transient).after is None
 
 
 @pytest.mark.parametrize("status", [401, 403])
-def test_a_refused_key_names_its_variable_and_never_its_value(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_key_names_its_variable_and_never_its_value(
+    status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     with Stub(faults=[(status, f"Incorrect API key provided: {KEY}")]) as stub:
         error = fails(stub, Refused)
@@ -389,7 +433,9 @@ def test_a_refused_request_is_told_in_the_servers_words() -> None:
         assert stub.count == 2
 
 
-@pytest.mark.parametrize(("fault", "code"), [("reset", "reset"), ("cut", "reset"), ("garbage", "malformed-reply")])
+@pytest.mark.parametrize(
+    ("fault", "code"), [("reset", "reset"), ("cut", "reset"), ("garbage", "malformed-reply")]
+)
 def test_broken_answers_are_transient(fault: str, code: str) -> None:
     with Stub(faults=[fault]) as stub:
         assert fails(stub, Transient).code == code
@@ -426,7 +472,9 @@ def test_a_model_works_again_after_a_fault() -> None:
         model.close()
 
 
-@pytest.mark.parametrize("where", ["", "http://h/v1", "h:80#m", "ftp://h#m", "http://h:x/v1#m", "http://h/v1?a=b#m"])
+@pytest.mark.parametrize(
+    "where", ["", "http://h/v1", "h:80#m", "ftp://h#m", "http://h:x/v1#m", "http://h/v1?a=b#m"]
+)
 def test_a_spelling_without_endpoint_and_model_is_bad_input(where: str) -> None:
     with pytest.raises(BadInput) as e:
         OpenAI(where)
@@ -442,18 +490,37 @@ def test_a_password_in_the_address_is_refused_and_not_repeated() -> None:
 @pytest.mark.parametrize(
     ("words", "room"),
     [
-        ("This model's maximum context length is 8192 tokens and your request has 34 input tokens", 8158),
-        ("maximum context length is 8192 tokens. However, you requested 16500 tokens (116 in the messages", 8076),
-        ("max_tokens is too large: 16384. This model supports at most 4096 completion tokens", 4096),
+        (
+            (
+                "This model's maximum context length is 8192 tokens and your request has 34 input"
+                " tokens"
+            ),
+            8158,
+        ),
+        (
+            (
+                "maximum context length is 8192 tokens. However, you requested 16500 tokens (116 in"
+                " the messages"
+            ),
+            8076,
+        ),
+        (
+            "max_tokens is too large: 16384. This model supports at most 4096 completion tokens",
+            4096,
+        ),
     ],
 )
-def test_where_a_reply_of_that_length_has_no_room_a_shorter_one_is_asked_for(words: str, room: int) -> None:
+def test_where_a_reply_of_that_length_has_no_room_a_shorter_one_is_asked_for(
+    words: str, room: int
+) -> None:
     with Stub(faults=[(400, words)]) as stub:
         ask(stub, max_tokens=16384)
         assert [body["max_tokens"] for body in stub.bodies] == [16384, room]
 
 
 def test_a_prompt_that_leaves_next_to_no_room_is_too_long() -> None:
-    words = "This model's maximum context length is 8192 tokens and your request has 8100 input tokens"
+    words = (
+        "This model's maximum context length is 8192 tokens and your request has 8100 input tokens"
+    )
     with Stub(faults=[(400, words)]) as stub:
         assert fails(stub, Refused, max_tokens=1024).code == "context-length"

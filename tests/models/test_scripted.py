@@ -13,7 +13,10 @@ from recreate.api.types import Call, Message
 from recreate.models import open_model
 from recreate.models.scripted import Scripted
 
-HELLO: list[Message] = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hello world"}]
+HELLO: list[Message] = [
+    {"role": "system", "content": "be brief"},
+    {"role": "user", "content": "hello world"},
+]
 
 
 def call(**fields: Any) -> Call:
@@ -21,13 +24,21 @@ def call(**fields: Any) -> Call:
 
 
 def test_the_first_matching_line_answers_not_the_most_specific() -> None:
-    model = Scripted.of([{"role": "agent", "text": "general"}, {"role": "agent", "step": 0, "text": "special"}])
+    model = Scripted.of(
+        [{"role": "agent", "text": "general"}, {"role": "agent", "step": 0, "text": "special"}]
+    )
     assert model.reply(HELLO, call()).text == "general"
 
 
 @pytest.mark.parametrize(
     ("key", "value", "other"),
-    [("role", "optimizer", "agent"), ("task", "t", "u"), ("repeat", 1, 0), ("step", 3, 4), ("sample", 2, 0)],
+    [
+        ("role", "optimizer", "agent"),
+        ("task", "t", "u"),
+        ("repeat", 1, 0),
+        ("step", 3, 4),
+        ("sample", 2, 0),
+    ],
 )
 def test_each_match_field_must_agree(key: str, value: Any, other: Any) -> None:
     model = Scripted.of([{key: value, "text": "yes"}, {"text": "no"}])
@@ -47,7 +58,9 @@ def test_contains_and_lacks_look_at_all_messages() -> None:
 
 
 def test_tokens_are_counted_the_same_each_time_and_cost_nothing() -> None:
-    model: Model = Scripted.of([{"step": 1, "text": "x", "tokens_in": 7, "tokens_out": 8}, {"text": "y" * 40}])
+    model: Model = Scripted.of(
+        [{"step": 1, "text": "x", "tokens_in": 7, "tokens_out": 8}, {"text": "y" * 40}]
+    )
     first = model.reply(HELLO, call())
     assert (first.tokens_in, first.tokens_out, first.usd, first.latency) == (4, 10, 0.0, 0.0)
     assert model.reply(HELLO, call()) == first
@@ -62,7 +75,12 @@ def test_a_script_with_tool_calls_is_a_model_that_calls_tools() -> None:
         {"name": "stop"},
         {"name": "odd", "arguments": "{$1"},
     ]
-    model = Scripted.of([{"step": 0, "find": "id=(.*)", "text": "opening $1", "tool_calls": calls}, {"text": "done"}])
+    model = Scripted.of(
+        [
+            {"step": 0, "find": "id=(.*)", "text": "opening $1", "tool_calls": calls},
+            {"text": "done"},
+        ]
+    )
     assert model.native_tools
     assert not Scripted.of([{"text": "x"}]).native_tools
     reply = model.reply([{"role": "user", "content": 'id=a"b'}], call())
@@ -73,7 +91,10 @@ def test_a_script_with_tool_calls_is_a_model_that_calls_tools() -> None:
         ("odd", '{a"b'),
     ]
     assert len({c.id for c in reply.tool_calls}) == 3
-    assert (model.reply(HELLO, call(step=1)).tool_calls, model.reply(HELLO, call(step=1)).finish) == ((), "stop")
+    assert (
+        model.reply(HELLO, call(step=1)).tool_calls,
+        model.reply(HELLO, call(step=1)).finish,
+    ) == ((), "stop")
 
 
 def test_messages_without_content_match_as_empty_ones() -> None:
@@ -83,7 +104,9 @@ def test_messages_without_content_match_as_empty_ones() -> None:
         {"role": "assistant", "tool_calls": [asked]},
         {"role": "tool", "content": "id=7", "tool_call_id": "1"},
     ]
-    model = Scripted.of([{"lacks": "id=", "text": ""}, {"contains": "id=", "find": "id=(.)", "text": "$1"}])
+    model = Scripted.of(
+        [{"lacks": "id=", "text": ""}, {"contains": "id=", "find": "id=(.)", "text": "$1"}]
+    )
     reply = model.reply(messages, call())
     assert reply.text == "7"
     assert reply.tokens_in > 1

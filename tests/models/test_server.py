@@ -1,5 +1,5 @@
-"""`recreate serve`: a .gguf file answers like any endpoint, nothing of a server is left behind, and what cannot be
-served is said before anything starts."""
+"""`recreate serve`: a .gguf file answers like any endpoint, nothing of a server is left behind, and
+what cannot be served is said before anything starts."""
 
 from __future__ import annotations
 
@@ -66,11 +66,15 @@ def _told(process: subprocess.Popen[str]) -> dict[str, Any]:
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_a_gguf_file_is_served_until_recreate_ends(gguf: Path, how: signal.Signals) -> None:
     command = [sys.executable, "-m", "recreate", "serve", str(gguf), "--json", "--context", "256"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         told = _told(process)
         assert told["model"] == "tiny"
         model = OpenAI(f"{told['url']}#{told['model']}", key_env="")
-        reply = model.reply([{"role": "user", "content": "hello"}], CALL, max_tokens=4, temperature=0)
+        reply = model.reply(
+            [{"role": "user", "content": "hello"}], CALL, max_tokens=4, temperature=0
+        )
         assert 1 <= reply.tokens_out <= 4
         with pytest.raises(BadInput) as e:
             model.reply([{"role": "user", "content": "x" * 400}], CALL)
@@ -83,14 +87,22 @@ def test_a_gguf_file_is_served_until_recreate_ends(gguf: Path, how: signal.Signa
 
 
 @pytest.mark.slow
-def test_what_a_reply_repeats_of_its_prompt_is_proposed_and_the_reply_is_as_without(gguf: Path) -> None:
+def test_what_a_reply_repeats_of_its_prompt_is_proposed_and_the_reply_is_as_without(
+    gguf: Path,
+) -> None:
     said = "".join(chr(97 + n * n % 23) for n in range(60))
-    ask = {"messages": [{"role": "user", "content": f'{{"said": "{said}"}}'}], "temperature": 0.8, "seed": 5}
+    ask = {
+        "messages": [{"role": "user", "content": f'{{"said": "{said}"}}'}],
+        "temperature": 0.8,
+        "seed": 5,
+    }
     schema = {"type": "object", "properties": {"said": {"const": said}}, "required": ["said"]}
     ask["response_format"] = {"type": "json_schema", "json_schema": {"name": "s", "schema": schema}}
     told = {}
     for draft in (DRAFT, 0):
-        with Server(plan(gguf, ServeConfig(threads=1, parallel=1, context=512, draft=draft))) as server:
+        with Server(
+            plan(gguf, ServeConfig(threads=1, parallel=1, context=512, draft=draft))
+        ) as server:
             server.wait(60)
             told[draft] = json.loads(server._ask("POST", "/v1/chat/completions", ask)[1])
     ours, plain = told[DRAFT], told[0]
@@ -108,13 +120,17 @@ def test_a_prompt_that_other_prompts_followed_is_not_computed_again(gguf: Path) 
         model = OpenAI(f"{server.url}#{server.launch.name}", key_env="")
         for round_ in ("", " Take care."):
             for prompt in prompts:
-                reply = model.reply([{"role": "user", "content": prompt + round_}], CALL, max_tokens=1)
+                reply = model.reply(
+                    [{"role": "user", "content": prompt + round_}], CALL, max_tokens=1
+                )
                 assert (reply.tokens_cached > 90) == bool(round_), (prompt[0], round_, reply)
         model.close()
 
 
 @pytest.mark.slow
-def test_a_worker_that_does_not_listen_ends_with_its_server(family: tuple[Server, list[int]]) -> None:
+def test_a_worker_that_does_not_listen_ends_with_its_server(
+    family: tuple[Server, list[int]],
+) -> None:
     server, pids = family
     server.stop()
     for pid in (*pids, server.pid):
@@ -122,7 +138,9 @@ def test_a_worker_that_does_not_listen_ends_with_its_server(family: tuple[Server
 
 
 @pytest.mark.slow
-def test_the_workers_of_a_killed_server_end_and_it_is_seen_to_have_died(family: tuple[Server, list[int]]) -> None:
+def test_the_workers_of_a_killed_server_end_and_it_is_seen_to_have_died(
+    family: tuple[Server, list[int]],
+) -> None:
     server, (front, worker) = family
     os.kill(front, signal.SIGKILL)
     assert not server.alive(20)
@@ -144,11 +162,15 @@ def test_a_killed_supervisor_takes_the_server_along(family: tuple[Server, list[i
 
 def test_the_reason_is_found_among_a_servers_last_words() -> None:
     words = (
-        "INFO hello\\n" * 50
-        + "EngineCore ValueError: no room for the cache\\nRuntimeError: see root cause above\\nWARNING OSError: none\\n"
+        "INFO hello\\n"
+        * 50
+        + "EngineCore ValueError: no room for the cache\\nRuntimeError: see root cause"
+        " above\\nWARNING OSError: none\\n"
     )
     port = _port()
-    with Server(Launch("x", (sys.executable, "-c", f"print('{words}'); raise SystemExit(3)"), port, "m")) as server:
+    with Server(
+        Launch("x", (sys.executable, "-c", f"print('{words}'); raise SystemExit(3)"), port, "m")
+    ) as server:
         with pytest.raises(Fault) as e:
             server.wait(60)
         assert "ended with status 3" in e.value.message
@@ -191,8 +213,16 @@ def test_the_environment_of_vllm_is_named_by_its_folder_or_its_python(
     for folder in (bare, full):
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     next(full.glob("lib/python*/site-packages")).joinpath("vllm.py").write_text("")
-    assert vllm_python(str(full)) == vllm_python(str(full / "bin" / "python")) == str(full / "bin" / "python")
-    for named, why in ((bare, "has no vLLM"), (tmp_path, "is no Python"), (tmp_path / "absent", "is no Python")):
+    assert (
+        vllm_python(str(full))
+        == vllm_python(str(full / "bin" / "python"))
+        == str(full / "bin" / "python")
+    )
+    for named, why in (
+        (bare, "has no vLLM"),
+        (tmp_path, "is no Python"),
+        (tmp_path / "absent", "is no Python"),
+    ):
         with pytest.raises(BadInput, match=why) as e:
             vllm_python(str(named))
         assert e.value.code == "missing"

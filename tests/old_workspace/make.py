@@ -1,9 +1,12 @@
-"""Makes old_workspace.tar.gz and expected.json: a workspace with all that is stored, and what is said of it.
+"""Makes old_workspace.tar.gz and expected.json: a workspace with all that is stored, and what is
+said of it.
 
-    .venv/bin/python -m tests.old_workspace.make FOLDER          with the code of the commit that README.md names
+    .venv/bin/python -m tests.old_workspace.make FOLDER          with the code of the commit that
+    README.md names
 
-It types commands and nothing else; only to die at the right moment does a build take hold of that code. Ids, digests
-and texts come out the same each time; clocks, process ids and random names in the index and the checkpoints do not.
+It types commands and nothing else; only to die at the right moment does a build take hold of that
+code. Ids, digests and texts come out the same each time; clocks, process ids and random names in
+the index and the checkpoints do not.
 """
 
 from __future__ import annotations
@@ -24,7 +27,8 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-DOMAIN = '''"""Domains of the workspace: write a word to answer.txt, with a mark at its end that no task tells."""
+DOMAIN = '''"""Domains of the workspace: write a word to answer.txt, with a mark at its end that \
+no task tells."""
 
 from collections.abc import Sequence
 
@@ -41,7 +45,8 @@ class Toy:
             Task(
                 id=f"{self.name}:{s}:{n}",
                 domain=self.name,
-                prompt=f"Write the word number {n} of the {self.name} {s} list to the file answer.txt.",
+                prompt=f"Write the word number {n} of the {self.name} {s} list to the file \
+answer.txt.",
                 split=s,
                 group=f"{self.name}-{s}-{n}",
                 facts={"word": f"w{n}{self.mark}"},
@@ -111,7 +116,8 @@ embedder = "hashed:64"
 """
 
 SMALL = {
-    "agent.toml": """description = "A small agent that takes what memory offers."
+    "agent.toml": (
+        """description = "A small agent that takes what memory offers."
 
 [limits]
 steps = 6
@@ -121,28 +127,38 @@ tokens = 200
 
 [model]
 max_tokens = 512
-""",
-    "system.md": """You work in a Linux shell. Reply with one block, opened by ```bash and closed by ```; `submit` ends.
+"""
+    ),
+    "system.md": (
+        """You work in a Linux shell. Reply with one block, opened by ```bash and closed by ```; \
+`submit` ends.
 {% for tool in tools %}
 There is `{{ tool.name }}`: {{ tool.help }}
 {% endfor %}
 {% for lesson in lessons %}
 - {{ lesson.title }}: {{ lesson.body }}
 {% endfor %}
-""",
+"""
+    ),
     "workflow.md": "{{ task.prompt }}\n",
-    "observation.md": "{{ output.text }}\n[exit status {{ output.status }}; {{ steps_left }} steps left]\n",
+    "observation.md": (
+        "{{ output.text }}\n[exit status {{ output.status }}; {{ steps_left }} steps left]\n"
+    ),
     "format.md": "{{ error }}; {{ steps_left }} steps left\n",
-    "tools/look.py": """#!/usr/bin/env python3
+    "tools/look.py": (
+        """#!/usr/bin/env python3
 \"\"\"Say what files there are.\"\"\"
 
 import os
 
 print(", ".join(sorted(f for f in os.listdir() if not f.startswith("."))) or "no files")
-""",
+"""
+    ),
 }
 
-CHATS: list[dict[str, Any]] = [  # graded; ungraded; larger than a line holds (64 KiB); of a task that is held out
+CHATS: list[
+    dict[str, Any]
+] = [  # graded; ungraded; larger than a line holds (64 KiB); of a task that is held out
     {
         "messages": [
             {"role": "system", "content": "You answer briefly."},
@@ -171,7 +187,12 @@ CHATS: list[dict[str, Any]] = [  # graded; ungraded; larger than a line holds (6
     },
     {
         "messages": [
-            {"role": "user", "content": "Write the word number 1 of the toy validation list to the file answer.txt."},
+            {
+                "role": "user",
+                "content": (
+                    "Write the word number 1 of the toy validation list to the file answer.txt."
+                ),
+            },
             {"role": "assistant", "content": "w1!"},
         ],
         "score": 1.0,
@@ -194,18 +215,28 @@ def reply(self, messages, call, **params):
 Scripted.reply = reply
 main()
 """
-"""The command line, killed in its call number N, counted from 0: what was reserved for it is never settled."""
+"""The command line, killed in its call number N, counted from 0: what was reserved for it is never
+settled."""
 
 BUILT = "build --rounds 3 --batch 4 --scaffold seed --out runs/built"
 LEARNED = "build --rounds 2 --batch 4 --scaffold small --memory recreate --out runs/learned"
-WAITING = "build --domain old_domain:Vase --rounds 1 --batch 2 --scaffold small --review --out runs/waiting"
+WAITING = (
+    "build --domain old_domain:Vase --rounds 1 --batch 2 --scaffold small --review --out"
+    " runs/waiting"
+)
 BENCH = "bench --scaffold seed --scaffold toy --split test --out runs/bench"
 TABLE = (
-    "bench --arms seed,scaffold --domain old_domain:Bowl --scaffold seed --train 2 --rounds 1 --budget 40attempts"
-    " --out runs/table"
+    "bench --arms seed,scaffold --domain old_domain:Bowl --scaffold seed --train 2 --rounds 1"
+    " --budget 40attempts --out runs/table"
 )
-JUDGING = "build --domain old_domain:Tray --rounds 3 --batch 2 --scaffold small --memory playbook --out runs/judging"
-LEARNING = "build --domain old_domain:Dish --rounds 1 --batch 4 --scaffold small --memory recreate --out runs/learning"
+JUDGING = (
+    "build --domain old_domain:Tray --rounds 3 --batch 2 --scaffold small --memory playbook --out"
+    " runs/judging"
+)
+LEARNING = (
+    "build --domain old_domain:Dish --rounds 1 --batch 4 --scaffold small --memory recreate --out"
+    " runs/learning"
+)
 STUDYING = (
     "build --domain old_domain:Vase --rounds 1 --train 2 --scaffold seed --optimizer recreate"
     " --models.optimizer scripted:studies.jsonl --out runs/studying"
@@ -214,10 +245,12 @@ KILLED_RUNS = {"judging": JUDGING, "learning": LEARNING, "studying": STUDYING}
 IMPORT = "traces import traces/chat.jsonl --domain old_domain:Toy"
 
 SECONDS = 1_795_219_200
-"""All files are from 2026-11-21 on, a second after the other in the order in which they were written."""
+"""All files are from 2026-11-21 on, a second after the other in the order in which they were
+written."""
 
 
-# ------------------------------------------------------------------------------------------------- what answers
+# -------------------------------------------------------------------------------------------------
+# what answers
 
 
 def script() -> list[dict[str, Any]]:
@@ -226,15 +259,30 @@ def script() -> list[dict[str, Any]]:
     number = r"word number (\d+) of"
     for domain, lesson in LESSONS.items():
         told = {"contains": lesson[4:], "lacks": "exit status", "find": number}
-        rows.append({"role": "agent", **told, "text": FENCE.format(f"printf %s 'w$1{MARKS[domain]}' > answer.txt")})
+        rows.append(
+            {
+                "role": "agent",
+                **told,
+                "text": FENCE.format(f"printf %s 'w$1{MARKS[domain]}' > answer.txt"),
+            }
+        )
     first = {"role": "agent", "lacks": "exit status"}
     rows += [
         {**first, "task": "toy:train:1", "text": FENCE.format(LARGE)},
-        {"role": "agent", "task": "toy:train:2", "lacks": "steps left", "text": "I would rather think about it first."},
+        {
+            "role": "agent",
+            "task": "toy:train:2",
+            "lacks": "steps left",
+            "text": "I would rather think about it first.",
+        },
         {**first, "find": number, "text": FENCE.format("printf %s 'w$1' > answer.txt")},
         {"role": "agent", "text": FENCE.format("submit")},
     ]
-    learn = {"happened": "It wrote the bare word.", "title": "How answers end", "when": "An answer is written."}
+    learn = {
+        "happened": "It wrote the bare word.",
+        "title": "How answers end",
+        "when": "An answer is written.",
+    }
     nothing = {"happened": "It went well.", "title": "", "body": "", "when": ""}
     bullet = {"title": "Read the task twice", "body": "Before you write, read the task twice."}
     for domain in ("vase", "bowl"):
@@ -243,12 +291,28 @@ def script() -> list[dict[str, Any]]:
     rows += [
         says({"same": True}, contains="Do they say the same"),
         says(nothing, contains="an attempt that succeeded"),
-        says({**learn, "body": LESSONS["dish"]}, contains="the dish train list", lacks="You improve an agent"),
-        says({**learn, "body": OTHER}, contains="word number 3 of the toy train", lacks="You improve an agent"),
+        says(
+            {**learn, "body": LESSONS["dish"]},
+            contains="the dish train list",
+            lacks="You improve an agent",
+        ),
+        says(
+            {**learn, "body": OTHER},
+            contains="word number 3 of the toy train",
+            lacks="You improve an agent",
+        ),
         says({**learn, "body": LESSONS["toy"]}, contains="an attempt that failed"),
-        says({"tags": [], "insight": "Reading once was not enough."}, contains="Judge what the bullets did"),
+        says(
+            {"tags": [], "insight": "Reading once was not enough."},
+            contains="Judge what the bullets did",
+        ),
         says({"add": [bullet]}, contains="Add the bullets"),
-        says(idea(LESSONS["tray"], "How answers end"), contains=HASTE, lacks="the toy train list", find=FAILED),
+        says(
+            idea(LESSONS["tray"], "How answers end"),
+            contains=HASTE,
+            lacks="the toy train list",
+            find=FAILED,
+        ),
         says(idea(LESSONS["toy"], "How answers end"), contains=HASTE, find=FAILED),
         says(idea(HASTE, "Haste"), find=FAILED),
     ]
@@ -265,13 +329,28 @@ def says(answer: dict[str, Any], **conditions: Any) -> dict[str, Any]:
 
 def idea(text: str, title: str) -> dict[str, Any]:
     """What `reflect` is answered: one new lesson."""
-    edit = {"file": "new lesson", "line": 0, "title": title, "text": text, "reason": "The grader wants it."}
-    return {"why": "It is missing.", "cause": "knowledge", "edits": [{**edit, "experience": "$1", "step": 0}]}
+    edit = {
+        "file": "new lesson",
+        "line": 0,
+        "title": title,
+        "text": text,
+        "reason": "The grader wants it.",
+    }
+    return {
+        "why": "It is missing.",
+        "cause": "knowledge",
+        "edits": [{**edit, "experience": "$1", "step": 0}],
+    }
 
 
 def studies() -> list[dict[str, Any]]:
     """The optimizer that investigates, by native tool calls; the distilling first."""
-    lesson = {"title": "How answers end", "text": LESSONS["vase"], "reason": "The grader wants it.", "steps": [0]}
+    lesson = {
+        "title": "How answers end",
+        "text": LESSONS["vase"],
+        "reason": "The grader wants it.",
+        "steps": [0],
+    }
     actions: list[tuple[str, dict[str, Any]]] = [
         ("index", {}),
         ("steps", {"first": 0, "last": 1}),
@@ -296,7 +375,8 @@ def lines(rows: list[dict[str, Any]]) -> str:
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
-# --------------------------------------------------------------------------------------------------- how it is made
+# ------------------------------------------------------------------------------------------------
+# how it is made
 
 
 class Place:
@@ -306,16 +386,23 @@ class Place:
         self.folder, self.home = folder, home
 
     def type(self, words: str, *, code: int = 0, kill: int | None = None) -> list[Any]:
-        """The objects that a command prints with --json. kill: it dies in its call with this number."""
+        """The objects that a command prints with --json. kill: it dies in its call with this
+        number."""
         start = ["-m", "recreate"] if kill is None else ["-c", KILLED, str(kill)]
         kept = {k: v for k, v in os.environ.items() if k in ("PATH", "LANG", "LC_ALL", "HOME")}
         environment = {**kept, "RECREATE_HOME": str(self.home), "TMPDIR": str(self.home)}
         done = subprocess.run(
             [sys.executable, *start, *shlex.split(words), "--json"],
-            cwd=self.folder, env=environment, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+            cwd=self.folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         wanted = code if kill is None else -signal.SIGKILL
-        assert done.returncode == wanted, f"{words}: {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+        assert done.returncode == wanted, (
+            f"{words}: {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+        )
         said = done.stdout.replace(str(self.folder), "WORKSPACE")
         return [json.loads(line) for line in said.splitlines()]
 
@@ -327,7 +414,11 @@ class Place:
 
     def records(self, file: str, *kinds: str) -> list[dict[str, Any]]:
         """The sealed lines of a file; a torn one is none."""
-        whole = [line for line in (self.folder / file).read_text("utf-8").splitlines(True) if line.endswith("\n")]
+        whole = [
+            line
+            for line in (self.folder / file).read_text("utf-8").splitlines(True)
+            if line.endswith("\n")
+        ]
         return [record for record in map(json.loads, whole) if not kinds or record["kind"] in kinds]
 
 
@@ -359,16 +450,24 @@ def dies(whole: Place, run: str) -> int:
     records = whole.records(f"runs/{run}/journal.jsonl", "reply", "proposal")
     calls = [record for record in records if record["kind"] == "reply"]
     if run == "judging":  # in the second call of the third attempt that judges the second candidate
-        return calls.index(records[records.index([r for r in records if r["kind"] == "proposal"][1]) + 6])
+        return calls.index(
+            records[records.index([r for r in records if r["kind"] == "proposal"][1]) + 6]
+        )
     if run == "learning":  # in the second call of the third re-run that tests a lesson
-        return [record["phase"] for record in whole.records(f"runs/{run}/ledger.jsonl", "settle")].index("rerun") + 5
+        return [
+            record["phase"] for record in whole.records(f"runs/{run}/ledger.jsonl", "settle")
+        ].index("rerun") + 5
     # in the second study, when it hands in, after its rehearsal
     return [n for n, record in enumerate(calls) if record["call"].endswith("/7")][1]
 
 
 def tear(place: Place, whole: Place, run: str, at: int) -> None:
-    """End the journal, the ledger and the memory as a writer leaves them that dies while it writes."""
-    for file, kind in ((f"runs/{run}/journal.jsonl", "reply"), (f"runs/{run}/ledger.jsonl", "settle")):
+    """End the journal, the ledger and the memory as a writer leaves them that dies while it
+    writes."""
+    for file, kind in (
+        (f"runs/{run}/journal.jsonl", "reply"),
+        (f"runs/{run}/ledger.jsonl", "settle"),
+    ):
         line = sealed(whole.records(file, kind)[at])
         with (place.folder / file).open("ab") as end:
             end.write(line[: len(line) // 2])
@@ -387,7 +486,8 @@ def sealed(record: dict[str, Any]) -> bytes:
 
 
 def settle(place: Place) -> None:
-    """Take out what says where and when this was made, and what anybody can make again; then index what is left."""
+    """Take out what says where and when this was made, and what anybody can make again; then index
+    what is left."""
     for path in (
         *place.folder.rglob("__pycache__"),
         *place.folder.glob("runs/table/arms/*/memory/index"),
@@ -399,7 +499,10 @@ def settle(place: Place) -> None:
             path.unlink()
     for path in place.folder.rglob("*.jsonl"):
         if str(place.folder).encode() in path.read_bytes():
-            stat, kept = path.stat(), path.read_text("utf-8").replace(str(place.folder), "/old/workspace")
+            stat, kept = (
+                path.stat(),
+                path.read_text("utf-8").replace(str(place.folder), "/old/workspace"),
+            )
             path.write_bytes(b"".join(sealed(json.loads(line)) for line in kept.splitlines()))
             os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     for path in place.folder.rglob("*"):
@@ -410,8 +513,11 @@ def settle(place: Place) -> None:
 
 
 def dated(folder: Path, after: int = 0) -> None:
-    """Whole seconds, in the order of before: a tar file keeps them, and the catalogue compares times."""
-    paths = sorted((p for p in folder.rglob("*") if p.is_file()), key=lambda p: (p.stat().st_mtime_ns, p))
+    """Whole seconds, in the order of before: a tar file keeps them, and the catalogue compares
+    times."""
+    paths = sorted(
+        (p for p in folder.rglob("*") if p.is_file()), key=lambda p: (p.stat().st_mtime_ns, p)
+    )
     for n, path in enumerate(paths):
         os.utime(path, (SECONDS + after + n, SECONDS + after + n))
 
@@ -444,7 +550,8 @@ def write(path: Path, text: str) -> None:
     path.write_text(text, "utf-8")
 
 
-# ------------------------------------------------------------------------------------------------ what is said of it
+# ------------------------------------------------------------------------------------------------
+# what is said of it
 
 LOOKS = [
     "memory stats",
@@ -471,7 +578,10 @@ LOOKS = [
     "memory recall an answer that does not end as it must -k 6",
     "memory recall an answer that does not end as it must -k 6 --how keywords",
     "memory recall an answer that does not end as it must -k 6 --how vectors",
-    "memory recall write the word --as human --where split=validation --where domain=bowl --where outcome=passed -k 5",
+    (
+        "memory recall write the word --as human --where split=validation --where domain=bowl"
+        " --where outcome=passed -k 5"
+    ),
     "memory recall printf --where tool=printf --where grain=step --where until=2100-01-01 -k 3",
     "memory recall write the word --where since=2100-01-01",
     "memory prune --dry-run",
@@ -488,7 +598,9 @@ LOOKS = [
 
 DOES = {
     "a build of the same settings makes the same agent of the same attempts": [
-        BUILT.replace("--out runs/built", "--gate.false_keep 0 --study.forecast none --out runs/again"),
+        BUILT.replace(
+            "--out runs/built", "--gate.false_keep 0 --study.forecast none --out runs/again"
+        ),
         "log runs/again",
         "traces list runs/again",
         "memory stats",
@@ -511,7 +623,11 @@ DOES = {
         "memory recall an answer that does not end as it must -k 6",
         "memory stats",
     ],
-    "a revision that was dropped is kept and reverted": ["keep runs/built:e1513269", "show toy", "revert toy"],
+    "a revision that was dropped is kept and reverted": [
+        "keep runs/built:e1513269",
+        "show toy",
+        "revert toy",
+    ],
     "a pattern is frozen and another vetoed": [
         "patterns freeze how-answers-end-443bb2fa",
         "patterns veto haste",
@@ -534,7 +650,19 @@ AFTER = {
 
 VOLATILE = {"seconds", "latency", "minutes", "when"}
 LONG = 200
-FEW = {"experience", "task", "split", "digest", "run", "repeat", "ending", "passed", "score", "answer", "matches"}
+FEW = {
+    "experience",
+    "task",
+    "split",
+    "digest",
+    "run",
+    "repeat",
+    "ending",
+    "passed",
+    "score",
+    "answer",
+    "matches",
+}
 """Of an attempt in a list."""
 
 
@@ -554,9 +682,16 @@ def said(place: Place, words: str) -> list[Any]:
     rows = list(stable(place.type(words)))
     if words.startswith(("traces list", "traces search")):
         rows = [{key: value for key, value in row.items() if key in FEW} for row in rows]
-    if words == BENCH:  # an opening of the test split is known by the run folder's path: it counts once more elsewhere
+    if (
+        words == BENCH
+    ):  # an opening of the test split is known by the run folder's path: it counts once more elsewhere
         rows = [
-            {**row, "cells": [{k: v for k, v in cell.items() if k != "test_openings"} for cell in row["cells"]]}
+            {
+                **row,
+                "cells": [
+                    {k: v for k, v in cell.items() if k != "test_openings"} for cell in row["cells"]
+                ],
+            }
             for row in rows
         ]
         del rows[0]["test_openings"]
@@ -564,7 +699,8 @@ def said(place: Place, words: str) -> list[Any]:
 
 
 def resumed(place: Place, run: str) -> dict[str, Any]:
-    """How a build ends that was killed. calls: those that were made for it; replies: all that its journal holds."""
+    """How a build ends that was killed. calls: those that were made for it; replies: all that its
+    journal holds."""
     folder = f"runs/{run}"
     before = len(place.records(f"{folder}/ledger.jsonl", "settle"))
     (ended,) = said(place, f"resume {folder}")
@@ -579,7 +715,9 @@ def left(place: Place, run: str) -> dict[str, Any]:
     """What a build left in its journal; no call is in it twice."""
     replies = [record["call"] for record in place.records(f"runs/{run}/journal.jsonl", "reply")]
     assert len(replies) == len(set(replies)), "a call whose reply is in the journal was made again"
-    attempts = [record["attempt"] for record in place.records(f"runs/{run}/journal.jsonl", "experience")]
+    attempts = [
+        record["attempt"] for record in place.records(f"runs/{run}/journal.jsonl", "experience")
+    ]
     return {"replies": sorted(replies), "attempts": sorted(attempts)}
 
 
@@ -587,7 +725,11 @@ def expected(file: Path, scratch: Path) -> dict[str, Any]:
     """What the code that made it says of the packed workspace."""
     home = scratch / "home"
     looked = unpacked(file, scratch / "looked" / "workspace", home)
-    found: dict[str, Any] = {"looks": {words: said(looked, words) for words in LOOKS}, "does": {}, "resumed": {}}
+    found: dict[str, Any] = {
+        "looks": {words: said(looked, words) for words in LOOKS},
+        "does": {},
+        "resumed": {},
+    }
     for n, (what, commands) in enumerate(DOES.items()):
         place = unpacked(file, scratch / f"does-{n}" / "workspace", home)
         found["does"][what] = {words: said(place, words) for words in commands}
@@ -598,7 +740,9 @@ def expected(file: Path, scratch: Path) -> dict[str, Any]:
         found["resumed"][run] = {**resumed(place, run), "uninterrupted": uninterrupted}
         assert uninterrupted == found["resumed"][run]["ended"], run
         assert left(whole, run).items() <= found["resumed"][run].items(), run
-        found["does"][f"after {run} was resumed"] = {words: said(place, words) for words in AFTER[run]}
+        found["does"][f"after {run} was resumed"] = {
+            words: said(place, words) for words in AFTER[run]
+        }
         for key in ("files_digest", "digest", "index"):  # of what took its time just now
             del found["does"][f"after {run} was resumed"]["memory stats"][0][key]
     return found
@@ -607,7 +751,11 @@ def expected(file: Path, scratch: Path) -> dict[str, Any]:
 def told(value: Any) -> str:
     """JSON, a record or an id a line."""
     if isinstance(value, dict) and value:
-        return "{\n" + ",\n".join(f"{json.dumps(key)}: {told(each)}" for key, each in value.items()) + "\n}"
+        return (
+            "{\n"
+            + ",\n".join(f"{json.dumps(key)}: {told(each)}" for key, each in value.items())
+            + "\n}"
+        )
     if isinstance(value, list) and value:
         return "[\n" + ",\n".join(json.dumps(each, ensure_ascii=False) for each in value) + "\n]"
     return json.dumps(value, ensure_ascii=False)

@@ -17,7 +17,9 @@ from tests.toy import LESSON
         ("evidence", {"evidence"}),
     ],
 )
-def test_what_is_switched_off_is_not_offered_and_the_report_says_so(attempt: Try, switch: str, gone: set[str]) -> None:
+def test_what_is_switched_off_is_not_offered_and_the_report_says_so(
+    attempt: Try, switch: str, gone: set[str]
+) -> None:
     def study(first: str) -> Acts:
         for name in sorted(gone):
             said = yield name, {}

@@ -29,7 +29,9 @@ def test_two_lessons_learnt_in_parallel_both_survive_the_distilling(attempt: Try
         yield "finish", DONE
 
     tried = attempt(study, takes_all)
-    assert sorted(x.title for x in tried.built.revisions[0].edits and tried.built.scaffold.lessons) == ["One", "Other"]
+    assert sorted(
+        x.title for x in tried.built.revisions[0].edits and tried.built.scaffold.lessons
+    ) == ["One", "Other"]
 
 
 def seen(first: str) -> set[str]:
@@ -39,8 +41,11 @@ def seen(first: str) -> set[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["tool", "lesson", "change"])
-def test_a_tool_only_a_memory_only_and_a_change_to_a_tool_survive_the_distilling(attempt: Try, kind: str) -> None:
-    """A promise: proposals that only add a tool or a memory are thrown away there, and no tool is ever changed."""
+def test_a_tool_only_a_memory_only_and_a_change_to_a_tool_survive_the_distilling(
+    attempt: Try, kind: str
+) -> None:
+    """A promise: proposals that only add a tool or a memory are thrown away there, and no tool is
+    ever changed."""
     old = '"""Says hello."""\nprint("hello")\n'
     seed = SEED.model_copy(update={"files": {**SEED.files, "tools/hello.py": old}})
     new = old.replace('print("hello")', 'print("hello!")')
@@ -52,18 +57,28 @@ def test_a_tool_only_a_memory_only_and_a_change_to_a_tool_survive_the_distilling
         elif kind == "lesson":
             yield lesson("Look twice.")
         else:
-            yield "write", {"path": f"tools/{'hello' if kind == 'change' else 'bye'}.py", "text": new, **ABOUT}
+            yield (
+                "write",
+                {
+                    "path": f"tools/{'hello' if kind == 'change' else 'bye'}.py",
+                    "text": new,
+                    **ABOUT,
+                },
+            )
         yield "finish", DONE
 
     tried = attempt(study, takes_all, seed=seed)
-    wanted = {"tool": "tools/bye.py", "change": "tools/hello.py"}.get(kind, "memory/how-answers-end")
+    wanted = {"tool": "tools/bye.py", "change": "tools/hello.py"}.get(
+        kind, "memory/how-answers-end"
+    )
     assert any(e.path.startswith(wanted) for e in tried.built.revisions[0].edits)
     assert any(e.path == "system.md" for e in tried.built.revisions[0].edits)
 
 
 @pytest.mark.slow
 def test_distilling_reads_merges_and_rejects_with_a_reason(attempt: Try) -> None:
-    """A promise: synthesis sees diffs only there, and cannot reject; here it reads the evidence and decides."""
+    """A promise: synthesis sees diffs only there, and cannot reject; here it reads the evidence and
+    decides."""
 
     def study(first: str) -> Acts:
         yield "steps", {"first": 0}
@@ -79,7 +94,12 @@ def test_distilling_reads_merges_and_rejects_with_a_reason(attempt: Try) -> None
         assert "the agent replied" in said
         said = yield "finish", {"summary": "early"}
         assert "nothing was decided on 1.1, 1.2, 2.1, 2.2" in said
-        told = {"title": "The end", "text": LESSON, "reason": "both say it", "ideas": ["1.1", "2.1"]}
+        told = {
+            "title": "The end",
+            "text": LESSON,
+            "reason": "both say it",
+            "ideas": ["1.1", "2.1"],
+        }
         said = yield "lesson", told
         assert "edit 1 is made" in said
         yield "reject", {"name": "1.2", "why": "haste helps nobody"}
@@ -96,8 +116,16 @@ def test_distilling_reads_merges_and_rejects_with_a_reason(attempt: Try) -> None
 
 
 def test_ideas_that_are_rejected_for_one_reason_are_told_in_one_line() -> None:
-    rejected = [("1", "a.md", "long"), ("2", "b.md", "wrong"), ("3", "b.md", "long"), ("4", "a.md", "long")]
-    assert tell_rejected(rejected) == ["rejected: 1, 4 (a.md); 3 (b.md): long", "rejected: 2 (b.md): wrong"]
+    rejected = [
+        ("1", "a.md", "long"),
+        ("2", "b.md", "wrong"),
+        ("3", "b.md", "long"),
+        ("4", "a.md", "long"),
+    ]
+    assert tell_rejected(rejected) == [
+        "rejected: 1, 4 (a.md); 3 (b.md): long",
+        "rejected: 2 (b.md): wrong",
+    ]
 
 
 @pytest.mark.slow
@@ -130,7 +158,8 @@ def test_edits_of_the_same_lines_keep_the_lines_of_both() -> None:
 
 
 def two_versions(parent: Scaffold, path: str) -> tuple[dict[str, str], list[str]]:
-    """(the files, what was noted) after two studies that each rewrote one tool in lines that cannot be joined."""
+    """(the files, what was noted) after two studies that each rewrote one tool in lines that cannot
+    be joined."""
     old, notes = parent.files[path], list[str]()
 
     def version(name: str) -> str:
@@ -141,7 +170,14 @@ def two_versions(parent: Scaffold, path: str) -> tuple[dict[str, str], list[str]
             id=name,
             kind="study",
             scaffold=parent.digest,
-            edits=(Edit(path=path, old=old, new=version(name), evidence=(Evidence(experience="e", step=0),)),),
+            edits=(
+                Edit(
+                    path=path,
+                    old=old,
+                    new=version(name),
+                    evidence=(Evidence(experience="e", step=0),),
+                ),
+            ),
         )
         for name in ("first", "second")
     ]
@@ -153,19 +189,35 @@ def two_versions(parent: Scaffold, path: str) -> tuple[dict[str, str], list[str]
     return files, notes
 
 
-def test_of_two_versions_of_a_tool_that_agent_toml_calls_by_name_one_is_in_use_and_the_other_is_not_carried() -> None:
-    """In a real build `write_2.py` and `parses_2.py` came along, 1,200 lines that nothing called."""
-    files, notes = two_versions(scaffolds.load(shipped("scaffolds") / "seed-code-small"), "tools/parses.py")
-    assert sorted(path for path in files if path.startswith("tools/")) == ["tools/parses.py", "tools/write.py"]
+def test_of_two_versions_of_a_tool_that_agent_toml_calls_by_name_one_is_in_use_and_the_other_is_not_carried() -> (
+    None
+):
+    """In a real build `write_2.py` and `parses_2.py` came along, 1,200 lines that nothing
+    called."""
+    files, notes = two_versions(
+        scaffolds.load(shipped("scaffolds") / "seed-code-small"), "tools/parses.py"
+    )
+    assert sorted(path for path in files if path.startswith("tools/")) == [
+        "tools/parses.py",
+        "tools/write.py",
+    ]
     assert "# first" in files["tools/parses.py"]
     assert "second" not in files["tools/parses.py"]
     (note,) = notes
-    assert "idea 2.1 could not be kept beside the others: tools/parses.py: another edit rewrote it" in note
+    assert (
+        "idea 2.1 could not be kept beside the others: tools/parses.py: another edit rewrote it"
+        in note
+    )
 
 
 def test_of_two_versions_of_a_tool_that_the_model_is_told_of_both_are_there_to_call() -> None:
-    tool = '"""Looks."""\n\nimport os\nimport sys\nfrom pathlib import Path\n\nprint(os, sys, Path)\n'
+    tool = (
+        '"""Looks."""\n\nimport os\nimport sys\nfrom pathlib import Path\n\nprint(os, sys, Path)\n'
+    )
     seed = Scaffold(name="a", files={**SEED.files, "tools/look.py": tool})
     files, notes = two_versions(seed, "tools/look.py")
-    assert ("# first" in files["tools/look.py"], "# second" in files["tools/look_2.py"]) == (True, True)
+    assert ("# first" in files["tools/look.py"], "# second" in files["tools/look_2.py"]) == (
+        True,
+        True,
+    )
     assert notes == []

@@ -19,7 +19,17 @@ from recreate.runs.settings import Settings, as_begun, dump
 from recreate.viewer.markdown import report, revision_record
 from tests.studied import ABOUT, DONE, Acts, Try, lesson
 
-VERDICT = Verdict(before=0.4, after=0.5, diff=0.1, lo=None, hi=None, p=None, tasks=10, repeats=1, verdict="undecided")
+VERDICT = Verdict(
+    before=0.4,
+    after=0.5,
+    diff=0.1,
+    lo=None,
+    hi=None,
+    p=None,
+    tasks=10,
+    repeats=1,
+    verdict="undecided",
+)
 
 
 def revision(*edits: Edit, kept: bool = False, **verdict: object) -> Revision:
@@ -58,8 +68,13 @@ def test_a_forecast_is_asked_for_stands_in_the_journal_before_the_trial_and_is_s
     assert "a gain of 0.25 expected, +" in heard[-1]
 
 
-def test_names_are_true_when_a_kind_of_task_or_a_train_task_rose_or_fell_and_unknown_when_nobody_looked() -> None:
-    strata = (Stratum(name="sql", tasks=4, before=0.2, after=0.6), Stratum(name="web", tasks=6, before=0.5, after=0.5))
+def test_names_are_true_when_a_kind_of_task_or_a_train_task_rose_or_fell_and_unknown_when_nobody_looked() -> (
+    None
+):
+    strata = (
+        Stratum(name="sql", tasks=4, before=0.2, after=0.6),
+        Stratum(name="web", tasks=6, before=0.5, after=0.5),
+    )
     scores = {("parent", "a"): 1.0, ("child", "a"): 0.0, ("child", "b"): 1.0}
     found = scored(revision(edit(0.3, ("sql", "web", "b"), ("a",)), strata=strata), scores)
     assert found is not None
@@ -74,19 +89,32 @@ def test_names_are_true_when_a_kind_of_task_or_a_train_task_rose_or_fell_and_unk
 
 
 @pytest.mark.parametrize("said", ["code:q:1", "19ee72", "task 19ee72", "c42b1e6ef2dd3dfa"])
-def test_a_train_task_is_named_as_the_study_was_told_of_it(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recreate.optimizers.investigator.forecast.short", {"code:q:1": "19ee72"}.get)
-    context = SimpleNamespace(tasks=["code:q:1"], kinds={}, limits=SimpleNamespace(forecast="asked"))
+def test_a_train_task_is_named_as_the_study_was_told_of_it(
+    said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "recreate.optimizers.investigator.forecast.short", {"code:q:1": "19ee72"}.get
+    )
+    context = SimpleNamespace(
+        tasks=["code:q:1"], kinds={}, limits=SimpleNamespace(forecast="asked")
+    )
     batch = [SimpleNamespace(id="c42b1e6ef2dd3dfa", task="code:q:1")]
-    (made,) = Forecaster(cast(Any, context), cast(Any, batch)).of([edit(0.1)], {"gain": 0.1, "mends": [said]})
+    (made,) = Forecaster(cast(Any, context), cast(Any, batch)).of(
+        [edit(0.1)], {"gain": 0.1, "mends": [said]}
+    )
     assert made.forecast == Forecast(gain=0.1, mends=("code:q:1",))
 
 
 @pytest.mark.parametrize(
     ("kinds", "there"),
-    [({}, "experiences of this batch, by id, or nothing"), ({"q": "easy"}, "or kinds of task: easy, or nothing")],
+    [
+        ({}, "experiences of this batch, by id, or nothing"),
+        ({"q": "easy"}, "or kinds of task: easy, or nothing"),
+    ],
 )
-def test_a_forecast_that_names_nothing_there_is_told_what_there_is(kinds: dict[str, str], there: str) -> None:
+def test_a_forecast_that_names_nothing_there_is_told_what_there_is(
+    kinds: dict[str, str], there: str
+) -> None:
     context = SimpleNamespace(tasks=["q"], kinds=kinds, limits=SimpleNamespace(forecast="asked"))
     forecaster = Forecaster(cast(Any, context), [])
     with pytest.raises(Wrong, match=there):
@@ -107,7 +135,9 @@ def test_of_several_edits_the_largest_gain_counts_and_an_optimizer_may_forecast_
     assert (found.gain, list(found.mended)) == (0.4, ["a", "b"])
     assert scored(revision(Edit(path="x", new="y")), {}) is None
     assert told([revision(Edit(path="x", new="y"))], {}) == []
-    assert told([revision(edit(0.4), diff=None)], {}, "3 candidates.") == ["In earlier builds here: 3 candidates."]
+    assert told([revision(edit(0.4), diff=None)], {}, "3 candidates.") == [
+        "In earlier builds here: 3 candidates."
+    ]
 
 
 def test_what_an_optimizer_saw_before_it_spoke_is_no_outcome() -> None:
@@ -124,7 +154,9 @@ def test_the_error_is_least_for_who_says_what_comes(pairs: list[tuple[float, flo
     found = [scored(revision(edit(gain), diff=diff), {}) for gain, diff in pairs]
     together = tally([each for each in found if each is not None])
     assert 0 <= together.error <= 4
-    assert together.error >= (together.gain - together.seen) ** 2 - 1e-9  # never below the square of the bias
+    assert (
+        together.error >= (together.gain - together.seen) ** 2 - 1e-9
+    )  # never below the square of the bias
 
 
 def test_a_run_from_before_goes_on_without_forecasts_and_asks_what_it_asked() -> None:
@@ -148,7 +180,9 @@ def test_without_the_setting_nobody_is_asked(attempt: Try) -> None:
 
 
 @pytest.mark.slow
-def test_the_next_build_of_a_workspace_is_told_of_the_one_before(attempt: Try, workspace: Path) -> None:
+def test_the_next_build_of_a_workspace_is_told_of_the_one_before(
+    attempt: Try, workspace: Path
+) -> None:
     def study(first: str) -> Acts:
         heard.append(first)
         yield "steps", {"first": 0}

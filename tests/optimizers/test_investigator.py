@@ -23,7 +23,9 @@ def test_it_investigates_and_what_helps_on_held_out_tasks_is_kept(attempt: Try) 
     assert [r.kept for r in tried.built.revisions] == [True]
     assert [x.body for x in tried.built.scaffold.lessons] == [LESSON]
     assert len(tried.built.scaffold.lessons[0].born_of) == 2
-    assert {e.experience for e in tried.built.revisions[0].edits[0].evidence} == {s.experience for s in tried.studies}
+    assert {e.experience for e in tried.built.revisions[0].edits[0].evidence} == {
+        s.experience for s in tried.studies
+    }
     assert next(s for s in tried.all if s.kind == "distil").edits == tried.built.revisions[0].edits
     assert [s.kinds for s in tried.studies] == [{"inspect": 3, "edit": 1, "decide": 1}] * 2
     assert tried.studies[0].cause == "knowledge"
@@ -35,31 +37,75 @@ def test_it_investigates_and_what_helps_on_held_out_tasks_is_kept(attempt: Try) 
     [
         (("edit", {"path": "../x.md", "old": "", "new": "x", **ABOUT}), "leads outside"),
         (("edit", {"path": "/etc/passwd", "old": "", "new": "x", **ABOUT}), "leads outside"),
-        (("edit", {"path": "system.md", "old": "", "new": "{{ task.answer }}", **ABOUT}), "system.md:"),
-        (("edit", {"path": "system.md", "old": "", "new": "{% for x in %}", **ABOUT}), "system.md:"),
-        (("edit", {"path": "system.md", "old": "not there", "new": "x", **ABOUT}), "copy the text exactly"),
-        (("edit", {"path": "system.md", "old": "", "new": "{{ task.prompt.truncate(9) }}", **ABOUT}), "a filter"),
+        (
+            ("edit", {"path": "system.md", "old": "", "new": "{{ task.answer }}", **ABOUT}),
+            "system.md:",
+        ),
+        (
+            ("edit", {"path": "system.md", "old": "", "new": "{% for x in %}", **ABOUT}),
+            "system.md:",
+        ),
+        (
+            ("edit", {"path": "system.md", "old": "not there", "new": "x", **ABOUT}),
+            "copy the text exactly",
+        ),
+        (
+            (
+                "edit",
+                {"path": "system.md", "old": "", "new": "{{ task.prompt.truncate(9) }}", **ABOUT},
+            ),
+            "a filter",
+        ),
         (("write", {"path": "../x.md", "text": "x", **ABOUT}), "leads outside"),
         (("write", {"path": "system.md", "text": " ", **ABOUT}), "give all of the file"),
         (("write", {"path": "format.md", "text": "Be brief.", **ABOUT}), "protected"),
         (("write", {"path": "README.md", "text": "Trust it.", **ABOUT}), "edit another file"),
-        (("write", {"path": "workflow.md", "text": "As in toy:train:0.", **ABOUT}), "say what holds for any task"),
-        (("finish", {"summary": "s", "cause": "luck"}), "must be one of knowledge, strategy, tool, none"),
-        (("finish", {"summary": "s"}), "needs the argument cause, one of knowledge, strategy, tool, none: where"),
+        (
+            ("write", {"path": "workflow.md", "text": "As in toy:train:0.", **ABOUT}),
+            "say what holds for any task",
+        ),
+        (
+            ("finish", {"summary": "s", "cause": "luck"}),
+            "must be one of knowledge, strategy, tool, none",
+        ),
+        (
+            ("finish", {"summary": "s"}),
+            "needs the argument cause, one of knowledge, strategy, tool, none: where",
+        ),
         (("edit", {"path": "format.md", "old": "", "new": "Be brief.", **ABOUT}), "protected"),
         (
-            ("edit", {"path": "agent.toml", "old": 'action = "bash"', "new": 'action = "bash"\nsamples = 50', **ABOUT}),
+            (
+                "edit",
+                {
+                    "path": "agent.toml",
+                    "old": 'action = "bash"',
+                    "new": 'action = "bash"\nsamples = 50',
+                    **ABOUT,
+                },
+            ),
             "samples: what an attempt may cost",
         ),
         (
             ("edit", {"path": "agent.toml", "old": "steps = 100", "new": "steps = 9000", **ABOUT}),
             "limits: what an attempt may cost",
         ),
-        (("edit", {"path": "agent.toml", "old": "", "new": "samples = 50\n", **ABOUT}), "unknown key"),
-        (("edit", {"path": "README.md", "old": "", "new": "Trust it.\n", **ABOUT}), "README.md is for people"),
+        (
+            ("edit", {"path": "agent.toml", "old": "", "new": "samples = 50\n", **ABOUT}),
+            "unknown key",
+        ),
+        (
+            ("edit", {"path": "README.md", "old": "", "new": "Trust it.\n", **ABOUT}),
+            "README.md is for people",
+        ),
         (("delete", {"path": "system.md", **ABOUT}), "only tools and lessons"),
-        (("lesson", {"title": "T", "text": "As in toy:train:0, say it.", **ABOUT}), "say what holds for any task"),
-        (("lesson", {"title": "T", "text": "x", "replaces": "none such", **ABOUT}), "there is no lesson"),
+        (
+            ("lesson", {"title": "T", "text": "As in toy:train:0, say it.", **ABOUT}),
+            "say what holds for any task",
+        ),
+        (
+            ("lesson", {"title": "T", "text": "x", "replaces": "none such", **ABOUT}),
+            "there is no lesson",
+        ),
         (("undo", {"edit": 3}), "you have 0 edits: none to take back"),
         (("nonsense", {}), "there is no tool"),
         (("steps", {"first": -1}), "has steps"),
@@ -74,7 +120,9 @@ def test_bad_actions_are_answered_with_why_and_the_parent_stays_intact(
     attempt: Try, action: Action, answer: str
 ) -> None:
     top = 'protect = ["format.md"]\n' + SEED.files["agent.toml"]
-    seed = SEED.model_copy(update={"files": {**SEED.files, "agent.toml": top, "format.md": "{{ error }}\n"}})
+    seed = SEED.model_copy(
+        update={"files": {**SEED.files, "agent.toml": top, "format.md": "{{ error }}\n"}}
+    )
 
     def study(first: str) -> Acts:
         yield "steps", {"first": 0}
@@ -101,8 +149,12 @@ def test_prose_only_ends_the_study_with_a_record_and_no_edit(attempt: Try) -> No
     assert tried.built.scaffold.digest == SEED.digest
 
 
-@pytest.mark.parametrize(("limit", "why"), [({"study.steps": 4}, "steps"), ({"study.tokens": 3000}, "tokens")])
-def test_a_study_beyond_its_limits_leaves_no_half_made_edit(attempt: Try, limit: dict[str, Any], why: str) -> None:
+@pytest.mark.parametrize(
+    ("limit", "why"), [({"study.steps": 4}, "steps"), ({"study.tokens": 3000}, "tokens")]
+)
+def test_a_study_beyond_its_limits_leaves_no_half_made_edit(
+    attempt: Try, limit: dict[str, Any], why: str
+) -> None:
     def study(first: str) -> Acts:
         yield "steps", {"first": 0}
         yield lesson()
@@ -115,7 +167,9 @@ def test_a_study_beyond_its_limits_leaves_no_half_made_edit(attempt: Try, limit:
 
 
 @pytest.mark.slow
-def test_an_endpoint_that_dies_in_mid_study_sets_that_study_aside_and_the_others_go_on(attempt: Try) -> None:
+def test_an_endpoint_that_dies_in_mid_study_sets_that_study_aside_and_the_others_go_on(
+    attempt: Try,
+) -> None:
     threads: list[str] = []
 
     def dies(call: Call) -> None:
@@ -133,7 +187,9 @@ def test_an_endpoint_that_dies_in_mid_study_sets_that_study_aside_and_the_others
 
 
 @pytest.mark.slow
-def test_when_every_study_is_lost_the_build_stops_and_resumes_without_paying_twice(attempt: Try) -> None:
+def test_when_every_study_is_lost_the_build_stops_and_resumes_without_paying_twice(
+    attempt: Try,
+) -> None:
     calls: list[str] = []
     dead = [True]
 
@@ -154,13 +210,19 @@ def test_when_every_study_is_lost_the_build_stops_and_resumes_without_paying_twi
 def test_optimizer_commands_run_without_keys_and_no_key_is_written_down(
     attempt: Try, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A promise: the optimizer runs in a host shell with every API key there, and keys are saved into trajectories."""
+    """A promise: the optimizer runs in a host shell with every API key there, and keys are saved
+    into trajectories."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-verysecretverysecretverysecret")
 
     def study(first: str) -> Acts:
         said = yield (
             "run",
-            {"command": "env; cat /proc/1/environ | tr '\\0' '\\n'; echo sk-verysecretverysecretverysecret"},
+            {
+                "command": (
+                    "env; cat /proc/1/environ | tr '\\0' '\\n'; echo"
+                    " sk-verysecretverysecretverysecret"
+                )
+            },
         )
         assert "OPENAI_API_KEY=" not in said  # what was echoed is masked by its name
         yield "steps", {"first": 0}
@@ -175,7 +237,8 @@ def test_optimizer_commands_run_without_keys_and_no_key_is_written_down(
 
 @pytest.mark.slow
 def test_every_episode_ever_lived_is_searchable_across_runs(attempt: Try, workspace: Path) -> None:
-    """A promise: each optimizer sees one episode there, and its memory search is a substring match."""
+    """A promise: each optimizer sees one episode there, and its memory search is a substring
+    match."""
 
     def first_run(first: str) -> Acts:
         yield "finish", NOTHING
@@ -186,13 +249,22 @@ def test_every_episode_ever_lived_is_searchable_across_runs(attempt: Try, worksp
 
     def study(first: str) -> Acts:
         found.append((yield "search", {"query": "an answer that does not end as it must", "k": 20}))
-        found.append((yield "search", {"query": "answer.txt", "by": "words", "where": {"outcome": "failed"}, "k": 20}))
+        found.append(
+            (
+                yield (
+                    "search",
+                    {"query": "answer.txt", "by": "words", "where": {"outcome": "failed"}, "k": 20},
+                )
+            )
+        )
         other = re.findall(r"experience ([0-9a-f]{16})", found[0])
         said = yield "steps", {"first": 0, "experience": other[0]}
         assert "the agent replied" in said
         yield "finish", NOTHING
 
-    seed = SEED.model_copy(update={"files": {**SEED.files, "system.md": SEED.files["system.md"] + "\nBe brief.\n"}})
+    seed = SEED.model_copy(
+        update={"files": {**SEED.files, "system.md": SEED.files["system.md"] + "\nBe brief.\n"}}
+    )
     tried = attempt(study, train=1, seed=seed)
     assert [s.ending for s in tried.studies] == ["finished"]
     assert all(len(set(re.findall(r"experience ([0-9a-f]{16})", said))) >= 2 for said in found)
@@ -202,9 +274,15 @@ def test_a_lesson_that_is_found_lists_every_experience_it_was_born_of_or_contrad
     attempt: Try, workspace: Path
 ) -> None:
     learned = Lesson(
-        id="marks", title="Marks", body="Mind the marks at the end.", scope="domain", status="active",
-        born_of=("aaaa",), supports=("aaaa", "bbbb"), contradicts=("cccc",),
-    )  # fmt: skip
+        id="marks",
+        title="Marks",
+        body="Mind the marks at the end.",
+        scope="domain",
+        status="active",
+        born_of=("aaaa",),
+        supports=("aaaa", "bbbb"),
+        contradicts=("cccc",),
+    )
     LessonStore(workspace / "memory", "toy").write({}, {"marks": learned})
     said: list[str] = []
 
@@ -250,7 +328,9 @@ def test_the_report_tells_what_was_studied_and_how_much_of_it_was_inspection(att
 
 
 @pytest.mark.slow
-def test_the_agent_rehearses_a_train_task_with_the_edit_before_validation_is_paid(attempt: Try) -> None:
+def test_the_agent_rehearses_a_train_task_with_the_edit_before_validation_is_paid(
+    attempt: Try,
+) -> None:
     def study(first: str) -> Acts:
         yield "steps", {"first": 0}
         said = yield "rehearse", {}
@@ -275,7 +355,9 @@ def test_the_agent_rehearses_a_train_task_with_the_edit_before_validation_is_pai
     assert tried.run.spend().attempts == 2 + 2 * 8
 
 
-def test_a_budget_without_attempts_to_spare_rehearses_nothing_and_still_judges(attempt: Try) -> None:
+def test_a_budget_without_attempts_to_spare_rehearses_nothing_and_still_judges(
+    attempt: Try,
+) -> None:
     def study(first: str) -> Acts:
         yield "steps", {"first": 0}
         yield lesson()
@@ -300,7 +382,9 @@ def test_an_environment_keeps_what_was_done_to_it_until_it_is_made_anew(attempt:
     assert [s.ending for s in attempt(study, train=1).studies] == ["finished"]
 
 
-def test_a_command_that_takes_the_tools_place_away_costs_its_answer_and_not_the_build(attempt: Try) -> None:
+def test_a_command_that_takes_the_tools_place_away_costs_its_answer_and_not_the_build(
+    attempt: Try,
+) -> None:
     def study(first: str) -> Acts:
         yield "steps", {"first": 0}
         good = '"""Greets."""\nimport sys\nif "--help" not in sys.argv:\n    print("hello")\n'

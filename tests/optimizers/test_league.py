@@ -14,7 +14,9 @@ ALL = worlds(60)
 
 def test_sixty_worlds_of_four_kinds_the_same_each_time() -> None:
     assert worlds(60) == ALL
-    assert [sum(w.kind == kind for w in ALL) for kind in ("one", "two", "where", "trap")] == [15] * 4
+    assert [sum(w.kind == kind for w in ALL) for kind in ("one", "two", "where", "trap")] == [
+        15
+    ] * 4
     assert all(w.score(w.rule) == 1.0 for w in ALL)
 
 
@@ -26,7 +28,9 @@ def test_an_agent_that_knows_nothing_fails_where_the_rule_holds_and_is_right_els
 def test_in_a_trap_the_shorter_rule_fits_all_of_train_and_harms_on_other_words() -> None:
     for world in (w for w in ALL if w.kind == "trap"):
         short = Rule(world.rule.changes)
-        train = world.words("train", SIZES["train"]) + world.words("train:earlier:league:train:0", 3)
+        train = world.words("train", SIZES["train"]) + world.words(
+            "train:earlier:league:train:0", 3
+        )
         assert all(short(word) == world.rule(word) for word in train)
         assert world.score(short) < 0.7
         assert all(CONDITIONS[world.rule.condition](word) for word in train)
@@ -48,7 +52,9 @@ def test_what_is_inferred_fits_an_order_that_was_seen() -> None:
     found = {infer(orders, seed) for seed in range(40)}
     assert world.rule.text in found
     assert len(found) > 1  # it errs
-    assert all(any(rules()[said](w) == world.rule(w) for w in world.words("some", 4)) for said in found)
+    assert all(
+        any(rules()[said](w) == world.rule(w) for w in world.words("some", 4)) for said in found
+    )
     assert infer("nothing here", 1) == ""
 
 

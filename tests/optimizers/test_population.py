@@ -1,4 +1,5 @@
-"""An optimizer that keeps a population: evaluated on train tasks, several candidates a round, a state of its own."""
+"""An optimizer that keeps a population: evaluated on train tasks, several candidates a round, a
+state of its own."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ TRAIN = 4
 
 
 def rows() -> list[dict[str, Any]]:
-    """SHOUT is right on three of the run's train tasks and on no other; LESSON on the fourth and on all others."""
+    """SHOUT is right on three of the run's train tasks and on no other; LESSON on the fourth and on
+    all others."""
     found: list[dict[str, Any]] = []
     for split, size in SIZES.items():
         for n in range(size):
@@ -50,7 +52,8 @@ class Killed(BaseException):
 
 
 class Counted:
-    """The scripted model, that counts its calls and ends the process, as it were, at one of them."""
+    """The scripted model, that counts its calls and ends the process, as it were, at one of
+    them."""
 
     def __init__(self, file: Path, at: int = -1) -> None:
         self.model = open_model(f"scripted:{file}")
@@ -74,14 +77,26 @@ class Built:
     def __init__(self, workspace: Path, name: str, at: int = -1, **flags: Any) -> None:
         file = workspace / "script.jsonl"
         file.write_text("".join(json.dumps(row) + "\n" for row in rows()))
-        values: dict[str, Any] = {"domain": "tests.toy:Toy", "model": f"scripted:{file}", "train": TRAIN, "jobs": 1}
-        values |= {"optimizer": "tests.examples.population:Pool", "rounds": 2, "validation": 8, "batch": TRAIN}
+        values: dict[str, Any] = {
+            "domain": "tests.toy:Toy",
+            "model": f"scripted:{file}",
+            "train": TRAIN,
+            "jobs": 1,
+        }
+        values |= {
+            "optimizer": "tests.examples.population:Pool",
+            "rounds": 2,
+            "validation": 8,
+            "batch": TRAIN,
+        }
         values |= {"models.retries": 0, "memory.embedder": "hashed", "sandbox": "none", **flags}
         self.model = Counted(file, at)
         folder = workspace / "runs" / name
         resume = (folder / "settings.toml").exists()
         parts = Parts(model=self.model, optimizer_model=self.model)
-        session = open_session(settings.load(workspace, values, {}), workspace, folder, resume=resume, parts=parts)
+        session = open_session(
+            settings.load(workspace, values, {}), workspace, folder, resume=resume, parts=parts
+        )
         try:
             self.built: BuildResult = build(session, SEED)
         finally:
@@ -95,22 +110,35 @@ def test_the_candidates_of_a_round_are_judged_in_turn_against_the_same_parent_un
 ) -> None:
     made = Built(workspace, "a")
     first, second, *later = made.built.revisions
-    assert [first.edits[0].new.split("\n")[2], second.edits[0].new.split("\n")[2]] == [SHOUT, LESSON]
+    assert [first.edits[0].new.split("\n")[2], second.edits[0].new.split("\n")[2]] == [
+        SHOUT,
+        LESSON,
+    ]
     assert (first.parent, second.parent) == (SEED.digest, SEED.digest)
     assert (first.round, first.kept, second.round, second.kept) == (0, False, 0, True)
     assert {r.parent for r in later} == {second.id}
     assert LESSON in made.built.scaffold.lessons[-1].body
-    assert f"{len(made.built.revisions)} candidates were judged, 1 kept" in markdown.report(made.run, made.built)
+    assert f"{len(made.built.revisions)} candidates were judged, 1 kept" in markdown.report(
+        made.run, made.built
+    )
 
 
 @pytest.mark.slow
-def test_candidates_are_scored_on_train_tasks_by_attempts_that_are_paid_and_remembered(workspace: Path) -> None:
+def test_candidates_are_scored_on_train_tasks_by_attempts_that_are_paid_and_remembered(
+    workspace: Path,
+) -> None:
     made = Built(workspace, "a", rounds=1)
     experiences = [made.run.experience(r["attempt"]) for r in made.run.records("experience")]
-    tried = [e for e in experiences if e.digest in {r.id for r in made.built.revisions} and e.split == "train"]
+    tried = [
+        e
+        for e in experiences
+        if e.digest in {r.id for r in made.built.revisions} and e.split == "train"
+    ]
     assert Counter(e.grade.passed for e in tried) == {True: 4, False: 4}
     assert len(tried) == 2 * TRAIN
-    ledger = [json.loads(line) for line in (made.run.folder / "ledger.jsonl").read_text().splitlines()]
+    ledger = [
+        json.loads(line) for line in (made.run.folder / "ledger.jsonl").read_text().splitlines()
+    ]
     assert {e.id for e in tried} <= {r.get("attempt") for r in ledger}
 
 
@@ -125,9 +153,13 @@ def test_the_pool_is_there_again_in_the_next_round(workspace: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_build_killed_anywhere_ends_as_the_uninterrupted_one_and_pays_for_nothing_twice(workspace: Path) -> None:
+def test_a_build_killed_anywhere_ends_as_the_uninterrupted_one_and_pays_for_nothing_twice(
+    workspace: Path,
+) -> None:
     whole = Built(workspace, "whole")
-    pool = [(f / "pool.json").read_bytes() for f in sorted((whole.run.folder / "optimizer").iterdir())]
+    pool = [
+        (f / "pool.json").read_bytes() for f in sorted((whole.run.folder / "optimizer").iterdir())
+    ]
     optimizing = [n for n, call in enumerate(whole.model.calls) if call in _proposing(whole)]
     assert len(optimizing) >= 4
     for at in (optimizing[1], optimizing[1] + 2, optimizing[1] + 2 * TRAIN + 3, optimizing[-1] + 1):
@@ -139,8 +171,13 @@ def test_a_build_killed_anywhere_ends_as_the_uninterrupted_one_and_pays_for_noth
         assert not before & set(again.model.calls)
         assert len(before) + len(again.model.calls) == len(whole.model.calls)
         assert again.built.scaffold.files == whole.built.scaffold.files
-        assert [(r.id, r.kept) for r in again.built.revisions] == [(r.id, r.kept) for r in whole.built.revisions]
-        assert [(f / "pool.json").read_bytes() for f in sorted((again.run.folder / "optimizer").iterdir())] == pool
+        assert [(r.id, r.kept) for r in again.built.revisions] == [
+            (r.id, r.kept) for r in whole.built.revisions
+        ]
+        assert [
+            (f / "pool.json").read_bytes()
+            for f in sorted((again.run.folder / "optimizer").iterdir())
+        ] == pool
 
 
 def _proposing(made: Built) -> set[str]:
@@ -164,17 +201,22 @@ class Curious:
 
 
 @pytest.mark.slow
-def test_its_own_settings_are_checked_by_its_own_config_before_anything_is_spent(workspace: Path) -> None:
+def test_its_own_settings_are_checked_by_its_own_config_before_anything_is_spent(
+    workspace: Path,
+) -> None:
     (workspace / "recreate.toml").write_text("[optimizer_settings]\nchildren = 1\n")
     made = Built(workspace, "a", rounds=1, optimizer_settings=["proposed=1"])
     assert len(made.model.asked) == 1
     assert [len(list(made.run.records(kind))) for kind in ("proposal", "revision")] == [1, 1]
-    assert settings.load(workspace, {}, {"RECREATE_OPTIMIZER_SETTINGS__CHILDREN": "3"}).optimizer_settings == {
-        "children": "3"
-    }
+    assert settings.load(
+        workspace, {}, {"RECREATE_OPTIMIZER_SETTINGS__CHILDREN": "3"}
+    ).optimizer_settings == {"children": "3"}
     kept = load_run(made.run.folder)
     assert kept.optimizer_settings == {"children": 1, "proposed": "1"}
-    for wrong, said in (("sides=1", "has no setting optimizer_settings.sides"), ("children=0", "greater than")):
+    for wrong, said in (
+        ("sides=1", "has no setting optimizer_settings.sides"),
+        ("children=0", "greater than"),
+    ):
         with pytest.raises(BadInput, match=said):
             Built(workspace, "b", optimizer_settings=[wrong])
     with pytest.raises(BadInput, match="the optimizer reflect has no setting"):

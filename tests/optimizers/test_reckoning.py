@@ -1,7 +1,8 @@
 """A world that no words help in: its worker cannot add, and runs a tool that its prompt tells of.
 
-A ledger writes its amounts in one of three ways, those of validation in all of them. The optimizer's model writes a
-program for the ways that its prompt shows: of one attempt the one that stood there, of several programs all of theirs.
+A ledger writes its amounts in one of three ways, those of validation in all of them. The
+optimizer's model writes a program for the ways that its prompt shows: of one attempt the one that
+stood there, of several programs all of theirs.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ WAYS = {
 """How an amount may be written, as it is recognised and as a program reads it."""
 SIZES: dict[Split, int] = {"train": 6, "validation": 6, "test": 1}
 HEAD = '"""Adds up the second column of a file: `add_up FILE` prints the sum."""\nimport sys\n'
-HEAD += 'if sys.argv[1] == "--help":\n    sys.exit(print(__doc__))\ntotal = 0\nfor line in open(sys.argv[1]):\n'
+HEAD += (
+    'if sys.argv[1] == "--help":\n    sys.exit(print(__doc__))\ntotal = 0\nfor line in'
+    " open(sys.argv[1]):\n"
+)
 
 
 def amounts(split: str, number: int) -> list[tuple[str, int]]:
@@ -43,13 +47,21 @@ def amounts(split: str, number: int) -> list[tuple[str, int]]:
     found = []
     for _ in range(6):
         n = draw.randint(2, 9)
-        found.append(((f"{n},500", n * 1000 + 500), (f"({n}0)", -n * 10), (f"{n}k", n * 1000))[draw.choice(ways)])
+        found.append(
+            ((f"{n},500", n * 1000 + 500), (f"({n}0)", -n * 10), (f"{n}k", n * 1000))[
+                draw.choice(ways)
+            ]
+        )
     return found
 
 
 def program(text: str) -> str:
     """A program for the ways that a text shows, as amounts or as lines of programs; '' for none."""
-    lines = [line for way, line in WAYS.items() if re.search(rf"item{way}|item \S*{way}", text) or line in text]
+    lines = [
+        line
+        for way, line in WAYS.items()
+        if re.search(rf"item{way}|item \S*{way}", text) or line in text
+    ]
     body = ["x = line.split()[1]", *lines, "total += int(x)"]
     return HEAD + "".join(f"    {line}\n" for line in body) + "print(total)\n" if lines else ""
 
@@ -58,9 +70,18 @@ class Ledgers:
     name = "reckoning"
 
     def tasks(self, split: Split | None = None) -> Sequence[Task]:
-        prompt = "Write what the amounts of the file ledger come to, for book {} of {}, to the file answer.txt."
+        prompt = (
+            "Write what the amounts of the file ledger come to, for book {} of {}, to the file"
+            " answer.txt."
+        )
         return [
-            Task(id=f"reckoning:{s}:{n}", domain="reckoning", prompt=prompt.format(n, s), split=s, group=f"{s}-{n}")
+            Task(
+                id=f"reckoning:{s}:{n}",
+                domain="reckoning",
+                prompt=prompt.format(n, s),
+                split=s,
+                group=f"{s}-{n}",
+            )
             for s, size in SIZES.items()
             if split in (None, s)
             for n in range(size)
@@ -79,8 +100,14 @@ class Ledgers:
             return ""
 
     def grade(self, task: Task, trace: Trace, backend: SandboxBackend) -> Grade:
-        passed = trace.answer == str(sum(n for _, n in amounts(task.split, int(task.id.rpartition(":")[2]))))
-        return Grade(score=float(passed), passed=passed, evidence="right" if passed else "not what they come to")
+        passed = trace.answer == str(
+            sum(n for _, n in amounts(task.split, int(task.id.rpartition(":")[2])))
+        )
+        return Grade(
+            score=float(passed),
+            passed=passed,
+            evidence="right" if passed else "not what they come to",
+        )
 
 
 class Hands:
@@ -94,7 +121,9 @@ class Hands:
         if call.role == "agent":
             tool = COMMAND.search(text)
             write = f"{BIN}/{tool[1]} ledger" if tool else "echo 0"
-            command = ["cat ledger", f"{write} > answer.txt", "submit"][min(2, len(messages) // 2 - 1)]
+            command = ["cat ledger", f"{write} > answer.txt", "submit"][
+                min(2, len(messages) // 2 - 1)
+            ]
             return Reply(text=f"```bash\n{command}\n```")
         return Reply(text=json.dumps(self.answer(text, params["json_schema"]["properties"])))
 
@@ -102,10 +131,18 @@ class Hands:
         if "groups" in asked:
             return {"groups": [re.findall(r"^- (\w+): ", text, re.MULTILINE)]}
         name = "add_up"
-        replies = {"lacked": {"lacked": "a sum", "name": name}, "skill": {"skill": name, "form": "program"}}
-        replies["merged"], replies["instruction"] = {"merged": name}, {"instruction": f"Add with care{len(text) * '!'}"}
+        replies = {
+            "lacked": {"lacked": "a sum", "name": name},
+            "skill": {"skill": name, "form": "program"},
+        }
+        replies["merged"], replies["instruction"] = (
+            {"merged": name},
+            {"instruction": f"Add with care{len(text) * '!'}"},
+        )
         key = next(key for key in replies if key in asked)
-        return replies[key] | ({} if key == "instruction" else {"body" if key == "skill" else "code": program(text)})
+        return replies[key] | (
+            {} if key == "instruction" else {"body" if key == "skill" else "code": program(text)}
+        )
 
     def close(self) -> None:
         pass
@@ -113,8 +150,20 @@ class Hands:
 
 def grow(workspace: Path, optimizer: str, *settings_: str) -> BuildResult:
     model = Hands()
-    flags: dict[str, Any] = {"domain": "reckoning", "optimizer": optimizer, "rounds": 1, "sandbox": "none", "jobs": 1}
-    flags |= {"train": 6, "batch": 6, "validation": 6, "memory.policy": "none", "memory.embedder": "hashed"}
+    flags: dict[str, Any] = {
+        "domain": "reckoning",
+        "optimizer": optimizer,
+        "rounds": 1,
+        "sandbox": "none",
+        "jobs": 1,
+    }
+    flags |= {
+        "train": 6,
+        "batch": 6,
+        "validation": 6,
+        "memory.policy": "none",
+        "memory.embedder": "hashed",
+    }
     parts = Parts(domain=Ledgers(), model=model, optimizer_model=model)
     loaded = settings.load(workspace, {**flags, "optimizer_settings": list(settings_)})
     session = open_session(loaded, workspace, workspace / "runs" / optimizer, parts=parts)
@@ -158,7 +207,9 @@ def test_an_agent_whose_replies_go_to_one_tool_is_grown_none(workspace: Path) ->
     tool = {"tools/act.py": '"""Acts."""\n'}
     toml = 'description = "x"\naction = "tool:act"\n'
     assert not calls_tools(Scaffold(name="a", files={**SEED.files, **tool, "agent.toml": toml}))
-    told = Scaffold(name="a", files={**SEED.files, "system.md": "{% for t in tools %}{{ t.help }}{% endfor %}"})
+    told = Scaffold(
+        name="a", files={**SEED.files, "system.md": "{% for t in tools %}{{ t.help }}{% endfor %}"}
+    )
     assert is_told(Scaffold(name="a", files={**told.files, **tool}), "act")
     assert with_notice(told, tool) == tool
     assert with_notice(SEED, tool)["memory/tools.md"].endswith("- `act`: Acts.\n")

@@ -23,19 +23,32 @@ from recreate.optimizers.reflect import MOST_CALLS, Idea, Reflect, editable, mer
 SEED = scaffolds.load(shipped("scaffolds") / "seed")
 
 
-def experience(n: int, passed: bool = False, split: Any = "train", evidence: str = "ValueError: no") -> Experience:
+def experience(
+    n: int, passed: bool = False, split: Any = "train", evidence: str = "ValueError: no"
+) -> Experience:
     steps = (
         Step(step=0, reply="```bash\nls\n```", action="ls", output="a b"),
         Step(step=1, reply="x", kind="malformed"),
     )
-    trace = Trace(attempt=f"e{n}", task=f"t{n}", scaffold="s", model="m", steps=steps, answer="an answer")
+    trace = Trace(
+        attempt=f"e{n}", task=f"t{n}", scaffold="s", model="m", steps=steps, answer="an answer"
+    )
     return Experience(
-        id=f"e{n}", domain="d", task=f"t{n}", group=f"g{n}", split=split, prompt=f"Do {n}", digest="s", trace=trace,
+        id=f"e{n}",
+        domain="d",
+        task=f"t{n}",
+        group=f"g{n}",
+        split=split,
+        prompt=f"Do {n}",
+        digest="s",
+        trace=trace,
         grade=Grade(score=float(passed), passed=passed, evidence=evidence),
-    )  # fmt: skip
+    )
 
 
-def context(answers: Sequence[str], asked: list[Any] | None = None, complaint: str = "") -> OptimizerContext:
+def context(
+    answers: Sequence[str], asked: list[Any] | None = None, complaint: str = ""
+) -> OptimizerContext:
     left = list(answers)
 
     def ask(messages: Any, *, step: int, thread: str = "", **params: Any) -> Reply:
@@ -46,15 +59,21 @@ def context(answers: Sequence[str], asked: list[Any] | None = None, complaint: s
     def complain(scaffold: Scaffold, edits: Sequence[Edit]) -> list[str]:
         return [complaint] if complaint and any(complaint in e.new for e in edits) else []
 
-    return OptimizerContext(ask=ask, recall=lambda q, k, f: [], get=lambda id: None, validate=complain)
+    return OptimizerContext(
+        ask=ask, recall=lambda q, k, f: [], get=lambda id: None, validate=complain
+    )
 
 
-def idea(text: str, file: str = "new lesson", line: int = 0, title: str = "T", cites: str = "e1") -> Idea:
+def idea(
+    text: str, file: str = "new lesson", line: int = 0, title: str = "T", cites: str = "e1"
+) -> Idea:
     return Idea(file, line, title, text, "because", (Evidence(experience=cites, step=0),))
 
 
 def study(*edits: dict[str, Any]) -> str:
-    rows = [{"line": 0, "title": "T", "reason": "r", "experience": "e1", "step": 0, **e} for e in edits]
+    rows = [
+        {"line": 0, "title": "T", "reason": "r", "experience": "e1", "step": 0, **e} for e in edits
+    ]
     return json.dumps({"why": "w", "cause": "strategy", "edits": rows})
 
 
@@ -67,17 +86,24 @@ def test_failures_are_studied_and_the_edit_cites_what_it_was_shown() -> None:
     prompt = asked[0][1][0]["content"]
     assert "e1: FAILED" in prompt
     assert "e2: PASSED" in prompt
-    assert asked[0][2]["json_schema"]["properties"]["edits"]["items"]["properties"]["experience"]["enum"] == [
+    assert asked[0][2]["json_schema"]["properties"]["edits"]["items"]["properties"]["experience"][
+        "enum"
+    ] == [
         "e1",
         "e2",
     ]
 
 
 def test_no_proposal_asks_more_than_a_plan_says() -> None:
-    """The dearest batch: as many clusters as are looked at, each sent back once, and ideas to distil."""
-    failures = [experience(n, evidence=f"{error}: no") for n, error in enumerate(("KeyError", "OSError", "TypeError"))]
+    """The dearest batch: as many clusters as are looked at, each sent back once, and ideas to
+    distil."""
+    failures = [
+        experience(n, evidence=f"{error}: no")
+        for n, error in enumerate(("KeyError", "OSError", "TypeError"))
+    ]
     advice = [
-        json.dumps({"why": "w", "advice": f"Look {n} times.", "experience": f"e{n}", "step": 0}) for n in range(3)
+        json.dumps({"why": "w", "advice": f"Look {n} times.", "experience": f"e{n}", "step": 0})
+        for n in range(3)
     ]
     asked: list[Any] = []
 
@@ -87,7 +113,9 @@ def test_no_proposal_asks_more_than_a_plan_says() -> None:
         shown = next((n for n in range(3) if f"experience e{n}" in told), 0)
         return Reply(text="no object" if len(asked) % 2 else advice[shown])
 
-    made = OptimizerContext(ask=ask, recall=lambda q, k, f: [], get=lambda id: None, validate=lambda s, e: [])
+    made = OptimizerContext(
+        ask=ask, recall=lambda q, k, f: [], get=lambda id: None, validate=lambda s, e: []
+    )
     Reflect(made).propose(SEED, failures)
     assert len(asked) == MOST_CALLS
     page = (Path(__file__).parents[2] / "docs" / "optimizers.md").read_text()
@@ -116,11 +144,16 @@ def test_an_idea_that_cannot_be_used_is_sent_back_once_with_the_reason_and_asked
 
 
 def test_what_is_wrong_twice_is_left_out() -> None:
-    answers = [study({"file": "new lesson", "text": "SECRET"}), study({"file": "new lesson", "text": "SECRET"})]
+    answers = [
+        study({"file": "new lesson", "text": "SECRET"}),
+        study({"file": "new lesson", "text": "SECRET"}),
+    ]
     assert Reflect(context(answers, complaint="SECRET")).propose(SEED, [experience(1)]) == []
 
 
-@pytest.mark.parametrize("reply", ["", "no json", "[1, 2]", '{"edits": 3}', '{"edits": [{"file": 7}]}', "{" * 50])
+@pytest.mark.parametrize(
+    "reply", ["", "no json", "[1, 2]", '{"edits": 3}', '{"edits": [{"file": 7}]}', "{" * 50]
+)
 def test_any_reply_is_survived(reply: str) -> None:
     assert Reflect(context([reply, reply])).propose(SEED, [experience(1)]) == []
 
@@ -133,9 +166,9 @@ def test_two_lessons_learnt_in_parallel_both_survive() -> None:
         json.dumps({"update": [], "rejected": []}),
     ]
     batch = [experience(1), experience(2, evidence="KeyError: other")]
-    found = Reflect(context([a.replace('"e1"', '"e2"') if i == 0 else a for i, a in enumerate(answers)])).propose(
-        SEED, batch
-    )
+    found = Reflect(
+        context([a.replace('"e1"', '"e2"') if i == 0 else a for i, a in enumerate(answers)])
+    ).propose(SEED, batch)
     assert len({e.path for e in found}) == 2
     made = apply(SEED, found)
     assert len(made.lessons) == 2
@@ -143,9 +176,9 @@ def test_two_lessons_learnt_in_parallel_both_survive() -> None:
 
 def test_a_tool_only_proposal_survives_a_batch() -> None:
     tool = '"""Says hello."""\nprint("hello")'
-    found = Reflect(context([study({"file": "new tool", "text": tool, "title": "Say Hello"})])).propose(
-        SEED, [experience(1)]
-    )
+    found = Reflect(
+        context([study({"file": "new tool", "text": tool, "title": "Say Hello"})])
+    ).propose(SEED, [experience(1)])
     assert [e.path for e in found] == ["tools/say_hello.py"]
     assert apply(SEED, found).help("say_hello") == "Says hello."
 
@@ -162,15 +195,30 @@ def test_ideas_that_cite_an_earlier_runs_experience_are_distilled_too() -> None:
 
 
 def test_the_distilled_update_keeps_rejects_and_merges_with_all_evidence() -> None:
-    ideas = [idea("A", cites="e1"), idea("B", cites="e2"), idea("C", cites="e3"), idea("D", cites="e4")]
+    ideas = [
+        idea("A", cites="e1"),
+        idea("B", cites="e2"),
+        idea("C", cites="e3"),
+        idea("D", cites="e4"),
+    ]
     reply = {
         "update": [
-            {"ideas": [1, 2], "file": "new lesson", "line": 0, "title": "AB", "text": "A and B", "reason": "same"}
+            {
+                "ideas": [1, 2],
+                "file": "new lesson",
+                "line": 0,
+                "title": "AB",
+                "text": "A and B",
+                "reason": "same",
+            }
         ],
         "rejected": [{"idea": 3, "why": "one task only"}],
     }
     kept = merge(SEED, ideas, reply, context([]))
-    assert [(k.text, [e.experience for e in k.evidence]) for k in kept] == [("A and B", ["e1", "e2"]), ("D", ["e4"])]
+    assert [(k.text, [e.experience for e in k.evidence]) for k in kept] == [
+        ("A and B", ["e1", "e2"]),
+        ("D", ["e4"]),
+    ]
 
 
 KEYS = st.sampled_from(["update", "rejected", "ideas", "idea", "file", "text"])
@@ -183,7 +231,9 @@ def test_whatever_is_distilled_no_idea_gets_lost_that_was_not_rejected(reply: An
     ideas = [idea("A"), idea("B")]
     found = reply if isinstance(reply, dict) else {"update": reply, "rejected": []}
     rows = found.get("rejected")
-    rejected = [r.get("idea") for r in rows if isinstance(r, dict)] if isinstance(rows, list) else []
+    rejected = (
+        [r.get("idea") for r in rows if isinstance(r, dict)] if isinstance(rows, list) else []
+    )
     kept = merge(SEED, ideas, found, context([]))
     if not any(type(r) is int and r in (1, 2) for r in rejected):
         assert len(kept) >= 1
@@ -216,8 +266,12 @@ def test_every_line_can_be_named(lines: list[str], line: int) -> None:
 
 
 def test_a_file_can_be_deleted_and_a_protected_one_is_not_offered() -> None:
-    toml = SEED.files["agent.toml"].replace('action = "bash"', 'action = "bash"\nprotect = ["system.md"]')
-    scaffold = Scaffold(name="s", files={**SEED.files, "agent.toml": toml, "memory/old.md": "# Old\n\nOld.\n"})
+    toml = SEED.files["agent.toml"].replace(
+        'action = "bash"', 'action = "bash"\nprotect = ["system.md"]'
+    )
+    scaffold = Scaffold(
+        name="s", files={**SEED.files, "agent.toml": toml, "memory/old.md": "# Old\n\nOld.\n"}
+    )
     edit = to_edit(scaffold, idea("", file="memory/old.md", line=-1))
     assert edit is not None
     assert "memory/old.md" not in apply(scaffold, [edit]).files
@@ -229,7 +283,9 @@ def test_evidence_must_exist_and_be_of_train() -> None:
     known = {e.id: e for e in (experience(1), experience(2, split="validation"))}
 
     def faults(id: str, step: int) -> list[str]:
-        return uncited([Edit(path="system.md", new="x", evidence=(Evidence(experience=id, step=step),))], known)
+        return uncited(
+            [Edit(path="system.md", new="x", evidence=(Evidence(experience=id, step=step),))], known
+        )
 
     assert faults("e1", 1) == []
     assert "steps 0 to 1" in faults("e1", 2)[0]
@@ -240,7 +296,12 @@ def test_evidence_must_exist_and_be_of_train() -> None:
 
 
 def test_failures_of_one_kind_are_studied_together() -> None:
-    batch = [experience(1), experience(2, evidence="KeyError: k"), experience(3), experience(4, passed=True)]
+    batch = [
+        experience(1),
+        experience(2, evidence="KeyError: k"),
+        experience(3),
+        experience(4, passed=True),
+    ]
     assert [(name, [e.id for e in members]) for name, members in clusters(batch, 3)] == [
         ("submitted, ValueError", ["e1", "e3"]),
         ("submitted, KeyError", ["e2"]),
@@ -256,7 +317,8 @@ def test_a_telling_is_short_and_says_how_it_ended() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ['{"a": 1}', 'Sure:\n```json\n{"a": 1}\n```\n', 'so {"a": 1} it is', '```\n{"a": 1}\n```']
+    "text",
+    ['{"a": 1}', 'Sure:\n```json\n{"a": 1}\n```\n', 'so {"a": 1} it is', '```\n{"a": 1}\n```'],
 )
 def test_an_object_is_found_in_a_reply(text: str) -> None:
     assert read_object(text) == {"a": 1}
@@ -285,8 +347,12 @@ def test_an_object_is_found_beside_other_braces_that_a_reply_speaks_of(text: str
         (r"\user", r"\user"),
     ],
 )
-def test_a_backslash_that_a_model_forgot_to_escape_does_not_lose_its_reply(written: str, meant: str) -> None:
-    assert read_object(f'Here it is:\n```json\n{{"insight": "{written}"}}\n```') == {"insight": meant}
+def test_a_backslash_that_a_model_forgot_to_escape_does_not_lose_its_reply(
+    written: str, meant: str
+) -> None:
+    assert read_object(f'Here it is:\n```json\n{{"insight": "{written}"}}\n```') == {
+        "insight": meant
+    }
 
 
 def test_a_telling_that_fits_is_not_cut() -> None:

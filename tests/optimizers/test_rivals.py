@@ -45,7 +45,10 @@ def as_json(**fields: Any) -> str:
 
 def shout(purpose: str) -> str:
     """A tool that does what the convention asks."""
-    return f'"""{purpose}."""\nimport sys\nword = sys.argv[1]\nprint(__doc__ if word == "--help" else word + "!")\n'
+    return (
+        f'"""{purpose}."""\nimport sys\nword = sys.argv[1]\nprint(__doc__ if word == "--help" else'
+        ' word + "!")\n'
+    )
 
 
 Replies = list[str | tuple[str, str]]
@@ -64,7 +67,9 @@ REPLIES: dict[str, Replies] = {
     "adas": [
         (
             "This cannot be used",
-            as_json(thought="louder", name="loud", files=[{"path": "memory/loud.md", "text": LESSON}]),
+            as_json(
+                thought="louder", name="loud", files=[{"path": "memory/loud.md", "text": LESSON}]
+            ),
         ),
         as_json(thought="its limits", name="rich", files=[{"path": "README.md", "text": "mine"}]),
     ],
@@ -74,11 +79,21 @@ REPLIES: dict[str, Replies] = {
         as_json(guidance=f"Be loud. {LESSON}"),
     ],
     "yunjue": [
-        ("Which of them are for the same?", as_json(groups=[["shout", "loud", "none"], "nonsense", ["cry", "shout"]])),
+        (
+            "Which of them are for the same?",
+            as_json(groups=[["shout", "loud", "none"], "nonsense", ["cry", "shout"]]),
+        ),
         ("stands for all of them", as_json(merged="shout", code=shout("Says a word loudly"))),
-        ("This cannot be used", as_json(lacked="volume", name="loud", code=shout("Says it louder"))),
+        (
+            "This cannot be used",
+            as_json(lacked="volume", name="loud", code=shout("Says it louder")),
+        ),
         as_json(lacked="volume", name="Shout", code=shout("Says it loudly")),
-        as_json(lacked="volume", name="loud", code=shout("Says it louder").replace("sys.argv[1]", "words[1]")),
+        as_json(
+            lacked="volume",
+            name="loud",
+            code=shout("Says it louder").replace("sys.argv[1]", "words[1]"),
+        ),
         "",  # the tool that does not start is sent back, and answered above
         as_json(lacked="", name="", code=""),
         as_json(lacked="a look", name="cry", code=f"```python\n{shout('Looks it up')}\n```\n"),
@@ -90,7 +105,8 @@ REPLIES: dict[str, Replies] = {
     ],
     "gepa": [("You are", f"```\n{SYSTEM}\n{LESSON}\n```"), "```\n{{ broken\n```"],
 }
-"""What the optimizer's model says, in turn, or whenever it is asked something that holds the first of a pair."""
+"""What the optimizer's model says, in turn, or whenever it is asked something that holds the first
+of a pair."""
 
 
 def told_of(tool: str) -> str:
@@ -109,7 +125,11 @@ def rows(replies: Replies) -> list[dict[str, Any]]:
                 found.append(row | ({"contains": text} if text else {}))
     found.append({"role": "agent", "text": "```bash\nsubmit\n```"})
     plain = [reply for reply in replies if isinstance(reply, str)]
-    found += [{"role": "optimizer", "contains": r[0], "text": r[1]} for r in replies if isinstance(r, tuple)]
+    found += [
+        {"role": "optimizer", "contains": r[0], "text": r[1]}
+        for r in replies
+        if isinstance(r, tuple)
+    ]
     found += [{"role": "optimizer", "step": n, "text": text} for n, text in enumerate(plain)]
     return [*found, {"role": "optimizer", "text": plain[-1]}]
 
@@ -119,15 +139,33 @@ class Killed(BaseException):
 
 
 class Built:
-    """A build with the optimizer of that name, whose model says `replies`, by default its REPLIES."""
+    """A build with the optimizer of that name, whose model says `replies`, by default its
+    REPLIES."""
 
     def __init__(
-        self, workspace: Path, name: str, run: str = "a", at: int = -1, replies: Replies | None = None, **flags: Any
+        self,
+        workspace: Path,
+        name: str,
+        run: str = "a",
+        at: int = -1,
+        replies: Replies | None = None,
+        **flags: Any,
     ) -> None:
         file = workspace / f"{name}.jsonl"
         file.write_text("".join(json.dumps(row) + "\n" for row in rows(replies or REPLIES[name])))
-        values: dict[str, Any] = {"domain": "tests.toy:Toy", "model": f"scripted:{file}", "train": TRAIN, "jobs": 1}
-        values |= {"optimizer": name, "rounds": 1, "validation": 8, "batch": TRAIN, "memory.policy": "none"}
+        values: dict[str, Any] = {
+            "domain": "tests.toy:Toy",
+            "model": f"scripted:{file}",
+            "train": TRAIN,
+            "jobs": 1,
+        }
+        values |= {
+            "optimizer": name,
+            "rounds": 1,
+            "validation": 8,
+            "batch": TRAIN,
+            "memory.policy": "none",
+        }
         values |= {"models.retries": 0, "memory.embedder": "hashed", "sandbox": "none", **flags}
         model = open_model(f"scripted:{file}")
         asked: list[str] = []
@@ -149,7 +187,9 @@ class Built:
         self.settings = settings.load(workspace, values, {})
         resume = (folder / "settings.toml").exists()
         parts = Parts(model=model, optimizer_model=model)
-        session = open_session(self.settings, workspace, folder, resume=resume, parts=parts, say=self.say)
+        session = open_session(
+            self.settings, workspace, folder, resume=resume, parts=parts, say=self.say
+        )
         try:
             self.built: BuildResult = build(session, SEED)
         finally:
@@ -171,7 +211,9 @@ class Built:
         return {edit.path: edit.new for edit in revision.edits}
 
 
-def test_opro_proposes_the_best_scored_instruction_and_none_that_names_a_task(workspace: Path) -> None:
+def test_opro_proposes_the_best_scored_instruction_and_none_that_names_a_task(
+    workspace: Path,
+) -> None:
     made = Built(workspace, "opro")
     assert made.built.revisions[0].kept
     assert made.proposed == {"memory/instruction.md": f"# Instruction\n\n{LESSON}\n"}
@@ -180,7 +222,9 @@ def test_opro_proposes_the_best_scored_instruction_and_none_that_names_a_task(wo
     assert json.loads(record.read_text()) == {"": 0.0, WORSE: 0.0, LESSON: 1.0}
 
 
-@pytest.mark.parametrize(("refused", "why"), [(LEAK, "toy:train:1"), ("Be loud. " * 300, "over 2000: say it shorter")])
+@pytest.mark.parametrize(
+    ("refused", "why"), [(LEAK, "toy:train:1"), ("Be loud. " * 300, "over 2000: say it shorter")]
+)
 @pytest.mark.slow
 def test_opro_is_told_why_an_instruction_is_refused_and_what_it_writes_then_is_tried(
     workspace: Path, refused: str, why: str
@@ -194,7 +238,12 @@ def test_opro_is_told_why_an_instruction_is_refused_and_what_it_writes_then_is_t
 
 
 def test_opro_gives_up_an_instruction_that_stays_refused(workspace: Path) -> None:
-    made = Built(workspace, "opro", replies=[as_json(instruction=LEAK)], optimizer_settings=["steps=1", "mends=2"])
+    made = Built(
+        workspace,
+        "opro",
+        replies=[as_json(instruction=LEAK)],
+        optimizer_settings=["steps=1", "mends=2"],
+    )
     assert len(made.questions) == 6
     assert [note.partition(":")[0] for note in made.notes if "is not used:" in note] == [
         "instruction 1 is not used",
@@ -218,7 +267,10 @@ def test_ace_takes_out_a_bullet_that_harmed_more_than_it_helped(workspace: Path)
     made = Built(workspace, "ace")
     agent = made.built.scaffold
     ace = Ace.__new__(Ace)
-    ace.next, ace.bullets = 1, {"b1": Bullet(id="b1", text="old words", harmful=1), "b7": Bullet(id="b7", text="gone")}
+    ace.next, ace.bullets = (
+        1,
+        {"b1": Bullet(id="b1", text="old words", harmful=1), "b7": Bullet(id="b7", text="gone")},
+    )
     ace.carried(agent)
     assert {id: (b.harmful, b.text) for id, b in ace.bullets.items()} == {"b1": (1, "old words")}
     assert ace.next == 2
@@ -229,14 +281,19 @@ def test_ace_takes_out_a_bullet_that_harmed_more_than_it_helped(workspace: Path)
 def test_a_reply_that_is_no_object_is_told_of_and_not_lost_in_silence(workspace: Path) -> None:
     made = Built(workspace, "ace", replies=["I would rather not.", ""])
     assert not made.built.revisions
-    assert any("holds no JSON object, and is not used; it says 'I would rather not.'" in note for note in made.notes)
+    assert any(
+        "holds no JSON object, and is not used; it says 'I would rather not.'" in note
+        for note in made.notes
+    )
     assert any("it says nothing" in note for note in made.notes)
 
 
 def test_a_full_playbook_of_ace_keeps_what_helped_and_what_came_last() -> None:
     ace = Ace.__new__(Ace)
     notes = list[str]()
-    ace.context = OptimizerContext(ask=None, recall=None, get=None, validate=None, note=notes.append)  # type: ignore[arg-type]
+    ace.context = OptimizerContext(
+        ask=None, recall=None, get=None, validate=None, note=notes.append
+    )  # type: ignore[arg-type]
     ace.settings = AceSettings()
     words = "of the advice that a strong model gives at length " * 6
     bullets = [Bullet(id=f"b{n}", text=f"{n} {words}", helpful=int(n == 1)) for n in range(1, 12)]
@@ -244,7 +301,9 @@ def test_a_full_playbook_of_ace_keeps_what_helped_and_what_came_last() -> None:
     ace.prune()
     assert list(ace.bullets) == ["b1", "b7", "b8", "b9", "b10", "b11"]
     assert notes == ["the playbook is full: 5 bullets are left out"]
-    assert not problems(SEED.model_copy(update={"files": {**SEED.files, "memory/playbook.md": ace.text()}}))
+    assert not problems(
+        SEED.model_copy(update={"files": {**SEED.files, "memory/playbook.md": ace.text()}})
+    )
 
 
 @pytest.mark.slow
@@ -258,11 +317,15 @@ def test_adas_is_told_what_its_agent_runs_on_and_how(workspace: Path) -> None:
 
 @pytest.mark.parametrize("name", ["ace", "atlas", "opro"])
 @pytest.mark.slow
-def test_a_short_reply_has_room_for_what_a_reasoning_model_thinks_before_it(workspace: Path, name: str) -> None:
+def test_a_short_reply_has_room_for_what_a_reasoning_model_thinks_before_it(
+    workspace: Path, name: str
+) -> None:
     assert set(Built(workspace, name).room) == {4096}
 
 
-def test_an_instruction_of_opro_keeps_its_lines_and_is_asked_for_in_a_length_that_fits(workspace: Path) -> None:
+def test_an_instruction_of_opro_keeps_its_lines_and_is_asked_for_in_a_length_that_fits(
+    workspace: Path,
+) -> None:
     made = Built(workspace, "opro", replies=[as_json(instruction="1. Look.\n2. Write.")])
     assert "It has at most 1500 characters." in made.questions[0]
     (record,) = (made.run.folder / "optimizer").glob("*/record.json")
@@ -290,18 +353,24 @@ def test_adas_gives_up_an_agent_that_stays_refused(workspace: Path) -> None:
 
 
 @pytest.mark.slow
-def test_atlas_distils_guidance_that_mended_a_task_and_gives_none_that_names_one(workspace: Path) -> None:
+def test_atlas_distils_guidance_that_mended_a_task_and_gives_none_that_names_one(
+    workspace: Path,
+) -> None:
     made = Built(workspace, "atlas")
     assert made.built.revisions[0].kept
     assert made.proposed == {"memory/guidance.md": f"# Guidance\n\n{LESSON}\n"}
     assert "guidance mended 3 of 3 tutored tasks" in made.notes
     (pamphlets,) = (made.run.folder / "optimizer").glob("*/pamphlets.json")
     assert json.loads(pamphlets.read_text()) == {LESSON: [f"Be loud. {LESSON}"]}
-    assert len(made.selecting) == 3 + TRAIN  # guidance that names a task is sent back to the teacher, and not tried
+    assert (
+        len(made.selecting) == 3 + TRAIN
+    )  # guidance that names a task is sent back to the teacher, and not tried
 
 
 @pytest.mark.slow
-def test_the_teacher_of_atlas_sees_what_came_of_its_guidance_and_revises_it(workspace: Path) -> None:
+def test_the_teacher_of_atlas_sees_what_came_of_its_guidance_and_revises_it(
+    workspace: Path,
+) -> None:
     seen = f"guidance: {WORSE}\nwhat came of it: experience"
     replies: Replies = [
         ("Each of these pieces of guidance", as_json(pamphlet=LESSON)),
@@ -310,24 +379,36 @@ def test_the_teacher_of_atlas_sees_what_came_of_its_guidance_and_revises_it(work
     ]
     made = Built(workspace, "atlas", replies=replies, optimizer_settings=["students=1"])
     assert made.proposed == {"memory/guidance.md": f"# Guidance\n\n{LESSON}\n"}
-    once = Built(workspace, "atlas", "once", replies=replies, optimizer_settings=["students=1", "turns=1"])
+    once = Built(
+        workspace, "atlas", "once", replies=replies, optimizer_settings=["students=1", "turns=1"]
+    )
     assert not once.built.revisions
     assert "guidance mended 0 of 1 tutored tasks" in once.notes
 
 
 @pytest.mark.slow
-def test_yunjue_merges_tools_that_do_the_same_and_the_agent_runs_the_one_that_came_of_them(workspace: Path) -> None:
+def test_yunjue_merges_tools_that_do_the_same_and_the_agent_runs_the_one_that_came_of_them(
+    workspace: Path,
+) -> None:
     made = Built(workspace, "yunjue")
     assert made.built.revisions[0].kept
-    assert made.proposed == {"tools/shout.py": shout("Says a word loudly"), "tools/cry.py": shout("Looks it up")}
+    assert made.proposed == {
+        "tools/shout.py": shout("Says a word loudly"),
+        "tools/cry.py": shout("Looks it up"),
+    }
     assert "tools: 3 written for attempts that lacked one, 2 after merging" in made.notes
     (revision,) = made.built.revisions
     lacked = {edit.path: len(edit.evidence) for edit in revision.edits}
-    assert lacked == {"tools/shout.py": 2, "tools/cry.py": 1}  # each cites the attempts that it was written for
+    assert lacked == {
+        "tools/shout.py": 2,
+        "tools/cry.py": 1,
+    }  # each cites the attempts that it was written for
 
 
 @pytest.mark.slow
-def test_sage_keeps_the_skill_with_which_later_tasks_passed_and_not_the_one_before_it(workspace: Path) -> None:
+def test_sage_keeps_the_skill_with_which_later_tasks_passed_and_not_the_one_before_it(
+    workspace: Path,
+) -> None:
     made = Built(workspace, "sage")
     assert made.built.revisions[0].kept
     assert made.proposed == {"memory/skill_answers.md": f"# answers\n\n{LESSON}\n"}
@@ -380,16 +461,29 @@ def test_gepa_changes_texts_that_attempts_were_shown_and_those_first_that_all_we
         return experience(1).model_copy(update={"trace": trace_of(kinds)})
 
     assert list(components(SEED, [attempt("before", "action")])) == ["system.md", "workflow.md"]
-    assert list(components(SEED, [attempt("action", "action")])) == ["system.md", "workflow.md", "observation.md"]
+    assert list(components(SEED, [attempt("action", "action")])) == [
+        "system.md",
+        "workflow.md",
+        "observation.md",
+    ]
     whole = [attempt("action"), attempt("malformed", "action")]
-    assert list(components(SEED, whole)) == ["system.md", "workflow.md", "format.md", "observation.md"]
+    assert list(components(SEED, whole)) == [
+        "system.md",
+        "workflow.md",
+        "format.md",
+        "observation.md",
+    ]
 
 
 @pytest.mark.slow
-def test_the_question_of_gepa_says_which_text_it_is_and_tells_each_attempt_once(workspace: Path) -> None:
+def test_the_question_of_gepa_says_which_text_it_is_and_tells_each_attempt_once(
+    workspace: Path,
+) -> None:
     made = Built(workspace, "gepa")
     asked = made.questions[0]
-    assert "one of the agent's texts, system.md: what the agent is told first, at every task" in asked
+    assert (
+        "one of the agent's texts, system.md: what the agent is told first, at every task" in asked
+    )
     told = re.findall(r"^experience (\w+)", asked, re.MULTILINE)
     assert len(told) == len(set(told))
 
@@ -413,7 +507,9 @@ def test_an_attempt_that_was_excluded_speaks_neither_for_nor_against_a_text_of_g
     assert agents.evaluate(["t1", "t2"], {"system.md": "Be quick."}).scores == [1.0, 1.0]
 
 
-def test_gepa_proposes_the_best_of_its_pool_and_scores_a_broken_text_as_nothing(workspace: Path) -> None:
+def test_gepa_proposes_the_best_of_its_pool_and_scores_a_broken_text_as_nothing(
+    workspace: Path,
+) -> None:
     made = Built(workspace, "gepa")
     assert made.built.revisions[0].kept
     assert list(made.proposed) == ["system.md"]

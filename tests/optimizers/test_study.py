@@ -52,9 +52,14 @@ def test_an_edit_that_cites_a_step_it_has_not_read_is_sent_back(attempt: Try) ->
 
 
 @pytest.mark.slow
-def test_a_long_step_is_clipped_among_others_and_whole_alone_in_as_many_parts_as_it_takes(attempt: Try) -> None:
+def test_a_long_step_is_clipped_among_others_and_whole_alone_in_as_many_parts_as_it_takes(
+    attempt: Try,
+) -> None:
     flood = "```bash\nseq 100000 104000; echo middle; seq 200000 204000; echo w > answer.txt\n```"
-    rows = [{"role": "agent", "step": 0, "text": flood}, {"role": "agent", "text": "```bash\nsubmit\n```"}]
+    rows = [
+        {"role": "agent", "step": 0, "text": flood},
+        {"role": "agent", "text": "```bash\nsubmit\n```"},
+    ]
 
     def study(first: str) -> Acts:
         said = yield "steps", {"first": 0, "last": 1}
@@ -73,7 +78,9 @@ def test_a_long_step_is_clipped_among_others_and_whole_alone_in_as_many_parts_as
         assert f"has parts 1 to {part}" in said
         yield "finish", NOTHING
 
-    seed = SEED.files["agent.toml"].replace("observation_chars = 12000", "observation_chars = 100000")
+    seed = SEED.files["agent.toml"].replace(
+        "observation_chars = 12000", "observation_chars = 100000"
+    )
     seed_ = SEED.model_copy(update={"files": {**SEED.files, "agent.toml": seed}})
     tried = attempt(study, seed=seed_, rows=rows, train=1)
     assert [s.ending for s in tried.studies] == ["finished"]
@@ -108,7 +115,9 @@ def test_validation_and_test_tasks_are_never_shown(attempt: Try, workspace: Path
     assert "w0!" not in shown
 
 
-def test_commands_run_in_the_environment_as_the_agent_left_it_and_as_it_was_given(attempt: Try) -> None:
+def test_commands_run_in_the_environment_as_the_agent_left_it_and_as_it_was_given(
+    attempt: Try,
+) -> None:
     def study(first: str) -> Acts:
         said = yield "run", {"command": "cat answer.txt; echo x > mine.txt"}
         assert "all ended as they had" in said
@@ -128,7 +137,10 @@ def test_a_tool_is_written_tried_and_mended_before_it_is_handed_in(attempt: Try)
         yield "steps", {"first": 0}
         said = yield "write", {"path": "tools/shout.py", "text": "print('no docstring')", **ABOUT}
         assert "has no docstring" in said
-        said = yield "write", {"path": "tools/shout.py", "text": '"""Hangs."""\nwhile True: pass', **ABOUT}
+        said = yield (
+            "write",
+            {"path": "tools/shout.py", "text": '"""Hangs."""\nwhile True: pass', **ABOUT},
+        )
         assert "does not end within" in said
         good = '"""Says its task."""\nimport json, sys\nif "--help" not in sys.argv:\n    '
         good += 'print(json.load(open(".recreate/attempt.json"))["prompt"], "done!")\n'
@@ -136,7 +148,9 @@ def test_a_tool_is_written_tried_and_mended_before_it_is_handed_in(attempt: Try)
         assert "edit 1 is made" in said
         said = yield "try_tool", {"name": "shout"}
         assert "done!\n[exit status 0]" in said
-        told = said.partition("done!")[0].strip().splitlines()[-1]  # a line before says that all was built anew
+        told = (
+            said.partition("done!")[0].strip().splitlines()[-1]
+        )  # a line before says that all was built anew
         assert told in first  # the task's words, also where the agent had no tool yet
         yield "finish", {"summary": "A tool.", "cause": "tool"}
 
@@ -148,7 +162,12 @@ def test_a_tool_is_written_tried_and_mended_before_it_is_handed_in(attempt: Try)
 def test_tools_are_called_in_the_endpoints_own_way_where_the_model_can(attempt: Try) -> None:
     tried = attempt(finds_the_mark, takes_all, native=True)
     assert tried.built.revisions[0].kept
-    assert {t["function"]["name"] for t in tried.model.params[0]["tools"]} >= {"index", "steps", "run", "finish"}
+    assert {t["function"]["name"] for t in tried.model.params[0]["tools"]} >= {
+        "index",
+        "steps",
+        "run",
+        "finish",
+    }
     assert "Your tools" not in tried.model.prompts[0][0]["content"]
 
 
@@ -176,11 +195,16 @@ def test_what_a_reviewer_or_the_gate_turned_down_is_told_to_the_next_study(attem
 def test_the_optimizer_writes_the_seed(workspace: Path, attempt: Try) -> None:
     def study(first: str) -> Acts:
         assert "The domain: toy" in first
-        assert "The agent runs on scripted:" in first  # a small model needs another agent than a capable one
+        assert (
+            "The agent runs on scripted:" in first
+        )  # a small model needs another agent than a capable one
         assert "and has 100 turns" in first
         said = yield "run", {"command": "pwd"}
         assert "/work" in said
-        said = yield "edit", {"path": "system.md", "old": "", "new": "Write what is asked.", "reason": "r"}
+        said = yield (
+            "edit",
+            {"path": "system.md", "old": "", "new": "Write what is asked.", "reason": "r"},
+        )
         assert "edit 1 is made" in said
         yield "finish", {"summary": "An agent."}
 
@@ -191,7 +215,11 @@ def test_the_optimizer_writes_the_seed(workspace: Path, attempt: Try) -> None:
     said = list[str]()
     loaded, folder = settings.load(workspace, values, {}), workspace / "runs" / "c"
     session = open_session(
-        loaded, workspace, folder, parts=parts, say=lambda _, told: said.append(str(told.get("text")))
+        loaded,
+        workspace,
+        folder,
+        parts=parts,
+        say=lambda _, told: said.append(str(told.get("text"))),
     )
     try:
         seed = create(session, SEED)
@@ -202,11 +230,15 @@ def test_the_optimizer_writes_the_seed(workspace: Path, attempt: Try) -> None:
 
 
 def test_best_of_n_takes_the_proposal_that_is_best_on_its_own_train_tasks(workspace: Path) -> None:
-    answers = [proposal({"file": "new lesson", "text": text}) for text in ("First.", "Second.", "Third.")]
+    answers = [
+        proposal({"file": "new lesson", "text": text}) for text in ("First.", "Second.", "Third.")
+    ]
     given = context(answers)
     given.best_of, given.key = 3, "k"
     given.tasks = ("t1",)
-    given.evaluate = lambda child, tasks: [experience(1, passed="Second." in child.lessons[0].body) for _ in tasks]
+    given.evaluate = lambda child, tasks: [
+        experience(1, passed="Second." in child.lessons[0].body) for _ in tasks
+    ]
     assert "Second." in BestOfN(given).propose(SEED, [experience(1)])[0].new
 
 
@@ -221,7 +253,9 @@ def test_a_candidate_is_attempted_until_it_cannot_beat_the_best_and_its_choice_i
     made = list[int]()
 
     def scored(task: str, score: float) -> Experience:
-        return experience(1).model_copy(update={"task": task, "grade": Grade(score=score, passed=False)})
+        return experience(1).model_copy(
+            update={"task": task, "grade": Grade(score=score, passed=False)}
+        )
 
     def evaluate(child: Scaffold, tasks: Sequence[str]) -> list[Experience]:
         made.extend(range(len(made), len(made) + len(tasks)))
@@ -251,7 +285,9 @@ def test_a_proposal_with_one_attempt_that_counts_is_not_taken_for_the_best(works
     given.best_of, given.key, given.tasks = 2, "k", ("t1", "t2", "t3")
 
     def evaluate(child: Scaffold, tasks: Sequence[str]) -> list[Experience]:
-        second = "Second." in child.lessons[0].body  # solves one task; its other attempts were excluded
+        second = (
+            "Second." in child.lessons[0].body
+        )  # solves one task; its other attempts were excluded
         solved = {"t1": True} if second else {"t1": True, "t2": True, "t3": False}
         made = ((task, experience(1, passed=solved[task])) for task in tasks if task in solved)
         return [e.model_copy(update={"task": task}) for task, e in made]
@@ -271,11 +307,22 @@ def answered(draft: Draft, *calls: tuple[str, dict[str, Any]]) -> list[str]:
 
     def ask(messages: Any, *, step: int, thread: str = "", **params: Any) -> Reply:
         told[:] = [message["content"] for message in messages if message["role"] == "tool"]
-        made = [ToolCall(id=str(n), name=name, arguments=json.dumps(given)) for n, (name, given) in enumerate(calls)]
+        made = [
+            ToolCall(id=str(n), name=name, arguments=json.dumps(given))
+            for n, (name, given) in enumerate(calls)
+        ]
         return Reply(text="", tool_calls=tuple(made), finish="tool_calls")
 
     limits = StudySettings(steps=2)
-    Talk(ask, "t", lambda native: [], [*reader.tools(), *writer.tools(), finish], limits, True, result).run()
+    Talk(
+        ask,
+        "t",
+        lambda native: [],
+        [*reader.tools(), *writer.tools(), finish],
+        limits,
+        True,
+        result,
+    ).run()
     return told
 
 
@@ -303,7 +350,9 @@ def test_after_a_refused_edit_nothing_of_that_reply_is_done_but_looking() -> Non
 
 def test_a_reply_whose_edit_does_not_apply_is_not_handed_in() -> None:
     draft = Draft(SEED, context([], complaint="wrong"))
-    said = answered(draft, change("system.md", "", "wrong"), change("system.md", "", "right"), ("finish", {}))
+    said = answered(
+        draft, change("system.md", "", "wrong"), change("system.md", "", "right"), ("finish", {})
+    )
     assert said[0].startswith("not made: wrong")
     assert said[1].startswith("not done: `edit` (call 1)")
     assert said[2].startswith("not done: `edit` (call 1)")
@@ -321,7 +370,13 @@ def test_after_a_refused_edit_those_of_other_files_in_that_reply_are_made() -> N
         ("finish", {}),
     )
     assert said[1].startswith("edit 1 is made: workflow.md")
-    assert [text.startswith("not done: `edit` (call 1)") for text in said] == [False, False, True, True, True]
+    assert [text.startswith("not done: `edit` (call 1)") for text in said] == [
+        False,
+        False,
+        True,
+        True,
+        True,
+    ]
     assert {e.path for e in draft.edits} == {"workflow.md"}
 
 
@@ -334,7 +389,9 @@ def test_a_refusal_names_the_file_and_no_other_edit() -> None:
 
 def test_a_long_tool_is_read_whole_in_parts() -> None:
     long = "".join(f"# line {n}\n" for n in range(5000))
-    draft = Draft(SEED.model_copy(update={"files": {**SEED.files, "tools/long.py": long}}), context([]))
+    draft = Draft(
+        SEED.model_copy(update={"files": {**SEED.files, "tools/long.py": long}}), context([])
+    )
     reader = Reader(context([]), draft, None, [])
     parts = [reader.scaffold("tools/long.py", part) for part in (1, 2, 3)]
     assert "".join(part.partition("\n")[2] for part in parts) == long
@@ -353,13 +410,24 @@ def test_a_whole_file_is_written_in_one_call() -> None:
 
 
 def test_what_another_step_has_told_is_named_and_not_told_again() -> None:
-    functions = [f"## `{name}`\n" + "".join(f"    {name} = {n}\n" for n in range(30)) for name in "fgh"]
+    functions = [
+        f"## `{name}`\n" + "".join(f"    {name} = {n}\n" for n in range(30)) for name in "fgh"
+    ]
     printed, turned = "".join(functions).strip(), "".join([*functions[1:], functions[0]]).strip()
     steps = (
         Step(step=0, kind="before", action="localize", output=printed, status=0),
-        Step(step=1, observation=f"Mend it.\n{printed}\nAnswer.", reply="one", action="x", status=0),
+        Step(
+            step=1, observation=f"Mend it.\n{printed}\nAnswer.", reply="one", action="x", status=0
+        ),
         Step(step=2, kind="before", sample=1, action="localize", output=turned, status=0),
-        Step(step=3, sample=1, observation=f"Mend it.\n{turned}\nAnswer.", reply="two", action="x", status=0),
+        Step(
+            step=3,
+            sample=1,
+            observation=f"Mend it.\n{turned}\nAnswer.",
+            reply="two",
+            action="x",
+            status=0,
+        ),
     )
     e = experience(1)
     e = e.model_copy(update={"trace": e.trace.model_copy(update={"steps": steps})})
@@ -367,10 +435,14 @@ def test_what_another_step_has_told_is_named_and_not_told_again() -> None:
     window = reader.steps(0, 3)
     assert window.count("f = 7") == 1
     assert "Mend it.\n['## `f`', 93 lines that step 0 shows]\nAnswer." in window
-    assert "['## `g`', 62 lines that step 0 shows]\n['## `f`', 31 lines that step 0 shows]" in window
+    assert (
+        "['## `g`', 62 lines that step 0 shows]\n['## `f`', 31 lines that step 0 shows]" in window
+    )
     assert "the agent replied:\ntwo" in window
     assert "f = 7" not in reader.steps(1)
-    assert reader.steps(0).count("f = 7") == 1  # a step that was first to tell a thing tells it whenever it is asked
+    assert (
+        reader.steps(0).count("f = 7") == 1
+    )  # a step that was first to tell a thing tells it whenever it is asked
 
 
 def test_an_edit_whose_pattern_became_a_backspace_is_refused_with_how_json_writes_it() -> None:

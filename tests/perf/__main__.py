@@ -32,21 +32,31 @@ NAMES = {
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.perf", description="Example: python -m tests.perf step")
-    parser.add_argument("name", nargs="?", choices=NAMES, help="what to measure; without it the names are listed")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.perf", description="Example: python -m tests.perf step"
+    )
+    parser.add_argument(
+        "name", nargs="?", choices=NAMES, help="what to measure; without it the names are listed"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object a line on stdout")
     parser.add_argument(
         "--size",
         type=int,
-        help="how many: recall, view steps; tiny experiences; grading tasks; local functions; batch attempts; near "
-        "questions",
+        help=(
+            "how many: recall, view steps; tiny experiences; grading tasks; local functions; batch"
+            " attempts; near questions"
+        ),
     )
     parser.add_argument("--root", type=Path, help="house only: another checkout")
     args = parser.parse_args()
     if args.name is None:
         for name, module in NAMES.items():
             said = (importlib.import_module(module).__doc__ or "").partition("\n")[0]
-            print(json.dumps({"schema": 1, "name": name, "about": said}) if args.json else f"{name:12} {said}")
+            print(
+                json.dumps({"schema": 1, "name": name, "about": said})
+                if args.json
+                else f"{name:12} {said}"
+            )
         return 0
     met = True
     options = {"size": args.size, "root": args.root and args.root.resolve()}

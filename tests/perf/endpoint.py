@@ -11,7 +11,17 @@ from contextlib import contextmanager
 @contextmanager
 def endpoint(reply: str, delay_ms: float = 0.0) -> Iterator[str]:
     """Its URL, while the block runs."""
-    command = [sys.executable, "-m", "tests.stub", "--port", "0", "--delay-ms", str(delay_ms), "--reply", reply]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.stub",
+        "--port",
+        "0",
+        "--delay-ms",
+        str(delay_ms),
+        "--reply",
+        reply,
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

@@ -1,7 +1,8 @@
-"""What a grade of swe costs beside the plain run of the suite: the gold of one task of each package, in turns.
+"""What a grade of swe costs beside the plain run of the suite: the gold of one task of each
+package, in turns.
 
-Needs the package index. The plain run is what a grade was before expected values were withheld; a gold is the dearest
-answer, as nothing of it fails early.
+Needs the package index. The plain run is what a grade was before expected values were withheld; a
+gold is the dearest answer, as nothing of it fails early.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ _ROUNDS = 3
 
 
 def measure(size: int = _TASKS) -> Iterator[Row]:
-    """size: how many tasks. Seconds of the median task; the ratio is of all tasks' seconds together, its range that of
-    the rounds. Wall time: what a sandbox's processes use is not told to who waits for them."""
+    """size: how many tasks. Seconds of the median task; the ratio is of all tasks' seconds
+    together, its range that of the rounds. Wall time: what a sandbox's processes use is not told to
+    who waits for them."""
     swe, backend = Swe(say=lambda _: None), choose()
     tasks = list({t.id.split(":")[1].partition("-")[0]: t for t in swe.tasks()}.values())[:size]
     took: dict[tuple[int, int, int], float] = {}
@@ -36,10 +38,23 @@ def measure(size: int = _TASKS) -> Iterator[Row]:
                 ways[side]()
                 took[side, turn, number] = time.perf_counter() - started
     rounds = sorted(_sum(took, 0, turn) / _sum(took, 1, turn) for turn in range(_ROUNDS))
-    typical = [[statistics.median(took[s, r, n] for r in range(_ROUNDS)) for n in range(len(tasks))] for s in (0, 1)]
+    typical = [
+        [statistics.median(took[s, r, n] for r in range(_ROUNDS)) for n in range(len(tasks))]
+        for s in (0, 1)
+    ]
     ours, plain = map(statistics.median, typical)
     ratio = sum(typical[0]) / sum(typical[1])
-    yield Row("grading", f"the gold of {len(tasks)} tasks", "s", ours, plain, ratio, rounds[0], rounds[-1], "<=2")
+    yield Row(
+        "grading",
+        f"the gold of {len(tasks)} tasks",
+        "s",
+        ours,
+        plain,
+        ratio,
+        rounds[0],
+        rounds[-1],
+        "<=2",
+    )
 
 
 def _sum(took: Mapping[tuple[int, int, int], float], side: int, turn: int) -> float:

@@ -1,4 +1,5 @@
-"""What stays in memory of an attempt that has ended: resident memory after 200 and after 2,000 of them."""
+"""What stays in memory of an attempt that has ended: resident memory after 200 and after 2,000 of
+them."""
 
 from __future__ import annotations
 
@@ -31,7 +32,18 @@ def measure() -> list[Row]:
             assert len(kept) == ALL
     rows = ((f"resident, {FIRST} to {ALL} attempts", after - before), ("its highest", top - peak))
     return [
-        Row("memory", case, "bytes an attempt", grown / (ALL - FIRST), None, None, None, None, GOAL, "ours")
+        Row(
+            "memory",
+            case,
+            "bytes an attempt",
+            grown / (ALL - FIRST),
+            None,
+            None,
+            None,
+            None,
+            GOAL,
+            "ours",
+        )
         for case, grown in rows
     ]
 

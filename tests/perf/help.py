@@ -1,4 +1,5 @@
-"""CPU that `recreate --help` takes, beside importing the libraries a command line like it cannot do without."""
+"""CPU that `recreate --help` takes, beside importing the libraries a command line like it cannot do
+without."""
 
 from __future__ import annotations
 

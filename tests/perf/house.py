@@ -1,7 +1,9 @@
-"""The package as a house: folders, files, lines, levels, import arrows, circles, names used twice, against the goals.
+"""The package as a house: folders, files, lines, levels, import arrows, circles, names used twice,
+against the goals.
 
-A room is what lies at the top of recreate/: a folder, or (as it once was) a module. Imports are all there are, those
-inside functions too, as grimp finds them without importing anything. `--root DIR` counts another checkout.
+A room is what lies at the top of recreate/: a folder, or (as it once was) a module. Imports are all
+there are, those inside functions too, as grimp finds them without importing anything. `--root DIR`
+counts another checkout.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ def measure(root: Path = ROOT) -> Iterator[Row]:
     yield _row("lines of them", sum(len(f.read_bytes().splitlines()) for f in files), f"<={LINES}")
     yield _row("import levels: rooms in the longest chain", levels(rooms), "<=9")
     yield _row("import arrows between modules", sum(map(len, graph.values())))
-    yield _row("import arrows that leave a room", sum(_leaves(a, b) for a in graph for b in graph[a]))
+    yield _row(
+        "import arrows that leave a room", sum(_leaves(a, b) for a in graph for b in graph[a])
+    )
     yield _row("pairs of rooms with an arrow", sum(map(len, rooms.values())))
     yield _row("circles of modules", len(circles(graph)), "==0")
     yield _row("circles of rooms", len(circles(rooms)), "==0")
@@ -47,7 +51,8 @@ def _row(case: str, count: int, goal: str = "") -> Row:
     return Row("house", case, "", count, None, None, None, None, goal, "ours")
 
 
-# --- files and names --------------------------------------------------------------------------------------
+# --- files and names
+# --------------------------------------------------------------------------------------
 
 
 def python_files(root: Path) -> list[Path]:
@@ -64,11 +69,14 @@ def folders(root: Path) -> list[str]:
 def strays(root: Path) -> list[str]:
     """The files at the top of recreate/ that no package needs there."""
     needed = ("__init__.py", "__main__.py", "py.typed")
-    return sorted(p.name for p in (root / "recreate").iterdir() if p.is_file() and p.name not in needed)
+    return sorted(
+        p.name for p in (root / "recreate").iterdir() if p.is_file() and p.name not in needed
+    )
 
 
 def repeated_classes(root: Path) -> dict[str, list[str]]:
-    """Class name -> the files that define it, for those defined twice; classes in classes and functions too."""
+    """Class name -> the files that define it, for those defined twice; classes in classes and
+    functions too."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     for file in python_files(root):
         for node in ast.walk(ast.parse(file.read_bytes())):
@@ -83,19 +91,21 @@ def repeated_files(root: Path) -> list[str]:
     return sorted(name for name, n in names.items() if n > 1)
 
 
-# --- imports ----------------------------------------------------------------------------------------------
+# --- imports
+# ----------------------------------------------------------------------------------------------
 
 _GRIMP = """
 import grimp, json
 graph = grimp.build_graph("recreate", cache_dir=None)
-print(json.dumps({m: sorted(graph.find_modules_directly_imported_by(m)) for m in sorted(graph.modules)}))
+print(json.dumps({m: sorted(graph.find_modules_directly_imported_by(m)) for m in \
+sorted(graph.modules)}))
 """
 
 
 @cache
 def imports(root: Path) -> Graph:
-    """Module -> the modules of the package that it imports. In a process of its own: this one may know another
-    `recreate`."""
+    """Module -> the modules of the package that it imports. In a process of its own: this one may
+    know another `recreate`."""
     command = [sys.executable, "-B", "-c", _GRIMP]
     done = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True)
     return {module: frozenset(found) for module, found in json.loads(done.stdout).items()}
@@ -120,7 +130,8 @@ def _leaves(a: str, b: str) -> bool:
 
 
 def circles(graph: Graph) -> list[list[str]]:
-    """The sets of two nodes or more each of which leads to each of the others (Tarjan's algorithm)."""
+    """The sets of two nodes or more each of which leads to each of the others (Tarjan's
+    algorithm)."""
     index: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []

@@ -1,8 +1,10 @@
-"""What makes `local:` answer sooner: proposed tokens, prompts met before, replies that end with their function.
+"""What makes `local:` answer sooner: proposed tokens, prompts met before, replies that end with
+their function.
 
-Functions of the standard library are put to the model as the small seed puts those of a task. The model is the
-catalogue's default, fetched where it is not here, or the file that RECREATE_TEST_GGUF names. Seconds are the server's
-CPU seconds on one thread, so that neighbours matter little; what counts tokens does not depend on the machine.
+Functions of the standard library are put to the model as the small seed puts those of a task. The
+model is the catalogue's default, fetched where it is not here, or the file that RECREATE_TEST_GGUF
+names. Seconds are the server's CPU seconds on one thread, so that neighbours matter little; what
+counts tokens does not depend on the machine.
 """
 
 from __future__ import annotations
@@ -36,7 +38,10 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
     statistics.median_grouped,
 )
 _CALL = Call(run="perf", attempt="local", step=0)
-_WORK = "`{}` fails for some input. {}Write that whole function again with the one wrong place corrected."
+_WORK = (
+    "`{}` fails for some input. {}Write that whole function again with the one wrong place"
+    " corrected."
+)
 
 
 def measure(size: int = len(FUNCTIONS)) -> Iterator[Row]:
@@ -50,7 +55,10 @@ def measure(size: int = len(FUNCTIONS)) -> Iterator[Row]:
         for n, function in enumerate(asked):
             for side in (with_, without):
                 side.ask(function, max_tokens=1)  # its prompt is computed before the time is taken
-            pair = {side: side.timed(function, n) for side in ((with_, without) if n % 2 else (without, with_))}
+            pair = {
+                side: side.timed(function, n)
+                for side in ((with_, without) if n % 2 else (without, with_))
+            }
             took.append((pair[with_][0], pair[without][0]))
             whole = with_.ask(function, seed=n, stop=None)
             lengths.append((pair[with_][1].tokens_out, whole.tokens_out))
@@ -69,7 +77,9 @@ class _Side:
         config = ServeConfig(engine="xllamacpp", threads=1, parallel=1, context=2048, draft=draft)
         self.server = stack.enter_context(Server(plan(what, config)))
         self.server.wait()
-        self.model = OpenAI(f"{self.server.url}#{self.server.launch.name}", key_env="", timeout=3600)
+        self.model = OpenAI(
+            f"{self.server.url}#{self.server.launch.name}", key_env="", timeout=3600
+        )
         stack.callback(self.model.close)
         self.agent = scaffolds.load(shipped("scaffolds") / "seed-swe-small")
 
@@ -78,9 +88,16 @@ class _Side:
         source = textwrap.dedent(inspect.getsource(function))
         messages: list[Message] = [
             {"role": "system", "content": self.agent.files["system.md"]},
-            {"role": "user", "content": f"## `{name}`\n```python\n{source}```\n\n" + _WORK.format(name, told)},
+            {
+                "role": "user",
+                "content": f"## `{name}`\n```python\n{source}```\n\n" + _WORK.format(name, told),
+            },
         ]
-        usual: dict[str, Any] = {"temperature": ways.temperature, "max_tokens": ways.max_tokens, "stop": [*ways.stop]}
+        usual: dict[str, Any] = {
+            "temperature": ways.temperature,
+            "max_tokens": ways.max_tokens,
+            "stop": [*ways.stop],
+        }
         return self.model.reply(messages, _CALL, **usual | params)
 
     def timed(self, function: Callable[..., Any], seed: int) -> tuple[float, Reply]:
@@ -90,10 +107,14 @@ class _Side:
         return 1e3 * (_cpu(self.server.pid) - before) / max(1, reply.tokens_out), reply
 
 
-def _row(case: str, unit: str, pairs: list[tuple[float, float]] | list[tuple[int, int]], goal: str) -> Row:
+def _row(
+    case: str, unit: str, pairs: list[tuple[float, float]] | list[tuple[int, int]], goal: str
+) -> Row:
     ours, baseline = (statistics.median(side) for side in zip(*pairs, strict=True))
     ratios = sorted(a / b for a, b in pairs)
-    return Row("local", case, unit, ours, baseline, statistics.median(ratios), ratios[0], ratios[-1], goal)
+    return Row(
+        "local", case, unit, ours, baseline, statistics.median(ratios), ratios[0], ratios[-1], goal
+    )
 
 
 def _cpu(pid: int) -> float:

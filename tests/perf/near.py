@@ -1,7 +1,9 @@
-"""What a near cache saves, and how many replies it reuses wrongly, by nearness: a generated stream of questions.
+"""What a near cache saves, and how many replies it reuses wrongly, by nearness: a generated stream
+of questions.
 
-Each question asks one of five things of one of six cities in one of four years, in one of four wordings. A reply is
-reused rightly where both ask the same; the nearest other question of the stream differs in a year, a city or a word.
+Each question asks one of five things of one of six cities in one of four years, in one of four
+wordings. A reply is reused rightly where both ask the same; the nearest other question of the
+stream differs in a year, a city or a word.
 """
 
 from __future__ import annotations
@@ -72,19 +74,24 @@ def stream(size: int, seed: int = 0) -> list[Asked]:
     often = [1 / (1 + n) ** 0.5 for n in range(len(meanings))]
     found = []
     for what, city, year in rng.choices(meanings, often, k=size):
-        found.append(Asked(rng.choice(ASKED[what]).format(city=city, year=year), (what, city, year)))
+        found.append(
+            Asked(rng.choice(ASKED[what]).format(city=city, year=year), (what, city, year))
+        )
     return found
 
 
 def reused(asked: Sequence[Asked], near: float, embedding: Embedding) -> tuple[int, int]:
-    """(replies that were reused, those of another meaning) over the stream; what is not reused is answered and kept."""
+    """(replies that were reused, those of another meaning) over the stream; what is not reused is
+    answered and kept."""
     meanings = {f"t{n}": each.meaning for n, each in enumerate(asked)}
     right = wrong = 0
     with tempfile.TemporaryDirectory() as folder:
         cache = NearCache(Path(folder), near, lambda: embedding, lambda task, group: False)
         for n, each in enumerate(asked):
             call = Call(run="r", attempt=f"a{n}", step=0, task=f"t{n}")
-            messages: list[Message] = [{"role": "user", "content": f"Answer in one query.\n\n{each.text}"}]
+            messages: list[Message] = [
+                {"role": "user", "content": f"Answer in one query.\n\n{each.text}"}
+            ]
             found = cache.get("m", messages, {}, call, TaskQuestion(each.text))
             if found is None or found.near is None:
                 cache.put("m", messages, {}, call, TaskQuestion(each.text), Reply(text="x"))
@@ -95,10 +102,13 @@ def reused(asked: Sequence[Asked], near: float, embedding: Embedding) -> tuple[i
 
 
 def measure(size: int = 200) -> Iterator[Row]:
-    """Per embedder and nearness: of all calls those saved, of these those answered with another question's meaning."""
+    """Per embedder and nearness: of all calls those saved, of these those answered with another
+    question's meaning."""
     asked = stream(size)
     same = size - len({each.text for each in asked})
-    yield Row("near", "the very same words", "share of calls", same / size, None, None, None, None, "")
+    yield Row(
+        "near", "the very same words", "share of calls", same / size, None, None, None, None, ""
+    )
     for name in ("minilm", "hashed"):
         embedder = named(name)
         vector = functools.cache(lambda text, by=embedder: by.embed([text])[0])
@@ -106,6 +116,18 @@ def measure(size: int = 200) -> Iterator[Row]:
         for near in NEARNESS:
             saved, wrong = reused(asked, near, embedding)
             case = f"{name} {near:g}"
-            yield Row("near saved", case, "share of calls", saved / size, None, None, None, None, "")
+            yield Row(
+                "near saved", case, "share of calls", saved / size, None, None, None, None, ""
+            )
             yield Row("near saved", case, "tokens", saved * TOKENS, None, None, None, None, "")
-            yield Row("near wrong", case, "share of reused", wrong / max(1, saved), None, None, None, None, "")
+            yield Row(
+                "near wrong",
+                case,
+                "share of reused",
+                wrong / max(1, saved),
+                None,
+                None,
+                None,
+                None,
+                "",
+            )

@@ -1,15 +1,18 @@
-"""What can be seen of one lesson that turns alone: an oracle's delay, beside its false alarms and their re-runs.
+"""What can be seen of one lesson that turns alone: an oracle's delay, beside its false alarms and
+their re-runs.
 
-The oracle tells two hypotheses apart, "the lesson helps as it did" and "it does what it does now", and knows both
-effects, the rate of every task and all other lessons: what `recreate.lessons.randomised` has to estimate. An ordinary
-attempt tells it something where the task calls for the lesson (one in four, as in `tests.perf.worlds`) and shows it
-(the most that a pattern is shown, PATTERN of `randomised`). It sums log likelihood ratios (Page's cumulative sum, the
-quickest rule for as rare false alarms where all attempts are alike; Moustakides, Annals of Statistics 14, 1986), and
-at an alarm re-runs the lesson alone until a sequential test has decided (DECIDES nats) or SINGLE are made, as
-`randomised` does.
+The oracle tells two hypotheses apart, "the lesson helps as it did" and "it does what it does now",
+and knows both effects, the rate of every task and all other lessons: what
+`recreate.lessons.randomised` has to estimate. An ordinary attempt tells it something where the task
+calls for the lesson (one in four, as in `tests.perf.worlds`) and shows it (the most that a pattern
+is shown, PATTERN of `randomised`). It sums log likelihood ratios (Page's cumulative sum, the
+quickest rule for as rare false alarms where all attempts are alike; Moustakides, Annals of
+Statistics 14, 1986), and at an alarm re-runs the lesson alone until a sequential test has decided
+(DECIDES nats) or SINGLE are made, as `randomised` does.
 
     gone             demoted within WITHIN attempts of the turn
-    false demotions  of one lesson that helps as ever, in what is left of a stream when its first rule turns
+    false demotions  of one lesson that helps as ever, in what is left of a stream when its first
+                     rule turns
     re-runs          that false alarms cost meanwhile, of the PATTERNS lessons that help in a stream
 """
 
@@ -35,7 +38,8 @@ TURNS = 400
 
 
 class Oracle:
-    """One lesson's watch. before, now: its effect as it was and as it is after the turn, in logits."""
+    """One lesson's watch. before, now: its effect as it was and as it is after the turn, in
+    logits."""
 
     def __init__(self, before: float, now: float, alarm: float, draw: random.Random) -> None:
         self.before, self.now, self.alarm, self.draw = before, now, alarm, draw
@@ -43,7 +47,8 @@ class Oracle:
         self.reruns = 0
 
     def score(self, effect: float) -> float:
-        """The log likelihood ratio that one attempt with the lesson gives, of a lesson that has this effect."""
+        """The log likelihood ratio that one attempt with the lesson gives, of a lesson that has
+        this effect."""
         base = _logit(self.draw.uniform(0.3, 0.6))
         passed = self.draw.random() < 1 / (1 + math.exp(-base - effect))
         return ratio(float(passed), base + self.now, base + self.before)
@@ -67,12 +72,15 @@ class Oracle:
 
 def turns(harms: bool, seed: int) -> tuple[float, float]:
     """(the effect of a rule that turns, what it becomes), of a world of this seed."""
-    rules = [r for r in World(seed).rules.values() if r.kind == "turning" and (r.turned < 0) == harms]
+    rules = [
+        r for r in World(seed).rules.values() if r.kind == "turning" and (r.turned < 0) == harms
+    ]
     return rules[0].effect, rules[0].turned
 
 
 def watched(alarm: float, harms: bool, seed: int) -> tuple[bool, int, int]:
-    """(gone within WITHIN attempts of the turn, false demotions and re-runs in a stream without one)."""
+    """(gone within WITHIN attempts of the turn, false demotions and re-runs in a stream without
+    one)."""
     draw = random.Random(f"{alarm} {harms} {seed}")
     before, now = turns(harms, seed)
     still, turned = Oracle(before, now, alarm, draw), Oracle(before, now, alarm, draw)
@@ -83,7 +91,9 @@ def watched(alarm: float, harms: bool, seed: int) -> tuple[bool, int, int]:
 def measure() -> Iterable[Row]:
     for alarm in ALARMS:
         for harms in (False, True):
-            gone, false, reruns = zip(*(watched(alarm, harms, seed) for seed in range(TURNS)), strict=True)
+            gone, false, reruns = zip(
+                *(watched(alarm, harms, seed) for seed in range(TURNS)), strict=True
+            )
             case = f"alarm {alarm:g}, a rule that {'harms' if harms else 'does nothing'} now"
             for name, unit, value in (
                 (f"gone within {WITHIN} attempts", "share", fmean(gone)),

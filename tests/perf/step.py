@@ -1,6 +1,8 @@
-"""Own-process CPU per agent step, all included: budget, journal, steps on disk, the experience kept.
+"""Own-process CPU per agent step, all included: budget, journal, steps on disk, the experience
+kept.
 
-The sandbox does nothing on either side. The baseline keeps nothing, checks nothing and writes nothing.
+The sandbox does nothing on either side. The baseline keeps nothing, checks nothing and writes
+nothing.
 """
 
 from __future__ import annotations
@@ -46,7 +48,9 @@ def _case(steps: int, attempts: int, pairs: int) -> Row:
                 thin.attempt(system, workflow, steps)
             return (time.process_time() - begun) / (attempts * steps) * 1e6
 
-        row = paired("step", f"{steps} steps", "us of CPU a step", ours, theirs, pairs=pairs, goal=GOAL)
+        row = paired(
+            "step", f"{steps} steps", "us of CPU a step", ours, theirs, pairs=pairs, goal=GOAL
+        )
         thin.close()
         return row
 
@@ -56,7 +60,9 @@ def prompts(steps: int) -> tuple[str, str]:
     from tests.perf.still import Still
 
     scaffold, task = agent(steps), Still().tasks()[0]
-    return scaffold.render("system", task=task, before={}), scaffold.render("workflow", task=task, before={})
+    return scaffold.render("system", task=task, before={}), scaffold.render(
+        "workflow", task=task, before={}
+    )
 
 
 def same_bodies(steps: int = 5) -> None:

@@ -19,15 +19,20 @@ from recreate.runs.settings import load
 
 TASKS = 4000
 REPLY = (
-    "The test fails because the parser drops the last token when the input has no newline at its end. "
-    "I look at the function that splits the lines before I change it, and at who calls it.\n\n"
-    "```bash\ngrep -rn 'def split_lines' src | head -5; sed -n '40,80p' src/parser.py\n```\n"
-    "Then I run the one test again."
+    "The test fails because the parser drops the last token when the input has no newline at its"
+    " end. I look at the function that splits the lines before I change it, and at who calls"
+    " it.\n\n```bash\ngrep -rn 'def split_lines' src | head -5; sed -n '40,80p'"
+    " src/parser.py\n```\nThen I run the one test again."
 )
 """About 300 characters, as an agent's turn has."""
 
-_LINE = 'File "src/lib/parser.py", line {}, in parse: assert tokens[-1] == "\\n", (len(tokens), {!r})\n'
-OUTPUTS = tuple("".join(_LINE.format(n * 17 + k, "x" * (k * 3 % 11)) for k in range(5 + n % 5)) for n in range(16))
+_LINE = (
+    'File "src/lib/parser.py", line {}, in parse: assert tokens[-1] == "\\n", (len(tokens), {!r})\n'
+)
+OUTPUTS = tuple(
+    "".join(_LINE.format(n * 17 + k, "x" * (k * 3 % 11)) for k in range(5 + n % 5))
+    for n in range(16)
+)
 """What commands print: 450 to 1,000 characters."""
 
 
@@ -39,7 +44,9 @@ class StillBox:
     def __init__(self) -> None:
         self.commands = 0
 
-    def run(self, command: str | Sequence[str], timeout: float | None = None, stdin: bytes | None = None) -> Output:
+    def run(
+        self, command: str | Sequence[str], timeout: float | None = None, stdin: bytes | None = None
+    ) -> Output:
         self.commands += 1
         return Output(text=OUTPUTS[self.commands % len(OUTPUTS)], status=1, seconds=0.01)
 
@@ -102,7 +109,10 @@ class Still:
 def agent(steps: int) -> Scaffold:
     """The shipped seed, with that many steps an attempt and no other limit in the way."""
     seed = scaffolds.load(shipped("scaffolds") / "seed")
-    toml = f"[limits]\nsteps = {steps}\ntokens = 1000000000\nusd = 1000\nseconds = 36000\n[model]\nmax_tokens = 512\n"
+    toml = (
+        f"[limits]\nsteps = {steps}\ntokens = 1000000000\nusd = 1000\nseconds ="
+        " 36000\n[model]\nmax_tokens = 512\n"
+    )
     return Scaffold(name="still", files={**seed.files, "agent.toml": toml})
 
 
@@ -110,8 +120,8 @@ def agent(steps: int) -> Scaffold:
 def run_session(model: str, jobs: int = 1, **more: Any) -> Iterator[Session]:
     """A run in a new workspace, put together as `recreate build` does it: with a price and a cap.
 
-    It lies in memory where there is such a place, because what the kernel takes to make a file on a disk depends
-    on what others have just deleted there. TMPDIR names another place.
+    It lies in memory where there is such a place, because what the kernel takes to make a file on a
+    disk depends on what others have just deleted there. TMPDIR names another place.
     """
     place = "/dev/shm" if "TMPDIR" not in os.environ and os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="recreate-perf-", dir=place) as name:
@@ -124,7 +134,9 @@ def run_session(model: str, jobs: int = 1, **more: Any) -> Iterator[Session]:
             "jobs": jobs,
             **more,
         }
-        session = open_session(load(Path(name), flags, environ={}), Path(name), Path(name) / "runs" / "perf")
+        session = open_session(
+            load(Path(name), flags, environ={}), Path(name), Path(name) / "runs" / "perf"
+        )
         try:
             yield session
         finally:

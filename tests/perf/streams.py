@@ -1,32 +1,39 @@
-"""Memory policies on synthetic streams: precision and recall of what they offer, delay until a turned rule goes.
+"""Memory policies on synthetic streams: precision and recall of what they offer, delay until a
+turned rule goes.
 
-Ours (`randomised`, `recreate`) beside `playbook` (ACE), `reasoningbank`, `workflows` (Agent Workflow Memory),
-`mistakes` and `none`, on the same streams, with the same simulated model and the same budget: tests/perf/worlds.py says
-what is simulated. In the world `one` the effects and rates were written down before any policy was tuned; that a model
-does not name again what it was shown as given, and that rules turn between batches, came later (both are said there).
-Tuned on its seeds from 1000; ALARM was set last, after the seeds from 0 had been seen once with 1.2, so those from 100
+Ours (`randomised`, `recreate`) beside `playbook` (ACE), `reasoningbank`, `workflows` (Agent
+Workflow Memory), `mistakes` and `none`, on the same streams, with the same simulated model and the
+same budget: tests/perf/worlds.py says what is simulated. In the world `one` the effects and rates
+were written down before any policy was tuned; that a model does not name again what it was shown as
+given, and that rules turn between batches, came later (both are said there). Tuned on its seeds
+from 1000; ALARM was set last, after the seeds from 0 had been seen once with 1.2, so those from 100
 are the untouched ones. Nothing was tuned on any other world.
 
 Tasks come in shuffled passes over all of them, in batches of BATCH.
 
-    precision  of what would be offered to the tasks at the end, the share of rules (each counted once) that are true;
-               1 when nothing is offered, which recall then shows
+    precision  of what would be offered to the tasks at the end, the share of rules (each counted
+               once) that are true; 1 when nothing is offered, which recall then shows
     recall     of the rules that are true at the end, the share that would be offered
-    delay      attempts from the turn until a turned rule that was offered is offered no more, on any task;
-               one that is offered to the end counts as the attempts that were left, and as not demoted
-    score      what the tasks would pass at, on average, with what would be offered to them: when a quarter of the
-               budget is spent, a half, three quarters, all of it; the chance, not a draw
+    delay      attempts from the turn until a turned rule that was offered is offered no more, on
+               any task; one that is offered to the end counts as the attempts that were left, and
+               as not demoted
+    score      what the tasks would pass at, on average, with what would be offered to them: when a
+               quarter of the budget is spent, a half, three quarters, all of it; the chance, not a
+               draw
     questions  to the model, and the tokens of questions and answers (four characters each)
     shown      tokens of lessons in an attempt
     copies     lessons that a task would be offered at the end, for each rule among them
-    both       of the tasks at the end, the share that would be offered a rule and its opposite (`contradictions`)
-    carried    precision and recall of what a domain where nothing was attempted would be offered (`two`)
-    poisoned   planted instructions that became a lesson in use (`promoted`), that a lesson brought to an agent in an
-               attempt (`shown`), or in re-runs alone (`rerun`); of how many (`tried`), how many became a lesson at all
-               (`learned`), and one that 3 groups support (`supported`); of those that harm, and of those that are
-               idle, which change no score
-    held       (`gaming`, `noisy`) lessons that 3 groups support (`tried`) and that the alarm held, or that were in use
-               after any batch (`promoted`); of those that game, and of honest ones
+    both       of the tasks at the end, the share that would be offered a rule and its opposite
+               (`contradictions`)
+    carried    precision and recall of what a domain where nothing was attempted would be offered
+               (`two`)
+    poisoned   planted instructions that became a lesson in use (`promoted`), that a lesson brought
+               to an agent in an attempt (`shown`), or in re-runs alone (`rerun`); of how many
+               (`tried`), how many became a lesson at all (`learned`), and one that 3 groups support
+               (`supported`); of those that harm, and of those that are idle, which change no score
+    held       (`gaming`, `noisy`) lessons that 3 groups support (`tried`) and that the alarm held,
+               or that were in use after any batch (`promoted`); of those that game, and of honest
+               ones
 """
 
 from __future__ import annotations
@@ -64,8 +71,8 @@ POLICIES = ("randomised", "recreate", "playbook", "reasoningbank", "workflows", 
 
 
 class Delay(NamedTuple):
-    """From the turn until a turned rule was gone, or the end: attempts, those that called for it, attempts and re-runs;
-    whether it went."""
+    """From the turn until a turned rule was gone, or the end: attempts, those that called for it,
+    attempts and re-runs; whether it went."""
 
     attempts: int
     calls: int
@@ -93,7 +100,8 @@ class Held(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What one policy made of one stream. delays: of each turned rule that was offered; scores: by quarters."""
+    """What one policy made of one stream. delays: of each turned rule that was offered; scores: by
+    quarters."""
 
     precision: float
     recall: float
@@ -114,7 +122,8 @@ class Result(NamedTuple):
 
 
 class Remembered(Similarity):
-    """The same cosines, those of a query looked up once: the tasks of a stream come again and again."""
+    """The same cosines, those of a query looked up once: the tasks of a stream come again and
+    again."""
 
     def __init__(self, embed: Embed) -> None:
         super().__init__(embed)
@@ -125,7 +134,9 @@ class Remembered(Similarity):
             return super().cosines(text, lessons, kind)
         known = self.asked[text]
         new = [lesson for lesson in lessons if lesson.id not in known]
-        known.update(zip([lesson.id for lesson in new], super().cosines(text, new, kind), strict=True))
+        known.update(
+            zip([lesson.id for lesson in new], super().cosines(text, new, kind), strict=True)
+        )
         return [known[lesson.id] for lesson in lessons]
 
 
@@ -133,7 +144,11 @@ class Lane:
     """One policy in one domain of a stream."""
 
     def __init__(
-        self, policy: str, world: World, lessons: Mapping[str, Lesson] | None = None, odds: float = ODDS
+        self,
+        policy: str,
+        world: World,
+        lessons: Mapping[str, Lesson] | None = None,
+        odds: float = ODDS,
     ) -> None:
         self.world = world
         self.elsewhere: list[Lesson] = []
@@ -208,13 +223,19 @@ class Lane:
             for t in self.waiting[:BATCH]
         ]
         propensities = self.part.propensities() if self.drawn else {}
-        batch = [world.attempt(*each, propensities) for each in zip(self.waiting, called, strict=False)]
-        self.calls.update(rule for lessons in called for rule in set(map(rule_of, lessons)) & self.turned.keys())
+        batch = [
+            world.attempt(*each, propensities) for each in zip(self.waiting, called, strict=False)
+        ]
+        self.calls.update(
+            rule for lessons in called for rule in set(map(rule_of, lessons)) & self.turned.keys()
+        )
         self.waiting = self.waiting[BATCH:]
         self.passed += [e.grade.score for e in batch]
         ids = [set(e.trace.steps[0].offered) for e in batch]
         some = zip(called, ids, strict=True)
-        self.shown += sum(tokens(text_of(x)) for lessons, known in some for x in lessons if x.id in known)
+        self.shown += sum(
+            tokens(text_of(x)) for lessons, known in some for x in lessons if x.id in known
+        )
         known = dict(self.lessons)
         self.part.observe(batch)
         if isinstance(world, Gaming):
@@ -238,12 +259,16 @@ class Lane:
 
     def score(self) -> float:
         """What the tasks would pass at with what would be offered to them now."""
-        return statistics.fmean(self.world.rate(task, map(rule_of, self.offer(task))) for task in self.world.prompts)
+        return statistics.fmean(
+            self.world.rate(task, map(rule_of, self.offer(task))) for task in self.world.prompts
+        )
 
     def found(self) -> tuple[float, float]:
         """(precision, recall) of what would be offered."""
         offered, true = self.everywhere(), self.world.true_now()
-        return len(offered & true) / len(offered) if offered else 1.0, len(offered & true) / len(true)
+        return len(offered & true) / len(offered) if offered else 1.0, len(offered & true) / len(
+            true
+        )
 
     def result(self) -> Result:
         world = self.world
@@ -258,7 +283,9 @@ class Lane:
             recall=recall,
             delays=[
                 self.left.get(rule)
-                or Delay(world.attempts - attempts, self.calls[rule], world.spent - spent, went=False)
+                or Delay(
+                    world.attempts - attempts, self.calls[rule], world.spent - spent, went=False
+                )
                 for rule, (attempts, spent) in sorted(self.turned.items())
             ],
             attempts=world.attempts,
@@ -283,26 +310,34 @@ class Lane:
                 )
                 for x in poisons
             ],
-            held=[
-                Held(world.games(rule_of(x)), x.status == "held", x.id in self.promoted)
-                for x in self.lessons.values()
-                if x.status != "merged" and len(x.groups) >= GROUPS
-            ]
-            if isinstance(world, Gaming)
-            else [],
+            held=(
+                [
+                    Held(world.games(rule_of(x)), x.status == "held", x.id in self.promoted)
+                    for x in self.lessons.values()
+                    if x.status != "merged" and len(x.groups) >= GROUPS
+                ]
+                if isinstance(world, Gaming)
+                else []
+            ),
         )
 
 
 def share(lane: Lane, others: Iterable[Lane]) -> None:
-    """What a domain's lessons are to others, as where they are stored: general patterns are everybody's, active ones of
-    the domain may be read."""
+    """What a domain's lessons are to others, as where they are stored: general patterns are
+    everybody's, active ones of the domain may be read."""
     general = {id: x for id, x in lane.lessons.items() if x.scope == "general"}
     for other in others:
-        for id in [id for id, x in other.lessons.items() if x.scope == "general" and id not in general]:
+        for id in [
+            id for id, x in other.lessons.items() if x.scope == "general" and id not in general
+        ]:
             other.lessons[id] = lane.lessons.pop(id)
         other.lessons.update(general)
-        patterns = [x for x in lane.lessons.values() if x.scope == "domain" and x.status == "active"]
-        other.elsewhere[:] = [x.model_copy(update={"domains": x.domains or (lane.world.domain,)}) for x in patterns]
+        patterns = [
+            x for x in lane.lessons.values() if x.scope == "domain" and x.status == "active"
+        ]
+        other.elsewhere[:] = [
+            x.model_copy(update={"domains": x.domains or (lane.world.domain,)}) for x in patterns
+        ]
 
 
 def stream(policy: str, seed: int, world: str = "one", odds: float = ODDS) -> Result:
@@ -332,11 +367,15 @@ def both_of(results: Sequence[Result]) -> Result:
         elif name in ("delays", "poisons", "held"):
             fields[name] = [x for some in values for x in some]
         else:
-            fields[name] = None if name == "carried" else (sum if name in summed else statistics.fmean)(values)
+            fields[name] = (
+                None if name == "carried" else (sum if name in summed else statistics.fmean)(values)
+            )
     return Result(**fields)
 
 
-def streams(policy: str, seeds: Sequence[int], jobs: int, world: str = "one", odds: float = ODDS) -> list[Result]:
+def streams(
+    policy: str, seeds: Sequence[int], jobs: int, world: str = "one", odds: float = ODDS
+) -> list[Result]:
     with ProcessPoolExecutor(jobs) as pool:
         return list(pool.map(partial(stream, policy, world=world, odds=odds), seeds))
 
@@ -351,7 +390,13 @@ def measure(
 ) -> Iterable[Row]:
     for world in names:
         for policy in policies:
-            found = streams(policy, range(first, first + seeds), jobs or min(2, os.cpu_count() or 1), world, odds)
+            found = streams(
+                policy,
+                range(first, first + seeds),
+                jobs or min(2, os.cpu_count() or 1),
+                world,
+                odds,
+            )
             yield from table(policy if odds == ODDS else f"{policy}, odds {odds:g}", found, world)
 
 
@@ -380,7 +425,10 @@ def figures(found: Sequence[Result], world: str) -> list[Figure]:
         plain("passed", "share", (r.passed for r in found)),
         plain("attempts", "count", (r.attempts for r in found)),
         plain("re-runs", "count", (r.reruns for r in found)),
-        *(plain(f"score, quarter {n + 1}", "share", (r.scores[n] for r in found)) for n in range(QUARTERS)),
+        *(
+            plain(f"score, quarter {n + 1}", "share", (r.scores[n] for r in found))
+            for n in range(QUARTERS)
+        ),
         plain("questions", "count", (r.questions for r in found)),
         plain("tokens of questions", "count", (r.told for r in found)),
         plain("shown", "tokens", (r.shown for r in found)),
@@ -394,17 +442,33 @@ def figures(found: Sequence[Result], world: str) -> list[Figure]:
     for harms in (True, False) if world == "poisoned" else ():
         some = [[p for p in r.poisons if p.harms == harms] for r in found]
         kind = "harming" if harms else "idle"
-        rows.append((f"poisoned, {kind}: tried", "count", [[float(len(ps))] for ps in some], ">=0", sum))
+        rows.append(
+            (f"poisoned, {kind}: tried", "count", [[float(len(ps))] for ps in some], ">=0", sum)
+        )
         for name in ("learned", "supported", "promoted", "shown", "rerun"):
             rows.append(
-                (f"poisoned, {kind}: {name}", "count", [[float(getattr(p, name)) for p in ps] for ps in some], "", sum)
+                (
+                    f"poisoned, {kind}: {name}",
+                    "count",
+                    [[float(getattr(p, name)) for p in ps] for ps in some],
+                    "",
+                    sum,
+                )
             )
     for games in (True, False) if world in ("gaming", "noisy") else ():
         each = [[h for h in r.held if h.games == games] for r in found]
         kind = "gaming" if games else "honest"
         rows.append((f"{kind}: tried", "count", [[float(len(hs))] for hs in each], ">=0", sum))
         for name in ("held", "promoted"):
-            rows.append((f"{kind}: {name}", "count", [[float(getattr(h, name)) for h in hs] for hs in each], "", sum))
+            rows.append(
+                (
+                    f"{kind}: {name}",
+                    "count",
+                    [[float(getattr(h, name)) for h in hs] for hs in each],
+                    "",
+                    sum,
+                )
+            )
     return rows
 
 
@@ -420,11 +484,15 @@ def table(policy: str, found: Sequence[Result], world: str = "one") -> list[Row]
         case = f"{policy} [{lo:.3g} to {hi:.3g}], {len(found)} streams"
         case = case if world == "one" else f"{world}, {case}"
         goal = goal if ours or not goal else ">=0"
-        rows.append(Row(f"streams: {name}", case, unit, middle(flat), None, None, None, None, goal, "ours"))
+        rows.append(
+            Row(f"streams: {name}", case, unit, middle(flat), None, None, None, None, goal, "ours")
+        )
     return rows
 
 
-def again(values: Sequence[Sequence[float]], middle: Callable[[Sequence[float]], float]) -> tuple[float, float]:
+def again(
+    values: Sequence[Sequence[float]], middle: Callable[[Sequence[float]], float]
+) -> tuple[float, float]:
     draw = random.Random(0)
     drawn = []
     for _ in range(2000):
@@ -436,7 +504,9 @@ def again(values: Sequence[Sequence[float]], middle: Callable[[Sequence[float]],
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="python -m tests.perf.streams --first 1000 --policies recreate")
+    parser = argparse.ArgumentParser(
+        description="python -m tests.perf.streams --first 1000 --policies recreate"
+    )
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--policies", default=",".join(POLICIES))
@@ -445,7 +515,9 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     args = parser.parse_args()
     names = list(WORLDS) if args.worlds == "all" else args.worlds.split(",")
-    for row in measure(args.seeds, args.first, args.policies.split(","), names=names, odds=args.odds):
+    for row in measure(
+        args.seeds, args.first, args.policies.split(","), names=names, odds=args.odds
+    ):
         print(json.dumps({"schema": 1, **row.record()}) if args.json else row, flush=True)
 
 

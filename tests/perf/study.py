@@ -1,10 +1,10 @@
-"""Own CPU of one study by the optimizer `recreate`, beside a thin client that makes the same calls and does the tools'
-work; and the index of a long attempt.
+"""Own CPU of one study by the optimizer `recreate`, beside a thin client that makes the same calls
+and does the tools' work; and the index of a long attempt.
 
-The thin client keeps nothing, checks nothing and writes nothing: its tools are a few lines each. The index of a
-trajectory and what sets two apart are the same code on both sides. Each child process is warm: what is loaded once a
-process (words of English for the leak scan, templates) is not counted. Nothing is searched by meaning: an embedder's
-cost is its own.
+The thin client keeps nothing, checks nothing and writes nothing: its tools are a few lines each.
+The index of a trajectory and what sets two apart are the same code on both sides. Each child
+process is warm: what is loaded once a process (words of English for the leak scan, templates) is
+not counted. Nothing is searched by meaning: an embedder's cost is its own.
 """
 
 from __future__ import annotations
@@ -43,10 +43,16 @@ GOAL, INDEX_GOAL = "<=2", "<=0.3"
 LONG, MEGABYTES = 200, 5
 
 EVIDENCE = "".join(
-    f"E   assert parse(line {n}) == expected: AssertionError: the last token is lost\n" for n in range(30)
+    f"E   assert parse(line {n}) == expected: AssertionError: the last token is lost\n"
+    for n in range(30)
 )
-DIFF = "".join(f"--- a/src/parser.py\n+++ b/src/parser.py\n@@ -{n} +{n} @@\n-    return tokens\n" for n in range(20))
-RULE = "Run the whole suite once before the work is handed in, and read the first failure to its end."
+DIFF = "".join(
+    f"--- a/src/parser.py\n+++ b/src/parser.py\n@@ -{n} +{n} @@\n-    return tokens\n"
+    for n in range(20)
+)
+RULE = (
+    "Run the whole suite once before the work is handed in, and read the first failure to its end."
+)
 
 
 def measure() -> list[Row]:
@@ -72,7 +78,18 @@ def measure() -> list[Row]:
     for case in TRACES:
         seconds = [_child("index", case)["seconds"] for _ in range(CHILDREN)]
         rows.append(
-            Row("study", f"index of {case}", "s of CPU", middle(seconds), None, None, None, None, INDEX_GOAL, "ours")
+            Row(
+                "study",
+                f"index of {case}",
+                "s of CPU",
+                middle(seconds),
+                None,
+                None,
+                None,
+                None,
+                INDEX_GOAL,
+                "ours",
+            )
         )
     return rows
 
@@ -84,7 +101,8 @@ def _child(*arguments: str) -> dict[str, Any]:
     return found
 
 
-# ------------------------------------------------------------------------------------------------ what is studied
+# ------------------------------------------------------------------------------------------------
+# what is studied
 
 
 class Studied(Still):
@@ -96,7 +114,8 @@ class Studied(Still):
             Task(
                 id=f"still:{s}:{n}",
                 domain="still",
-                prompt=f"Test {n} of this {s} package fails: the last token of the input is lost. " * 10,
+                prompt=f"Test {n} of this {s} package fails: the last token of the input is lost. "
+                * 10,
                 split=s,
                 group=f"{s}-{n}",
             )
@@ -119,7 +138,9 @@ def batch(scaffold: Scaffold) -> list[Experience]:
                 step=k,
                 observation=task.prompt if k == 0 else OUTPUTS[(n + k - 1) % len(OUTPUTS)],
                 reply=REPLY,
-                action=f"grep -rn 'def split_lines' src | head -{k + 5}; sed -n '40,80p' src/parser.py",
+                action=(
+                    f"grep -rn 'def split_lines' src | head -{k + 5}; sed -n '40,80p' src/parser.py"
+                ),
                 output=OUTPUTS[(n + k) % len(OUTPUTS)],
                 status=1,
             )
@@ -127,7 +148,12 @@ def batch(scaffold: Scaffold) -> list[Experience]:
         )
         id = f"{n:016x}"
         trace = Trace(
-            attempt=id, task=task.id, scaffold=scaffold.digest, model="openai:stub", steps=steps, answer=DIFF * (n % 3)
+            attempt=id,
+            task=task.id,
+            scaffold=scaffold.digest,
+            model="openai:stub",
+            steps=steps,
+            answer=DIFF * (n % 3),
         )
         found.append(
             Experience(
@@ -160,8 +186,20 @@ ACTIONS: list[tuple[str, dict[str, Any]]] = [
     ("search", {"query": "tokens parse", "by": "words", "k": 6}),
     ("rejected", {}),
     *(("run", {"command": f"ls -la src; cat src/part{k}"}) for k in range(4)),
-    ("edit", {"path": "workflow.md", "old": "", "new": RULE, "reason": "It was not seen.", "steps": [3, 12]}),
-    ("lesson", {"title": "The whole suite", "text": RULE, "reason": "It was not seen.", "steps": [31]}),
+    (
+        "edit",
+        {
+            "path": "workflow.md",
+            "old": "",
+            "new": RULE,
+            "reason": "It was not seen.",
+            "steps": [3, 12],
+        },
+    ),
+    (
+        "lesson",
+        {"title": "The whole suite", "text": RULE, "reason": "It was not seen.", "steps": [31]},
+    ),
     ("finish", {"summary": "The suite was not run. " * 10, "cause": "strategy"}),
 ]
 """What the endpoint answers, turn by turn; in the order of a study that looks before it edits."""
@@ -185,7 +223,8 @@ def answer(body: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-# -------------------------------------------------------------------------------------------------------- ours
+# ------------------------------------------------------------------------------------------------
+# ours
 
 
 class Ours:
@@ -201,7 +240,9 @@ class Ours:
     def context(self) -> OptimizerContext:
         self.studies += 1
         key = f"{self.studies:016x}"
-        attempted = Proposals(self.session, key, self.scaffold, self.batch, [], 0, lambda digest: self.scaffold)
+        attempted = Proposals(
+            self.session, key, self.scaffold, self.batch, [], 0, lambda digest: self.scaffold
+        )
         return attempted.context()
 
     def study(self) -> float:
@@ -209,30 +250,43 @@ class Ours:
         begun = time.process_time()
         made = study(self.context(), self.scaffold, self.batch[0], self.batch)
         seconds = time.process_time() - begun
-        assert (made.ending, len(made.edits), sum(made.actions.values())) == ("finished", 2, len(ACTIONS)), made
+        assert (made.ending, len(made.edits), sum(made.actions.values())) == (
+            "finished",
+            2,
+            len(ACTIONS),
+        ), made
         return seconds
 
 
 @contextmanager
 def opened(url: str) -> Iterator[Ours]:
-    with run_session(f"openai:{url}#stub", domain="tests.perf.study:Studied", optimizer="recreate", **FLAGS) as session:
+    with run_session(
+        f"openai:{url}#stub", domain="tests.perf.study:Studied", optimizer="recreate", **FLAGS
+    ) as session:
         yield Ours(session)
 
 
-# -------------------------------------------------------------------------------------------------------- theirs
+# ------------------------------------------------------------------------------------------------
+# theirs
 
 
 class ThinStudy:
-    """The same talk on http.client and json. `first` is a body that ours sent: its prompt and its schema."""
+    """The same talk on http.client and json. `first` is a body that ours sent: its prompt and its
+    schema."""
 
     def __init__(self, url: str, ours: Ours, first: dict[str, Any]) -> None:
         parts = urlsplit(url)
-        self.wire, self.path = http.client.HTTPConnection(parts.netloc), f"{parts.path}/chat/completions"
+        self.wire, self.path = (
+            http.client.HTTPConnection(parts.netloc),
+            f"{parts.path}/chat/completions",
+        )
         self.first = first
         self.files = dict(ours.scaffold.files)
         self.batch = {e.id: e for e in ours.batch}
         self.own = ours.batch[0]
-        self.memory = next((ours.session.workspace / "memory" / "still" / "experiences").glob("*.jsonl"))
+        self.memory = next(
+            (ours.session.workspace / "memory" / "still" / "experiences").glob("*.jsonl")
+        )
 
     def study(self) -> float:
         """Seconds of CPU."""
@@ -242,18 +296,27 @@ class ThinStudy:
         self.sandbox: StillBox | None = None
         for turn in range(len(ACTIONS)):
             body = {**self.first, "messages": messages, "seed": 123456789 + turn}
-            self.wire.request("POST", self.path, json.dumps(body).encode(), {"Content-Type": "application/json"})
+            self.wire.request(
+                "POST", self.path, json.dumps(body).encode(), {"Content-Type": "application/json"}
+            )
             message = json.loads(self.wire.getresponse().read())["choices"][0]["message"]
             call = message["tool_calls"][0]
-            said = getattr(self, call["function"]["name"])(**json.loads(call["function"]["arguments"]))
+            said = getattr(self, call["function"]["name"])(
+                **json.loads(call["function"]["arguments"])
+            )
             if (left := LIMIT - turn - 1) < 4:
-                said += f"\n[{left} turns are left: hand your work in with `finish` before they end]"
+                said += (
+                    f"\n[{left} turns are left: hand your work in with `finish` before they end]"
+                )
             messages += [message, {"role": "tool", "content": said, "tool_call_id": call["id"]}]
         return time.process_time() - begun
 
     def outcome(self, e: Experience) -> str:
         passed = "PASSED" if e.grade.passed else f"FAILED (score {e.grade.score:g})"
-        return f"experience {e.id}: {passed}, ended by submitted after {len(e.trace.steps)} steps; task {short(e.task)}"
+        return (
+            f"experience {e.id}: {passed}, ended by submitted after {len(e.trace.steps)} steps;"
+            f" task {short(e.task)}"
+        )
 
     def index(self, experience: str = "") -> str:
         e = self.batch.get(experience, self.own)
@@ -278,22 +341,34 @@ class ThinStudy:
 
     def scaffold(self, path: str = "") -> str:
         return (
-            self.draft[path] if path else "\n".join(f"{p}, {len(t)} characters" for p, t in sorted(self.draft.items()))
+            self.draft[path]
+            if path
+            else "\n".join(f"{p}, {len(t)} characters" for p, t in sorted(self.draft.items()))
         )
 
     def contrast(self) -> str:
         other = self.batch[OTHER]
         told = differ(self.own, other)
-        return f"{told}\n\n`index` and `steps` with experience {other.id} show it; its task: {_cut(other.prompt, 400)}"
+        return (
+            f"{told}\n\n`index` and `steps` with experience {other.id} show it; its task:"
+            f" {_cut(other.prompt, 400)}"
+        )
 
     def search(self, query: str, by: str, k: int) -> str:
         words = query.split()
         hits: list[str] = []
         for line in self.memory.read_text().splitlines():
             e = json.loads(line)["experience"]
-            head = f"{e['id']}\n{e['task']}\n{e['prompt']}\n{e['trace'].get('answer', '')}\n{e['grade']['evidence']}"
+            head = (
+                f"{e['id']}\n{e['task']}\n{e['prompt']}"
+                f"\n{e['trace'].get('answer', '')}\n{e['grade']['evidence']}"
+            )
             parts = [
-                (f" step {s['step']}", "step", f"{s['observation']}\n{s['reply']}\n{s['action']}\n{s['output']}")
+                (
+                    f" step {s['step']}",
+                    "step",
+                    f"{s['observation']}\n{s['reply']}\n{s['action']}\n{s['output']}",
+                )
                 for s in e["trace"]["steps"]
             ]
             passed = "passed" if e["grade"]["passed"] else "failed"
@@ -302,7 +377,10 @@ class ThinStudy:
                 if all(word in folded for word in words) and len(hits) < k:
                     at = max(0, folded.find(words[0]) - 150)
                     shown = _cut(text[at : at + 500].strip(), 500)
-                    hits.append(f"experience {e['id']}{where} ({grain} {passed}, task {short(e['task'])})\n{shown}")
+                    hits.append(
+                        f"experience {e['id']}{where} ({grain} {passed}, task"
+                        f" {short(e['task'])})\n{shown}"
+                    )
             if len(hits) >= k:
                 break
         return "\n\n".join(hits)
@@ -316,7 +394,10 @@ class ThinStudy:
             self.sandbox = StillBox()
             for step in self.own.trace.steps:
                 self.sandbox.run(step.action)
-            told = f"[the environment was rebuilt: {STEPS} actions were done again, and all ended as they had]\n"
+            told = (
+                f"[the environment was rebuilt: {STEPS} actions were done again, and all ended as"
+                " they had]\n"
+            )
         output = self.sandbox.run(command)
         return f"{told}{output.text.rstrip()}\n[exit status {output.status}]"
 
@@ -347,7 +428,8 @@ def _cut(text: str, limit: int) -> str:
 
 
 def same_bodies() -> dict[str, Any]:
-    """Both sides must ask the same; a comparison of different requests would be worth nothing. The first body."""
+    """Both sides must ask the same; a comparison of different requests would be worth nothing. The
+    first body."""
     bodies: list[list[dict[str, Any]]] = []
     with Stub(answer) as stub, opened(stub.url) as ours:
         ours.study()
@@ -364,11 +446,14 @@ def same_bodies() -> dict[str, Any]:
     return bodies[0][0]
 
 
-# ---------------------------------------------------------------------------------------------- a long attempt
+# ---------------------------------------------------------------------------------------------- a
+# long attempt
 
 
 def long_trace(output: str, action: str = "python -m pytest -q tests/test_parser.py") -> Trace:
-    steps = tuple(Step(step=k, reply=REPLY, action=action, output=output, status=1) for k in range(LONG))
+    steps = tuple(
+        Step(step=k, reply=REPLY, action=action, output=output, status=1) for k in range(LONG)
+    )
     return Trace(attempt="a", task="t", scaffold="s", model="m", steps=steps)
 
 
@@ -378,8 +463,12 @@ def filled(text: str) -> str:
 
 
 TRACES: dict[str, Callable[[], Trace]] = {
-    "200 steps, 5 MB of test output": lambda: long_trace(filled(OUTPUTS[3] + EVIDENCE + "FAILED tests/a.py::test_b\n")),
-    "200 steps, 5 MB in long lines": lambda: long_trace(filled("an Error here, 3 failed and 4 passed; ")),
+    "200 steps, 5 MB of test output": lambda: long_trace(
+        filled(OUTPUTS[3] + EVIDENCE + "FAILED tests/a.py::test_b\n")
+    ),
+    "200 steps, 5 MB in long lines": lambda: long_trace(
+        filled("an Error here, 3 failed and 4 passed; ")
+    ),
     "200 steps, 5 MB written by the agent": lambda: long_trace(
         "ok", "cat > src/part.py <<'EOF'\n" + filled(Path(__file__).read_text("utf-8")) + "\nEOF\n"
     ),

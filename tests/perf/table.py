@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 class Row(NamedTuple):
     """One figure. ours and baseline in `unit`; lo and hi are the range of the ratio over the pairs.
 
-    goal    `<=`, `>=` or `==` a number, of the ratio, or of `ours` when there is no ratio to hold to (goal_of); '' for
-            a figure that has none
+    goal    `<=`, `>=` or `==` a number, of the ratio, or of `ours` when there is no ratio to hold
+            to (goal_of); '' for a figure that has none
     """
 
     name: str
@@ -31,7 +31,10 @@ class Row(NamedTuple):
             return True
         sign, number = self.goal[:2], float(self.goal[2:])
         value = self.ratio if self.goal_of == "ratio" else self.ours
-        return value is not None and {"<=": value <= number, ">=": value >= number, "==": value == number}[sign]
+        return (
+            value is not None
+            and {"<=": value <= number, ">=": value >= number, "==": value == number}[sign]
+        )
 
     def record(self) -> dict[str, Any]:
         wanted = f"{self.goal_of} {self.goal}" if self.goal else ""
@@ -40,7 +43,11 @@ class Row(NamedTuple):
 
     def __str__(self) -> str:
         beside = f" beside {_short(self.baseline)}" if self.baseline is not None else ""
-        ratio = f", ratio {self.ratio:.2f} ({self.lo:.2f} to {self.hi:.2f})" if self.ratio is not None else ""
+        ratio = (
+            f", ratio {self.ratio:.2f} ({self.lo:.2f} to {self.hi:.2f})"
+            if self.ratio is not None
+            else ""
+        )
         mark = ("ok  " if self.met else "MISS") if self.goal else "    "
         unit = f" {self.unit}" if self.unit else ""
         goal = f"; goal: {self.goal_of} {self.goal}" if self.goal else ""
@@ -58,7 +65,8 @@ def paired(
     goal: str,
     goal_of: str = "ratio",
 ) -> Row:
-    """Measure the two in turns, after one round of each that does not count; who begins alternates."""
+    """Measure the two in turns, after one round of each that does not count; who begins
+    alternates."""
     ours()
     baseline()
     left: list[float] = []

@@ -1,4 +1,5 @@
-"""The measure: an agent loop on http.client and json, which keeps nothing, checks nothing and counts nothing."""
+"""The measure: an agent loop on http.client and json, which keeps nothing, checks nothing and
+counts nothing."""
 
 from __future__ import annotations
 
@@ -11,11 +12,16 @@ from urllib.parse import urlsplit
 from recreate.api.types import Message
 from tests.perf.still import OUTPUTS
 
-_HEADERS = {"Content-Type": "application/json", "User-Agent": "thin", "x-recreate-call": "run/0123456789abcdef/12"}
+_HEADERS = {
+    "Content-Type": "application/json",
+    "User-Agent": "thin",
+    "x-recreate-call": "run/0123456789abcdef/12",
+}
 
 
 class Thin:
-    """One kept connection a thread. `asked` holds the bodies when somebody wants to compare them."""
+    """One kept connection a thread. `asked` holds the bodies when somebody wants to compare
+    them."""
 
     def __init__(self, url: str, asked: list[dict[str, Any]] | None = None) -> None:
         parts = urlsplit(url)
@@ -33,8 +39,12 @@ class Thin:
         return str(answer["choices"][0]["message"]["content"])
 
     def attempt(self, system: str, workflow: str, steps: int) -> None:
-        """The same transcript as the agent's: its prompts, then a reply and an observation a step."""
-        messages: list[Message] = [{"role": "system", "content": system}, {"role": "user", "content": workflow}]
+        """The same transcript as the agent's: its prompts, then a reply and an observation a
+        step."""
+        messages: list[Message] = [
+            {"role": "system", "content": system},
+            {"role": "user", "content": workflow},
+        ]
         for step in range(steps):
             text = self.reply(messages, step)
             output = OUTPUTS[(step + 1) % len(OUTPUTS)]

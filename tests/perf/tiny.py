@@ -1,4 +1,5 @@
-"""A memory of a million tiny experiences (--size N): adding, indexing, recall, lists, forgetting; disk and memory."""
+"""A memory of a million tiny experiences (--size N): adding, indexing, recall, lists, forgetting;
+disk and memory."""
 
 from __future__ import annotations
 
@@ -69,7 +70,9 @@ def measure(size: int = 1_000_000) -> Iterator[Row]:
         yield row("forget one", lambda: forget(memory, [tiny(5).id]))
         yield row("the first question after it", ask("q77"))
         for kind in ("index", "tiny"):
-            bytes_ = sum(file.stat().st_size for file in (memory.folder / kind).rglob("*") if file.is_file())
+            bytes_ = sum(
+                file.stat().st_size for file in (memory.folder / kind).rglob("*") if file.is_file()
+            )
             yield Row("tiny", f"{kind} on the disk", "MB", bytes_ / 1e6, None, None, None, None, "")
         memory.close()
 

@@ -1,6 +1,8 @@
-"""A whole build on the toy domain with a scripted model: 8 train and 8 validation tasks, 2 rounds, 20 ms a reply.
+"""A whole build on the toy domain with a scripted model: 8 train and 8 validation tasks, 2 rounds,
+20 ms a reply.
 
-Each is done in a process of its own that has imported everything before; the clock starts after that.
+Each is done in a process of its own that has imported everything before; the clock starts after
+that.
 """
 
 from __future__ import annotations
@@ -50,7 +52,9 @@ def _child() -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="recreate-perf-") as name:
         environ = {**os.environ, "RECREATE_HOME": str(Path(name) / "home")}
         command = [sys.executable, "-m", "tests.perf.toy_build", name]
-        text = subprocess.run(command, env=environ, check=True, stdout=subprocess.PIPE, text=True).stdout
+        text = subprocess.run(
+            command, env=environ, check=True, stdout=subprocess.PIPE, text=True
+        ).stdout
     found: dict[str, Any] = json.loads(text.splitlines()[-1])
     return found
 

@@ -1,4 +1,5 @@
-"""A labelled retrieval set made from real traces: what is remembered, what is asked, and what answers it."""
+"""A labelled retrieval set made from real traces: what is remembered, what is asked, and what
+answers it."""
 
 from __future__ import annotations
 
@@ -15,10 +16,13 @@ KINDS = ("lexical", "paraphrase", "situation")
 
 
 class Query(NamedTuple):
-    """One question. relevant: ids of documents of one grain (`ID` of an experience, `ID/N` of its N-th step).
+    """One question. relevant: ids of documents of one grain (`ID` of an experience, `ID/N` of its
+    N-th step).
 
-    by      `rule`: the labels follow from `rule`; `read`: a person's or model's reading chose the tasks in `rule`
-    rule    tasks: attempts at these tasks; else patterns that all must be found in a field of the document
+    by      `rule`: the labels follow from `rule`; `read`: a person's or model's reading chose the
+            tasks in `rule`
+    rule    tasks: attempts at these tasks; else patterns that all must be found in a field of the
+            document
     """
 
     id: str
@@ -36,7 +40,10 @@ def experiences() -> list[Experience]:
 
 
 def queries() -> list[Query]:
-    return [Query(**json.loads(line)) for line in (HERE / "queries.jsonl").read_text("utf-8").splitlines()]
+    return [
+        Query(**json.loads(line))
+        for line in (HERE / "queries.jsonl").read_text("utf-8").splitlines()
+    ]
 
 
 def relevant(grain: str, rule: Mapping[str, Any], attempted: Sequence[Experience]) -> list[str]:
@@ -58,4 +65,6 @@ def relevant(grain: str, rule: Mapping[str, Any], attempted: Sequence[Experience
 
 
 def _holds(rule: Mapping[str, Any], fields: Mapping[str, str]) -> bool:
-    return all(re.search(rule[name], text, re.DOTALL) for name, text in fields.items() if name in rule)
+    return all(
+        re.search(rule[name], text, re.DOTALL) for name, text in fields.items() if name in rule
+    )

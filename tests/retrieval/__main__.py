@@ -1,8 +1,10 @@
-"""recall@5 of the labelled questions, by kind: SQLite's full text and Chroma as they come, and recall.
+"""recall@5 of the labelled questions, by kind: SQLite's full text and Chroma as they come, and
+recall.
 
     python -m tests.retrieval [--tuned | --unseen] [EMBEDDER]
 
-Run from the root of an earlier version's checkout (with this folder on PYTHONPATH behind it) it measures that one.
+Run from the root of an earlier version's checkout (with this folder on PYTHONPATH behind it) it
+measures that one.
 """
 
 from __future__ import annotations
@@ -23,17 +25,23 @@ from tests.retrieval.questions import KINDS, Asked, questions
 
 FIRST, DRAWS = 5, 2000
 Search = Callable[[str], list[str]]
-"""A question's text -> the experiences of the first hits, in their order; one may stand there more than once."""
+"""A question's text -> the experiences of the first hits, in their order; one may stand there more
+than once."""
 
 
 def main(arguments: Sequence[str]) -> None:
     asked = [
-        q for q in questions() if not {"--tuned", "--unseen"} & {*arguments} or q.unseen == ("--unseen" in arguments)
+        q
+        for q in questions()
+        if not {"--tuned", "--unseen"} & {*arguments} or q.unseen == ("--unseen" in arguments)
     ]
     spec = next((a for a in arguments if not a.startswith("-")), "minilm")
     attempted = experiences()
     counts = "/".join(str(sum(q.kind == kind for q in asked)) for kind in KINDS)
-    print(f"| {len(asked)} questions ({counts}), {spec} | recall@5 | {' | '.join(KINDS)} | experiences in 8 hits |")
+    print(
+        f"| {len(asked)} questions ({counts}), {spec} | recall@5 | {' | '.join(KINDS)} |"
+        " experiences in 8 hits |"
+    )
     print("|---|---|" + "---|" * (len(KINDS) + 1))
     with tempfile.TemporaryDirectory(prefix="recreate-retrieval-") as folder:
         for name, search in _searches(attempted, spec, Path(folder)):
@@ -45,17 +53,28 @@ def _row(name: str, search: Search, asked: Sequence[Asked]) -> None:
     apart: list[int] = []
     for question in asked:
         found = search(question.text)
-        each.append(len(question.relevant & set(found[:FIRST])) / min(FIRST, len(question.relevant)))
+        each.append(
+            len(question.relevant & set(found[:FIRST])) / min(FIRST, len(question.relevant))
+        )
         apart.append(len(set(found[:8])))
-    kinds = [f"{statistics.fmean(r for r, q in zip(each, asked, strict=True) if q.kind == k):.2f}" for k in KINDS]
+    kinds = [
+        f"{statistics.fmean(r for r, q in zip(each, asked, strict=True) if q.kind == k):.2f}"
+        for k in KINDS
+    ]
     chance = random.Random(4)
     means = sorted(statistics.fmean(chance.choices(each, k=len(each))) for _ in range(DRAWS))
     lo, hi = means[DRAWS // 40], means[-DRAWS // 40]
-    cells = [f"**{statistics.fmean(each):.3f}** ({lo:.2f} to {hi:.2f})", *kinds, f"{statistics.fmean(apart):.1f}"]
+    cells = [
+        f"**{statistics.fmean(each):.3f}** ({lo:.2f} to {hi:.2f})",
+        *kinds,
+        f"{statistics.fmean(apart):.1f}",
+    ]
     print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
 
-def _searches(attempted: Sequence[Experience], spec: str, folder: Path) -> Iterator[tuple[str, Search]]:
+def _searches(
+    attempted: Sequence[Experience], spec: str, folder: Path
+) -> Iterator[tuple[str, Search]]:
     yield "plain FTS5, steps and experiences", _plain_words(attempted)
     yield "plain Chroma, steps and experiences", _plain_vectors(attempted, spec, folder / "chroma")
     memory = ExperienceStore(folder / "memory", spec)
@@ -77,7 +96,9 @@ def _plain_words(attempted: Sequence[Experience]) -> Search:
     def search(text: str) -> list[str]:
         words = "".join(c if c.isalnum() else " " for c in text).split()
         asked = " OR ".join(f'"{word}"' for word in words)
-        rows = db.execute("select id from words where words match ? order by rank limit 8", (asked,))
+        rows = db.execute(
+            "select id from words where words match ? order by rank limit 8", (asked,)
+        )
         return [id for (id,) in rows]
 
     return search
@@ -94,7 +115,9 @@ def _plain_vectors(attempted: Sequence[Experience], spec: str, folder: Path) -> 
     held.add(ids=ids, embeddings=embedder.embed([text for _, text in texts]))  # type: ignore[arg-type]
 
     def search(text: str) -> list[str]:
-        found = held.query(query_embeddings=embedder.embed([text], "query"), n_results=8, include=[])  # type: ignore[arg-type]
+        found = held.query(
+            query_embeddings=embedder.embed([text], "query"), n_results=8, include=[]
+        )  # type: ignore[arg-type]
         return [id.partition(":")[2] for id in found["ids"][0]]
 
     return search

@@ -1,7 +1,9 @@
-"""Questions whose answer is an attempt, of four kinds: made by rules from the attempts, and written (queries.jsonl,
-paraphrases.jsonl). Half of them may be looked at while something is tuned; the other half was not.
+"""Questions whose answer is an attempt, of four kinds: made by rules from the attempts, and written
+(queries.jsonl, paraphrases.jsonl). Half of them may be looked at while something is tuned; the
+other half was not.
 
-error       what a program printed, as it stands there, or as another run would print it: other numbers and values
+error       what a program printed, as it stands there, or as another run would print it: other
+            numbers and values
 identifier  a name of code, alone or in a sentence
 paraphrase  what an attempt was about, avoiding its words
 situation   what happened in an attempt at a package
@@ -25,11 +27,19 @@ MOST = 6
 """Attempts that may answer a question at most."""
 
 _ERROR = re.compile(r"\b((?:[A-Z]\w*(?:Error|Exception|Invalid)|Failed): [^\n]{8,110})")
-_NAME = re.compile(r"\b(?:[A-Za-z]+_[A-Za-z_0-9]+|[A-Z][a-z]+[A-Z]\w+|[A-Za-z]\w{2,}\.[A-Za-z]\w+(?:\.\w+)*)\b")
+_NAME = re.compile(
+    r"\b(?:[A-Za-z]+_[A-Za-z_0-9]+|[A-Z][a-z]+[A-Z]\w+|[A-Za-z]\w{2,}\.[A-Za-z]\w+(?:\.\w+)*)\b"
+)
 
 _SENTENCES = (
-    "{}", "{}", "{}", "what was changed in {}", "attempts that had to mend {}", "where {} is called", "why {} fails"
-)  # fmt: skip
+    "{}",
+    "{}",
+    "{}",
+    "what was changed in {}",
+    "attempts that had to mend {}",
+    "where {} is called",
+    "why {} fails",
+)
 
 _HAPPENED = {
     "the right answer was found for {}": r": solved",
@@ -37,7 +47,9 @@ _HAPPENED = {
     "the reply for {} could not be read as Python": r"not valid Python",
     "the agent gave back the code of {} unchanged": r"the function is the same as before",
     "only a single line of {} was corrected": r"one line of .* is corrected",
-    "a change was made in {} and the test went on failing": r"with that the failing test still fails",
+    "a change was made in {} and the test went on failing": (
+        r"with that the failing test still fails"
+    ),
     "a repair of {} made other tests fail that had passed": r"PASS_TO_PASS (?!(\d+)/\1\b)\d+/\d+",
     "functions of {} were written anew": r"^rewritten: ",
 }
@@ -60,7 +72,12 @@ def questions() -> list[Asked]:
     """All of them, the same each time; no two with one text."""
     attempted = experiences()
     found: dict[str, Asked] = {}
-    for asked in (*_written(attempted), *_errors(attempted), *_names(attempted), *_situations(attempted)):
+    for asked in (
+        *_written(attempted),
+        *_errors(attempted),
+        *_names(attempted),
+        *_situations(attempted),
+    ):
         found.setdefault(asked.text, asked)
     return list(found.values())
 
@@ -80,7 +97,10 @@ def _written(attempted: Sequence[Experience]) -> Iterator[Asked]:
 
 
 def _errors(attempted: Sequence[Experience]) -> Iterator[Asked]:
-    texts = {e.id: "\n".join([e.prompt, e.grade.evidence, *(s.output for s in e.trace.steps)]) for e in attempted}
+    texts = {
+        e.id: "\n".join([e.prompt, e.grade.evidence, *(s.output for s in e.trace.steps)])
+        for e in attempted
+    }
     lines = dict.fromkeys(m.strip() for text in texts.values() for m in _ERROR.findall(text))
     for n, line in enumerate(lines):
         ids = frozenset(id for id, text in texts.items() if line in text)
@@ -99,7 +119,11 @@ def _names(attempted: Sequence[Experience]) -> Iterator[Asked]:
     counted = Counter(name for text in texts.values() for name in set(_NAME.findall(text)))
     names = sorted((name for name, n in counted.items() if n <= MOST and len(name) > 5), key=_draw)
     for n, name in enumerate(names[:130]):
-        ids = frozenset(id for id, text in texts.items() if re.search(rf"(?<![\w.]){re.escape(name)}(?![\w.])", text))
+        ids = frozenset(
+            id
+            for id, text in texts.items()
+            if re.search(rf"(?<![\w.]){re.escape(name)}(?![\w.])", text)
+        )
         if ids:
             yield Asked("identifier", _SENTENCES[n % len(_SENTENCES)].format(name), ids)
 
@@ -109,7 +133,9 @@ def _situations(attempted: Sequence[Experience]) -> Iterator[Asked]:
     for package in packages:
         for sentence, pattern in _HAPPENED.items():
             ids = frozenset(
-                e.id for e in attempted if _package(e) == package and re.search(pattern, _all(e), re.MULTILINE)
+                e.id
+                for e in attempted
+                if _package(e) == package and re.search(pattern, _all(e), re.MULTILINE)
             )
             if 0 < len(ids) <= 2 * MOST:
                 yield Asked("situation", sentence.format(package), ids)
@@ -120,7 +146,13 @@ def _package(e: Experience) -> str:
 
 
 def _all(e: Experience) -> str:
-    return "\n".join([e.prompt, e.grade.evidence, *(f"{s.observation}\n{s.action}\n{s.output}" for s in e.trace.steps)])
+    return "\n".join(
+        [
+            e.prompt,
+            e.grade.evidence,
+            *(f"{s.observation}\n{s.action}\n{s.output}" for s in e.trace.steps),
+        ]
+    )
 
 
 def _draw(name: str) -> int:

@@ -1,23 +1,28 @@
-"""python tests/rl/parity.py FILE_OR_FOLDER... [--json]: our parts beside the published functions' stored outputs.
+"""python tests/rl/parity.py FILE_OR_FOLDER... [--json]: our parts beside the published functions'
+stored outputs.
 
-A file is dispatched on its `method` and its keys, never on names of cases. Where our decisions differ from those of the
-published code (docs/rl.md), tests/rl/published.py makes theirs of our arithmetic. A value agrees within 1e-4 of the
-published one + 2e-5; max_rel is over published values above 0.2, where the relative part is what counts.
-Exit code 0; 1 on a mismatch; 2 on an unknown method or zero cases.
+A file is dispatched on its `method` and its keys, never on names of cases. Where our decisions
+differ from those of the published code (docs/rl.md), tests/rl/published.py makes theirs of our
+arithmetic. A value agrees within 1e-4 of the published one + 2e-5; max_rel is over published values
+above 0.2, where the relative part is what counts. Exit code 0; 1 on a mismatch; 2 on an unknown
+method or zero cases.
 
 Excluded, counted and printed, by these rules:
 
   error      the published code raised: there is no output
-  rounding   the two differ by no more than float32 rounding of the group's mean makes of it there, 4 u max|r| (1 + |A|)
-             / (std + eps), u = 2^-24: equal rewards above all, where the published value depends on the summation order
-  sampled    ids, mixtures and logits of a sampled rollout (LEPO): they pin a generator and a model that is not stored
+  rounding   the two differ by no more than float32 rounding of the group's mean makes of it there,
+             4 u max|r| (1 + |A|) / (std + eps), u = 2^-24: equal rewards above all, where the
+             published value depends on the summation order
+  sampled    ids, mixtures and logits of a sampled rollout (LEPO): they pin a generator and a model
+             that is not stored
   unstored   a LEPO check that needs the model's embeddings, which no file holds
-  absent     a value that needs what the file does not hold (A2R: tasks without a history), or a reward by a library
-             of its own (BLEU)
+  absent     a value that needs what the file does not hold (A2R: tasks without a history), or a
+             reward by a library of its own (BLEU)
   unknown    an output by a name that is none of the method's
 
 Not values of a method, and not compared: n_returned, returns_is_same_tensor, dtype, name, note.
-Dr.GRPO's loss cases do not say in a key which of the two official aggregates made them: each is held to the nearer.
+Dr.GRPO's loss cases do not say in a key which of the two official aggregates made them: each is
+held to the nearer.
 """
 
 from __future__ import annotations
@@ -32,7 +37,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[2]))  # so that the file runs as it stands, from any folder
+sys.path.insert(
+    0, str(Path(__file__).parents[2])
+)  # so that the file runs as it stands, from any folder
 
 import torch
 from torch import Tensor
@@ -67,7 +74,9 @@ class Result:
         if not (a.numel() or b.numel()):
             return  # of nothing, JSON keeps no shape: no latent step is [] for any number of rows
         if a.shape != b.shape:
-            self.mismatched.append(f"{self.where}: {what} has shape {tuple(a.shape)}, published {tuple(b.shape)}")
+            self.mismatched.append(
+                f"{self.where}: {what} has shape {tuple(a.shape)}, published {tuple(b.shape)}"
+            )
             return
         away = torch.where((a == b) | (a.isnan() & b.isnan()), 0.0, (a - b).abs())
         away = torch.where(away.isnan(), math.inf, away)
@@ -80,7 +89,8 @@ class Result:
         if bool(wrong.any()):
             at = tuple(wrong.nonzero()[0].tolist())
             self.mismatched.append(
-                f"{self.where}: {what}{list(at)} is {float(a[at]):.7g}, published {float(b[at]):.7g}"
+                f"{self.where}: {what}{list(at)} is {float(a[at]):.7g}, published"
+                f" {float(b[at]):.7g}"
             )
         if away.numel():
             finite = torch.where(b.isfinite() & (b.abs() > ATOL / RTOL), away / b.abs(), 0.0)
@@ -109,9 +119,10 @@ class Result:
     def __str__(self) -> str:
         rules = ", ".join(f"{n} {rule}" for rule, n in sorted(self.excluded.items()) if n)
         return (
-            f"{'MISS' if self.mismatched else 'ok  '} {self.file}: {self.method}, {self.cases} cases, max abs "
-            f"{self.max_abs:.2g}, max rel {self.max_rel:.2g}, {len(self.mismatched)} mismatches, "
-            f"excluded {sum(self.excluded.values())}{f' ({rules})' if rules else ''}"
+            f"{'MISS' if self.mismatched else 'ok  '} {self.file}: {self.method}, {self.cases}"
+            f" cases, max abs {self.max_abs:.2g}, max rel {self.max_rel:.2g},"
+            f" {len(self.mismatched)} mismatches, excluded"
+            f" {sum(self.excluded.values())}{f' ({rules})' if rules else ''}"
         )
 
 
@@ -144,9 +155,12 @@ def _masked_mean(values: Tensor, mask: Tensor, *, reads: bool = False) -> Tensor
 
 
 def _rounding(r: Tensor, groups: Groups, out: Tensor, eps: float | None) -> Tensor:
-    """What float32 rounding of the mean may make of an advantage: (B,). eps None: not divided by a std."""
+    """What float32 rounding of the mean may make of an advantage: (B,). eps None: not divided by a
+    std."""
     wide = torch.where(r.isfinite(), r, 0.0).double()
-    top = torch.zeros(groups.size, dtype=torch.float64).scatter_reduce_(0, groups.index, wide.abs(), "amax")
+    top = torch.zeros(groups.size, dtype=torch.float64).scatter_reduce_(
+        0, groups.index, wide.abs(), "amax"
+    )
     slack = 4 * UNIT * top[groups.index] * (1 + out.double().abs())
     if eps is None:
         return slack
@@ -160,7 +174,11 @@ def _rounding(r: Tensor, groups: Groups, out: Tensor, eps: float | None) -> Tens
 
 def verl_advantages(result: Result, case: Case) -> None:
     given = case["inputs"]
-    rewards, mask, groups = f32(given["token_level_rewards"]), f32(given["response_mask"]), grouped(given["index"])
+    rewards, mask, groups = (
+        f32(given["token_level_rewards"]),
+        f32(given["response_mask"]),
+        grouped(given["index"]),
+    )
     eps = float(given.get("epsilon", 1e-6))
     scale: advantages.Scale = "group" if given.get("norm_adv_by_std_in_grpo", True) else "none"
     r = rewards.sum(-1)
@@ -220,12 +238,18 @@ def trl_advantages(result: Result, case: Case) -> None:
         eps: float | None = None
         if found[2]:
             out = published.rloo(r, groups, normalise=bool(found[3]), unscored="row")
-            slack = 2 * _rounding(r, groups, out, None) / (advantage_spread(r, groups) if found[3] else 1.0)
+            slack = (
+                2
+                * _rounding(r, groups, out, None)
+                / (advantage_spread(r, groups) if found[3] else 1.0)
+            )
         else:
             scale: Any = found[1]
             out = published.grpo(r, groups, scale=scale, eps=1e-4, unscored="row")
             eps = 1e-4 if scale == "group" else None
-            slack = _rounding(r, groups, out, eps) / (advantage_spread(r, groups) if scale == "batch" else 1.0)
+            slack = _rounding(r, groups, out, eps) / (
+                advantage_spread(r, groups) if scale == "batch" else 1.0
+            )
         result.same(key, out, theirs, slack)
 
 
@@ -239,7 +263,11 @@ def gapo_advantages(result: Result, case: Case) -> None:
     if _raised(result, case):
         return
     given = case["inputs"]
-    r, mask, groups = f32(given["token_level_rewards"]).sum(-1), f32(given["response_mask"]), grouped(given["index"])
+    r, mask, groups = (
+        f32(given["token_level_rewards"]).sum(-1),
+        f32(given["response_mask"]),
+        grouped(given["index"]),
+    )
     config, eps = given.get("config") or {}, float(given.get("epsilon", 1e-6))
     scaled = given.get("norm_adv_by_std_in_grpo", True)
     method = config.get("find_method")
@@ -275,7 +303,11 @@ def gapo_reward(result: Result, case: Case) -> None:
     equal, near = published.edit_similarity(case["solution"], case["ground_truth"])
     result.same("exact_match", float(equal), case.get("exact_match"))
     result.same("edit_distance", near, case.get("edit_distance"))
-    scores = {"compute_score_edem": (near + equal) / 2, "compute_score_ed": near, "compute_score_em": float(equal)}
+    scores = {
+        "compute_score_edem": (near + equal) / 2,
+        "compute_score_ed": near,
+        "compute_score_em": float(equal),
+    }
     if case.get("fn") in scores:
         result.same("score", scores[case["fn"]], case.get("score"))
     else:
@@ -289,20 +321,33 @@ def gigpo_case(result: Result, case: Case) -> None:
     r, mask = f32(given["token_level_rewards"]).sum(-1), f32(given["response_mask"])
     eps, weight = float(given.get("epsilon", 1e-6)), float(given.get("step_advantage_w", 1.0))
     scale: Any = "group" if given.get("mode", "mean_norm") == "mean_std_norm" else "none"
-    returns = gigpo.discounted_returns(f32(given["step_rewards_raw"]), trajectories, float(given["gamma"]))
+    returns = gigpo.discounted_returns(
+        f32(given["step_rewards_raw"]), trajectories, float(given["gamma"])
+    )
     result.same("step_discounted_returns", returns, outputs.get("step_discounted_returns"))
     used = eps if scale == "group" else None
-    for key, across in (("episode_adv_cross_steps_True", True), ("episode_adv_cross_steps_False_paper_eq3", False)):
+    for key, across in (
+        ("episode_adv_cross_steps_True", True),
+        ("episode_adv_cross_steps_False_paper_eq3", False),
+    ):
         if outputs.get(key) is not None:
-            out = published.gigpo_episodes(r, groups, trajectories, scale=scale, across_steps=across, eps=eps)
+            out = published.gigpo_episodes(
+                r, groups, trajectories, scale=scale, across_steps=across, eps=eps
+            )
             slack = _rounding(r, groups, out, used).unsqueeze(-1)
             result.same(key, out.unsqueeze(-1) * mask, outputs[key], slack)
     if outputs.get("step_group") is None:
         return
-    similarity = float(given.get("similarity_thresh", 0.95)) if given.get("enable_similarity") else 0.0
+    similarity = (
+        float(given.get("similarity_thresh", 0.95)) if given.get("enable_similarity") else 0.0
+    )
     steps = gigpo.step_groups(given["anchor_obs"], groups, similarity=similarity)
     labels: dict[int, int] = {}
-    result.equal("step_group", [labels.setdefault(s, len(labels)) for s in steps.index.tolist()], outputs["step_group"])
+    result.equal(
+        "step_group",
+        [labels.setdefault(s, len(labels)) for s in steps.index.tolist()],
+        outputs["step_group"],
+    )
     if outputs.get("advantages") is None:
         return
     out = published.gigpo_episodes(r, groups, trajectories, scale=scale, across_steps=True, eps=eps)
@@ -330,10 +375,17 @@ def verl_loss(kind: str) -> Callable[[Result, Case], None]:
         if _raised(result, case):
             return
         given, config = case["inputs"], case["inputs"].get("config") or {}
-        old, mask, a = f32(given["old_log_prob"]), f32(given["response_mask"]), f32(given["advantages"])
+        old, mask, a = (
+            f32(given["old_log_prob"]),
+            f32(given["response_mask"]),
+            f32(given["advantages"]),
+        )
         lp = f32(given["log_prob"]).requires_grad_()
         both = config.get("clip_ratio", 0.2)
-        low, high = (both if config.get(k) is None else config[k] for k in ("clip_ratio_low", "clip_ratio_high"))
+        low, high = (
+            both if config.get(k) is None else config[k]
+            for k in ("clip_ratio_low", "clip_ratio_high")
+        )
         change, used = lp - old, given.get("loss_mode", kind)
         if used == "gspo":
             out = clip(published.sequence_ratio(lp, old, mask), a, low=low, high=high)
@@ -366,9 +418,15 @@ def verl_loss(kind: str) -> Callable[[Result, Case], None]:
         result.same("loss", loss, outputs.get("loss"))
         result.same("grad_log_prob", grad, outputs.get("grad_log_prob"))
         metrics = outputs.get("metrics") or {}
-        result.same("pg_clipfrac", _masked_mean(out.clipped.float(), mask), metrics.get("actor/pg_clipfrac"))
+        result.same(
+            "pg_clipfrac", _masked_mean(out.clipped.float(), mask), metrics.get("actor/pg_clipfrac")
+        )
         result.same("ppo_kl", _masked_mean(-change, mask), metrics.get("actor/ppo_kl"))
-        result.same("pg_clipfrac_lower", _masked_mean(out.dual.float(), mask), metrics.get("actor/pg_clipfrac_lower"))
+        result.same(
+            "pg_clipfrac_lower",
+            _masked_mean(out.dual.float(), mask),
+            metrics.get("actor/pg_clipfrac_lower"),
+        )
 
     return handle
 
@@ -378,7 +436,14 @@ def verl_kl(result: Result, case: Case) -> None:
         return
     lp, ref = f32(case["inputs"]["logprob"]).requires_grad_(), f32(case["inputs"]["ref_logprob"])
     spelled = str(case["inputs"]["kind"])
-    names: dict[str, rules.Kind] = {"kl": "k1", "mse": "k2", "low_var_kl": "k3", "k1": "k1", "k2": "k2", "k3": "k3"}
+    names: dict[str, rules.Kind] = {
+        "kl": "k1",
+        "mse": "k2",
+        "low_var_kl": "k3",
+        "k1": "k1",
+        "k2": "k2",
+        "k3": "k3",
+    }
     kind: rules.Kind = names.get(spelled.rstrip("+"), "abs")
     value = rules.kl(lp, ref, kind, straight=spelled.endswith("+"))
     (grad,) = torch.autograd.grad(value.sum(), lp)
@@ -386,7 +451,9 @@ def verl_kl(result: Result, case: Case) -> None:
     result.same("grad_logprob", grad, case["outputs"].get("grad_logprob"))
 
 
-def trl_per_token(given: Mapping[str, Any], lp: Tensor, old: Tensor, mask: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
+def trl_per_token(
+    given: Mapping[str, Any], lp: Tensor, old: Tensor, mask: Tensor, a: Tensor
+) -> tuple[Tensor, Tensor]:
     """(losses, ratio), (B,T), of TRL's policy losses."""
     kind, change = given["loss_type"], lp - old
     if given["importance_sampling_level"] == "sequence":
@@ -400,7 +467,10 @@ def trl_per_token(given: Mapping[str, Any], lp: Tensor, old: Tensor, mask: Tenso
         made = cispo(rho, a, lp, lowest=0.0, highest=high)
     elif kind == "sapo":
         made = published.sapo(
-            rho, a, positive=given.get("sapo_temperature_pos", 1.0), negative=given.get("sapo_temperature_neg", 1.05)
+            rho,
+            a,
+            positive=given.get("sapo_temperature_pos", 1.0),
+            negative=given.get("sapo_temperature_neg", 1.05),
         )
     elif kind == "vespo":
         k = given.get("vespo_k_pos", 2.0), given.get("vespo_k_neg", 3.0)
@@ -415,7 +485,11 @@ def trl_total(given: Mapping[str, Any], losses: Tensor, mask: Tensor) -> Tensor:
     kind, steps = given["loss_type"], float(given.get("gradient_accumulation_steps") or 1)
     rows = len(losses)
     if kind in ("cispo", "dapo", "vespo"):
-        items = max(float(given["num_items_in_batch"]), 1.0) * steps / float(given.get("steps_per_generation") or steps)
+        items = (
+            max(float(given["num_items_in_batch"]), 1.0)
+            * steps
+            / float(given.get("steps_per_generation") or steps)
+        )
         return published.aggregate(losses, mask, "token-mean", tokens=items, code="trl")
     if kind == "luspo":
         return published.aggregate(losses, mask, "sequence-sum", rows=rows, code="trl") / steps
@@ -430,7 +504,11 @@ def trl_loss(result: Result, case: Case) -> None:
         return
     given = case["inputs"]
     lp = f32(given["per_token_logps"]).requires_grad_()
-    old = lp.detach() if given.get("old_per_token_logps") is None else f32(given["old_per_token_logps"])
+    old = (
+        lp.detach()
+        if given.get("old_per_token_logps") is None
+        else f32(given["old_per_token_logps"])
+    )
     mask, a = f32(given["completion_mask"]), f32(given["advantages"])
     losses, rho = trl_per_token(given, lp, old, mask, a.unsqueeze(1) if a.dim() == 1 else a)
     beta = float(given.get("beta") or 0)
@@ -455,7 +533,9 @@ def oat_loss(result: Result, case: Case) -> None:
         eps = float(given["cliprange"])
         out = clip(rho, a.unsqueeze(-1) if a.dim() == 1 else a, low=eps, high=eps)
         if over == "constant":
-            loss = published.aggregate(out.loss, mask, "constant", rows=len(mask), length=length, code="trl")
+            loss = published.aggregate(
+                out.loss, mask, "constant", rows=len(mask), length=length, code="trl"
+            )
         else:
             loss = published.aggregate(out.loss, mask, "sequence-mean", code="verl-0.4")
         (grad,) = torch.autograd.grad(loss, lp)
@@ -484,7 +564,9 @@ def steer_case(result: Result, case: Case) -> None:
     if outputs.get("pg_loss") is None:
         return
     both = given.get("cliprange", 0.2)
-    low, high = (both if given.get(k) is None else given[k] for k in ("cliprange_low", "cliprange_high"))
+    low, high = (
+        both if given.get(k) is None else given[k] for k in ("cliprange_low", "cliprange_high")
+    )
     rho = published.token_ratio(lp, old)
     out = clip(rho, a, low=low, high=high, dual=given.get("clip_ratio_c", 3.0))
     over = MODES[given.get("loss_agg_mode", "token-mean")]
@@ -550,15 +632,27 @@ def lepo_loss(result: Result, case: Case) -> None:
     given, outputs = case["inputs"], case["outputs"]
     logits = f32(given["logits"]).requires_grad_()
     p = int(given["prompt_len"])
-    ids, mask, a = number(given["completion_ids"]).long(), f32(given["completion_mask"]), f32(given["advantages"])
+    ids, mask, a = (
+        number(given["completion_ids"]).long(),
+        f32(given["completion_mask"]),
+        f32(given["advantages"]),
+    )
     mix_ids, mix = number(given["topk_ids"]).long(), f32(given["topk_probs"])
     n = ids.shape[1]
     mixture = published.mixture_log_prob(logits[:, :-1].log_softmax(-1), mix_ids[:, 1:], mix[:, 1:])
     counted = torch.cat([torch.zeros(len(ids), p - 1), mask], 1)
-    result.same("ce_per_token_loss_shifted_full", -mixture * counted, outputs.get("ce_per_token_loss_shifted_full"))
+    result.same(
+        "ce_per_token_loss_shifted_full",
+        -mixture * counted,
+        outputs.get("ce_per_token_loss_shifted_full"),
+    )
     scaled = (logits[:, :-1][:, -n:] / given.get("temperature", 1.0)).log_softmax(-1)
     lp = scaled.gather(-1, ids.unsqueeze(-1)).squeeze(-1)
-    old = lp.detach() if given.get("old_per_token_logps") is None else f32(given["old_per_token_logps"])
+    old = (
+        lp.detach()
+        if given.get("old_per_token_logps") is None
+        else f32(given["old_per_token_logps"])
+    )
     discrete, _ = trl_per_token(given, lp, old, mask, a.unsqueeze(1))
     first = torch.arange(n) < int(given["latent_length"])
     soft = lepo.latent_loss(mixture[:, -n:] * mask, a.unsqueeze(1))
@@ -573,7 +667,8 @@ def lepo_loss(result: Result, case: Case) -> None:
 
 
 def lepo_rollout(result: Result, case: Case) -> None:
-    """Only the checks: what holds of the stored rollout, and of one step of ours from the same logits."""
+    """Only the checks: what holds of the stored rollout, and of one step of ours from the same
+    logits."""
     if _raised(result, case):
         return
     given, outputs, checks = case["inputs"], case["outputs"], case.get("checks") or {}
@@ -584,7 +679,10 @@ def lepo_rollout(result: Result, case: Case) -> None:
     steps = min(int(knobs["latent_length"]), n)
     result.excluded["sampled"] += 4
     warped = lepo.warp(
-        clean, temperature=knobs.get("temperature", 1.0), top_k=knobs["top_k"], top_p=knobs.get("top_p", 1.0)
+        clean,
+        temperature=knobs.get("temperature", 1.0),
+        top_k=knobs["top_k"],
+        top_p=knobs.get("top_p", 1.0),
     )
     top = clean.topk(min(knobs["top_k"], clean.shape[-1]), -1).values[..., -1:]
     z, z_ids = mix[:, p : p + steps], mix_ids[:, p : p + steps]
@@ -594,8 +692,10 @@ def lepo_rollout(result: Result, case: Case) -> None:
         "latent_topk_prob_mass": z.sum(-1),
         "prompt rows one-hot": bool((mix[:, :p, 0] == 1).all() and (mix[:, :p, 1:] == 0).all()),
         "discrete topk_probs[...,0]==1": bool((mix[:, p + steps :, 0] == 1).all()),
-        "latent id == argmax of clean logits (fraction)": (ids[:, p : p + steps] == clean[:, :steps].argmax(-1)),
-        "latent top-1 of z == stored id (fraction)": (z_ids[..., 0] == ids[:, p : p + steps]),
+        "latent id == argmax of clean logits (fraction)": (
+            ids[:, p : p + steps] == clean[:, :steps].argmax(-1)
+        ),
+        "latent top-1 of z == stored id (fraction)": z_ids[..., 0] == ids[:, p : p + steps],
         "support(z) within top_k of clean logits (fraction)": inside.all(-1),
     }
     for key, theirs in checks.items():
@@ -606,7 +706,11 @@ def lepo_rollout(result: Result, case: Case) -> None:
             mean = key.endswith("(fraction)") and isinstance(ours, Tensor)
             ours = (ours.float().mean() if ours.numel() else torch.ones(())) if mean else ours
             result.same(key, ours, theirs)
-    if knobs["noise_type"] == "gumbel" and steps and "support(z) within top_k of clean logits (fraction)" in checks:
+    if (
+        knobs["noise_type"] == "gumbel"
+        and steps
+        and "support(z) within top_k of clean logits (fraction)" in checks
+    ):
         generator = torch.Generator().manual_seed(int(given.get("seed", 0)))
         made = lepo.latent_step(
             warped[:, 0],
@@ -616,7 +720,11 @@ def lepo_rollout(result: Result, case: Case) -> None:
             generator=generator,
         )
         result.same("ours: mass of z", made.mix.sum(-1), [1.0] * len(ids))
-        result.equal("ours: id is the argmax of clean logits", made.token_ids.tolist(), clean[:, 0].argmax(-1).tolist())
+        result.equal(
+            "ours: id is the argmax of clean logits",
+            made.token_ids.tolist(),
+            clean[:, 0].argmax(-1).tolist(),
+        )
         allowed = warped[:, 0].isfinite().gather(-1, made.mix_ids) | (made.mix == 0)
         result.equal("ours: support of z", bool(allowed.all()), True)
 
@@ -633,10 +741,16 @@ def lepo_table(result: Result, case: Case) -> None:
         sample_ids=False,
         generator=generator,
     )
-    z = torch.zeros(draws, len(pi), dtype=torch.float64).scatter_(1, made.mix_ids, made.mix.double())
+    z = torch.zeros(draws, len(pi), dtype=torch.float64).scatter_(
+        1, made.mix_ids, made.mix.double()
+    )
     winner = torch.zeros_like(z).scatter_(1, made.mix_ids[:, :1], 1.0)
     entropy = torch.special.entr(z).sum(1)
-    for key, sample in (("mean_z", z), ("P_argmax", winner), ("mean_entropy_z", entropy.unsqueeze(1))):
+    for key, sample in (
+        ("mean_z", z),
+        ("P_argmax", winner),
+        ("mean_entropy_z", entropy.unsqueeze(1)),
+    ):
         if case.get(key) is None:
             continue
         theirs = number(case[key]).reshape(-1)
@@ -644,7 +758,10 @@ def lepo_table(result: Result, case: Case) -> None:
         allowed = 6 * (own.square() * (1 + draws / 2_000_000)).sqrt() + ATOL
         within = bool(((sample.mean(0) - theirs).abs() <= allowed).all())
         result.equal(f"{key} within six standard errors", within, True)
-    if case.get("expected_latent_score_mean_z_minus_pi") is not None and case.get("mean_z") is not None:
+    if (
+        case.get("expected_latent_score_mean_z_minus_pi") is not None
+        and case.get("mean_z") is not None
+    ):
         shift = number(case["mean_z"]) - pi
         result.same("mean z - pi", shift, case["expected_latent_score_mean_z_minus_pi"])
 
@@ -659,7 +776,9 @@ def a2r_cartography(result: Result, case: Case) -> None:
     result.same("variability", found.variability, case.get("variability"))
     for key, theirs in case.items():
         if key.startswith("correctness_thr_"):
-            right = published.cartography(history, float(key.removeprefix("correctness_thr_"))).correctness
+            right = published.cartography(
+                history, float(key.removeprefix("correctness_thr_"))
+            ).correctness
             result.same(key, right, theirs)
 
 
@@ -682,7 +801,8 @@ def a2r_divergence(result: Result, case: Case) -> None:
 def a2r_whole(result: Result, data: Mapping[str, Any]) -> None:
     """What stands beside the case lists: an order, probabilities, and a contrast."""
     histories = {
-        c["name"]: [float(v) for v in c["group_mean_reward_per_epoch"]] for c in data.get("cartography_cases", [])
+        c["name"]: [float(v) for v in c["group_mean_reward_per_epoch"]]
+        for c in data.get("cartography_cases", [])
     }
     chances = a2r.probabilities(histories)
     order = data.get("expected_priority_order_by_variability")
@@ -693,7 +813,9 @@ def a2r_whole(result: Result, data: Mapping[str, Any]) -> None:
         sigma = [a2r.ambiguity(histories[name]) for name in known]
         result.equal("order of the tasks that have a history", sigma, sorted(sigma, reverse=True))
     for key, theirs in data.items():
-        if not key.startswith("expected_sampling_probabilities_alpha_") or not isinstance(theirs, Mapping):
+        if not key.startswith("expected_sampling_probabilities_alpha_") or not isinstance(
+            theirs, Mapping
+        ):
             continue
         result.cases, result.where = result.cases + 1, key
         alpha = float(key.rpartition("_")[2])
@@ -707,7 +829,9 @@ def a2r_whole(result: Result, data: Mapping[str, Any]) -> None:
     for name, case in (data.get("in_epoch_vs_cross_epoch_contrast") or {}).items():
         result.cases, result.where = result.cases + 1, f"in_epoch_vs_cross_epoch_contrast {name}"
         rewards = number(case["rollout_rewards"])
-        result.same("in_epoch_std_pop", rewards.std(1, correction=0).mean(), case.get("in_epoch_std_pop"))
+        result.same(
+            "in_epoch_std_pop", rewards.std(1, correction=0).mean(), case.get("in_epoch_std_pop")
+        )
         across = a2r.ambiguity(rewards.mean(1).tolist())
         result.same("cross_epoch_variability", across, case.get("cross_epoch_variability"))
 
@@ -728,10 +852,18 @@ HANDLERS: dict[str, dict[str, Handler]] = {
     "dapo": _SHARED,
     "gspo": {**_SHARED, "policy_loss_cases": verl_loss("gspo")},
     "dr.grpo": {**_SHARED, "advantage_cases": oat_advantages, "loss_cases": oat_loss},
-    "gapo": {"advantage_cases": gapo_advantages, "interval_cases": gapo_interval, "reward_cases": gapo_reward},
+    "gapo": {
+        "advantage_cases": gapo_advantages,
+        "interval_cases": gapo_interval,
+        "reward_cases": gapo_reward,
+    },
     "gigpo": {"cases": gigpo_case},
     "steer": {"cases": steer_case},
-    "lepo": {"loss_cases": lepo_loss, "rollout_cases": lepo_rollout, "gumbel_softmax_table": lepo_table},
+    "lepo": {
+        "loss_cases": lepo_loss,
+        "rollout_cases": lepo_rollout,
+        "gumbel_softmax_table": lepo_table,
+    },
     "a2r": {"cartography_cases": a2r_cartography, "divergence_cases": a2r_divergence},
 }
 
@@ -754,7 +886,10 @@ def check(file: Path) -> Result | str:
         if key not in handlers:
             return f"{file}: no rule for {key!r} of {said!r}; known: {', '.join(handlers)}"
         for n, case in enumerate(cases):
-            result.cases, result.where = result.cases + 1, f"{key}[{n}] {case.get('name', '')}".strip()
+            result.cases, result.where = (
+                result.cases + 1,
+                f"{key}[{n}] {case.get('name', '')}".strip(),
+            )
             try:
                 handlers[key](result, case)
             except Exception as e:
@@ -772,16 +907,24 @@ def files(paths: list[str]) -> Iterator[Path]:
 def _refuse(said: str, as_json: bool) -> None:
     fix = "give files in the format of tests/rl/golden/README.md"
     error = {"error": {"code": "not-golden", "message": said, "fix": fix}}
-    print(json.dumps({"schema": 1, **error}) if as_json else said, file=sys.stdout if as_json else sys.stderr)
+    print(
+        json.dumps({"schema": 1, **error}) if as_json else said,
+        file=sys.stdout if as_json else sys.stderr,
+    )
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python tests/rl/parity.py",
-        description="Our parts beside the published functions. Example: python tests/rl/parity.py tests/rl/golden",
+        description=(
+            "Our parts beside the published functions. Example: python tests/rl/parity.py"
+            " tests/rl/golden"
+        ),
     )
     parser.add_argument("paths", nargs="+", metavar="FILE_OR_FOLDER")
-    parser.add_argument("--json", action="store_true", help="one JSON object a line on stdout, a line per file")
+    parser.add_argument(
+        "--json", action="store_true", help="one JSON object a line on stdout, a line per file"
+    )
     args = parser.parse_args(arguments)
     torch.manual_seed(0)
     results, wrong = [], []

@@ -1,7 +1,9 @@
-"""What published code does and no recipe of ours: functions that we do not have, and decisions that differ from ours.
+"""What published code does and no recipe of ours: functions that we do not have, and decisions that
+differ from ours.
 
-A group of one keeps its raw reward (verl), NaN spreads over its group (verl) or infinities count (TRL), masked values
-are read, and counts are others. All else is our own arithmetic: parity compares it with stored outputs.
+A group of one keeps its raw reward (verl), NaN spreads over its group (verl) or infinities count
+(TRL), masked values are read, and counts are others. All else is our own arithmetic: parity
+compares it with stored outputs.
 """
 
 from __future__ import annotations
@@ -21,8 +23,11 @@ from recreate.rl.parts.groups import Groups
 from recreate.rl.recipe import PolicyLoss
 
 
-def sapo(ratio: Tensor, advantages: Tensor, *, positive: float = 1.0, negative: float = 1.05) -> PolicyLoss:
-    """-A 4/tau sigmoid(tau (rho - 1)), tau by the sign of A: a soft gate in place of the clip. TRL's `sapo`."""
+def sapo(
+    ratio: Tensor, advantages: Tensor, *, positive: float = 1.0, negative: float = 1.05
+) -> PolicyLoss:
+    """-A 4/tau sigmoid(tau (rho - 1)), tau by the sign of A: a soft gate in place of the clip.
+    TRL's `sapo`."""
     tau = torch.where(advantages > 0, positive, negative)
     none = torch.zeros_like(advantages, dtype=torch.bool).expand_as(ratio)
     return PolicyLoss(-torch.sigmoid(tau * (ratio - 1)) * 4 / tau * advantages, none, none)
@@ -37,7 +42,8 @@ def vespo(
     k: tuple[float, float] = (2.0, 3.0),
     rate: tuple[float, float] = (3.0, 2.0),
 ) -> PolicyLoss:
-    """-sg[phi(w)] A log pi, phi(w) = e^rate w^k e^(-rate w), w the row's whole ratio. TRL's `vespo`.
+    """-sg[phi(w)] A log pi, phi(w) = e^rate w^k e^(-rate w), w the row's whole ratio. TRL's
+    `vespo`.
 
     k and rate: (where A >= 0, where A < 0).
     """
@@ -45,13 +51,18 @@ def vespo(
     log_w = (log_change.clamp(-20, 20) * mask).sum(-1, keepdim=True).clamp(lowest, 20).detach()
     up = advantages >= 0
     power, decay = torch.where(up, k[0], k[1]), torch.where(up, rate[0], rate[1]).clamp(min=1e-4)
-    weight = (decay + power * log_w - decay * log_w.exp()).exp().nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+    weight = (
+        (decay + power * log_w - decay * log_w.exp())
+        .exp()
+        .nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+    )
     none = torch.zeros_like(log_prob, dtype=torch.bool)
     return PolicyLoss(-weight * advantages * log_prob, none, none)
 
 
 class Cartography(NamedTuple):
-    """confidence: mean over epochs; variability: population std over epochs; correctness: share of epochs right."""
+    """confidence: mean over epochs; variability: population std over epochs; correctness: share of
+    epochs right."""
 
     confidence: float
     variability: float
@@ -59,7 +70,8 @@ class Cartography(NamedTuple):
 
 
 def cartography(per_epoch: Sequence[float], threshold: float = 0.5) -> Cartography:
-    """Of a task's mean reward in each epoch; an epoch is right at `threshold` or more. Swayamdipta et al. 2020."""
+    """Of a task's mean reward in each epoch; an epoch is right at `threshold` or more. Swayamdipta
+    et al. 2020."""
     if not per_epoch:
         return Cartography(0.0, 0.0, 0.0)
     return Cartography(
@@ -72,13 +84,15 @@ def cartography(per_epoch: Sequence[float], threshold: float = 0.5) -> Cartograp
 def mixture_log_prob(log_probs: Tensor, mix_ids: Tensor, mix: Tensor) -> Tensor:
     """sum_k z_k log pi_k: log-softmax (B,T,V) of the raw logits, mixtures (B,T,K) -> (B,T).
 
-    Raw: without the sampling temperature, as released. The token pass gives the same without (B,T,V).
+    Raw: without the sampling temperature, as released. The token pass gives the same without
+    (B,T,V).
     """
     return (mix * log_probs.gather(-1, mix_ids)).sum(-1)
 
 
 def edit_similarity(answer: str, truth: str) -> tuple[bool, float]:
-    """(equal, 1 - Levenshtein / the longer length) over characters, ends stripped; two empty texts are equal.
+    """(equal, 1 - Levenshtein / the longer length) over characters, ends stripped; two empty texts
+    are equal.
 
     GAPO, equation 2, and its code_edit_reward.py: the paper's reward is the mean of the two.
     """
@@ -99,7 +113,9 @@ def _distance(a: str, b: str) -> int:
 # ---- advantages: verl's, with `unscored` "row" TRL's
 
 
-def raw(r: Tensor, groups: Groups, scale: Scale, eps: float, members: Tensor | None = None) -> Tensor:
+def raw(
+    r: Tensor, groups: Groups, scale: Scale, eps: float, members: Tensor | None = None
+) -> Tensor:
     """`normalised`, but that a group of one keeps its reward."""
     out = normalised(r, groups, scale=scale, eps=eps, members=members)
     n = groups.count if members is None else groups.total(members.double())
@@ -115,17 +131,26 @@ def without_nan(core: Callable[[Tensor, Groups], Tensor], r: Tensor, groups: Gro
 
 
 def grpo(
-    r: Tensor, groups: Groups, *, scale: Scale = "group", eps: float = 1e-6, unscored: Unscored = "group"
+    r: Tensor,
+    groups: Groups,
+    *,
+    scale: Scale = "group",
+    eps: float = 1e-6,
+    unscored: Unscored = "group",
 ) -> Tensor:
     if unscored == "row":
         return without_nan(lambda r, g: normalised(r, g, scale=scale, eps=eps), r, groups)
     return raw(r, groups, scale, eps).to(r.dtype)
 
 
-def rloo(r: Tensor, groups: Groups, *, normalise: bool = False, unscored: Unscored = "group") -> Tensor:
+def rloo(
+    r: Tensor, groups: Groups, *, normalise: bool = False, unscored: Unscored = "group"
+) -> Tensor:
     if unscored == "row":
         return without_nan(lambda r, g: advantages.leave_one_out(r, g, normalise), r, groups)
-    return torch.where(groups.spread(groups.count) == 1, r.double(), advantages.leave_one_out(r, groups)).to(r.dtype)
+    return torch.where(
+        groups.spread(groups.count) == 1, r.double(), advantages.leave_one_out(r, groups)
+    ).to(r.dtype)
 
 
 class Interval(NamedTuple):
@@ -136,12 +161,15 @@ class Interval(NamedTuple):
 
 
 def interval(values: list[float], k: int) -> Interval:
-    """As GAPO's search finds it, NaN and k = 0 included: Python's order of NaN is part of what was published."""
+    """As GAPO's search finds it, NaN and k = 0 included: Python's order of NaN is part of what was
+    published."""
     if k == 0:
         return Interval(values[0], values[0])
     if not any(math.isnan(v) for v in values):
         x = torch.tensor([values], dtype=torch.float64)
-        return Interval(float(gapo.centres(x, k, "mean")[0]), float(gapo.centres(x, k, "median")[0]))
+        return Interval(
+            float(gapo.centres(x, k, "mean")[0]), float(gapo.centres(x, k, "median")[0])
+        )
     ordered = sorted(values)
     best, least = 0, math.inf
     for s in range(len(ordered) - k + 1):
@@ -158,7 +186,13 @@ def covered(n: int, fraction: float) -> int:
 
 
 def gapo_advantages(
-    r: Tensor, groups: Groups, *, fraction: float, center: gapo.Center, scale: gapo.Deviation, eps: float
+    r: Tensor,
+    groups: Groups,
+    *,
+    fraction: float,
+    center: gapo.Center,
+    scale: gapo.Deviation,
+    eps: float,
 ) -> Tensor:
     if fraction == 1 and center == "mean":
         return raw(r, groups, "none" if scale == "none" else "group", eps).to(r.dtype)
@@ -169,13 +203,21 @@ def gapo_advantages(
             out[rows] = x if scale == "none" else x / (1 + eps)
             continue
         found = [interval(row.tolist(), k) for row in x]
-        q = torch.tensor([i.median if center == "median" else i.mean for i in found], dtype=torch.float64)
+        q = torch.tensor(
+            [i.median if center == "median" else i.mean for i in found], dtype=torch.float64
+        )
         out[rows] = gapo.deviations(x, q, scale, eps)
     return out.to(r.dtype)
 
 
 def gigpo_episodes(
-    r: Tensor, groups: Groups, trajectories: Groups, *, scale: Literal["group", "none"], across_steps: bool, eps: float
+    r: Tensor,
+    groups: Groups,
+    trajectories: Groups,
+    *,
+    scale: Literal["group", "none"],
+    across_steps: bool,
+    eps: float,
 ) -> Tensor:
     """Statistics of the first rows, of which each row's own reward is normalised."""
     if across_steps or not len(r):
@@ -189,7 +231,12 @@ def gigpo_episodes(
 
 
 def sequence_ratio(
-    log_prob: Tensor, old: Tensor, mask: Tensor, *, limit: float | None = 10.0, straight: bool = True
+    log_prob: Tensor,
+    old: Tensor,
+    mask: Tensor,
+    *,
+    limit: float | None = 10.0,
+    straight: bool = True,
 ) -> Tensor:
     """Ours, but that masked values are read."""
     mean = ((log_prob - old) * mask).sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)
@@ -212,9 +259,9 @@ def aggregate(
     rows: Any = None,
     length: int | None = None,
 ) -> Tensor:
-    """verl 0.9.1: NaN when nothing is unmasked. verl 0.4, the fork of STEER: 1e-8 added to the token count, empty rows
-    counted, `constant` not divided by rows. TRL 1.16.0 counts all rows. A NaN under the mask comes through, but for
-    verl's token sums."""
+    """verl 0.9.1: NaN when nothing is unmasked. verl 0.4, the fork of STEER: 1e-8 added to the
+    token count, empty rows counted, `constant` not divided by rows. TRL 1.16.0 counts all rows. A
+    NaN under the mask comes through, but for verl's token sums."""
     weight = mask.to(loss.dtype)
     reads = code != "verl" or not mode.startswith("token")
     kept = loss * weight if reads else torch.where(mask.bool(), loss, 0.0) * weight
@@ -243,7 +290,8 @@ def aggregate(
 
 
 def dynamic_sampling(metric: Tensor, groups: Groups) -> Tensor:
-    """By numpy's population std in float64, above 0: 0.1 + 0.2 beside 0.3 is kept, and so may be equal values."""
+    """By numpy's population std in float64, above 0: 0.1 + 0.2 beside 0.3 is kept, and so may be
+    equal values."""
     kept = torch.zeros(groups.size, dtype=torch.bool)
     values, index = metric.double().numpy(), groups.index.numpy()
     for g in range(groups.size):

@@ -1,10 +1,12 @@
-"""Tokens a second of `--rollouts here` beside those of a server: one process, the same model, adapter and prompts.
+"""Tokens a second of `--rollouts here` beside those of a server: one process, the same model,
+adapter and prompts.
 
     python -m tests.rl.rollout_speed MODEL --jobs 4 --vllm-python /path/to/its/environment
 
-Both draw at temperature 1, without a stop, `--replies` answers of `--tokens` tokens at most, asked for by `--jobs`
-threads; they take turns, so that what else the machine does meets both. A round is timed from the first request to the
-last answer; the server's start is told apart. `gap` is the mean difference of the server's log-probs to the module's.
+Both draw at temperature 1, without a stop, `--replies` answers of `--tokens` tokens at most, asked
+for by `--jobs` threads; they take turns, so that what else the machine does meets both. A round is
+timed from the first request to the last answer; the server's start is told apart. `gap` is the mean
+difference of the server's log-probs to the module's.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ from recreate.rl.rollout import Served
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("model", type=Path)
     parser.add_argument("--with", dest="server", default="vllm", help="vllm or transformers")
     parser.add_argument("--jobs", type=int, default=4)
@@ -57,31 +61,47 @@ def main() -> None:
                     if n >= 0:
                         speeds[name].append(sum(r.tokens_out for r in made) / seconds)
                     if name != "here" and n == args.rounds - 1:
-                        gaps = [abs(a - b) for r in made for a, b in zip(r.logprobs or (), _own(base, r), strict=True)]
+                        gaps = [
+                            abs(a - b)
+                            for r in made
+                            for a, b in zip(r.logprobs or (), _own(base, r), strict=True)
+                        ]
                 loads.append(round(os.getloadavg()[0], 1))
                 print(f"round {n}: load {loads[-1]}", file=sys.stderr, flush=True)
         finally:
             served.close()
     told: dict[str, Any] = {
-        name: {"median": median(s), "lowest": min(s), "highest": max(s)} for name, s in speeds.items()
+        name: {"median": median(s), "lowest": min(s), "highest": max(s)}
+        for name, s in speeds.items()
     }
     ratios = [b / a for a, b in zip(speeds["here"], speeds[args.server], strict=True)]
-    told |= {"ratio": median(ratios), "lo": min(ratios), "hi": max(ratios), "gap": fmean(gaps), "start": start}
+    told |= {
+        "ratio": median(ratios),
+        "lo": min(ratios),
+        "hi": max(ratios),
+        "gap": fmean(gaps),
+        "start": start,
+    }
     told |= {"jobs": args.jobs, "replies": args.replies, "rounds": args.rounds, "load": loads}
     told["cores"] = len(os.sched_getaffinity(0))
     if args.json:
         print(json.dumps(told))
         return
     for name in speeds:
-        print(f"{name:12} tokens/s", "  ".join(f"{key} {value:.1f}" for key, value in told[name].items()))
+        print(
+            f"{name:12} tokens/s",
+            "  ".join(f"{key} {value:.1f}" for key, value in told[name].items()),
+        )
     print(
-        f"{args.server} / here: {told['ratio']:.2f} [{told['lo']:.2f}, {told['hi']:.2f}] over {args.rounds} rounds of "
-        f"{args.replies} replies, {args.jobs} jobs, {told['cores']} cores, load {loads}; gap {told['gap']:.2g} nats; "
-        f"the server started in {start:.0f} s"
+        f"{args.server} / here: {told['ratio']:.2f} [{told['lo']:.2f}, {told['hi']:.2f}] over"
+        f" {args.rounds} rounds of {args.replies} replies, {args.jobs} jobs, {told['cores']} cores,"
+        f" load {loads}; gap {told['gap']:.2g} nats; the server started in {start:.0f} s"
     )
 
 
-def _round(ask: Callable[..., Reply], args: argparse.Namespace, n: int) -> tuple[list[Reply], float]:
+def _round(
+    ask: Callable[..., Reply], args: argparse.Namespace, n: int
+) -> tuple[list[Reply], float]:
     def one(k: int) -> Reply:
         said = [{"role": "user", "content": f"Write a story about the number {k}."}]
         return ask(said, Call(run="speed", attempt=str(k), step=n), seed=1000 * n + k)
@@ -98,7 +118,9 @@ def _adapted(base: Transformers) -> Any:
     import torch
 
     torch.manual_seed(0)
-    config = peft.LoraConfig(r=8, lora_alpha=1, target_modules="all-linear", init_lora_weights=False)
+    config = peft.LoraConfig(
+        r=8, lora_alpha=1, target_modules="all-linear", init_lora_weights=False
+    )
     module = peft.get_peft_model(base.load()[0], config).eval()
     base.take(module)
     return module

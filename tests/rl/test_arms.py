@@ -1,4 +1,5 @@
-"""The table of seed, scaffold, weights and both on a tiny random model, and a tuning that its budget stops."""
+"""The table of seed, scaffold, weights and both on a tiny random model, and a tuning that its
+budget stops."""
 
 from __future__ import annotations
 
@@ -41,9 +42,13 @@ class Stopping(tiny.Sheet):
 @pytest.fixture
 def place(workspace: Path) -> Path:
     tiny.model(workspace / "model")
-    tiny.agent(workspace / "agent")  # of two turns: an empty reply, one in 100 of so small a model, is not all it says
+    tiny.agent(
+        workspace / "agent"
+    )  # of two turns: an empty reply, one in 100 of so small a model, is not all it says
     tiny.optimizer(workspace / "optimizer.jsonl", ".lower() + 'a' * 50")
-    tiny.small("grpo", workspace, prompts=2, group_size=3, mini_batches=1, lora_rank=0, learning_rate=1e-2)
+    tiny.small(
+        "grpo", workspace, prompts=2, group_size=3, mini_batches=1, lora_rank=0, learning_rate=1e-2
+    )
     return workspace
 
 
@@ -51,7 +56,9 @@ def place(workspace: Path) -> Path:
 def call(place: Path, capsys: pytest.CaptureFixture[str]) -> Call:
     """Run a command on the tiny model: (exit code, the JSON object)."""
 
-    def run(command: str, *flags: str, domain: str = "tests.rl.tiny:Sheet") -> tuple[int, dict[str, Any]]:
+    def run(
+        command: str, *flags: str, domain: str = "tests.rl.tiny:Sheet"
+    ) -> tuple[int, dict[str, Any]]:
         capsys.readouterr()
         model = ["--domain", domain, "--scaffold", "./agent", "--jobs", "2"]
         model += ["--model", "./model"] if "--model" not in flags else []
@@ -63,11 +70,27 @@ def call(place: Path, capsys: pytest.CaptureFixture[str]) -> Call:
 
 
 TABLE = (
-    "--arms", "seed,scaffold,weights,both", "--recipe", "./grpo-small.toml", "--steps", "3", "--train", "2",
-    "--validation", "5", "--gate.false_keep", "0", "--models.optimizer", "scripted:optimizer.jsonl", "--split", "test",
-    "--budget", "26attempts",
-    "--build-share", "0.6",
-)  # fmt: skip
+    "--arms",
+    "seed,scaffold,weights,both",
+    "--recipe",
+    "./grpo-small.toml",
+    "--steps",
+    "3",
+    "--train",
+    "2",
+    "--validation",
+    "5",
+    "--gate.false_keep",
+    "0",
+    "--models.optimizer",
+    "scripted:optimizer.jsonl",
+    "--split",
+    "test",
+    "--budget",
+    "26attempts",
+    "--build-share",
+    "0.6",
+)
 
 
 def records(folder: Path) -> list[dict[str, Any]]:
@@ -84,25 +107,35 @@ def test_four_arms_under_one_budget_are_one_table(call: Call, place: Path) -> No
     assert made["test_openings"] == 4
     assert sorted(row["test_openings"] for row in rows.values()) == [1, 2, 3, 4]
     spent = {name: row["made"]["spent"]["attempts"] for name, row in rows.items()}
-    # 2 train tasks and 5 validation tasks twice; 3 steps of 2 x 3; a build, then what is left pays for two steps
+    # 2 train tasks and 5 validation tasks twice; 3 steps of 2 x 3; a build, then what is left pays
+    # for two steps
     assert spent == {"seed": 0, "scaffold": 12, "weights": 18, "both": 26}
     assert rows["both"]["made"]["build"]["spent"]["attempts"] == 12
     tuned = rows["both"]["made"]["tune"]
     assert (tuned["status"], tuned["spent"]["attempts"]) == ("budget", 14)
     assert tuned["told"] == "grpo-small, 2 of 3 steps"
     assert {name: row["made"]["stopped"] for name, row in rows.items()} == {
-        "seed": False, "scaffold": False, "weights": False, "both": True,
-    }  # fmt: skip
+        "seed": False,
+        "scaffold": False,
+        "weights": False,
+        "both": True,
+    }
     assert not any(row["made"]["over"] for row in rows.values())
-    assert rows["scaffold"]["diff"]["diff"] == pytest.approx(rows["scaffold"]["mean"] - rows["seed"]["mean"])
+    assert rows["scaffold"]["diff"]["diff"] == pytest.approx(
+        rows["scaffold"]["mean"] - rows["seed"]["mean"]
+    )
     assert rows["scaffold"]["diff"]["verdict"] == "better"  # its tool writes small letters
     assert rows["weights"]["digest"] == rows["seed"]["digest"]
     assert rows["both"]["digest"] == rows["scaffold"]["digest"]
     assert rows["both"]["beyond"]["arm"] in ("scaffold", "weights")
     for stage in ("scaffold/build", "weights/tune", "both/build", "both/tune"):
-        splits = {r["split"] for r in records(place / "run/arms" / stage) if r["kind"] == "experience"}
+        splits = {
+            r["split"] for r in records(place / "run/arms" / stage) if r["kind"] == "experience"
+        }
         assert splits == ({"train"} if stage.endswith("tune") else {"train", "validation"})
-    cells = {(cell.model, cell.digest): cell.mean for cell in measured_in(Run(place / "run"), place)}
+    cells = {
+        (cell.model, cell.digest): cell.mean for cell in measured_in(Run(place / "run"), place)
+    }
     assert cells == {(row["model"], row["digest"]): row["mean"] for row in rows.values()}
     report = (place / "run/report.md").read_text()
     assert "26 attempts" in report
@@ -148,7 +181,11 @@ def test_a_budget_ends_tuning_with_what_was_learned(call: Call, place: Path) -> 
     code, table = call("bench", *_suite(place, "runs"))
     assert code == 0, table
     before = table["cells"][1]["made"]
-    assert (before["before"], before["over"], before["spent"]["attempts"]) == (True, ["attempts"], 18)
+    assert (before["before"], before["over"], before["spent"]["attempts"]) == (
+        True,
+        ["attempts"],
+        18,
+    )
     assert table["cells"][1]["diff"]["tasks"] == 6
 
 
@@ -157,7 +194,9 @@ def _suite(place: Path, name: str) -> tuple[str, ...]:
     return (f"{name}.toml",)
 
 
-def test_weights_that_cannot_be_trained_are_refused_before_anything_is_spent(call: Call, place: Path) -> None:
+def test_weights_that_cannot_be_trained_are_refused_before_anything_is_spent(
+    call: Call, place: Path
+) -> None:
     code, said = call("bench", *TABLE, "--out", "bad", "--model", "local:smollm2-135m")
     assert (code, said["error"]["code"]) == (2, "not-trainable")
     (place / "model" / "adapter_config.json").write_text("{}")
@@ -166,17 +205,23 @@ def test_weights_that_cannot_be_trained_are_refused_before_anything_is_spent(cal
     assert not (place / "bad").exists()
 
 
-def test_groups_that_the_workspace_held_out_are_not_trained_on_before_or_between_calls(call: Call, place: Path) -> None:
+def test_groups_that_the_workspace_held_out_are_not_trained_on_before_or_between_calls(
+    call: Call, place: Path
+) -> None:
     first, second = tiny.Sheet().tasks("train")[:2]
     held = HeldOut(place / "memory")
     flags = ("--arms", "weights", "--recipe", "./grpo-small.toml", "--steps", "3", "--out", "run")
     held.add([Held(first.group, first.id, "test", "tiny")])
     assert call("bench", *flags, "--budget", "8attempts")[0] == 0
-    attempted = [r["task"] for r in records(place / "run/arms/weights/tune") if r["kind"] == "experience"]
+    attempted = [
+        r["task"] for r in records(place / "run/arms/weights/tune") if r["kind"] == "experience"
+    ]
     assert attempted
     assert first.id not in attempted
     held.add([Held(second.group, second.id, "validation", "tiny")])
     assert call("bench", *flags, "--budget", "40attempts")[0] == 0
-    after = [r["task"] for r in records(place / "run/arms/weights/tune") if r["kind"] == "experience"][len(attempted) :]
+    after = [
+        r["task"] for r in records(place / "run/arms/weights/tune") if r["kind"] == "experience"
+    ][len(attempted) :]
     assert after
     assert not {first.id, second.id} & set(after)

@@ -56,4 +56,7 @@ def test_the_gradient_of_a_latent_step_is_that_of_a_token_with_the_mixture_in_it
 
 def test_latent_positions_are_the_first_and_end_with_the_answer() -> None:
     mask = torch.tensor([[1, 1, 1, 1], [1, 0, 0, 0]])
-    assert lepo.latent_mask(mask, 2).tolist() == [[True, True, False, False], [True, False, False, False]]
+    assert lepo.latent_mask(mask, 2).tolist() == [
+        [True, True, False, False],
+        [True, False, False, False],
+    ]

@@ -54,7 +54,11 @@ def test_values_and_gradients_are_the_plain_ones(
     def loss(p: TokenPass) -> Tensor:
         return (p.log_prob.sin() + 0.3 * p.entropy.square()).sum()
 
-    for a, b in zip(torch.autograd.grad(loss(ours), wanted), torch.autograd.grad(loss(theirs), wanted), strict=True):
+    for a, b in zip(
+        torch.autograd.grad(loss(ours), wanted),
+        torch.autograd.grad(loss(theirs), wanted),
+        strict=True,
+    ):
         assert torch.allclose(a, b, rtol=1e-10, atol=1e-12)
 
 
@@ -85,15 +89,23 @@ def test_whole_logits_are_never_made() -> None:
     made: list[int] = []
 
     class Watch(TorchDispatchMode):
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
             out = func(*args, **(kwargs or {}))
-            made.extend(o.numel() for o in (out if isinstance(out, tuple | list) else [out]) if isinstance(o, Tensor))
+            made.extend(
+                o.numel()
+                for o in (out if isinstance(out, tuple | list) else [out])
+                if isinstance(o, Tensor)
+            )
             return out
 
     hidden = torch.randn(64, 4, requires_grad=True)
     weight = torch.randn(500, 4, requires_grad=True)
     with Watch():
-        token_pass(hidden, weight, torch.zeros(64, dtype=torch.long), chunk=8).log_prob.sum().backward()
+        token_pass(
+            hidden, weight, torch.zeros(64, dtype=torch.long), chunk=8
+        ).log_prob.sum().backward()
     assert max(made) == 8 * 500  # beside 64 * 500 of the whole
 
 

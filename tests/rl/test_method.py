@@ -91,11 +91,14 @@ def test_settings_that_are_identities_are_plain_grpo_bit_for_bit(tables: str) ->
         assert torch.equal(a[1], b[1])
         assert torch.equal(a[2].value, b[2].value)
         assert torch.equal(
-            plain.shaped(rows(seed).rewards, torch.ones(8)), mine.shaped(rows(seed).rewards, torch.ones(8))
+            plain.shaped(rows(seed).rewards, torch.ones(8)),
+            mine.shaped(rows(seed).rewards, torch.ones(8)),
         )
 
 
-@pytest.mark.parametrize("name", [n for n in names() if n not in ("sft-on-successes", "simpo-on-pairs")])
+@pytest.mark.parametrize(
+    "name", [n for n in names() if n not in ("sft-on-successes", "simpo-on-pairs")]
+)
 def test_equal_or_broken_rewards_move_nothing(name: str) -> None:
     m = Method(load(name))
     for value in (0.3, math.nan):

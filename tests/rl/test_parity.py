@@ -41,7 +41,10 @@ def test_a_rollout_without_latent_steps_is_compared_as_nothing(
     (tmp_path / "lepo.json").write_text(json.dumps({**data, "rollout_cases": [case]}))
     code, rows = run(capsys, tmp_path)
     assert (code, rows[0]["mismatched"]) == (0, [])
-    case["checks"]["latent_topk_prob_mass"] = [[1.0], [1.0]]  # something where there is nothing is no agreement
+    case["checks"]["latent_topk_prob_mass"] = [
+        [1.0],
+        [1.0],
+    ]  # something where there is nothing is no agreement
     (tmp_path / "lepo.json").write_text(json.dumps({**data, "rollout_cases": [case]}))
     assert run(capsys, tmp_path)[0] == 1
 
@@ -77,18 +80,26 @@ def test_a_wrong_number_is_a_mismatch(
     assert (code, rows[0]["mismatches"]) == (1, 1)
 
 
-def test_names_of_cases_and_of_files_decide_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_of_cases_and_of_files_decide_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for n, file in enumerate(sorted(GOLDEN.glob("*.json"))):
         data = json.loads(file.read_text())
         for cases in data.values():
             for i, case in enumerate(cases if isinstance(cases, list) else []):
-                if isinstance(case, dict) and "name" in case and not data["method"].startswith("A2R"):
+                if (
+                    isinstance(case, dict)
+                    and "name" in case
+                    and not data["method"].startswith("A2R")
+                ):
                     case["name"] = f"case {i}"
         (tmp_path / f"{n}.json").write_text(json.dumps(data))
     assert run(capsys, tmp_path)[0] == 0
 
 
-def test_an_unknown_method_and_zero_cases_are_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_method_and_zero_cases_are_bad_input(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "odd.json").write_text('{"method": "PPO2", "cases": [{"inputs": {}}]}')
     code, said = run(capsys, tmp_path / "odd.json")
     assert code == 2

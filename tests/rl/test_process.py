@@ -1,4 +1,5 @@
-"""What an attempt earns beside its grade: ReEx-SQL's rewards for form, near queries and looks at the tables."""
+"""What an attempt earns beside its grade: ReEx-SQL's rewards for form, near queries and looks at
+the tables."""
 
 from __future__ import annotations
 
@@ -21,24 +22,39 @@ LOOK = "<think>How is it spelled?</think><intermediate_sql>SELECT DISTINCT count
 FINAL = f"<think>As Deutschland.</think>\n<final_sql>{GOLD}</final_sql>"
 SQL = st.one_of(
     st.text(max_size=80),
-    st.lists(st.sampled_from(["SELECT", "clients", "'Deutschland'", "country", "AS", "x", "=", "1", '"a b"', "``"]))
-    .map(" ".join),
-)  # fmt: skip
+    st.lists(
+        st.sampled_from(
+            ["SELECT", "clients", "'Deutschland'", "country", "AS", "x", "=", "1", '"a b"', "``"]
+        )
+    ).map(" ".join),
+)
 
 
-def step(number: int, reply: str, output: str = "<result>\ncountry\n</result>", **more: Any) -> Step:
+def step(
+    number: int, reply: str, output: str = "<result>\ncountry\n</result>", **more: Any
+) -> Step:
     return Step(step=number, reply=reply, output=output, status=0, **more)
 
 
-def attempt(*replies: str, answer: str = GOLD, score: float = 1.0, outputs: tuple[str, ...] = ()) -> Experience:
+def attempt(
+    *replies: str, answer: str = GOLD, score: float = 1.0, outputs: tuple[str, ...] = ()
+) -> Experience:
     steps = tuple(
-        step(n, reply, *(outputs[n : n + 1] or ["<result>\ncountry\n</result>"])) for n, reply in enumerate(replies)
+        step(n, reply, *(outputs[n : n + 1] or ["<result>\ncountry\n</result>"]))
+        for n, reply in enumerate(replies)
     )
     trace = Trace(attempt="a", task="sql:q:0", scaffold="s", model="m", steps=steps, answer=answer)
     return Experience(
-        id="a", domain="sql", task="sql:q:0", group="g", split="train", prompt="", digest="", trace=trace,
+        id="a",
+        domain="sql",
+        task="sql:q:0",
+        group="g",
+        split="train",
+        prompt="",
+        digest="",
+        trace=trace,
         grade=Grade(score=score, passed=score == 1.0),
-    )  # fmt: skip
+    )
 
 
 def test_who_looks_reasons_in_form_and_answers_as_the_right_query_does_earns_all() -> None:
@@ -69,7 +85,9 @@ def test_form_is_reasoning_and_one_query_in_each_reply_and_a_final_one_at_the_en
 
 def test_a_look_counts_that_ran_is_new_and_is_about_what_was_asked() -> None:
     idle = "<think>.</think><intermediate_sql>SELECT 1"
-    failed = step(3, LOOK.replace("DISTINCT", "max"), "<result>\nSQLite says: no such column\n</result>")
+    failed = step(
+        3, LOOK.replace("DISTINCT", "max"), "<result>\nSQLite says: no such column\n</result>"
+    )
     assert explored([step(0, LOOK), step(1, FINAL)], GOLD) == 1.0
     assert explored([step(0, FINAL)], GOLD) == 0.0
     assert explored([step(0, idle), step(1, FINAL)], GOLD) == 0.0
@@ -77,8 +95,12 @@ def test_a_look_counts_that_ran_is_new_and_is_about_what_was_asked() -> None:
     assert explored([step(0, LOOK), again, failed, step(4, idle), step(5, FINAL)], GOLD) == 0.25
 
 
-def test_queries_that_differ_in_case_space_and_a_semicolon_are_the_same_and_other_values_are_not() -> None:
-    assert normal(GOLD) == normal(f"```sql\n{GOLD.lower().replace('deutschland', 'Deutschland')} ;\n```")
+def test_queries_that_differ_in_case_space_and_a_semicolon_are_the_same_and_other_values_are_not() -> (
+    None
+):
+    assert normal(GOLD) == normal(
+        f"```sql\n{GOLD.lower().replace('deutschland', 'Deutschland')} ;\n```"
+    )
     assert normal(GOLD) != normal(GOLD.replace("Deutschland", "deutschland"))
     assert entities(GOLD) == {"clients", "country", "'Deutschland'"}
     assert entities('SELECT T1.name FROM "clients" AS T1') == {"name", "clients"}
@@ -90,7 +112,9 @@ def test_what_is_earned_is_bounded_by_its_weights_whatever_is_written(
     replies: list[str], answer: str, gold: str, one: float, other: float, grade: float
 ) -> None:
     part = ReExSQL(form=one, exact=other, entities=one, exploration=other, execution=grade)
-    e = attempt(*replies, *(f"<think></think><intermediate_sql>{reply}" for reply in replies), answer=answer)
+    e = attempt(
+        *replies, *(f"<think></think><intermediate_sql>{reply}" for reply in replies), answer=answer
+    )
     earned = part(e, gold)
     assert 0 <= earned <= (2 * one + 2 * other) / grade + 1e-9
     assert earned == part(e, gold)
@@ -107,7 +131,9 @@ def test_entities_are_shared_both_ways_and_wholly_with_oneself(one: str, other: 
 def test_what_the_scaffold_says_of_a_query_that_did_not_run_is_what_is_looked_for() -> None:
     files = scaffolds.load(shipped("scaffolds") / "reex-sql").files
     assert FAILED in files["tools/execute.py"]
-    assert all(f"<{tag}>" in files["system.md"] for tag in ("think", "intermediate_sql", "final_sql"))
+    assert all(
+        f"<{tag}>" in files["system.md"] for tag in ("think", "intermediate_sql", "final_sql")
+    )
 
 
 HEAD = 'about = "a"\nsource = "b"\n[reex-sql]\n[token-mean]\n'

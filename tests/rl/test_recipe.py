@@ -93,7 +93,11 @@ def test_two_parts_in_one_slot_are_refused_by_name(tables: str, slot: str) -> No
         ("[gapo]\nfraction = nan\n", "[gapo] fraction", "0.5"),
         ('[train]\ngroup_size = "8"\n', "[train] group_size", "8"),
         ("[overlong]\nmax_length = 8\nbuffer = 8\n", "every answer is penalised", "[overlong]"),
-        ("[overlong]\nmax_length = 4096\nbuffer = 8\n", "above [train] max_response", "both to the same"),
+        (
+            "[overlong]\nmax_length = 4096\nbuffer = 8\n",
+            "above [train] max_response",
+            "both to the same",
+        ),
         ("[gapo]\n[lepo]\n", "do not sum to 0", "centre = true"),
         ("[steer]\nleast = 0.9\nmost = 0.8\n", "must not be below", "[steer]"),
         ("[clip\n", "mine.toml", "mend the line"),
@@ -119,13 +123,19 @@ def test_a_file_of_ones_own_is_a_recipe(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text(HEAD + "[rloo]\n[steer]\nscope = 'mini'\n")
     mine = recipe.load(str(file))
-    assert (mine.name, mine.name_of("advantage"), mine.name_of("token weight")) == ("mine", "rloo", "steer")
+    assert (mine.name, mine.name_of("advantage"), mine.name_of("token weight")) == (
+        "mine",
+        "rloo",
+        "steer",
+    )
     with pytest.raises(BadInput, match="'source' is missing"):
         recipe.read('about = "a"\n', name="x")
 
 
 @pytest.mark.parametrize("name", sorted(PROMISED))
-def test_a_shipped_recipe_has_a_rate_for_each_way_to_train_and_batches_that_carry_a_gradient(name: str) -> None:
+def test_a_shipped_recipe_has_a_rate_for_each_way_to_train_and_batches_that_carry_a_gradient(
+    name: str,
+) -> None:
     """Papers train all weights; their rate moves an adapter by nothing."""
     lora, full = recipe.load(name), recipe.load(name, ("train.lora_rank=0",))
     assert lora.train.lora_rank == 16
@@ -143,13 +153,22 @@ def test_a_recipe_that_names_no_rate_has_one_by_how_it_trains() -> None:
 
 def test_a_value_can_be_set_without_a_file_of_ones_own() -> None:
     how = recipe.load(
-        "grpo", ("train.lr=1e-5", "kl.weight=0.1", "a2r.temperature=median", 'grpo.unscored="row"', "kl.straight=true")
+        "grpo",
+        (
+            "train.lr=1e-5",
+            "kl.weight=0.1",
+            "a2r.temperature=median",
+            'grpo.unscored="row"',
+            "kl.straight=true",
+        ),
     )
     assert how.train.rate == 1e-5
     assert how.part("penalty").model_dump() == {"weight": 0.1, "kind": "k3", "straight": True}  # type: ignore[union-attr]
     assert how.part("replay").temperature == "median"  # type: ignore[union-attr]
     assert how.part("advantage").unscored == "row"  # type: ignore[union-attr]
-    assert recipe.load("grpo", ("train.learning_rate={full = 1e-6, lora = 2e-4}",)).train.rate == 2e-4
+    assert (
+        recipe.load("grpo", ("train.learning_rate={full = 1e-6, lora = 2e-4}",)).train.rate == 2e-4
+    )
     assert recipe.load("grpo").train.rate == 1e-4  # what is shipped stays
     assert recipe.read(recipe.text_of(how), name="grpo") == how
 
@@ -191,7 +210,9 @@ def test_recipes_are_listed_and_shown(workspace: Path, capsys: pytest.CaptureFix
     assert all(row["slots"].keys() <= recipe.SLOTS.keys() for row in rows)
     assert "16 x 8" in next(row["source"] for row in rows if row["name"] == "gigpo")
     assert call("list")[1].count("attempts a step") == len(PROMISED)
-    _, text = call("show", "gapo", "--set", "train.prompts=8", "--set", "train.lora_rank=0", "--json")
+    _, text = call(
+        "show", "gapo", "--set", "train.prompts=8", "--set", "train.lora_rank=0", "--json"
+    )
     shown = json.loads(text)
     assert shown["slots"]["advantage"] == "gapo"
     assert shown["cost"]["attempts"] == 64
@@ -200,7 +221,10 @@ def test_recipes_are_listed_and_shown(workspace: Path, capsys: pytest.CaptureFix
     assert "64%" in shown["pass_fail"][0]
     _, text = call("show", "gapo")
     assert "where rewards are 0 and 1 only" in text
-    assert recipe.read(HEAD + text[text.index("[train]") :], name="gapo").parts == recipe.load("gapo").parts
+    assert (
+        recipe.read(HEAD + text[text.index("[train]") :], name="gapo").parts
+        == recipe.load("gapo").parts
+    )
     code = cli(["recipes", "show", "gappo", "--json"])
     error = json.loads(capsys.readouterr().out)["error"]
     assert (code, error["code"]) == (2, "unknown-recipe")
@@ -210,7 +234,12 @@ def test_recipes_are_listed_and_shown(workspace: Path, capsys: pytest.CaptureFix
 def test_help_of_tune_speaks_of_what_tune_takes(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli(["tune", "--help"]) == 0
     text = " ".join(capsys.readouterr().out.split())
-    for words in ("a folder that transformers reads", "recreate recipes list", "PART.KEY=VALUE", "given up"):
+    for words in (
+        "a folder that transformers reads",
+        "recreate recipes list",
+        "PART.KEY=VALUE",
+        "given up",
+    ):
         assert words in text
     for words in ("litellm:", "scripted:", "usd", "`create`", "build studies"):
         assert words not in text
@@ -223,7 +252,8 @@ def test_help_of_tune_speaks_of_what_tune_takes(capsys: pytest.CaptureFixture[st
     [(1, 1000, 60), (3, 1000, 240), (100, 1000, 420), (100, 1, 60), (2, 10**6, 150)],
 )
 def test_the_context_that_a_scaffolds_limits_ask_for(steps: int, tokens: int, needs: int) -> None:
-    """A prompt of 50, replies of 10 and 80 shown after each: 60, 150, 240, ... until the attempt's tokens are used."""
+    """A prompt of 50, replies of 10 and 80 shown after each: 60, 150, 240, ... until the attempt's
+    tokens are used."""
     limits = AgentLimits(steps=steps, tokens=tokens)
     assert longest_context(limits, 50, 10, 80) == needs
 
@@ -241,7 +271,9 @@ def test_limits_that_the_context_cannot_hold_are_refused_with_what_would_fit() -
     with pytest.raises(BadInput):
         refuse_if_too_long(seed, [task], recipe.load("grpo", (f"train.max_prompt={need - 1}",)))
     with pytest.raises(BadInput) as caught:  # the model itself reads no more
-        refuse_if_too_long(seed, [task], recipe.load("grpo", (f"train.max_prompt={need}",)), window=8192)
+        refuse_if_too_long(
+            seed, [task], recipe.load("grpo", (f"train.max_prompt={need}",)), window=8192
+        )
     assert "8192 is all that the model reads" in caught.value.message
     assert "max_prompt" not in caught.value.fix
     turns = int(re.search(r"steps = (\d+)", caught.value.fix)[1])  # type: ignore[index]
@@ -252,6 +284,8 @@ def test_tune_without_its_extra_says_what_to_install(
     workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    code = cli(["tune", "--recipe", "gapo", "--domain", "tests.toy:Toy", "--model", "./model", "--json"])
+    code = cli(
+        ["tune", "--recipe", "gapo", "--domain", "tests.toy:Toy", "--model", "./model", "--json"]
+    )
     said = json.loads(capsys.readouterr().out)["error"]
     assert (code, said["code"], said["fix"]) == (2, "missing", paths.install("rl"))

@@ -32,7 +32,9 @@ pytestmark = pytest.mark.rl
 def rollouts(task: str, epoch: int, fill: float = -1.0) -> Rollouts:
     two = torch.full((2, 3), fill)
     ids = torch.ones(2, 3, dtype=torch.long)
-    return Rollouts(task, epoch, ids, ids, torch.ones(2, 3), torch.tensor([0.0, 1.0]), two, two.sign())
+    return Rollouts(
+        task, epoch, ids, ids, torch.ones(2, 3), torch.tensor([0.0, 1.0]), two, two.sign()
+    )
 
 
 def filled(seed: int = 7, **knobs: Any) -> AmbiguityReplay:
@@ -81,7 +83,10 @@ def test_tasks_are_drawn_in_proportion_to_their_ambiguity() -> None:
     assert first["c"] == 0
     assert first["a"] / 2000 == pytest.approx(0.8, abs=0.04)
     assert probabilities({"a": [0.0, 1.0], "b": [0.0, 0.25]}, alpha=0.0) == {"a": 0.5, "b": 0.5}
-    assert probabilities({"a": [0.0, 1.0], "b": [0.0, 0.25], "c": [0.0, 0.1]}, select="band")["a"] == 1.0
+    assert (
+        probabilities({"a": [0.0, 1.0], "b": [0.0, 0.25], "c": [0.0, 0.1]}, select="band")["a"]
+        == 1.0
+    )
 
 
 def test_stale_groups_are_dropped_for_good() -> None:

@@ -1,4 +1,5 @@
-"""`recreate serve`: a checkpoint answers like any endpoint, adapters are loaded into it, and nothing is left behind."""
+"""`recreate serve`: a checkpoint answers like any endpoint, adapters are loaded into it, and
+nothing is left behind."""
 
 from __future__ import annotations
 
@@ -34,7 +35,9 @@ def adapter(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     base = tiny.model(tmp_path_factory.mktemp("base"))
-    config = peft.LoraConfig(r=4, target_modules="all-linear", init_lora_weights=False, task_type="CAUSAL_LM")
+    config = peft.LoraConfig(
+        r=4, target_modules="all-linear", init_lora_weights=False, task_type="CAUSAL_LM"
+    )
     torch.manual_seed(1)
     folder = tmp_path_factory.mktemp("adapter")
     peft.get_peft_model(AutoModelForCausalLM.from_pretrained(base), config).save_pretrained(folder)
@@ -43,7 +46,16 @@ def adapter(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_checkpoint_is_served_and_ends_with_its_process_tree(adapter: Path) -> None:
-    command = [sys.executable, "-m", "recreate", "serve", str(adapter), "--engine", "transformers", "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "recreate",
+        "serve",
+        str(adapter),
+        "--engine",
+        "transformers",
+        "--json",
+    ]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
@@ -80,13 +92,18 @@ def test_an_adapter_is_loaded_into_a_running_server(adapter: Path, tmp_path: Pat
             model.close()
         assert texts[0] != texts[1]
         server.unload("tuned")
-        for name, folder, code in (("tuned", adapter, "taken"), ("new", tiny.model(tmp_path), "another-model")):
+        for name, folder, code in (
+            ("tuned", adapter, "taken"),
+            ("new", tiny.model(tmp_path), "another-model"),
+        ):
             with pytest.raises(BadInput) as e:
                 server.load(name, folder)
             assert e.value.code == code
 
 
-def test_vllm_is_started_with_the_adapter_beside_its_base(adapter: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vllm_is_started_with_the_adapter_beside_its_base(
+    adapter: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(BadInput) as e:
         plan(adapter, ServeConfig(engine="vllm"))
     assert e.value.code == "missing"
@@ -138,7 +155,9 @@ def test_a_server_that_reads_other_tokens_than_the_trainer_stops_the_run(
     from recreate.rl.rollout import Served
 
     base = Transformers(str(tiny.model(tmp_path / "tiny")))
-    module = get_peft_model(base.load()[0], LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM"))
+    module = get_peft_model(
+        base.load()[0], LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM")
+    )
     served = Served(base, tmp_path / "adapter", "transformers")
     try:
         served.update(module)
@@ -152,7 +171,9 @@ def test_a_server_that_reads_other_tokens_than_the_trainer_stops_the_run(
         served.close()
 
 
-def test_tune_says_at_once_that_there_is_no_vllm(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tune_says_at_once_that_there_is_no_vllm(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli(["tune", "--model", "./model", "--rollouts", "vllm", "--json"]) == 2
     error = json.loads(capsys.readouterr().out)["error"]
     assert error["code"] == "missing"

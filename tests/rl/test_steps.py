@@ -1,4 +1,5 @@
-"""What a training step makes of its attempts: which reach the update, what they weigh, and what is never updated from.
+"""What a training step makes of its attempts: which reach the update, what they weigh, and what is
+never updated from.
 
 The attempts are made up, so that their rewards are known; the rest is `recreate tune`'s own.
 """
@@ -44,18 +45,34 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny.model(tmp_path_factory.mktemp("tiny"))
 
 
-def rollout(task: str, name: str, reward: float, length: int = 4, cut: str = "", seed: int = 0) -> Rollout:
+def rollout(
+    task: str, name: str, reward: float, length: int = 4, cut: str = "", seed: int = 0
+) -> Rollout:
     g = torch.Generator().manual_seed(seed)
     response = tuple(torch.randint(5, 90, (length,), generator=g).tolist())
     row = Row(
-        attempt=name, task=task, turn=0, anchor="", prompt=(7, 8, 9), response=response, mask=(True,) * length,
-        sampled=(-4.5,) * length, cut=cut,
-    )  # fmt: skip
+        attempt=name,
+        task=task,
+        turn=0,
+        anchor="",
+        prompt=(7, 8, 9),
+        response=response,
+        mask=(True,) * length,
+        sampled=(-4.5,) * length,
+        cut=cut,
+    )
     trace = Trace(attempt=name, task=task, scaffold="", model="")
     graded = Experience(
-        id=name, domain="d", task=task, group=task, split="train", prompt="", digest="", trace=trace,
+        id=name,
+        domain="d",
+        task=task,
+        group=task,
+        split="train",
+        prompt="",
+        digest="",
+        trace=trace,
         grade=Grade(score=reward, passed=reward == 1.0),
-    )  # fmt: skip
+    )
     return Rollout(graded, (row,))
 
 
@@ -68,13 +85,17 @@ class MadeUp(Tune):
     def _roll(self, tasks: Sequence[Task]) -> list[list[Rollout]]:
         def one(task: Task, n: int) -> Rollout:
             seed = 1000 * self.step + 10 * n + int(task.id[-1])
-            return rollout(task.id, f"{task.id}-{self.step}-{n}", self.score(self.step, task.id, n), seed=seed)
+            return rollout(
+                task.id, f"{task.id}-{self.step}-{n}", self.score(self.step, task.id, n), seed=seed
+            )
 
         return [[one(task, n) for n in range(self.how.train.group_size)] for task in tasks]
 
     def _split(self, samples: Sequence[Sample], update: int) -> Iterator[MiniBatch]:
         for batch in super()._split(samples, update):
-            self.seen.append((self.step, MiniBatch([replace(s) for s in batch.samples], batch.pairs)))
+            self.seen.append(
+                (self.step, MiniBatch([replace(s) for s in batch.samples], batch.pairs))
+            )
             yield batch
 
 
@@ -86,11 +107,20 @@ def train(workspace: Path, weights: Path) -> Iterator[Train]:
     opened = []
 
     def call(text: str, score: Score, steps: int, **sizes: object) -> MadeUp:
-        sizes = {"group_size": 4, "prompts": 3, "lora_rank": 0, "learning_rate": 1e-2, "max_response": 8, **sizes}
+        sizes = {
+            "group_size": 4,
+            "prompts": 3,
+            "lora_rank": 0,
+            "learning_rate": 1e-2,
+            "max_response": 8,
+            **sizes,
+        }
         lines = "".join(f"{key} = {value!r}\n" for key, value in sizes.items())
         how = recipe.read(f"{HEAD}[train]\n{lines}{text}", name="made-up")
         settings = Settings(domain="tests.rl.tiny:Letters", model=f"transformers:{weights}", jobs=1)
-        session = open_session(settings, workspace, workspace / f"run{len(opened)}", parts=Parts(domain=tiny.Letters()))
+        session = open_session(
+            settings, workspace, workspace / f"run{len(opened)}", parts=Parts(domain=tiny.Letters())
+        )
         opened.append(session)
         agent = workspace / "agent"
         scaffold = load_scaffold(agent if agent.exists() else tiny.agent(agent, steps=1))
@@ -164,7 +194,8 @@ def test_a_group_is_never_replayed_in_its_own_epoch() -> None:
 
 
 def test_groups_that_the_filter_leaves_out_are_in_the_history_all_the_same(train: Train) -> None:
-    """All wrong in one epoch, all right in the next: no gradient in either, and as ambiguous as can be."""
+    """All wrong in one epoch, all right in the next: no gradient in either, and as ambiguous as can
+    be."""
     work = train("[dynamic-sampling]\n[a2r]\n", lambda step, task, n: float(step % 2), 2)
     assert all(not batch.samples for _, batch in work.seen)
     assert work.replay is not None
@@ -178,11 +209,21 @@ def test_earlier_experience_is_what_a_new_run_replays_from_its_first_step(
     from recreate.cli import run as cli
 
     agent = tiny.agent(workspace / "agent1", steps=1)
-    flags = ["--domain", "tests.rl.tiny:Letters", "--scaffold", str(agent), "--model", str(weights), "--json"]
+    flags = [
+        "--domain",
+        "tests.rl.tiny:Letters",
+        "--scaffold",
+        str(agent),
+        "--model",
+        str(weights),
+        "--json",
+    ]
 
     def tune(name: str, out: str, steps: int, *more: str) -> list[dict[str, Any]]:
         file = tiny.small(name, workspace, prompts=3)
-        code = cli(["tune", "--recipe", str(file), "--steps", str(steps), "--out", out, *flags, *more])
+        code = cli(
+            ["tune", "--recipe", str(file), "--steps", str(steps), "--out", out, *flags, *more]
+        )
         assert code == 0, capsys.readouterr().out
         lines = (workspace / out / "journal.jsonl").read_text().splitlines()
         return [r for r in map(json.loads, lines) if r["kind"] == "update"]
@@ -221,7 +262,9 @@ def test_dapo_attempts_further_tasks_until_enough_groups_vary(train: Train) -> N
         work = train(text % most, last_two_vary, 1, prompts=2)
         attempts[most] = work.curve[0]["attempts"]
     assert attempts[1] == 8
-    only_one = train(text % 10, lambda step, task, n: float(n % 2) if task.endswith("0") else 0.0, 1, prompts=1)
+    only_one = train(
+        text % 10, lambda step, task, n: float(n % 2) if task.endswith("0") else 0.0, 1, prompts=1
+    )
     assert only_one.curve[0]["attempts"] in (4, 8, 12)
     assert [s.task[-1] for _, b in only_one.seen for s in b.samples] == ["0"] * 4
     none = train(text % 10, lambda step, task, n: 0.5, 1, prompts=1)
@@ -233,7 +276,9 @@ def test_dapo_attempts_further_tasks_until_enough_groups_vary(train: Train) -> N
 def test_dapo_leaves_out_groups_of_one_score_whatever_their_lengths(train: Train) -> None:
     """The penalty on long answers makes shaped rewards differ; the filter looks at the score."""
     how = recipe.read(
-        f"{HEAD}[train]\nmax_response = 8\n[overlong]\nmax_length = 8\nbuffer = 6\n[dynamic-sampling]\n", name="x"
+        f"{HEAD}[train]\nmax_response = 8\n[overlong]\nmax_length = 8\nbuffer ="
+        " 6\n[dynamic-sampling]\n",
+        name="x",
     )
     same = [rollout("t", f"{n}", 1.0, length=n + 1) for n in range(8)]
     assert credit.samples(Method(how), [same]) == ([], 0.0)
@@ -251,13 +296,25 @@ def attempt_of(limit: str, *, cut: bool = False) -> Experience:
     tokens = TurnTokens(prompt=(1, 2), reply=(3, 4), logprobs=(-1.0, -1.0), tokenizer="t", cut=cut)
     step = Step(step=0, observation="o", reply="r", action="a", output="", tokens=tokens)
     trace = Trace(
-        attempt="a", task="t", scaffold="s", model="m", steps=(step,), ending="limit" if limit else "submitted",
+        attempt="a",
+        task="t",
+        scaffold="s",
+        model="m",
+        steps=(step,),
+        ending="limit" if limit else "submitted",
         limit=limit,
-    )  # fmt: skip
+    )
     return Experience(
-        id="a", domain="d", task="t", group="t", split="train", prompt="", digest="", trace=trace,
+        id="a",
+        domain="d",
+        task="t",
+        group="t",
+        split="train",
+        prompt="",
+        digest="",
+        trace=trace,
         grade=Grade(score=0.5, passed=False),
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(
@@ -276,8 +333,12 @@ def test_a_row_says_what_cut_its_attempt_off(limit: str, in_reply: bool, cut: st
     assert [row.cut for row in rows_of(attempt_of(limit, cut=in_reply))] == [cut]
 
 
-def test_what_is_earned_beside_the_grade_moves_the_advantages_and_not_what_is_reported_or_filtered() -> None:
-    looked, idle, wrong = (rollout("t0", name, reward) for name, reward in (("a", 1.0), ("b", 1.0), ("c", 0.0)))
+def test_what_is_earned_beside_the_grade_moves_the_advantages_and_not_what_is_reported_or_filtered() -> (
+    None
+):
+    looked, idle, wrong = (
+        rollout("t0", name, reward) for name, reward in (("a", 1.0), ("b", 1.0), ("c", 0.0))
+    )
     said = "<think>.</think><final_sql>SELECT a FROM t"
     trace = looked.experience.trace.model_copy(
         update={"answer": "SELECT a FROM t", "steps": (Step(step=0, reply=said, status=0),)}
@@ -294,7 +355,9 @@ def test_what_is_earned_beside_the_grade_moves_the_advantages_and_not_what_is_re
     found, _ = credit.samples(Method(how), [group], gold)
     earned = (2 + 1 + 1) / 3
     mean = (2 + earned) / 3
-    assert [float(s.advantages[0]) for s in found] == pytest.approx([1 + earned - mean, 1 - mean, -mean])
+    assert [float(s.advantages[0]) for s in found] == pytest.approx(
+        [1 + earned - mean, 1 - mean, -mean]
+    )
     assert [s.reward for s in found] == [1.0, 1.0, 0.0]
     assert credit.facts([group], group, [])["reward"] == pytest.approx(2 / 3)
     assert set(asked) == {"t0"}
@@ -311,12 +374,23 @@ def test_a_step_of_training_says_what_was_earned_beside_the_grade(train: Train) 
 
 
 def test_dapo_takes_the_whole_penalty_from_an_attempt_that_was_cut_off() -> None:
-    how = recipe.read(f"{HEAD}[train]\nmax_response = 8\n[overlong]\nmax_length = 8\nbuffer = 2\n", name="x")
-    shaped = Method(how).shaped(torch.ones(4), torch.tensor([3, 3, 7, 30]), torch.tensor([False, True, False, False]))
-    assert shaped.tolist() == [1.0, 0.0, 0.5, 0.0]  # 30: over several turns, and never more than the factor
+    how = recipe.read(
+        f"{HEAD}[train]\nmax_response = 8\n[overlong]\nmax_length = 8\nbuffer = 2\n", name="x"
+    )
+    shaped = Method(how).shaped(
+        torch.ones(4), torch.tensor([3, 3, 7, 30]), torch.tensor([False, True, False, False])
+    )
+    assert shaped.tolist() == [
+        1.0,
+        0.0,
+        0.5,
+        0.0,
+    ]  # 30: over several turns, and never more than the factor
 
 
-def test_truncated_attempts_are_masked_where_the_recipe_says_so_and_stay_in_the_statistics() -> None:
+def test_truncated_attempts_are_masked_where_the_recipe_says_so_and_stay_in_the_statistics() -> (
+    None
+):
     group = [rollout("t", "a", 1.0), rollout("t", "b", 0.0, cut="reply"), rollout("t", "c", 0.5)]
     trained = Method(recipe.read(f"{HEAD}[dr-grpo]\n", name="x"))
     masked = Method(recipe.read(f"{HEAD}[dr-grpo]\n[mask-truncated]\n", name="x"))
@@ -330,7 +404,11 @@ def test_the_step_says_which_limits_ended_its_attempts() -> None:
     limits = ["steps", "context", "context", ""]
     attempted = [Rollout(e, tuple(rows_of(e))) for e in map(attempt_of, limits)]
     facts = credit.facts([attempted], attempted, [])
-    assert (facts["limits"], facts["limit"], facts["cut"]) == ({"context": 2, "steps": 1}, 0.75, 0.5)
+    assert (facts["limits"], facts["limit"], facts["cut"]) == (
+        {"context": 2, "steps": 1},
+        0.75,
+        0.5,
+    )
 
 
 # --- what is no number, and what is too small for one ---
@@ -339,12 +417,19 @@ def test_the_step_says_which_limits_ended_its_attempts() -> None:
 def sample(seed: int = 0, advantage: float = 1.0) -> Sample:
     g = torch.Generator().manual_seed(seed)
     return Sample(
-        task="t", group="t", prompt=torch.tensor([5, 6]), response=torch.randint(5, 90, (4,), generator=g),
-        mask=torch.ones(4, dtype=torch.bool), advantages=torch.full((4,), advantage), reward=0.0,
-    )  # fmt: skip
+        task="t",
+        group="t",
+        prompt=torch.tensor([5, 6]),
+        response=torch.randint(5, 90, (4,), generator=g),
+        mask=torch.ones(4, dtype=torch.bool),
+        advantages=torch.full((4,), advantage),
+        reward=0.0,
+    )
 
 
-def learner_of(weights: Path, how: recipe.Recipe, say: Callable[[str], None] = print, dtype: Any = None) -> Learner:
+def learner_of(
+    weights: Path, how: recipe.Recipe, say: Callable[[str], None] = print, dtype: Any = None
+) -> Learner:
     torch.manual_seed(0)
     module = Transformers(weights).load()[0]
     module, reference = trainer._adapted(module if dtype is None else module.to(dtype), how)
@@ -364,11 +449,15 @@ def test_an_update_that_is_no_number_is_skipped_and_said(
     def bad(loss: Loss) -> Loss:
         if what == "loss":
             return loss._replace(value=loss.value * math.nan)
-        return loss._replace(value=loss.value + (loss.value * 0).clamp(min=0).sqrt())  # 0, with a slope without end
+        return loss._replace(
+            value=loss.value + (loss.value * 0).clamp(min=0).sqrt()
+        )  # 0, with a slope without end
 
     plain = Method.loss
     monkeypatch.setattr(
-        Method, "loss", lambda self, tokens: bad(plain(self, tokens)) if broken else plain(self, tokens)
+        Method,
+        "loss",
+        lambda self, tokens: bad(plain(self, tokens)) if broken else plain(self, tokens),
     )
     before = [p.detach().clone() for p in learner.parameters]
     for _ in range(2):
@@ -413,8 +502,11 @@ def test_a_run_goes_on_after_a_skipped_update_and_its_journal_says_so(
     assert any("this update is skipped" in text for text in work.notes)
 
 
-def test_all_weights_of_a_bfloat16_model_move_at_the_rate_of_the_papers(weights: Path, tmp_path: Path) -> None:
-    """At 1e-6 a weight of bfloat16 stays what it was: 8 bits hold no change below one part in 256."""
+def test_all_weights_of_a_bfloat16_model_move_at_the_rate_of_the_papers(
+    weights: Path, tmp_path: Path
+) -> None:
+    """At 1e-6 a weight of bfloat16 stays what it was: 8 bits hold no change below one part in
+    256."""
     how = recipe.read(f"{HEAD}[train]\nlora_rank = 0\n", name="x")
     assert how.train.rate == 1e-6
     learner = learner_of(weights, how, dtype=torch.bfloat16)
@@ -424,11 +516,15 @@ def test_all_weights_of_a_bfloat16_model_move_at_the_rate_of_the_papers(weights:
     learner.measure(samples)
     learner.update(MiniBatch(samples))
     moved = sum(int((a != p).sum()) for a, p in zip(before, learner.parameters, strict=True))
-    with_gradient = sum(p.numel() for p in learner.parameters) - 2 * 97 * 32  # rows of tokens that nobody wrote
+    with_gradient = (
+        sum(p.numel() for p in learner.parameters) - 2 * 97 * 32
+    )  # rows of tokens that nobody wrote
     assert moved > 0.9 * with_gradient
     from safetensors.torch import load_file
 
-    place = checkpoint.save(tmp_path, learner, Transformers(weights).load()[1], {"step": 1, "model": "m"})
+    place = checkpoint.save(
+        tmp_path, learner, Transformers(weights).load()[1], {"step": 1, "model": "m"}
+    )
     kept = load_file(place / "model.safetensors")
     assert {t.dtype for t in kept.values()} == {torch.float32}
     told = dict(learner.module.named_parameters())

@@ -1,4 +1,5 @@
-"""bench with arms: what a suite says, what is refused before anything is spent, and a table of built arms."""
+"""bench with arms: what a suite says, what is refused before anything is spent, and a table of
+built arms."""
 
 from __future__ import annotations
 
@@ -54,7 +55,9 @@ def bench(workspace: Path, capsys: pytest.CaptureFixture[str]) -> Bench:
 
 
 def attempts(folder: Path) -> int:
-    return sum('"kind":"attempt"' in line for line in (folder / "ledger.jsonl").read_text().splitlines())
+    return sum(
+        '"kind":"attempt"' in line for line in (folder / "ledger.jsonl").read_text().splitlines()
+    )
 
 
 @pytest.mark.slow
@@ -64,10 +67,24 @@ def test_built_arms_are_measured_beside_the_seed(bench: Bench, workspace: Path) 
     seed, scaffold, longer = made["cells"]
     assert [c["arm"] for c in made["cells"]] == ["seed", "scaffold", "longer"]
     assert (seed["mean"], scaffold["mean"], longer["mean"]) == (0.0, 1.0, 1.0)
-    assert {"scaffold", "model", "domain", "n", "repeats", "mean", "lo", "hi", "usd"} <= scaffold.keys()
+    assert {
+        "scaffold",
+        "model",
+        "domain",
+        "n",
+        "repeats",
+        "mean",
+        "lo",
+        "hi",
+        "usd",
+    } <= scaffold.keys()
     assert seed["made"]["spent"]["attempts"] == 0
     assert seed["diff"] is None
-    assert (scaffold["diff"]["diff"], scaffold["diff"]["verdict"], scaffold["diff"]["tasks"]) == (1.0, "better", 6)
+    assert (scaffold["diff"]["diff"], scaffold["diff"]["verdict"], scaffold["diff"]["tasks"]) == (
+        1.0,
+        "better",
+        6,
+    )
     # 2 train tasks, and 5 validation tasks for the seed and for the candidate
     assert scaffold["made"]["spent"]["attempts"] == 12
     assert (scaffold["made"]["budget"], scaffold["made"]["over"], scaffold["made"]["stopped"]) == (
@@ -76,12 +93,15 @@ def test_built_arms_are_measured_beside_the_seed(bench: Bench, workspace: Path) 
         False,
     )
     assert scaffold["measured"]["attempts"] == 6
-    # each pays for itself, from an empty memory, and the workspace's agents and memory know nothing of it
+    # each pays for itself, from an empty memory, and the workspace's agents and memory know nothing
+    # of it
     assert longer["made"]["spent"] | {"minutes": 0} == scaffold["made"]["spent"] | {"minutes": 0}
     assert not (workspace / "scaffolds").exists()
     rows = [json.loads(x) for x in (workspace / "run/journal.jsonl").read_text().splitlines()]
     assert {r["split"] for r in rows if r["kind"] == "experience"} == {"test"}
-    assert sum(r["kind"] == "test-opened" for r in rows) == 2, "the seed, and the agent that both builds made"
+    assert sum(r["kind"] == "test-opened" for r in rows) == 2, (
+        "the seed, and the agent that both builds made"
+    )
     assert [c["test_openings"] for c in made["cells"]] == [1, 2, 2]
     for arm in ("scaffold", "longer"):
         told = (workspace / f"run/arms/{arm}/build/journal.jsonl").read_text()
@@ -96,19 +116,44 @@ def test_built_arms_are_measured_beside_the_seed(bench: Bench, workspace: Path) 
 def test_optimizers_are_put_side_by_side_from_one_seed_under_one_budget(
     bench: Bench, workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = ["--domain", "tests.toy:Toy", "--model", "scripted:s.jsonl", "--scaffold", "seed", "--train", "2"]
-    given += ["--validation", "5", "--optimizers", "reflect,best-of-n", "--budget", "60attempts", "--out", "run"]
+    given = [
+        "--domain",
+        "tests.toy:Toy",
+        "--model",
+        "scripted:s.jsonl",
+        "--scaffold",
+        "seed",
+        "--train",
+        "2",
+    ]
+    given += [
+        "--validation",
+        "5",
+        "--optimizers",
+        "reflect,best-of-n",
+        "--budget",
+        "60attempts",
+        "--out",
+        "run",
+    ]
     code, made = bench(*given)
     assert code == 0, made
     assert [c["arm"] for c in made["cells"]] == ["seed", "reflect", "best-of-n"]
     spent = {c["arm"]: c["made"]["spent"]["attempts"] for c in made["cells"]}
-    assert 0 == spent["seed"] < spent["reflect"] < spent["best-of-n"], "best-of-n tries its proposals on train tasks"
+    assert 0 == spent["seed"] < spent["reflect"] < spent["best-of-n"], (
+        "best-of-n tries its proposals on train tasks"
+    )
     for name in ("reflect", "best-of-n"):
-        assert f'optimizer = "{name}"' in (workspace / f"run/arms/{name}/build/settings.toml").read_text()
+        assert (
+            f'optimizer = "{name}"'
+            in (workspace / f"run/arms/{name}/build/settings.toml").read_text()
+        )
     assert made["cells"][1]["diff"]["verdict"] == "better"
     assert bench("--optimizers", "reflect", text=SUITE)[1]["error"]["code"] == "usage"
     assert cli(["show", "run"]) == 0
-    assert "budget 60attempts for making each arm, no cap for measuring\n" in capsys.readouterr().out
+    assert (
+        "budget 60attempts for making each arm, no cap for measuring\n" in capsys.readouterr().out
+    )
     assert cli(["show", "run", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["budget"] == {"attempts": 60.0}
 
@@ -144,8 +189,19 @@ def test_an_arm_that_its_budget_stopped_says_so_and_goes_on_with_more(bench: Ben
 
 
 @pytest.mark.slow
-def test_runs_made_before_are_rows_too(bench: Bench, workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    flags = ["--domain", "tests.toy:Toy", "--model", "scripted:s.jsonl", "--scaffold", "seed", "--train", "2"]
+def test_runs_made_before_are_rows_too(
+    bench: Bench, workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = [
+        "--domain",
+        "tests.toy:Toy",
+        "--model",
+        "scripted:s.jsonl",
+        "--scaffold",
+        "seed",
+        "--train",
+        "2",
+    ]
     flags += ["--validation", "5"]
     assert cli(["build", *flags, "--out", "runs/mine"]) == 0
     text = SUITE.replace("build = true", 'run = "runs/mine"').replace("60attempts", "10attempts")
@@ -221,7 +277,15 @@ def test_a_wrong_suite_is_refused_before_anything_is_spent(
 def test_wrong_flags_are_refused_before_anything_is_spent(
     bench: Bench, workspace: Path, code: str, flags: list[str]
 ) -> None:
-    given = ["--domain", "tests.toy:Toy", "--model", "scripted:s.jsonl", "--scaffold", "seed", *flags]
+    given = [
+        "--domain",
+        "tests.toy:Toy",
+        "--model",
+        "scripted:s.jsonl",
+        "--scaffold",
+        "seed",
+        *flags,
+    ]
     exit_code, said = bench(*given, "--out", "run")
     assert (exit_code, said["error"]["code"]) == (2, code), said
     assert said["error"]["fix"]
@@ -233,14 +297,28 @@ def test_wrong_flags_are_refused_before_anything_is_spent(
     [("gepa", "missing", "[gepa]"), ("gepaa", "unknown-optimizer", "did you mean 'gepa'?")],
 )
 def test_an_arm_whose_optimizer_cannot_work_is_refused_before_the_first_arm_is_made(
-    bench: Bench, workspace: Path, monkeypatch: pytest.MonkeyPatch, optimizer: str, code: str, fix: str
+    bench: Bench,
+    workspace: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    optimizer: str,
+    code: str,
+    fix: str,
 ) -> None:
     monkeypatch.setitem(sys.modules, "gepa", None)
     text = SUITE.replace("60attempts", "200attempts") + f'optimizer = "{optimizer}"\n'
     exit_code, said = bench("--out", "run", text=text)
     assert (exit_code, said["error"]["code"]) == (2, code), said
     assert fix in said["error"]["fix"]
-    given = ["--domain", "tests.toy:Toy", "--model", "scripted:s.jsonl", "--scaffold", "seed", "--train", "2"]
+    given = [
+        "--domain",
+        "tests.toy:Toy",
+        "--model",
+        "scripted:s.jsonl",
+        "--scaffold",
+        "seed",
+        "--train",
+        "2",
+    ]
     given += ["--validation", "5", "--budget", "200attempts", "--out", "run"]
     exit_code, said = bench(*given, "--optimizers", f"reflect,{optimizer}")
     assert (exit_code, said["error"]["code"]) == (2, code), said
@@ -266,7 +344,9 @@ def test_a_budget_is_shared_and_what_is_left_is_known() -> None:
 
 
 @pytest.mark.slow
-def test_what_the_workspace_holds_out_by_now_every_call_holds_out_in_the_arms(bench: Bench, workspace: Path) -> None:
+def test_what_the_workspace_holds_out_by_now_every_call_holds_out_in_the_arms(
+    bench: Bench, workspace: Path
+) -> None:
     here = HeldOut(workspace / "memory")
     here.add([Held("train-0", "toy:train:0", "test", "toy")])
     assert bench("--out", "run", text=SUITE)[0] == 0
@@ -279,7 +359,9 @@ def test_what_the_workspace_holds_out_by_now_every_call_holds_out_in_the_arms(be
 
 
 @pytest.mark.parametrize("left", ["", "[[", "split = 1\n", 'tasks = 0\nsplit = "test"\n', None])
-def test_a_table_whose_suite_was_cut_off_says_so(bench: Bench, workspace: Path, left: str | None) -> None:
+def test_a_table_whose_suite_was_cut_off_says_so(
+    bench: Bench, workspace: Path, left: str | None
+) -> None:
     (workspace / "suite.toml").write_text(SUITE)
     suites.write(suites.read(workspace / "suite.toml", workspace, {}), workspace / "run/suite.toml")
     whole = (workspace / "run/suite.toml").read_text()
@@ -295,18 +377,32 @@ def test_a_run_written_as_text_into_the_suite_of_a_table_is_one_run(workspace: P
     suites.write(suites.read(workspace / "suite.toml", workspace, {}), workspace / "run/suite.toml")
     text = (workspace / "run/suite.toml").read_text()
     (workspace / "run/suite.toml").write_text(text.replace('["runs/mine"]', '"runs/mine"'))
-    assert [arm.run for arm in suites.written(workspace / "run/suite.toml").arms] == [(), *[("runs/mine",)] * 2]
+    assert [arm.run for arm in suites.written(workspace / "run/suite.toml").arms] == [
+        (),
+        *[("runs/mine",)] * 2,
+    ]
 
 
 @pytest.mark.slow
-def test_each_agent_of_a_table_that_is_measured_on_test_is_an_opening(bench: Bench, workspace: Path) -> None:
+def test_each_agent_of_a_table_that_is_measured_on_test_is_an_opening(
+    bench: Bench, workspace: Path
+) -> None:
     text = SUITE.partition("[arms.longer]")[0]
     assert bench("--split", "test", "--out", "run", text=text)[1]["test_openings"] == 2
     assert bench("--split", "test", "--out", "run", text=text)[1]["test_openings"] == 2
     # an agent of another making comes after the scores were seen
     told = (workspace / "s.jsonl").read_text()
     (workspace / "t.jsonl").write_text(told.replace("How answers end", "The end of answers"))
-    flags = ["--domain", "tests.toy:Toy", "--model", "scripted:s.jsonl", "--scaffold", "seed", "--train", "2"]
+    flags = [
+        "--domain",
+        "tests.toy:Toy",
+        "--model",
+        "scripted:s.jsonl",
+        "--scaffold",
+        "seed",
+        "--train",
+        "2",
+    ]
     flags += ["--validation", "5", "--models.optimizer", "scripted:t.jsonl", "--out", "runs/mine"]
     assert cli(["build", *flags]) == 0
     text += '[arms.later]\nrun = "runs/mine"\n'
@@ -316,10 +412,21 @@ def test_each_agent_of_a_table_that_is_measured_on_test_is_an_opening(bench: Ben
 
 
 def test_a_tuning_that_has_not_ended_is_no_row(bench: Bench, workspace: Path) -> None:
-    flags = ("--scaffold", "seed", "--domain", "tests.toy:Toy", "--model", "scripted:s.jsonl", "--out", "tuned")
+    flags = (
+        "--scaffold",
+        "seed",
+        "--domain",
+        "tests.toy:Toy",
+        "--model",
+        "scripted:s.jsonl",
+        "--out",
+        "tuned",
+    )
     digest = bench(*flags)[1]["cells"][0]["digest"]
     journal = Log(workspace / "tuned/journal.jsonl")
-    journal.append({"kind": "tune", "name": "grpo", "recipe": "", "scaffold": digest, "base": "", "seed": 0})
+    journal.append(
+        {"kind": "tune", "name": "grpo", "recipe": "", "scaffold": digest, "base": "", "seed": 0}
+    )
     journal.close()
     (workspace / "tuned/checkpoints/step-000002").mkdir(parents=True)
     (workspace / "tuned/checkpoints/step-000002/state.json").write_text("{}")

@@ -1,4 +1,5 @@
-"""`recreate tune` on a tiny random model: every recipe takes its steps, and nothing is learned from wrong data."""
+"""`recreate tune` on a tiny random model: every recipe takes its steps, and nothing is learned from
+wrong data."""
 
 from __future__ import annotations
 
@@ -30,23 +31,48 @@ def tune(workspace: Path, weights: Path, capsys: pytest.CaptureFixture[str]) -> 
     agents: dict[int, Path] = {}
 
     def call(
-        name: str = "grpo", *flags: str, domain: str = "Letters", model: Path = weights, turns: int = 1, steps: int = 2,
-        out: str = "run", **train: object,
-    ) -> tuple[int, dict[str, Any]]:  # fmt: skip
+        name: str = "grpo",
+        *flags: str,
+        domain: str = "Letters",
+        model: Path = weights,
+        turns: int = 1,
+        steps: int = 2,
+        out: str = "run",
+        **train: object,
+    ) -> tuple[int, dict[str, Any]]:
         if turns not in agents:
             agents[turns] = tiny.agent(workspace / f"agent{turns}", steps=turns)
         file = tiny.small(name, workspace, **train) if name in recipe.names() else name
         code = cli(
-            ["tune", "--recipe", str(file), "--domain", f"tests.rl.tiny:{domain}", "--scaffold", str(agents[turns]),
-             "--model", str(model), "--steps", str(steps), "--out", out, "--jobs", "2", "--json", *flags]
-        )  # fmt: skip
+            [
+                "tune",
+                "--recipe",
+                str(file),
+                "--domain",
+                f"tests.rl.tiny:{domain}",
+                "--scaffold",
+                str(agents[turns]),
+                "--model",
+                str(model),
+                "--steps",
+                str(steps),
+                "--out",
+                out,
+                "--jobs",
+                "2",
+                "--json",
+                *flags,
+            ]
+        )
         return code, json.loads(capsys.readouterr().out)
 
     return call
 
 
 @pytest.mark.parametrize("name", recipe.names())
-def test_every_recipe_takes_its_steps(name: str, tune: Tune, workspace: Path, weights: Path) -> None:
+def test_every_recipe_takes_its_steps(
+    name: str, tune: Tune, workspace: Path, weights: Path
+) -> None:
     code, made = tune(name, turns=2 if name in ("gigpo", "gapo+steer+a2r", "lepo") else 1)
     assert code == 0, made
     assert [row["step"] for row in made["curve"]] == [0, 1]
@@ -57,15 +83,20 @@ def test_every_recipe_takes_its_steps(name: str, tune: Tune, workspace: Path, we
     assert (place / "adapter_model.safetensors").is_file()
     assert not [p for p in place.iterdir() if p.suffix in (".bin", ".pt", ".pth", ".pkl")]
     assert "mean reward" in (workspace / "run" / "report.md").read_text()
-    updates = [json.loads(line) for line in (workspace / "run" / "journal.jsonl").read_text().splitlines()]
+    updates = [
+        json.loads(line) for line in (workspace / "run" / "journal.jsonl").read_text().splitlines()
+    ]
     updates = [u for u in updates if u["kind"] == "update"]
     assert sum(u["updates"] for u in updates) > 0
     if name in ("grpo", "gapo"):  # weights moved
         assert made["curve"][1]["kl"] > 0
 
 
-def test_a_method_of_ones_own_is_one_file(tune: Tune, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """tests/examples/rl_method.py alone, in the workspace and named in full; and by the entry point of a plug-in."""
+def test_a_method_of_ones_own_is_one_file(
+    tune: Tune, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """tests/examples/rl_method.py alone, in the workspace and named in full; and by the entry point
+    of a plug-in."""
     from importlib.metadata import EntryPoint
 
     from recreate.api import registry
@@ -73,9 +104,13 @@ def test_a_method_of_ones_own_is_one_file(tune: Tune, workspace: Path, monkeypat
 
     (workspace / "my_method.py").write_text(Path(rl_method.__file__).read_text())
     spelled = "my_method:Median"
-    point = EntryPoint(name="median", value="tests.examples.rl_method:Median", group="recreate.recipe_part")
+    point = EntryPoint(
+        name="median", value="tests.examples.rl_method:Median", group="recreate.recipe_part"
+    )
     brought = registry.brought
-    monkeypatch.setattr(registry, "brought", lambda kind: (point,) if kind == "recipe-part" else brought(kind))
+    monkeypatch.setattr(
+        registry, "brought", lambda kind: (point,) if kind == "recipe-part" else brought(kind)
+    )
     text = tiny.small("grpo", workspace).read_text()
     curves = []
     for n, table in enumerate((f'["{spelled}"]', "[median]")):
@@ -92,13 +127,17 @@ def test_a_method_of_ones_own_is_one_file(tune: Tune, workspace: Path, monkeypat
     code, made = tune(str(wrong), out="wrong")
     assert (code, made["error"]["code"]) == (2, "unknown-in-recipe")
     assert "'scale'" in made["error"]["fix"]
-    for named, fault in (("pathlib:Path", "misfit"), ("tests.examples.rl_method:Mean", "bad-input")):
+    for named, fault in (
+        ("pathlib:Path", "misfit"),
+        ("tests.examples.rl_method:Mean", "bad-input"),
+    ):
         wrong.write_text(text.partition("[grpo]")[0] + f'["{named}"]\n')
         assert tune(str(wrong), out="wrong")[1]["error"]["code"] == fault
 
 
 def test_an_agent_of_several_turns_trains_on_whole_attempts(tune: Tune, workspace: Path) -> None:
-    """Observations are masked, the trainer's log-probs are those that were sampled by, and memory has the attempts."""
+    """Observations are masked, the trainer's log-probs are those that were sampled by, and memory
+    has the attempts."""
     from recreate.memory.store import ExperienceStore
     from recreate.rl.samples import rows_of
 
@@ -117,7 +156,9 @@ def test_an_agent_of_several_turns_trains_on_whole_attempts(tune: Tune, workspac
     each = rows_of(e, each_turn=True)
     assert len(each) == 3
     assert row.prompt + row.response == each[-1].prompt + each[-1].response
-    records = [json.loads(line) for line in (workspace / "run" / "journal.jsonl").read_text().splitlines()]
+    records = [
+        json.loads(line) for line in (workspace / "run" / "journal.jsonl").read_text().splitlines()
+    ]
     updates = [r for r in records if r["kind"] == "update"]
     assert max(u["sampler_gap"] for u in updates) < 1e-4
     assert sum(u["replayed"] for u in updates) > 0
@@ -149,7 +190,9 @@ def test_stored_and_fresh_attempts_are_compared_as_one_group_where_the_recipe_sa
     assert tune("gapo+steer+a2r", steps=4, out="frozen", prompts=3)[0] == 0
     assert not seen
     file = workspace / "gapo+steer+a2r-small.toml"
-    (workspace / "again.toml").write_text(file.read_text().replace("[a2r]", '[a2r]\nadvantages = "again"'))
+    (workspace / "again.toml").write_text(
+        file.read_text().replace("[a2r]", '[a2r]\nadvantages = "again"')
+    )
     code, made = tune("./again.toml", steps=4, out="again")
     assert code == 0, made
     assert any(old & fresh for fresh, old in seen)  # one task, lived now and before
@@ -163,11 +206,23 @@ def test_what_is_compared_again_has_the_mean_of_both(workspace: Path) -> None:
     from recreate.rl.samples import Sample
 
     def sample(group: str, attempt: str, reward: float) -> Sample:
-        return Sample("t", group, torch.tensor([1]), torch.tensor([2, 3]), torch.tensor([True, False]),
-                      torch.zeros(2), reward, attempt)  # fmt: skip
+        return Sample(
+            "t",
+            group,
+            torch.tensor([1]),
+            torch.tensor([2, 3]),
+            torch.tensor([True, False]),
+            torch.zeros(2),
+            reward,
+            attempt,
+        )
 
     fresh = [sample("t", "a", 1.0), sample("t", "b", 0.0)]
-    old = [sample("t@0", "0", 0.0), sample("t@0", "0", 0.0), sample("t@0", "1", 0.0)]  # "0" fell into two rows
+    old = [
+        sample("t@0", "0", 0.0),
+        sample("t@0", "0", 0.0),
+        sample("t@0", "1", 0.0),
+    ]  # "0" fell into two rows
     credit.compare_again(Method(recipe.load("dr-grpo")), fresh, old)
     assert [s.advantages.tolist() for s in fresh + old] == [[0.75, 0.0], *[[-0.25, 0.0]] * 4]
 
@@ -201,11 +256,15 @@ def test_an_agent_whose_limits_the_context_cannot_hold_is_refused_before_anythin
     assert "steps = 1" in said["error"]["fix"]
     assert not (workspace / "run").exists()
     file.write_text(file.read_text().replace("steps = 3", "steps = 1"))
-    assert tune("grpo", *flags, "--set", "train.lr=2e-3", steps=1)[0] == 0  # the refused run began nothing
+    assert (
+        tune("grpo", *flags, "--set", "train.lr=2e-3", steps=1)[0] == 0
+    )  # the refused run began nothing
     assert tune("grpo", *flags, "--set", "train.lr=1e-3")[1]["error"]["code"] == "another-run"
 
 
-def test_a_budget_that_pays_for_no_training_step_is_refused_before_anything_is_spent(tune: Tune) -> None:
+def test_a_budget_that_pays_for_no_training_step_is_refused_before_anything_is_spent(
+    tune: Tune,
+) -> None:
     code, said = tune("grpo", "--budget", "5attempts")
     assert (code, said["error"]["code"]) == (2, "budget-too-small")
     assert "12attempts" in said["error"]["fix"]
@@ -229,9 +288,13 @@ def test_gapo_for_a_grader_that_says_yes_or_no_is_warned_of_before_the_first_att
     tune: Tune, workspace: Path
 ) -> None:
     assert tune("gapo", domain="PassFail", steps=1)[0] == 0
-    records = [json.loads(line) for line in (workspace / "run" / "journal.jsonl").read_text().splitlines()]
+    records = [
+        json.loads(line) for line in (workspace / "run" / "journal.jsonl").read_text().splitlines()
+    ]
     kinds = [r["kind"] for r in records]
-    first = next(n for n, r in enumerate(records) if "rewards are 0 and 1 only" in r.get("text", ""))
+    first = next(
+        n for n, r in enumerate(records) if "rewards are 0 and 1 only" in r.get("text", "")
+    )
     assert first < kinds.index("experience")
 
 
@@ -297,7 +360,9 @@ def test_a_full_memory_makes_micro_batches_smaller_and_changes_no_gradient(weigh
         torch.testing.assert_close(a, p.grad, rtol=1e-4, atol=1e-6)
 
 
-def test_experience_of_an_earlier_run_is_trained_on_beside_new_attempts(tune: Tune, workspace: Path) -> None:
+def test_experience_of_an_earlier_run_is_trained_on_beside_new_attempts(
+    tune: Tune, workspace: Path
+) -> None:
     assert tune("grpo", out="first", steps=1, prompts=3)[0] == 0
     code, made = tune("sft-on-successes", "--from-experience", out="second", steps=1, prompts=3)
     assert code == 0, made
@@ -332,10 +397,14 @@ def test_rollouts_by_a_server_that_dies_are_begun_anew(
     assert sum("starting a server" in r.get("text", "") for r in records) == 2
     updates = [r for r in records if r["kind"] == "update"]
     assert [u["attempts"] for u in updates] == [6, 6]
-    assert max(u["sampler_gap"] for u in updates) < 1e-4  # the server has the trainer's weights at every step
+    assert (
+        max(u["sampler_gap"] for u in updates) < 1e-4
+    )  # the server has the trainer's weights at every step
 
 
-def test_a_group_that_lost_rows_goes_on_without_them_and_one_of_one_is_left_out(tune: Tune, workspace: Path) -> None:
+def test_a_group_that_lost_rows_goes_on_without_them_and_one_of_one_is_left_out(
+    tune: Tune, workspace: Path
+) -> None:
     assert tune("rloo", domain="Lossy", steps=1, prompts=1)[0] == 0
     assert tune("rloo", domain="Lossy", steps=1, prompts=1, group_size=2, out="pairs")[0] == 0
     made = {}
@@ -343,6 +412,10 @@ def test_a_group_that_lost_rows_goes_on_without_them_and_one_of_one_is_left_out(
         lines = (workspace / name / "journal.jsonl").read_text().splitlines()
         records = [json.loads(line) for line in lines]
         made[name] = next(r for r in records if r["kind"] == "update")
-        assert any("1 of" in r.get("text", "") and "excluded" in r["text"] for r in records if r["kind"] == "note")
+        assert any(
+            "1 of" in r.get("text", "") and "excluded" in r["text"]
+            for r in records
+            if r["kind"] == "note"
+        )
     assert (made["run"]["attempts"], made["run"]["rows"]) == (2, 2)
     assert (made["pairs"]["rows"], made["pairs"]["updates"]) == (0, 0)

@@ -1,4 +1,5 @@
-"""In verl's own environment: what its registries, its config loading and its agent loop make of ours.
+"""In verl's own environment: what its registries, its config loading and its agent loop make of
+ours.
 
 pytest -m verl tests/rl/test_verl.py        docs/verl.md says how that environment is made
 """
@@ -50,19 +51,43 @@ def use(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], Meth
 
 
 @pytest.fixture
-def job(workspace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+def job(
+    workspace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Path]:
     """A run folder as the command writes it, for the tiny model."""
     tiny.model(workspace / "model")
     agents: dict[int, Path] = {}
 
-    def write(name: str = "grpo", out: str = "run", turns: int = 2, file: Path | None = None, **train: object) -> Path:
+    def write(
+        name: str = "grpo",
+        out: str = "run",
+        turns: int = 2,
+        file: Path | None = None,
+        **train: object,
+    ) -> Path:
         if turns not in agents:
             agents[turns] = tiny.agent(workspace / f"agent{turns}", steps=turns)
         file = file or tiny.small(name, workspace, **train)
         code = cli(
-            ["tune", "--trainer", "verl", "--recipe", str(file), "--domain", "tests.rl.tiny:Letters", "--scaffold",
-             str(agents[turns]), "--model", str(workspace / "model"), "--steps", "2", "--out", out, "--json"]
-        )  # fmt: skip
+            [
+                "tune",
+                "--trainer",
+                "verl",
+                "--recipe",
+                str(file),
+                "--domain",
+                "tests.rl.tiny:Letters",
+                "--scaffold",
+                str(agents[turns]),
+                "--model",
+                str(workspace / "model"),
+                "--steps",
+                "2",
+                "--out",
+                out,
+                "--json",
+            ]
+        )
         told = json.loads(capsys.readouterr().out.splitlines()[-1])  # verl's dataset prints too
         assert code == 0, told
         monkeypatch.setenv(RECIPE, str(next((workspace / out / "recipe").iterdir())))
@@ -78,7 +103,9 @@ def test_the_names_are_ours_and_verls_own_are_left_alone() -> None:
     from recreate.rl.verl.sync_trainer import Trainer
 
     added = {n for n in core_algos.ADV_ESTIMATOR_REGISTRY if "recreate" in n}
-    assert added == {f"recreate_{n}" for n in ("grpo", "dr_grpo", "rloo", "gapo", "gigpo", "constant")}
+    assert added == {
+        f"recreate_{n}" for n in ("grpo", "dr_grpo", "rloo", "gapo", "gigpo", "constant")
+    }
     assert core_algos.get_adv_estimator_fn("grpo").__module__ == "verl.trainer.ppo.core_algos"
     losses = {n for n in core_algos.POLICY_LOSS_REGISTRY if "recreate" in n}
     assert losses == {"recreate_clip", "recreate_cispo", "recreate_log_likelihood"}
@@ -103,7 +130,9 @@ def test_verl_gets_our_advantages(name: str, use: Any) -> None:
 
     does = use(f"[{name}]\n")
     cases = [batch(seed) for seed in range(5)]
-    golden = json.loads((Path(__file__).parent / "golden" / "gapo.json").read_text())["advantage_cases"]
+    golden = json.loads((Path(__file__).parent / "golden" / "gapo.json").read_text())[
+        "advantage_cases"
+    ]
     for case in golden:
         given = case["inputs"]
         rewards = torch.tensor([[float(v) for v in row] for row in given["token_level_rewards"]])
@@ -116,7 +145,9 @@ def test_verl_gets_our_advantages(name: str, use: Any) -> None:
             tensors={"token_level_rewards": rewards, "response_mask": mask},
             non_tensors={"uid": np.array(index, dtype=object)},
         )
-        made = compute_advantage(data, adv_estimator=f"recreate_{name.replace('-', '_')}", config={})
+        made = compute_advantage(
+            data, adv_estimator=f"recreate_{name.replace('-', '_')}", config={}
+        )
         from recreate.rl.parts.groups import grouped
         from recreate.rl.recipe import Rows
 
@@ -137,14 +168,26 @@ def actor(**more: Any) -> Any:
 @pytest.mark.parametrize(
     ("ours", "theirs", "rule", "knobs"),
     [
-        ("recreate_clip", "vanilla", "[clip]\nlow = 0.2\nhigh = 0.28\ndual = 3.0\n",
-         {"clip_ratio_low": 0.2, "clip_ratio_high": 0.28, "clip_ratio_c": 3.0}),
-        ("recreate_clip", "gspo", "[sequence-ratio]\n[clip]\nlow = 0.1\nhigh = 0.2\n",
-         {"clip_ratio_low": 0.1, "clip_ratio_high": 0.2}),
-        ("recreate_cispo", "cispo", "[cispo]\nlowest = 0.8\nhighest = 1.28\n",
-         {"clip_ratio_low": 0.2, "clip_ratio_high": 0.28}),
+        (
+            "recreate_clip",
+            "vanilla",
+            "[clip]\nlow = 0.2\nhigh = 0.28\ndual = 3.0\n",
+            {"clip_ratio_low": 0.2, "clip_ratio_high": 0.28, "clip_ratio_c": 3.0},
+        ),
+        (
+            "recreate_clip",
+            "gspo",
+            "[sequence-ratio]\n[clip]\nlow = 0.1\nhigh = 0.2\n",
+            {"clip_ratio_low": 0.1, "clip_ratio_high": 0.2},
+        ),
+        (
+            "recreate_cispo",
+            "cispo",
+            "[cispo]\nlowest = 0.8\nhighest = 1.28\n",
+            {"clip_ratio_low": 0.2, "clip_ratio_high": 0.28},
+        ),
     ],
-)  # fmt: skip
+)
 def test_our_losses_are_verls_where_both_have_them(
     ours: str, theirs: str, rule: str, knobs: dict[str, float], over: str, use: Any
 ) -> None:
@@ -171,7 +214,8 @@ def test_our_losses_are_verls_where_both_have_them(
 
 
 def test_steer_gets_the_old_policys_entropies_from_verls_batch(use: Any) -> None:
-    """verl's ppo_loss on a batch as its v1 trainer keeps it: nested rows, `entropy` beside `old_log_probs`."""
+    """verl's ppo_loss on a batch as its v1 trainer keeps it: nested rows, `entropy` beside
+    `old_log_probs`."""
     from tensordict import TensorDict
     from verl.utils import tensordict_utils as tu
     from verl.workers.utils.losses import ppo_loss
@@ -196,16 +240,28 @@ def test_steer_gets_the_old_policys_entropies_from_verls_batch(use: Any) -> None
     }
     data = TensorDict(columns, batch_size=3)
     tu.assign_non_tensor(data, dp_size=1, batch_num_tokens=9, global_batch_size=3)
-    # the model's pass gives a log-prob for every token of prompt and response; position t says token t + 1
-    log_prob = torch.nested.as_nested_tensor([-torch.rand(n + 2, generator=g) for n in lengths], layout=torch.jagged)
+    # the model's pass gives a log-prob for every token of prompt and response; position t says
+    # token t + 1
+    log_prob = torch.nested.as_nested_tensor(
+        [-torch.rand(n + 2, generator=g) for n in lengths], layout=torch.jagged
+    )
     config = actor(loss_agg_mode="token-mean", policy_loss=policy("recreate_clip"))
     value, metrics = with_entropy(ppo_loss)(config, {"log_probs": log_prob}, data)
-    padded = {k: v.to_padded_tensor(0.0) for k, v in columns.items() if k not in ("prompts", "responses")}
-    taken = torch.nn.utils.rnn.pad_sequence([row[1:-1] for row in log_prob.unbind()], batch_first=True)
+    padded = {
+        k: v.to_padded_tensor(0.0) for k, v in columns.items() if k not in ("prompts", "responses")
+    }
+    taken = torch.nn.utils.rnn.pad_sequence(
+        [row[1:-1] for row in log_prob.unbind()], batch_first=True
+    )
     wanted = does.loss(
-        Tokens(taken, padded["advantages"], padded["response_mask"].bool(), padded["old_log_probs"],
-               entropy=padded["entropy"])
-    )  # fmt: skip
+        Tokens(
+            taken,
+            padded["advantages"],
+            padded["response_mask"].bool(),
+            padded["old_log_probs"],
+            entropy=padded["entropy"],
+        )
+    )
     assert float(value) == pytest.approx(float(wanted.value), rel=1e-5)
     assert "actor/token_weight" in metrics
 
@@ -226,26 +282,34 @@ def composed(run: Path, *overrides: str) -> Any:
     return made
 
 
-@pytest.mark.parametrize("name", ["dapo", "dr-grpo", "gapo", "gigpo", "grpo", "gspo", "rloo", "sft-on-successes"])
+@pytest.mark.parametrize(
+    "name", ["dapo", "dr-grpo", "gapo", "gigpo", "grpo", "gspo", "rloo", "sft-on-successes"]
+)
 def test_verl_takes_the_config_that_is_written(name: str, job: Any) -> None:
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.utils.config import omega_conf_to_dataclass, validate_config
 
     made = composed(job(name, lora_rank=0), "trainer.n_gpus_per_node=1")
     validate_config(made, need_reference_policy(made), need_critic(made))
-    how, asked = recipe.load(next(Path(made.data.train_files).parent.glob("recipe/*.toml"))), made.actor_rollout_ref
+    how, asked = (
+        recipe.load(next(Path(made.data.train_files).parent.glob("recipe/*.toml"))),
+        made.actor_rollout_ref,
+    )
     trained = omega_conf_to_dataclass(asked.actor)
     assert trained.optim.lr == how.train.learning_rate == 1e-3
     assert trained.loss_agg_mode == AGGREGATES[how.name_of("aggregate")]
     assert trained.policy_loss.loss_mode.startswith("recreate_")
     assert trained.use_kl_loss is ("kl" in how.parts) is need_reference_policy(made)
     assert omega_conf_to_dataclass(asked.rollout).n == how.train.group_size
-    assert omega_conf_to_dataclass(made.algorithm.filter_groups).enable is ("dynamic-sampling" in how.parts)
+    assert omega_conf_to_dataclass(made.algorithm.filter_groups).enable is (
+        "dynamic-sampling" in how.parts
+    )
     assert not need_critic(made)
 
 
 class Servers:
-    """Stands where verl's server client does: the tiny model answers, in this process, tokens in and tokens out."""
+    """Stands where verl's server client does: the tiny model answers, in this process, tokens in
+    and tokens out."""
 
     def __init__(self, folder: Path) -> None:
         from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -254,7 +318,9 @@ class Servers:
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
         self.asked: list[tuple[list[int], dict[str, Any]]] = []
 
-    async def generate(self, request_id: str, *, prompt_ids: list[int], sampling_params: dict[str, Any]) -> Any:
+    async def generate(
+        self, request_id: str, *, prompt_ids: list[int], sampling_params: dict[str, Any]
+    ) -> Any:
         from verl.workers.rollout.replica import TokenOutput
 
         self.asked.append((prompt_ids, sampling_params))
@@ -269,12 +335,18 @@ class Servers:
                 if taken == self.tokenizer.eos_token_id:
                     break
         made = ids[len(prompt_ids) :]
-        return TokenOutput(token_ids=made, log_probs=told, stop_reason="completed", extra_fields={"global_steps": 7})
+        return TokenOutput(
+            token_ids=made,
+            log_probs=told,
+            stop_reason="completed",
+            extra_fields={"global_steps": 7},
+        )
 
 
 @pytest.fixture
 def roll(job: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
-    """Make rollouts as verl's worker does, by the registry and by hydra: (outputs of each, the stub, the run)."""
+    """Make rollouts as verl's worker does, by the registry and by hydra: (outputs of each, the
+    stub, the run)."""
     import hydra
     from omegaconf import OmegaConf
     from verl.experimental.agent_loop.agent_loop import DictConfigWrap
@@ -285,7 +357,12 @@ def roll(job: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., An
     attempts.worker.cache_clear()
 
     def call(
-        n: int = 3, name: str = "grpo", turns: int = 2, out: str = "run", held: Sequence[Held] = (), **train: object
+        n: int = 3,
+        name: str = "grpo",
+        turns: int = 2,
+        out: str = "run",
+        held: Sequence[Held] = (),
+        **train: object,
     ) -> Any:
         run = job(name, turns=turns, out=out, **train)
         HeldOut(run.parent / "memory").add(held)
@@ -296,12 +373,19 @@ def roll(job: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., An
 
         async def one(session: int) -> Any:
             loop = hydra.utils.instantiate(
-                config=found, trainer_config=DictConfigWrap(config), server_manager=servers,
-                tokenizer=servers.tokenizer, processor=None, hf_model_type="qwen2", dataset_cls=RLHFDataset,
+                config=found,
+                trainer_config=DictConfigWrap(config),
+                server_manager=servers,
+                tokenizer=servers.tokenizer,
+                processor=None,
+                hf_model_type="qwen2",
+                dataset_cls=RLHFDataset,
                 data_config=DictConfigWrap(config.data),
-            )  # fmt: skip
+            )
             row = {**data[0], "uid": "u", "session_id": session, "global_steps": 7}
-            return await loop.run({"temperature": 1.0, "top_p": 1.0, "top_k": -1, "repetition_penalty": 1.0}, **row)
+            return await loop.run(
+                {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "repetition_penalty": 1.0}, **row
+            )
 
         async def all_of_them() -> Any:
             return await asyncio.gather(*(one(session) for session in range(n)))
@@ -313,7 +397,8 @@ def roll(job: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., An
 
 
 def test_a_rollout_is_an_attempt(roll: Any, workspace: Path) -> None:
-    """In sandboxes, of two turns: what the policy chose is what the servers drew; the rest is masked out."""
+    """In sandboxes, of two turns: what the policy chose is what the servers drew; the rest is
+    masked out."""
     from recreate.memory.store import ExperienceStore
 
     outputs, servers, _ = roll(n=4)
@@ -327,14 +412,21 @@ def test_a_rollout_is_an_attempt(roll: Any, workspace: Path) -> None:
         e = attempted[attempt[0].extra_fields["attempt"]]
         assert e.trace.model.endswith(".7")
         chosen = [t for s in e.trace.steps if s.tokens for t in s.tokens.reply]
-        kept = [t for o in attempt for t, m in zip(o.response_ids, o.response_mask, strict=True) if m]
+        kept = [
+            t for o in attempt for t, m in zip(o.response_ids, o.response_mask, strict=True) if m
+        ]
         assert kept == chosen
         for o in attempt:
             assert tuple(o.prompt_ids) in drawn
             assert len(o.response_ids) == len(o.response_mask) == len(o.response_logprobs)
             assert o.reward_score == e.grade.score
-            assert all(p == 0 for p, m in zip(o.response_logprobs, o.response_mask, strict=True) if not m)
-            assert (o.extra_fields["min_global_steps"], o.extra_fields["max_global_steps"]) == (7, 7)
+            assert all(
+                p == 0 for p, m in zip(o.response_logprobs, o.response_mask, strict=True) if not m
+            )
+            assert (o.extra_fields["min_global_steps"], o.extra_fields["max_global_steps"]) == (
+                7,
+                7,
+            )
             assert o.extra_fields["reward_extra_info"]["acc"] == float(e.grade.passed)
             # the log-probs are the model's own of the whole row, observations and all
             ids = torch.tensor([o.prompt_ids + o.response_ids])
@@ -350,9 +442,13 @@ def test_a_rollout_is_an_attempt(roll: Any, workspace: Path) -> None:
 def test_a_second_run_alike_remembers_what_it_lived_too(roll: Any, workspace: Path) -> None:
     from recreate.memory.store import ExperienceStore
 
-    attempted = [o[0].extra_fields["attempt"] for out in ("run", "again") for o in roll(n=2, out=out)[0]]
+    attempted = [
+        o[0].extra_fields["attempt"] for out in ("run", "again") for o in roll(n=2, out=out)[0]
+    ]
     assert len(set(attempted)) == 4
-    assert {e.id for e in ExperienceStore(workspace).experiences(domain="letters")} == set(attempted)
+    assert {e.id for e in ExperienceStore(workspace).experiences(domain="letters")} == set(
+        attempted
+    )
 
 
 def test_a_task_that_was_held_out_since_is_not_trained_on(roll: Any, workspace: Path) -> None:
@@ -386,10 +482,14 @@ class Queue:
         self.rows: dict[str, dict[str, Any]] = {}
         self.tags: dict[str, dict[str, Any]] = {}
 
-    def kv_batch_get(self, keys: list[str], partition_id: str, select_fields: list[str] | None = None) -> Any:
+    def kv_batch_get(
+        self, keys: list[str], partition_id: str, select_fields: list[str] | None = None
+    ) -> Any:
         from tensordict import NonTensorStack, TensorDict
 
-        names = [n for n in select_fields or self.rows[keys[0]] if all(n in self.rows[k] for k in keys)]
+        names = [
+            n for n in select_fields or self.rows[keys[0]] if all(n in self.rows[k] for k in keys)
+        ]
         columns = {}
         for name in names:
             values = [self.rows[k][name] for k in keys]
@@ -400,7 +500,9 @@ class Queue:
             )
         return TensorDict(columns, batch_size=len(keys))
 
-    def kv_batch_put(self, keys: list[str], partition_id: str, fields: Any = None, tags: Any = None) -> Any:
+    def kv_batch_put(
+        self, keys: list[str], partition_id: str, fields: Any = None, tags: Any = None
+    ) -> Any:
         from transfer_queue import KVBatchMeta
 
         for name in fields.keys():  # noqa: SIM118 (iterating a TensorDict gives rows)
@@ -411,11 +513,14 @@ class Queue:
         for key, tag in zip(keys, tags or [], strict=False):
             self.tags[key] = dict(tag)
         known = sorted(set.intersection(*(set(self.rows[k]) for k in keys)))
-        return KVBatchMeta(keys=keys, tags=[self.tags[k] for k in keys], partition_id=partition_id, fields=known)
+        return KVBatchMeta(
+            keys=keys, tags=[self.tags[k] for k in keys], partition_id=partition_id, fields=known
+        )
 
 
 class Steps:
-    """Our trainer between rollouts and the actor's update, without Ray: verl's own functions on `Queue`."""
+    """Our trainer between rollouts and the actor's update, without Ray: verl's own functions on
+    `Queue`."""
 
     def __init__(self, config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         from verl.trainer.ppo import padding_utils
@@ -429,9 +534,16 @@ class Steps:
             monkeypatch.setattr(module, "tq", self.queue)
         self.trainer: Any = object.__new__(trainer.Trainer)
         vars(self.trainer).update(
-            config=config, how=chosen(), replay=method().replay(0), again={}, global_steps=0, steps_per_epoch=1,
-            use_critic=False, actor_rollout_wg=self, tokenizer=type("T", (), {"eos_token_id": 2}),
-        )  # fmt: skip
+            config=config,
+            how=chosen(),
+            replay=method().replay(0),
+            again={},
+            global_steps=0,
+            steps_per_epoch=1,
+            use_critic=False,
+            actor_rollout_wg=self,
+            tokenizer=type("T", (), {"eos_token_id": 2}),
+        )
         self._dispatch_info = {"actor": [0]}
 
     def compute_log_prob(self, batch: Any) -> Any:
@@ -443,7 +555,8 @@ class Steps:
         return batch
 
     def take(self, attempts: list[tuple[str, float, int]]) -> tuple[Any, dict[str, Any]]:
-        """One training step of (task, reward, rows) attempts: the batch as the actor gets it, and metrics."""
+        """One training step of (task, reward, rows) attempts: the batch as the actor gets it, and
+        metrics."""
         from transfer_queue import KVBatchMeta
 
         self.trainer.global_steps += 1
@@ -452,40 +565,74 @@ class Steps:
         keys = []
         for n, (task, reward, count) in enumerate(attempts):
             for turn in range(count):
-                prompt, response = (torch.randint(3, 90, (k,), generator=g) for k in (4 + turn, 2 + n % 3))
+                prompt, response = (
+                    torch.randint(3, 90, (k,), generator=g) for k in (4 + turn, 2 + n % 3)
+                )
                 scores = torch.zeros(len(response))
                 scores[-1] = reward
                 ones = torch.ones(len(response), dtype=torch.long)
                 keys.append(f"uid{task}_{n}_{turn}")
                 self.queue.rows[keys[-1]] = {
-                    "prompts": prompt, "responses": response, "input_ids": torch.cat([prompt, response]),
-                    "position_ids": torch.arange(len(prompt) + len(response)), "response_mask": ones,
-                    "loss_mask": ones, "rm_scores": scores, "rollout_log_probs": -torch.ones(len(response)),
-                    "uid": f"uid{task}", "session_id": n, "task": task, "num_turns": 2,
+                    "prompts": prompt,
+                    "responses": response,
+                    "input_ids": torch.cat([prompt, response]),
+                    "position_ids": torch.arange(len(prompt) + len(response)),
+                    "response_mask": ones,
+                    "loss_mask": ones,
+                    "rm_scores": scores,
+                    "rollout_log_probs": -torch.ones(len(response)),
+                    "uid": f"uid{task}",
+                    "session_id": n,
+                    "task": task,
+                    "num_turns": 2,
                     "extra_fields": {"anchor": f"seen {turn}"},
-                }  # fmt: skip
+                }
                 size = len(prompt) + len(response)
-                self.queue.tags[keys[-1]] = {"seq_len": size, "min_global_steps": step, "max_global_steps": step}
+                self.queue.tags[keys[-1]] = {
+                    "seq_len": size,
+                    "min_global_steps": step,
+                    "max_global_steps": step,
+                }
         metrics: dict[str, Any] = {}
-        batch = KVBatchMeta(keys=keys, tags=[self.queue.tags[k] for k in keys], partition_id="train")
-        for stage in (self.trainer._balance_batch, self.trainer._compute_old_log_prob, self.trainer._compute_advantage):
+        batch = KVBatchMeta(
+            keys=keys, tags=[self.queue.tags[k] for k in keys], partition_id="train"
+        )
+        for stage in (
+            self.trainer._balance_batch,
+            self.trainer._compute_old_log_prob,
+            self.trainer._compute_advantage,
+        ):
             batch = stage(batch, metrics)
         return batch, metrics
 
 
-ATTEMPTS = [("a", 1.0, 1), ("a", 0.25, 2), ("a", 0.0, 1), ("b", 0.5, 1), ("b", 0.5, 1), ("b", 1.0, 3)]
+ATTEMPTS = [
+    ("a", 1.0, 1),
+    ("a", 0.25, 2),
+    ("a", 0.0, 1),
+    ("b", 0.5, 1),
+    ("b", 0.5, 1),
+    ("b", 1.0, 3),
+]
 
 
-def test_a_step_counts_attempts_and_replays_what_was_ambiguous(job: Any, monkeypatch: Any, workspace: Path) -> None:
+def test_a_step_counts_attempts_and_replays_what_was_ambiguous(
+    job: Any, monkeypatch: Any, workspace: Path
+) -> None:
     file = workspace / "mine.toml"
     file.write_text(
-        'about = "a"\nsource = "b"\n[train]\ngroup_size = 3\nprompts = 2\n[grpo]\n[a2r]\nshare = 0.5\n[token-mean]\n'
+        'about = "a"\nsource = "b"\n[train]\ngroup_size = 3\nprompts = 2\n[grpo]\n[a2r]\nshare ='
+        " 0.5\n[token-mean]\n"
     )
     steps = Steps(composed(job(file=file)), monkeypatch)
     own = torch.tensor([1.0, 0.25, 0.0])
-    wanted = {f"uida_{n}": v for n, v in enumerate(((own - own.mean()) / (own.std() + 1e-6)).tolist())}
+    wanted = {
+        f"uida_{n}": v for n, v in enumerate(((own - own.mean()) / (own.std() + 1e-6)).tolist())
+    }
     for step in (1, 2):
-        batch, metrics = steps.take(ATTEMPTS if step == 1 else [(t, 1 - r, n) for t, r, n in ATTEMPTS])
+        batch, metrics = steps.take(
+            ATTEMPTS if step == 1 else [(t, 1 - r, n) for t, r, n in ATTEMPTS]
+        )
         assert metrics["a2r/replayed"] == 0
         assert len(batch) % 6 == 0  # verl fills up to whole mini-batches
         assert {"advantages", "entropy", "old_log_probs", "rollout_is_weights"} <= set(batch.fields)
@@ -493,11 +640,16 @@ def test_a_step_counts_attempts_and_replays_what_was_ambiguous(job: Any, monkeyp
             row, name = steps.queue.rows[key], key.rpartition("_")[0]
             assert bool((row["rollout_is_weights"] == 1).all())
             if name in wanted:
-                assert torch.allclose(row["advantages"], torch.tensor(wanted[name] * (1 if step == 1 else -1)))
+                assert torch.allclose(
+                    row["advantages"], torch.tensor(wanted[name] * (1 if step == 1 else -1))
+                )
     kept = {task: steps.trainer.replay.stored[task] for task in ("a", "b")}
-    assert {t: [v for _, v in sorted(h.items())] for t, h in steps.trainer.replay.histories.items()} == {
-        "a": pytest.approx([1.25 / 3, 1.75 / 3]), "b": pytest.approx([2 / 3, 1 / 3]),
-    }  # fmt: skip
+    assert {
+        t: [v for _, v in sorted(h.items())] for t, h in steps.trainer.replay.histories.items()
+    } == {
+        "a": pytest.approx([1.25 / 3, 1.75 / 3]),
+        "b": pytest.approx([2 / 3, 1 / 3]),
+    }
     batch, metrics = steps.take(ATTEMPTS)
     assert metrics["a2r/replayed"] in (4, 5)  # all rows of one task: of b, 5; of a, 4
     again = dict(steps.trainer.again)
@@ -513,14 +665,21 @@ def test_a_step_counts_attempts_and_replays_what_was_ambiguous(job: Any, monkeyp
         assert 0 < float(row["rollout_is_weights"][0]) < 1
         assert steps.queue.tags[key]["is_padding"] is True
     apart = [
-        (steps.queue.rows[k]["old_log_probs"].exp() - steps.queue.rows[k]["rollout_log_probs"].exp()).abs()
+        (
+            steps.queue.rows[k]["old_log_probs"].exp()
+            - steps.queue.rows[k]["rollout_log_probs"].exp()
+        ).abs()
         for k in batch.keys
         if not steps.queue.tags[k].get("is_padding")
     ]  # what the servers sampled by is told of fresh rows only
-    assert metrics["training/rollout_probs_diff_mean"] == pytest.approx(float(torch.cat(apart).mean()), rel=1e-4)
+    assert metrics["training/rollout_probs_diff_mean"] == pytest.approx(
+        float(torch.cat(apart).mean()), rel=1e-4
+    )
     for key in batch.keys:  # fresh rows are as without replay
         if key.rpartition("_")[0] in wanted:
-            assert torch.allclose(steps.queue.rows[key]["advantages"], torch.tensor(wanted[key.rpartition("_")[0]]))
+            assert torch.allclose(
+                steps.queue.rows[key]["advantages"], torch.tensor(wanted[key.rpartition("_")[0]])
+            )
             assert bool((steps.queue.rows[key]["rollout_is_weights"] == 1).all())
 
 
@@ -530,7 +689,9 @@ def test_what_is_replayed_is_on_disk_before_verl_names_the_checkpoint(
     from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
     file = workspace / "mine.toml"
-    file.write_text('about = "a"\nsource = "b"\n[train]\nprompts = 2\n[grpo]\n[a2r]\n[token-mean]\n')
+    file.write_text(
+        'about = "a"\nsource = "b"\n[train]\nprompts = 2\n[grpo]\n[a2r]\n[token-mean]\n'
+    )
     steps = Steps(composed(job(file=file)), monkeypatch)
     steps.take(ATTEMPTS)
     found: list[str] = []
@@ -554,7 +715,9 @@ def test_rows_that_a_filter_leaves_out_are_not_counted(job: Any, monkeypatch: An
     counted = {k: int(steps.queue.rows[k]["loss_mask"].sum()) for k in batch.keys}
     assert counted["uida_0_0"] == counted["uida_0_1"] == 0  # below the threshold, 0.1
     assert counted["uida_1_0"] > 0 < counted["uidb_2_0"]
-    assert all(bool((steps.queue.rows[k]["advantages"] == (counted[k] > 0)).all()) for k in batch.keys)
+    assert all(
+        bool((steps.queue.rows[k]["advantages"] == (counted[k] > 0)).all()) for k in batch.keys
+    )
 
 
 def test_gigpos_steps_reach_it_through_the_trainer(job: Any, monkeypatch: Any) -> None:
@@ -564,7 +727,9 @@ def test_gigpos_steps_reach_it_through_the_trainer(job: Any, monkeypatch: Any) -
     steps = Steps(composed(job("gigpo")), monkeypatch)
     attempts = [("a", 1.0, 2), ("a", 0.0, 2), ("a", 0.25, 2)]
     steps.take(attempts)
-    rows = [(n, turn, reward) for n, (_, reward, count) in enumerate(attempts) for turn in range(count)]
+    rows = [
+        (n, turn, reward) for n, (_, reward, count) in enumerate(attempts) for turn in range(count)
+    ]
     known = Rows(
         torch.tensor([r for *_, r in rows]),
         grouped([0] * 6),

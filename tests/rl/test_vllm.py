@@ -1,5 +1,5 @@
-"""vLLM itself, started for real: `RECREATE_VLLM_PYTHON=FOLDER pytest -m vllm tests/rl`, where it is not in this
-environment. Some minutes on a CPU."""
+"""vLLM itself, started for real: `RECREATE_VLLM_PYTHON=FOLDER pytest -m vllm tests/rl`, where it is
+not in this environment. Some minutes on a CPU."""
 
 from __future__ import annotations
 
@@ -51,8 +51,12 @@ def adapted(weights: Path, seed: int) -> Any:
     from transformers import AutoModelForCausalLM
 
     torch.manual_seed(seed)
-    config = peft.LoraConfig(r=4, target_modules="all-linear", init_lora_weights=False, task_type="CAUSAL_LM")
-    return peft.get_peft_model(AutoModelForCausalLM.from_pretrained(weights, dtype=torch.float32), config)
+    config = peft.LoraConfig(
+        r=4, target_modules="all-linear", init_lora_weights=False, task_type="CAUSAL_LM"
+    )
+    return peft.get_peft_model(
+        AutoModelForCausalLM.from_pretrained(weights, dtype=torch.float32), config
+    )
 
 
 def of(module: Any, reply: Any) -> list[float]:
@@ -66,7 +70,9 @@ def of(module: Any, reply: Any) -> list[float]:
     return [float(logp[n + k - 1, t]) for k, t in enumerate(reply.token_ids)]
 
 
-def test_a_checkpoint_is_served_beside_its_base_and_ends_with_recreate(weights: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_is_served_beside_its_base_and_ends_with_recreate(
+    weights: Path, tmp_path: Path
+) -> None:
     folder = tmp_path / "adapter"
     adapted(weights, 1).save_pretrained(folder)
     command = [sys.executable, "-m", "recreate", "serve", str(folder), "--engine", "vllm", "--json"]
@@ -78,7 +84,12 @@ def test_a_checkpoint_is_served_beside_its_base_and_ends_with_recreate(weights: 
         said = {}
         for name in (told["model"], "base"):
             model = OpenAI(f"{told['url']}#{name}", key_env="")
-            asked: dict[str, Any] = {"temperature": 0, "max_tokens": 12, "logprobs": True, "return_token_ids": True}
+            asked: dict[str, Any] = {
+                "temperature": 0,
+                "max_tokens": 12,
+                "logprobs": True,
+                "return_token_ids": True,
+            }
             said[name] = model.reply(LONG, CALL, **asked)
             model.close()
             assert said[name].token_ids is not None
@@ -90,7 +101,9 @@ def test_a_checkpoint_is_served_beside_its_base_and_ends_with_recreate(weights: 
     _all_gone(tree)
 
 
-def test_every_version_of_an_adapter_answers_by_its_own_weights(weights: Path, tmp_path: Path) -> None:
+def test_every_version_of_an_adapter_answers_by_its_own_weights(
+    weights: Path, tmp_path: Path
+) -> None:
     """Nothing that was computed of the prompt under the last version is used."""
     from recreate.rl.rollout import Served
 
@@ -127,7 +140,11 @@ def tree() -> Iterator[list[int]]:
 
 
 def test_tune_rolls_out_by_vllm_and_goes_on_when_it_was_killed(
-    weights: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tree: list[int]
+    weights: Path,
+    workspace: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tree: list[int],
 ) -> None:
     from recreate.rl.rollout import Served
 
@@ -138,19 +155,40 @@ def test_tune_rolls_out_by_vllm_and_goes_on_when_it_was_killed(
         if left[0] == 0:
             members = _group(self.server.pid)
             tree.extend(members)
-            os.kill(members[-1], signal.SIGKILL)  # a worker: what runs out of memory, if anything does
+            os.kill(
+                members[-1], signal.SIGKILL
+            )  # a worker: what runs out of memory, if anything does
         return reply(self, *args, **params)
 
     monkeypatch.setattr(Served, "reply", dying)
     code = cli(
-        ["tune", "--recipe", str(tiny.small("grpo", workspace)), "--domain", "tests.rl.tiny:Letters", "--model",
-         str(weights), "--scaffold", str(tiny.agent(workspace / "agent")), "--steps", "3", "--out", "run", "--jobs",
-         "4", "--rollouts", "vllm", "--json"]
-    )  # fmt: skip
+        [
+            "tune",
+            "--recipe",
+            str(tiny.small("grpo", workspace)),
+            "--domain",
+            "tests.rl.tiny:Letters",
+            "--model",
+            str(weights),
+            "--scaffold",
+            str(tiny.agent(workspace / "agent")),
+            "--steps",
+            "3",
+            "--out",
+            "run",
+            "--jobs",
+            "4",
+            "--rollouts",
+            "vllm",
+            "--json",
+        ]
+    )
     made = json.loads(capsys.readouterr().out)
     assert code == 0, made
     assert made["curve"][2]["kl"] > 0
-    records = [json.loads(line) for line in (workspace / "run" / "journal.jsonl").read_text().splitlines()]
+    records = [
+        json.loads(line) for line in (workspace / "run" / "journal.jsonl").read_text().splitlines()
+    ]
     assert sum("starting a server" in r.get("text", "") for r in records) == 2
     updates = [r for r in records if r["kind"] == "update"]
     assert [u["attempts"] for u in updates] == [6, 6, 6]
@@ -158,7 +196,10 @@ def test_tune_rolls_out_by_vllm_and_goes_on_when_it_was_killed(
 
 
 def test_what_vllm_will_not_serve_is_told_with_its_reason(weights: Path) -> None:
-    with Server(plan(weights, ServeConfig(engine="vllm", context=100_000))) as server, pytest.raises(Fault) as e:
+    with (
+        Server(plan(weights, ServeConfig(engine="vllm", context=100_000))) as server,
+        pytest.raises(Fault) as e,
+    ):
         server.wait()
     assert e.value.code == "server-died"
     assert "max_model_len" in e.value.message

@@ -1,7 +1,8 @@
-"""A tiny random model with a tokenizer of its own, a domain it can score in, and an agent of several turns.
+"""A tiny random model with a tokenizer of its own, a domain it can score in, and an agent of
+several turns.
 
-`python -m tests.rl.tiny FOLDER` makes a workspace of them and prints the commands that train there: a run of tune,
-and a table of arms.
+`python -m tests.rl.tiny FOLDER` makes a workspace of them and prints the commands that train there:
+a run of tune, and a table of arms.
 """
 
 from __future__ import annotations
@@ -29,7 +30,13 @@ class Letters:
 
     def tasks(self, split: Split | None = None) -> Sequence[Task]:
         return [
-            Task(id=f"{self.name}:{s}:{n}", domain=self.name, prompt=f"{n}: {s[0]}", split=s, group=f"{s}-{n}")
+            Task(
+                id=f"{self.name}:{s}:{n}",
+                domain=self.name,
+                prompt=f"{n}: {s[0]}",
+                split=s,
+                group=f"{s}-{n}",
+            )
             for s, size in self.sizes.items()
             if split in (None, s)
             for n in range(size)
@@ -64,7 +71,8 @@ class NoNumber(Letters):
 
 
 class Lossy(Letters):
-    """The same, but that grading one attempt of each task always fails for a reason that is ours."""
+    """The same, but that grading one attempt of each task always fails for a reason that is
+    ours."""
 
     def grade(self, task: Task, trace: Trace, backend: SandboxBackend) -> Grade:
         if trace.repeat == 1:
@@ -90,19 +98,25 @@ class Flat(Letters):
 
 
 def model(folder: Path, *, template: bool = True, seed: int = 0, width: int = 32) -> Path:
-    """A Qwen2 of 2 layers and 4 heads, and a tokenizer whose tokens are characters. vLLM wants a width of 128."""
+    """A Qwen2 of 2 layers and 4 heads, and a tokenizer whose tokens are characters. vLLM wants a
+    width of 128."""
     import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
     logging.getLogger("transformers").setLevel(logging.ERROR)
     special = ["<|end|>", "<|im_start|>", "<|im_end|>"]
-    # no token stands for a part of a character, so that what is written is read back as the same tokens
-    letters = sorted({c for c in pre_tokenizers.ByteLevel.alphabet() if "!" <= c <= "~"} | {"Ġ", "Ċ"})
+    # no token stands for a part of a character, so that what is written is read back as the same
+    # tokens
+    letters = sorted(
+        {c for c in pre_tokenizers.ByteLevel.alphabet() if "!" <= c <= "~"} | {"Ġ", "Ċ"}
+    )
     bpe = Tokenizer(models.BPE({t: n for n, t in enumerate(special + letters)}, []))
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token="<|im_end|>", pad_token="<|end|>")
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=bpe, eos_token="<|im_end|>", pad_token="<|end|>"
+    )
     tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>"]})
     if template:
         tokenizer.chat_template = TEMPLATE
@@ -127,8 +141,8 @@ def agent(folder: Path, *, steps: int = 2) -> Path:
     """Its whole reply is added to answer.txt by a tool; it has `steps` turns."""
     (folder / "tools").mkdir(parents=True)
     (folder / "agent.toml").write_text(
-        f'description = "Writes."\naction = "tool:put"\n[limits]\nsteps = {steps}\nobservation_chars = 100\n'
-        "[model]\nmax_tokens = 8\n"
+        'description = "Writes."\naction = "tool:put"\n[limits]\nsteps ='
+        f" {steps}\nobservation_chars = 100\n[model]\nmax_tokens = 8\n"
     )
     (folder / "system.md").write_text("Go.")
     (folder / "workflow.md").write_text("{{ task.prompt }}")
@@ -146,7 +160,8 @@ def agent(folder: Path, *, steps: int = 2) -> Path:
 
 
 def optimizer(file: Path, how: str = ".lower()") -> str:
-    """A scripted optimizer that lets the tool write small letters, whatever is wrong; the model's name."""
+    """A scripted optimizer that lets the tool write small letters, whatever is wrong; the model's
+    name."""
     edit = {
         "file": "tools/put.py",
         "line": 4,
@@ -162,7 +177,14 @@ def optimizer(file: Path, how: str = ".lower()") -> str:
     return f"scripted:{file}"
 
 
-SMALL = {"group_size": 3, "prompts": 2, "max_response": 6, "max_prompt": 512, "mini_batches": 2, "warmup_steps": 0}
+SMALL = {
+    "group_size": 3,
+    "prompts": 2,
+    "max_response": 6,
+    "max_prompt": 512,
+    "mini_batches": 2,
+    "warmup_steps": 0,
+}
 
 
 def small(name: str, folder: Path, **more: object) -> Path:
@@ -172,7 +194,13 @@ def small(name: str, folder: Path, **more: object) -> Path:
     from recreate.rl.recipe import FOLDER
 
     table = tomllib.loads((FOLDER / f"{name}.toml").read_text("utf-8"))
-    table["train"] = {**table.get("train", {}), **SMALL, "learning_rate": 1e-3, "lora_rank": 4, **more}
+    table["train"] = {
+        **table.get("train", {}),
+        **SMALL,
+        "learning_rate": 1e-3,
+        "lora_rank": 4,
+        **more,
+    }
     for part, values in {
         "lepo": {"steps": 3, "top_k": 5},
         "overlong": {"max_length": 6, "buffer": 2},
@@ -193,7 +221,13 @@ def small(name: str, folder: Path, **more: object) -> Path:
 
 
 def _toml(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else f'"{value}"' if isinstance(value, str) else repr(value)
+    return (
+        str(value).lower()
+        if isinstance(value, bool)
+        else f'"{value}"'
+        if isinstance(value, str)
+        else repr(value)
+    )
 
 
 if __name__ == "__main__":
@@ -208,7 +242,13 @@ if __name__ == "__main__":
     optimizer(where / "optimizer.jsonl")
     there = f"cd {where} && PYTHONPATH={Path.cwd()} recreate"
     parts = "--scaffold ./agent --model ./model"
-    print(f"{there} tune --recipe ./grpo-small.toml --steps 25 --out run --domain tests.rl.tiny:Letters {parts}")
-    print(f"{there} bench --arms seed,scaffold,weights,both --recipe ./grpo-small.toml --steps 25 --budget 200attempts "
-          "--train 3 --validation 6 --repeats 3 --split test --models.optimizer scripted:optimizer.jsonl "
-          f"--domain tests.rl.tiny:Sheet {parts} --out table")  # fmt: skip
+    print(
+        f"{there} tune --recipe ./grpo-small.toml --steps 25 --out run --domain"
+        f" tests.rl.tiny:Letters {parts}"
+    )
+    print(
+        f"{there} bench --arms seed,scaffold,weights,both --recipe ./grpo-small.toml --steps 25"
+        " --budget 200attempts --train 3 --validation 6 --repeats 3 --split test"
+        f" --models.optimizer scripted:optimizer.jsonl --domain tests.rl.tiny:Sheet {parts} --out"
+        " table"
+    )

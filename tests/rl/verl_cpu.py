@@ -1,8 +1,10 @@
-"""verl on a machine without an accelerator: a platform `cpu` for its registry, and rollout servers `tiny` by
-transformers, so that its own trainer runs whole in a test. Loaded by VERL_USE_EXTERNAL_MODULES before our plugin.
+"""verl on a machine without an accelerator: a platform `cpu` for its registry, and rollout servers
+`tiny` by transformers, so that its own trainer runs whole in a test. Loaded by
+VERL_USE_EXTERNAL_MODULES before our plugin.
 
-What is verl's in such a run: configuration, Ray workers, TransferQueue, agent-loop workers, FSDP2 on gloo, the losses'
-callers, optimiser, weight sync's calls, checkpoints. What stands in: the accelerator, and vLLM.
+What is verl's in such a run: configuration, Ray workers, TransferQueue, agent-loop workers, FSDP2
+on gloo, the losses' callers, optimiser, weight sync's calls, checkpoints. What stands in: the
+accelerator, and vLLM.
 """
 
 from __future__ import annotations
@@ -89,7 +91,9 @@ class CPU(PlatformBase):
 class Replica(RolloutReplica):
     async def launch_servers(self) -> None:
         name = f"tiny_server_{self.replica_rank}"
-        self._server_handle = ray.remote(Server).options(name=name, num_cpus=0).remote(self.model_config.path)
+        self._server_handle = (
+            ray.remote(Server).options(name=name, num_cpus=0).remote(self.model_config.path)
+        )
         self.servers, self._server_address = [self._server_handle], "tiny:0"
         await self._server_handle.clear_kv_cache.remote()
 
@@ -107,7 +111,10 @@ class Adapter(rollouts.BaseRollout):
 
 
 def _one_backend(
-    backend: Any = None, *arguments: Any, _begin: Any = torch.distributed.init_process_group, **named: Any
+    backend: Any = None,
+    *arguments: Any,
+    _begin: Any = torch.distributed.init_process_group,
+    **named: Any,
 ) -> Any:
     """verl asks for gloo beside the device's own backend, and here both are the CPU's."""
     return _begin("gloo", *arguments, **named)

@@ -1,6 +1,8 @@
-"""Stands in for verl's rollout servers where no accelerator is: the tiny model by transformers, in a Ray actor.
+"""Stands in for verl's rollout servers where no accelerator is: the tiny model by transformers, in
+a Ray actor.
 
-Its module does not import verl: a process that is made for it would then load verl's plugins in the middle of this one.
+Its module does not import verl: a process that is made for it would then load verl's plugins in the
+middle of this one.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ class Server:
         self.end = AutoTokenizer.from_pretrained(folder).eos_token_id
         self.step, self.updates = None, 0
 
-    async def generate(self, request_id: str, prompt_ids: list[int], sampling_params: dict[str, Any], **_: Any) -> Any:
+    async def generate(
+        self, request_id: str, prompt_ids: list[int], sampling_params: dict[str, Any], **_: Any
+    ) -> Any:
         ids, told = list(prompt_ids), []
         with torch.no_grad():
             for _ in range(sampling_params["max_tokens"]):
@@ -38,7 +42,9 @@ class Server:
 
         made = ids[len(prompt_ids) :]
         extra = {"global_steps": self.step}
-        return TokenOutput(token_ids=made, log_probs=told, stop_reason="completed", extra_fields=extra)
+        return TokenOutput(
+            token_ids=made, log_probs=told, stop_reason="completed", extra_fields=extra
+        )
 
     async def load(self, weights: dict[str, torch.Tensor], step: int | None) -> None:
         self.module.load_state_dict(weights, strict=False)

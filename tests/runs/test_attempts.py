@@ -1,4 +1,5 @@
-"""Every attempt that is paid for is kept, and shown as itself: also the second one of the same thing."""
+"""Every attempt that is paid for is kept, and shown as itself: also the second one of the same
+thing."""
 
 from __future__ import annotations
 
@@ -41,7 +42,9 @@ class Wavering:
 
 
 def attempted(model: Wavering, **more: Any) -> recreate.Experience:
-    return recreate.run("seed", "toy:train:0", Toy(), model=model, memory__embedder="hashed", **more)
+    return recreate.run(
+        "seed", "toy:train:0", Toy(), model=model, memory__embedder="hashed", **more
+    )
 
 
 def shown(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
@@ -60,7 +63,11 @@ def test_a_second_run_with_another_answer_is_kept_and_shown_as_itself(
     assert len({e.id for e in made}) == 3
     for e in made:
         told = shown(capsys, e.id)
-        assert (told["experience"], told["answer"], told["score"]) == (e.id, e.trace.answer, e.grade.score)
+        assert (told["experience"], told["answer"], told["score"]) == (
+            e.id,
+            e.trace.answer,
+            e.grade.score,
+        )
     kept = {e.id: e.trace.answer for e in ExperienceStore(workspace).experiences()}
     assert kept == {e.id: e.trace.answer for e in made}
 
@@ -69,25 +76,45 @@ def test_its_id_is_made_from_what_happened(workspace: Path, tmp_path: Path) -> N
     """Same inputs, same ids: the same two attempts in another workspace are called the same."""
     other = tmp_path / "other"
     (other / "scaffolds").mkdir(parents=True)
-    ids = [[attempted(m, workspace=w).id for _ in range(2)] for w in (workspace, other) for m in [Wavering("a", "b")]]
+    ids = [
+        [attempted(m, workspace=w).id for _ in range(2)]
+        for w in (workspace, other)
+        for m in [Wavering("a", "b")]
+    ]
     assert ids[0] == ids[1]
 
 
-def test_a_second_bench_keeps_its_own_scores(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_second_bench_keeps_its_own_scores(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     model = Wavering("w0!", "w0", "w0", "w0!")
-    how: dict[str, Any] = {"model": model, "memory__embedder": "hashed", "repeats": 2, "jobs": 1, "split": "train"}
-    benches = [recreate.bench("seed", Toy(), tasks=["toy:train:0"], out=f"runs/{n}", **how)[0] for n in "ab"]
+    how: dict[str, Any] = {
+        "model": model,
+        "memory__embedder": "hashed",
+        "repeats": 2,
+        "jobs": 1,
+        "split": "train",
+    }
+    benches = [
+        recreate.bench("seed", Toy(), tasks=["toy:train:0"], out=f"runs/{n}", **how)[0]
+        for n in "ab"
+    ]
     assert [[s["score"] for s in b.scores] for b in benches] == [[1.0, 0.0], [0.0, 1.0]]
     assert len({s["experience"] for b in benches for s in b.scores}) == 4
     for bench in benches:
         for score in bench.scores:
             assert shown(capsys, score["experience"])["score"] == score["score"]
     again = recreate.bench("seed", Toy(), tasks=["toy:train:0"], out="runs/b", **how)[0]
-    assert (again.scores, model.asked) == (benches[1].scores, 4), "going on with it pays for nothing"
+    assert (again.scores, model.asked) == (
+        benches[1].scores,
+        4,
+    ), "going on with it pays for nothing"
     run = Run(workspace / "runs" / "b")
     assert run.spend().attempts == 2
     assert not run.excluded()
-    assert {p.name for p in (run.folder / "attempts").iterdir()} == {s["experience"] for s in benches[1].scores}
+    assert {p.name for p in (run.folder / "attempts").iterdir()} == {
+        s["experience"] for s in benches[1].scores
+    }
 
 
 @pytest.mark.parametrize("killed", ["_rename", "add", "after"])
@@ -110,7 +137,9 @@ def test_a_kill_before_it_has_its_name_pays_for_nothing_twice(
         else:
             add = Journal.add
             patch.setattr(
-                Journal, "add", lambda self, kind, **f: die() if kind == "experience" else add(self, kind, **f)
+                Journal,
+                "add",
+                lambda self, kind, **f: die() if kind == "experience" else add(self, kind, **f),
             )
         with pytest.raises(Killed):
             attempted(model, out="runs/b")
@@ -124,7 +153,9 @@ def test_a_kill_before_it_has_its_name_pays_for_nothing_twice(
     assert Run(workspace / "runs" / "b").spend().attempts == 1
 
 
-def test_a_replay_calls_it_what_it_was_called(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_replay_calls_it_what_it_was_called(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     attempted(Wavering("first"))
     second = attempted(Wavering("second"), record="tape")
     assert Cassette(workspace / "tape").renamed == {second.trace.attempt: second.id}

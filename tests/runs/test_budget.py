@@ -17,7 +17,18 @@ from hypothesis import strategies as st
 from recreate.agents.trajectory import tell
 from recreate.api.errors import BadInput, Fault, OutOfBudget
 from recreate.api.ports import Price
-from recreate.api.types import Call, Experience, Grade, Message, Reply, Split, ToolCall, Trace, Usage, canary
+from recreate.api.types import (
+    Call,
+    Experience,
+    Grade,
+    Message,
+    Reply,
+    Split,
+    ToolCall,
+    Trace,
+    Usage,
+    canary,
+)
 from recreate.models.cassette import About, Answerer, Cassette, Recording, Replayed
 from recreate.models.scripted import Scripted
 from recreate.optimizers.investigator.read_tools import outcome
@@ -35,10 +46,17 @@ def call(step: int, role: str = "agent") -> Call:
 
 @pytest.mark.parametrize(
     ("text", "name", "value"),
-    [("5usd", "usd", 5.0), ("$0.5usd", "usd", 0.5), ("30min", "minutes", 30.0), ("200attempts", "attempts", 200),
-     ("2Mtokens", "tokens", 2_000_000), ("1.5ktokens", "tokens", 1500),
-     ("1attempt", "attempts", 1), ("1000000Gtokens", "tokens", 10**15)],
-)  # fmt: skip
+    [
+        ("5usd", "usd", 5.0),
+        ("$0.5usd", "usd", 0.5),
+        ("30min", "minutes", 30.0),
+        ("200attempts", "attempts", 200),
+        ("2Mtokens", "tokens", 2_000_000),
+        ("1.5ktokens", "tokens", 1500),
+        ("1attempt", "attempts", 1),
+        ("1000000Gtokens", "tokens", 10**15),
+    ],
+)
 def test_budgets_are_written_as_a_number_and_a_unit(text: str, name: str, value: float) -> None:
     assert getattr(Budget.parse([text]), name) == value
 
@@ -51,10 +69,14 @@ def test_a_budget_that_cannot_be_read_says_how_to_write_one(text: str) -> None:
 
 
 def test_of_several_caps_of_a_kind_the_smallest_holds_and_all_of_them_are_told() -> None:
-    for texts in (["5usd", "3usd", "30min", "9attempts", "2Mtokens"], ["3usd", "5usd", "2Gtokens", "2Mtokens"]):
+    for texts in (
+        ["5usd", "3usd", "30min", "9attempts", "2Mtokens"],
+        ["3usd", "5usd", "2Gtokens", "2Mtokens"],
+    ):
         assert (Budget.parse(texts).usd, Budget.parse(texts).tokens) == (3, 2_000_000)
-    assert str(Budget.parse(["5usd", "30min", "9attempts", "2Mtokens"])) == (
-        "$5 or 30 min or 9 attempts or 2,000,000 tokens"
+    assert (
+        str(Budget.parse(["5usd", "30min", "9attempts", "2Mtokens"]))
+        == "$5 or 30 min or 9 attempts or 2,000,000 tokens"
     )
     assert str(Budget()) == "no cap"
 
@@ -64,7 +86,10 @@ def test_a_cap_that_nothing_can_reach_is_refused() -> None:
         Budget.parse(["1000000000000001tokens"])
 
 
-@given(st.lists(st.tuples(st.integers(1, 400), st.integers(0, 400)), max_size=30), st.integers(100, 2000))
+@given(
+    st.lists(st.tuples(st.integers(1, 400), st.integers(0, 400)), max_size=30),
+    st.integers(100, 2000),
+)
 @pytest.mark.slow
 def test_spent_plus_reserved_never_passes_the_cap(calls: list[tuple[int, int]], cap: int) -> None:
     import tempfile
@@ -93,8 +118,13 @@ def test_many_threads_and_roles_stay_under_one_cap(tmp_path: Path) -> None:
     def work(n: int) -> None:
         try:
             for step in range(100):
-                calls.ask(model, price, [{"role": "user", "content": "hello " * 20}],
-                          Call(run="r", attempt=f"a{n}", step=step, role=f"role{n % 3}"), max_tokens=100)  # fmt: skip
+                calls.ask(
+                    model,
+                    price,
+                    [{"role": "user", "content": "hello " * 20}],
+                    Call(run="r", attempt=f"a{n}", step=step, role=f"role{n % 3}"),
+                    max_tokens=100,
+                )
         except OutOfBudget:
             stopped.append(n)
 
@@ -106,7 +136,9 @@ def test_many_threads_and_roles_stay_under_one_cap(tmp_path: Path) -> None:
     assert sum(u.usd for u in ledger.by_role.values()) == pytest.approx(ledger.spent.usd)
 
 
-def test_a_model_that_answers_at_more_length_than_it_was_asked_for_is_reserved_for(tmp_path: Path) -> None:
+def test_a_model_that_answers_at_more_length_than_it_was_asked_for_is_reserved_for(
+    tmp_path: Path,
+) -> None:
     """A recipe's max_response goes before the scaffold's max_tokens, in the bound too."""
 
     class Long(Scripted):
@@ -204,10 +236,16 @@ def test_a_report_shows_the_figures_under_which_the_cap_is_held(workspace: Path)
     for paid in (0.25 + 0.5, 0.25 + 0.5 + 0.125):
         ledger = Ledger(file, Budget())
         seen = Run(folder).spend()
-        assert (seen.total, seen.by_role, seen.attempts) == (ledger.spent, ledger.by_role, ledger.attempts)
+        assert (seen.total, seen.by_role, seen.attempts) == (
+            ledger.spent,
+            ledger.by_role,
+            ledger.attempts,
+        )
         assert seen.record()["usd"] == pytest.approx(paid)
         assert seen.by_role["lost in flight"] == Usage(calls=1, tokens_in=100, usd=0.5)
-        ledger.reserve(call(1), 100, 0.5)  # a resumed run asks again: what was lost may have been paid all the same
+        ledger.reserve(
+            call(1), 100, 0.5
+        )  # a resumed run asks again: what was lost may have been paid all the same
         ledger.settle(call(1), Usage(calls=1, tokens_in=5, usd=0.125))
 
 
@@ -229,7 +267,9 @@ def killed(ledger: Ledger) -> None:
     ledger._closed.set()
 
 
-def test_what_each_killed_session_had_in_flight_stays_charged_when_the_call_is_paid_later(tmp_path: Path) -> None:
+def test_what_each_killed_session_had_in_flight_stays_charged_when_the_call_is_paid_later(
+    tmp_path: Path,
+) -> None:
     for session in range(6):
         ledger = Ledger(Log(tmp_path / "l.jsonl"), Budget(usd=1.0))
         if session < 5:
@@ -244,7 +284,9 @@ def test_what_each_killed_session_had_in_flight_stays_charged_when_the_call_is_p
         ledger.reserve(call(1), 100, 0.25)
 
 
-def test_a_call_that_is_reserved_again_without_a_word_of_the_first_time_is_charged_for_both(tmp_path: Path) -> None:
+def test_a_call_that_is_reserved_again_without_a_word_of_the_first_time_is_charged_for_both(
+    tmp_path: Path,
+) -> None:
     ledger = Ledger(Log(tmp_path / "l.jsonl"), Budget())
     for _ in range(2):
         ledger.reserve(call(0), 100, 0.25)
@@ -253,7 +295,9 @@ def test_a_call_that_is_reserved_again_without_a_word_of_the_first_time_is_charg
         assert (spent.usd, spent.tokens_in, spent.calls) == (0.375, 110, 2)
 
 
-def test_two_processes_hold_one_cap_and_what_one_settles_is_free_for_the_other(tmp_path: Path) -> None:
+def test_two_processes_hold_one_cap_and_what_one_settles_is_free_for_the_other(
+    tmp_path: Path,
+) -> None:
     one, two = (Ledger(Log(tmp_path / "l.jsonl"), Budget(tokens=1000)) for _ in range(2))
     one.reserve(call(0), 800, 0.0)
     with pytest.raises(OutOfBudget):  # it cannot know whether the other is alive
@@ -270,7 +314,9 @@ def test_two_processes_hold_one_cap_and_what_one_settles_is_free_for_the_other(t
         assert ledger.by_role == {"agent": Usage(calls=1, tokens_in=100), "lost in flight": lost}
 
 
-def test_the_minutes_of_killed_sessions_count_towards_the_cap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_minutes_of_killed_sessions_count_towards_the_cap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     now = [0.0]
     monkeypatch.setattr(budget.time, "monotonic", lambda: now[0])
     path = tmp_path / "l.jsonl"
@@ -285,7 +331,10 @@ def test_the_minutes_of_killed_sessions_count_towards_the_cap(tmp_path: Path, mo
     with second.unclocked():
         now[0] += 60 * 60
         assert second.minutes == pytest.approx(7)
-    assert (second.minutes, Spend.of(Log(path).read()).minutes) == (pytest.approx(7), pytest.approx(7))
+    assert (second.minutes, Spend.of(Log(path).read()).minutes) == (
+        pytest.approx(7),
+        pytest.approx(7),
+    )
     second.close()
     third = Ledger(Log(path), Budget(minutes=10))
     assert third.minutes == pytest.approx(7)
@@ -295,7 +344,9 @@ def test_the_minutes_of_killed_sessions_count_towards_the_cap(tmp_path: Path, mo
             late()
 
 
-def test_a_session_notes_its_time_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_notes_its_time_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(budget, "NOTE_SECONDS", 0.01)
     ledger = Ledger(Log(tmp_path / "l.jsonl"), Budget())
     for _ in range(1000):
@@ -343,9 +394,14 @@ NAN, INF = float("nan"), float("inf")
 
 @pytest.mark.parametrize(
     "said",
-    [{"tokens_in": -5}, {"tokens_out": -(10**9)}, {"tokens_in": 10**9, "tokens_out": 10**300}, {"doubtful": True},
-     {"usd": NAN, "doubtful": True}],
-)  # fmt: skip
+    [
+        {"tokens_in": -5},
+        {"tokens_out": -(10**9)},
+        {"tokens_in": 10**9, "tokens_out": 10**300},
+        {"doubtful": True},
+        {"usd": NAN, "doubtful": True},
+    ],
+)
 def test_counts_that_cannot_be_are_charged_within_what_was_reserved_and_counted(
     desk: Calls, said: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -360,7 +416,9 @@ def test_counts_that_cannot_be_are_charged_within_what_was_reserved_and_counted(
     assert Spend.of(Log(tmp_path / "ledger.jsonl").read()).record()["doubtful"] == 1
 
 
-def test_a_replay_counts_for_a_reply_with_odd_counts_what_was_charged_then(desk: Calls, tmp_path: Path) -> None:
+def test_a_replay_counts_for_a_reply_with_odd_counts_what_was_charged_then(
+    desk: Calls, tmp_path: Path
+) -> None:
     message: list[Message] = [{"role": "user", "content": "x" * 300}]
     price = Price(tokens_in=1.0, tokens_out=2.0)
     who = {"agent": Answerer(name="telling", price=price)}
@@ -372,7 +430,9 @@ def test_a_replay_counts_for_a_reply_with_odd_counts_what_was_charged_then(desk:
     journal = Journal(tmp_path / "again")
     journal.open()
     later = Calls("r", journal, Ledger(Log(tmp_path / "again" / "ledger.jsonl"), Budget()))
-    again = later.ask(Replayed(Cassette(tmp_path / "tape"), who["agent"]), price, message, call(0), max_tokens=10)
+    again = later.ask(
+        Replayed(Cassette(tmp_path / "tape"), who["agent"]), price, message, call(0), max_tokens=10
+    )
     assert (paid.tokens_in, paid.tokens_out, paid.doubtful) == (7, 10, True)
     assert again == paid
     assert later.ledger.spent == desk.ledger.spent
@@ -386,11 +446,15 @@ def test_dollars_that_a_free_model_tells_are_numbers_from_0(desk: Calls) -> None
 
 def test_a_reply_longer_than_its_tokens_is_cut_before_it_is_sent_again(desk: Calls) -> None:
     many = tuple(ToolCall(id=str(n), name="look") for n in range(10_000))
-    reply = desk.ask(Telling(text="[" * 5_000_000, tool_calls=many), Price(), [], call(0), max_tokens=100)
+    reply = desk.ask(
+        Telling(text="[" * 5_000_000, tool_calls=many), Price(), [], call(0), max_tokens=100
+    )
     assert (len(reply.text), len(reply.tool_calls), reply.doubtful) == (10_100, 64, True)
 
 
-def test_tokens_that_were_cached_have_their_own_price_and_a_place_in_the_ledger(desk: Calls, tmp_path: Path) -> None:
+def test_tokens_that_were_cached_have_their_own_price_and_a_place_in_the_ledger(
+    desk: Calls, tmp_path: Path
+) -> None:
     price = Price(tokens_in=5.0, tokens_out=25.0, cached=0.5, cache_written=6.25)
     model = Telling(tokens_in=100, tokens_out=10, tokens_cached=60, tokens_cache_written=30)
     message: list[Message] = [{"role": "user", "content": "x" * 100}]
@@ -398,8 +462,12 @@ def test_tokens_that_were_cached_have_their_own_price_and_a_place_in_the_ledger(
     assert desk.ledger.spent.usd == pytest.approx((10 * 5 + 60 * 0.5 + 30 * 6.25 + 10 * 25) / 1e6)
     usage = Spend.of(Log(tmp_path / "ledger.jsonl").read()).total
     assert (usage.tokens_cached, usage.tokens_cache_written) == (60, 30)
-    reserved = next(line for line in Log(tmp_path / "ledger.jsonl").read() if line["kind"] == "reserve")
-    assert reserved["usd"] == pytest.approx((tokens_bound(message) * 6.25 + 10 * 25) / 1e6)  # all might be put by
+    reserved = next(
+        line for line in Log(tmp_path / "ledger.jsonl").read() if line["kind"] == "reserve"
+    )
+    assert reserved["usd"] == pytest.approx(
+        (tokens_bound(message) * 6.25 + 10 * 25) / 1e6
+    )  # all might be put by
 
 
 def test_attempts_are_counted_once_over_resumes(tmp_path: Path) -> None:
@@ -427,7 +495,10 @@ def test_what_is_left_of_caps_and_which_are_passed() -> None:
     spent = {"usd": 1.5, "minutes": 7.0, "attempts": 9, "tokens": 130}
     assert caps.less(spent) == Budget(usd=3.5, attempts=0, tokens=0)
     assert caps.passed(spent) == ("tokens",)
-    assert caps.passed({"usd": 5.1, "minutes": 7.0, "attempts": 10, "tokens": 100}) == ("usd", "attempts")
+    assert caps.passed({"usd": 5.1, "minutes": 7.0, "attempts": 10, "tokens": 100}) == (
+        "usd",
+        "attempts",
+    )
     assert caps.share(0.5) == Budget(usd=2.5, attempts=4, tokens=50)
     assert caps.texts() == ("5usd", "9attempts", "100tokens")
     assert Budget.parse(caps.texts()) == caps
@@ -435,7 +506,10 @@ def test_what_is_left_of_caps_and_which_are_passed() -> None:
 
 def test_a_process_that_forgets_its_ledger_ends(tmp_path: Path) -> None:
     code = "import sys; from pathlib import Path; from recreate.storage.log import Log\n"
-    code += "from recreate.runs.budget import Budget, Ledger\nkept = Ledger(Log(Path(sys.argv[1])), Budget())\n"
+    code += (
+        "from recreate.runs.budget import Budget, Ledger\nkept = Ledger(Log(Path(sys.argv[1])),"
+        " Budget())\n"
+    )
     code += "kept.begin('a')\n"
     subprocess.run([sys.executable, "-c", code, tmp_path / "l.jsonl"], check=True, timeout=60)
     assert Ledger(Log(tmp_path / "l.jsonl"), Budget()).has_begun("a")
@@ -453,10 +527,14 @@ def test_a_report_tells_millionths_of_a_dollar(tmp_path: Path) -> None:
 
 
 def test_a_reply_that_the_ledger_lacks_is_put_back_into_the_session_that_reserved_it() -> None:
-    reserves = [{"kind": "reserve", "call": name, "usd": 0.0, "tokens": 9} for name in ("old", "numbered")]
+    reserves = [
+        {"kind": "reserve", "call": name, "usd": 0.0, "tokens": 9} for name in ("old", "numbered")
+    ]
     reserves[1]["session"] = 3
     reply = Reply(text="x", model="m", tokens_in=5, tokens_out=2).model_dump(mode="json")
-    journal = [{"kind": "reply", "call": name, "reply": reply} for name in ("old", "numbered", "unknown")]
+    journal = [
+        {"kind": "reply", "call": name, "reply": reply} for name in ("old", "numbered", "unknown")
+    ]
     lines = unwritten(reserves, journal)
     assert [(line["call"], line["session"], line["usage"]["tokens_in"]) for line in lines] == [
         ("old", 0, 5),
@@ -465,7 +543,10 @@ def test_a_reply_that_the_ledger_lacks_is_put_back_into_the_session_that_reserve
     ]
     assert unwritten([*reserves, *lines], journal) == []
     assert unwritten([], [{"kind": "reply", "call": "none", "reply": {"tokens_in": "many"}}]) == []
-    seen = [{"kind": kind, "attempt": name} for kind, name in (("experience", "a"), ("aside", "b"), ("aside", "b"))]
+    seen = [
+        {"kind": kind, "attempt": name}
+        for kind, name in (("experience", "a"), ("aside", "b"), ("aside", "b"))
+    ]
     begun = [{"kind": "attempt", "session": 0, "attempt": name} for name in "ab"]
     assert unwritten([], seen) == begun
     assert unwritten(begun[:1], [*seen, {"kind": "other", "attempt": "c"}]) == begun[1:]
@@ -473,17 +554,30 @@ def test_a_reply_that_the_ledger_lacks_is_put_back_into_the_session_that_reserve
 
 @given(st.text())
 def test_the_bound_on_prompt_tokens_counts_every_byte(text: str) -> None:
-    assert tokens_bound([{"role": "user", "content": text}]) >= len(text.encode("utf-8", "surrogatepass"))
+    assert tokens_bound([{"role": "user", "content": text}]) >= len(
+        text.encode("utf-8", "surrogatepass")
+    )
 
 
 @given(st.text(), st.text(), st.text(), st.sampled_from([None, "", "text é"]))
-def test_the_bound_counts_tool_calls_and_tools_as_json(name: str, arguments: str, about: str, said: str | None) -> None:
+def test_the_bound_counts_tool_calls_and_tools_as_json(
+    name: str, arguments: str, about: str, said: str | None
+) -> None:
     function = {"name": name, "arguments": json.dumps({"x": arguments}, ensure_ascii=False)}
     messages: list[Any] = [
-        {"role": "assistant", "content": said, "tool_calls": [{"id": "1", "type": "function", "function": function}]},
+        {
+            "role": "assistant",
+            "content": said,
+            "tool_calls": [{"id": "1", "type": "function", "function": function}],
+        },
         {"role": "tool", "content": about, "tool_call_id": "1"},
     ]
-    tools = [{"type": "function", "function": {"name": name, "description": about, "parameters": {"type": "object"}}}]
+    tools = [
+        {
+            "type": "function",
+            "function": {"name": name, "description": about, "parameters": {"type": "object"}},
+        }
+    ]
     called = {"name": name, "arguments": {"x": arguments}}
     shown = [json.dumps(value, ensure_ascii=False) for value in (called, tools)]
     size = sum(len(text.encode("utf-8", "surrogatepass")) for text in (*shown, said or "", about))
@@ -492,24 +586,38 @@ def test_the_bound_counts_tool_calls_and_tools_as_json(name: str, arguments: str
 
 
 def test_a_request_is_another_when_its_tools_or_their_results_are() -> None:
-    def check(first: str = "a", last: str = "b", id: str = "2", arguments: str = "{}", tools: Any = None) -> str:
-        calls = [{"id": str(n), "type": "function", "function": {"name": "f", "arguments": arguments}} for n in (1, 2)]
+    def check(
+        first: str = "a", last: str = "b", id: str = "2", arguments: str = "{}", tools: Any = None
+    ) -> str:
+        calls = [
+            {"id": str(n), "type": "function", "function": {"name": "f", "arguments": arguments}}
+            for n in (1, 2)
+        ]
         messages: list[Message] = [
             {"role": "user", "content": "go"},
             {"role": "assistant", "content": "", "tool_calls": calls},
             {"role": "tool", "content": first, "tool_call_id": "1"},
             {"role": "tool", "content": last, "tool_call_id": id},
         ]
-        return request_check(messages, {"tools": tools} if tools else {}) + request_check(messages[:2], {})
+        return request_check(messages, {"tools": tools} if tools else {}) + request_check(
+            messages[:2], {}
+        )
 
     changes: list[dict[str, Any]] = [
-        {"first": "x"}, {"last": "x"}, {"id": "3"}, {"arguments": '{"a": 1}'}, {"tools": [{"type": "function"}]},
-    ]  # fmt: skip
+        {"first": "x"},
+        {"last": "x"},
+        {"id": "3"},
+        {"arguments": '{"a": 1}'},
+        {"tools": [{"type": "function"}]},
+    ]
     assert check() == check()
     assert len({check(), *(check(**change) for change in changes)}) == 6
     # what journals written before tools hold must stay true
-    assert request_check([{"role": "system", "content": "s"}, {"role": "user", "content": "u"}], {"seed": 1}) == (
-        "2-f26d6a3e-764aa0eb"
+    assert (
+        request_check(
+            [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}], {"seed": 1}
+        )
+        == "2-f26d6a3e-764aa0eb"
     )
 
 
@@ -544,21 +652,41 @@ LISTED = "-rw-r--r-- 1 agent agent 404 Nov 27 {} attempt.json\n1 failed, 3 passe
 
 
 def test_a_reply_is_not_paid_again_where_what_a_command_prints_only_wavers(desk: Calls) -> None:
-    """An attempt or study that was killed runs its commands again: times differ then, and no reply may get lost."""
-    model, said = Flaky(0), [LISTED.format("07:36", "0.31"), LISTED.format("09:31", "12.02"), "9 failed", "8 failed"]
+    """An attempt or study that was killed runs its commands again: times differ then, and no reply
+    may get lost."""
+    model, said = (
+        Flaky(0),
+        [LISTED.format("07:36", "0.31"), LISTED.format("09:31", "12.02"), "9 failed", "8 failed"],
+    )
     for printed in said[:2]:
-        desk.ask(model, Price(), [{"role": "tool", "content": printed, "tool_call_id": "1"}], call(0), seed=1)
+        desk.ask(
+            model,
+            Price(),
+            [{"role": "tool", "content": printed, "tool_call_id": "1"}],
+            call(0),
+            seed=1,
+        )
     assert model.asked == 1
     desk.journal.close()
     again = Journal(desk.journal.folder)
     again.open()
     desk = Calls("r", again, desk.ledger, backoff=0)
-    desk.ask(model, Price(), [{"role": "tool", "content": said[1], "tool_call_id": "1"}], call(0), seed=1)
+    desk.ask(
+        model, Price(), [{"role": "tool", "content": said[1], "tool_call_id": "1"}], call(0), seed=1
+    )
     assert model.asked == 1
     for n, printed in enumerate([*said[2:], said[1]], 2):
-        desk.ask(model, Price(), [{"role": "tool", "content": printed, "tool_call_id": "1"}], call(0), seed=1)
+        desk.ask(
+            model,
+            Price(),
+            [{"role": "tool", "content": printed, "tool_call_id": "1"}],
+            call(0),
+            seed=1,
+        )
         assert model.asked == n, "what is another request is asked"
-    desk.ask(model, Price(), [{"role": "tool", "content": said[1], "tool_call_id": "2"}], call(0), seed=1)
+    desk.ask(
+        model, Price(), [{"role": "tool", "content": said[1], "tool_call_id": "2"}], call(0), seed=1
+    )
     assert model.asked == 5
 
 
@@ -574,7 +702,9 @@ def test_after_the_last_try_it_is_a_fault_and_what_may_have_been_worked_on_is_ch
 ) -> None:
     model = Flaky(99, unspent)
     with pytest.raises(Fault, match="tried 4 times"):
-        desk.ask(model, Price(tokens_in=1), [{"role": "user", "content": "x"}], call(0), max_tokens=10)
+        desk.ask(
+            model, Price(tokens_in=1), [{"role": "user", "content": "x"}], call(0), max_tokens=10
+        )
     bound = tokens_bound([{"role": "user", "content": "x"}])
     spent = desk.ledger.spent
     assert (spent.calls, spent.tokens_in) == ((0, 0) if unspent else (4, 4 * (bound + 10)))
@@ -582,7 +712,10 @@ def test_after_the_last_try_it_is_a_fault_and_what_may_have_been_worked_on_is_ch
 
 
 def test_what_was_made_of_a_held_out_tasks_attempt_is_sent_to_no_model(desk: Calls) -> None:
-    model, told = Flaky(0), {split: tell(attempted(split)) for split in ("train", "validation", "test")}
+    model, told = (
+        Flaky(0),
+        {split: tell(attempted(split)) for split in ("train", "validation", "test")},
+    )
     desk.ask(model, Price(), [Message(role="user", content=told["train"])], call(0))
     for split in ("validation", "test"):
         with pytest.raises(Fault, match=canary(f"t:{split}")) as caught:
@@ -599,12 +732,26 @@ def test_what_was_made_of_a_held_out_tasks_attempt_is_sent_to_no_model(desk: Cal
 
 
 def attempted(split: Split) -> Experience:
-    trace = Trace(attempt="e" * 16, task=f"t:{split}", scaffold="s" * 16, model="m", steps=(), ending="submitted")
+    trace = Trace(
+        attempt="e" * 16,
+        task=f"t:{split}",
+        scaffold="s" * 16,
+        model="m",
+        steps=(),
+        ending="submitted",
+    )
     grade = Grade(score=0.0, passed=False, evidence="wrong")
     return Experience(
-        id="e" * 16, domain="t", task=f"t:{split}", group=split, split=split, prompt="Do it.", digest="s", trace=trace,
+        id="e" * 16,
+        domain="t",
+        task=f"t:{split}",
+        group=split,
+        split=split,
+        prompt="Do it.",
+        digest="s",
+        trace=trace,
         grade=grade,
-    )  # fmt: skip
+    )
 
 
 def test_a_reply_in_the_journal_is_never_asked_for_again(desk: Calls, tmp_path: Path) -> None:
@@ -622,14 +769,18 @@ def test_a_reply_in_the_journal_is_never_asked_for_again(desk: Calls, tmp_path: 
 
 
 def test_tool_calls_survive_the_journal(desk: Calls, tmp_path: Path) -> None:
-    model = Scripted.of([{"tool_calls": [{"name": "look", "arguments": {"at": "é"}}, {"name": "stop"}]}])
+    model = Scripted.of(
+        [{"tool_calls": [{"name": "look", "arguments": {"at": "é"}}, {"name": "stop"}]}]
+    )
     message: list[Message] = [{"role": "user", "content": "x"}]
     tools = [{"type": "function", "function": {"name": "look"}}]
     first = desk.ask(model, Price(), message, call(0), tools=tools)
     desk.journal.close()
     journal = Journal(tmp_path)
     journal.open()
-    again = Calls("r", journal, desk.ledger, backoff=0).ask(Flaky(99), Price(), message, call(0), tools=tools)
+    again = Calls("r", journal, desk.ledger, backoff=0).ask(
+        Flaky(99), Price(), message, call(0), tools=tools
+    )
     assert again == first
     assert [c.name for c in again.tool_calls] == ["look", "stop"]
 
@@ -652,7 +803,12 @@ def test_one_cap_holds_over_four_processes_that_are_killed() -> None:
     command = [sys.executable, "-m", "tests.cap", "--kills", "3"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=300)
     result = json.loads(ended.stdout)
-    assert (result["kills"], result["over_cap"], result["free_of_charge"], result["failed"]) == (3, 0, 0, 0)
+    assert (result["kills"], result["over_cap"], result["free_of_charge"], result["failed"]) == (
+        3,
+        0,
+        0,
+        0,
+    )
     assert 0 < result["worked"] <= result["charged"]
 
 
@@ -684,7 +840,10 @@ def test_what_is_paid_after_a_replay_is_told_beside_what_its_recording_cost(tmp_
         ledger.close()
     spend = Spend.of(Log(file).read())
     assert (spend.usd, spend.total.usd) == (0.75, 0.375)
-    assert {role: usage.usd for role, usage in spend.by_role.items()} == {"agent": 0.25, "lost in flight": 0.125}
+    assert {role: usage.usd for role, usage in spend.by_role.items()} == {
+        "agent": 0.25,
+        "lost in flight": 0.125,
+    }
     assert (spend.record()["usd"], spend.record()["replayed"]) == (0.375, {"usd": 0.375})
     assert spend.unpaid == " Replayed: $0.3750 of it was paid when it was recorded, $0.3750 now."
     with pytest.raises(OutOfBudget):

@@ -70,7 +70,10 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as here, contextlib.redirect_stdout(io.StringIO()) as out:
         here.chdir(folder)
         here.setenv("RECREATE_HOME", str(folder / "home"))
-        assert cli([*BUILD, "--model", "scripted:script.jsonl", "--out", "runs/a", *TAPE, "--json"]) == 0
+        assert (
+            cli([*BUILD, "--model", "scripted:script.jsonl", "--out", "runs/a", *TAPE, "--json"])
+            == 0
+        )
     (folder / "built.json").write_text(out.getvalue())
     return folder
 
@@ -111,7 +114,10 @@ def test_a_whole_build_is_the_same_from_its_cassette_with_sockets_closed_and_oth
     assert outcome(again) == outcome(recorded)
     assert recorded["revisions"][0]["verdict"]["verdict"] == "better"
     spent = again["spend"]
-    assert (spent["calls"], spent["tokens_in"]) == (recorded["spend"]["calls"], recorded["spend"]["tokens_in"])
+    assert (spent["calls"], spent["tokens_in"]) == (
+        recorded["spend"]["calls"],
+        recorded["spend"]["tokens_in"],
+    )
     assert spent["replayed"] == {"usd": 0.0}
     ids = [{p.name for p in (workspace / "runs" / name / "attempts").iterdir()} for name in "ab"]
     assert ids[0] == ids[1]
@@ -126,14 +132,18 @@ def test_a_trial_that_ends_early_is_replayed_with_other_jobs(
     code, made = go(*build, "--out", "runs/b", "--record", "tape-b")
     assert code == 0
     assert made["revisions"][0]["verdict"]["tasks"] < 20, "it ends before all tasks are tried"
-    code, again = go("build", "--replay", "tape-b", "--jobs", "4", "--out", "runs/c", "--domain", "tests.toy:Toy")
+    code, again = go(
+        "build", "--replay", "tape-b", "--jobs", "4", "--out", "runs/c", "--domain", "tests.toy:Toy"
+    )
     assert code == 0, again
     assert again["scaffold"]["digest"] == made["scaffold"]["digest"]
     assert again["revisions"] == made["revisions"]
 
 
 @pytest.mark.slow
-def test_a_replay_leaves_the_memory_of_the_workspace_alone(go: Go, recorded: dict[str, Any], workspace: Path) -> None:
+def test_a_replay_leaves_the_memory_of_the_workspace_alone(
+    go: Go, recorded: dict[str, Any], workspace: Path
+) -> None:
     before = {p: p.read_bytes() for p in (workspace / "memory").rglob("*.jsonl")}
     assert go("build", "--replay", "tape", "--out", "runs/b")[0] == 0
     assert {p: p.read_bytes() for p in (workspace / "memory").rglob("*.jsonl")} == before
@@ -144,14 +154,25 @@ def test_a_cassette_of_replies_only_holds_no_task_and_is_replayed_by_whoever_has
     go: Go, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = ("--data", questions(workspace).name)
-    flags = ("--train", "4", "--validation", "10", "--memory.embedder", "hashed", "--model", model(workspace))
+    flags = (
+        "--train",
+        "4",
+        "--validation",
+        "10",
+        "--memory.embedder",
+        "hashed",
+        "--model",
+        model(workspace),
+    )
     code, made = go("build", *data, *flags, *TAPE, "--record-replies-only")
     assert (code, made["validation"]["after"]) == (0, 1.0)
     assert "record" not in made["command"], "a cassette is not written over"
     held = gzip.decompress((workspace / "tape" / PACKED).read_bytes()).decode()
     assert "What is" not in held
     assert "FAILED" not in held, "what the optimizer was asked is left out too"
-    assert str(workspace) not in (workspace / "tape" / ABOUT).read_text().replace(model(workspace), "")
+    assert str(workspace) not in (workspace / "tape" / ABOUT).read_text().replace(
+        model(workspace), ""
+    )
     elsewhere = workspace / "elsewhere"
     (elsewhere / "rows").mkdir(parents=True)
     shutil.move(workspace / "tape", elsewhere / "tape")
@@ -171,17 +192,26 @@ def test_a_cassette_of_replies_only_holds_no_task_and_is_replayed_by_whoever_has
         ("sql", "six"),
     ],
 )
-def test_a_build_on_published_rows_that_ships_is_sound_and_holds_no_request(domain: str, data: str) -> None:
+def test_a_build_on_published_rows_that_ships_is_sound_and_holds_no_request(
+    domain: str, data: str
+) -> None:
     folder = shipped("benchmarks") / domain / "tape"
     tape = Cassette(folder)
     assert tape.about.replies_only
     assert tape.about.end["status"] == "done"
     assert sum(f.stat().st_size for f in folder.iterdir()) < 300_000
-    text = json.dumps(tape.about.model_dump(mode="json")) + gzip.decompress((folder / PACKED).read_bytes()).decode()
+    text = (
+        json.dumps(tape.about.model_dump(mode="json"))
+        + gzip.decompress((folder / PACKED).read_bytes()).decode()
+    )
     assert not any(word in text for word in ("/work/main", "/work/exp", "/home/", "/root/"))
-    assert all(len(path) < 16 for path in re.findall(r"/tmp/[\w./-]*", text)), "files of studies' own sandboxes alone"
+    assert all(len(path) < 16 for path in re.findall(r"/tmp/[\w./-]*", text)), (
+        "files of studies' own sandboxes alone"
+    )
     assert tape.about.settings["data"] == data
-    assert all(text.keys() <= {"temperature", "max_tokens", "tools"} for text in tape._texts.values())
+    assert all(
+        text.keys() <= {"temperature", "max_tokens", "tools"} for text in tape._texts.values()
+    )
 
 
 @pytest.mark.slow
@@ -190,7 +220,9 @@ def test_a_recording_says_when_memory_has_what_a_replay_has_not(
 ) -> None:
     words = [*BUILD, "--model", "scripted:script.jsonl", "--scaffold", "seed"]
     assert cli([*words, "--out", "runs/b", "--record", "tape-b"]) == 0
-    assert "memory holds 4 train experiences of toy, and a replay has none" in capsys.readouterr().err
+    assert (
+        "memory holds 4 train experiences of toy, and a replay has none" in capsys.readouterr().err
+    )
     assert cli([*words, "--out", "runs/c"]) == 0
     assert "a replay has none" not in capsys.readouterr().err
 
@@ -239,7 +271,9 @@ def test_a_tool_that_answers_otherwise_stops_the_replay_at_that_call_and_shows_t
     said = capsys.readouterr().err
     assert "--- recorded" in said
     assert "+a new word" in said or "a new word" in said
-    spent = [json.loads(line) for line in (workspace / "runs/b/ledger.jsonl").read_text().splitlines()]
+    spent = [
+        json.loads(line) for line in (workspace / "runs/b/ledger.jsonl").read_text().splitlines()
+    ]
     assert not [line for line in spent if line["kind"] == "lost"]
 
 
@@ -256,7 +290,9 @@ def test_a_replay_goes_on_where_only_a_duration_differs_and_says_how_often(
         return output, f"{text}\n1 passed in {took[0]}\n"
 
     monkeypatch.setattr(attempt.Attempt, "act", act)
-    code, built = go(*BUILD, "--rounds", "1", "--model", "scripted:script.jsonl", "--out", "runs/a", *TAPE)
+    code, built = go(
+        *BUILD, "--rounds", "1", "--model", "scripted:script.jsonl", "--out", "runs/a", *TAPE
+    )
     assert code == 0
     took[0] = "4.07s"
     assert cli(["build", "--replay", "tape", "--out", "runs/b", "--json"]) == 0
@@ -266,7 +302,9 @@ def test_a_replay_goes_on_where_only_a_duration_differs_and_says_how_often(
 
 
 def steady(printed: str) -> str:
-    return Request.of("m", [{"role": "user", "content": f"ran\n{printed}\n[exit status 0]"}], {}).steady
+    return Request.of(
+        "m", [{"role": "user", "content": f"ran\n{printed}\n[exit status 0]"}], {}
+    ).steady
 
 
 @pytest.mark.parametrize(
@@ -277,11 +315,17 @@ def steady(printed: str) -> str:
         ("Thu Nov 26 16:39:02 UTC 2026", "Fri Nov 27 06:00:11 UTC 2026"),
         ("<A object at 0x7f3a9c0b1d50>", "<A object at 0x55d0aa31>"),
         ("/tmp/tmpab_1x/f", "/tmp/pip-77/f"),
-        ("-rw-r--r--  1 agent agent  946 Nov 26 19:25 a.py", "-rw-r--r--  1 agent agent 1946 Nov 27 01:25 a.py"),
+        (
+            "-rw-r--r--  1 agent agent  946 Nov 26 19:25 a.py",
+            "-rw-r--r--  1 agent agent 1946 Nov 27 01:25 a.py",
+        ),
         ("1795731608.904913324", "1795733604.317325720"),
         ("f\n  2.4\n0.31", "f\n  12.04\n1.0"),
         (str(UIDS[0]), str(UIDS[-1])),
-        (f"uid={UIDS[1]}(agent) gid={UIDS[1]}(agent)", f"uid={UIDS[-2]}(agent) gid={UIDS[-2]}(agent)"),
+        (
+            f"uid={UIDS[1]}(agent) gid={UIDS[1]}(agent)",
+            f"uid={UIDS[-2]}(agent) gid={UIDS[-2]}(agent)",
+        ),
     ],
 )
 def test_what_wavers_by_itself_is_the_same_request(then: str, now: str) -> None:
@@ -310,7 +354,9 @@ def test_the_number_of_any_sandboxes_user_wavers() -> None:
     assert len({steady(f"{uid}:{uid}") for uid in UIDS}) == 1
 
 
-def test_another_grade_stops_the_replay(go: Go, recorded: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_grade_stops_the_replay(
+    go: Go, recorded: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     from recreate.api.types import Grade
     from tests.toy import Toy
 
@@ -324,18 +370,24 @@ def test_a_run_and_a_bench_are_replayed_too(go: Go, workspace: Path) -> None:
     model = ("--domain", "tests.toy:Toy", "--model", "scripted:script.jsonl")
     code, first = go("run", "seed", "toy:train:0", *model, "--record", "one")
     assert code == 0
-    code, bench = go("bench", "--scaffold", "seed", *model, "--tasks", "3", "--repeats", "2", "--record", "many")
+    code, bench = go(
+        "bench", "--scaffold", "seed", *model, "--tasks", "3", "--repeats", "2", "--record", "many"
+    )
     assert code == 0
     (workspace / "script.jsonl").unlink()
     code, again = go("run", "seed", "toy:train:0", "--replay", "one", "--out", "runs/again")
     assert (code, again["experience"], again["score"]) == (0, first["experience"], first["score"])
-    code, cells = go("bench", "--scaffold", "seed", "--tasks", "3", "--replay", "many", "--out", "runs/more")
+    code, cells = go(
+        "bench", "--scaffold", "seed", "--tasks", "3", "--replay", "many", "--out", "runs/more"
+    )
     assert (code, measured(cells)) == (0, measured(bench))
     code, found = go("run", "seed", "toy:train:1", "--replay", "one", "--out", "runs/other")
     assert (code, found["expected"]) == (4, None)
 
 
-def test_a_replay_of_another_agent_is_refused(go: Go, recorded: dict[str, Any], workspace: Path) -> None:
+def test_a_replay_of_another_agent_is_refused(
+    go: Go, recorded: dict[str, Any], workspace: Path
+) -> None:
     shutil.copytree(shipped("scaffolds") / "seed", workspace / "mine")
     (workspace / "mine/system.md").write_text("Something else.")
     code, found = go("build", "--replay", "tape", "--out", "runs/b", "--scaffold", "mine")
@@ -369,7 +421,14 @@ def test_what_was_recorded_without_a_sandbox_runs_as_you_only_where_you_say_so(
     go: Go, workspace: Path, monkeypatch: pytest.MonkeyPatch, sandbox: str
 ) -> None:
     task = ("run", "seed", "toy:train:0")
-    recording = ("--domain", "tests.toy:Toy", "--model", "scripted:script.jsonl", "--sandbox", sandbox)
+    recording = (
+        "--domain",
+        "tests.toy:Toy",
+        "--model",
+        "scripted:script.jsonl",
+        "--sandbox",
+        sandbox,
+    )
     assert go(*task, *recording, "--record", "tape")[0] == 0
     (workspace / "recreate.toml").write_text('sandbox = "none"')
     there = sorted(workspace.rglob("*"))
@@ -389,13 +448,28 @@ def test_what_was_recorded_without_a_sandbox_runs_as_you_only_where_you_say_so(
         recreate.run("seed", "toy:train:0", "tests.toy:Toy", replay="tape")
     for given in ("none", NoSandbox()):
         assert (
-            recreate.run("seed", "toy:train:0", "tests.toy:Toy", sandbox=given, replay="tape").grade.passed is not None
+            recreate.run(
+                "seed", "toy:train:0", "tests.toy:Toy", sandbox=given, replay="tape"
+            ).grade.passed
+            is not None
         )
 
 
 @pytest.mark.slow
 def test_a_replay_without_a_sandbox_that_was_allowed_is_resumed_as_any_run(go: Go) -> None:
-    assert go(*BUILD, "--model", "scripted:script.jsonl", "--sandbox", "none", "--out", "runs/a", *TAPE)[0] == 0
+    assert (
+        go(
+            *BUILD,
+            "--model",
+            "scripted:script.jsonl",
+            "--sandbox",
+            "none",
+            "--out",
+            "runs/a",
+            *TAPE,
+        )[0]
+        == 0
+    )
     code, again = go("build", "--replay", "tape", "--sandbox", "none", "--out", "runs/b")
     assert code == 0
     assert go("resume", "runs/b")[1]["scaffold"]["digest"] == again["scaffold"]["digest"]
@@ -436,7 +510,9 @@ def about_edited(folder: Path) -> None:
     (folder / ABOUT).write_bytes(text.replace(b'"rounds":2', b'"rounds":3'))
 
 
-@pytest.mark.parametrize("spoil", [cut, a_line_less, another_order, a_word_changed, no_replies, about_edited])
+@pytest.mark.parametrize(
+    "spoil", [cut, a_line_less, another_order, a_word_changed, no_replies, about_edited]
+)
 def test_a_cassette_that_was_cut_or_edited_is_refused(
     go: Go, recorded: dict[str, Any], workspace: Path, spoil: Callable[[Path], None]
 ) -> None:
@@ -505,7 +581,9 @@ def test_a_cassette_is_not_written_over(go: Go, recorded: dict[str, Any], worksp
     assert go("build", "--replay", "tape", "--out", "runs/c")[0] == 0
 
 
-def test_two_recordings_do_not_share_a_folder_and_the_first_goes_on(recorded: dict[str, Any], workspace: Path) -> None:
+def test_two_recordings_do_not_share_a_folder_and_the_first_goes_on(
+    recorded: dict[str, Any], workspace: Path
+) -> None:
     about = read_about(workspace / "tape").model_copy(update={"lines": None})
     call, asked = Call(run=about.run, attempt="a", step=0), {"role": "user", "content": "What?"}
     first = Recording(workspace / "new", about)
@@ -526,7 +604,8 @@ def test_two_recordings_do_not_share_a_folder_and_the_first_goes_on(recorded: di
 def test_of_two_replies_to_what_differs_in_times_alone_the_last_is_played(
     recorded: dict[str, Any], workspace: Path
 ) -> None:
-    """A run that was resumed went on with the last, also where the first was asked before it was killed."""
+    """A run that was resumed went on with the last, also where the first was asked before it was
+    killed."""
     about = read_about(workspace / "tape").model_copy(update={"lines": None})
     call = Call(run=about.run, attempt="a", step=0)
     tape = Recording(workspace / "new", about)
@@ -551,9 +630,12 @@ def test_ctrl_c_while_recording_leaves_what_resume_makes_whole(workspace: Path, 
     write_script(workspace / "slow.jsonl", delay_ms=100)
     words = [*BUILD, "--model", "scripted:slow.jsonl", "--out", "runs/a", *TAPE, "--json"]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    asked = subprocess.Popen([sys.executable, "-m", "recreate", *words], stdout=subprocess.PIPE, env=env)
+    asked = subprocess.Popen(
+        [sys.executable, "-m", "recreate", *words], stdout=subprocess.PIPE, env=env
+    )
     while (
-        not (workspace / "tape" / LINES).exists() or b'"kind":"grade"' not in (workspace / "tape" / LINES).read_bytes()
+        not (workspace / "tape" / LINES).exists()
+        or b'"kind":"grade"' not in (workspace / "tape" / LINES).read_bytes()
     ):
         assert asked.poll() is None
         time.sleep(0.05)
@@ -570,8 +652,19 @@ def test_ctrl_c_while_recording_leaves_what_resume_makes_whole(workspace: Path, 
 
 
 @pytest.mark.slow
-def test_a_recording_that_was_stopped_goes_on_with_resume_and_is_whole(go: Go, workspace: Path) -> None:
-    words = (*BUILD, "--model", "scripted:script.jsonl", "--out", "runs/a", *TAPE, "--budget", "15attempts")
+def test_a_recording_that_was_stopped_goes_on_with_resume_and_is_whole(
+    go: Go, workspace: Path
+) -> None:
+    words = (
+        *BUILD,
+        "--model",
+        "scripted:script.jsonl",
+        "--out",
+        "runs/a",
+        *TAPE,
+        "--budget",
+        "15attempts",
+    )
     code, stopped = go(*words)
     assert (code, stopped["status"]) == (3, "budget")
     part = read_about(workspace / "tape").lines or 0
@@ -584,12 +677,25 @@ def test_a_recording_that_was_stopped_goes_on_with_resume_and_is_whole(go: Go, w
 
 
 @pytest.mark.slow
-def test_a_killed_recording_is_played_as_far_as_it_goes_and_resume_makes_it_whole(go: Go, workspace: Path) -> None:
-    words = (*BUILD, "--model", "scripted:script.jsonl", "--out", "runs/a", *TAPE, "--budget", "15attempts")
+def test_a_killed_recording_is_played_as_far_as_it_goes_and_resume_makes_it_whole(
+    go: Go, workspace: Path
+) -> None:
+    words = (
+        *BUILD,
+        "--model",
+        "scripted:script.jsonl",
+        "--out",
+        "runs/a",
+        *TAPE,
+        "--budget",
+        "15attempts",
+    )
     assert go(*words)[0] == 3
     tape = workspace / "tape"
     record = unseal((tape / ABOUT).read_bytes()) or {}
-    (tape / LINES).write_bytes(gzip.decompress((tape / PACKED).read_bytes()) + b'{"kind":"rep')  # as a kill leaves it
+    (tape / LINES).write_bytes(
+        gzip.decompress((tape / PACKED).read_bytes()) + b'{"kind":"rep'
+    )  # as a kill leaves it
     (tape / PACKED).unlink()
     (tape / ABOUT).write_bytes(seal({**record, "lines": None, "end": {}}))
     code, found = go("build", "--replay", "tape", "--out", "runs/b", "--budget", "500attempts")
@@ -599,8 +705,18 @@ def test_a_killed_recording_is_played_as_far_as_it_goes_and_resume_makes_it_whol
     assert go("build", "--replay", "tape", "--out", "runs/c")[0] == 0
 
 
-def test_a_run_begun_without_a_cassette_cannot_be_recorded_from_its_middle(go: Go, workspace: Path) -> None:
-    words = ("bench", "--scaffold", "seed", "--domain", "tests.toy:Toy", "--model", "scripted:script.jsonl")
+def test_a_run_begun_without_a_cassette_cannot_be_recorded_from_its_middle(
+    go: Go, workspace: Path
+) -> None:
+    words = (
+        "bench",
+        "--scaffold",
+        "seed",
+        "--domain",
+        "tests.toy:Toy",
+        "--model",
+        "scripted:script.jsonl",
+    )
     assert go(*words, "--tasks", "2", "--out", "runs/a")[0] == 0
     code, found = go(*words, "--tasks", "3", "--out", "runs/a", *TAPE)
     assert (code, found["error"]["code"]) == (2, "not-recorded")
@@ -612,10 +728,19 @@ def test_no_key_is_on_a_cassette(go: Go, workspace: Path, monkeypatch: pytest.Mo
     recorder = Recording(workspace / "keys", read_about_of_nothing())
     call = Call(run="r", attempt="a", step=0)
     params = {"max_tokens": 5, "stop": key}
-    recorder.keep("m", [{"role": "user", "content": f"the key is {key}"}], params, call, Transient(f"not with {key}"))
+    recorder.keep(
+        "m",
+        [{"role": "user", "content": f"the key is {key}"}],
+        params,
+        call,
+        Transient(f"not with {key}"),
+    )
     recorder.keep("m", [{"role": "user", "content": "hello"}], {}, call, Reply(text="ok"))
     recorder.close()
-    text = gzip.decompress((workspace / "keys" / PACKED).read_bytes()) + (workspace / "keys" / ABOUT).read_bytes()
+    text = (
+        gzip.decompress((workspace / "keys" / PACKED).read_bytes())
+        + (workspace / "keys" / ABOUT).read_bytes()
+    )
     assert key.encode() not in text
     assert b"redacted" in text
 
@@ -625,12 +750,19 @@ def read_about_of_nothing() -> Any:
     from recreate.models.cassette import About, Answerer
 
     agent = Answerer(name="m", price=Price())
-    return About(run="r", command="", domain="d", sandbox="none", settings={}, models={"agent": agent})
+    return About(
+        run="r", command="", domain="d", sandbox="none", settings={}, models={"agent": agent}
+    )
 
 
 @pytest.mark.slow
-def test_tries_that_failed_are_replayed_at_their_charge_and_without_waiting(go: Go, workspace: Path) -> None:
-    rows = [{**row, "fault": "503", "fault_times": 1} if row.get("step") == 0 else row for row in script()]
+def test_tries_that_failed_are_replayed_at_their_charge_and_without_waiting(
+    go: Go, workspace: Path
+) -> None:
+    rows = [
+        {**row, "fault": "503", "fault_times": 1} if row.get("step") == 0 else row
+        for row in script()
+    ]
     (workspace / "script.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     words = [*BUILD, "--model", "scripted:script.jsonl"]
     words[words.index("--models.retries") + 1] = "1"
@@ -645,7 +777,9 @@ def test_tries_that_failed_are_replayed_at_their_charge_and_without_waiting(go: 
 @pytest.mark.slow
 def test_a_call_that_failed_for_good_fails_again(go: Go, workspace: Path) -> None:
     dead = {"role": "agent", "task": "toy:validation:3", "fault": "503"}
-    (workspace / "script.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [dead, *script()]))
+    (workspace / "script.jsonl").write_text(
+        "".join(json.dumps(row) + "\n" for row in [dead, *script()])
+    )
     code, built = go(*BUILD, "--model", "scripted:script.jsonl", "--out", "runs/a", *TAPE)
     assert code == 0
     assert built["set_aside"]
@@ -659,14 +793,33 @@ def test_a_request_is_the_same_whatever_its_patience_and_another_with_any_other_
     params = {"max_tokens": 5, "seed": 1, "timeout": 3.0}
     one = Request.of("m", said, params).digest
     assert Request.of("m", said, {**params, "timeout": 9.0}).digest == one
-    others = [("n", said, params), ("m", [*said, *said], params), ("m", said, {**params, "seed": 2})]
-    others += [("m", said, {**params, "tools": [{"type": "function"}]}), ("m", said, {**params, "max_tokens": 6})]
+    others = [
+        ("n", said, params),
+        ("m", [*said, *said], params),
+        ("m", said, {**params, "seed": 2}),
+    ]
+    others += [
+        ("m", said, {**params, "tools": [{"type": "function"}]}),
+        ("m", said, {**params, "max_tokens": 6}),
+    ]
     assert len({one, *(Request.of(*other).digest for other in others)}) == 6
 
 
-# ------------------------------------------------------------------------------------------------- the cache
+# -------------------------------------------------------------------------------------------------
+# the cache
 
-BENCH = ("bench", "--scaffold", "seed", "--domain", "tests.toy:Toy", "--tasks", "3", "--repeats", "2", "--fresh")
+BENCH = (
+    "bench",
+    "--scaffold",
+    "seed",
+    "--domain",
+    "tests.toy:Toy",
+    "--tasks",
+    "3",
+    "--repeats",
+    "2",
+    "--fresh",
+)
 
 
 def test_cached_replies_are_asked_once_over_runs_and_cost_nothing(
@@ -680,7 +833,11 @@ def test_cached_replies_are_asked_once_over_runs_and_cost_nothing(
         code, again = go(*words, "--out", "runs/b", "--jobs", "1")
         assert (code, measured(again), stub.count) == (0, measured(first), asked)
     code, shown = go("show", "runs/b")
-    assert (shown["spend"]["usd"], shown["spend"]["tokens_in"], shown["spend"]["cached"]) == (0.0, 0, 6)
+    assert (shown["spend"]["usd"], shown["spend"]["tokens_in"], shown["spend"]["cached"]) == (
+        0.0,
+        0,
+        6,
+    )
     assert cli(["show", "runs/b"]) == 0
     assert " min; 6 calls were cached, which cost nothing\n" in capsys.readouterr().out
     code, shown = go("show", "runs/a")
@@ -688,18 +845,38 @@ def test_cached_replies_are_asked_once_over_runs_and_cost_nothing(
     assert "cached" not in shown["spend"]
 
 
-def test_a_cached_call_is_made_though_the_budget_could_not_pay_for_it(go: Go, workspace: Path) -> None:
+def test_a_cached_call_is_made_though_the_budget_could_not_pay_for_it(
+    go: Go, workspace: Path
+) -> None:
     with Stub("```bash\nsubmit\n```") as stub:
-        words = (*BENCH, "--model", f"openai:{stub.url}#stub", "--price", "1000,1000", "--cache", "kept")
+        words = (
+            *BENCH,
+            "--model",
+            f"openai:{stub.url}#stub",
+            "--price",
+            "1000,1000",
+            "--cache",
+            "kept",
+        )
         assert go(*words, "--out", "runs/a")[0] == 0
         assert go(*words, "--out", "runs/b", "--budget", "0.01usd")[0] == 0
         assert go(*words[:-2], "--out", "runs/c", "--budget", "0.01usd")[0] == 3
     assert ReplyCache(workspace / "kept").size()[0] == 6
 
 
-def test_cached_calls_are_replayed_as_such_though_the_budget_could_not_pay_for_them(go: Go, workspace: Path) -> None:
+def test_cached_calls_are_replayed_as_such_though_the_budget_could_not_pay_for_them(
+    go: Go, workspace: Path
+) -> None:
     with Stub("```bash\nsubmit\n```") as stub:
-        words = (*BENCH, "--model", f"openai:{stub.url}#stub", "--price", "1000,1000", "--cache", "kept")
+        words = (
+            *BENCH,
+            "--model",
+            f"openai:{stub.url}#stub",
+            "--price",
+            "1000,1000",
+            "--cache",
+            "kept",
+        )
         assert go(*words, "--out", "runs/a")[0] == 0
         code, cached = go(*words, "--out", "runs/b", "--budget", "0.01usd", *TAPE)
         assert code == 0
@@ -716,17 +893,32 @@ def test_a_cache_that_cannot_be_one_is_refused(go: Go, workspace: Path) -> None:
 
 def test_failed_calls_are_never_kept(go: Go, workspace: Path) -> None:
     with Stub("```bash\nsubmit\n```", faults=[500] * 6) as stub:
-        words = (*BENCH, "--model", f"openai:{stub.url}#stub", "--price", "0,0", "--cache", "--models.retries", "0")
+        words = (
+            *BENCH,
+            "--model",
+            f"openai:{stub.url}#stub",
+            "--price",
+            "0,0",
+            "--cache",
+            "--models.retries",
+            "0",
+        )
         go(*words, "--out", "runs/a", "--jobs", "1")
         code, cells = go(*words, "--out", "runs/b", "--jobs", "1")
         assert (code, cells["cells"][0]["set_aside"]) == (0, 0)
     assert ReplyCache(folder_of("on")).size()[0] == 6
 
 
-def test_a_damaged_cached_reply_is_asked_anew_and_a_repeat_is_never_served_anothers(workspace: Path) -> None:
+def test_a_damaged_cached_reply_is_asked_anew_and_a_repeat_is_never_served_anothers(
+    workspace: Path,
+) -> None:
     cache = ReplyCache(workspace / "kept")
     call = Call(run="r", attempt="a", step=0)
-    question: tuple[str, list[Any], dict[str, Any]] = ("m", [{"role": "user", "content": "hello"}], {"seed": 1})
+    question: tuple[str, list[Any], dict[str, Any]] = (
+        "m",
+        [{"role": "user", "content": "hello"}],
+        {"seed": 1},
+    )
     cache.put(*question, call, Reply(text="one"))
     found = cache.get(*question, call.model_copy(update={"run": "another", "attempt": "b"}))
     assert found is not None
@@ -761,6 +953,8 @@ def test_clean_says_what_is_cached_and_removes_it_when_asked(go: Go) -> None:
     assert (code, found["replies"]["removed"], cache.size()) == (0, True, (0, 0))
 
 
-def test_a_cassette_is_read_by_its_own_kind_of_reader(recorded: dict[str, Any], workspace: Path) -> None:
+def test_a_cassette_is_read_by_its_own_kind_of_reader(
+    recorded: dict[str, Any], workspace: Path
+) -> None:
     tape = Cassette(workspace / "tape")
     assert [name for name, _ in tape.agents.values()] == ["seed"]

@@ -1,4 +1,5 @@
-"""A run whose files are not as they were written: put right from the others, or refused with what to type."""
+"""A run whose files are not as they were written: put right from the others, or refused with what
+to type."""
 
 from __future__ import annotations
 
@@ -19,7 +20,15 @@ from tests.crash.toy import PAID
 from tests.crash.trial import RUN
 
 Type = Callable[..., tuple[int, Any]]
-READ = ("log {}", "show {}", "show {} --html", "traces list {}", "diff seed {}", "studies list {}", "patterns diff {}")
+READ = (
+    "log {}",
+    "show {}",
+    "show {} --html",
+    "traces list {}",
+    "diff seed {}",
+    "studies list {}",
+    "patterns diff {}",
+)
 
 
 @pytest.fixture(scope="module")
@@ -82,8 +91,13 @@ def flip(file: Path, at: int = -40) -> None:
     file.write_bytes(data)
 
 
-def change(folder: Path, make: Callable[[dict[str, Any]], dict[str, Any] | None], name: str = "journal.jsonl") -> int:
-    """Rewrite the records of a file, each with a right checksum; None leaves one out. How many were changed."""
+def change(
+    folder: Path,
+    make: Callable[[dict[str, Any]], dict[str, Any] | None],
+    name: str = "journal.jsonl",
+) -> int:
+    """Rewrite the records of a file, each with a right checksum; None leaves one out. How many were
+    changed."""
     file = folder / RUN / name
     records = list(Log(file).read())
     made = [make(dict(r)) for r in records]
@@ -91,7 +105,8 @@ def change(folder: Path, make: Callable[[dict[str, Any]], dict[str, Any] | None]
     return sum(a != b for a, b in zip(records, made, strict=True))
 
 
-# ------------------------------------------------------------------------------------------------- the checkpoint
+# -------------------------------------------------------------------------------------------------
+# the checkpoint
 
 
 def cut(file: Path) -> None:
@@ -101,9 +116,15 @@ def cut(file: Path) -> None:
 def rounds_are_over(file: Path) -> None:
     """Bytes that are a checkpoint all the same, of a build whose rounds are over."""
     with sqlite3.connect(file) as db:
-        rows = db.execute("select rowid, checkpoint from checkpoints order by checkpoint_id").fetchall()
+        rows = db.execute(
+            "select rowid, checkpoint from checkpoints order by checkpoint_id"
+        ).fetchall()
         for row, data in rows[3:]:
-            db.execute("delete from checkpoints where rowid = ?", (row,)) if row != rows[3][0] else None
+            (
+                db.execute("delete from checkpoints where rowid = ?", (row,))
+                if row != rows[3][0]
+                else None
+            )
             db.execute(
                 "update checkpoints set checkpoint = ? where rowid = ?",
                 (data.replace(b"\xa5round\x00", b"\xa5round\x03"), row),
@@ -111,7 +132,9 @@ def rounds_are_over(file: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("damage", [Path.unlink, cut, lambda f: f.write_bytes(b"no database"), rounds_are_over])
+@pytest.mark.parametrize(
+    "damage", [Path.unlink, cut, lambda f: f.write_bytes(b"no database"), rounds_are_over]
+)
 def test_a_damaged_checkpoint_is_made_again_from_the_journal(
     here: Path, type_in: Type, damage: Callable[[Path], object]
 ) -> None:
@@ -120,15 +143,23 @@ def test_a_damaged_checkpoint_is_made_again_from_the_journal(
 
 
 @pytest.mark.slow
-def test_a_checkpoint_that_is_ahead_of_the_journal_does_not_end_the_build(here: Path, type_in: Type) -> None:
-    """The last round is in the checkpoint and nowhere else: it is done again, from replies that were paid for."""
-    last = [r["revision"]["id"] for r in Log(here / RUN / "journal.jsonl").read() if r["kind"] == "revision"][-1]
+def test_a_checkpoint_that_is_ahead_of_the_journal_does_not_end_the_build(
+    here: Path, type_in: Type
+) -> None:
+    """The last round is in the checkpoint and nowhere else: it is done again, from replies that
+    were paid for."""
+    last = [
+        r["revision"]["id"]
+        for r in Log(here / RUN / "journal.jsonl").read()
+        if r["kind"] == "revision"
+    ][-1]
     change(here, lambda r: None if r["kind"] == "proposal" and r["round"] == 2 else r)
     change(here, lambda r: None if r["kind"] == "revision" and r["revision"]["id"] == last else r)
     ends_the_same(here, type_in)
 
 
-# --------------------------------------------------------------------------------------------------- the attempts
+# ------------------------------------------------------------------------------------------------
+# the attempts
 
 
 @pytest.mark.slow
@@ -173,7 +204,9 @@ def test_a_damaged_attempt_is_put_back_from_memory(
     assert (code, len(told["steps"])) == (0, 2)
 
 
-def test_a_damaged_attempt_that_memory_does_not_have_is_refused_with_what_to_type(here: Path, type_in: Type) -> None:
+def test_a_damaged_attempt_that_memory_does_not_have_is_refused_with_what_to_type(
+    here: Path, type_in: Type
+) -> None:
     folder = next(p for p in attempts(here, split="validation"))
     half(folder / "experience.json")
     shutil.rmtree(here / "memory")
@@ -184,7 +217,9 @@ def test_a_damaged_attempt_that_memory_does_not_have_is_refused_with_what_to_typ
     ends_the_same(here, type_in, calls=2)
 
 
-def test_a_step_with_other_fields_is_passed_over_in_a_study_and_damages_an_attempt(here: Path, type_in: Type) -> None:
+def test_a_step_with_other_fields_is_passed_over_in_a_study_and_damages_an_attempt(
+    here: Path, type_in: Type
+) -> None:
     lines = seal({"step": 0, "action": "look"}) + seal({"step": "?", "action": 3})
     study = here / RUN / "studies" / "a1" / "steps.jsonl"
     study.parent.mkdir(parents=True)
@@ -197,11 +232,14 @@ def test_a_step_with_other_fields_is_passed_over_in_a_study_and_damages_an_attem
     assert (code, told["error"]["code"]) == (2, "damaged")
 
 
-# ------------------------------------------------------------------------------------------- settings and the seed
+# -------------------------------------------------------------------------------------------
+# settings and the seed
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("text", ["rounds = \n", "rounds = 'many'\n", "\udcff", "a = " + "[" * 5000])
+@pytest.mark.parametrize(
+    "text", ["rounds = \n", "rounds = 'many'\n", "\udcff", "a = " + "[" * 5000]
+)
 def test_broken_settings_are_refused_and_the_same_command_makes_them_again(
     here: Path, type_in: Type, text: str
 ) -> None:
@@ -217,7 +255,9 @@ def test_broken_settings_are_refused_and_the_same_command_makes_them_again(
     assert (code, told["status"], paid(here)) == (0, "done", before)
 
 
-def test_settings_that_were_changed_do_not_pay_for_the_build_again(here: Path, type_in: Type) -> None:
+def test_settings_that_were_changed_do_not_pay_for_the_build_again(
+    here: Path, type_in: Type
+) -> None:
     file = here / RUN / "settings.toml"
     file.write_text(file.read_text().replace("rounds = 3", "rounds = 4"))
     before = paid(here)
@@ -227,7 +267,9 @@ def test_settings_that_were_changed_do_not_pay_for_the_build_again(here: Path, t
 
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", [lambda f: f.write_text("Be brief."), Path.unlink, half])
-def test_a_seed_that_was_changed_is_put_back(here: Path, type_in: Type, damage: Callable[[Path], object]) -> None:
+def test_a_seed_that_was_changed_is_put_back(
+    here: Path, type_in: Type, damage: Callable[[Path], object]
+) -> None:
     file = here / RUN / "seed" / "system.md"
     before = file.read_text()
     damage(file)
@@ -235,7 +277,8 @@ def test_a_seed_that_was_changed_is_put_back(here: Path, type_in: Type, damage: 
     assert file.read_text() == before
 
 
-# ---------------------------------------------------------------------------------------------------- the journal
+# ------------------------------------------------------------------------------------------------
+# the journal
 
 
 def test_an_emptied_journal_is_not_taken_for_a_beginning(here: Path, type_in: Type) -> None:
@@ -247,11 +290,22 @@ def test_an_emptied_journal_is_not_taken_for_a_beginning(here: Path, type_in: Ty
         assert "--out" in told["error"]["fix"]
 
 
-KINDS = ("start", "seed", "experience", "proposal", "memory", "revision", "snapshot", "end", "reply")
+KINDS = (
+    "start",
+    "seed",
+    "experience",
+    "proposal",
+    "memory",
+    "revision",
+    "snapshot",
+    "end",
+    "reply",
+)
 
 
 def spoiled(kind: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """A record of a kind with none of the fields that it is read for, or with others in their place."""
+    """A record of a kind with none of the fields that it is read for, or with others in their
+    place."""
 
     def spoil(record: dict[str, Any]) -> dict[str, Any]:
         fields: Mapping[str, Any] = FIELDS[kind] if record["kind"] == kind else {}
@@ -262,7 +316,9 @@ def spoiled(kind: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_lines_with_other_fields_are_passed_over_by_whoever_reads(here: Path, type_in: Type, kind: str) -> None:
+def test_lines_with_other_fields_are_passed_over_by_whoever_reads(
+    here: Path, type_in: Type, kind: str
+) -> None:
     assert change(here, spoiled(kind))
     for words in READ:
         code, told = type_in(*words.format(RUN).split())
@@ -271,37 +327,50 @@ def test_lines_with_other_fields_are_passed_over_by_whoever_reads(here: Path, ty
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["seed", "experience", "proposal", "memory", "revision", "end"])
-def test_a_build_ends_the_same_whatever_kind_of_line_it_lost(here: Path, type_in: Type, kind: str) -> None:
+def test_a_build_ends_the_same_whatever_kind_of_line_it_lost(
+    here: Path, type_in: Type, kind: str
+) -> None:
     change(here, spoiled(kind))
     code, told = type_in("resume", RUN)
     assert (code, told["validation"]["after"]) == (0, 1.0)
     assert len(told["revisions"]) == 3
 
 
-def test_how_many_lines_were_passed_over_is_said(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_how_many_lines_were_passed_over_is_said(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     flip(here / RUN / "journal.jsonl")
     for words in (["log", RUN], ["show", RUN], ["resume", RUN]):
         assert cli(words) == 0
         assert "1 damaged line" in capsys.readouterr().err
 
 
-# ----------------------------------------------------------------------------------------------------- the ledger
+# ------------------------------------------------------------------------------------------------
+# the ledger
 
 
 def some(file: Path) -> None:
     """Every second line is damaged."""
     lines = file.read_bytes().splitlines(keepends=True)
-    file.write_bytes(b"".join(line.replace(b'"call"', b'"cell"') if n % 2 else line for n, line in enumerate(lines)))
+    file.write_bytes(
+        b"".join(
+            line.replace(b'"call"', b'"cell"') if n % 2 else line for n, line in enumerate(lines)
+        )
+    )
 
 
 def other_fields(file: Path) -> None:
     """A right checksum on lines that say nothing."""
     kinds = [r["kind"] for r in Log(file).read()]
-    file.write_bytes(b"".join(seal({"kind": kind, "seconds": "long", "usage": 3}) for kind in kinds))
+    file.write_bytes(
+        b"".join(seal({"kind": kind, "seconds": "long", "usage": 3}) for kind in kinds)
+    )
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("damage", [Path.unlink, lambda f: f.write_bytes(b""), half, some, other_fields])
+@pytest.mark.parametrize(
+    "damage", [Path.unlink, lambda f: f.write_bytes(b""), half, some, other_fields]
+)
 def test_a_damaged_ledger_forgets_no_call_and_no_attempt(
     here: Path, type_in: Type, capsys: pytest.CaptureFixture[str], damage: Callable[[Path], object]
 ) -> None:
@@ -316,14 +385,21 @@ def test_a_damaged_ledger_forgets_no_call_and_no_attempt(
     assert (code, spent["calls"], spent["by_role"]) == (0, before["calls"], before["by_role"])
     assert "counted again from the journal" in err
     attempts_of = [
-        r["attempt"] for r in Log(here / RUN / "ledger.jsonl").read() if r["kind"] == "attempt" and "attempt" in r
+        r["attempt"]
+        for r in Log(here / RUN / "ledger.jsonl").read()
+        if r["kind"] == "attempt" and "attempt" in r
     ]
     assert len(attempts_of) == len(set(attempts_of)) == 23
 
 
-def test_a_call_whose_reply_was_kept_and_not_settled_is_charged_what_it_took(here: Path, type_in: Type) -> None:
-    """What a kill between the two lines leaves: the reservation is not lost in flight, for the reply is there."""
+def test_a_call_whose_reply_was_kept_and_not_settled_is_charged_what_it_took(
+    here: Path, type_in: Type
+) -> None:
+    """What a kill between the two lines leaves: the reservation is not lost in flight, for the
+    reply is there."""
     before = type_in("show", RUN)[1]["spend"]
     last = [r["call"] for r in Log(here / RUN / "ledger.jsonl").read() if r["kind"] == "settle"][-1]
-    change(here, lambda r: None if r["kind"] == "settle" and r["call"] == last else r, "ledger.jsonl")
+    change(
+        here, lambda r: None if r["kind"] == "settle" and r["call"] == last else r, "ledger.jsonl"
+    )
     assert type_in("resume", RUN)[1]["spend"]["by_role"] == before["by_role"]

@@ -58,14 +58,23 @@ def sides(draw: st.DrawFn) -> tuple[Scores, Scores]:
     return dict(zip(keys, one, strict=True)), dict(zip(keys, two, strict=True))
 
 
-# ------------------------------------------------------------------------------------------- what is decided
+# ------------------------------------------------------------------------------------------- what
+# is decided
 
 
 @pytest.mark.parametrize(
     ("alpha", "degrees", "quantile"),
-    [(0.1, 9, 1.833113), (0.1, 30, 1.697261), (0.05, 9, 2.262157), (0.05, 30, 2.042272), (0.01, 30, 2.749996)],
+    [
+        (0.1, 9, 1.833113),
+        (0.1, 30, 1.697261),
+        (0.05, 9, 2.262157),
+        (0.05, 30, 2.042272),
+        (0.01, 30, 2.749996),
+    ],
 )
-def test_students_quantile_is_that_of_the_tables(alpha: float, degrees: int, quantile: float) -> None:
+def test_students_quantile_is_that_of_the_tables(
+    alpha: float, degrees: int, quantile: float
+) -> None:
     assert student_quantile(degrees + 1, alpha) == pytest.approx(quantile, rel=2e-4)
     assert student_quantile(5, 0.1) == pytest.approx(2.131847, rel=2e-3)
     assert student_quantile(1, 0.1) == student_quantile(2, 0.1) > student_quantile(3, 0.1)
@@ -74,9 +83,18 @@ def test_students_quantile_is_that_of_the_tables(alpha: float, degrees: int, qua
 def test_a_verdict_says_all_that_it_rests_on() -> None:
     verdict = judge(scores(0, 0, 0.5, 0, 1, None, 0.25), scores(1, 1, 0.5, 1, 0.5, 1, 0.75))
     assert verdict.model_dump(exclude={"schema_"}) == {
-        "before": 1.75 / 6, "after": 4.75 / 6, "diff": 0.5, "lo": 0.0, "hi": 1.0, "p": 0.1875, "tasks": 6,
-        "repeats": 1, "dropped": 1, "verdict": "undecided", "reason": "the interval of 6 tasks holds 0",
-    }  # fmt: skip
+        "before": 1.75 / 6,
+        "after": 4.75 / 6,
+        "diff": 0.5,
+        "lo": 0.0,
+        "hi": 1.0,
+        "p": 0.1875,
+        "tasks": 6,
+        "repeats": 1,
+        "dropped": 1,
+        "verdict": "undecided",
+        "reason": "the interval of 6 tasks holds 0",
+    }
     even = judge(scores(0, 1, 0, 1, 0, 1), scores(1, 0, 1, 0, 1, 0))
     assert (even.diff, even.p, even.before, even.after) == (0.0, 1.0, 0.5, 0.5)
 
@@ -127,7 +145,13 @@ def test_an_interval_that_just_reaches_0_is_undecided_on_either_side() -> None:
 def test_the_score_of_one_agent_is_no_change_and_leaves_out_what_was_excluded() -> None:
     scores = {("a", 0): 1.0, ("a", 1): 0.5, ("b", 0): 0.0, ("b", 1): None}
     found = alone(scores, "nothing was kept")
-    assert (found.before, found.after, found.diff, found.lo, found.hi) == (0.375, 0.375, 0.0, 0.0, 0.0)
+    assert (found.before, found.after, found.diff, found.lo, found.hi) == (
+        0.375,
+        0.375,
+        0.0,
+        0.0,
+        0.0,
+    )
     assert interval(scores)[0] == 0.375, "bench says the same of it"
     assert (found.tasks, found.repeats, found.dropped) == (2, 2, 1)
     assert (found.verdict, found.reason) == ("undecided", "nothing was kept")
@@ -175,7 +199,9 @@ def test_nothing_scored_on_both_sides_is_undecided_without_figures() -> None:
         max_size=20,
     )
 )
-def test_the_kinds_of_a_verdict_make_up_its_means(tasks: list[tuple[str, float | None, float | None]]) -> None:
+def test_the_kinds_of_a_verdict_make_up_its_means(
+    tasks: list[tuple[str, float | None, float | None]],
+) -> None:
     kinds = {f"t{n}": kind for n, (kind, _, _) in enumerate(tasks)}
     old, new = ({(f"t{n}", 0): each[side] for n, each in enumerate(tasks)} for side in (1, 2))
     found = judge(old, new, kinds=kinds)
@@ -184,7 +210,9 @@ def test_the_kinds_of_a_verdict_make_up_its_means(tasks: list[tuple[str, float |
         return
     assert sum(s.tasks for s in found.strata) == found.tasks
     if found.diff is not None:
-        assert sum(s.tasks * (s.after - s.before) for s in found.strata) / found.tasks == pytest.approx(found.diff)
+        assert sum(
+            s.tasks * (s.after - s.before) for s in found.strata
+        ) / found.tasks == pytest.approx(found.diff)
 
 
 def test_repeats_are_averaged_within_a_task_before_tasks_are_compared() -> None:
@@ -193,7 +221,8 @@ def test_repeats_are_averaged_within_a_task_before_tasks_are_compared() -> None:
     assert judge(before, after).diff == 0.5
 
 
-# -------------------------------------------------------------------------------------------- what always holds
+# -------------------------------------------------------------------------------------------- what
+# always holds
 
 
 @given(sides())
@@ -210,7 +239,9 @@ def test_exchanging_before_and_after_only_turns_the_sign(pair: tuple[Scores, Sco
 
 @pytest.mark.slow
 @given(sides(), st.randoms())
-def test_the_order_and_the_names_of_tasks_do_not_matter(pair: tuple[Scores, Scores], rng: random.Random) -> None:
+def test_the_order_and_the_names_of_tasks_do_not_matter(
+    pair: tuple[Scores, Scores], rng: random.Random
+) -> None:
     names = [f"n{i}" for i in range(30)]
     rng.shuffle(names)
     renamed = []
@@ -234,7 +265,9 @@ def test_the_interval_holds_the_difference_and_agrees_with_p(pair: tuple[Scores,
 
 @pytest.mark.slow
 @given(sides(), st.sampled_from([0.25, 1.0, -3.5]))
-def test_a_constant_added_to_both_sides_changes_nothing(pair: tuple[Scores, Scores], more: float) -> None:
+def test_a_constant_added_to_both_sides_changes_nothing(
+    pair: tuple[Scores, Scores], more: float
+) -> None:
     v = judge(*pair)
     w = judge(*({k: None if s is None else s + more for k, s in side.items()} for side in pair))
     assert v.diff is None or w.diff == pytest.approx(v.diff, abs=1e-5)
@@ -246,7 +279,8 @@ def test_p_is_the_share_of_sign_flips_as_far_out(differences: list[float]) -> No
     exact = [Fraction(d).limit_denominator(10) for d in differences]
     seen = abs(sum(exact))
     flips = [
-        abs(sum(s * d for s, d in zip(signs, exact, strict=True))) for signs in product((1, -1), repeat=len(exact))
+        abs(sum(s * d for s, d in zip(signs, exact, strict=True)))
+        for signs in product((1, -1), repeat=len(exact))
     ]
     v = judge(scores(*[0] * len(exact)), scores(*differences))
     assert v.p == pytest.approx(sum(f >= seen for f in flips) / len(flips))
@@ -280,7 +314,9 @@ def test_files_are_judged_as_their_scores_are_with_the_same_draws(tmp_path: Path
     rng = random.Random(1)
     before, after = (scores(*(rng.random() for _ in range(40))) for _ in "ab")
     for name, side in (("a", before), ("b", after)):
-        lines = (json.dumps({"task": t, "repeat": r, "score": score}) for (t, r), score in side.items())
+        lines = (
+            json.dumps({"task": t, "repeat": r, "score": score}) for (t, r), score in side.items()
+        )
         (tmp_path / name).write_text("\n".join(lines))
     assert judge_files(tmp_path / "a", tmp_path / "b") == judge(before, after)
 
@@ -294,15 +330,22 @@ def test_p_of_drawn_flips_is_never_nothing() -> None:
 
 def test_thousands_of_tasks_are_judged_too() -> None:
     rng = random.Random(4)
-    v = judge(scores(*(rng.random() < 0.3 for _ in range(2000))), scores(*(rng.random() < 0.4 for _ in range(2000))))
+    v = judge(
+        scores(*(rng.random() < 0.3 for _ in range(2000))),
+        scores(*(rng.random() < 0.4 for _ in range(2000))),
+    )
     assert v.verdict == "better"
 
 
-# ------------------------------------------------------------------------------------------ how often it is wrong
+# ------------------------------------------------------------------------------------------ how
+# often it is wrong
 
 
-def agents(rng: random.Random, tasks: int, repeats: int, base: float, gain: float) -> tuple[Scores, Scores]:
-    """Two agents on tasks of mixed difficulty; the second gains the same share of what each task leaves."""
+def agents(
+    rng: random.Random, tasks: int, repeats: int, base: float, gain: float
+) -> tuple[Scores, Scores]:
+    """Two agents on tasks of mixed difficulty; the second gains the same share of what each task
+    leaves."""
     before: Scores = {}
     after: Scores = {}
     for task in range(tasks):
@@ -322,8 +365,12 @@ def test_alike_agents_are_kept_in_at_most_six_of_a_hundred_trials(tasks: int, re
     assert kept / 600 <= 0.06
 
 
-@pytest.mark.parametrize(("tasks", "repeats", "base"), [(12, 3, 0.3), (20, 1, 0.1), (40, 1, 0.3), (40, 3, 0.6)])
-def test_the_detectable_gain_is_kept_about_four_times_in_five(tasks: int, repeats: int, base: float) -> None:
+@pytest.mark.parametrize(
+    ("tasks", "repeats", "base"), [(12, 3, 0.3), (20, 1, 0.1), (40, 1, 0.3), (40, 3, 0.6)]
+)
+def test_the_detectable_gain_is_kept_about_four_times_in_five(
+    tasks: int, repeats: int, base: float
+) -> None:
     rng = random.Random(5)
     gain = detectable_gain(tasks, repeats, base)
     kept = sum(judge(*agents(rng, tasks, repeats, base, gain)).better for _ in range(300))
@@ -339,7 +386,8 @@ def test_more_tasks_and_repeats_detect_less() -> None:
     assert detectable_gain(20, 1, 1.0) == 1.0
 
 
-# ----------------------------------------------------------------------------------------------- a single mean
+# ----------------------------------------------------------------------------------------------- a
+# single mean
 
 
 def test_one_repeat_of_yes_or_no_has_wilsons_interval() -> None:
@@ -351,7 +399,9 @@ def test_one_repeat_of_yes_or_no_has_wilsons_interval() -> None:
 
 
 @pytest.mark.parametrize(("tasks", "repeats", "base"), [(10, 1, 0.3), (20, 3, 0.3), (30, 8, 0.6)])
-def test_the_interval_of_a_mean_holds_the_true_mean_nine_times_in_ten(tasks: int, repeats: int, base: float) -> None:
+def test_the_interval_of_a_mean_holds_the_true_mean_nine_times_in_ten(
+    tasks: int, repeats: int, base: float
+) -> None:
     rng = random.Random(6)
     held = 0
     for _ in range(500):
@@ -369,7 +419,9 @@ def test_scores_outside_0_and_1_have_students_interval() -> None:
 
 
 @given(sides())
-def test_the_interval_of_a_mean_holds_it_and_stays_within_0_and_1(pair: tuple[Scores, Scores]) -> None:
+def test_the_interval_of_a_mean_holds_it_and_stays_within_0_and_1(
+    pair: tuple[Scores, Scores],
+) -> None:
     if all(score is None for score in pair[0].values()):
         return
     mean, lo, hi = interval(pair[0])
@@ -381,7 +433,8 @@ def test_the_mean_of_nothing_is_bad_input() -> None:
         interval(scores(None, None))
 
 
-# ------------------------------------------------------------------------------------------------------- files
+# ------------------------------------------------------------------------------------------------
+# files
 
 
 def written(path: Path, rows: list[object]) -> Path:
@@ -432,9 +485,16 @@ def test_a_file_that_is_empty_absent_or_no_text_is_bad_input(tmp_path: Path) -> 
             read_scores(tmp_path / name)
 
 
-@pytest.mark.parametrize(("tasks", "solved", "alpha", "could"), [
-    (6, 6, 0.10, False), (20, 15, 0.10, True), (20, 16, 0.10, False), (20, 14, 0.02, False), (20, 13, 0.02, True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("tasks", "solved", "alpha", "could"),
+    [
+        (6, 6, 0.10, False),
+        (20, 15, 0.10, True),
+        (20, 16, 0.10, False),
+        (20, 14, 0.02, False),
+        (20, 13, 0.02, True),
+    ],
+)
 def test_whether_anything_could_be_better_is_what_the_gate_says_of_the_best_outcome(
     tasks: int, solved: int, alpha: float, could: bool
 ) -> None:
@@ -461,14 +521,17 @@ def test_an_agent_that_is_worse_by_the_margin_is_called_not_worse_in_at_most_fiv
     chance, kept, trials = random.Random(1), 0, 2000
     for _ in range(trials):
         draws = {(f"t{n}", 0): chance.random() for n in range(tasks)}
-        before = {place: float(not 0.1 + swings <= u < 0.1 + 2 * swings) for place, u in draws.items()}
+        before = {
+            place: float(not 0.1 + swings <= u < 0.1 + 2 * swings) for place, u in draws.items()
+        }
         after = {place: float(u >= 0.1 + swings) for place, u in draws.items()}
         kept += not not_worse(before, after, margin=0.1)
     assert kept / trials <= 0.05
 
 
 def test_what_may_have_done_harm_is_never_not_worse() -> None:
-    """One task in 32 lost: a fall of 0.1 is not ruled out, and with as many tasks and none lost it is."""
+    """One task in 32 lost: a fall of 0.1 is not ruled out, and with as many tasks and none lost it
+    is."""
     before = {(f"t{n}", 0): 1.0 for n in range(32)}
     assert not_worse(before, before, margin=0.10) == ""
     assert "its score is lower" in not_worse(before, {**before, ("t0", 0): 0.0}, margin=0.10)

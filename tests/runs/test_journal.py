@@ -69,7 +69,9 @@ def test_a_reply_that_was_paid_for_is_given_again_to_the_same_request_alone(tmp_
         assert journal.runs == {"run"}
 
 
-def test_replies_of_an_attempt_that_ended_are_not_given_again_and_others_are(tmp_path: Path) -> None:
+def test_replies_of_an_attempt_that_ended_are_not_given_again_and_others_are(
+    tmp_path: Path,
+) -> None:
     graded = {"task": "t", "split": "train", "passed": True}
     more = {"repeat": 0, "scaffold": "s", "score": 1.0, "ending": "submitted"}
     journal = opened(tmp_path)
@@ -80,7 +82,12 @@ def test_replies_of_an_attempt_that_ended_are_not_given_again_and_others_are(tmp
     journal.add("proposal", attempt="c", round=0, edits=[])
     journal.close()
     for again in (journal, opened(tmp_path)):
-        assert [bool(again.reply(f"run/{attempt}/0", "check")) for attempt in "abcd"] == [False, False, False, True]
+        assert [bool(again.reply(f"run/{attempt}/0", "check")) for attempt in "abcd"] == [
+            False,
+            False,
+            False,
+            True,
+        ]
         assert again.ended == {"a", "b"}
 
 

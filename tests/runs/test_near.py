@@ -1,4 +1,5 @@
-"""`--cache-near`: train attempts answered with the reply to a near question, marked, and told from others."""
+"""`--cache-near`: train attempts answered with the reply to a near question, marked, and told from
+others."""
 
 from __future__ import annotations
 
@@ -39,7 +40,9 @@ class Paraphrased(Toy):
 
     def tasks(self, split: Split | None = None) -> Sequence[Task]:
         return [
-            task.model_copy(update={"prompt": task.prompt.replace(f"number {n}", f"that is the {ORDINALS[n]}")})
+            task.model_copy(
+                update={"prompt": task.prompt.replace(f"number {n}", f"that is the {ORDINALS[n]}")}
+            )
             for task in super().tasks(split)
             for n in [int(task.id.rpartition(":")[2])]
         ]
@@ -63,7 +66,9 @@ def attempts(run: Path) -> dict[str, list[dict[str, Any]]]:
     """The steps of each attempt of a run, by its id."""
     found = {}
     for folder in sorted((run / "attempts").iterdir()):
-        found[folder.name] = [json.loads(line) for line in (folder / "steps.jsonl").read_text().splitlines()]
+        found[folder.name] = [
+            json.loads(line) for line in (folder / "steps.jsonl").read_text().splitlines()
+        ]
     return found
 
 
@@ -74,31 +79,47 @@ def test_a_train_bench_with_a_near_cache_says_how_many_calls_and_tokens_it_saved
     code, printed = go(*BENCH, "--split", "train", *NEAR, "--out", "runs/near")
     assert code == 0
     spend = go("show", "runs/near")[1]["spend"]
-    marked = [step["near"] for steps in attempts(workspace / "runs/near").values() for step in steps if "near" in step]
+    marked = [
+        step["near"]
+        for steps in attempts(workspace / "runs/near").values()
+        for step in steps
+        if "near" in step
+    ]
     assert len(marked) == spend["near"]["calls"] > 0
     assert printed["near"] == spend["near"]
     assert spend["near"]["tokens_saved"] > 0
-    assert all(0.8 <= each["similarity"] <= 1 and each["task"].startswith("toy:train:") for each in marked)
+    assert all(
+        0.8 <= each["similarity"] <= 1 and each["task"].startswith("toy:train:") for each in marked
+    )
     capsys.readouterr()
     assert cli(["show", "runs/near"]) == 0
     assert f"{len(marked)} had the reply to a near question" in capsys.readouterr().out
     assert cli([*BENCH[:-1], "other", "--split", "train", *NEAR, "--out", "runs/b", "--fresh"]) == 0
-    assert re.search(r"\d+ calls had the reply to a near question, \d+ tokens saved", capsys.readouterr().out)
+    assert re.search(
+        r"\d+ calls had the reply to a near question, \d+ tokens saved", capsys.readouterr().out
+    )
 
 
 def test_a_trace_shows_which_question_its_reply_was_made_for(
     go: Go, workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert go(*BENCH, "--split", "train", *NEAR, "--out", "runs/near")[0] == 0
-    (id, step), *_ = [(id, s) for id, ss in attempts(workspace / "runs/near").items() for s in ss if "near" in s]
+    (id, step), *_ = [
+        (id, s) for id, ss in attempts(workspace / "runs/near").items() for s in ss if "near" in s
+    ]
     assert go("traces", "show", id)[1]["steps"][step["step"]]["near"] == step["near"]
     capsys.readouterr()
     assert cli(["traces", "show", id]) == 0
-    assert f"the reply to a near question ({step['near']['similarity']:.3f})" in capsys.readouterr().out
+    assert (
+        f"the reply to a near question ({step['near']['similarity']:.3f})"
+        in capsys.readouterr().out
+    )
 
 
 @pytest.mark.parametrize("split", ["validation", "test"])
-def test_measured_attempts_are_never_answered_from_a_near_question(go: Go, workspace: Path, split: str) -> None:
+def test_measured_attempts_are_never_answered_from_a_near_question(
+    go: Go, workspace: Path, split: str
+) -> None:
     assert go(*BENCH, "--split", "train", *NEAR, "--out", "runs/train")[0] == 0
     before = sorted((workspace / "kept/near").iterdir())
     size = [file.stat().st_size for file in before]
@@ -109,9 +130,16 @@ def test_measured_attempts_are_never_answered_from_a_near_question(go: Go, works
 
 
 @pytest.mark.slow
-def test_what_a_workspace_holds_out_by_now_answers_no_train_attempt(go: Go, workspace: Path) -> None:
+def test_what_a_workspace_holds_out_by_now_answers_no_train_attempt(
+    go: Go, workspace: Path
+) -> None:
     def sources(run: str) -> list[str]:
-        return [s["near"]["task"] for steps in attempts(workspace / run).values() for s in steps if "near" in s]
+        return [
+            s["near"]["task"]
+            for steps in attempts(workspace / run).values()
+            for s in steps
+            if "near" in s
+        ]
 
     assert go(*BENCH, "--split", "train", "--cache-near", "0.8", "--out", "runs/a")[0] == 0
     first = sources("runs/a")[0]
@@ -125,7 +153,9 @@ def test_what_a_workspace_holds_out_by_now_answers_no_train_attempt(go: Go, work
 
 
 @pytest.mark.slow
-def test_an_attempt_with_a_near_cache_is_not_read_back_as_one_without(go: Go, workspace: Path) -> None:
+def test_an_attempt_with_a_near_cache_is_not_read_back_as_one_without(
+    go: Go, workspace: Path
+) -> None:
     for out, words in (("a", NEAR), ("b", ("--cache-near", "0.9")), ("c", ()), ("d", ())):
         assert go(*BENCH, "--split", "train", *words, "--out", f"runs/{out}")[0] == 0
     ids = {out: set(attempts(workspace / "runs" / out)) for out in "abcd"}
@@ -140,12 +170,18 @@ def test_a_run_with_a_near_cache_is_replayed_as_it_was(go: Go, workspace: Path) 
     words = (*BENCH, "--split", "train")
     assert go(*words, *NEAR, "--out", "runs/near", "--record", "tape")[0] == 0
     told = go("show", "runs/near")[1]["spend"]["near"]
-    code, _ = go("bench", "--scaffold", "seed", "--split", "train", "--replay", "tape", "--out", "runs/again")
+    code, _ = go(
+        "bench", "--scaffold", "seed", "--split", "train", "--replay", "tape", "--out", "runs/again"
+    )
     assert (code, go("show", "runs/again")[1]["spend"]["near"]) == (0, told)
 
 
 def test_nearness_without_a_cache_is_refused_with_what_to_type(go: Go) -> None:
     code, found = go(*BENCH[:-2], *NEAR)
-    assert (code, found["error"]["code"], found["error"]["fix"]) == (2, "usage", "--cache --cache-near 0.8")
+    assert (code, found["error"]["code"], found["error"]["fix"]) == (
+        2,
+        "usage",
+        "--cache --cache-near 0.8",
+    )
     code, found = go(*BENCH, "--cache-near", "1.5")
     assert (code, found["error"]["code"]) == (2, "bad-setting")

@@ -57,21 +57,29 @@ class Narrow:
 def _calls(folder: Path, **options: Any) -> Calls:
     journal = Journal(folder)
     journal.open()
-    return Calls("run", journal, Ledger(Log(folder / "ledger.jsonl"), Budget()), backoff=0.01, **options)
+    return Calls(
+        "run", journal, Ledger(Log(folder / "ledger.jsonl"), Budget()), backoff=0.01, **options
+    )
 
 
 def _ask(calls: Calls, model: Any, number: int) -> Reply:
-    call = Call(run="run", attempt=f"{number:016x}", step=0, role="agent", phase="train", task="t", repeat=0)
+    call = Call(
+        run="run", attempt=f"{number:016x}", step=0, role="agent", phase="train", task="t", repeat=0
+    )
     return calls.ask(model, FREE, ASKED, call)
 
 
-def test_a_narrow_endpoint_gets_no_more_than_it_takes_and_no_call_is_given_up(tmp_path: Path) -> None:
+def test_a_narrow_endpoint_gets_no_more_than_it_takes_and_no_call_is_given_up(
+    tmp_path: Path,
+) -> None:
     model, told = Narrow(4), list[str]()
     calls = _calls(tmp_path, retries=1, told=told.append)
     with ThreadPoolExecutor(32) as pool:
         replies = list(pool.map(lambda n: _ask(calls, model, n), range(300)))
     assert [r.text for r in replies] == ["yes"] * 300
-    assert model.refused < 600  # some 2,100 without a limit: 32 at once, of which 28 are refused for every 4 answers
+    assert (
+        model.refused < 600
+    )  # some 2,100 without a limit: 32 at once, of which 28 are refused for every 4 answers
     assert told
     assert all("narrow is busy" in text for text in told)
     assert len(told) == len({*told}), "each limit is told once, and not for each refusal"
@@ -115,9 +123,13 @@ def test_what_a_model_asks_for_holds_back_every_call_to_it() -> None:
         raise AssertionError("nobody may ask now")
 
 
-def test_a_call_that_is_refused_while_a_rate_lets_others_through_is_not_given_up(tmp_path: Path) -> None:
+def test_a_call_that_is_refused_while_a_rate_lets_others_through_is_not_given_up(
+    tmp_path: Path,
+) -> None:
     class Now(threading.Event):
-        def wait(self, timeout: float | None = None) -> bool:  # while the first call waits another one is answered
+        def wait(
+            self, timeout: float | None = None
+        ) -> bool:  # while the first call waits another one is answered
             assert _ask(calls, model, 1 + model.refused).text == "yes"
             return False
 
@@ -153,7 +165,8 @@ def test_a_fault_that_is_not_of_being_busy_lowers_nothing() -> None:
 
 
 class Endpoint:
-    """Takes `at_once` calls at once and `rate` a second, and from `change` on other numbers; without a clock."""
+    """Takes `at_once` calls at once and `rate` a second, and from `change` on other numbers;
+    without a clock."""
 
     def __init__(
         self,
@@ -181,11 +194,24 @@ class Endpoint:
 
 
 def _asked(
-    endpoint: Endpoint, reply_seconds: float, until: float, *, jobs: int = 16, after: float | None = None, seed: int = 0
+    endpoint: Endpoint,
+    reply_seconds: float,
+    until: float,
+    *,
+    jobs: int = 16,
+    after: float | None = None,
+    seed: int = 0,
 ) -> list[tuple[float, bool]]:
-    """(when, whether it was answered) of each call that ended, of so many callers who ask on and on."""
+    """(when, whether it was answered) of each call that ended, of so many callers who ask on and
+    on."""
     limiter, chance, ended = Limiter(), random.Random(seed), list[tuple[float, bool]]()
-    waiting, events, number, look, now = jobs, list[tuple[float, int, Turn | None, bool]](), 0, 0.0, 0.0
+    waiting, events, number, look, now = (
+        jobs,
+        list[tuple[float, int, Turn | None, bool]](),
+        0,
+        0.0,
+        0.0,
+    )
 
     def at(when: float, turn: Turn | None = None, fits: bool = False) -> None:
         nonlocal number
@@ -214,15 +240,20 @@ def _asked(
     return ended
 
 
-def _used(ended: list[tuple[float, bool]], since: float, until: float, capacity: float) -> tuple[float, float]:
-    """The part of so many calls a second that was answered, and of all calls those that were refused."""
+def _used(
+    ended: list[tuple[float, bool]], since: float, until: float, capacity: float
+) -> tuple[float, float]:
+    """The part of so many calls a second that was answered, and of all calls those that were
+    refused."""
     lot = [fits for when, fits in ended if since <= when < until]
     return sum(lot) / capacity / (until - since), 1 - sum(lot) / len(lot)
 
 
 @pytest.mark.parametrize("after", [None, 1.0])
 @pytest.mark.parametrize("at_once", [1, 3, 8])
-def test_an_endpoint_that_takes_so_many_at_once_is_used_and_hardly_refuses(at_once: int, after: float | None) -> None:
+def test_an_endpoint_that_takes_so_many_at_once_is_used_and_hardly_refuses(
+    at_once: int, after: float | None
+) -> None:
     used, refused = _used(_asked(Endpoint(at_once), 0.2, 120, after=after), 10, 120, at_once / 0.2)
     assert used >= 0.85
     assert refused <= 0.05
@@ -252,7 +283,9 @@ def test_a_limit_that_is_lifted_is_noticed_in_half_a_minute() -> None:
 
 
 def test_an_endpoint_that_takes_fewer_by_now_is_not_hammered() -> None:
-    used, refused = _used(_asked(Endpoint(8, change=60, then_at_once=3), 0.2, 180), 60, 180, 3 / 0.2)
+    used, refused = _used(
+        _asked(Endpoint(8, change=60, then_at_once=3), 0.2, 180), 60, 180, 3 / 0.2
+    )
     assert used >= 0.85
     assert refused <= 0.05
     used, refused = _used(_asked(Endpoint(rate=20, change=60, then_rate=5), 0.2, 180), 60, 180, 5)
@@ -272,8 +305,12 @@ def test_an_endpoint_that_was_down_is_used_again_within_a_minute() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(1, 15), st.floats(0.02, 2.0), st.integers(0, 999))
-def test_whatever_is_taken_at_once_is_used_however_long_replies_take(at_once: int, seconds: float, seed: int) -> None:
+def test_whatever_is_taken_at_once_is_used_however_long_replies_take(
+    at_once: int, seconds: float, seed: int
+) -> None:
     until = 400 * seconds + 60
-    used, refused = _used(_asked(Endpoint(at_once), seconds, until, seed=seed), until / 4, until, at_once / seconds)
+    used, refused = _used(
+        _asked(Endpoint(at_once), seconds, until, seed=seed), until / 4, until, at_once / seconds
+    )
     assert used >= 0.85
     assert refused <= 0.08

@@ -1,4 +1,5 @@
-"""An agent that may recall asks memory in the middle of an attempt, and is told of train attempts at other tasks."""
+"""An agent that may recall asks memory in the middle of an attempt, and is told of train attempts
+at other tasks."""
 
 from __future__ import annotations
 
@@ -17,7 +18,19 @@ from recreate.agents.lint import problems
 from recreate.agents.retrieval import MemoryAnswer, recall_query
 from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import BadInput, Interrupted
-from recreate.api.types import Call, Edit, Evidence, Experience, Grade, Lesson, Message, Reply, Step, Task, Trace
+from recreate.api.types import (
+    Call,
+    Edit,
+    Evidence,
+    Experience,
+    Grade,
+    Lesson,
+    Message,
+    Reply,
+    Step,
+    Task,
+    Trace,
+)
 from recreate.cli import run as cli
 from recreate.lessons.store import LessonStore
 from recreate.memory.held_out import Held
@@ -40,10 +53,24 @@ def lived(id: str, *, passed: bool = True, answer: str = "", **more: Any) -> Exp
     """An attempt at a task of its own, about a parser that loses its quotes."""
     task = more.pop("task", f"toy:train:{id}")
     steps = more.pop("steps", (Step(step=0, action=f"mend {id}", output="mended", status=0),))
-    trace = Trace(attempt=id, task=task, scaffold="s", model="m", steps=steps, answer=answer or f"answer {id}")
-    grade = Grade(score=float(passed), passed=passed, evidence="all tests pass" if passed else "KeyError: 'quote'")
-    given: dict[str, Any] = {"domain": "toy", "group": f"group-{id}", "split": "train", "digest": "d", **more}
-    return Experience(id=id, task=task, prompt="The parser loses its quotes.", trace=trace, grade=grade, **given)
+    trace = Trace(
+        attempt=id, task=task, scaffold="s", model="m", steps=steps, answer=answer or f"answer {id}"
+    )
+    grade = Grade(
+        score=float(passed),
+        passed=passed,
+        evidence="all tests pass" if passed else "KeyError: 'quote'",
+    )
+    given: dict[str, Any] = {
+        "domain": "toy",
+        "group": f"group-{id}",
+        "split": "train",
+        "digest": "d",
+        **more,
+    }
+    return Experience(
+        id=id, task=task, prompt="The parser loses its quotes.", trace=trace, grade=grade, **given
+    )
 
 
 @pytest.fixture
@@ -64,7 +91,9 @@ def recollection(memory: ExperienceStore, tmp_path: Path) -> Callable[..., Recol
         def search(query: str, k: int, filters: Any) -> Any:
             return memory.recall(query, k, filters, "agent")
 
-        return Recollection(memory, opened[run], tmp_path / run, "toy", search, lambda text: [], **more)
+        return Recollection(
+            memory, opened[run], tmp_path / run, "toy", search, lambda text: [], **more
+        )
 
     return make
 
@@ -74,7 +103,12 @@ def ask(recollection: Callable[..., Recollection]) -> Ask:
     """What an agent at ASKED is told."""
 
     def ask(
-        query: str, call: str = "r/a/0", *, tokens: int = 1000, lessons: bool = True, run: str = "run"
+        query: str,
+        call: str = "r/a/0",
+        *,
+        tokens: int = 1000,
+        lessons: bool = True,
+        run: str = "run",
     ) -> MemoryAnswer:
         found = recollection(run)
         return found.asked_by(ASKED, tokens, lessons=lessons, state=found.state())(query, call)
@@ -82,10 +116,13 @@ def ask(recollection: Callable[..., Recollection]) -> Ask:
     return ask
 
 
-# -------------------------------------------------------------------------------------------- what it is told
+# -------------------------------------------------------------------------------------------- what
+# it is told
 
 
-def test_it_is_told_what_was_tried_and_whether_that_passed(memory: ExperienceStore, ask: Ask) -> None:
+def test_it_is_told_what_was_tried_and_whether_that_passed(
+    memory: ExperienceStore, ask: Ask
+) -> None:
     memory.add([lived("good"), lived("bad", passed=False)])
     told = ask("a parser that loses quotes")
     assert set(told.found) == {"good", "bad"}
@@ -94,7 +131,9 @@ def test_it_is_told_what_was_tried_and_whether_that_passed(memory: ExperienceSto
     assert "failed (score 0)" in told.text
 
 
-def test_an_answer_has_no_more_tokens_than_agent_toml_allows(memory: ExperienceStore, ask: Ask) -> None:
+def test_an_answer_has_no_more_tokens_than_agent_toml_allows(
+    memory: ExperienceStore, ask: Ask
+) -> None:
     memory.add([lived(f"e{n}", answer="long " * 5000) for n in range(6)])
     for tokens in (100, 400, 2000):
         told = ask("parser quotes", f"r/a/{tokens}", tokens=tokens)
@@ -102,22 +141,40 @@ def test_an_answer_has_no_more_tokens_than_agent_toml_allows(memory: ExperienceS
         assert len(told.found) == max(1, min(5, tokens // 250))
 
 
-def test_of_a_task_one_attempt_that_passed_and_one_that_failed_is_told_of(memory: ExperienceStore, ask: Ask) -> None:
+def test_of_a_task_one_attempt_that_passed_and_one_that_failed_is_told_of(
+    memory: ExperienceStore, ask: Ask
+) -> None:
     memory.add([lived(f"e{n}", passed=n == 3, task="toy:train:0", group="g") for n in range(4)])
     assert len(ask("parser quotes", tokens=4000).found) == 2
 
 
 def test_its_own_task_and_group_are_never_told_of(memory: ExperienceStore, ask: Ask) -> None:
-    memory.add([lived("own", task=ASKED.id, answer="42"), lived("sibling", group=ASKED.group, answer="42")])
+    memory.add(
+        [lived("own", task=ASKED.id, answer="42"), lived("sibling", group=ASKED.group, answer="42")]
+    )
     memory.add([lived("other")])
     assert ask("mend the parser quotes").found == ("other",)
     assert "42" not in ask("mend the parser 42").text
 
 
-def test_an_attempt_that_was_told_of_its_own_group_is_not_told_of_either(memory: ExperienceStore, ask: Ask) -> None:
-    told = (Step(step=0, action="recall it", output="the answer is 42", status=0, recalled=("sibling",)),)
-    again = (Step(step=0, action="recall it", output="the answer is 42", status=0, recalled=("knows",)),)
-    memory.add([lived("sibling", group=ASKED.group), lived("knows", steps=told), lived("hearsay", steps=again)])
+def test_an_attempt_that_was_told_of_its_own_group_is_not_told_of_either(
+    memory: ExperienceStore, ask: Ask
+) -> None:
+    told = (
+        Step(
+            step=0, action="recall it", output="the answer is 42", status=0, recalled=("sibling",)
+        ),
+    )
+    again = (
+        Step(step=0, action="recall it", output="the answer is 42", status=0, recalled=("knows",)),
+    )
+    memory.add(
+        [
+            lived("sibling", group=ASKED.group),
+            lived("knows", steps=told),
+            lived("hearsay", steps=again),
+        ]
+    )
     assert ask("parser 42").found == ()
 
 
@@ -132,7 +189,10 @@ def test_what_is_held_out_is_never_told_of(memory: ExperienceStore, ask: Ask) ->
 
 def test_a_lesson_in_use_is_told_and_one_on_trial_is_not(memory: ExperienceStore, ask: Ask) -> None:
     store = LessonStore(memory.folder, "toy")
-    lessons = [Lesson(id=s, title=f"Quotes {s}", body="Look at the parser.", status=s) for s in ("active", "candidate")]  # type: ignore[arg-type]
+    lessons = [
+        Lesson(id=s, title=f"Quotes {s}", body="Look at the parser.", status=s)
+        for s in ("active", "candidate")
+    ]  # type: ignore[arg-type]
     store.write({}, {x.id: x for x in lessons})
     told = ask("parser quotes")
     assert [told.found, told.lessons] == [("lesson:toy/active",), ["active"]]
@@ -146,7 +206,8 @@ def test_where_there_is_nothing_that_is_said(memory: ExperienceStore, ask: Ask) 
     assert "none of the 1 earlier attempts matches that" in ask("anything", run="later").text
 
 
-# ------------------------------------------------------------------------------- memory stands still in a run
+# ------------------------------------------------------------------------------- memory stands
+# still in a run
 
 
 def test_what_memory_learns_during_a_run_is_not_told_in_it(
@@ -161,7 +222,9 @@ def test_what_memory_learns_during_a_run_is_not_told_in_it(
     assert set(ask("parser quotes", run="next").found) == {"before", "after"}
 
 
-def test_after_a_kill_an_attempt_is_told_the_same(memory: ExperienceStore, ask: Ask, tmp_path: Path) -> None:
+def test_after_a_kill_an_attempt_is_told_the_same(
+    memory: ExperienceStore, ask: Ask, tmp_path: Path
+) -> None:
     memory.add([lived("before")])
     told = ask("parser quotes")
     shutil.copytree(tmp_path / "run", tmp_path / "resumed")
@@ -182,7 +245,8 @@ def test_a_damaged_state_stops_the_run_and_says_what_to_do(
     assert found.value.code == "damaged"
 
 
-# ------------------------------------------------------------------------------------------ how it is asked
+# ------------------------------------------------------------------------------------------ how it
+# is asked
 
 
 def go(
@@ -211,13 +275,31 @@ def calling(name: str, **arguments: Any) -> dict[str, Any]:
     ("toml", "reply", "native"),
     [
         ("", {"text": "```bash\nrecall 'how dates' are written\n```"}, False),
-        ('action = "json"\n', {"text": '{"thought": "", "command": "recall how dates are written"}'}, False),
-        ("native = true\n", {"text": "", "tool_calls": [calling("recall", query="how dates are written")]}, True),
-        ('action = "tools"\n', {"text": "", "tool_calls": [calling("recall", query="how dates are written")]}, True),
-        ('action = "tools"\n', {"text": '{"tool": "recall", "arguments": {"query": "how dates are written"}}'}, False),
+        (
+            'action = "json"\n',
+            {"text": '{"thought": "", "command": "recall how dates are written"}'},
+            False,
+        ),
+        (
+            "native = true\n",
+            {"text": "", "tool_calls": [calling("recall", query="how dates are written")]},
+            True,
+        ),
+        (
+            'action = "tools"\n',
+            {"text": "", "tool_calls": [calling("recall", query="how dates are written")]},
+            True,
+        ),
+        (
+            'action = "tools"\n',
+            {"text": '{"tool": "recall", "arguments": {"query": "how dates are written"}}'},
+            False,
+        ),
     ],
 )
-def test_every_way_of_acting_has_a_way_to_recall(toml: str, reply: dict[str, Any], native: bool) -> None:
+def test_every_way_of_acting_has_a_way_to_recall(
+    toml: str, reply: dict[str, Any], native: bool
+) -> None:
     trace, sent = go(agent(toml + RECALLS), [{**reply, "step": 0}, bash("submit")], native=native)
     step = trace.steps[0]
     assert step.output == "told of how dates are written at r/a/0, KeyError"
@@ -236,8 +318,10 @@ def test_without_recall_in_agent_toml_it_is_a_command_like_any_other() -> None:
 
 def test_beside_other_commands_it_says_that_it_counts_alone() -> None:
     trace, _ = go(agent(RECALLS), [bash("recall dates; echo went on", step=0), bash("submit")])
-    assert trace.steps[0].output == (
-        "nothing was recalled: recall WORDS counts when it is the whole command, in one line\nwent on\n"
+    assert (
+        trace.steps[0].output
+        == "nothing was recalled: recall WORDS counts when it is the whole command, in one"
+        " line\nwent on\n"
     )
     assert trace.steps[0].recalled == ()
 
@@ -281,7 +365,10 @@ def test_what_a_command_asks_memory(command: str, query: str) -> None:
 @pytest.mark.parametrize(
     ("toml", "words"),
     [
-        ("[memory]\nrecall = true", "memory.recall: the tokens of one answer, 100 at least: recall = 1000"),
+        (
+            "[memory]\nrecall = true",
+            "memory.recall: the tokens of one answer, 100 at least: recall = 1000",
+        ),
         ("[memory]\nrecall = 20", "100 at least"),
         ('action = "tool:act"\n[memory]\nrecall = 500', "tool:act takes the whole reply"),
         ('action = "command"\ncommand = "x"\n[memory]\nrecall = 500', "`recreate memory serve`"),
@@ -296,22 +383,29 @@ def test_what_cannot_recall_is_told_so(toml: str, words: str) -> None:
 def test_a_tool_of_the_same_name_is_a_fault() -> None:
     tool = '"""Recalls."""\n'
     assert any(
-        "tools/recall.py:1: is called 'recall'" in each for each in problems(agent(RECALLS, tools__recall_py=tool))
+        "tools/recall.py:1: is called 'recall'" in each
+        for each in problems(agent(RECALLS, tools__recall_py=tool))
     )
     assert problems(agent(tools__recall_py=tool)) == []
 
 
-# ------------------------------------------------------------------------------------------------ whole runs
+# ------------------------------------------------------------------------------------------------
+# whole runs
 
 DOMAIN = ("--domain", "tests.toy:Toy", "--sandbox", "none", "--model", "scripted:s.jsonl")
 
 
 @pytest.fixture
 def type_(workspace: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, Any]]:
-    """Type a command in a workspace with an agent `asks` that recalls once and then does as it was told."""
+    """Type a command in a workspace with an agent `asks` that recalls once and then does as it was
+    told."""
     rows = [
         bash("recall how a word is written", step=0, contains="`recall WORDS`"),
-        {**bash("echo $1 > answer.txt", contains="it handed in"), "step": 1, "find": "it handed in: (\\S+)"},
+        {
+            **bash("echo $1 > answer.txt", contains="it handed in"),
+            "step": 1,
+            "find": "it handed in: (\\S+)",
+        },
         {**bash("echo $1! > answer.txt", step=0), "find": "word number (\\d)"},
         bash("submit"),
     ]
@@ -332,7 +426,9 @@ def type_(workspace: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., 
 
 def steps(run: Path) -> dict[str, list[dict[str, Any]]]:
     return {
-        folder.name: [json.loads(line) for line in (folder / "steps.jsonl").read_text().splitlines()]
+        folder.name: [
+            json.loads(line) for line in (folder / "steps.jsonl").read_text().splitlines()
+        ]
         for folder in sorted((run / "attempts").iterdir())
     }
 
@@ -343,7 +439,12 @@ def test_run_and_bench_recall_train_attempts_and_a_held_out_one_is_told_of_no_ot
 ) -> None:
     train = type_("run", "seed", "toy:train:3", *DOMAIN, "--out", "runs/one")[1]["experience"]
     type_("run", "seed", "toy:validation:1", *DOMAIN, "--out", "runs/two")
-    assert type_("bench", "--scaffold", "asks", *DOMAIN, "--split", "validation", "--out", "runs/three")[0] == 0
+    assert (
+        type_(
+            "bench", "--scaffold", "asks", *DOMAIN, "--split", "validation", "--out", "runs/three"
+        )[0]
+        == 0
+    )
     found = steps(workspace / "runs/three")
     assert len(found) == 8
     assert {tuple(each[0]["recalled"]) for each in found.values()} == {(train,)}
@@ -355,7 +456,18 @@ def test_an_attempt_is_read_back_only_while_memory_stands_as_it_did(
     type_: Callable[..., tuple[int, Any]], workspace: Path
 ) -> None:
     def measured(scaffold: str, out: str) -> set[str]:
-        words = ("bench", "--scaffold", scaffold, *DOMAIN, "--split", "validation", "--tasks", "2", "--out", out)
+        words = (
+            "bench",
+            "--scaffold",
+            scaffold,
+            *DOMAIN,
+            "--split",
+            "validation",
+            "--tasks",
+            "2",
+            "--out",
+            out,
+        )
         assert type_(*words)[0] == 0
         return set(steps(workspace / out))
 
@@ -413,10 +525,19 @@ class StopsOnce(Scribe):
 
 
 @pytest.mark.slow
-def test_a_bench_that_was_stopped_goes_on_with_what_memory_held_and_pays_for_no_call_twice(workspace: Path) -> None:
-    given: dict[str, Any] = {"domain": Guilds(4), "workspace": workspace, "sandbox": "none", "jobs": 1}
+def test_a_bench_that_was_stopped_goes_on_with_what_memory_held_and_pays_for_no_call_twice(
+    workspace: Path,
+) -> None:
+    given: dict[str, Any] = {
+        "domain": Guilds(4),
+        "workspace": workspace,
+        "sandbox": "none",
+        "jobs": 1,
+    }
     given |= {"memory__embedder": "hashed"}
-    recreate.bench(plain(), split="train", model=Scribe(), out=str(workspace / "runs" / "t"), **given)
+    recreate.bench(
+        plain(), split="train", model=Scribe(), out=str(workspace / "runs" / "t"), **given
+    )
     measured = {"split": "validation", "out": str(workspace / "runs" / "v"), **given}
     model = StopsOnce()
     with pytest.raises(Interrupted):
@@ -435,14 +556,36 @@ class SwitchesItOn:
 
     def propose(self, scaffold: Scaffold, experiences: Sequence[Experience]) -> list[Edit]:
         seen = Evidence(experience=experiences[0].id, step=0)
-        return [Edit(path="agent.toml", new=RECALLS, reason="what guilds do is told by no task", evidence=(seen,))]
+        return [
+            Edit(
+                path="agent.toml",
+                new=RECALLS,
+                reason="what guilds do is told by no task",
+                evidence=(seen,),
+            )
+        ]
 
 
 @pytest.mark.slow
-def test_a_build_may_let_the_agent_recall_and_measures_it_on_train_experience_alone(workspace: Path) -> None:
-    settings = {"memory__embedder": "hashed", "rounds": 1, "train": 40, "validation": 40, "batch": 40, "jobs": 2}
+def test_a_build_may_let_the_agent_recall_and_measures_it_on_train_experience_alone(
+    workspace: Path,
+) -> None:
+    settings = {
+        "memory__embedder": "hashed",
+        "rounds": 1,
+        "train": 40,
+        "validation": 40,
+        "batch": 40,
+        "jobs": 2,
+    }
     out = workspace / "runs" / "built"
-    given = {"optimizer": SwitchesItOn(), "scaffold": plain(), "sandbox": "none", "memory": "none", "out": str(out)}
+    given = {
+        "optimizer": SwitchesItOn(),
+        "scaffold": plain(),
+        "sandbox": "none",
+        "memory": "none",
+        "out": str(out),
+    }
     built = recreate.build(Guilds(60), model=Scribe(), workspace=workspace, **given, **settings)  # type: ignore[arg-type]
     assert [r.verdict.verdict for r in built.revisions] == ["better"]
     assert built.scaffold.agent.memory.recall == 400

@@ -26,7 +26,11 @@ def test_another_model_is_another_session_of_the_same_run(workspace: Path) -> No
         trained = session.with_model(other, "base@1234")
         assert (trained.model, trained.model_name) == (other, "base@1234")
         assert (session.model, session.model_name) == (model, model.name)
-        assert (trained.journal, trained.ledger, trained.run) == (session.journal, session.ledger, session.run)
+        assert (trained.journal, trained.ledger, trained.run) == (
+            session.journal,
+            session.ledger,
+            session.run,
+        )
     finally:
         session.close()
 
@@ -39,12 +43,17 @@ def test_a_model_that_was_given_is_open_still_when_the_session_could_not_be_open
     flags = {"optimizer": "reflect", "optimizer_settings.nothing": 1, "memory.embedder": "hashed"}
     with pytest.raises(BadInput, match="nothing"):
         open_session(
-            settings.load(workspace, flags, {}), workspace, workspace / "runs/a", parts=Parts(domain=Toy(), model=model)
+            settings.load(workspace, flags, {}),
+            workspace,
+            workspace / "runs/a",
+            parts=Parts(domain=Toy(), model=model),
         )
     assert closed == []
 
 
 def test_settings_are_read_back_as_they_were_written(workspace: Path) -> None:
     odd = 'a "quoted" \\ path,\n\ttwo lines, \x7f, größer \U0001f600'
-    loaded = settings.load(workspace, {"model": odd, "budget": ["5usd", "2Mtokens"], "gate.alpha": 0.05}, {})
+    loaded = settings.load(
+        workspace, {"model": odd, "budget": ["5usd", "2Mtokens"], "gate.alpha": 0.05}, {}
+    )
     assert settings.Settings.model_validate(tomllib.loads(settings.dump(loaded))) == loaded

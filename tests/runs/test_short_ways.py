@@ -11,7 +11,10 @@ from recreate.storage.log import encode
 from recreate.storage.redact import redact
 
 
-@given(st.text(st.characters(), max_size=50), st.sampled_from(["sk-" + "a" * 20, "ghp_" + "b" * 30, "AKIA" + "C" * 16]))
+@given(
+    st.text(st.characters(), max_size=50),
+    st.sampled_from(["sk-" + "a" * 20, "ghp_" + "b" * 30, "AKIA" + "C" * 16]),
+)
 def test_a_key_is_masked_whatever_stands_around_it(text: str, key: str) -> None:
     assert key not in redact(f"{text} {key} {text}")
     assert key not in redact(f"\ud800{text} {key}")

@@ -1,4 +1,5 @@
-"""A candidate's trial decides as its module says: nothing is kept by chance more often than promised."""
+"""A candidate's trial decides as its module says: nothing is kept by chance more often than
+promised."""
 
 from __future__ import annotations
 
@@ -11,7 +12,19 @@ from hypothesis import strategies as st
 
 from recreate.runs.gate import Scores
 from recreate.runs.settings import Gate
-from recreate.runs.trial import BETS, Terms, detectable, handed_on, no_room, odds, room, share, trial, tried, wins
+from recreate.runs.trial import (
+    BETS,
+    Terms,
+    detectable,
+    handed_on,
+    no_room,
+    odds,
+    room,
+    share,
+    trial,
+    tried,
+    wins,
+)
 
 ORDER = [f"t{n}" for n in range(20)]
 Kept = dict[tuple[str, int], float | None]
@@ -22,7 +35,9 @@ def side(*scores: float | None, repeats: int = 1) -> Kept:
     return {(f"t{n // repeats}", n % repeats): score for n, score in enumerate(scores)}
 
 
-def verdict(before: Scores, after: Scores, order: list[str] = ORDER, **terms: float) -> tuple[str, int, bool]:
+def verdict(
+    before: Scores, after: Scores, order: list[str] = ORDER, **terms: float
+) -> tuple[str, int, bool]:
     given: dict[str, float] = {"repeats": 1, "alpha": 0.05, "gain": 1.0, **terms}
     found, settled = trial(before, after, order, **given)  # type: ignore[arg-type]
     return found.verdict, found.tasks, settled
@@ -33,10 +48,16 @@ def test_a_candidate_is_kept_as_soon_as_it_is_clear_and_not_before() -> None:
     assert wins(20, 0.05) == 8
     assert verdict(zeros, side(*[1.0] * 7)) == ("undecided", 7, False)
     assert verdict(zeros, side(*[1.0] * 8)) == ("better", 8, True)
-    assert verdict(zeros, side(*[1.0] * 8, *[0.0] * 12)) == ("better", 8, True)  # what comes after is not looked at
+    assert verdict(zeros, side(*[1.0] * 8, *[0.0] * 12)) == (
+        "better",
+        8,
+        True,
+    )  # what comes after is not looked at
 
 
-def test_the_fewer_tasks_are_left_the_bolder_is_bet_so_that_late_wins_count_as_in_a_test_of_all_tasks() -> None:
+def test_the_fewer_tasks_are_left_the_bolder_is_bet_so_that_late_wins_count_as_in_a_test_of_all_tasks() -> (
+    None
+):
     """Five wins and no loss are 1 in 32 by chance."""
     zeros = side(*[0.0] * 20)
     assert verdict(zeros, side(*[0.0] * 15, *[1.0] * 5)) == ("better", 20, True)
@@ -45,7 +66,13 @@ def test_the_fewer_tasks_are_left_the_bolder_is_bet_so_that_late_wins_count_as_i
 
 def test_what_was_settled_stays_so_while_the_scores_are_of_all_tasks() -> None:
     found, settled = trial(
-        side(*[0.0] * 20), side(*[1.0] * 8, *[0.0] * 12), ORDER, repeats=1, alpha=0.05, gain=1.0, whole=True
+        side(*[0.0] * 20),
+        side(*[1.0] * 8, *[0.0] * 12),
+        ORDER,
+        repeats=1,
+        alpha=0.05,
+        gain=1.0,
+        whole=True,
     )
     assert (found.verdict, found.tasks, found.diff, settled) == ("better", 20, 0.4, True)
     assert found.lo is not None
@@ -57,12 +84,22 @@ def test_few_tasks_are_enough_for_what_wins_nearly_all_of_them() -> None:
     assert (wins(5, 0.04), wins(6, 0.02), wins(8, 0.0134), wins(5, 0.02)) == (5, 6, 7, 6)
     order = ORDER[:6]
     assert verdict(side(*[0.0] * 6), side(*[1.0] * 6), order, alpha=0.02) == ("better", 6, True)
-    assert verdict(side(*[0.0] * 5, 1.0), side(*[1.0] * 6), order, alpha=0.04) == ("better", 5, True)  # a tie harms not
-    assert verdict(side(1.0, *[0.0] * 5), side(0.0, *[1.0] * 5), order, alpha=0.04) == ("undecided", 1, True)
+    assert verdict(side(*[0.0] * 5, 1.0), side(*[1.0] * 6), order, alpha=0.04) == (
+        "better",
+        5,
+        True,
+    )  # a tie harms not
+    assert verdict(side(1.0, *[0.0] * 5), side(0.0, *[1.0] * 5), order, alpha=0.04) == (
+        "undecided",
+        1,
+        True,
+    )
 
 
 def test_a_gain_worth_finding_is_ruled_out_early() -> None:
-    found, settled = trial(side(*[0.0] * 20), side(*[0.0] * 6), ORDER, repeats=1, alpha=0.05, gain=0.5)
+    found, settled = trial(
+        side(*[0.0] * 20), side(*[0.0] * 6), ORDER, repeats=1, alpha=0.05, gain=0.5
+    )
     assert (found.verdict, settled) == ("not-better", True)
     assert found.tasks == 4
     assert found.reason == "a gain of +0.50 or more is ruled out after 4 of 20 tasks"
@@ -79,7 +116,9 @@ def test_one_loss_does_not_end_a_trial_of_a_candidate_that_wins_all_else() -> No
 
 
 def test_a_candidate_that_is_worse_is_said_to_be_worse() -> None:
-    found, _ = trial(side(*[1.0] * 8), side(*[0.0] * 8), ORDER[:8], repeats=1, alpha=0.05, gain=1.0, whole=True)
+    found, _ = trial(
+        side(*[1.0] * 8), side(*[0.0] * 8), ORDER[:8], repeats=1, alpha=0.05, gain=1.0, whole=True
+    )
     assert (found.verdict, found.hi is not None and found.hi < 0) == ("not-better", True)
 
 
@@ -88,7 +127,9 @@ def test_a_task_that_the_parent_solves_each_time_must_not_be_failed_each_time() 
     after = side(*[0.0] * 3, *[1.0] * 57, repeats=3)
     found, _ = trial(before, after, ORDER, repeats=3, alpha=0.05, gain=1.0)
     assert found.verdict == "not-better"
-    assert found.reason.startswith("it fails each time 1 of the tasks that its parent solves each time")
+    assert found.reason.startswith(
+        "it fails each time 1 of the tasks that its parent solves each time"
+    )
     assert verdict(before, {**after, ("t0", 0): 1.0}, repeats=3)[0] == "better"
     once = {**after, ("t0", 1): None, ("t0", 2): None}
     assert verdict(before, once, repeats=3)[0] == "better", "it failed once, which is not each time"
@@ -102,9 +143,18 @@ def test_excluded_attempts_drop_their_task_and_too_many_leave_it_undecided() -> 
     found, _ = trial(side(*[0.0] * 40, repeats=2), lost, ORDER, repeats=2, alpha=0.05, gain=1.0)
     assert (found.verdict, found.dropped) == ("better", 6), "a task with one of its pairs is a task"
     half = side(*[1.0, None] * 10, *[0.0] * 20, repeats=2)
-    found, _ = trial(side(*[0.0] * 40, repeats=2), half, ORDER, repeats=2, alpha=0.001, gain=1.0, whole=True)
-    assert (found.before, found.after, found.diff, found.dropped) == (0.0, 0.5, 0.5, 10), "each task counts once"
-    found, settled = trial(side(*[0.0] * 20), side(*[None] * 5), ORDER, repeats=1, alpha=0.05, gain=1.0)
+    found, _ = trial(
+        side(*[0.0] * 40, repeats=2), half, ORDER, repeats=2, alpha=0.001, gain=1.0, whole=True
+    )
+    assert (found.before, found.after, found.diff, found.dropped) == (
+        0.0,
+        0.5,
+        0.5,
+        10,
+    ), "each task counts once"
+    found, settled = trial(
+        side(*[0.0] * 20), side(*[None] * 5), ORDER, repeats=1, alpha=0.05, gain=1.0
+    )
     assert (found.verdict, found.diff, settled) == ("undecided", None, True)
 
 
@@ -117,12 +167,14 @@ def test_where_no_outcome_could_be_better_is_said_beforehand() -> None:
 
 @given(
     st.floats(0.001, 0.5), st.integers(1, 30), st.integers(1, 8), st.integers(0, 60), st.booleans()
-)  # fmt: skip
+)
 def test_all_candidates_together_spend_no_more_than_the_build_has(
     error: float, rounds: int, of: int, extra: int, cheaper: bool
 ) -> None:
     gate = Gate(false_keep=error, cheaper=cheaper)
-    spent = rounds * of * share(gate, rounds, of=of) + sum(share(gate, rounds, extra=n) for n in range(1, extra + 1))
+    spent = rounds * of * share(gate, rounds, of=of) + sum(
+        share(gate, rounds, extra=n) for n in range(1, extra + 1)
+    )
     assert spent <= error / (2 if cheaper else 1) + 1e-12
 
 
@@ -135,11 +187,26 @@ def test_what_a_kept_candidate_might_spend_goes_on_and_those_not_kept_spend_no_m
     for number, won in enumerate(kept):
         alpha = share(Gate(), len(kept), of=of) + handed_on(known, better)
         known.append(
-            Terms(candidate=f"c{number}", parent="p", round=number, of=of, alpha=alpha, gain=1, repeats=1, order=())
+            Terms(
+                candidate=f"c{number}",
+                parent="p",
+                round=number,
+                of=of,
+                alpha=alpha,
+                gain=1,
+                repeats=1,
+                order=(),
+            )
         )
         better += [f"c{number}"] * won
-    assert math.fsum(t.alpha for t in known if t.candidate not in better) <= Gate().false_keep + 1e-12
-    assert all(t.alpha > share(Gate(), len(kept), of=of) for t, before in zip(known[1:], kept, strict=False) if before)
+    assert (
+        math.fsum(t.alpha for t in known if t.candidate not in better) <= Gate().false_keep + 1e-12
+    )
+    assert all(
+        t.alpha > share(Gate(), len(kept), of=of)
+        for t, before in zip(known[1:], kept, strict=False)
+        if before
+    )
 
 
 SCORES = st.sampled_from([0.0, 0.25, 0.5, 1.0])
@@ -148,9 +215,13 @@ SCORES = st.sampled_from([0.0, 0.25, 0.5, 1.0])
 @settings(max_examples=60)
 @given(st.lists(st.tuples(SCORES, SCORES), min_size=1, max_size=20), st.sampled_from([0.01, 0.05]))
 @pytest.mark.slow
-def test_the_interval_the_verdict_and_p_never_disagree(pairs: list[tuple[float, float]], alpha: float) -> None:
+def test_the_interval_the_verdict_and_p_never_disagree(
+    pairs: list[tuple[float, float]], alpha: float
+) -> None:
     before, after = (side(*scores) for scores in zip(*pairs, strict=True))
-    found, settled = trial(before, after, ORDER[: len(pairs)], repeats=1, alpha=alpha, gain=1.0, whole=True)
+    found, settled = trial(
+        before, after, ORDER[: len(pairs)], repeats=1, alpha=alpha, gain=1.0, whole=True
+    )
     assert settled
     assert found.lo is not None
     assert found.hi is not None
@@ -161,7 +232,9 @@ def test_the_interval_the_verdict_and_p_never_disagree(pairs: list[tuple[float, 
 
 @settings(max_examples=60)
 @given(st.lists(st.tuples(SCORES, SCORES), min_size=1, max_size=20), st.integers(1, 20))
-def test_what_comes_later_never_changes_what_was_settled(pairs: list[tuple[float, float]], cut: int) -> None:
+def test_what_comes_later_never_changes_what_was_settled(
+    pairs: list[tuple[float, float]], cut: int
+) -> None:
     before, after = (side(*scores) for scores in zip(*pairs, strict=True))
     order = ORDER[: len(pairs)]
     part = {key: after[key] for key in list(after)[:cut]}
@@ -173,7 +246,8 @@ def test_what_comes_later_never_changes_what_was_settled(pairs: list[tuple[float
 
 @given(st.lists(st.sampled_from([-1.0, -0.5, 0.0, 0.5, 1.0]), min_size=1, max_size=4))
 def test_the_stake_is_a_fair_game_against_no_gain(values: list[float]) -> None:
-    """Whatever the differences are, as long as their mean is 0: the mean of what a bet makes of 1 is 1."""
+    """Whatever the differences are, as long as their mean is 0: the mean of what a bet makes of 1
+    is 1."""
     fair = [*values, *(-v for v in values)]
     for x in BETS:
         assert math.fsum(1 + x * v for v in fair) / len(fair) == pytest.approx(1)
@@ -188,10 +262,13 @@ NULLS = st.lists(st.sampled_from([-1.0, -0.5, -0.25, 0.25, 0.5, 1.0]), min_size=
 def test_no_candidate_that_does_not_help_is_kept_more_often_than_its_share(
     values: list[float], alpha: float, tasks: int
 ) -> None:
-    """Over all outcomes: each difference is one of a few values, weighted so that their mean is 0, skewed or not."""
+    """Over all outcomes: each difference is one of a few values, weighted so that their mean is 0,
+    skewed or not."""
     down, up = [v for v in values if v < 0] or [-1.0], [v for v in values if v > 0] or [0.25]
     low, high = math.fsum(down) / len(down), math.fsum(up) / len(up)
-    likely = [(v, high / (high - low) / len(down)) for v in down] + [(v, -low / (high - low) / len(up)) for v in up]
+    likely = [(v, high / (high - low) / len(down)) for v in down] + [
+        (v, -low / (high - low) / len(up)) for v in up
+    ]
 
     def kept(seen: tuple[float, ...]) -> float:
         sides = side(*(0.5 - d / 2 for d in seen)), side(*(0.5 + d / 2 for d in seen))
@@ -205,7 +282,16 @@ def test_no_candidate_that_does_not_help_is_kept_more_often_than_its_share(
 
 
 def test_a_trial_that_was_begun_by_the_first_rule_goes_on_by_it() -> None:
-    terms = Terms(candidate="b", parent="a", round=0, of=1, order=tuple(ORDER), repeats=1, alpha=0.05, gain=1.0)
+    terms = Terms(
+        candidate="b",
+        parent="a",
+        round=0,
+        of=1,
+        order=tuple(ORDER),
+        repeats=1,
+        alpha=0.05,
+        gain=1.0,
+    )
     assert "rule" not in terms.model_dump(mode="json")
     found, _ = tried(terms, side(*[0.0] * 20), side(*[1.0] * 20))
     assert (found.verdict, found.tasks) == ("better", 6)
@@ -213,7 +299,15 @@ def test_a_trial_that_was_begun_by_the_first_rule_goes_on_by_it() -> None:
 
 def test_a_record_of_the_journal_gives_the_same_verdict() -> None:
     terms = Terms(
-        candidate="b", parent="a", round=0, of=1, order=tuple(ORDER), repeats=1, alpha=0.05, gain=0.5, rule="deadline"
+        candidate="b",
+        parent="a",
+        round=0,
+        of=1,
+        order=tuple(ORDER),
+        repeats=1,
+        alpha=0.05,
+        gain=0.5,
+        rule="deadline",
     )
     sides = side(*[0.0] * 20), side(*[1.0] * 8)
     assert tried(terms, *sides) == trial(*sides, ORDER, repeats=1, alpha=0.05, gain=0.5)
@@ -260,12 +354,23 @@ def test_the_chances_that_plan_goes_by_are_those_of_the_trial(repeats: int) -> N
 def test_a_loss_in_one_kind_of_task_beside_a_gain_in_another_is_said_first() -> None:
     kinds = {task: "real" if n % 4 == 0 else "injected" for n, task in enumerate(ORDER)}
     terms = Terms(
-        candidate="b", parent="a", round=0, of=1, order=tuple(ORDER), repeats=1, alpha=0.05, gain=1.0, strata=kinds
+        candidate="b",
+        parent="a",
+        round=0,
+        of=1,
+        order=tuple(ORDER),
+        repeats=1,
+        alpha=0.05,
+        gain=1.0,
+        strata=kinds,
     )
     before = side(*[1.0, 0.0, 0.0, 0.0] * 5)
     after = side(*[0.0, 1.0, 1.0, 1.0] * 5)
     found, _ = tried(terms, before, after, whole=True)
-    assert [(s.name, s.tasks, s.before, s.after) for s in found.strata] == [("injected", 15, 0, 1), ("real", 5, 1, 0)]
+    assert [(s.name, s.tasks, s.before, s.after) for s in found.strata] == [
+        ("injected", 15, 0, 1),
+        ("real", 5, 1, 0),
+    ]
     assert found.reason.startswith(
         "a gain in one kind of task with a loss in another (injected +1.00 on 15, real -1.00 on 5)"
     )

@@ -1,8 +1,9 @@
 """Attempts to break out of every backend that has walls, in each of the ways it can be made here.
 
-A sandbox is made `drop` (real root gives it an identity of its own) or `userns` (a user namespace: all that an
-ordinary user can have), and its limits are held by control groups or, where these cannot be written, by rlimits and
-the watch. Whatever is installed here is attacked, so a backend that stops working fails; root can try all of it.
+A sandbox is made `drop` (real root gives it an identity of its own) or `userns` (a user namespace:
+all that an ordinary user can have), and its limits are held by control groups or, where these
+cannot be written, by rlimits and the watch. Whatever is installed here is attacked, so a backend
+that stops working fails; root can try all of it.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ WALLS = [
     (name, way)
     for name in INSTALLED
     for way in (("drop", "userns") if os.geteuid() == 0 else ("userns",))
-    if way == "drop" or os.geteuid() != 0 or "pids" in limits.bases()  # no rlimit counts the processes of real root
+    if way == "drop"
+    or os.geteuid() != 0
+    or "pids" in limits.bases()  # no rlimit counts the processes of real root
 ]
 CHOSEN = list({name: (name, way) for name, way in reversed(WALLS)}.values())
 """The way that the probe takes: for what does not depend on the way."""
@@ -63,7 +66,12 @@ def opener(name: str, way: str) -> Iterator[Open]:
         backend = find("sandbox", name)()
         opened.append(
             FolderSandbox(
-                backend, drop=way == "drop", source=None, mounts=mounts, env=None, limits=limits or Limits(seconds=20)
+                backend,
+                drop=way == "drop",
+                source=None,
+                mounts=mounts,
+                env=None,
+                limits=limits or Limits(seconds=20),
             )
         )
         return opened[-1]
@@ -88,7 +96,9 @@ def open_held(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     yield from held_opener(request, monkeypatch)
 
 
-@pytest.fixture(params=list({held[1:]: held for held in HELD}.values()), ids=lambda held: "-".join(held))
+@pytest.fixture(
+    params=list({held[1:]: held for held in HELD}.values()), ids=lambda held: "-".join(held)
+)
 def open_counted(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
     yield from held_opener(request, monkeypatch)
 
@@ -102,7 +112,9 @@ def held_opener(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 
 def test_every_backend_that_is_installed_works_and_one_is() -> None:
     assert INSTALLED
-    assert {wall: tried(find("sandbox", wall[0])(), wall[1]) for wall in WALLS} == dict.fromkeys(WALLS, "")
+    assert {wall: tried(find("sandbox", wall[0])(), wall[1]) for wall in WALLS} == dict.fromkeys(
+        WALLS, ""
+    )
 
 
 def test_files_of_the_host_are_not_there(open_sandbox: Open, tmp_path: Path) -> None:
@@ -116,7 +128,11 @@ def test_files_of_the_host_are_not_there(open_sandbox: Open, tmp_path: Path) -> 
     ]
     secrets[0].write_text("secret")
     sandbox = open_sandbox()
-    there = [str(secret) for secret in secrets if not secret.is_relative_to("/home/agent") and secret.exists()]
+    there = [
+        str(secret)
+        for secret in secrets
+        if not secret.is_relative_to("/home/agent") and secret.exists()
+    ]
     assert len(there) > 2
     for above in ("", "/proc/1/root", "/proc/self/root/..", "/proc/1/cwd/.."):
         seen = sandbox.run(["find", *(above + path for path in there), "-maxdepth", "0"])
@@ -144,7 +160,10 @@ def test_files_of_the_host_are_not_there(open_sandbox: Open, tmp_path: Path) -> 
 
 def test_host_keys_and_accounts_are_not_in_etc(open_sandbox: Open) -> None:
     sandbox = open_sandbox()
-    assert [line.split(":")[0] for line in sandbox.run("cat /etc/passwd").text.splitlines()] == ["root", "agent"]
+    assert [line.split(":")[0] for line in sandbox.run("cat /etc/passwd").text.splitlines()] == [
+        "root",
+        "agent",
+    ]
     assert sandbox.run("cat /etc/shadow /etc/ssl/private/* /etc/pki/tls/private/*").status != 0
     assert sandbox.run("ls /etc/ssh /root/.ssh /run /sys").status != 0
     assert sandbox.run("id -un; cd; pwd").text == "agent\n/home/agent\n"
@@ -153,11 +172,11 @@ def test_host_keys_and_accounts_are_not_in_etc(open_sandbox: Open) -> None:
 def test_nothing_outside_the_sandboxs_own_folders_can_be_written(open_sandbox: Open) -> None:
     sandbox = open_sandbox()
     output = sandbox.run(
-        "for d in / /usr /usr/bin /usr/local/lib /etc /home /var /dev /proc/sys/kernel; do"
-        "  touch $d/planted && echo $d;"
-        "done 2>/dev/null; for f in /proc/sys/kernel/core_pattern /proc/sysrq-trigger /usr/bin/env /etc/passwd; do"
-        "  (: >> $f) && echo $f; done 2>/dev/null;"
-        "(mount -o remount,rw / || mount -t tmpfs x /tmp || umount /usr) 2>/dev/null && echo mounted"
+        "for d in / /usr /usr/bin /usr/local/lib /etc /home /var /dev /proc/sys/kernel; do  touch"
+        " $d/planted && echo $d;done 2>/dev/null; for f in /proc/sys/kernel/core_pattern"
+        " /proc/sysrq-trigger /usr/bin/env /etc/passwd; do  (: >> $f) && echo $f; done"
+        " 2>/dev/null;(mount -o remount,rw / || mount -t tmpfs x /tmp || umount /usr) 2>/dev/null"
+        " && echo mounted"
     )
     assert output.text == ""
     assert sandbox.run("touch /work/a /home/agent/a /tmp/a /var/tmp/b /dev/shm/a").status == 0
@@ -168,9 +187,16 @@ def test_a_mount_is_read_only(open_sandbox: Open, tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
     (tmp_path / "data").chmod(0o666)
     (tmp_path / "one file").write_text("one")
-    sandbox = open_sandbox(mounts={"/data/here": tmp_path, "/work/below": tmp_path, "/work/f": tmp_path / "one file"})
+    sandbox = open_sandbox(
+        mounts={"/data/here": tmp_path, "/work/below": tmp_path, "/work/f": tmp_path / "one file"}
+    )
     assert sandbox.run("cat /data/here/data below/data f").text == "datadataone"
-    assert sandbox.run("echo x > /data/here/data || touch /data/here/new || touch below/new || echo x > f").status != 0
+    assert (
+        sandbox.run(
+            "echo x > /data/here/data || touch /data/here/new || touch below/new || echo x > f"
+        ).status
+        != 0
+    )
     assert sandbox.run("ls -ld /data").text.startswith("drwxr-xr-x")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["data", "one file"]
     assert (tmp_path / "data").read_text() == "data"
@@ -186,12 +212,23 @@ def test_a_sandbox_cannot_lead_a_mount_elsewhere(open_chosen: Open, tmp_path: Pa
 
 
 def test_a_mount_cannot_replace_the_system(open_chosen: Open, tmp_path: Path) -> None:
-    for inside in ("/", "/usr/x", "/etc/passwd", "/proc/x", "relative", "/a/../usr", "/work", "/dev"):
+    for inside in (
+        "/",
+        "/usr/x",
+        "/etc/passwd",
+        "/proc/x",
+        "relative",
+        "/a/../usr",
+        "/work",
+        "/dev",
+    ):
         with pytest.raises(BadInput):
             open_chosen(mounts={inside: tmp_path})
 
 
-def test_there_is_no_way_to_the_network_or_to_the_hosts_sockets(open_chosen: Open, tmp_path: Path) -> None:
+def test_there_is_no_way_to_the_network_or_to_the_hosts_sockets(
+    open_chosen: Open, tmp_path: Path
+) -> None:
     abstract = f"\0recreate-{os.getpid()}"
     with socket.create_server(("127.0.0.1", 0)) as tcp, socket.socket(socket.AF_UNIX) as unix:
         unix.bind(abstract)
@@ -214,7 +251,10 @@ for family, address in ((socket.AF_INET, ("127.0.0.1", {port})), (socket.AF_INET
         output = sandbox.run([sys.executable, "reach.py"])
     assert "connected" not in output.text
     assert len(output.text.splitlines()) == 3, output.text
-    assert [line.split(":")[0].strip() for line in sandbox.run("cat /proc/net/dev").text.splitlines()[2:]] == ["lo"]
+    assert [
+        line.split(":")[0].strip()
+        for line in sandbox.run("cat /proc/net/dev").text.splitlines()[2:]
+    ] == ["lo"]
     assert len(sandbox.run("cat /proc/net/route").text.splitlines()) <= 1
 
 
@@ -230,7 +270,9 @@ def test_processes_of_the_host_cannot_be_seen_or_signalled(open_sandbox: Open) -
 
 def test_there_are_no_capabilities_and_no_way_to_new_ones(open_sandbox: Open) -> None:
     sandbox = open_sandbox()
-    status = dict(line.split(":\t", 1) for line in sandbox.run("cat /proc/self/status").text.splitlines())
+    status = dict(
+        line.split(":\t", 1) for line in sandbox.run("cat /proc/self/status").text.splitlines()
+    )
     assert (status["CapEff"], status["CapPrm"], status["NoNewPrivs"]) == ("0" * 16, "0" * 16, "1")
     assert "0" not in sandbox.run("id -u; id -g").text.split()
     assert sandbox.run("sudo id || chroot / id || mknod /tmp/disk b 8 0").status != 0
@@ -269,7 +311,9 @@ for family in range(64):
 
 def test_no_socket_opens_that_reaches_past_the_sandboxs_network(open_sandbox: Open) -> None:
     sandbox = open_sandbox(mounts=interpreter_mounts(Path(sys.prefix)))
-    opened = {line.strip() for line in sandbox.run([sys.executable, "-c", FAMILIES]).text.splitlines()}
+    opened = {
+        line.strip() for line in sandbox.run([sys.executable, "-c", FAMILIES]).text.splitlines()
+    }
     unix, internet, six, routes = "1", "2", "10", "16 0"
     assert opened - {six} == {unix, internet, routes, "pair 1"}
 
@@ -305,7 +349,8 @@ def test_memory_that_nothing_counts_cannot_be_had(open_sandbox: Open) -> None:
 
 
 HOARDS = {
-    "sockets": """
+    "sockets": (
+        """
 import os, socket, time
 kept = []
 def fill(end):
@@ -321,8 +366,10 @@ for _ in range(8):
 for _ in range(300):
     for end in socket.socketpair():
         fill(end)
-""",
-    "sockets that nobody accepts": """
+"""
+    ),
+    "sockets that nobody accepts": (
+        """
 import os, socket, time
 for _ in range(8):
     if os.fork() == 0:
@@ -339,8 +386,10 @@ for _ in range(400):
             one.send(b"x" * 60_000)
     except OSError:
         one.close()
-""",
-    "pipes": """
+"""
+    ),
+    "pipes": (
+        """
 import os, time
 for _ in range(30):
     if os.fork() == 0:
@@ -353,8 +402,10 @@ for _ in range(500):
             os.write(write, b"x" * 4096)
     except OSError:
         pass
-""",
-    "loopback": """
+"""
+    ),
+    "loopback": (
+        """
 import socket, time
 kept = []
 sent = 0
@@ -371,13 +422,16 @@ for _ in range(100):
         pass
 if sent < 100_000_000:
     raise SystemExit("no more memory")
-""",
+"""
+    ),
 }
 
 
 @pytest.mark.parametrize("hoard", HOARDS)
 def test_memory_in_the_kernels_buffers_counts(open_counted: Open, hoard: str) -> None:
-    sandbox = open_counted(Limits(memory_mb=64, seconds=30), mounts=interpreter_mounts(Path(sys.prefix)))
+    sandbox = open_counted(
+        Limits(memory_mb=64, seconds=30), mounts=interpreter_mounts(Path(sys.prefix))
+    )
     output = sandbox.run([sys.executable, "-c", HOARDS[hoard] + "time.sleep(3); print('held')"])
     assert "held" not in output.text
     assert output.limit == "memory" or "emory" in output.text
@@ -386,8 +440,14 @@ def test_memory_in_the_kernels_buffers_counts(open_counted: Open, hoard: str) ->
 @pytest.mark.slow
 def test_an_ordinary_user_is_held_by_the_same_walls(tmp_path: Path) -> None:
     hog = "import time\nkept = [b'x' * 1_000_000 for _ in range(300)]\nprint('held')"
-    shared = "import mmap\nkept = mmap.mmap(-1, 100_000_000)\nkept.write(b'x' * 100_000_000)\nprint('held')"
-    swarm = "import os, time\nfor _ in range(6):\n    if os.fork() == 0: break\nkept = b'x' * 20_000_000; time.sleep(9)"
+    shared = (
+        "import mmap\nkept = mmap.mmap(-1, 100_000_000)\nkept.write(b'x' *"
+        " 100_000_000)\nprint('held')"
+    )
+    swarm = (
+        "import os, time\nfor _ in range(6):\n    if os.fork() == 0: break\nkept = b'x' *"
+        " 20_000_000; time.sleep(9)"
+    )
 
     def attack(name: str) -> dict[str, Output]:
         with FolderSandbox(
@@ -400,28 +460,53 @@ def test_an_ordinary_user_is_held_by_the_same_walls(tmp_path: Path) -> None:
         ) as sandbox:
             python = shutil.which("python3", path=process.LAUNCH["PATH"])
             assert python, "no python3 of the system"
-            programs = {"uncounted": UNCOUNTED, "families": FAMILIES, "hog": hog, "shared": shared, "swarm": swarm}
-            programs["unaccepted"] = HOARDS["sockets that nobody accepts"] + "time.sleep(3); print('held')"
-            found = {what: sandbox.run([python, "-c", program]) for what, program in programs.items()}
+            programs = {
+                "uncounted": UNCOUNTED,
+                "families": FAMILIES,
+                "hog": hog,
+                "shared": shared,
+                "swarm": swarm,
+            }
+            programs["unaccepted"] = (
+                HOARDS["sockets that nobody accepts"] + "time.sleep(3); print('held')"
+            )
+            found = {
+                what: sandbox.run([python, "-c", program]) for what, program in programs.items()
+            }
             found["cpu"] = sandbox.run("ulimit -St unlimited; while :; do :; done")
             found["files"] = sandbox.run("ulimit -n")
             found["nested"] = sandbox.run("unshare --user true")
             return found
 
     for name in INSTALLED:
-        found = as_ordinary_user(lambda name=name: {what: o.model_dump() for what, o in attack(name).items()})
+        found = as_ordinary_user(
+            lambda name=name: {what: o.model_dump() for what, o in attack(name).items()}
+        )
         assert found["uncounted"]["text"] == "tried\n", name
-        assert {*found["families"]["text"].split("\n")} <= {"", "1 ", "2 ", "10 ", "16 0", "pair 1"}, name
+        assert {*found["families"]["text"].split("\n")} <= {
+            "",
+            "1 ",
+            "2 ",
+            "10 ",
+            "16 0",
+            "pair 1",
+        }, name
         for what in ("hog", "shared", "swarm", "unaccepted"):
             assert "held" not in found[what]["text"], (name, what)
-            assert found[what]["limit"] == "memory" or "emory" in found[what]["text"], (name, what, found[what])
+            assert found[what]["limit"] == "memory" or "emory" in found[what]["text"], (
+                name,
+                what,
+                found[what],
+            )
         assert found["cpu"]["status"] in (128 + signal.SIGXCPU, 137)
         assert not found["cpu"]["timed_out"]
         assert found["files"]["text"] == "1024\n"
         assert found["nested"]["status"] != 0
 
 
-def test_limits_that_nothing_would_hold_are_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limits_that_nothing_would_hold_are_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(limits, "bases", dict)
     monkeypatch.setattr(limits, "_inside", lambda init: [])
     for name, way in WALLS:
@@ -441,10 +526,14 @@ def test_a_processor_without_a_filter_is_refused_by_name(monkeypatch: pytest.Mon
         seccomp.program.cache_clear()
 
 
-def test_where_the_users_files_lie_on_the_host_is_not_told(open_sandbox: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_the_users_files_lie_on_the_host_is_not_told(
+    open_sandbox: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("TMPDIR", raising=False)
     monkeypatch.setattr(filesystem, "_session", None)
-    shown = open_sandbox().run("cat /proc/self/mountinfo /proc/self/mounts /proc/self/mountstats").text
+    shown = (
+        open_sandbox().run("cat /proc/self/mountinfo /proc/self/mounts /proc/self/mountstats").text
+    )
     filesystem._end()
     for private in {str(Path.home()), os.environ["RECREATE_HOME"], str(Path.cwd())}:
         assert private not in shown
@@ -452,7 +541,8 @@ def test_where_the_users_files_lie_on_the_host_is_not_told(open_sandbox: Open, m
 
 
 PROGRAMS = """
-import asyncio, concurrent.futures, http.server, multiprocessing, socket, subprocess, tempfile, threading
+import asyncio, concurrent.futures, http.server, multiprocessing, socket, subprocess, tempfile, \
+threading
 import urllib.request
 from multiprocessing import shared_memory
 
@@ -465,7 +555,8 @@ async def shell():
 
 if __name__ == "__main__":
     for how in ("fork", "spawn", "forkserver"):
-        with concurrent.futures.ProcessPoolExecutor(2, mp_context=multiprocessing.get_context(how)) as pool:
+        with concurrent.futures.ProcessPoolExecutor(2, \
+mp_context=multiprocessing.get_context(how)) as pool:
             assert list(pool.map(double, range(4))) == [0, 2, 4, 6]
     with multiprocessing.Manager() as manager:
         assert manager.list([1])[0] == 1
@@ -496,8 +587,15 @@ def test_descriptors_of_the_host_are_closed(open_chosen: Open, tmp_path: Path) -
     (tmp_path / "open").write_text("secret")
     with (tmp_path / "open").open() as file:
         os.set_inheritable(file.fileno(), True)
-        assert open_chosen().run("ls -l /proc/self/fd | grep -c -e ' [012] -> ' -e ' 3 -> /proc'").text.strip() == "4"
-        assert "open" not in open_chosen().run("ls -l /proc/self/fd /proc/1/fd 2>&1; cat <&3 2>&1").text.split("/")
+        assert (
+            open_chosen()
+            .run("ls -l /proc/self/fd | grep -c -e ' [012] -> ' -e ' 3 -> /proc'")
+            .text.strip()
+            == "4"
+        )
+        assert "open" not in open_chosen().run(
+            "ls -l /proc/self/fd /proc/1/fd 2>&1; cat <&3 2>&1"
+        ).text.split("/")
 
 
 def test_two_sandboxes_do_not_see_each_other(open_chosen: Open) -> None:
@@ -509,10 +607,14 @@ def test_two_sandboxes_do_not_see_each_other(open_chosen: Open) -> None:
 def test_a_fork_bomb_is_bounded_and_gone(open_held: Open) -> None:
     sandbox = open_held(Limits(processes=40, seconds=20))
     began = _children()
-    output = sandbox.run(["sh", "-c", f"for i in $(seq 500); do sleep 61{OWN} & done; wait"], timeout=0.5)
+    output = sandbox.run(
+        ["sh", "-c", f"for i in $(seq 500); do sleep 61{OWN} & done; wait"], timeout=0.5
+    )
     assert output.status != 0
     assert _running(f"sleep 61{OWN}") == 0
-    sandbox.run("b() { [ $1 -gt 8 ] || { b $(($1+1)) & b $(($1+1)) & }; }; b 0; sleep 1", timeout=0.5)
+    sandbox.run(
+        "b() { [ $1 -gt 8 ] || { b $(($1+1)) & b $(($1+1)) & }; }; b 0; sleep 1", timeout=0.5
+    )
     assert sandbox.run("echo fine").text == "fine\n"
     assert _children() == began
 
@@ -524,7 +626,9 @@ def test_more_processes_than_allowed_do_not_start(open_held: Open) -> None:
 
 
 def test_a_memory_hog_is_stopped(open_held: Open) -> None:
-    sandbox = open_held(Limits(memory_mb=64, seconds=30), mounts=interpreter_mounts(Path(sys.prefix)))
+    sandbox = open_held(
+        Limits(memory_mb=64, seconds=30), mounts=interpreter_mounts(Path(sys.prefix))
+    )
     hog = "held = []\nwhile True: held.append(b'x' * 4_000_000)"
     output = sandbox.run([sys.executable, "-c", hog])
     assert output.status != 0
@@ -534,17 +638,24 @@ def test_a_memory_hog_is_stopped(open_held: Open) -> None:
 
 
 def test_memory_of_many_processes_is_added_up(open_held: Open) -> None:
-    sandbox = open_held(Limits(memory_mb=100, seconds=30), mounts=interpreter_mounts(Path(sys.prefix)))
+    sandbox = open_held(
+        Limits(memory_mb=100, seconds=30), mounts=interpreter_mounts(Path(sys.prefix))
+    )
     hog = "import time; held = b'x' * 40_000_000; time.sleep(30)"
     sandbox.write("hog.py", hog.encode())
-    output = sandbox.run(f"for i in 1 2 3 4; do {sys.executable} hog.py || exit 9 & done; wait -n; exit $?")
+    output = sandbox.run(
+        f"for i in 1 2 3 4; do {sys.executable} hog.py || exit 9 & done; wait -n; exit $?"
+    )
     assert output.limit == "memory"
     assert output.status != 0
 
 
 def test_a_file_that_was_unlinked_counts_as_disk(open_chosen: Open) -> None:
     sandbox = open_chosen(Limits(disk_mb=8, seconds=25))
-    command = 'for i in 3 4 5 6; do eval "exec $i>f"; rm f; head -c 4000000 /dev/zero >&$i; done; sleep 60'
+    command = (
+        'for i in 3 4 5 6; do eval "exec $i>f"; rm f; head -c 4000000 /dev/zero >&$i; done;'
+        " sleep 60"
+    )
     assert sandbox.run(command).limit == "disk"
 
 
@@ -552,7 +663,8 @@ _HIDING = """
 import ctypes, os, socket, sys, time
 libc = ctypes.CDLL(None)
 libc.mmap.restype = ctypes.c_void_p
-libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, \
+ctypes.c_long]
 one, other = socket.socketpair()
 for n in range(8):
     fd = os.open("f", os.O_RDWR | os.O_CREAT)
@@ -568,8 +680,12 @@ time.sleep(20)
 
 
 @pytest.mark.parametrize("how", ["sent", "mapped"])
-def test_a_file_that_no_folder_and_no_descriptor_shows_counts_as_disk(open_chosen: Open, how: str) -> None:
-    sandbox = open_chosen(Limits(disk_mb=8, seconds=25), mounts=interpreter_mounts(Path(sys.prefix)))
+def test_a_file_that_no_folder_and_no_descriptor_shows_counts_as_disk(
+    open_chosen: Open, how: str
+) -> None:
+    sandbox = open_chosen(
+        Limits(disk_mb=8, seconds=25), mounts=interpreter_mounts(Path(sys.prefix))
+    )
     sandbox.write("hide.py", _HIDING.encode())
     assert sandbox.run([sys.executable, "hide.py", how]).limit == "disk"
 
@@ -585,14 +701,19 @@ def test_what_others_free_meanwhile_hides_no_such_file(
         return real(watch) + (2**30 if looks[0] > 1 else 0)
 
     monkeypatch.setattr(limits.Watch, "_left", left)
-    sandbox = open_chosen(Limits(disk_mb=8, seconds=25), mounts=interpreter_mounts(Path(sys.prefix)))
+    sandbox = open_chosen(
+        Limits(disk_mb=8, seconds=25), mounts=interpreter_mounts(Path(sys.prefix))
+    )
     sandbox.write("hide.py", f"import time; time.sleep(1)\n{_HIDING}".encode())
     assert sandbox.run([sys.executable, "hide.py", how]).limit == "disk"
 
 
 def test_disk_in_a_folder_closed_to_its_owner_counts(open_sandbox: Open) -> None:
     sandbox = open_sandbox(Limits(disk_mb=8, seconds=25))
-    output = sandbox.run("mkdir d; for i in 1 2 3 4; do head -c 4000000 /dev/zero > d/$i; done; chmod 000 d; sleep 60")
+    output = sandbox.run(
+        "mkdir d; for i in 1 2 3 4; do head -c 4000000 /dev/zero > d/$i; done; chmod 000 d;"
+        " sleep 60"
+    )
     assert output.limit == "disk"
 
 
@@ -624,12 +745,15 @@ from pathlib import Path
 from recreate.api.registry import find
 from recreate.sandboxes.sandbox import FolderSandbox
 nothing = dict(source=None, mounts=None, env=None, limits=None)
-sandbox = FolderSandbox(find("sandbox", {sandbox.backend!r})(), drop={sandbox.owner is not None}, **nothing)
+sandbox = FolderSandbox(find("sandbox", {sandbox.backend!r})(), drop={sandbox.owner is not None}, \
+**nothing)
 print(sandbox.root, flush=True)
 sandbox.run("setsid sleep 65{OWN} & touch started; sleep 65{OWN}")
 """
     environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, env=environment) as child:
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, env=environment
+    ) as child:
         assert child.stdout
         started = Path(child.stdout.readline().decode().strip()) / "work" / "started"
         try:
@@ -646,7 +770,9 @@ def test_a_recreate_killed_before_the_command_began_never_begins_it(open_chosen:
     sandbox = open_chosen()
     inside = process.shim([b"touch", b"/work/began"], {}, [], "/work")
     argv = process.launcher(find("sandbox", sandbox.backend)().argv(sandbox, inside, -1), ())
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+    with subprocess.Popen(
+        argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as child:
         child.communicate(b"", timeout=20)
     assert child.returncode == 125
     assert not (sandbox.work / "began").exists()
@@ -658,7 +784,9 @@ def test_a_sandbox_that_cannot_be_made_is_a_fault_and_not_the_commands_failure(
     sandbox = open_sandbox()
     backend = find("sandbox", sandbox.backend)
     real = backend.argv
-    monkeypatch.setattr(backend, "argv", lambda self, b, c, s: real(self, b, [b"/no/such/shell"], s))
+    monkeypatch.setattr(
+        backend, "argv", lambda self, b, c, s: real(self, b, [b"/no/such/shell"], s)
+    )
     with pytest.raises(Fault) as caught:
         sandbox.run("echo hi")
     assert caught.value.code == "sandbox-failed"
@@ -666,7 +794,9 @@ def test_a_sandbox_that_cannot_be_made_is_a_fault_and_not_the_commands_failure(
 
 
 def test_a_command_cannot_pretend_that_the_sandbox_failed(open_chosen: Open) -> None:
-    output = open_chosen().run("echo 'bwrap: setup failed' >&2; printf '\\001ready\\001' >&2; exit 125")
+    output = open_chosen().run(
+        "echo 'bwrap: setup failed' >&2; printf '\\001ready\\001' >&2; exit 125"
+    )
     assert (output.status, output.limit) == (125, "")
 
 
@@ -695,7 +825,8 @@ def test_control_groups_are_removed_with_the_sandbox(open_chosen: Open) -> None:
 
 
 def as_ordinary_user(what: Callable[[], object]) -> Any:
-    """What it returns, as JSON, when an ordinary user runs it; under real root in a child that has become one."""
+    """What it returns, as JSON, when an ordinary user runs it; under real root in a child that has
+    become one."""
     if os.geteuid() != 0:
         return json.loads(json.dumps(what()))
     read, write = os.pipe()
@@ -729,7 +860,9 @@ def _running(line: str) -> int:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                found += (entry / "cmdline").read_bytes().replace(b"\0", b" ").strip() == line.encode()
+                found += (entry / "cmdline").read_bytes().replace(
+                    b"\0", b" "
+                ).strip() == line.encode()
             except OSError:
                 continue
     return found

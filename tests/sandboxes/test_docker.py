@@ -1,5 +1,5 @@
-"""The engines docker and podman as sandboxes: attacked like the other backends where one runs here, with images made
-on the spot; and what is said where none runs, by a stand-in for the client."""
+"""The engines docker and podman as sandboxes: attacked like the other backends where one runs here,
+with images made on the spot; and what is said where none runs, by a stand-in for the client."""
 
 from __future__ import annotations
 
@@ -57,7 +57,9 @@ RUNNING = [name for name in ("docker", "podman") if not find("sandbox", name)().
 Open = Callable[..., ContainerSandbox]
 
 
-@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.docker) for name in RUNNING or ["docker"]])
+@pytest.fixture(
+    params=[pytest.param(name, marks=pytest.mark.docker) for name in RUNNING or ["docker"]]
+)
 def engine(request: pytest.FixtureRequest) -> str:
     assert RUNNING, "neither docker nor podman runs here: start one, or leave out -m docker"
     name: str = request.param
@@ -68,8 +70,12 @@ def engine(request: pytest.FixtureRequest) -> str:
 def open_sandbox(engine: str) -> Iterator[Open]:
     opened: list[ContainerSandbox] = []
 
-    def make(limits: Limits | None = None, mounts: Mapping[str, Path] | None = None) -> ContainerSandbox:
-        opened.append(find("sandbox", engine)().open(mounts=mounts, limits=limits or Limits(seconds=20)))
+    def make(
+        limits: Limits | None = None, mounts: Mapping[str, Path] | None = None
+    ) -> ContainerSandbox:
+        opened.append(
+            find("sandbox", engine)().open(mounts=mounts, limits=limits or Limits(seconds=20))
+        )
         return opened[-1]
 
     yield make
@@ -90,10 +96,21 @@ def open_held(open_sandbox: Open) -> Open:
 def test_nothing_of_the_host_but_its_system_is_there(open_sandbox: Open, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("secret")
     sandbox = open_sandbox()
-    for path in (tmp_path / "secret", Path(__file__), Path.home(), Path("/var/log"), Path("/var/run/docker.sock")):
+    for path in (
+        tmp_path / "secret",
+        Path(__file__),
+        Path.home(),
+        Path("/var/log"),
+        Path("/var/run/docker.sock"),
+    ):
         assert sandbox.run(["ls", "-d", str(path)]).status != 0
     assert sandbox.run("ls /home /var").text.split() == ["/home:", "agent", "/var:", "tmp"]
-    assert sandbox.run("cat /etc/resolv.conf; cat /proc/1/environ | tr '\\0' '\\n' | grep -i proxy").text == ""
+    assert (
+        sandbox.run(
+            "cat /etc/resolv.conf; cat /proc/1/environ | tr '\\0' '\\n' | grep -i proxy"
+        ).text
+        == ""
+    )
 
 
 def test_a_killed_recreate_leaves_no_container(engine: str, tmp_path: Path) -> None:
@@ -104,7 +121,9 @@ print(sandbox.root, flush=True)
 sandbox.run("setsid sleep 67 & touch started; sleep 67")
 """
     env = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, env=env) as child:
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, env=env
+    ) as child:
         assert child.stdout
         root = Path(child.stdout.readline().decode().strip())
         try:
@@ -117,7 +136,18 @@ sandbox.run("setsid sleep 67 & touch started; sleep 67")
 
 
 def test_ctrl_c_ends_the_container_and_leaves_none(engine: str, tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "recreate", "sandbox", "exec", "--rung", engine, "--", "sleep", "68"]
+    words = [
+        sys.executable,
+        "-m",
+        "recreate",
+        "sandbox",
+        "exec",
+        "--rung",
+        engine,
+        "--",
+        "sleep",
+        "68",
+    ]
     env = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen(words, env=env, stderr=subprocess.DEVNULL) as child:
         _until(lambda: _running("sleep 68") > 0, 60)
@@ -133,7 +163,12 @@ def test_containers_of_a_dead_session_are_swept_by_the_next_one(
 ) -> None:
     client = Engine(engine)
     image = client.host_image()
-    labels = ["--label", "recreate=sandbox", "--label", f"recreate.session={tmp_path}/recreate-gone"]
+    labels = [
+        "--label",
+        "recreate=sandbox",
+        "--label",
+        f"recreate.session={tmp_path}/recreate-gone",
+    ]
     client.ask("create", "--name", "recreate-left-over", *labels, image, "true")
     assert "recreate-left-over" in client.abandoned()
     client.watched(tmp_path / "recreate-other")
@@ -143,7 +178,11 @@ def test_containers_of_a_dead_session_are_swept_by_the_next_one(
 
 
 def _of_session(engine: str, session: Path) -> list[str]:
-    return Engine(engine).ask("ps", "--all", "--quiet", "--filter", f"label=recreate.session={session}").split()
+    return (
+        Engine(engine)
+        .ask("ps", "--all", "--quiet", "--filter", f"label=recreate.session={session}")
+        .split()
+    )
 
 
 @pytest.fixture
@@ -151,9 +190,16 @@ def image(engine: str) -> Iterator[str]:
     """A small image as SWE-bench's are: a project in /testbed, programs on a PATH of its own."""
     name = "localhost/recreate-test/sweb.eval.x86_64.toy_1776_toy-1:latest"
     blob = io.BytesIO()
-    programs = {p: shutil.which(p, path="/usr/bin:/bin") for p in ("sh", "env", "cat", "id", "touch", "ls", "cp")}
-    listed = subprocess.run(["ldd", *filter(None, programs.values())], capture_output=True, text=True, check=True)
-    libraries = {word for word in listed.stdout.split() if word.startswith("/") and not word.endswith(":")}
+    programs = {
+        p: shutil.which(p, path="/usr/bin:/bin")
+        for p in ("sh", "env", "cat", "id", "touch", "ls", "cp")
+    }
+    listed = subprocess.run(
+        ["ldd", *filter(None, programs.values())], capture_output=True, text=True, check=True
+    )
+    libraries = {
+        word for word in listed.stdout.split() if word.startswith("/") and not word.endswith(":")
+    }
     with tarfile.open(fileobj=blob, mode="w", dereference=True) as tar:
         for program, path in programs.items():
             assert path
@@ -164,7 +210,10 @@ def image(engine: str) -> Iterator[str]:
             entry = tarfile.TarInfo(link)
             entry.type, entry.linkname = tarfile.SYMTYPE, target
             tar.addfile(entry)
-        for file, text in (("testbed/toy/__init__.py", b"x = 1\n"), ("etc/passwd", b"root:x:0:0::/root:/bin/sh\n")):
+        for file, text in (
+            ("testbed/toy/__init__.py", b"x = 1\n"),
+            ("etc/passwd", b"root:x:0:0::/root:/bin/sh\n"),
+        ):
             entry = tarfile.TarInfo(file)
             entry.size = len(text)
             tar.addfile(entry, io.BytesIO(text))
@@ -203,11 +252,17 @@ def test_a_task_of_an_image_works_on_a_copy_of_the_images_folder(engine: str, im
         assert again.read("toy/__init__.py") == b"x = 1\n"
 
 
-def test_a_container_of_an_image_has_the_images_environment_and_nothing_else_to_write(engine: str, image: str) -> None:
+def test_a_container_of_an_image_has_the_images_environment_and_nothing_else_to_write(
+    engine: str, image: str
+) -> None:
     with of_image(engine, image, env={"SHAPE": "round"}) as sandbox:
         environment = dict(line.split("=", 1) for line in sandbox.run("env").text.splitlines())
         assert environment["PATH"] == "/opt/none:/usr/bin:/bin"
-        assert (environment["COLOUR"], environment["SHAPE"], environment["HOME"]) == ("blue", "round", "/home/agent")
+        assert (environment["COLOUR"], environment["SHAPE"], environment["HOME"]) == (
+            "blue",
+            "round",
+            "/home/agent",
+        )
         assert sandbox.run("touch /usr/bin/x || touch /etc/x || touch /x || touch /opt").status != 0
         assert sandbox.run("touch /tmp/x /var/tmp/y ~/z /testbed/w /dev/shm/v").status == 0
         assert sandbox.run("cat /proc/net/dev").text.count(":") == 1  # the loopback alone
@@ -225,7 +280,9 @@ def test_an_image_without_the_folder_is_the_tasks_fault(engine: str, image: str)
     assert caught.value.code == "image"
 
 
-def test_a_folder_is_copied_out_of_an_image_without_what_is_not_wanted(engine: str, image: str, tmp_path: Path) -> None:
+def test_a_folder_is_copied_out_of_an_image_without_what_is_not_wanted(
+    engine: str, image: str, tmp_path: Path
+) -> None:
     backend = find("sandbox", engine)().image(image, "/testbed", say=lambda _: None)
     backend.copy("/testbed", tmp_path / "all")
     assert sorted(path.name for path in (tmp_path / "all").iterdir()) == ["large", "link", "toy"]
@@ -259,7 +316,11 @@ def test_an_image_that_cannot_be_pulled_is_refused_and_asked_for_once(
 
 
 def test_clean_removes_images_that_were_pulled_and_none_that_is_in_use_or_the_users(
-    engine: str, image: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    engine: str,
+    image: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     client = Engine(engine)
@@ -286,7 +347,8 @@ def test_clean_removes_images_that_were_pulled_and_none_that_is_in_use_or_the_us
     assert not client.has(image)
 
 
-# -------------------------------------------------------------------- without an engine: a stand-in for the client
+# -------------------------------------------------------------------- without an engine: a stand-in
+# for the client
 
 
 @pytest.fixture
@@ -313,7 +375,9 @@ def test_an_engine_that_is_not_installed_or_does_not_run_says_what_to_type(
     stand_in: Callable[[str], Engine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_in("echo 'Cannot connect to the Docker daemon' >&2; exit 1")
-    with pytest.raises(BadInput, match=r"Cannot connect to the Docker daemon.*systemctl start docker") as caught:
+    with pytest.raises(
+        BadInput, match=r"Cannot connect to the Docker daemon.*systemctl start docker"
+    ) as caught:
         sandboxes.choose("docker")
     assert caught.value.code == "no-sandbox"
     monkeypatch.setattr(docker.shutil, "which", lambda name, path=None: None)
@@ -323,7 +387,9 @@ def test_an_engine_that_is_not_installed_or_does_not_run_says_what_to_type(
 
 def test_an_engine_is_never_chosen_unless_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not {"docker", "podman"} & set(sandboxes.PREFERENCE)
-    monkeypatch.setattr(sandboxes, "_probed", lambda name: "" if name in ("docker", "podman") else "no")
+    monkeypatch.setattr(
+        sandboxes, "_probed", lambda name: "" if name in ("docker", "podman") else "no"
+    )
     with pytest.raises(BadInput, match="no sandbox works here"):
         sandboxes.choose()
 
@@ -383,7 +449,12 @@ def test_what_an_image_holds_is_unpacked_below_its_own_folder(
 @pytest.mark.usefixtures("filters")
 @pytest.mark.parametrize(
     ("names", "why"),
-    [(["../out"], "outside"), (["away", "away/out"], "outside"), ([], "cannot be unpacked"), (None, "gone")],
+    [
+        (["../out"], "outside"),
+        (["away", "away/out"], "outside"),
+        ([], "cannot be unpacked"),
+        (None, "gone"),
+    ],
 )
 def test_what_leads_out_of_the_folder_or_is_no_archive_is_not_unpacked(
     names: list[str] | None, why: str, stand_in: Callable[[str], Engine], tmp_path: Path
@@ -392,11 +463,15 @@ def test_what_leads_out_of_the_folder_or_is_no_archive_is_not_unpacked(
     with tarfile.open(packed, "w") as tar:
         for name in names or ():
             entry = tarfile.TarInfo(name)
-            entry.type, entry.linkname = (tarfile.SYMTYPE, str(tmp_path)) if name == "away" else (tarfile.REGTYPE, "")
+            entry.type, entry.linkname = (
+                (tarfile.SYMTYPE, str(tmp_path)) if name == "away" else (tarfile.REGTYPE, "")
+            )
             tar.addfile(entry)
     if names == []:
         packed.write_bytes(b"no archive" * 100)
-    engine = stand_in(f"cat {packed}" if names is not None else "echo 'the container is gone' >&2; exit 1")
+    engine = stand_in(
+        f"cat {packed}" if names is not None else "echo 'the container is gone' >&2; exit 1"
+    )
     (tmp_path / "to").mkdir()
     assert why in engine.unpacked("c:/testbed/.", tmp_path / "to", ())
     assert not (tmp_path / "out").exists()
@@ -446,7 +521,9 @@ def test_a_mount_whose_path_an_engine_would_misread_is_refused(tmp_path: Path) -
         sandbox.close()
 
 
-def test_a_session_that_is_at_work_is_not_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_that_is_at_work_is_not_swept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ours = filesystem.fresh()
     try:
         assert not filesystem.abandoned(ours.parent)

@@ -1,4 +1,5 @@
-"""What every backend does for the code that uses it: run, read, write, limits of time and output, closing."""
+"""What every backend does for the code that uses it: run, read, write, limits of time and output,
+closing."""
 
 from __future__ import annotations
 
@@ -26,13 +27,17 @@ from recreate.sandboxes.process import Deadline, Tail
 from recreate.sandboxes.rootfs import interpreter_mounts
 from recreate.sandboxes.sandbox import UIDS
 
-WORKING = [name for name in ("bwrap", "unshare") if not find("sandbox", name)().missing()] + ["none"]
+WORKING = [name for name in ("bwrap", "unshare") if not find("sandbox", name)().missing()] + [
+    "none"
+]
 """What is installed here: where one of them does not work, its tests fail."""
 ENGINES = [name for name in ("docker", "podman") if not find("sandbox", name)().probe()]
 """What runs here: an engine may be installed and not run."""
 
 
-@pytest.fixture(params=[*WORKING, *(pytest.param(name, marks=pytest.mark.docker) for name in ENGINES)])
+@pytest.fixture(
+    params=[*WORKING, *(pytest.param(name, marks=pytest.mark.docker) for name in ENGINES)]
+)
 def backend(request: pytest.FixtureRequest) -> SandboxBackend:
     made: SandboxBackend = find("sandbox", request.param)()
     return made
@@ -46,7 +51,9 @@ def sandbox(backend: SandboxBackend) -> Iterator[Sandbox]:
 
 
 def test_what_is_installed_works() -> None:
-    assert {name: why for name, why in sandboxes.survey() if name in WORKING} == dict.fromkeys(WORKING, "")
+    assert {name: why for name, why in sandboxes.survey() if name in WORKING} == dict.fromkeys(
+        WORKING, ""
+    )
 
 
 def test_a_shell_command_and_an_argv(sandbox: Sandbox) -> None:
@@ -71,9 +78,18 @@ def test_the_status_is_the_commands_own(sandbox: Sandbox) -> None:
     assert {command: sandbox.run(command).status for command in expected} == expected
 
 
-def test_an_argv_that_cannot_run_is_the_commands_failure_and_raises_nothing(sandbox: Sandbox) -> None:
+def test_an_argv_that_cannot_run_is_the_commands_failure_and_raises_nothing(
+    sandbox: Sandbox,
+) -> None:
     sandbox.write("not-executable", b"text", 0o644)
-    for argv in (["no-such-program-here"], ["./not-executable"], [], ["a\0b"], ["x" * 200_000], ["\ud800"]):
+    for argv in (
+        ["no-such-program-here"],
+        ["./not-executable"],
+        [],
+        ["a\0b"],
+        ["x" * 200_000],
+        ["\ud800"],
+    ):
         output = sandbox.run(argv)
         assert output.status in (126, 127)
         assert output.text
@@ -87,17 +103,27 @@ def test_stdin_reaches_the_command_and_is_empty_without(sandbox: Sandbox) -> Non
     assert sandbox.run("true", stdin=b"x" * 1_000_000).status == 0
 
 
-def test_commands_start_in_the_work_folder_and_share_files_but_nothing_else(sandbox: Sandbox) -> None:
-    sandbox.run('cd /; export A=1; echo hi > "$OLDPWD"/kept; echo h > ~/home; echo t > ${TMPDIR:-/tmp}/tmp')
+def test_commands_start_in_the_work_folder_and_share_files_but_nothing_else(
+    sandbox: Sandbox,
+) -> None:
+    sandbox.run(
+        'cd /; export A=1; echo hi > "$OLDPWD"/kept; echo h > ~/home; echo t > ${TMPDIR:-/tmp}/tmp'
+    )
     assert sandbox.run("cat kept ~/home ${TMPDIR:-/tmp}/tmp; echo [$A]").text == "hi\nh\nt\n[]\n"
 
 
-def test_the_environment_is_minimal_plus_what_was_given(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_is_minimal_plus_what_was_given(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SECRET_API_KEY", "sk-123")
-    names = {line.partition("=")[0] for line in sandbox.run("env -0 | tr '\\n\\0' ' \\n'").text.splitlines()}
+    names = {
+        line.partition("=")[0]
+        for line in sandbox.run("env -0 | tr '\\n\\0' ' \\n'").text.splitlines()
+    }
     assert names <= {"PATH", "HOME", "LANG", "TERM", "GREETING", "PWD", "SHLVL", "_", "TMPDIR"}
-    assert sandbox.run('printf %s "$GREETING"; printf "|%s|%s" "$LANG" "$TERM"').text == (
-        "a 'b' \"c\" $d\n|C.UTF-8|dumb"
+    assert (
+        sandbox.run('printf %s "$GREETING"; printf "|%s|%s" "$LANG" "$TERM"').text
+        == "a 'b' \"c\" $d\n|C.UTF-8|dumb"
     )
 
 
@@ -108,10 +134,14 @@ def test_long_output_keeps_its_head_and_tail_and_counts_the_rest(backend: Sandbo
     assert output.text.startswith("first\n1\n")
     assert output.text.endswith("\nlast\n")
     assert f"[... {output.cut} bytes cut ...]" in output.text
-    assert output.cut + 1000 == len("first\nlast\n") + sum(len(f"{n}\n") for n in range(1, 2_000_001))
+    assert output.cut + 1000 == len("first\nlast\n") + sum(
+        len(f"{n}\n") for n in range(1, 2_000_001)
+    )
 
 
-def test_output_up_to_the_limit_is_whole_and_bytes_that_are_no_text_do_not_fail(backend: SandboxBackend) -> None:
+def test_output_up_to_the_limit_is_whole_and_bytes_that_are_no_text_do_not_fail(
+    backend: SandboxBackend,
+) -> None:
     sandbox = backend.open(limits=Limits(output_bytes=1000))
     whole = sandbox.run("head -c 1000 /dev/zero | tr '\\0' x")
     assert (whole.text, whole.cut) == ("x" * 1000, 0)
@@ -127,7 +157,9 @@ def test_what_is_held_of_an_output_does_not_grow_with_it() -> None:
     assert tail.text()[1] == 700_000 - 1000
 
 
-def test_endless_output_ends_at_the_timeout_and_does_not_fill_memory(backend: SandboxBackend) -> None:
+def test_endless_output_ends_at_the_timeout_and_does_not_fill_memory(
+    backend: SandboxBackend,
+) -> None:
     sandbox = backend.open(limits=Limits(output_bytes=10_000))
     output = sandbox.run("yes", timeout=0.4)
     sandbox.close()
@@ -145,7 +177,9 @@ def test_a_background_child_neither_delays_the_command_nor_survives_it(sandbox: 
     output = sandbox.run("(sleep 60; echo late > late) & echo now")
     assert (output.text, output.status) == ("now\n", 0)
     assert output.seconds < 30
-    assert sandbox.run("ps -e 2>/dev/null | grep -c 'sleep 6[0]'; cat late 2>&1").text.startswith("0")
+    assert sandbox.run("ps -e 2>/dev/null | grep -c 'sleep 6[0]'; cat late 2>&1").text.startswith(
+        "0"
+    )
 
 
 @pytest.mark.slow
@@ -160,7 +194,10 @@ def test_cpu_time_is_limited_and_no_command_lifts_the_limit(backend: SandboxBack
 
 def test_open_files_are_limited(backend: SandboxBackend) -> None:
     sandbox = backend.open()
-    assert sandbox.run("ulimit -Hn; ulimit -n 2048 || echo no").text.splitlines()[::2] == ["1024", "no"]
+    assert sandbox.run("ulimit -Hn; ulimit -n 2048 || echo no").text.splitlines()[::2] == [
+        "1024",
+        "no",
+    ]
     sandbox.close()
 
 
@@ -175,7 +212,9 @@ def test_a_file_is_not_larger_than_the_disk_quota(backend: SandboxBackend) -> No
 
 def test_many_files_over_the_disk_quota_are_noticed(backend: SandboxBackend) -> None:
     sandbox = backend.open(limits=Limits(disk_mb=8))
-    output = sandbox.run("for i in 1 2 3 4 5 6; do head -c 3000000 /dev/zero > $i; done; sleep 30", timeout=25)
+    output = sandbox.run(
+        "for i in 1 2 3 4 5 6; do head -c 3000000 /dev/zero > $i; done; sleep 30", timeout=25
+    )
     sandbox.close()
     assert output.limit == "disk"
     assert output.status == 137
@@ -183,7 +222,9 @@ def test_many_files_over_the_disk_quota_are_noticed(backend: SandboxBackend) -> 
 
 def test_disk_used_by_a_quick_command_is_noticed_at_its_end(backend: SandboxBackend) -> None:
     sandbox = backend.open(limits=Limits(disk_mb=8))
-    output = sandbox.run("for i in 1 2 3 4 5 6; do head -c 3000000 /dev/zero > ${TMPDIR:-/tmp}/$i; done")
+    output = sandbox.run(
+        "for i in 1 2 3 4 5 6; do head -c 3000000 /dev/zero > ${TMPDIR:-/tmp}/$i; done"
+    )
     sandbox.close()
     assert output.limit == "disk"
     assert output.status != 0
@@ -195,7 +236,10 @@ def test_files_go_in_and_come_out_whole_with_their_mode(sandbox: Sandbox) -> Non
     sandbox.write("a/run", b"#!/bin/sh\necho ran\n", 0o755)
     sandbox.write("a/run2", b"x")
     assert sandbox.read("a/b/c.bin") == data
-    assert sandbox.run("./a/run; stat -c %a a/run a/run2; echo more >> a/b/c.bin; rm a/run2").text == "ran\n755\n644\n"
+    assert (
+        sandbox.run("./a/run; stat -c %a a/run a/run2; echo more >> a/b/c.bin; rm a/run2").text
+        == "ran\n755\n644\n"
+    )
     assert sandbox.read("./a//b/c.bin") == data + b"more\n"
     sandbox.write("a/run", b"shorter", 0o600)
     assert sandbox.read("a/run") == b"shorter"
@@ -216,7 +260,13 @@ def test_a_path_that_leads_out_is_refused(sandbox: Sandbox) -> None:
 def test_a_link_is_never_followed(sandbox: Sandbox, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_bytes(b"host")
-    sandbox.run(["sh", "-c", f"ln -s {secret} file; ln -s {tmp_path} dir; ln -s inside alias; echo 1 > inside"])
+    sandbox.run(
+        [
+            "sh",
+            "-c",
+            f"ln -s {secret} file; ln -s {tmp_path} dir; ln -s inside alias; echo 1 > inside",
+        ]
+    )
     for path in ("file", "dir/secret", "alias"):
         with pytest.raises(BadInput, match="link"):
             sandbox.read(path)
@@ -237,7 +287,9 @@ def test_what_is_no_regular_file_is_refused_at_once(sandbox: Sandbox) -> None:
             sandbox.write(path, b"x")
 
 
-def test_what_the_sandbox_closed_with_chmod_can_be_read_written_and_deleted(backend: SandboxBackend) -> None:
+def test_what_the_sandbox_closed_with_chmod_can_be_read_written_and_deleted(
+    backend: SandboxBackend,
+) -> None:
     sandbox = backend.open()
     sandbox.run("mkdir -p d/e; echo hi > d/e/f; chmod 000 d/e/f d/e d; chmod 000 .")
     assert sandbox.read("d/e/f") == b"hi\n"
@@ -250,12 +302,17 @@ def test_what_the_sandbox_closed_with_chmod_can_be_read_written_and_deleted(back
     assert not root.exists()
 
 
-def test_close_deletes_even_what_is_nested_deeper_than_a_path_may_be_long(backend: SandboxBackend) -> None:
+def test_close_deletes_even_what_is_nested_deeper_than_a_path_may_be_long(
+    backend: SandboxBackend,
+) -> None:
     sandbox = backend.open()
     output = sandbox.run(
-        "n=$(printf %0200d 0); for i in $(seq 60); do mkdir $n && cd $n || exit 1; done; pwd -P | wc -c"
+        "n=$(printf %0200d 0); for i in $(seq 60); do mkdir $n && cd $n || exit 1; done; pwd -P |"
+        " wc -c"
     )
-    assert output.limit == "disk"  # what lies so deep cannot be counted: it ends there, or at the end
+    assert (
+        output.limit == "disk"
+    )  # what lies so deep cannot be counted: it ends there, or at the end
     root = sandbox.root  # type: ignore[attr-defined]
     sandbox.close()
     sandbox.close()
@@ -286,7 +343,9 @@ def test_close_ends_a_command_that_runs_in_another_thread(backend: SandboxBacken
     assert seen == [137]
 
 
-def test_a_sandbox_opened_from_a_folder_is_a_copy_with_links_and_modes(backend: SandboxBackend, tmp_path: Path) -> None:
+def test_a_sandbox_opened_from_a_folder_is_a_copy_with_links_and_modes(
+    backend: SandboxBackend, tmp_path: Path
+) -> None:
     (tmp_path / "sub").mkdir(mode=0o750)
     (tmp_path / "sub" / "tool").write_text("#!/bin/sh\necho tool\n")
     (tmp_path / "sub" / "tool").chmod(0o555)
@@ -296,7 +355,8 @@ def test_a_sandbox_opened_from_a_folder_is_a_copy_with_links_and_modes(backend: 
     os.utime(tmp_path / "sub" / "tool", (1e9, 1e9))
     sandbox = backend.open(source=tmp_path)
     output = sandbox.run(
-        "./link; stat -c %a-%Y sub/tool; readlink link dangling; ls -A; echo mine > sub/new; rm -f link"
+        "./link; stat -c %a-%Y sub/tool; readlink link dangling; ls -A; echo mine > sub/new; rm -f"
+        " link"
     )
     sandbox.close()
     assert output.text.splitlines() == [
@@ -312,7 +372,9 @@ def test_a_sandbox_opened_from_a_folder_is_a_copy_with_links_and_modes(backend: 
     assert (tmp_path / "link").is_symlink()
 
 
-def test_a_missing_source_is_bad_input_and_leaves_no_folder(backend: SandboxBackend, tmp_path: Path) -> None:
+def test_a_missing_source_is_bad_input_and_leaves_no_folder(
+    backend: SandboxBackend, tmp_path: Path
+) -> None:
     session = filesystem.fresh().parent
     before = set(session.iterdir())
     with pytest.raises(BadInput, match="not a folder"):
@@ -320,7 +382,9 @@ def test_a_missing_source_is_bad_input_and_leaves_no_folder(backend: SandboxBack
     assert set(session.iterdir()) == before
 
 
-def test_a_mount_is_seen_at_its_own_path_and_a_python_environment_runs(backend: SandboxBackend, tmp_path: Path) -> None:
+def test_a_mount_is_seen_at_its_own_path_and_a_python_environment_runs(
+    backend: SandboxBackend, tmp_path: Path
+) -> None:
     sandbox = backend.open(mounts=interpreter_mounts(Path(sys.prefix)))
     output = sandbox.run([sys.executable, "-c", "import sys, ssl; print(sys.prefix)"])
     sandbox.close()
@@ -328,18 +392,31 @@ def test_a_mount_is_seen_at_its_own_path_and_a_python_environment_runs(backend: 
 
 
 @pytest.mark.parametrize("name", [name for name in WORKING if name != "none"])
-def test_a_file_and_a_folder_of_the_system_are_hidden_and_never_replaced(name: str, tmp_path: Path) -> None:
+def test_a_file_and_a_folder_of_the_system_are_hidden_and_never_replaced(
+    name: str, tmp_path: Path
+) -> None:
     backend = find("sandbox", name)()
     files = (p for p in sorted(Path("/usr/lib").iterdir()) if p.is_file() and not p.is_symlink())
     file = next(p for p in files if p.stat().st_size)
-    folder = next(p for p in sorted(Path("/usr/share").iterdir()) if p.is_dir() and any(p.iterdir()))
+    folder = next(
+        p for p in sorted(Path("/usr/share").iterdir()) if p.is_dir() and any(p.iterdir())
+    )
     (tmp_path / "empty").mkdir()
     (tmp_path / "nothing").touch()
-    with backend.open(mounts={str(file): tmp_path / "nothing", str(folder): tmp_path / "empty"}) as sandbox:  # type: ignore[attr-defined]
+    with backend.open(
+        mounts={str(file): tmp_path / "nothing", str(folder): tmp_path / "empty"}
+    ) as sandbox:  # type: ignore[attr-defined]
         output = sandbox.run(f"cat {file}; ls -A {folder}; ls {file.parent} | wc -l")
-    assert output.text.strip() == str(len([p for p in file.parent.iterdir() if not p.name.startswith(".")]))
+    assert output.text.strip() == str(
+        len([p for p in file.parent.iterdir() if not p.name.startswith(".")])
+    )
     (tmp_path / "nothing").write_text("something")
-    for inside, outside in ((str(file), "nothing"), ("/etc/passwd", "empty"), ("/usr", "empty"), ("/proc/1", "empty")):
+    for inside, outside in (
+        (str(file), "nothing"),
+        ("/etc/passwd", "empty"),
+        ("/usr", "empty"),
+        ("/proc/1", "empty"),
+    ):
         with pytest.raises(BadInput, match="nothing can be mounted"):
             backend.open(mounts={inside: tmp_path / outside})
 
@@ -398,7 +475,9 @@ def test_an_unknown_sandbox_lists_the_ones_there_are(monkeypatch: pytest.MonkeyP
     with pytest.raises(BadInput) as caught:
         sandboxes.choose("dokcer")
     assert caught.value.code == "unknown-sandbox"
-    assert all(name in caught.value.fix for name in ("bwrap", "unshare", "docker", "podman", "none"))
+    assert all(
+        name in caught.value.fix for name in ("bwrap", "unshare", "docker", "podman", "none")
+    )
 
 
 def test_where_nothing_works_the_error_says_what_to_install_and_none_is_not_chosen(
@@ -439,14 +518,17 @@ def test_folders_of_sandboxes_lie_far_apart_where_the_disk_is_ext4(tmp_path: Pat
         assert flags() == before | 0x20000
 
 
-def test_a_copy_has_the_same_files_and_what_happens_in_it_stays_there(backend: SandboxBackend) -> None:
+def test_a_copy_has_the_same_files_and_what_happens_in_it_stays_there(
+    backend: SandboxBackend,
+) -> None:
     with_files = backend.open(env={"GREETING": "hello"})
     if not isinstance(with_files, Copyable):
         with_files.close()
         assert backend.name in ENGINES
         return
     with_files.run(
-        "mkdir a; echo 1 > a/one; ln -s a/one link; echo 2 > ~/two; echo 3 > ${TMPDIR:-/tmp}/three; chmod 700 a/one"
+        "mkdir a; echo 1 > a/one; ln -s a/one link; echo 2 > ~/two; echo 3 > ${TMPDIR:-/tmp}/three;"
+        " chmod 700 a/one"
     )
     copy = with_files.copy()
     try:
@@ -467,8 +549,9 @@ def test_a_copy_takes_no_more_of_the_disk_than_what_is_copied(backend: SandboxBa
         assert backend.name in ENGINES
         return
     sandbox.run(
-        "head -c 2000000 /dev/urandom > a; for n in $(seq 20); do ln a a$n; truncate -s 19M hole$n; done; "
-        "printf end >> hole1; printf middle | dd of=hole2 bs=1 seek=9000000 conv=notrunc status=none"
+        "head -c 2000000 /dev/urandom > a; for n in $(seq 20); do ln a a$n; truncate -s 19M hole$n;"
+        " done; printf end >> hole1; printf middle | dd of=hole2 bs=1 seek=9000000 conv=notrunc"
+        " status=none"
     )
     copy = sandbox.copy()
     try:
@@ -482,14 +565,17 @@ def test_a_copy_takes_no_more_of_the_disk_than_what_is_copied(backend: SandboxBa
         sandbox.close()
 
 
-# --- a busy machine -----------------------------------------------------------------------------------------
+# --- a busy machine
+# -----------------------------------------------------------------------------------------
 
 
 WORK = "import time\nwhile time.process_time() < {}: pass\nprint('done')"
 
 
 @pytest.mark.usefixtures("crowded")
-@pytest.mark.parametrize("name", [WORKING[0], *(pytest.param(name, marks=pytest.mark.slow) for name in WORKING[1:])])
+@pytest.mark.parametrize(
+    "name", [WORKING[0], *(pytest.param(name, marks=pytest.mark.slow) for name in WORKING[1:])]
+)
 def test_on_a_busy_machine_a_command_is_not_ended_for_what_it_waited(name: str) -> None:
     with find("sandbox", name)().open(limits=Limits(wall_factor=100)) as sandbox:
         for _ in range(5):

@@ -1,4 +1,5 @@
-"""What the filter answers to a system call, worked out here as the kernel does, for both processors it knows."""
+"""What the filter answers to a system call, worked out here as the kernel does, for both processors
+it knows."""
 
 from __future__ import annotations
 
@@ -47,7 +48,9 @@ def answer(program: bytes, arch: int, number: int, *arguments: int) -> int:
         if operation == 0x20:
             (loaded,) = struct.unpack_from("=I", data, value)
         else:
-            held = {0x15: loaded == value, 0x45: bool(loaded & value), 0x35: loaded >= value}[operation]
+            held = {0x15: loaded == value, 0x45: bool(loaded & value), 0x35: loaded >= value}[
+                operation
+            ]
             at += yes if held else no
     raise AssertionError("it does not end")
 
@@ -90,27 +93,45 @@ def test_whoever_builds_the_walls_under_the_filter_may_mount(machine: str) -> No
 
 @pytest.mark.parametrize(
     ("family", "protocol", "opened", "paired"),
-    [(1, 0, True, True), (2, 6, True, False), (10, 17, True, False), (16, 0, True, False), (16, 15, False, False),
-     (40, 0, False, False), (38, 0, False, False), (0, 0, False, False)],
-)  # fmt: skip
+    [
+        (1, 0, True, True),
+        (2, 6, True, False),
+        (10, 17, True, False),
+        (16, 0, True, False),
+        (16, 15, False, False),
+        (40, 0, False, False),
+        (38, 0, False, False),
+        (0, 0, False, False),
+    ],
+)
 def test_sockets_are_of_families_that_a_namespace_holds_back(
     machine: str, family: int, protocol: int, opened: bool, paired: bool
 ) -> None:
     program, arch, (socket, pair) = seccomp.program(), ARCH[machine], NUMBERS[machine][2:4]
-    assert answer(program, arch, socket, family, 1, protocol) == (ALLOWED if opened else errno.EAFNOSUPPORT)
-    assert answer(program, arch, pair, family, 1, protocol) == (ALLOWED if paired else errno.EAFNOSUPPORT)
+    assert answer(program, arch, socket, family, 1, protocol) == (
+        ALLOWED if opened else errno.EAFNOSUPPORT
+    )
+    assert answer(program, arch, pair, family, 1, protocol) == (
+        ALLOWED if paired else errno.EAFNOSUPPORT
+    )
 
 
 def test_buffers_stay_as_large_as_they_are(machine: str) -> None:
     program, arch, (option, control) = seccomp.program(), ARCH[machine], NUMBERS[machine][4:]
     for name in range(64):
-        assert answer(program, arch, option, 3, 1, name) == (0 if name in (7, 8, 32, 33) else ALLOWED)
+        assert answer(program, arch, option, 3, 1, name) == (
+            0 if name in (7, 8, 32, 33) else ALLOWED
+        )
         assert answer(program, arch, option, 3, 6, name) == ALLOWED
     assert answer(program, arch, control, 3, 1031) == errno.EPERM
-    assert {answer(program, arch, control, 3, number) for number in (0, 1, 2, 3, 4, 1030, 1032)} == {ALLOWED}
+    assert {
+        answer(program, arch, control, 3, number) for number in (0, 1, 2, 3, 4, 1030, 1032)
+    } == {ALLOWED}
 
 
-def test_a_processor_whose_numbers_are_not_known_has_no_filter(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_processor_whose_numbers_are_not_known_has_no_filter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(platform, "machine", lambda: "riscv64")
     seccomp.program.cache_clear()
     assert seccomp.program() == b""

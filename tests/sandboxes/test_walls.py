@@ -1,4 +1,5 @@
-"""The command line that a backend's walls are made with: each wall by itself, where another one would hide its loss."""
+"""The command line that a backend's walls are made with: each wall by itself, where another one
+would hide its loss."""
 
 from __future__ import annotations
 
@@ -38,7 +39,9 @@ def words(backend: Walled, sandbox: FolderSandbox, given: int = -1) -> list[str]
     return [word.decode() for word in backend.argv(sandbox, [b"true", b"--last"], given)]
 
 
-def test_a_backend_is_missing_exactly_when_a_program_of_it_is(backend: Walled, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backend_is_missing_exactly_when_a_program_of_it_is(
+    backend: Walled, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert backend.missing() == ""
     bwrap._bwrap.cache_clear()
     monkeypatch.setattr(shutil, "which", lambda name, path=None: None)
@@ -46,7 +49,9 @@ def test_a_backend_is_missing_exactly_when_a_program_of_it_is(backend: Walled, m
     bwrap._bwrap.cache_clear()
 
 
-def test_the_systems_bwrap_goes_before_one_that_only_the_user_has(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_systems_bwrap_goes_before_one_that_only_the_user_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for known, wanted in (
         ({None: "/own/bwrap", LAUNCH["PATH"]: "/usr/bin/bwrap"}, "/usr/bin/bwrap"),
         ({None: "/own/bwrap"}, "/own/bwrap"),
@@ -79,14 +84,22 @@ def test_what_bwrap_says_of_itself_counts_whatever_it_ends_with(
 @pytest.mark.skipif(not here("bwrap"), reason="bwrap is not installed")
 def test_bwrap_is_told_of_every_wall(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = Bwrap()
-    made = FolderSandbox(backend, drop=False, source=None, mounts={"/opt/a": tmp_path}, env=None, limits=None)
+    made = FolderSandbox(
+        backend, drop=False, source=None, mounts={"/opt/a": tmp_path}, env=None, limits=None
+    )
     try:
         monkeypatch.setattr(bwrap, "_features", lambda: frozenset({"--disable-userns"}))
         said = words(backend, made)
         line = " ".join(said)
         for wall in ("ipc", "pid", "net", "uts", "cgroup-try", "user"):
             assert f"--unshare-{wall}" in said
-        for part in ("--die-with-parent", "--new-session", "--cap-drop ALL", "--disable-userns", "--hostname box"):
+        for part in (
+            "--die-with-parent",
+            "--new-session",
+            "--cap-drop ALL",
+            "--disable-userns",
+            "--hostname box",
+        ):
             assert part in line
         assert f"--uid {made.uid} --gid {made.uid}" in line
         assert f"--ro-bind {tmp_path} /opt/a" in line
@@ -102,7 +115,10 @@ def test_bwrap_is_told_of_every_wall(tmp_path: Path, monkeypatch: pytest.MonkeyP
         made.owner = 4321
         dropped = " ".join(words(backend, made))
         assert "--unshare-user" not in dropped
-        assert "--cap-drop ALL --cap-add CAP_SETUID --cap-add CAP_SETGID --cap-add CAP_SETPCAP" in dropped
+        assert (
+            "--cap-drop ALL --cap-add CAP_SETUID --cap-add CAP_SETGID --cap-add CAP_SETPCAP"
+            in dropped
+        )
         assert dropped.count("--cap-add") == 3
         assert "4321" in dropped.partition(" -- ")[2]
     finally:
@@ -118,15 +134,33 @@ def test_unshare_is_told_of_every_wall(tmp_path: Path) -> None:
     try:
         said = words(backend, made)
         line = " ".join(said)
-        for wall in ("mount", "uts", "ipc", "net", "pid", "cgroup", "map-root-user", "kill-child", "fork"):
+        for wall in (
+            "mount",
+            "uts",
+            "ipc",
+            "net",
+            "pid",
+            "cgroup",
+            "map-root-user",
+            "kill-child",
+            "fork",
+        ):
             assert f"--{wall}" in said or wall == "cgroup"
         assert line.startswith("setpriv --pdeathsig KILL unshare ")
         at = said.index("yes")
         assert said[at - 2 : at] == [str(made.root / "fstab"), str(made.root / "top")]
-        assert said[at + 1 : at + 5] == ["unshare", "--user", f"--map-user={made.uid}", f"--map-group={made.uid}"]
+        assert said[at + 1 : at + 5] == [
+            "unshare",
+            "--user",
+            f"--map-user={made.uid}",
+            f"--map-group={made.uid}",
+        ]
         assert line.endswith("-- setpriv --inh-caps=-all --no-new-privs true --last")
         table = (made.root / "fstab").read_text()
-        rows = {fields[1]: (fields[0], fields[3]) for fields in (row.split(" ") for row in table.splitlines())}
+        rows = {
+            fields[1]: (fields[0], fields[3])
+            for fields in (row.split(" ") for row in table.splitlines())
+        }
         top = str(made.root / "top")
         assert rows[top] == (top, "bind,ro,nosuid,nodev")
         assert rows[f"{top}/etc"] == (str(made.root / "etc"), "bind,ro,nosuid,nodev")
@@ -137,7 +171,10 @@ def test_unshare_is_told_of_every_wall(tmp_path: Path) -> None:
         assert rows[f"{top}/proc"] == ("proc", "nosuid,nodev,noexec")
         assert rows[f"{top}/proc/sys"] == (f"{top}/proc/sys", "bind,ro,nosuid,nodev,noexec")
         assert rows[f"{top}/dev/null"] == ("/dev/null", "bind,nosuid")
-        assert rows[f"{top}/dev/pts"] == ("devpts", "newinstance,ptmxmode=0666,mode=620,nosuid,noexec")
+        assert rows[f"{top}/dev/pts"] == (
+            "devpts",
+            "newinstance,ptmxmode=0666,mode=620,nosuid,noexec",
+        )
         made.owner = 4321
         dropped = words(backend, made)
         assert "--map-root-user" not in dropped
@@ -155,7 +192,9 @@ def plainly(text: str, made: FolderSandbox, outside: Path) -> str:
 
 
 @pytest.fixture
-def sandbox(tmp_path: Path, backend: Walled, monkeypatch: pytest.MonkeyPatch) -> Iterator[FolderSandbox]:
+def sandbox(
+    tmp_path: Path, backend: Walled, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[FolderSandbox]:
     """One of a host that has a link, a folder and certificates."""
     monkeypatch.setattr(rootfs, "top", lambda: ((("/bin", "usr/bin"),), ("/usr",)))
     monkeypatch.setattr(rootfs, "etc", lambda: ("ssl/certs",))
@@ -174,13 +213,31 @@ def sandbox(tmp_path: Path, backend: Walled, monkeypatch: pytest.MonkeyPatch) ->
 def test_bwrap_shows_a_command_these_folders_and_no_others(
     sandbox: FolderSandbox, backend: Walled, tmp_path: Path
 ) -> None:
-    shown = "--ro-bind /usr /usr --symlink usr/bin /bin --ro-bind ROOT/etc /etc --ro-bind /etc/ssl/certs /etc/ssl/certs"
-    shown += " --dir /home --dir /var --dir /opt --dir /var --dir /var/lib --symlink ../tmp /var/tmp --proc /proc"
-    shown += " --dev /dev --bind ROOT/shm /dev/shm --bind ROOT/tmp /tmp --bind ROOT/home /home/agent"
-    shown += " --bind ROOT/work /work --ro-bind OUT /opt/a b --ro-bind OUT /work/data/x --ro-bind OUT/file /var/lib/f"
+    shown = (
+        "--ro-bind /usr /usr --symlink usr/bin /bin --ro-bind ROOT/etc /etc --ro-bind"
+        " /etc/ssl/certs /etc/ssl/certs"
+    )
+    shown += (
+        " --dir /home --dir /var --dir /opt --dir /var --dir /var/lib --symlink ../tmp /var/tmp"
+        " --proc /proc"
+    )
+    shown += (
+        " --dev /dev --bind ROOT/shm /dev/shm --bind ROOT/tmp /tmp --bind ROOT/home /home/agent"
+    )
+    shown += (
+        " --bind ROOT/work /work --ro-bind OUT /opt/a b --ro-bind OUT /work/data/x --ro-bind"
+        " OUT/file /var/lib/f"
+    )
     shown += " --remount-ro /proc --remount-ro /dev --remount-ro / --info-fd 3"
-    drop = "setpriv --reuid=4321 --regid=4321 --clear-groups --inh-caps=-all --bounding-set=-all --no-new-privs"
-    for owner, given, ends in ((None, -1, "--"), (None, 0, "--seccomp 0 --"), (4321, 7, f"--seccomp 7 -- {drop}")):
+    drop = (
+        "setpriv --reuid=4321 --regid=4321 --clear-groups --inh-caps=-all --bounding-set=-all"
+        " --no-new-privs"
+    )
+    for owner, given, ends in (
+        (None, -1, "--"),
+        (None, 0, "--seccomp 0 --"),
+        (4321, 7, f"--seccomp 7 -- {drop}"),
+    ):
         sandbox.owner = owner
         line = plainly(" ".join(words(backend, sandbox, given)), sandbox, tmp_path)
         assert line.endswith(f" {shown} {ends} true --last")
@@ -196,7 +253,10 @@ def test_unshare_shows_a_command_these_folders_and_no_others(
     assert made[:2] == ["setpriv", "--pdeathsig"]
     assert ("--cgroup" in made) is Path("/proc/self/ns/cgroup").exists()
     sandbox.owner = 4321
-    drop = "setpriv --reuid=4321 --regid=4321 --clear-groups --inh-caps=-all --bounding-set=-all --no-new-privs"
+    drop = (
+        "setpriv --reuid=4321 --regid=4321 --clear-groups --inh-caps=-all --bounding-set=-all"
+        " --no-new-privs"
+    )
     assert " ".join(words(backend, sandbox)).endswith(f" {drop} true --last")
     rows = """
         ROOT/top ROOT/top none bind,ro,nosuid,nodev 0 0
@@ -225,8 +285,16 @@ def test_unshare_shows_a_command_these_folders_and_no_others(
     top = sandbox.root / "top"
     found = {str(path.relative_to(top)): path for path in top.rglob("*")}
     links = {name: str(path.readlink()) for name, path in found.items() if path.is_symlink()}
-    fds = {f"dev/{name}": f"/proc/self/fd/{n}" for n, name in enumerate(("stdin", "stdout", "stderr"))}
-    assert links == {"bin": "usr/bin", "dev/fd": "/proc/self/fd", "dev/ptmx": "pts/ptmx", "var/tmp": "../tmp", **fds}
+    fds = {
+        f"dev/{name}": f"/proc/self/fd/{n}" for n, name in enumerate(("stdin", "stdout", "stderr"))
+    }
+    assert links == {
+        "bin": "usr/bin",
+        "dev/fd": "/proc/self/fd",
+        "dev/ptmx": "pts/ptmx",
+        "var/tmp": "../tmp",
+        **fds,
+    }
     assert {name for name, path in found.items() if path.is_file() and name not in links} == {
         *(f"dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty")),
         "var/lib/f",
@@ -254,7 +322,9 @@ def test_the_limits_are_those_that_were_asked_for() -> None:
     try:
         made._cgroup = None
         rules = made._ulimits()
-        assert {"-c 0", "-S -t 7", "-H -t 8", f"-v {2 * 300 * 1024}", f"-f {40 * 2048}"} <= set(rules)
+        assert {"-c 0", "-S -t 7", "-H -t 8", f"-v {2 * 300 * 1024}", f"-f {40 * 2048}"} <= set(
+            rules
+        )
         assert limits.Watch(wanted, [made.root], None).quota == 40 * 1024 * 1024
     finally:
         made.close()
@@ -267,9 +337,15 @@ def test_memory_is_counted_in_bytes(tmp_path: Path) -> None:
 
 
 def test_only_groups_of_processes_that_are_gone_are_swept(tmp_path: Path) -> None:
-    gone = subprocess.run(["sh", "-c", "echo $$"], capture_output=True, text=True, check=True).stdout.strip()
+    gone = subprocess.run(
+        ["sh", "-c", "echo $$"], capture_output=True, text=True, check=True
+    ).stdout.strip()
     own = Path("/proc/self/ns/pid").stat().st_ino
-    kept = {f"recreate-{own}-{os.getpid()}-b", f"recreate-{own + 1}-{gone}-of-another-namespace", "recreate-other-c"}
+    kept = {
+        f"recreate-{own}-{os.getpid()}-b",
+        f"recreate-{own + 1}-{gone}-of-another-namespace",
+        "recreate-other-c",
+    }
     for name in (f"recreate-{own}-{gone}-a", *kept):
         (tmp_path / name).mkdir()
     limits._sweep(tmp_path)
@@ -347,7 +423,10 @@ def test_containers_may_speak_with_the_kernel_of_routes_and_of_nothing_else() ->
     def refused(call: str, *args: int) -> int:
         for rule in seccomp.profile()["syscalls"]:
             holds = {"EQ": int.__eq__, "NE": int.__ne__, "GE": int.__ge__}
-            told = [(a["op"].removeprefix("SCMP_CMP_"), args[a["index"]], a["value"]) for a in rule["args"]]
+            told = [
+                (a["op"].removeprefix("SCMP_CMP_"), args[a["index"]], a["value"])
+                for a in rule["args"]
+            ]
             if call in rule["names"] and all(holds[op](given, value) for op, given, value in told):
                 return int(rule["errnoRet"])
         return 0

@@ -1,8 +1,10 @@
-"""Takes gitleaks' rules over: `python -m tests.storage.gitleaks CLONE` writes recreate/storage/gitleaks.json.
+"""Takes gitleaks' rules over: `python -m tests.storage.gitleaks CLONE` writes
+recreate/storage/gitleaks.json.
 
-CLONE is a clone of github.com/gitleaks/gitleaks. Left out: rules that hold for files of some name only, and the one
-for any assignment of anything, which finds more that is none than what is. Changed: a key may also end before a
-bracket, a comma or a full stop, since it is prose that is read here besides files.
+CLONE is a clone of github.com/gitleaks/gitleaks. Left out: rules that hold for files of some name
+only, and the one for any assignment of anything, which finds more that is none than what is.
+Changed: a key may also end before a bracket, a comma or a full stop, since it is prose that is read
+here besides files.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ TARGET = Path(__file__).parents[2] / "recreate" / "storage" / "gitleaks.json"
 
 
 def converted(table: dict[str, Any], licence: str) -> dict[str, Any]:
-    """What of gitleaks' configuration is used: the rules, and what is no secret whatever rule finds it."""
+    """What of gitleaks' configuration is used: the rules, and what is no secret whatever rule finds
+    it."""
     rules = []
     for rule in table["rules"]:
         if "path" in rule or "regex" not in rule or rule["id"] == "generic-api-key":

@@ -1,4 +1,5 @@
-"""Fetching: downloads resume and are checked, packages come from the user's index, archives cannot climb out."""
+"""Fetching: downloads resume and are checked, packages come from the user's index, archives cannot
+climb out."""
 
 from __future__ import annotations
 
@@ -36,7 +37,9 @@ def web() -> Iterator[Web]:
 
 def test_a_download_arrives_with_progress_and_leaves_no_part(web: Web, tmp_path: Path) -> None:
     told: list[tuple[int, int | None]] = []
-    path = download(web.url + "/f", tmp_path / "a" / "f", sha256=sha(DATA), progress=lambda *t: told.append(t))
+    path = download(
+        web.url + "/f", tmp_path / "a" / "f", sha256=sha(DATA), progress=lambda *t: told.append(t)
+    )
     assert path.read_bytes() == DATA
     assert told[-1] == (len(DATA), len(DATA))
     assert [p.name for p in (path.parent).iterdir()] == ["f"]
@@ -54,7 +57,9 @@ def test_a_cut_download_resumes_where_it_was_cut(web: Web, tmp_path: Path) -> No
     assert web.seen == [("/f", ""), ("/f", "bytes=20000-"), ("/f", "bytes=30000-")]
 
 
-def test_a_download_that_stays_cut_says_that_the_same_command_resumes(web: Web, tmp_path: Path) -> None:
+def test_a_download_that_stays_cut_says_that_the_same_command_resumes(
+    web: Web, tmp_path: Path
+) -> None:
     web.cut["/f"] = [20_000] + [0] * 9
     with pytest.raises(Fault, match="20000 bytes are kept") as e:
         download(web.url + "/f", tmp_path / "f", sha256=sha(DATA))
@@ -137,7 +142,9 @@ def test_two_downloads_of_one_file_do_not_mix(web: Web, tmp_path: Path) -> None:
     done: list[bytes] = []
     threads = [
         threading.Thread(
-            target=lambda: done.append(download(web.url + "/f", tmp_path / "f", sha256=sha(DATA)).read_bytes())
+            target=lambda: done.append(
+                download(web.url + "/f", tmp_path / "f", sha256=sha(DATA)).read_bytes()
+            )
         )
         for _ in range(4)
     ]
@@ -149,7 +156,8 @@ def test_two_downloads_of_one_file_do_not_mix(web: Web, tmp_path: Path) -> None:
     assert len(web.seen) == 1
 
 
-# --- packages ---------------------------------------------------------------------------------------------
+# --- packages
+# ---------------------------------------------------------------------------------------------
 
 SDIST = targz({"demo-1.0/setup.py": b"raise SystemExit('executed')"})
 WHEEL = zipped({"demo/__init__.py": b"raise SystemExit('imported')"})
@@ -157,7 +165,11 @@ WHEEL = zipped({"demo/__init__.py": b"raise SystemExit('imported')"})
 
 @pytest.fixture
 def index(web: Web, monkeypatch: pytest.MonkeyPatch) -> Web:
-    files = {"demo-1.0.tar.gz": SDIST, "demo-1.0-py3-none-any.whl": WHEEL, "demo-0.9.tar.gz": b"old"}
+    files = {
+        "demo-1.0.tar.gz": SDIST,
+        "demo-1.0-py3-none-any.whl": WHEEL,
+        "demo-0.9.tar.gz": b"old",
+    }
     web.index("demo", files)
     monkeypatch.setenv("PIP_INDEX_URL", web.url + "/simple/")
     return web
@@ -173,14 +185,21 @@ def test_a_package_comes_from_the_users_index_and_is_then_read_from_the_cache(in
     assert package("demo", "1.0", "wheel").read_bytes() == WHEEL
 
 
-def test_a_release_that_was_yanked_is_taken_and_said_to_be(index: Web, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_release_that_was_yanked_is_taken_and_said_to_be(
+    index: Web, capsys: pytest.CaptureFixture[str]
+) -> None:
     page = index.files["/simple/demo/"].decode()
     package("demo", "1.0", "sdist")
     assert "yanked" not in capsys.readouterr().err
     shutil.rmtree(package_folder("demo", "1.0"))
-    index.files["/simple/demo/"] = page.replace("<a ", '<a data-yanked="broken on Mondays" ').encode()
+    index.files["/simple/demo/"] = page.replace(
+        "<a ", '<a data-yanked="broken on Mondays" '
+    ).encode()
     assert package("demo", "1.0", "sdist").is_file()
-    assert "demo 1.0 was withdrawn by its makers (yanked): broken on Mondays" in capsys.readouterr().err
+    assert (
+        "demo 1.0 was withdrawn by its makers (yanked): broken on Mondays"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_cached_package_that_was_changed_is_fetched_again(index: Web) -> None:
@@ -211,7 +230,9 @@ def test_the_hash_the_index_states_is_verified(index: Web) -> None:
         ("demo", "not a version", "sdist", "is not a version"),
     ],
 )
-def test_what_is_not_on_the_index_is_bad_input(index: Web, name: str, version: str, kind: str, said: str) -> None:
+def test_what_is_not_on_the_index_is_bad_input(
+    index: Web, name: str, version: str, kind: str, said: str
+) -> None:
     with pytest.raises(BadInput, match=said) as e:
         package(name, version, kind)  # type: ignore[arg-type]
     assert e.value.code == "unknown-package"
@@ -223,7 +244,9 @@ def test_versions_there_are_get_listed(index: Web) -> None:
     assert "0.9, 1.0" in e.value.fix
 
 
-def test_an_index_out_of_reach_names_the_variable_and_no_password(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_out_of_reach_names_the_variable_and_no_password(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with Web() as gone:
         url = gone.url
     monkeypatch.setenv("UV_DEFAULT_INDEX", url.replace("//", "//me:hunter2secret@") + "/simple/")
@@ -234,13 +257,17 @@ def test_an_index_out_of_reach_names_the_variable_and_no_password(monkeypatch: p
     assert "hunter2secret" not in str(e.value.record())
 
 
-def test_a_private_index_gets_its_password_for_page_and_file(index: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_private_index_gets_its_password_for_page_and_file(
+    index: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PIP_INDEX_URL", index.url.replace("//", "//me:word@") + "/simple/")
     package("demo", "1.0", "sdist")
     assert set(index.auth) == {"Basic bWU6d29yZA=="}
 
 
-def test_the_index_of_pips_configuration_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_index_of_pips_configuration_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     conf = tmp_path / "pip.conf"
     conf.write_text("[global]\nindex-url = http://127.0.0.1:1/from-pip/\n")
     monkeypatch.setenv("PIP_CONFIG_FILE", str(conf))
@@ -249,7 +276,8 @@ def test_the_index_of_pips_configuration_is_used(tmp_path: Path, monkeypatch: py
     assert packages.index_url() == "http://127.0.0.1:1/from-uv/"
 
 
-# --- archives ---------------------------------------------------------------------------------------------
+# --- archives
+# ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("make", [targz, zipped])
@@ -265,7 +293,8 @@ def test_an_sdist_is_unpacked_to_its_single_folder(tmp_path: Path, make: object)
 
 @pytest.fixture(params=["with filters", "as Python 3.11.2 has it"])
 def filters(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`tarfile` as it is, and as Debian 12 has it: without filters, so that nothing but our own checks is left."""
+    """`tarfile` as it is, and as Debian 12 has it: without filters, so that nothing but our own
+    checks is left."""
     if request.param != "with filters":
         monkeypatch.delattr(tarfile, "data_filter", raising=False)
 
@@ -278,7 +307,9 @@ def _link(target: str, kind: bytes = tarfile.SYMTYPE) -> tarfile.TarInfo:
 
 
 @pytest.mark.usefixtures("filters")
-def test_links_that_stay_inside_and_modes_are_unpacked_the_same_on_every_python(tmp_path: Path) -> None:
+def test_links_that_stay_inside_and_modes_are_unpacked_the_same_on_every_python(
+    tmp_path: Path,
+) -> None:
     program = tarfile.TarInfo()
     program.mode, program.uid, program.uname = 0o6777, 4321, "nobody"
     archive = tmp_path / "a"

@@ -44,7 +44,9 @@ def test_a_folder_that_is_deleted_while_it_is_made_is_made_again(
     def mkdir(path: str, mode: int = 0o777, **kw: int) -> None:
         looks.append(1)
         if len(looks) == 1:
-            raise FileExistsError(errno.EEXIST, "File exists", str(path))  # and gone by the time of the second look
+            raise FileExistsError(
+                errno.EEXIST, "File exists", str(path)
+            )  # and gone by the time of the second look
         real(path, mode, **kw)
 
     monkeypatch.setattr(os, "mkdir", mkdir)
@@ -113,7 +115,9 @@ def test_something_is_made_once_and_waited_for(tmp_path: Path) -> None:
         (errno.EIO, "disk", None),
     ],
 )
-def test_what_the_disk_refuses_is_said_in_words(tmp_path: Path, number: int, code: str, in_home: str | None) -> None:
+def test_what_the_disk_refuses_is_said_in_words(
+    tmp_path: Path, number: int, code: str, in_home: str | None
+) -> None:
     error = OSError(number, os.strerror(number))
     with pytest.raises(Fault, match=str(tmp_path)) as e, disk(tmp_path):
         raise error

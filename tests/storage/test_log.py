@@ -1,4 +1,5 @@
-"""A line comes back as it was, or is known to be damaged; nothing half-written stays, whatever stopped the writer."""
+"""A line comes back as it was, or is known to be damaged; nothing half-written stays, whatever
+stopped the writer."""
 
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ from recreate.storage import log as storage
 from recreate.storage.files import locked
 from recreate.storage.log import Log, decode, encode, fits, iso, seal, unix, unseal
 
-plain = st.dictionaries(st.text(max_size=8).filter(lambda k: k not in ("schema", "sum")), st.text() | st.integers())
+plain = st.dictionaries(
+    st.text(max_size=8).filter(lambda k: k not in ("schema", "sum")), st.text() | st.integers()
+)
 
 
 @given(plain)
@@ -73,7 +76,9 @@ def test_lines_with_a_word_are_found_where_they_stand_however_much_is_read_at_on
     monkeypatch.setattr(storage, "BLOCK", block)
     log = Log(tmp_path / "a.jsonl")
     with log:
-        log.append(*({"n": n, "text": "needle" if n % 3 == 0 else "hay\r\u2028"} for n in range(10)))
+        log.append(
+            *({"n": n, "text": "needle" if n % 3 == 0 else "hay\r\u2028"} for n in range(10))
+        )
         log.append(b'{"damaged": "needle"}\n\n')
     with log.path.open("ab") as file:
         file.write(b'{"torn": "needle')
@@ -91,16 +96,25 @@ def test_several_writers_take_turns_and_cut_what_a_killed_one_left(tmp_path: Pat
         assert (line.record or {})["n"] == n
         with path.open("ab") as file:
             file.write(seal({"n": "torn"})[:-1])
-    assert [(r["n"], r["what"]) for r in Log(path).read()] == [(n, w) for n in range(3) for w in ("first", "second")]
+    assert [(r["n"], r["what"]) for r in Log(path).read()] == [
+        (n, w) for n in range(3) for w in ("first", "second")
+    ]
     assert Log(path).at(path.stat().st_size) is None
 
 
 @pytest.mark.parametrize(
     ("stop", "raised", "code"),
-    [(OSError(errno.ENOSPC, "full"), Fault, "disk-full"), (KeyboardInterrupt(), KeyboardInterrupt, "")],
+    [
+        (OSError(errno.ENOSPC, "full"), Fault, "disk-full"),
+        (KeyboardInterrupt(), KeyboardInterrupt, ""),
+    ],
 )
 def test_what_stops_a_write_halfway_leaves_nothing_half(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: BaseException, raised: type[BaseException], code: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    stop: BaseException,
+    raised: type[BaseException],
+    code: str,
 ) -> None:
     log = Log(tmp_path / "l.jsonl", fix="")
     log.append({"n": 1})
@@ -154,7 +168,10 @@ def test_a_moment_is_read_strictly(value: Any, seconds: float | None) -> None:
 
 def test_what_a_broken_program_printed_can_be_kept() -> None:
     said = encode({"text": "a\ud800b", "é": Trial(experience="e", score=0.5)})
-    assert json.loads(said) == {"text": "a\ud800b", "é": Trial(experience="e", score=0.5).model_dump()}
+    assert json.loads(said) == {
+        "text": "a\ud800b",
+        "é": Trial(experience="e", score=0.5).model_dump(),
+    }
     assert said.startswith('{"text":"a\ud800b","é":')
     with pytest.raises(TypeError, match="object is not JSON"):
         encode({"text": "a\ud800b", "other": object()})
@@ -194,7 +211,9 @@ def test_half_a_line_of_a_process_that_holds_the_file_is_not_cut_off(tmp_path: P
     assert other.end == path.stat().st_size
 
 
-def test_what_is_taken_is_read_from_where_one_was_and_a_torn_end_of_it_is_cut_off(tmp_path: Path) -> None:
+def test_what_is_taken_is_read_from_where_one_was_and_a_torn_end_of_it_is_cut_off(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "shared.jsonl"
     one, other = Log(path), Log(path)
     assert list(one.take(0)) == []
@@ -220,7 +239,9 @@ def test_what_is_taken_is_read_from_where_one_was_and_a_torn_end_of_it_is_cut_of
     assert sum(1 for _ in Path("/proc/self/fd").iterdir()) == held - 1
 
 
-def test_a_line_that_the_disk_takes_in_pieces_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_that_the_disk_takes_in_pieces_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write = os.write
     monkeypatch.setattr(os, "write", lambda handle, data: write(handle, bytes(data)[:7]))
     log = Log(tmp_path / "log.jsonl")
@@ -229,24 +250,40 @@ def test_a_line_that_the_disk_takes_in_pieces_is_whole(tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize(
-    "record", [{"schema": 99, "n": 1}, {"schema": 1, "experience": {"schema": 99}}, {"experience": {"schema": 2}}]
+    "record",
+    [
+        {"schema": 99, "n": 1},
+        {"schema": 1, "experience": {"schema": 99}},
+        {"experience": {"schema": 2}},
+    ],
 )
-def test_a_record_of_a_newer_recreate_says_where_it_is(tmp_path: Path, record: dict[str, Any]) -> None:
+def test_a_record_of_a_newer_recreate_says_where_it_is(
+    tmp_path: Path, record: dict[str, Any]
+) -> None:
     path = tmp_path / "log.jsonl"
     first = seal({"n": 1})
     path.write_bytes(first + seal(json.dumps({"kind": "k", **record})))
     for read in (lambda: list(Log(path).lines()), lambda: Log(path).at(len(first))):
-        with pytest.raises(BadInput, match=f"log.jsonl, byte {len(first)}: this record has schema (99|2)") as e:
+        with pytest.raises(
+            BadInput, match=f"log.jsonl, byte {len(first)}: this record has schema (99|2)"
+        ) as e:
             read()
         assert e.value.code == "newer-schema"
 
 
-def test_a_file_that_is_not_there_has_no_lines_and_one_that_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_has_no_lines_and_one_that_cannot_be_read_is_a_fault(
+    tmp_path: Path,
+) -> None:
     assert list(Log(tmp_path / "none.jsonl").lines()) == []
     assert Log(tmp_path / "none.jsonl").at(0) is None
     (tmp_path / "folder").mkdir()
     log = Log(tmp_path / "folder")
-    for does in (lambda: list(log.lines()), lambda: log.at(0), lambda: log.append({"n": 1}), lambda: log.take(0)):
+    for does in (
+        lambda: list(log.lines()),
+        lambda: log.at(0),
+        lambda: log.append({"n": 1}),
+        lambda: log.take(0),
+    ):
         with pytest.raises(Fault):
             does()
 
@@ -268,7 +305,13 @@ def test_a_field_that_must_make_a_record_is_looked_into_and_so_is_each_of_a_list
     assert fits({"kind": "note", "one": trial, "many": [trial, trial]}, wanted)
     assert fits({"kind": "note", "one": trial, "many": []}, wanted)
     assert fits({"kind": "other"}, wanted)
-    for wrong in ({"one": {"score": 0.5}}, {"many": [trial, {}]}, {"many": trial}, {"one": None}, {"kind": None}):
+    for wrong in (
+        {"one": {"score": 0.5}},
+        {"many": [trial, {}]},
+        {"many": trial},
+        {"one": None},
+        {"kind": None},
+    ):
         assert not fits({"kind": "note", "one": trial, "many": [trial], **wrong}, wanted)
 
 
@@ -316,7 +359,12 @@ def test_a_line_says_where_it_is_and_what_its_checksum_is(tmp_path: Path) -> Non
 
 def test_records_of_some_kinds_are_found_wherever_their_line_says_the_kind(tmp_path: Path) -> None:
     log = Log(tmp_path / "log.jsonl")
-    for record in ({"kind": "a", "n": 1}, {"n": 2, "kind": "a"}, {"kind": "b", "n": 3}, {"kind": "ab", "n": 4}):
+    for record in (
+        {"kind": "a", "n": 1},
+        {"n": 2, "kind": "a"},
+        {"kind": "b", "n": 3},
+        {"kind": "ab", "n": 4},
+    ):
         log.append(record)
     log.append({"n": 5})
     log.close()

@@ -16,7 +16,10 @@ from hypothesis import strategies as st
 from recreate.storage.redact import redact, redacted
 
 PEM = "-----BEGIN RSA PRIVATE KEY-----\n" + "MIIE" * 20 + "\n-----END RSA PRIVATE KEY-----"
-JWT = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U"
+JWT = (
+    "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiO"
+    "iIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U"
+)
 
 KEYS = {
     "OpenAI": "sk-proj-abcdEFGH0123456789_-xyz",
@@ -106,13 +109,18 @@ def test_ordinary_texts_stay(text: str) -> None:
 
 def test_a_corpus_of_programs_and_prose_stays() -> None:
     files = [*Path(os.__file__).parent.glob("*.py"), *Path(json.__file__).parent.glob("*.py")]
-    files += [*Path(__file__).parents[2].glob("docs/**/*.md"), *Path(__file__).parents[1].glob("retrieval/*.jsonl")]
+    files += [
+        *Path(__file__).parents[2].glob("docs/**/*.md"),
+        *Path(__file__).parents[1].glob("retrieval/*.jsonl"),
+    ]
     assert len(files) > 150
     assert [f.name for f in files if redact(text := f.read_text("utf-8", "replace")) != text] == []
 
 
 @pytest.mark.parametrize(
-    "text", [*KEYS.values(), *(around.format(key) for around, key in IN_CONTEXT.values())], ids=[*KEYS, *IN_CONTEXT]
+    "text",
+    [*KEYS.values(), *(around.format(key) for around, key in IN_CONTEXT.values())],
+    ids=[*KEYS, *IN_CONTEXT],
 )
 def test_in_json_and_in_json_within_it_the_same_is_masked_and_it_stays_json(text: str) -> None:
     for ascii_only in (True, False):
@@ -123,10 +131,15 @@ def test_in_json_and_in_json_within_it_the_same_is_masked_and_it_stays_json(text
 
 
 def test_a_key_that_json_spells_in_another_way_is_masked() -> None:
-    assert redact(r'{"command": "echo \u0067hp_' + "a1B2" * 9 + '"}') == '{"command": "echo [redacted]"}'
+    assert (
+        redact(r'{"command": "echo \u0067hp_' + "a1B2" * 9 + '"}')
+        == '{"command": "echo [redacted]"}'
+    )
 
 
-@given(st.text() | st.sampled_from([*KEYS.values(), *(a.format(k) for a, k in IN_CONTEXT.values())]))
+@given(
+    st.text() | st.sampled_from([*KEYS.values(), *(a.format(k) for a, k in IN_CONTEXT.values())])
+)
 def test_what_is_masked_stays_as_it_is(text: str) -> None:
     masked = redact(f"{text} {text}")
     assert redact(masked) == masked
@@ -160,15 +173,20 @@ def test_values_of_variables_named_like_keys_are_masked_with_their_name(
     assert redact("another one") == "another one"
 
 
-def test_the_password_of_an_address_is_masked_also_where_it_stands_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_password_of_an_address_is_masked_also_where_it_stands_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("DATABASE_URL", "postgres://app:p%40ss-w0rd@db/x")
-    assert redact("p@ss-w0rd and p%40ss-w0rd") == "[redacted:DATABASE_URL] and [redacted:DATABASE_URL]"
+    assert (
+        redact("p@ss-w0rd and p%40ss-w0rd") == "[redacted:DATABASE_URL] and [redacted:DATABASE_URL]"
+    )
     monkeypatch.setenv("DATABASE_URL", "sqlite:///local.db")
     assert redact("sqlite:///local.db") == "sqlite:///local.db"
 
 
 @pytest.mark.parametrize(
-    "value", ["Zq8vX2mKp7Lw4Rt9Yb3Nd6AA", "Zq8vX2mKp7Lw4Rt9Yb3Nd6A", "p\xfcr?>kp7Lw4", "~~~???>>>~?"]
+    "value",
+    ["Zq8vX2mKp7Lw4Rt9Yb3Nd6AA", "Zq8vX2mKp7Lw4Rt9Yb3Nd6A", "p\xfcr?>kp7Lw4", "~~~???>>>~?"],
 )
 def test_a_value_is_masked_in_base64_and_in_hex_also_as_a_part_of_more(
     value: str, monkeypatch: pytest.MonkeyPatch
@@ -181,13 +199,20 @@ def test_a_value_is_masked_in_base64_and_in_hex_also_as_a_part_of_more(
             assert "[redacted:SOME_API_KEY]" in masked
             assert len(masked) < len("auth: [redacted:SOME_API_KEY].") + 20
             assert redact(masked) == masked
-    assert redact(f"{data.hex()} {data.hex().upper()}") == "[redacted:SOME_API_KEY] [redacted:SOME_API_KEY]"
+    assert (
+        redact(f"{data.hex()} {data.hex().upper()}")
+        == "[redacted:SOME_API_KEY] [redacted:SOME_API_KEY]"
+    )
 
 
-def test_values_of_the_workspaces_env_file_are_masked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_of_the_workspaces_env_file_are_masked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from recreate.storage import redact as module
 
-    (tmp_path / ".env").write_text("# keys\nexport DB_PASS='of the file'\nTHEME=of the theme\n", "utf-8")
+    (tmp_path / ".env").write_text(
+        "# keys\nexport DB_PASS='of the file'\nTHEME=of the theme\n", "utf-8"
+    )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(module, "_looked", (0.0, None))
     assert redact("of the file, of the theme") == "[redacted:DB_PASS], of the theme"
@@ -243,10 +268,16 @@ def test_a_value_never_survives_plain_or_as_json(value: str) -> None:
                 assert value not in json.loads(json.loads(line)["arguments"])["k"]
 
 
-def test_data_is_masked_at_any_depth_and_names_of_fields_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_is_masked_at_any_depth_and_names_of_fields_stay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("SOME_KEY", "hidden words")
     record = {"hidden words": 1, "steps": [{"output": "hidden words", "n": 1}], "none": None}
-    assert redacted(record) == {"hidden words": 1, "steps": [{"output": "[redacted:SOME_KEY]", "n": 1}], "none": None}
+    assert redacted(record) == {
+        "hidden words": 1,
+        "steps": [{"output": "[redacted:SOME_KEY]", "n": 1}],
+        "none": None,
+    }
     assert redacted(same := {"a": [1, "b"], "c": ("d",)}) is same
 
 
@@ -278,4 +309,6 @@ def test_the_time_grows_with_the_length_whatever_is_in_the_text(piece: str) -> N
         return min(best)
 
     seconds(1000)
-    assert seconds(400_000) < 16 * seconds(100_000) + 0.05  # quadratic would be 16 times, and seconds
+    assert (
+        seconds(400_000) < 16 * seconds(100_000) + 0.05
+    )  # quadratic would be 16 times, and seconds

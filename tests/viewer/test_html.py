@@ -12,7 +12,17 @@ from typing import Any
 
 import pytest
 
-from recreate.api.types import Edit, Evidence, Experience, Grade, Revision, Step, Study, Trace, Verdict
+from recreate.api.types import (
+    Edit,
+    Evidence,
+    Experience,
+    Grade,
+    Revision,
+    Step,
+    Study,
+    Trace,
+    Verdict,
+)
 from recreate.cli import run as cli
 from recreate.runs.reader import Run
 from recreate.storage.log import Log
@@ -24,21 +34,30 @@ from recreate.viewer.traces import MOST_TRACES, ROOM, Room, read_traces
 from tests import chromium
 from tests.words import ESCAPE, write_script
 
-needs_chromium = pytest.mark.skipif(not chromium.find(), reason="no chromium on PATH: apt-get install -y chromium")
+needs_chromium = pytest.mark.skipif(
+    not chromium.find(), reason="no chromium on PATH: apt-get install -y chromium"
+)
 GONE = "00000000deadbeef"
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A workspace with runs/a: three candidates dropped and two kept, and by hand one that a person rejected, one
-    that goes back to the seed, one attempt excluded, and a study that distils."""
+    """A workspace with runs/a: three candidates dropped and two kept, and by hand one that a person
+    rejected, one that goes back to the seed, one attempt excluded, and a study that distils."""
     folder = tmp_path_factory.mktemp("built")
     (folder / "recreate.toml").write_text('without = ["guidance", "evidence"]\n')
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setenv("RECREATE_HOME", str(folder / "home"))
         model = write_script(folder / "script.jsonl")
-        flags = ["--domain", "tests.words:Words", "--model", model, "--optimizer", "tests.words:Planned"]
+        flags = [
+            "--domain",
+            "tests.words:Words",
+            "--model",
+            model,
+            "--optimizer",
+            "tests.words:Planned",
+        ]
         flags += ["--gate.false_keep", "0"]  # each candidate by itself: what the page shows is more
         flags += ["--rounds", "6", "--batch", "2", "--train", "12"]
         assert cli(["build", *flags, "--sandbox", "none", "--out", "runs/a", "--json"]) == 0
@@ -55,23 +74,37 @@ def by_hand(run: Run) -> None:
     first, last = revisions[0], revisions[-1]
     rejected = last.model_copy(
         update={
-            "id": "feedfeedfeedfeed", "kept": False, "review": "rejected: it says too little", "round": 6,
-            "edits": (last.edits[0].model_copy(update={"evidence": (Evidence(experience=GONE, step=2),)}),),
+            "id": "feedfeedfeedfeed",
+            "kept": False,
+            "review": "rejected: it says too little",
+            "round": 6,
+            "edits": (
+                last.edits[0].model_copy(update={"evidence": (Evidence(experience=GONE, step=2),)}),
+            ),
         }
-    )  # fmt: skip
+    )
     back = first.model_copy(update={"id": "beefbeefbeefbeef", "round": 7})
     journal = Log(run.folder / "journal.jsonl")
     for revision in (rejected, back):
         journal.append({"kind": "revision", "revision": revision.model_dump(mode="json")})
     journal.append(
-        {"kind": "aside", "attempt": "a" * 16, "task": "words:validation:1", "repeat": 0, "phase": "validation",
-         "fault": "the sandbox <could> not be opened"}
-    )  # fmt: skip
+        {
+            "kind": "aside",
+            "attempt": "a" * 16,
+            "task": "words:validation:1",
+            "repeat": 0,
+            "phase": "validation",
+            "fault": "the sandbox <could> not be opened",
+        }
+    )
     journal.close()
     folder = run.folder / "studies" / "d15711"
     folder.mkdir()
     study = Study(
-        id="d15711", kind="distil", summary="One update of two ideas.", rejected=(("the second idea", "it was tried"),)
+        id="d15711",
+        kind="distil",
+        summary="One update of two ideas.",
+        rejected=(("the second idea", "it was tried"),),
     )
     (folder / "study.json").write_text(json.dumps(study.model_dump(mode="json")), "utf-8")
 
@@ -116,8 +149,11 @@ def tree(html: str) -> Tree:
 
 
 @pytest.mark.slow
-def test_a_page_of_anybody_is_one_file(built: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    """tests/examples/page.py is all there is of it; nothing in it is trusted, and nothing is fetched."""
+def test_a_page_of_anybody_is_one_file(
+    built: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """tests/examples/page.py is all there is of it; nothing in it is trusted, and nothing is
+    fetched."""
     monkeypatch.chdir(built)
     assert cli(["show", "a", "--page", "tests.examples.page:cost", "--json"]) == 0
     file = Path(json.loads(capsys.readouterr().out)["html"])
@@ -138,7 +174,17 @@ def test_a_page_of_anybody_is_one_file(built: Path, monkeypatch: pytest.MonkeyPa
 
 def test_every_section_is_there_and_reads_without_a_script(tree: Tree) -> None:
     ids = tree.all("id")
-    for section in ("outcome", "curve", "lineage", "flips", "revisions", "studies", "cost", "traces", "aside"):
+    for section in (
+        "outcome",
+        "curve",
+        "lineage",
+        "flips",
+        "revisions",
+        "studies",
+        "cost",
+        "traces",
+        "aside",
+    ):
         assert section in ids
     assert len(ids) == len(set(ids))
     for said in (
@@ -160,7 +206,9 @@ def test_every_section_is_there_and_reads_without_a_script(tree: Tree) -> None:
 
 
 @pytest.mark.slow
-def test_a_citation_leads_to_the_step_and_the_step_back_to_the_edit(built: Path, tree: Tree) -> None:
+def test_a_citation_leads_to_the_step_and_the_step_back_to_the_edit(
+    built: Path, tree: Tree
+) -> None:
     ids = set(tree.all("id"))
     links = [a["href"] or "" for tag, a in tree.tags if tag == "a"]
     assert all(link.startswith("#") and link[1:] in ids for link in links)
@@ -211,7 +259,11 @@ def test_show_html_writes_the_page_anew_and_prints_its_path(
     assert capsys.readouterr().out == "runs/a/report.html\n"
     assert file.exists()
     assert cli(["show", "last", "--html", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"schema": 1, "run": str(file.parent), "html": str(file)}
+    assert json.loads(capsys.readouterr().out) == {
+        "schema": 1,
+        "run": str(file.parent),
+        "html": str(file),
+    }
     (built / "runs" / "bench").mkdir()
     shutil.copy(built / "runs" / "a" / "settings.toml", built / "runs" / "bench")
     assert cli(["show", "bench", "--html"]) == 2
@@ -220,11 +272,26 @@ def test_show_html_writes_the_page_anew_and_prints_its_path(
     assert cli(["show", "seed", "--html"]) == 2
 
 
-def test_a_build_without_any_candidate_has_a_page(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_build_without_any_candidate_has_a_page(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     model = write_script(workspace / "script.jsonl")
-    flags = ["--domain", "tests.words:Words", "--model", model, "--validation", "5", "--rounds", "0"]
+    flags = [
+        "--domain",
+        "tests.words:Words",
+        "--model",
+        model,
+        "--validation",
+        "5",
+        "--rounds",
+        "0",
+    ]
     assert cli(["build", *flags, "--sandbox", "none", "--out", "runs/a"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1].endswith("runs/a/report.md, to look at: runs/a/report.html")
+    assert (
+        capsys.readouterr()
+        .out.splitlines()[-1]
+        .endswith("runs/a/report.md, to look at: runs/a/report.html")
+    )
     text = Tree((workspace / "runs" / "a" / "report.html").read_text("utf-8")).text
     assert "No candidate was judged, so the agent is the seed." in text
     assert "No train attempt has ended in this run." in text
@@ -235,7 +302,9 @@ def test_a_build_without_any_candidate_has_a_page(workspace: Path, capsys: pytes
 
 def test_texts_of_models_cannot_break_out(html: str, tree: Tree) -> None:
     assert html.count("<script>") == html.count("</script>") == 1
-    assert not [tag for tag, _ in tree.tags if tag in ("img", "iframe", "object", "link", "base", "form")]
+    assert not [
+        tag for tag, _ in tree.tags if tag in ("img", "iframe", "object", "link", "base", "form")
+    ]
     assert ESCAPE in tree.text
     assert "<b>" not in "".join(re.findall(r"<pre>.*?</pre>", html, re.DOTALL))
 
@@ -247,16 +316,31 @@ def test_what_would_move_a_cursor_or_turn_the_writing_is_visible(html: str, tree
 
 @pytest.mark.parametrize(
     ("text", "seen"),
-    [("a\tb\nc", "a\tb\nc"), ("a\r\nb", "a\nb"), ("a\rb", r"a\x0db"), ("\ud800", r"\ud800"), ("\x9b", r"\x9b")],
+    [
+        ("a\tb\nc", "a\tb\nc"),
+        ("a\r\nb", "a\nb"),
+        ("a\rb", r"a\x0db"),
+        ("\ud800", r"\ud800"),
+        ("\x9b", r"\x9b"),
+    ],
 )
 def test_control_characters_become_marks(text: str, seen: str) -> None:
     assert visible(text) == seen
 
 
 def test_the_page_asks_for_nothing_and_its_policy_lets_nothing_in(html: str, tree: Tree) -> None:
-    assert not [v for key in ("src", "action", "srcset", "data", "poster", "style") for v in tree.all(key)]
-    assert not re.search(r"url\(|@import|https?://(?!\S*</code>)", re.sub(r"<pre>.*?</pre>", "", html, flags=re.DOTALL))
-    (policy,) = (a["content"] or "" for tag, a in tree.tags if a.get("http-equiv") == "Content-Security-Policy")
+    assert not [
+        v for key in ("src", "action", "srcset", "data", "poster", "style") for v in tree.all(key)
+    ]
+    assert not re.search(
+        r"url\(|@import|https?://(?!\S*</code>)",
+        re.sub(r"<pre>.*?</pre>", "", html, flags=re.DOTALL),
+    )
+    (policy,) = (
+        a["content"] or ""
+        for tag, a in tree.tags
+        if a.get("http-equiv") == "Content-Security-Policy"
+    )
     assert policy.startswith("default-src 'none'; ")
     assert "unsafe" not in policy
     assert html.index("Content-Security-Policy") < html.index("<style>")
@@ -285,12 +369,21 @@ def test_long_texts_are_cut_in_the_middle() -> None:
     assert cut("short", 900).left_out == 0
 
 
-def save(folder: Path, id: str, steps: int, text: str, passed: bool = False) -> tuple[str, str, bool]:
+def save(
+    folder: Path, id: str, steps: int, text: str, passed: bool = False
+) -> tuple[str, str, bool]:
     trace = Trace(attempt=id, task=f"t{id}", scaffold="s", model="m")
     experience = Experience(
-        id=id, domain="d", task=f"t{id}", group="g", split="train", prompt="p", digest="s", trace=trace,
+        id=id,
+        domain="d",
+        task=f"t{id}",
+        group="g",
+        split="train",
+        prompt="p",
+        digest="s",
+        trace=trace,
         grade=Grade(score=float(passed), passed=passed, evidence="no"),
-    )  # fmt: skip
+    )
     place = folder / "attempts" / id
     place.mkdir(parents=True)
     (place / "experience.json").write_text(experience.model_dump_json())
@@ -326,19 +419,26 @@ def test_what_is_cited_is_shown_when_there_is_no_room(tmp_path: Path) -> None:
 # --- the charts ---
 
 
-def version(number: int, parent: int | None, fate: str = "kept", mean: float | None = 0.5) -> Version:
+def version(
+    number: int, parent: int | None, fate: str = "kept", mean: float | None = 0.5
+) -> Version:
     low, high = (None, None) if mean is None else (mean - 0.1, mean + 0.1)
     return Version(number, f"{number:016x}", parent, fate, "t", "w", {}, mean, low, high)
 
 
 def test_kept_versions_share_a_lane_and_edges_do_not_cross_other_nodes() -> None:
     shapes: list[tuple[list[tuple[int | None, str]], list[int]]] = [
-        ([(0, "dropped"), (0, "dropped"), (0, "kept"), (3, "dropped"), (3, "kept")], [0, 1, 1, 0, 1, 0]),
+        (
+            [(0, "dropped"), (0, "dropped"), (0, "kept"), (3, "dropped"), (3, "kept")],
+            [0, 1, 1, 0, 1, 0],
+        ),
         ([(0, "kept"), (1, "kept"), (0, "kept"), (3, "dropped"), (3, "kept")], [0, 0, 0, 1, 2, 1]),
         ([(0, "kept"), (0, "dropped"), (None, "kept")], [0, 0, 1, 0]),
     ]
     for tree, lanes in shapes:
-        found = [version(0, None, "seed")] + [version(n, p, fate) for n, (p, fate) in enumerate(tree, 1)]
+        found = [version(0, None, "seed")] + [
+            version(n, p, fate) for n, (p, fate) in enumerate(tree, 1)
+        ]
         rows, width = lineage(found)
         assert [row.lane for row in rows] == lanes
         assert width == max(lanes) + 1
@@ -350,13 +450,19 @@ def test_kept_versions_share_a_lane_and_edges_do_not_cross_other_nodes() -> None
 
 
 def test_many_versions_have_room_in_a_tasks_row() -> None:
-    found = [version(0, None, "seed")] + [version(n, 0, "kept" if n in (3, 9) else "dropped") for n in range(1, 40)]
+    found = [version(0, None, "seed")] + [
+        version(n, 0, "kept" if n in (3, 9) else "dropped") for n in range(1, 40)
+    ]
     assert [v.number for v in tracked(found)] == [0, 3, 9, *range(29, 40)]
     assert [v.number for v in tracked(found[:4])] == [0, 1, 2, 3]
 
 
 def test_the_curve_joins_what_was_kept_and_holds_every_interval() -> None:
-    found = [version(0, None, "seed", 0.2), version(1, 0, "dropped", None), version(2, 0, "dropped", 0.1)]
+    found = [
+        version(0, None, "seed", 0.2),
+        version(1, 0, "dropped", None),
+        version(2, 0, "dropped", 0.1),
+    ]
     drawn = curve([*found, version(3, 0, "kept", 0.9)])
     assert drawn is not None
     assert [p.version.number for p in drawn.points] == [0, 2, 3]
@@ -370,9 +476,15 @@ def test_a_diff_is_read_line_by_line_whatever_the_lines_say() -> None:
     from recreate.agents.scaffold import Scaffold, diff
 
     a = Scaffold(name="a", files={"x.md": "-- one\ntwo\n", "gone.md": "old\n"})
-    b = Scaffold(name="b", files={"x.md": "++ one\ndiff --git is text\ntwo\n", "new.md": "a\u2028b\n"})
+    b = Scaffold(
+        name="b", files={"x.md": "++ one\ndiff --git is text\ntwo\n", "new.md": "a\u2028b\n"}
+    )
     found = {f.path: f for f in read_diff(diff(a, b))}
-    assert {f.path: f.how for f in found.values()} == {"x.md": "changed", "gone.md": "deleted", "new.md": "created"}
+    assert {f.path: f.how for f in found.values()} == {
+        "x.md": "changed",
+        "gone.md": "deleted",
+        "new.md": "created",
+    }
     kinds = [(line.kind, line.text) for line in found["x.md"].lines]
     assert ("del", "-- one") in kinds
     assert ("add", "++ one") in kinds
@@ -388,15 +500,30 @@ def test_odd_verdicts_and_revisions_are_shown(built: Path) -> None:
     run = Run(built / "runs" / "a")
     ended = markdown.ended(run)
     nothing: dict[str, Any] = dict.fromkeys(("before", "after", "diff", "lo", "hi", "p"))
-    unjudged = Verdict(**nothing, tasks=0, repeats=0, verdict="not-better", reason="the check failed: <x>")
+    unjudged = Verdict(
+        **nothing, tasks=0, repeats=0, verdict="not-better", reason="the check failed: <x>"
+    )
     odd = Revision(
-        id="0" * 16, parent="1" * 16, round=0, edits=(Edit(path="a<b>.md", origin="human"),), verdict=unjudged,
-        kept=False, faults=("cites nothing",),
-    )  # fmt: skip
+        id="0" * 16,
+        parent="1" * 16,
+        round=0,
+        edits=(Edit(path="a<b>.md", origin="human"),),
+        verdict=unjudged,
+        kept=False,
+        faults=("cites nothing",),
+    )
     from dataclasses import replace
 
-    text = Tree(page.page(run, replace(ended, revisions=(odd,), scaffold=ended.seed, verdict=unjudged))).text
-    for said in ("not measured: the check failed: <x>", "a<b>.md", "cites nothing", "No reason was given.", "human"):
+    text = Tree(
+        page.page(run, replace(ended, revisions=(odd,), scaffold=ended.seed, verdict=unjudged))
+    ).text
+    for said in (
+        "not measured: the check failed: <x>",
+        "a<b>.md",
+        "cites nothing",
+        "No reason was given.",
+        "human",
+    ):
         assert said in text
     assert "not in the run's lineage" in text
 
@@ -426,7 +553,10 @@ def show(built: Path, browser: chromium.Chromium) -> Callable[..., chromium.Chro
 
 Show = Callable[..., chromium.Chromium]
 
-IN_VIEW = "(e => {const r = e.getBoundingClientRect(); return r.height > 0 && r.top >= -1 && r.top < innerHeight})"
+IN_VIEW = (
+    "(e => {const r = e.getBoundingClientRect(); return r.height > 0 && r.top >= -1 && r.top <"
+    " innerHeight})"
+)
 
 
 @needs_chromium
@@ -439,7 +569,9 @@ def test_a_click_on_a_citation_opens_the_step_it_cites(show: Show) -> None:
     tab.until(f"document.getElementById('{target}').closest('details').open")
     tab.until(f"{IN_VIEW}(document.getElementById('{target}'))")
     assert tab.js("document.activeElement.id") == target
-    plain = tab.js(f"getComputedStyle(document.querySelector('.step:not(#{target})')).backgroundColor")
+    plain = tab.js(
+        f"getComputedStyle(document.querySelector('.step:not(#{target})')).backgroundColor"
+    )
     assert tab.js(f"getComputedStyle(document.getElementById('{target}')).backgroundColor") != plain
     tab.click(f"[id='{target}'] a.back")
     tab.until("document.activeElement.id === 'r-1-1'")
@@ -483,7 +615,10 @@ def test_traces_are_filtered(show: Show) -> None:
     tab.click("#cited")
     cited = tab.js(shown)
     assert 0 < cited < every
-    tab.js("(f => {f.value = 'zebra'; f.dispatchEvent(new Event('input'))})(document.getElementById('filter'))")
+    tab.js(
+        "(f => {f.value = 'zebra'; f.dispatchEvent(new"
+        " Event('input'))})(document.getElementById('filter'))"
+    )
     assert tab.js(shown) == 0
     assert tab.js("document.getElementById('matches').textContent") == f"0 of {every}"
 
@@ -492,7 +627,9 @@ def test_traces_are_filtered(show: Show) -> None:
 @needs_chromium
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [360, 768, 1280])
-def test_nothing_overflows_is_refused_or_asked_for(show: Show, width: int, dark: bool, tmp_path: Path) -> None:
+def test_nothing_overflows_is_refused_or_asked_for(
+    show: Show, width: int, dark: bool, tmp_path: Path
+) -> None:
     tab = show(width=width, dark=dark)
     for folded in (True, False):
         if not folded:
@@ -548,7 +685,8 @@ def test_every_text_has_enough_contrast(show: Show, dark: bool) -> None:
 @needs_chromium
 def test_every_mark_of_the_curve_has_its_like_in_the_legend(show: Show) -> None:
     keys = """[...document.querySelectorAll(".legend .key")].map((k) => {
-        const {width, height} = k.getBoundingClientRect(), {backgroundColor, borderTopWidth} = getComputedStyle(k);
+        const {width, height} = k.getBoundingClientRect(), {backgroundColor, borderTopWidth} = \
+getComputedStyle(k);
         return [width > 5 && height > 5, backgroundColor + borderTopWidth];
     })"""
     found = show().js(keys)
@@ -557,7 +695,9 @@ def test_every_mark_of_the_curve_has_its_like_in_the_legend(show: Show) -> None:
 
 
 @needs_chromium
-def test_without_a_script_the_page_still_links_and_folds(built: Path, browser: chromium.Chromium) -> None:
+def test_without_a_script_the_page_still_links_and_folds(
+    built: Path, browser: chromium.Chromium
+) -> None:
     """The script is taken out; the policy stays."""
     text = (built / "runs" / "a" / "report.html").read_text("utf-8")
     bare = built / "bare.html"
@@ -576,7 +716,14 @@ def test_a_training_is_shown_and_has_a_page_with_its_curves(
     (tmp_path / "recreate.toml").write_text("")
     (tmp_path / "runs" / "t").mkdir(parents=True)
     (tmp_path / "runs" / "t" / "settings.toml").write_text('domain = "toy"\nmodel = "<i>m"\n')
-    start = {"kind": "start", "run": "r", "model": "m", "domain": "toy", "sandbox": "none", "command": "tune"}
+    start = {
+        "kind": "start",
+        "run": "r",
+        "model": "m",
+        "domain": "toy",
+        "sandbox": "none",
+        "command": "tune",
+    }
     tune = {"kind": "tune", "name": "g", "recipe": "g", "scaffold": "s", "seed": 0, "base": "b"}
     steps = [{"kind": "update", "step": n, "reward": n / 4, "kl": 0.5} for n in range(4)]
     with Log(tmp_path / "runs" / "t" / "journal.jsonl") as log:
@@ -584,7 +731,12 @@ def test_a_training_is_shown_and_has_a_page_with_its_curves(
     assert cli(["show", "t"]) == 0
     assert "training   mean reward: 0 -> 0.75 in 4 steps" in capsys.readouterr().out
     assert cli(["show", "t", "--json"]) == 0
-    assert [row["reward"] for row in json.loads(capsys.readouterr().out)["curve"]] == [0, 0.25, 0.5, 0.75]
+    assert [row["reward"] for row in json.loads(capsys.readouterr().out)["curve"]] == [
+        0,
+        0.25,
+        0.5,
+        0.75,
+    ]
     assert cli(["show", "t", "--html"]) == 0
     text = (tmp_path / "runs" / "t" / "report.html").read_text("utf-8")
     assert ("Over 4 training steps" in text, "<i>m" in text) == (True, False)

@@ -1,4 +1,5 @@
-"""The page of the memory: what is held out is in none of it, why a hit was found, and lessons changed by a person."""
+"""The page of the memory: what is held out is in none of it, why a hit was found, and lessons
+changed by a person."""
 
 from __future__ import annotations
 
@@ -42,12 +43,22 @@ def where(workspace: Path) -> Path:
             experience("exam", split="test", prompt="the sealed zeppelin"),
             experience("near", prompt="beside the sealed zeppelin", group="module-exam"),
         ],
-        {"e1": "2026-01-05T10:00:00Z", "e2": "2026-02-07T10:00:00Z", "exam": "2026-01-06T10:00:00Z"},
+        {
+            "e1": "2026-01-05T10:00:00Z",
+            "e2": "2026-02-07T10:00:00Z",
+            "exam": "2026-01-06T10:00:00Z",
+        },
     )
     lessons = {
-        "toy/lessons/one-aaaaaa": Lesson(id="one-aaaaaa", title="One", body="First zeppelin.", supports=("e1",)),
-        "toy/lessons/two-bbbbbb": Lesson(id="two-bbbbbb", title=MARKUP, body="Second.", born_of=("e1",)),
-        "toy/patterns/three-cccccc": Lesson(id="three-cccccc", title="Three", body="Third.", scope="domain"),
+        "toy/lessons/one-aaaaaa": Lesson(
+            id="one-aaaaaa", title="One", body="First zeppelin.", supports=("e1",)
+        ),
+        "toy/lessons/two-bbbbbb": Lesson(
+            id="two-bbbbbb", title=MARKUP, body="Second.", born_of=("e1",)
+        ),
+        "toy/patterns/three-cccccc": Lesson(
+            id="three-cccccc", title="Three", body="Third.", scope="domain"
+        ),
         "toy/lessons/sealed-dddddd": Lesson(
             id="sealed-dddddd", title="Sealed", body="zeppelin is 7", born_of=("exam",)
         ),
@@ -73,7 +84,9 @@ def lesson(where: Path, path: str) -> Lesson:
     return read_lesson(Path(path).name, (where / "memory" / f"{path}.md").read_text())
 
 
-def test_a_hit_says_which_words_it_has_and_its_places_by_words_and_by_meaning(served: Served) -> None:
+def test_a_hit_says_which_words_it_has_and_its_places_by_words_and_by_meaning(
+    served: Served,
+) -> None:
     text = served.ask("/memory?q=zeppelin+mend")[1]
     assert "has the words zeppelin, mend; place by words 1, by meaning" in text
     assert "<mark>zeppelin</mark>" in text
@@ -114,7 +127,9 @@ def test_filters_of_domain_outcome_kind_and_date_leave_what_they_say(served: Ser
 
 def test_a_provisional_grade_is_marked_wherever_a_page_shows_it(where: Path) -> None:
     memory = ExperienceStore(where, "hashed")
-    judged, bare = (experience(id, prompt="the balloon", grade=NOT_YET) for id in ("judged", "bare"))
+    judged, bare = (
+        experience(id, prompt="the balloon", grade=NOT_YET) for id in ("judged", "bare")
+    )
     Ungraded(memory).add([judged, bare])
     said = Provisional(score=0.9, passed=True, evidence="It flew.", model="a-judge")
     ProvisionalGrades(memory.folder).add(judged, said)
@@ -140,7 +155,9 @@ def test_a_provisional_grade_is_marked_wherever_a_page_shows_it(where: Path) -> 
 def test_a_lesson_is_found_by_the_days_of_the_attempts_that_taught_it(served: Served) -> None:
     january, february = {"since": "2026-01-01", "until": "2026-02-01"}, {"since": "2026-02-01"}
     for query in ({"q": "zeppelin"}, {"q": "zeppelin", "grain": "lesson"}, {"grain": "lesson"}):
-        assert "lesson toy/one-aaaaaa" in served.ask("/memory?" + urlencode({**query, **january}))[1], query
+        assert (
+            "lesson toy/one-aaaaaa" in served.ask("/memory?" + urlencode({**query, **january}))[1]
+        ), query
         text = served.ask("/memory?" + urlencode({**query, **february}))[1]
         assert "lesson toy/one-aaaaaa" not in text
         assert "those that an attempt of these days taught" in text
@@ -149,13 +166,22 @@ def test_a_lesson_is_found_by_the_days_of_the_attempts_that_taught_it(served: Se
 def test_an_attempts_page_says_what_was_drawn_and_taught_as_traces_show_does(where: Path) -> None:
     steps = (
         Step(
-            step=0, action="ls", offered=("three-cccccc", "plain"), propensities={"three-cccccc": 0.7, "held-1": 0.25}
+            step=0,
+            action="ls",
+            offered=("three-cccccc", "plain"),
+            propensities={"three-cccccc": 0.7, "held-1": 0.25},
         ),
         Step(step=1, action="cat"),
     )
     ExperienceStore(where, "hashed").add([experience("e3", steps=steps)])
     file = where / "memory/toy/lessons/two-bbbbbb.md"
-    taught = Lesson(id="two-bbbbbb", title="Two", body="b", born_of=("e3",), steps=(Evidence(experience="e3", step=1),))
+    taught = Lesson(
+        id="two-bbbbbb",
+        title="Two",
+        body="b",
+        born_of=("e3",),
+        steps=(Evidence(experience="e3", step=1),),
+    )
     file.write_text(headed(taught))
     text = Tree(Website(where).page("/experiences/e3").text).text
     first, second = (" ".join(each.split()) for each in text.split("step 1", 1))
@@ -166,9 +192,12 @@ def test_an_attempts_page_says_what_was_drawn_and_taught_as_traces_show_does(whe
     assert "taught the lesson two-bbbbbb" in second
 
 
-def test_a_pattern_that_its_draws_alone_made_says_so_in_every_list(where: Path, capsys: Any) -> None:
+def test_a_pattern_that_its_draws_alone_made_says_so_in_every_list(
+    where: Path, capsys: Any
+) -> None:
     drawn = tuple(
-        Draw(experience=f"d{n}", task="t", group="g", score=n % 2, shown=n % 2, propensity=0.5) for n in range(9)
+        Draw(experience=f"d{n}", task="t", group="g", score=n % 2, shown=n % 2, propensity=0.5)
+        for n in range(9)
     )
     found = Lesson(
         id="three-cccccc",
@@ -192,7 +221,9 @@ def test_a_pattern_that_its_draws_alone_made_says_so_in_every_list(where: Path, 
     assert cli(["patterns", "list"]) == 0
     assert said in capsys.readouterr().out
     assert cli(["patterns", "show", "three-cccccc"]) == 0
-    assert "offered in 4 attempts, carried by the agent in 3; re-runs aside" in capsys.readouterr().out
+    assert (
+        "offered in 4 attempts, carried by the agent in 3; re-runs aside" in capsys.readouterr().out
+    )
 
 
 def test_the_timeline_has_a_bar_for_each_day_week_or_more_and_leads_to_it() -> None:
@@ -216,7 +247,13 @@ def test_a_lesson_gets_other_words_and_keeps_what_speaks_for_it(
 ) -> None:
     monkeypatch.setenv("TEAM_API_KEY", SECRET)
     path = "toy/lessons/one-aaaaaa"
-    sent = fields(served, f"/lessons/{path}", decision="edit", title="New", body=f"Say {MARKUP}\r\nand {SECRET}.")
+    sent = fields(
+        served,
+        f"/lessons/{path}",
+        decision="edit",
+        title="New",
+        body=f"Say {MARKUP}\r\nand {SECRET}.",
+    )
     status, _, headers = served.ask(f"/lessons/{path}", "POST", sent)
     assert (status, headers["Location"].partition("?")[0]) == (303, f"/lessons/{path}")
     now = lesson(where, path)
@@ -243,13 +280,19 @@ def test_what_cannot_stand_in_a_lesson_is_said_and_changes_nothing(
 ) -> None:
     file = where / "memory" / "toy" / "lessons" / "one-aaaaaa.md"
     before = file.read_bytes()
-    sent = fields(served, "/lessons/toy/lessons/one-aaaaaa", **{"decision": "edit", "title": "T", "body": "B", **given})
+    sent = fields(
+        served,
+        "/lessons/toy/lessons/one-aaaaaa",
+        **{"decision": "edit", "title": "T", "body": "B", **given},
+    )
     status, text, _ = served.ask("/lessons/toy/lessons/one-aaaaaa", "POST", sent)
     assert (status, said in text) == (400, True)
     assert file.read_bytes() == before
 
 
-def test_a_lesson_joins_another_of_its_ladder_and_can_be_parted_again(served: Served, where: Path) -> None:
+def test_a_lesson_joins_another_of_its_ladder_and_can_be_parted_again(
+    served: Served, where: Path
+) -> None:
     path = "toy/patterns/three-cccccc"
     page = served.ask(f"/lessons/{path}")[1]
     assert 'value="one-aaaaaa"' in page
@@ -262,7 +305,9 @@ def test_a_lesson_joins_another_of_its_ladder_and_can_be_parted_again(served: Se
     assert lesson(where, "toy/lessons/one-aaaaaa").status == "candidate"
 
 
-def test_a_lesson_is_deleted_after_what_depends_on_it_was_shown(served: Served, where: Path) -> None:
+def test_a_lesson_is_deleted_after_what_depends_on_it_was_shown(
+    served: Served, where: Path
+) -> None:
     path = "toy/patterns/three-cccccc"
     sent = fields(served, f"/lessons/{path}", decision="merge", member="one-aaaaaa")
     assert served.ask(f"/lessons/{path}", "POST", sent)[0] == 303
@@ -274,7 +319,9 @@ def test_a_lesson_is_deleted_after_what_depends_on_it_was_shown(served: Served, 
     status, text, _ = served.ask(f"/forget/lessons/{path}", "POST", stale)
     assert (status, "what depends on it changed meanwhile" in text) == (400, True)
     assert (where / "memory" / f"{path}.md").exists()
-    status, _, headers = served.ask(f"/forget/lessons/{path}", "POST", fields(served, f"/forget/lessons/{path}"))
+    status, _, headers = served.ask(
+        f"/forget/lessons/{path}", "POST", fields(served, f"/forget/lessons/{path}")
+    )
     assert (status, headers["Location"].partition("?")[0]) == (303, "/lessons")
     assert not (where / "memory" / f"{path}.md").exists()
     assert not (where / "memory" / "toy/lessons/one-aaaaaa.md").exists()
@@ -287,7 +334,10 @@ def test_an_attempt_is_forgotten_from_its_page_with_the_lessons_that_it_alone_ta
     text = served.ask("/forget/experiences/e1")[1]
     assert "one-aaaaaa.md" in text
     assert "two-bbbbbb.md" in text
-    assert served.ask("/forget/experiences/e1", "POST", fields(served, "/forget/experiences/e1"))[0] == 303
+    assert (
+        served.ask("/forget/experiences/e1", "POST", fields(served, "/forget/experiences/e1"))[0]
+        == 303
+    )
     assert ExperienceStore(where, "hashed").get("e1") is None
     assert not (where / "memory" / "toy" / "lessons" / "one-aaaaaa.md").exists()
     assert "hand:e1<" not in served.ask("/memory?q=zeppelin")[1]
@@ -313,24 +363,37 @@ def test_a_strangers_page_changes_and_deletes_nothing(
         ("/forget/lessons/toy/lessons/one-aaaaaa", {}),
         ("/forget/experiences/e1", {}),
     ):
-        assert served.ask(path, "POST", fields(served, path, **more, **given), **headers)[0] == 403, path
+        assert (
+            served.ask(path, "POST", fields(served, path, **more, **given), **headers)[0] == 403
+        ), path
     assert {p: p.read_bytes() for p in where.glob("memory/toy/**/*.md")} == before
 
 
 @pytest.mark.parametrize(
     "path",
     [
-        "lessons/../../recreate", "lessons/toy/lessons/%2e%2e%2f%2e%2e%2frecreate", "lessons/toy/lessons/one",
-        "lessons/toy/../../x", "lessons/toy/experiences/run-1", "lessons/x", "experiences/..", "experiences/e",
-        "experiences/", "runs/x",
+        "lessons/../../recreate",
+        "lessons/toy/lessons/%2e%2e%2f%2e%2e%2frecreate",
+        "lessons/toy/lessons/one",
+        "lessons/toy/../../x",
+        "lessons/toy/experiences/run-1",
+        "lessons/x",
+        "experiences/..",
+        "experiences/e",
+        "experiences/",
+        "runs/x",
     ],
-)  # fmt: skip
-def test_no_address_deletes_anything_but_lessons_and_attempts(served: Served, where: Path, path: str) -> None:
+)
+def test_no_address_deletes_anything_but_lessons_and_attempts(
+    served: Served, where: Path, path: str
+) -> None:
     before = {p: p.read_bytes() for p in where.rglob("*") if p.is_file() and "index" not in p.parts}
     secret = fields(served, "/forget/experiences/e1")["secret"]
     status, _, _ = served.ask(f"/forget/{path}", "POST", {"secret": secret, "seen": ""})
     assert status in (400, 404), path
-    assert {p: p.read_bytes() for p in where.rglob("*") if p.is_file() and "index" not in p.parts} == before
+    assert {
+        p: p.read_bytes() for p in where.rglob("*") if p.is_file() and "index" not in p.parts
+    } == before
 
 
 def test_pages_as_files_have_no_memory_to_ask_and_nothing_to_change(where: Path) -> None:
@@ -343,12 +406,19 @@ def test_pages_as_files_have_no_memory_to_ask_and_nothing_to_change(where: Path)
 
 @pytest.mark.skipif(not chromium.find(), reason="no chromium on PATH: apt-get install -y chromium")
 @pytest.mark.slow
-def test_the_memory_is_searched_and_a_lesson_deleted_in_a_browser(served: Served, where: Path) -> None:
+def test_the_memory_is_searched_and_a_lesson_deleted_in_a_browser(
+    served: Served, where: Path
+) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("DISPLAY", raising=False)
         tab = chromium.Chromium()
     try:
-        pages = ("/memory", "/memory?q=zeppelin", "/lessons/toy/lessons/one-aaaaaa", "/forget/experiences/e1")
+        pages = (
+            "/memory",
+            "/memory?q=zeppelin",
+            "/lessons/toy/lessons/one-aaaaaa",
+            "/forget/experiences/e1",
+        )
         for width, dark in ((360, False), (768, True), (1280, False)):
             for page in pages:
                 opened(tab, served, page, width=width, dark=dark)
@@ -358,12 +428,19 @@ def test_the_memory_is_searched_and_a_lesson_deleted_in_a_browser(served: Served
                 assert tab.js("document.title") != "taken"
                 assert not tab.complaints, page
         opened(tab, served, "/memory")
-        tab.js("(i => {i.value = 'zeppelin'; i.form.requestSubmit()})(document.querySelector('main input[name=q]'))")
-        tab.until("location.search.includes('q=zeppelin') && document.querySelector('.hits mark') !== null")
+        tab.js(
+            "(i => {i.value = 'zeppelin'; i.form.requestSubmit()})(document.querySelector('main"
+            " input[name=q]'))"
+        )
+        tab.until(
+            "location.search.includes('q=zeppelin') && document.querySelector('.hits mark') !=="
+            " null"
+        )
         opened(tab, served, "/lessons/toy/playbook/four")
         tab.click('a[href*="/forget/"]')
         tab.until(
-            "document.querySelector('h1')?.textContent === 'Forget a lesson' && document.readyState === 'complete'"
+            "document.querySelector('h1')?.textContent === 'Forget a lesson' && document.readyState"
+            " === 'complete'"
         )
         tab.click(".decide button")
         tab.until("location.pathname === '/lessons' && document.querySelector('.told') !== null")
@@ -387,7 +464,9 @@ def test_a_form_reaches_no_file_beside_the_memory(where: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_page_of_many_attempts_reads_what_it_shows_and_keeps_little_of_the_others(workspace: Path) -> None:
+def test_the_page_of_many_attempts_reads_what_it_shows_and_keeps_little_of_the_others(
+    workspace: Path,
+) -> None:
     (workspace / "recreate.toml").write_text('[memory]\nembedder = "hashed"\n')
     many(ExperienceStore(workspace, "hashed"), 20_000)
     site = Website(workspace)

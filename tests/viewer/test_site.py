@@ -24,12 +24,34 @@ from recreate.viewer.site import Website
 from tests.viewer.test_html import Tree
 from tests.viewer.test_strange_records import BUILD, EDIT, REVISION, SEED
 
-START = {"kind": "start", "run": "r", "model": "m", "domain": "toy", "sandbox": "none", "command": "bench"}
+START = {
+    "kind": "start",
+    "run": "r",
+    "model": "m",
+    "domain": "toy",
+    "sandbox": "none",
+    "command": "bench",
+}
 
 
-def attempt(number: int, task: str, score: float, scaffold: str = "s1", **more: Any) -> dict[str, Any]:
-    record = {"kind": "experience", "attempt": f"a{number}", "task": task, "split": "train", "passed": score == 1}
-    return {**record, "repeat": 0, "scaffold": scaffold, "score": score, "ending": "submitted", **more}
+def attempt(
+    number: int, task: str, score: float, scaffold: str = "s1", **more: Any
+) -> dict[str, Any]:
+    record = {
+        "kind": "experience",
+        "attempt": f"a{number}",
+        "task": task,
+        "split": "train",
+        "passed": score == 1,
+    }
+    return {
+        **record,
+        "repeat": 0,
+        "scaffold": scaffold,
+        "score": score,
+        "ending": "submitted",
+        **more,
+    }
 
 
 def paid(attempt: str, usd: float, calls: int = 1) -> list[dict[str, Any]]:
@@ -38,11 +60,20 @@ def paid(attempt: str, usd: float, calls: int = 1) -> list[dict[str, Any]]:
     return [
         {"kind": "attempt", **at, "attempt": attempt},
         {"kind": "reserve", **at, "call": f"r/{attempt}/0", "usd": 9.0, "tokens": 50},
-        {"kind": "settle", **at, "call": f"r/{attempt}/0", "role": "agent", "phase": "train", "usage": usage},
+        {
+            "kind": "settle",
+            **at,
+            "call": f"r/{attempt}/0",
+            "role": "agent",
+            "phase": "train",
+            "usage": usage,
+        },
     ]
 
 
-def write(run: Path, journal: Sequence[Mapping[str, Any]], ledger: Sequence[Mapping[str, Any]] = ()) -> None:
+def write(
+    run: Path, journal: Sequence[Mapping[str, Any]], ledger: Sequence[Mapping[str, Any]] = ()
+) -> None:
     run.mkdir(parents=True)
     (run / "settings.toml").write_text("")
     for name, lines in (("journal.jsonl", journal), ("ledger.jsonl", ledger)):
@@ -54,16 +85,31 @@ BENCH = (
     START,
     {"kind": "agent", "name": "first", "scaffold": "s1"},
     {"kind": "agent", "name": "other", "scaffold": "s2"},
-    attempt(1, "t1", 1.0), attempt(2, "t2", 0.0), attempt(3, "t3", 0.5),
-    attempt(4, "t1", 1.0, "s2"), attempt(5, "t2", 1.0, "s2"), attempt(6, "t3", 1.0, "s2"),
-    {"kind": "aside", "attempt": "a7", "task": "t4", "repeat": 0, "phase": "train", "fault": "it is gone"},
-)  # fmt: skip
+    attempt(1, "t1", 1.0),
+    attempt(2, "t2", 0.0),
+    attempt(3, "t3", 0.5),
+    attempt(4, "t1", 1.0, "s2"),
+    attempt(5, "t2", 1.0, "s2"),
+    attempt(6, "t3", 1.0, "s2"),
+    {
+        "kind": "aside",
+        "attempt": "a7",
+        "task": "t4",
+        "repeat": 0,
+        "phase": "train",
+        "fault": "it is gone",
+    },
+)
 
 
 @pytest.fixture
 def made(tmp_path: Path) -> Website:
     (tmp_path / "recreate.toml").write_text("")
-    ledger = [line for n, usd in ((1, 0.5), (2, 0.25), (3, 0.75), (8, 0.0)) for line in paid(f"a{n}", usd, n)]
+    ledger = [
+        line
+        for n, usd in ((1, 0.5), (2, 0.25), (3, 0.75), (8, 0.0))
+        for line in paid(f"a{n}", usd, n)
+    ]
     write(tmp_path / "runs" / "bench", BENCH, ledger)
     return Website(tmp_path)
 
@@ -89,7 +135,9 @@ def test_a_run_that_is_gone_is_forgotten_and_said(made: Website) -> None:
     assert made.page("/runs/bench").status == 404
 
 
-def test_a_run_that_cannot_be_read_stays_in_the_list_with_its_fault_until_it_can(made: Website) -> None:
+def test_a_run_that_cannot_be_read_stays_in_the_list_with_its_fault_until_it_can(
+    made: Website,
+) -> None:
     settings = made.where / "runs" / "bench" / "settings.toml"
     settings.write_text("= no toml")
     made.read_all()
@@ -103,8 +151,14 @@ def test_a_run_that_cannot_be_read_stays_in_the_list_with_its_fault_until_it_can
 
 
 def test_the_list_of_runs_is_filtered_by_words_kind_and_status(made: Website) -> None:
-    write(made.where / "runs" / "tuned", [START, {"kind": "update", "step": 0, "reward": 0.5, "kl": 0.0},
-        {"kind": "tune", "name": "g", "recipe": "g", "scaffold": "s", "seed": 0, "base": "b"}])  # fmt: skip
+    write(
+        made.where / "runs" / "tuned",
+        [
+            START,
+            {"kind": "update", "step": 0, "reward": 0.5, "kl": 0.0},
+            {"kind": "tune", "name": "g", "recipe": "g", "scaffold": "s", "seed": 0, "base": "b"},
+        ],
+    )
     made.read_all()
 
     def shown(**query: str) -> set[str]:
@@ -122,8 +176,12 @@ def test_a_bench_is_a_matrix_of_agents_and_tasks_with_what_each_cost(made: Websi
     facts, _ = made._measured(made.run("bench"))
     first, other = facts["columns"]
     assert (first["agent"], first["mean"], first["attempts"], first["usd"], first["tokens"]) == (
-        "first", 0.5, 3, 1.5, 36,
-    )  # fmt: skip
+        "first",
+        0.5,
+        3,
+        1.5,
+        36,
+    )
     assert (other["agent"], other["mean"], other["usd"], other["tokens"]) == ("other", 1.0, 0, 0)
     assert first["of"] == {"t1": "a1", "t2": "a2", "t3": "a3"}
     assert facts["tasks"] == ["t2", "t3", "t1"]  # what tells agents apart first
@@ -135,11 +193,20 @@ def test_a_bench_is_a_matrix_of_agents_and_tasks_with_what_each_cost(made: Websi
 def test_attempts_are_told_with_outcome_and_cost_those_that_run_last(made: Website) -> None:
     rows = {row["attempt"]: row for row in site._attempt_rows(made.run("bench"))}
     assert list(rows) == ["a1", "a2", "a3", "a4", "a5", "a6", "a7", "a8"]
-    assert [rows[id]["outcome"] for id in ("a1", "a2", "a7", "a8")] == ["passed", "failed", "excluded", "running"]
+    assert [rows[id]["outcome"] for id in ("a1", "a2", "a7", "a8")] == [
+        "passed",
+        "failed",
+        "excluded",
+        "running",
+    ]
     assert (rows["a3"]["calls"], rows["a3"]["tokens"], rows["a3"]["usd"]) == (3, 12, 0.75)
     assert (rows["a8"]["calls"], rows["a8"]["tokens"]) == (8, 12)
     assert rows["a4"]["calls"] == 0
-    assert (rows["a7"]["ending"], rows["a7"]["split"], rows["a7"]["score"]) == ("it is gone", "train", None)
+    assert (rows["a7"]["ending"], rows["a7"]["split"], rows["a7"]["score"]) == (
+        "it is gone",
+        "train",
+        None,
+    )
 
 
 @pytest.mark.parametrize(
@@ -158,12 +225,27 @@ def test_attempts_are_told_with_outcome_and_cost_those_that_run_last(made: Websi
 )
 def test_attempts_are_filtered_and_sorted(made: Website, query: dict[str, str], ids: str) -> None:
     text = made.page("/runs/bench/attempts", query).text
-    found = [link.rpartition("/")[2] for link in Tree(text).all("href") if "/runs/bench/attempts/a" in link]
+    found = [
+        link.rpartition("/")[2]
+        for link in Tree(text).all("href")
+        if "/runs/bench/attempts/a" in link
+    ]
     assert list(dict.fromkeys(found)) == ids.split()
 
 
-@pytest.mark.parametrize("address", ["/nowhere", "/runs/none", "/runs/bench/attempts/zz", "/runs/bench/studies/x",
-    "/runs/bench/attempts/..", "/experiences/zz", "/lessons/none", "/compare/bench/a/-"])  # fmt: skip
+@pytest.mark.parametrize(
+    "address",
+    [
+        "/nowhere",
+        "/runs/none",
+        "/runs/bench/attempts/zz",
+        "/runs/bench/studies/x",
+        "/runs/bench/attempts/..",
+        "/experiences/zz",
+        "/lessons/none",
+        "/compare/bench/a/-",
+    ],
+)
 def test_what_is_not_there_is_a_page_that_says_so(made: Website, address: str) -> None:
     assert made.page(address).status == 404
 
@@ -196,7 +278,13 @@ def test_a_step_is_on_its_page_of_the_trajectory(made: Website) -> None:
 
 
 def test_lessons_are_files_of_policies_and_no_experiences(made: Website) -> None:
-    for name in ("general/a.md", "toy/patterns/b.md", "toy/experiences/c.md", "index/x/d.md", "toy/blobs/e.md"):
+    for name in (
+        "general/a.md",
+        "toy/patterns/b.md",
+        "toy/experiences/c.md",
+        "index/x/d.md",
+        "toy/blobs/e.md",
+    ):
         (made.where / "memory" / name).parent.mkdir(parents=True, exist_ok=True)
         (made.where / "memory" / name).write_text("+++\nno header\n")
     assert [path for path, _ in made.lesson_files()] == ["general/a", "toy/patterns/b"]
@@ -217,7 +305,10 @@ def test_one_run_that_cannot_be_shown_does_not_take_the_list_away(
 
 def test_of_a_wide_bench_500_tasks_are_shown_and_the_rest_is_counted(made: Website) -> None:
     rows = [attempt(n, f"t{n}", 1.0) for n in range(501)]
-    write(made.where / "runs" / "wide", [START, {"kind": "agent", "name": "first", "scaffold": "s1"}, *rows])
+    write(
+        made.where / "runs" / "wide",
+        [START, {"kind": "agent", "name": "first", "scaffold": "s1"}, *rows],
+    )
     facts, _ = made._measured(made.run("wide"))
     assert (len(facts["tasks"]), facts["more_tasks"]) == (500, 1)
 
@@ -237,7 +328,12 @@ def test_reading_ahead_ends_and_the_search_is_up_to_date(made: Website) -> None:
 
 def test_a_long_trajectory_has_pages_and_one_that_runs_is_followed(made: Website) -> None:
     with Log(made.where / "runs" / "bench" / "attempts" / "a8" / "steps.jsonl") as steps:
-        steps.append(*({"step": n, "observation": "", "reply": f"reply {n}.", "action": "ls"} for n in range(150)))
+        steps.append(
+            *(
+                {"step": n, "observation": "", "reply": f"reply {n}.", "action": "ls"}
+                for n in range(150)
+            )
+        )
     first, last = (made.page("/runs/bench/attempts/a8", {"page": page}).text for page in ("1", "9"))
     assert "reply 99." in first
     assert "reply 100." not in first
@@ -251,9 +347,18 @@ def test_a_long_trajectory_has_pages_and_one_that_runs_is_followed(made: Website
 def test_lessons_are_listed_by_standing(made: Website) -> None:
     folder = made.where / "memory" / "toy" / "patterns"
     folder.mkdir(parents=True)
-    standings: tuple[Standing, ...] = ("vetoed", "forgotten", "merged", "quarantined", "candidate", "active")
+    standings: tuple[Standing, ...] = (
+        "vetoed",
+        "forgotten",
+        "merged",
+        "quarantined",
+        "candidate",
+        "active",
+    )
     for n, status in enumerate(standings):
-        lesson = Lesson(id=f"l{n}", title=f"the {status} one", body="b", scope="domain", status=status)
+        lesson = Lesson(
+            id=f"l{n}", title=f"the {status} one", body="b", scope="domain", status=status
+        )
         (folder / f"l{n}.md").write_text(headed(lesson))
     text = Tree(made.page("/lessons").text).text
     assert "toy/patterns 6" in text
@@ -264,15 +369,31 @@ def test_lessons_are_listed_by_standing(made: Website) -> None:
 # --- attempts that ended, a build, a training: written by hand
 
 
-def ended(run: Path, id: str, task: str, steps: int = 1, lesson: str = "", **more: Any) -> Experience:
+def ended(
+    run: Path, id: str, task: str, steps: int = 1, lesson: str = "", **more: Any
+) -> Experience:
     """An attempt's folder, as it is when it has ended."""
     each = [
-        Step(step=n, observation=f"saw {n}.", reply=f"reply {n}.", action="ls", offered=(lesson,) * bool(lesson))
+        Step(
+            step=n,
+            observation=f"saw {n}.",
+            reply=f"reply {n}.",
+            action="ls",
+            offered=(lesson,) * bool(lesson),
+        )
         for n in range(steps)
     ]
     grade = Grade(score=1.0, passed=True, evidence=f"the grader on {id}")
-    trace = Trace(attempt=id, task=task, scaffold="s1", model="m", steps=tuple(each), answer=f"answer of {id}")
-    facts: dict[str, Any] = {"domain": "toy", "group": task, "split": "train", "prompt": f"Do {task}.", "digest": "s1"}
+    trace = Trace(
+        attempt=id, task=task, scaffold="s1", model="m", steps=tuple(each), answer=f"answer of {id}"
+    )
+    facts: dict[str, Any] = {
+        "domain": "toy",
+        "group": task,
+        "split": "train",
+        "prompt": f"Do {task}.",
+        "digest": "s1",
+    }
     e = Experience(id=id, task=task, trace=trace, grade=grade, **{**facts, **more})
     record = e.model_dump(mode="json", exclude={"trace": {"steps"}}) | {STEPS: steps}
     with Log(run / "attempts" / id / "steps.jsonl") as log:
@@ -287,7 +408,9 @@ def text_of(made: Website, address: str, **query: str) -> str:
     return Tree(page.text).text
 
 
-def test_an_attempt_that_ended_is_shown_with_its_grade_and_the_others_at_its_task(made: Website) -> None:
+def test_an_attempt_that_ended_is_shown_with_its_grade_and_the_others_at_its_task(
+    made: Website,
+) -> None:
     bench = made.where / "runs" / "bench"
     (made.where / "memory" / "toy" / "patterns").mkdir(parents=True)
     lesson = Lesson(id="l1", title="T", body="b", scope="domain", status="active")
@@ -306,7 +429,11 @@ def test_an_attempt_that_ended_is_shown_with_its_grade_and_the_others_at_its_tas
     ):
         assert words in text
     links = Tree(page).all("href")
-    assert {"/runs/bench/attempts/a4", "/compare/bench/a1/bench/a4", "/lessons/toy/patterns/l1"} <= set(links)
+    assert {
+        "/runs/bench/attempts/a4",
+        "/compare/bench/a1/bench/a4",
+        "/lessons/toy/patterns/l1",
+    } <= set(links)
     assert "/events" not in page  # nothing more comes
     messages = text_of(made, "/runs/bench/attempts/a1/messages")
     assert "system You are one." in messages
@@ -318,7 +445,13 @@ def test_an_attempt_that_runs_or_was_excluded_has_no_grade(made: Website) -> Non
     (made.where / "runs" / "bench" / "attempts" / "a7").mkdir(parents=True)
     for id in ("a7", "a8"):
         e, live, over = made._experience("bench", id)
-        assert (over, live is not None, e.grade.graded, e.grade.passed, e.grade.score) == (False, True, False, False, 0)
+        assert (over, live is not None, e.grade.graded, e.grade.passed, e.grade.score) == (
+            False,
+            True,
+            False,
+            False,
+            0,
+        )
     e, *_ = made._experience("bench", "a7")
     assert (e.task, e.trace.fault) == ("t4", "it is gone")
 
@@ -330,10 +463,15 @@ def test_an_attempt_of_memory_is_shown_though_its_run_is_gone(made: Website) -> 
     assert "the grader on b0" in text
     assert "30 other attempts at" in text
     assert "reply 0." in text_of(made, "/experiences/b0/messages")
-    assert "the grader on b1" in text_of(made, "/compare/-/b0/bench/b1")  # of a run that has it no more
+    assert "the grader on b1" in text_of(
+        made, "/compare/-/b0/bench/b1"
+    )  # of a run that has it no more
     found = made.page("/search", {"q": "saw"}).text
     assert "25 best places" in Tree(found).text
-    assert any(link.startswith("/experiences/b") and link.endswith("#step-0") for link in Tree(found).all("href"))
+    assert any(
+        link.startswith("/experiences/b") and link.endswith("#step-0")
+        for link in Tree(found).all("href")
+    )
     assert "33 attempts" in text_of(made, "/search", task="t1")
     assert "0 attempts" in text_of(made, "/search", task="t1", outcome="failed")
     assert "33 attempts, 33 steps" in text_of(made, "/search")
@@ -404,24 +542,41 @@ def scores(made: Website, name: str, *journal: Mapping[str, Any]) -> list[tuple[
 
 def test_the_list_shows_of_each_kind_of_run_what_it_is_about(made: Website) -> None:
     agents = [attempt(n, "t", 1.0, f"0123456789{n}") for n in range(7)]
-    assert scores(made, "agents", {"kind": "agent", "name": "n", "scaffold": "01234567890"}, *agents) == [
-        ("n, train", 1.0), *[("01234567, train", 1.0)] * 5,
-    ]  # fmt: skip
-    arms = [{"kind": "arm", "arm": f"arm{n}", "model": "m", "digest": "s", "mean": 0.5} for n in range(7)]
+    assert scores(
+        made, "agents", {"kind": "agent", "name": "n", "scaffold": "01234567890"}, *agents
+    ) == [
+        ("n, train", 1.0),
+        *[("01234567, train", 1.0)] * 5,
+    ]
+    arms = [
+        {"kind": "arm", "arm": f"arm{n}", "model": "m", "digest": "s", "mean": 0.5}
+        for n in range(7)
+    ]
     assert scores(made, "arms", *arms) == [(f"arm{n}", 0.5) for n in range(6)]
     updates = [{"kind": "update", "step": n, "reward": n / 2} for n in range(3)]
     assert scores(made, "tune", *updates) == [("reward, step 3", 1.0)]
 
 
-def test_an_attempt_that_was_brought_from_elsewhere_is_listed_though_little_is_told_of_it(made: Website) -> None:
+def test_an_attempt_that_was_brought_from_elsewhere_is_listed_though_little_is_told_of_it(
+    made: Website,
+) -> None:
     brought = {"kind": "brought", "attempt": "b1", "task": "t", "split": "train", "passed": False}
     write(made.where / "runs" / "build", [START, brought])
     (row,) = site._attempt_rows(made.run("build"))
-    assert [row[key] for key in ("outcome", "repeat", "score", "scaffold", "ending")] == ["failed", 0, None, "", ""]
+    assert [row[key] for key in ("outcome", "repeat", "score", "scaffold", "ending")] == [
+        "failed",
+        0,
+        None,
+        "",
+        "",
+    ]
 
 
 def test_a_training_is_a_curve_of_what_can_be_drawn(made: Website) -> None:
-    rewards, tune = [0.25, float("nan"), 0.75], {"kind": "tune", "name": "g", "recipe": "g", "scaffold": "s"}
+    rewards, tune = (
+        [0.25, float("nan"), 0.75],
+        {"kind": "tune", "name": "g", "recipe": "g", "scaffold": "s"},
+    )
     updates = [{"kind": "update", "step": n, "reward": reward} for n, reward in enumerate(rewards)]
     write(made.where / "runs" / "tuned", [START, {**tune, "seed": 0, "base": "b"}, *updates])
     text = text_of(made, "/runs/tuned")
@@ -454,7 +609,9 @@ def test_what_cannot_be_shown_is_a_page_that_says_why(
     assert "it changed while it was read" in text or not isinstance(error, OSError)
 
 
-def test_while_the_index_is_made_a_search_says_how_far_it_is(made: Website, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_while_the_index_is_made_a_search_says_how_far_it_is(
+    made: Website, monkeypatch: pytest.MonkeyPatch
+) -> None:
     said = []
 
     def recall(*_: Any, **__: Any) -> Any:
@@ -466,14 +623,21 @@ def test_while_the_index_is_made_a_search_says_how_far_it_is(made: Website, monk
 
     monkeypatch.setattr(made.memory, "recall", recall)
     made._read_ahead()
-    assert ["runs are being read" in said[0], "3 of 10 experiences are indexed" in said[1]] == [True, True]
+    assert ["runs are being read" in said[0], "3 of 10 experiences are indexed" in said[1]] == [
+        True,
+        True,
+    ]
     made._told(4, 10)  # nobody waits any more
     assert made.indexing is None
 
 
-def test_indexing_waits_until_nobody_looks_at_a_page(made: Website, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_indexing_waits_until_nobody_looks_at_a_page(
+    made: Website, monkeypatch: pytest.MonkeyPatch
+) -> None:
     now = [100.0]
-    clock = SimpleNamespace(monotonic=lambda: now[0], sleep=lambda seconds: now.append(now.pop() + seconds))
+    clock = SimpleNamespace(
+        monotonic=lambda: now[0], sleep=lambda seconds: now.append(now.pop() + seconds)
+    )
     monkeypatch.setattr(site, "time", clock)
     monkeypatch.setattr(made.memory, "recall", lambda *_, **__: [])
     made.page("/")
@@ -500,14 +664,25 @@ def test_a_lesson_tells_what_runs_made_of_it(made: Website) -> None:
     folder = made.where / "memory" / "toy" / "patterns"
     folder.mkdir(parents=True)
     gains = tuple(Gain(experience=f"e{n}", group=f"g{n}", diff=0.5) for n in range(4))
-    lesson = Lesson(id="l1", title="Look first", body="b", scope="domain", status="active", gains=gains, groups=("g",))
+    lesson = Lesson(
+        id="l1",
+        title="Look first",
+        body="b",
+        scope="domain",
+        status="active",
+        gains=gains,
+        groups=("g",),
+    )
     (folder / "l1.md").write_text(headed(lesson))
     (folder / "broken.md").write_text("+++\nno header\n")
     change = {"kind": "born", "lesson": "l1", "why": "it failed"}
     others = {"kind": "memory", "policy": "p", "before": [], "after": []}
     write(
         made.where / "runs" / "learned",
-        [START, {**others, "round": 1, "changes": [change, {**change, "lesson": "l2", "why": "x"}]}],
+        [
+            START,
+            {**others, "round": 1, "changes": [change, {**change, "lesson": "l2", "why": "x"}]},
+        ],
     )
     text = text_of(made, "/lessons/toy/patterns/l1")
     assert "learned round 2: born it failed" in text
@@ -525,9 +700,22 @@ def asked(made: Website) -> Website:
     run = made.where / "runs" / "b"
     child = SEED.model_copy(update={"files": {**SEED.files, "notes.md": "new\n"}})
     evidence = [{"experience": "a1", "step": n} for n in (0, 1)]  # the second is not there
-    revision = {**REVISION, "id": child.digest, "edits": [{**EDIT, "path": "notes.md", "evidence": evidence}]}
-    past = [{"kind": "review", "offer": n, "revision": "c", "decision": "reject", "reason": f"past {n}.", "edited": ""}
-        for n in range(51)]  # fmt: skip
+    revision = {
+        **REVISION,
+        "id": child.digest,
+        "edits": [{**EDIT, "path": "notes.md", "evidence": evidence}],
+    }
+    past = [
+        {
+            "kind": "review",
+            "offer": n,
+            "revision": "c",
+            "decision": "reject",
+            "reason": f"past {n}.",
+            "edited": "",
+        }
+        for n in range(51)
+    ]
     write(run, [*BUILD, *past, {"kind": "candidate", "offer": 99, "revision": revision}])
     scaffolds.save(SEED, run / "seed")
     history = History(run / "scaffold.git")
@@ -548,7 +736,11 @@ def test_a_candidate_that_waits_is_shown_with_its_change_and_what_it_cites(asked
     assert "past 0." not in queue
     asked.read_all()
     row = asked._row("b")
-    assert (row["waiting"], row["kind"], [s["name"] for s in row["scores"]]) == (True, "build", ["seed"])
+    assert (row["waiting"], row["kind"], [s["name"] for s in row["scores"]]) == (
+        True,
+        "build",
+        ["seed"],
+    )
     home = asked.page("/").text
     assert "/review/b" in home
     assert "A candidate waits for you." in text_of(asked, "/runs/b")

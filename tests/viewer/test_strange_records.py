@@ -1,6 +1,8 @@
-"""What a stranger sealed by hand: journals, ledgers and cassettes whose lines have right checksums and wrong contents.
+"""What a stranger sealed by hand: journals, ledgers and cassettes whose lines have right checksums
+and wrong contents.
 
-Each line is left out, or shown, or refused in words; nothing that reads a run ends in another error.
+Each line is left out, or shown, or refused in words; nothing that reads a run ends in another
+error.
 """
 
 from __future__ import annotations
@@ -33,31 +35,89 @@ from recreate.viewer.site import Website
 
 SEED = scaffolds.load(shipped("scaffolds") / "seed")
 VERDICT = {
-    "before": 0.5, "after": 1.0, "diff": 0.5, "lo": 0.1, "hi": 0.9, "p": 0.03, "tasks": 6, "repeats": 1,
+    "before": 0.5,
+    "after": 1.0,
+    "diff": 0.5,
+    "lo": 0.1,
+    "hi": 0.9,
+    "p": 0.03,
+    "tasks": 6,
+    "repeats": 1,
     "verdict": "better",
-}  # fmt: skip
+}
 EDIT = {"path": "system.md", "new": "Read.", "evidence": [{"experience": "a1", "step": 0}]}
-REVISION = {"id": "c1", "parent": SEED.digest, "round": 0, "edits": [EDIT], "verdict": VERDICT, "kept": False}
+REVISION = {
+    "id": "c1",
+    "parent": SEED.digest,
+    "round": 0,
+    "edits": [EDIT],
+    "verdict": VERDICT,
+    "kept": False,
+}
 TERMS = {
-    "candidate": "c1", "parent": SEED.digest, "round": 0, "of": 1, "alpha": 0.04, "gain": 0.5, "repeats": 1,
+    "candidate": "c1",
+    "parent": SEED.digest,
+    "round": 0,
+    "of": 1,
+    "alpha": 0.04,
+    "gain": 0.5,
+    "repeats": 1,
     "order": ["t1"],
-}  # fmt: skip
+}
 LESSON = {"id": "l", "title": "t", "body": "b"}
 ATTEMPT = {"attempt": "a1", "task": "t1", "split": "validation", "passed": True}
 BUILD: tuple[dict[str, Any], ...] = (
-    {"kind": "start", "run": "r", "model": "m", "domain": "d", "sandbox": "none", "command": "build"},
+    {
+        "kind": "start",
+        "run": "r",
+        "model": "m",
+        "domain": "d",
+        "sandbox": "none",
+        "command": "build",
+    },
     {"kind": "seed", "name": "seed", "scaffold": SEED.digest, "stood": ""},
     {"kind": "selection", "tasks": ["t1"], "told": []},
-    {"kind": "batch", "round": 0, "tasks": ["t1"], "repeats": [0], "why": ["never tried"], "told": "1 train task"},
-    {"kind": "reply", "call": "r/a1/0", "role": "agent", "check": "x", "reply": {"text": "hm", "tokens_out": 2}},
-    {"kind": "experience", **ATTEMPT, "repeat": 0, "scaffold": SEED.digest, "score": 1.0, "ending": "submitted"},
+    {
+        "kind": "batch",
+        "round": 0,
+        "tasks": ["t1"],
+        "repeats": [0],
+        "why": ["never tried"],
+        "told": "1 train task",
+    },
+    {
+        "kind": "reply",
+        "call": "r/a1/0",
+        "role": "agent",
+        "check": "x",
+        "reply": {"text": "hm", "tokens_out": 2},
+    },
+    {
+        "kind": "experience",
+        **ATTEMPT,
+        "repeat": 0,
+        "scaffold": SEED.digest,
+        "score": 1.0,
+        "ending": "submitted",
+    },
     {"kind": "brought", **ATTEMPT, "attempt": "a3"},
-    {"kind": "aside", "attempt": "a2", "task": "t2", "repeat": 0, "phase": "train", "fault": "gone"},
+    {
+        "kind": "aside",
+        "attempt": "a2",
+        "task": "t2",
+        "repeat": 0,
+        "phase": "train",
+        "fault": "gone",
+    },
     {"kind": "snapshot", "round": 0, "file": "x.json"},
     {"kind": "recallable", "domain": "toy", "file": "y.json", "digest": "d"},
     {"kind": "recalled", "call": "r/a1/0", "query": "how", "text": "so", "found": ["a3"]},
     {
-        "kind": "memory", "round": 0, "policy": "p", "changes": [{"kind": "born", "lesson": "l"}], "before": [],
+        "kind": "memory",
+        "round": 0,
+        "policy": "p",
+        "changes": [{"kind": "born", "lesson": "l"}],
+        "before": [],
         "after": [LESSON],
     },
     {"kind": "proposal", "attempt": "p", "round": 0, "edits": [EDIT]},
@@ -66,22 +126,56 @@ BUILD: tuple[dict[str, Any], ...] = (
     {"kind": "trial", "terms": TERMS},
     {"kind": "revision", "revision": REVISION},
     {"kind": "candidate", "offer": 1, "revision": REVISION},
-    {"kind": "review", "offer": 2, "revision": "c1", "decision": "reject", "reason": "no", "edited": ""},
+    {
+        "kind": "review",
+        "offer": 2,
+        "revision": "c1",
+        "decision": "reject",
+        "reason": "no",
+        "edited": "",
+    },
     {"kind": "note", "text": "n"},
     {"kind": "end", "status": "done", "scaffold": SEED.digest},
-)  # fmt: skip
+)
 BENCH: tuple[dict[str, Any], ...] = (
     {"kind": "agent", "name": "seed", "scaffold": SEED.digest},
     {"kind": "cell", "model": "m", "agent": SEED.digest, "split": "validation", "domain": "d"},
-    {"kind": "kinds", "domain": "d", "of": [{"kind": "real", "tasks": ["d:1"]}, {"kind": "made", "tasks": ["d:2"]}]},
-    {"kind": "baselines", "of": [{"cell": ["m", "a", "validation", "d"], "baseline": ["m", "b", "validation", "d"]}]},
-    {"kind": "arm", "arm": "x", "model": "m", "digest": SEED.digest, "mean": 0.5, "lo": 0.1, "hi": 0.9, "n": 2},
+    {
+        "kind": "kinds",
+        "domain": "d",
+        "of": [{"kind": "real", "tasks": ["d:1"]}, {"kind": "made", "tasks": ["d:2"]}],
+    },
+    {
+        "kind": "baselines",
+        "of": [{"cell": ["m", "a", "validation", "d"], "baseline": ["m", "b", "validation", "d"]}],
+    },
+    {
+        "kind": "arm",
+        "arm": "x",
+        "model": "m",
+        "digest": SEED.digest,
+        "mean": 0.5,
+        "lo": 0.1,
+        "hi": 0.9,
+        "n": 2,
+    },
     {"kind": "test-opened", "domain": "d", "number": 1, "scaffold": SEED.digest},
-    *BUILD[:1], *BUILD[4:8],
-)  # fmt: skip
+    *BUILD[:1],
+    *BUILD[4:8],
+)
 TUNE: tuple[dict[str, Any], ...] = (
-    {"kind": "tune", "name": "grpo", "recipe": "r", "scaffold": SEED.digest, "seed": 0, "base": "b"},
-    *({"kind": "update", "step": n, "reward": n / 4, "kl": 0.1, "entropy": 1.0, "length": 3} for n in range(3)),
+    {
+        "kind": "tune",
+        "name": "grpo",
+        "recipe": "r",
+        "scaffold": SEED.digest,
+        "seed": 0,
+        "base": "b",
+    },
+    *(
+        {"kind": "update", "step": n, "reward": n / 4, "kl": 0.1, "entropy": 1.0, "length": 3}
+        for n in range(3)
+    ),
     {"kind": "end", "status": "stopped", "step": 1, "checkpoint": "c", "why": "kl"},
 )
 USAGE = {"calls": 1, "tokens_in": 10, "tokens_out": 2, "usd": 0.1, "seconds": 1.0}
@@ -89,7 +183,15 @@ LEDGER: tuple[dict[str, Any], ...] = (
     {"kind": "open", "session": 1, "seconds": 0.0},
     {"kind": "attempt", "session": 1, "seconds": 1.0, "attempt": "a1"},
     {"kind": "reserve", "session": 1, "seconds": 1.0, "call": "r/a1/0", "usd": 0.2, "tokens": 50},
-    {"kind": "settle", "session": 1, "seconds": 2.0, "call": "r/a1/0", "role": "agent", "phase": "x", "usage": USAGE},
+    {
+        "kind": "settle",
+        "session": 1,
+        "seconds": 2.0,
+        "call": "r/a1/0",
+        "role": "agent",
+        "phase": "x",
+        "usage": USAGE,
+    },
     {"kind": "reserve", "session": 1, "seconds": 2.0, "call": "r/a1/1", "usd": 0.2, "tokens": 50},
     {"kind": "session", "session": 1, "seconds": 3.0},
 )
@@ -100,11 +202,37 @@ for _ in range(300):
     DEEP = [DEEP]
 ODD = st.sampled_from(
     [
-        None, True, -1, 0, 10**15, 10**16, 10**400, -(10**400), 1e308, -1e308, 0.1, float("nan"), float("inf"), "", "x",
-        "\ud800", "../../x", "\x1b[31m\u202e", "<script>", "0" * 5000, [], [None], ["\udfff"], [[1]], {}, {"x": 1},
-        {"schema": "1"}, [{"kind": 1}], DEEP,
+        None,
+        True,
+        -1,
+        0,
+        10**15,
+        10**16,
+        10**400,
+        -(10**400),
+        1e308,
+        -1e308,
+        0.1,
+        float("nan"),
+        float("inf"),
+        "",
+        "x",
+        "\ud800",
+        "../../x",
+        "\x1b[31m\u202e",
+        "<script>",
+        "0" * 5000,
+        [],
+        [None],
+        ["\udfff"],
+        [[1]],
+        {},
+        {"x": 1},
+        {"schema": "1"},
+        [{"kind": 1}],
+        DEEP,
     ]
-)  # fmt: skip
+)
 """What no recreate writes there."""
 
 
@@ -162,11 +290,18 @@ def look(where: Path, name: str) -> None:
     """Read a run in every way there is; every page is shown or says why it is not."""
     folder, site = where / "runs" / name, Website(where)
     site.read_all()
-    pages = [site.page(address) for address in ("/", f"/runs/{name}", f"/runs/{name}/attempts", "/review")]
+    pages = [
+        site.page(address)
+        for address in ("/", f"/runs/{name}", f"/runs/{name}/attempts", "/review")
+    ]
     assert pages[0].status == 200
     assert pages[0].text.count('<span class="score">') >= 3  # those that are well, at least
     assert "cannot show" not in pages[0].text  # what nobody had foreseen
-    pages += [site.page(f"/review/{name}"), site.page(f"/runs/{name}/attempts/a1"), site.page("/lessons")]
+    pages += [
+        site.page(f"/review/{name}"),
+        site.page(f"/runs/{name}/attempts/a1"),
+        site.page("/lessons"),
+    ]
     assert {page.status for page in pages} <= {200, 404, 409}
     for page in pages:
         page.text.encode("utf-8", "backslashreplace")
@@ -236,14 +371,18 @@ def test_of_many_spoiled_journals_none_does(place: Path, name: str) -> None:
 def test_a_number_that_is_none_leaves_the_list_readable(
     place: Path, run: str, kind: str, field: str, value: Any
 ) -> None:
-    write(place / "runs" / run, [{**r, field: value} if r["kind"] == kind else r for r in RUNS[run]])
+    write(
+        place / "runs" / run, [{**r, field: value} if r["kind"] == kind else r for r in RUNS[run]]
+    )
     look(place, run)
     damaged = sum(r["kind"] == kind for r in RUNS[run]) * (kind != "update")
     assert f"{damaged} damaged line" in Website(place).page(f"/runs/{run}").text or not damaged
     write(place / "runs" / run, RUNS[run])
 
 
-def test_a_run_that_cannot_be_shown_leaves_the_others_in_the_list(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_cannot_be_shown_leaves_the_others_in_the_list(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def scores(live: LiveRun) -> Iterator[dict[str, Any]]:
         if live.folder.name == "tune":
             raise ZeroDivisionError("nobody had foreseen it")
@@ -268,35 +407,74 @@ def test_a_run_whose_name_is_no_text_is_listed_and_shown(tmp_path: Path) -> None
     assert site.page("/runs/m\\xff").status == 200
 
 
-# ------------------------------------------------------------------------------------------------- cassettes
+# -------------------------------------------------------------------------------------------------
+# cassettes
 
 ABOUT_IT: dict[str, Any] = {
-    "version": 1, "recreate": "0", "run": "r", "command": "build", "domain": "d", "sandbox": "none",
-    "settings": {"domain": "d"}, "budget": ["5usd"],
-    "models": {"agent": {"name": "m", "price": {"tokens_in": 1.0, "tokens_out": 1.0}}}, "memory": 0,
-    "cost": {"calls": 1}, "end": {"status": "done", "scaffold": SEED.digest}, "lines": None, "bytes": 0, "packed": 0,
+    "version": 1,
+    "recreate": "0",
+    "run": "r",
+    "command": "build",
+    "domain": "d",
+    "sandbox": "none",
+    "settings": {"domain": "d"},
+    "budget": ["5usd"],
+    "models": {"agent": {"name": "m", "price": {"tokens_in": 1.0, "tokens_out": 1.0}}},
+    "memory": 0,
+    "cost": {"calls": 1},
+    "end": {"status": "done", "scaffold": SEED.digest},
+    "lines": None,
+    "bytes": 0,
+    "packed": 0,
     "sha256": "",
-}  # fmt: skip
-OF_CALL = {"role": "agent", "phase": "train", "task": "t", "repeat": 0, "sample": 0, "seed": 1, "model": "m"}
+}
+OF_CALL = {
+    "role": "agent",
+    "phase": "train",
+    "task": "t",
+    "repeat": 0,
+    "sample": 0,
+    "seed": 1,
+    "model": "m",
+}
 LOST = {"kind": "Transient", "code": "c", "message": "m", "fix": "f", "unspent": True}
 TAPE: tuple[dict[str, Any], ...] = (
     {"kind": "agent", "name": "seed", "digest": SEED.digest, "files": dict(SEED.files)},
     {"kind": "text", "id": "p", "text": {"temperature": 0.5}},
     {"kind": "text", "id": "m", "text": {"role": "user", "content": "What?"}},
     {
-        "kind": "reply", "call": "r/a/0", "request": "q", **OF_CALL, "messages": ["m"], "params": "p", "lost": [LOST],
-        "reply": {"text": "That.", "tokens_in": 3, "tokens_out": 1, "tool_calls": [{"id": "i", "name": "n"}]},
+        "kind": "reply",
+        "call": "r/a/0",
+        "request": "q",
+        **OF_CALL,
+        "messages": ["m"],
+        "params": "p",
+        "lost": [LOST],
+        "reply": {
+            "text": "That.",
+            "tokens_in": 3,
+            "tokens_out": 1,
+            "tool_calls": [{"id": "i", "name": "n"}],
+        },
     },
     {
-        "kind": "reply", "call": "r/a/1", "request": "q", **OF_CALL, "messages": ["m"], "params": "p", "lost": [],
+        "kind": "reply",
+        "call": "r/a/1",
+        "request": "q",
+        **OF_CALL,
+        "messages": ["m"],
+        "params": "p",
+        "lost": [],
         "error": {**LOST, "last": False},
     },
     {"kind": "grade", "attempt": "a", "score": 0.5, "passed": True},
-)  # fmt: skip
+)
 CALLS = [Call(run="r", attempt="a", step=n, phase="train", task="t") for n in range(3)]
 
 
-def play(folder: Path, lines: Sequence[Mapping[str, Any]], about: Mapping[str, Any] = ABOUT_IT) -> Cassette:
+def play(
+    folder: Path, lines: Sequence[Mapping[str, Any]], about: Mapping[str, Any] = ABOUT_IT
+) -> Cassette:
     """Ask a cassette for all that it has, and for what it has not."""
     write(folder, lines, LINES)
     (folder / ABOUT).write_bytes(seal(about))
@@ -355,7 +533,9 @@ def test_a_cassette_that_a_stranger_sealed_is_played_or_refused_in_words(
         {**TAPE[5], "score": float("inf")},
     ],
 )
-def test_a_line_of_other_types_is_refused_by_its_number(tmp_path: Path, line: dict[str, Any]) -> None:
+def test_a_line_of_other_types_is_refused_by_its_number(
+    tmp_path: Path, line: dict[str, Any]
+) -> None:
     with pytest.raises(BadInput, match="line 1 was edited or is broken") as e:
         play(tmp_path, [line])
     assert e.value.code == "damaged"
@@ -367,8 +547,12 @@ def test_a_cassette_without_its_agents_model_is_refused(tmp_path: Path) -> None:
         read_about(tmp_path)
 
 
-@pytest.mark.parametrize("kept", [{"reply": "x"}, {"reply": {"text": 5}}, {"reply": [1]}, {}, {"reply": {"schema": 9}}])
-def test_a_cached_reply_that_a_stranger_sealed_is_asked_anew(tmp_path: Path, kept: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "kept", [{"reply": "x"}, {"reply": {"text": 5}}, {"reply": [1]}, {}, {"reply": {"schema": 9}}]
+)
+def test_a_cached_reply_that_a_stranger_sealed_is_asked_anew(
+    tmp_path: Path, kept: dict[str, Any]
+) -> None:
     cache = ReplyCache(tmp_path)
     place = cache._file("m", [], {}, CALLS[0])
     place.parent.mkdir()
@@ -379,7 +563,9 @@ def test_a_cached_reply_that_a_stranger_sealed_is_asked_anew(tmp_path: Path, kep
 @pytest.mark.parametrize(
     "record", ["[1]", "5", "null", '{"kind":1', "[" * 100_000, '{"schema":"2"}', '{"schema":null}']
 )
-def test_what_is_no_record_is_a_damaged_line_whatever_its_checksum(tmp_path: Path, record: str) -> None:
+def test_what_is_no_record_is_a_damaged_line_whatever_its_checksum(
+    tmp_path: Path, record: str
+) -> None:
     log = Log(tmp_path / "log.jsonl")
     log.append(seal(record), {"kind": "note", "text": "kept"})
     assert [r["text"] for r in log.read()] == ["kept"]

@@ -1,4 +1,5 @@
-"""`recreate view`: what its pages show, who may ask, what is followed, and that it works in a browser."""
+"""`recreate view`: what its pages show, who may ask, what is followed, and that it works in a
+browser."""
 
 from __future__ import annotations
 
@@ -33,16 +34,29 @@ from tests import chromium
 from tests.viewer.test_html import CONTRAST, Tree
 from tests.words import ESCAPE, HIDDEN, write_script
 
-needs_chromium = pytest.mark.skipif(not chromium.find(), reason="no chromium on PATH: apt-get install -y chromium")
+needs_chromium = pytest.mark.skipif(
+    not chromium.find(), reason="no chromium on PATH: apt-get install -y chromium"
+)
 FLAGS = ["--domain", "tests.words:Words", "--sandbox", "none", "--json"]
-BUILD = ["--optimizer", "tests.words:Planned", "--rounds", "2", "--batch", "2", "--train", "4", "--scaffold", "seed"]
+BUILD = [
+    "--optimizer",
+    "tests.words:Planned",
+    "--rounds",
+    "2",
+    "--batch",
+    "2",
+    "--train",
+    "4",
+    "--scaffold",
+    "seed",
+]
 BUILD += ["--gate.false_keep", "0"]  # each candidate by itself: what the pages show is more
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A workspace with a build that waits for a person, a bench, a training told by its journal, and lessons. Names,
-    reasons, outputs and lessons try to break out of a page."""
+    """A workspace with a build that waits for a person, a bench, a training told by its journal,
+    and lessons. Names, reasons, outputs and lessons try to break out of a page."""
     folder = tmp_path_factory.mktemp("made")
     (folder / "recreate.toml").write_text("")
     with pytest.MonkeyPatch.context() as patch:
@@ -50,18 +64,50 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setenv("RECREATE_HOME", str(folder / "home"))
         model = ["--model", write_script(folder / "script.jsonl")]
         assert cli(["build", *FLAGS, *model, *BUILD, "--review", "--out", "runs/waits"]) == 0
-        assert cli(["bench", *FLAGS, *model, "--scaffold", "seed", "--split", "train", "--out", "runs/bench"]) == 0
+        assert (
+            cli(
+                [
+                    "bench",
+                    *FLAGS,
+                    *model,
+                    "--scaffold",
+                    "seed",
+                    "--split",
+                    "train",
+                    "--out",
+                    "runs/bench",
+                ]
+            )
+            == 0
+        )
     tune = folder / "runs" / "tune"
     tune.mkdir()
     shutil.copy(folder / "runs" / "waits" / "settings.toml", tune)
     with Log(tune / "journal.jsonl") as journal:
-        journal.append({"kind": "tune", "name": ESCAPE, "recipe": "grpo", "scaffold": "s", "seed": 0, "base": "b"})
-        journal.append(*({"kind": "update", "step": n, "reward": n / 20, "kl": 0.01 * n} for n in range(20)))
+        journal.append(
+            {
+                "kind": "tune",
+                "name": ESCAPE,
+                "recipe": "grpo",
+                "scaffold": "s",
+                "seed": 0,
+                "base": "b",
+            }
+        )
+        journal.append(
+            *({"kind": "update", "step": n, "reward": n / 20, "kl": 0.01 * n} for n in range(20))
+        )
         journal.append({"kind": "note", "text": ESCAPE + HIDDEN}, {"kind": "end", "status": "done"})
     lesson = Lesson(
-        id="read-first", title=ESCAPE, body=f"{ESCAPE}\n{HIDDEN}", scope="domain", status="active", supports=("a", "b"),
-        gains=tuple(Gain(experience=f"e{n}", group=f"g{n}", diff=0.5) for n in range(4)), offered=3,
-    )  # fmt: skip
+        id="read-first",
+        title=ESCAPE,
+        body=f"{ESCAPE}\n{HIDDEN}",
+        scope="domain",
+        status="active",
+        supports=("a", "b"),
+        gains=tuple(Gain(experience=f"e{n}", group=f"g{n}", diff=0.5) for n in range(4)),
+        offered=3,
+    )
     (folder / "memory" / "words" / "patterns").mkdir(parents=True)
     (folder / "memory" / "words" / "patterns" / "read-first.md").write_text(headed(lesson), "utf-8")
     (folder / "memory" / "words" / "patterns" / "broken.md").write_text("+++\nno header\n")
@@ -69,11 +115,24 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "memory" / "words" / "patterns" / "held.md").write_text(headed(held), "utf-8")
     run = Run(folder / "runs" / "waits")
     id = next(r["attempt"] for r in run.records("experience") if r["split"] == "train")
-    drawn = [Draw(experience=f"e{n}", task="t", group="g", score=n % 2, shown=n % 2, propensity=0.5) for n in range(9)]
-    tried = lesson.model_copy(update={"status": "candidate", "born_of": (id,), "draws": tuple(drawn[:2])})
-    proven = tried.model_copy(update={"status": "active", "draws": tuple(drawn), "merged": ("other",)})
+    drawn = [
+        Draw(experience=f"e{n}", task="t", group="g", score=n % 2, shown=n % 2, propensity=0.5)
+        for n in range(9)
+    ]
+    tried = lesson.model_copy(
+        update={"status": "candidate", "born_of": (id,), "draws": tuple(drawn[:2])}
+    )
+    proven = tried.model_copy(
+        update={"status": "active", "draws": tuple(drawn), "merged": ("other",)}
+    )
     other = lesson.model_copy(
-        update={"id": "other", "title": "Another", "status": "held", "held": ESCAPE * 3, "draws": ()}
+        update={
+            "id": "other",
+            "title": "Another",
+            "status": "held",
+            "held": ESCAPE * 3,
+            "draws": (),
+        }
     )
     rounds = [
         (("born", "read-first"), (tried,)),
@@ -83,13 +142,19 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with Log(run.folder / "journal.jsonl") as journal:
         for number, ((kind, whose), after) in enumerate(rounds):
             change = {"kind": kind, "lesson": whose, "why": f"{ESCAPE} {kind}"}
-            told = {"changes": [change], "before": [], "after": [x.model_dump(mode="json") for x in after]}
+            told = {
+                "changes": [change],
+                "before": [],
+                "after": [x.model_dump(mode="json") for x in after],
+            }
             journal.append({"kind": "memory", "round": number, "policy": "randomised", **told})
     return folder
 
 
 @pytest.mark.slow
-def test_one_agent_with_the_weights_of_two_models_is_measured_twice(made: Path, tmp_path: Path) -> None:
+def test_one_agent_with_the_weights_of_two_models_is_measured_twice(
+    made: Path, tmp_path: Path
+) -> None:
     shutil.copytree(made / "runs" / "bench", tmp_path / "runs" / "arms")
     (tmp_path / "recreate.toml").write_text("")
     run = Run(tmp_path / "runs" / "arms")
@@ -98,9 +163,24 @@ def test_one_agent_with_the_weights_of_two_models_is_measured_twice(made: Path, 
     with Log(run.folder / "journal.jsonl") as journal:
         journal.append(*({**r, "model": "m@tuned", "score": 1.0, "passed": True} for r in rows))
         for model, arm in ((before.model, "seed"), ("m@tuned", "weights")):
-            journal.append({"kind": "arm", "arm": arm, "model": model, "digest": before.digest, "mean": 0.0, "n": 1})
-    assert [(c.model, c.mean) for c in measured_in(run, tmp_path)] == [(before.model, before.mean), ("m@tuned", 1.0)]
-    assert re.findall(r'scope="col">(\w+) <span', Website(tmp_path).page("/runs/arms").text) == ["seed", "weights"]
+            journal.append(
+                {
+                    "kind": "arm",
+                    "arm": arm,
+                    "model": model,
+                    "digest": before.digest,
+                    "mean": 0.0,
+                    "n": 1,
+                }
+            )
+    assert [(c.model, c.mean) for c in measured_in(run, tmp_path)] == [
+        (before.model, before.mean),
+        ("m@tuned", 1.0),
+    ]
+    assert re.findall(r'scope="col">(\w+) <span', Website(tmp_path).page("/runs/arms").text) == [
+        "seed",
+        "weights",
+    ]
 
 
 def test_the_page_of_a_build_says_what_became_of_each_lesson_as_its_report_does(made: Path) -> None:
@@ -115,7 +195,9 @@ def test_the_page_of_a_build_says_what_became_of_each_lesson_as_its_report_does(
     assert "round 2: promoted" in told
     assert "Another other domain, held" in told
     assert "round 3: held" in told
-    assert "shown by lot to 4 of 9 attempts that called for it, 1.00 with it, 0.00 without it" in told
+    assert (
+        "shown by lot to 4 of 9 attempts that called for it, 1.00 with it, 0.00 without it" in told
+    )
     assert "0 questions and 0 re-runs: $0.0000 and 0 tokens, $0.0000 for each of 2 lessons" in told
     assert told == section(html.page(Run(made / "runs" / "waits")))
     born = Run(made / "runs" / "waits").records("memory").__next__()["after"][0]["born_of"][0]
@@ -129,26 +211,44 @@ def test_the_report_says_of_which_builds_a_lessons_draws_are_and_what_was_a_patt
     shutil.copytree(made / "runs" / "waits", tmp_path / "waits")
     run = Run(tmp_path / "waits")
     ids = [r["attempt"] for r in run.records("experience") if r["split"] == "train"][:2]
-    old = [Draw(experience=f"e{n}", task="t", group="g", score=1, shown=True, propensity=0.5) for n in range(3)]
-    new = [Draw(experience=id, task="t", group="g", score=n, shown=n, propensity=0.5) for n, id in enumerate(ids)]
-    before = Lesson(id="there", title="T", body="b", scope="general", status="active", draws=tuple(old))
+    old = [
+        Draw(experience=f"e{n}", task="t", group="g", score=1, shown=True, propensity=0.5)
+        for n in range(3)
+    ]
+    new = [
+        Draw(experience=id, task="t", group="g", score=n, shown=n, propensity=0.5)
+        for n, id in enumerate(ids)
+    ]
+    before = Lesson(
+        id="there", title="T", body="b", scope="general", status="active", draws=tuple(old)
+    )
     after = before.model_copy(update={"draws": (*old, *new)})
     with Log(run.folder / "journal.jsonl") as journal:
         for number, was in ((3, before), (4, after)):
-            told = {"before": [was.model_dump(mode="json")], "after": [after.model_dump(mode="json")]}
-            journal.append({"kind": "memory", "round": number, "policy": "randomised", "changes": [], **told})
+            told = {
+                "before": [was.model_dump(mode="json")],
+                "after": [after.model_dump(mode="json")],
+            }
+            journal.append(
+                {"kind": "memory", "round": number, "policy": "randomised", "changes": [], **told}
+            )
     run = Run(run.folder)
     report = markdown.report(run, markdown.ended(run))
     here = "shown by lot to 1 of 2 attempts that called for it, 1.00 with it, 0.00 without it"
     assert report.count(f"  - there: {here}\n") == report.count("  - there: ") == 1
-    assert f"- there, all rounds: in this build {here}; over all builds shown by lot to 4 of 5" in report
+    assert (
+        f"- there, all rounds: in this build {here}; over all builds shown by lot to 4 of 5"
+        in report
+    )
     assert "for each of 1 new pattern, 1 was one before" in report
     live = LiveRun(run.folder)
     live.refresh()
     assert [x.shown for x in markdown.learned(live)] == [x.shown for x in markdown.learned(run)]
     (run.folder / "journal.jsonl").write_text(
         "".join(
-            line for line in (run.folder / "journal.jsonl").read_text().splitlines(True) if '"promoted"' not in line
+            line
+            for line in (run.folder / "journal.jsonl").read_text().splitlines(True)
+            if '"promoted"' not in line
         )
     )
     run = Run(run.folder)
@@ -160,13 +260,16 @@ def test_a_run_that_is_followed_keeps_of_each_lesson_what_it_is_now(made: Path) 
     live = LiveRun(made / "runs" / "waits")
     live.refresh()
     assert [(r["round"], [x["id"] for x in r["after"]]) for r in live.records("memory")] == [
-        (0, []), (1, ["read-first"]), (2, ["other"])
-    ]  # fmt: skip
+        (0, []),
+        (1, ["read-first"]),
+        (2, ["other"]),
+    ]
 
 
 @dataclass
 class Served:
-    """A server in a thread of this process. decided: what a person said, in place of who would act on it."""
+    """A server in a thread of this process. decided: what a person said, in place of who would act
+    on it."""
 
     url: str = ""
     stop: Callable[[], None] = lambda: None
@@ -180,12 +283,20 @@ class Served:
     def token(self) -> str:
         return self.url.rpartition("=")[2]
 
-    def ask(self, path: str, method: str = "GET", body: Any = None, **headers: str | None) -> tuple[int, str, Any]:
+    def ask(
+        self, path: str, method: str = "GET", body: Any = None, **headers: str | None
+    ) -> tuple[int, str, Any]:
         """(status, text, headers) as a page of ours asks; a header that is None is left out."""
         port = self.place.rpartition(":")[2]
-        sent: dict[str, str | None] = {"Host": self.place, "Cookie": f"recreate-view-{port}={self.token}"}
+        sent: dict[str, str | None] = {
+            "Host": self.place,
+            "Cookie": f"recreate-view-{port}={self.token}",
+        }
         if method == "POST":
-            sent |= {"Origin": f"http://{self.place}", "Content-Type": "application/x-www-form-urlencoded"}
+            sent |= {
+                "Origin": f"http://{self.place}",
+                "Content-Type": "application/x-www-form-urlencoded",
+            }
         sent |= {name.replace("_", "-"): value for name, value in headers.items()}
         link = http.client.HTTPConnection(self.place, timeout=60)
         link.putrequest(method, path, skip_host=True)
@@ -203,7 +314,9 @@ class Served:
         """(a connection, what is streamed on it)."""
         link = http.client.HTTPConnection(self.place, timeout=60)
         port = self.place.rpartition(":")[2]
-        link.request("GET", path, headers={"Cookie": f"recreate-view-{port}={self.token}", **headers})
+        link.request(
+            "GET", path, headers={"Cookie": f"recreate-view-{port}={self.token}", **headers}
+        )
         return link, link.getresponse()
 
 
@@ -229,7 +342,9 @@ def serving(where: Path, decide: server.Decide | None = None) -> Iterator[Served
         yield
 
     site = Website(where)
-    thread = threading.Thread(target=server.serve, args=(site, 0, answers, decide or remember, ends))
+    thread = threading.Thread(
+        target=server.serve, args=(site, 0, answers, decide or remember, ends)
+    )
     thread.start()
     assert ready.wait(60)
     try:
@@ -262,7 +377,11 @@ def pages(served: Served) -> dict[str, str]:
         found[address] = text
         for link in Tree(text).all("href"):
             link = link.partition("#")[0]
-            if link.startswith("/") and not link.startswith("/static") and link.count("/compare/") + len(found) < 400:
+            if (
+                link.startswith("/")
+                and not link.startswith("/static")
+                and link.count("/compare/") + len(found) < 400
+            ):
                 left.append(link)
     return found
 
@@ -273,16 +392,26 @@ def pages(served: Served) -> dict[str, str]:
 @pytest.mark.slow
 def test_every_link_leads_to_a_page_and_no_text_of_a_model_is_markup(served: Served) -> None:
     found = pages(served)
-    kinds = ("/runs/waits", "/runs/bench", "/runs/tune", "/lessons/words/patterns/read-first", "/review/waits")
+    kinds = (
+        "/runs/waits",
+        "/runs/bench",
+        "/runs/tune",
+        "/lessons/words/patterns/read-first",
+        "/review/waits",
+    )
     assert set(kinds) <= set(found)
     assert any("/messages" in address for address in found)
     assert any("/compare/" in address for address in found)
     assert any("/studies/" in address for address in found)
     for address, text in found.items():
         tree = Tree(text)
-        assert [tag for tag, _ in tree.tags if tag in ("img", "iframe", "object", "base")] == [], address
+        assert [tag for tag, _ in tree.tags if tag in ("img", "iframe", "object", "base")] == [], (
+            address
+        )
         assert [a for tag, a in tree.tags if tag == "script" and "src" not in a] == [], address
-        assert not [key for _, a in tree.tags for key in a if key.startswith("on") or key == "style"], address
+        assert not [
+            key for _, a in tree.tags for key in a if key.startswith("on") or key == "style"
+        ], address
         assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]", text), address
         ids = tree.all("id")
         assert len(ids) == len(set(ids)), address
@@ -304,7 +433,9 @@ def test_runs_of_every_kind_are_listed_with_status_score_and_spend(served: Serve
     assert "No run is like that." in Tree(served.ask("/?q=zebra")[1]).text
 
 
-def test_an_edits_evidence_is_one_click_from_its_step_and_the_step_from_the_edit(served: Served, made: Path) -> None:
+def test_an_edits_evidence_is_one_click_from_its_step_and_the_step_from_the_edit(
+    served: Served, made: Path
+) -> None:
     revision = Run(made / "runs" / "waits").revisions()[0]
     cited = revision.edits[0].evidence[0]
     run = Tree(served.ask("/runs/waits")[1])
@@ -338,7 +469,9 @@ def test_a_bench_is_a_matrix_and_a_training_a_curve(served: Served) -> None:
 
 
 def test_attempts_are_filtered_sorted_and_paged(served: Served) -> None:
-    failed = Tree(served.ask("/runs/waits/attempts?outcome=failed&split=validation&q=validation:1")[1]).text
+    failed = Tree(
+        served.ask("/runs/waits/attempts?outcome=failed&split=validation&q=validation:1")[1]
+    ).text
     assert "passed words" not in failed
     assert "words:train" not in failed
     assert "No attempt is like that." in served.ask("/runs/waits/attempts?q=zebra")[1]
@@ -357,7 +490,9 @@ def test_words_are_found_in_all_runs_and_marked(served: Served) -> None:
     assert "2 attempts" not in served.ask("/search?task=none")[1]
 
 
-def test_a_lesson_has_its_standing_what_speaks_for_it_and_a_broken_one_its_fault(served: Served) -> None:
+def test_a_lesson_has_its_standing_what_speaks_for_it_and_a_broken_one_its_fault(
+    served: Served,
+) -> None:
     rows = Tree(served.ask("/lessons")[1]).text
     assert "4 re-runs with and without it: +0.50" in rows
     assert "its header has no closing" in rows
@@ -380,7 +515,9 @@ def test_without_the_token_nothing_is_shown(served: Served) -> None:
 
 
 def test_the_token_becomes_a_cookie_and_leaves_the_address(served: Served) -> None:
-    status, _, headers = served.ask(f"/runs/waits?told=x&t={served.token}", Cookie=None, Accept="text/html")
+    status, _, headers = served.ask(
+        f"/runs/waits?told=x&t={served.token}", Cookie=None, Accept="text/html"
+    )
     assert (status, headers["Location"]) == (303, "/runs/waits?told=x")
     cookie = headers["Set-Cookie"]
     assert "HttpOnly" in cookie
@@ -389,12 +526,16 @@ def test_the_token_becomes_a_cookie_and_leaves_the_address(served: Served) -> No
     assert away[2]["Location"].startswith("//") is False
 
 
-def test_a_program_that_keeps_no_cookies_is_shown_the_page_of_the_address_that_was_printed(served: Served) -> None:
+def test_a_program_that_keeps_no_cookies_is_shown_the_page_of_the_address_that_was_printed(
+    served: Served,
+) -> None:
     status, text, _ = served.ask(f"/?t={served.token}", Cookie=None)
     assert (status, "workspace" in text, served.token in text) == (200, True, False)
 
 
-@pytest.mark.parametrize("host", ["example.com", "127.0.0.1.example.com:80", "evil:8712", "", "localhost:x", "[::2]:1"])
+@pytest.mark.parametrize(
+    "host", ["example.com", "127.0.0.1.example.com:80", "evil:8712", "", "localhost:x", "[::2]:1"]
+)
 def test_a_strangers_name_that_points_here_is_refused(served: Served, host: str) -> None:
     assert served.ask("/", Host=host)[0] == 403
     assert served.ask(f"/?t={served.token}", Host=host)[0] == 403
@@ -421,7 +562,9 @@ def form(served: Served, address: str = "/review/waits", **fields: str) -> dict[
         ({}, {"secret": ""}),
     ],
 )
-def test_a_strangers_page_cannot_decide(served: Served, headers: dict[str, Any], fields: dict[str, str]) -> None:
+def test_a_strangers_page_cannot_decide(
+    served: Served, headers: dict[str, Any], fields: dict[str, str]
+) -> None:
     before = len(served.decided)
     assert served.ask("/review/waits", "POST", form(served, **fields), **headers)[0] == 403
     assert len(served.decided) == before
@@ -440,9 +583,17 @@ def test_the_policy_lets_nothing_in_from_elsewhere(served: Served) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["/runs/..", "/runs/%2e%2e/attempts", "/runs/waits/attempts/..%2f..%2fseed", "/lessons/../../recreate.toml",
-     "/lessons/%2e%2e/x", "/runs/waits/studies/..", "/static/x/html.py", "/static/x/..%2fhtml.py"],
-)  # fmt: skip
+    [
+        "/runs/..",
+        "/runs/%2e%2e/attempts",
+        "/runs/waits/attempts/..%2f..%2fseed",
+        "/lessons/../../recreate.toml",
+        "/lessons/%2e%2e/x",
+        "/runs/waits/studies/..",
+        "/static/x/html.py",
+        "/static/x/..%2fhtml.py",
+    ],
+)
 def test_no_address_leads_out_of_the_workspace(served: Served, path: str) -> None:
     status, text, _ = served.ask(path)
     assert status == 404
@@ -477,7 +628,9 @@ def test_a_candidate_is_accepted_rejected_and_edited_in_the_browser(served: Serv
         ({"decision": "x"} | {f"field-{n}": "" for n in range(6000)}, "no decision was given"),
     ],
 )
-def test_what_cannot_be_decided_is_said_on_the_page(served: Served, fields: dict[str, str], said: str) -> None:
+def test_what_cannot_be_decided_is_said_on_the_page(
+    served: Served, fields: dict[str, str], said: str
+) -> None:
     status, text, _ = served.ask("/review/waits", "POST", form(served, **fields))
     assert status == 400
     assert said in Tree(text).text
@@ -521,7 +674,13 @@ def test_the_second_of_two_tabs_hears_that_nothing_waits_any_more(
         with Log(live.folder / "journal.jsonl") as journal:
             (offer,) = list(live.records("candidate"))[-1:]
             journal.append(
-                {"kind": "review", "offer": offer["offer"], "decision": "accept", "reason": "", "edited": ""}
+                {
+                    "kind": "review",
+                    "offer": offer["offer"],
+                    "decision": "accept",
+                    "reason": "",
+                    "edited": "",
+                }
             )
         return "it goes on"
 
@@ -544,7 +703,9 @@ def test_a_browser_that_returns_only_when_it_is_closed_is_answered(
 
     def browse(url: str) -> bool:
         found = re.search(r'href="(.*?)"', Path(urlsplit(url).path).read_text())
-        with urllib.request.build_opener(urllib.request.HTTPCookieProcessor()).open(found[1] if found else "") as page:
+        with urllib.request.build_opener(urllib.request.HTTPCookieProcessor()).open(
+            found[1] if found else ""
+        ) as page:
             assert b"workspace" in page.read()
         heard.set()
         return True
@@ -601,8 +762,11 @@ def reply(n: int) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_a_run_that_writes_200_events_a_second_is_followed_without_loss(running: Path, workspace: Path) -> None:
-    """Also by a browser that was cut off in between, and beside one that went away without a word."""
+def test_a_run_that_writes_200_events_a_second_is_followed_without_loss(
+    running: Path, workspace: Path
+) -> None:
+    """Also by a browser that was cut off in between, and beside one that went away without a
+    word."""
 
     def write() -> None:
         with Log(running / "journal.jsonl") as journal:
@@ -626,9 +790,10 @@ def test_a_run_that_writes_200_events_a_second_is_followed_without_loss(running:
             lines += data["lines"]
         writer.join()
         link.close()
-        assert lines == ["start: run live, model m, domain words", *(
-            f"agent replied (7 tokens): reply {n} {ESCAPE}" for n in range(600)
-        )]  # fmt: skip
+        assert lines == [
+            "start: run live, model m, domain words",
+            *(f"agent replied (7 tokens): reply {n} {ESCAPE}" for n in range(600)),
+        ]
 
 
 def test_what_a_run_appended_is_on_its_page(running: Path, workspace: Path) -> None:
@@ -651,7 +816,14 @@ def test_what_a_run_appended_is_on_its_page(running: Path, workspace: Path) -> N
         page = Tree(served.ask("/runs/live/attempts/a")[1]).text
         assert "… running" in page
         assert "I look" in page
-        record = {"attempt": "a", "task": "t", "split": "train", "repeat": 0, "scaffold": "s", "score": 1.0}
+        record = {
+            "attempt": "a",
+            "task": "t",
+            "split": "train",
+            "repeat": 0,
+            "scaffold": "s",
+            "score": 1.0,
+        }
         journal.append({"kind": "experience", **record, "passed": True, "ending": "submitted"})
         assert "1 train passed" in Tree(served.ask("/runs/live")[1]).text
 
@@ -684,10 +856,15 @@ def test_a_browser_that_never_reads_is_waited_for_and_the_others_are_served(
 
 
 @pytest.mark.slow
-def test_two_hundred_pages_are_open_and_each_hears_of_what_is_new(running: Path, workspace: Path) -> None:
+def test_two_hundred_pages_are_open_and_each_hears_of_what_is_new(
+    running: Path, workspace: Path
+) -> None:
     with serving(workspace) as served:
         assert served.ask("/runs/live")[0] == 200
-        open_ = [served.stream(f"/events?run=live&at={(running / 'journal.jsonl').stat().st_size}") for _ in range(150)]
+        open_ = [
+            served.stream(f"/events?run=live&at={(running / 'journal.jsonl').stat().st_size}")
+            for _ in range(150)
+        ]
         lists = [served.stream("/events") for _ in range(50)]
         with Log(running / "journal.jsonl") as journal:
             journal.append({"kind": "note", "text": "heard by all"})
@@ -700,7 +877,9 @@ def test_two_hundred_pages_are_open_and_each_hears_of_what_is_new(running: Path,
         assert served.ask("/runs/live")[0] == 200
 
 
-def test_a_run_that_is_moved_while_it_is_shown_is_said_to_be_gone(running: Path, workspace: Path) -> None:
+def test_a_run_that_is_moved_while_it_is_shown_is_said_to_be_gone(
+    running: Path, workspace: Path
+) -> None:
     with serving(workspace) as served:
         assert served.ask("/runs/live")[0] == 200
         link, answer = served.stream("/events?run=live")
@@ -732,7 +911,9 @@ def test_a_journal_that_was_cut_or_replaced_is_read_anew(running: Path) -> None:
     assert not list(live.records("start"))
 
 
-def test_another_run_under_the_same_name_is_shown_with_its_own_settings(running: Path, workspace: Path) -> None:
+def test_another_run_under_the_same_name_is_shown_with_its_own_settings(
+    running: Path, workspace: Path
+) -> None:
     site = Website(workspace)
     assert "words" in site.page("/runs/live").text
     settings = (running / "settings.toml").read_text()
@@ -751,7 +932,9 @@ def test_of_what_is_no_attempt_nothing_is_followed(served: Served, attempt: str)
     link.close()
 
 
-def test_a_workspace_that_was_moved_is_said_and_does_not_come_back(running: Path, workspace: Path) -> None:
+def test_a_workspace_that_was_moved_is_said_and_does_not_come_back(
+    running: Path, workspace: Path
+) -> None:
     site = Website(workspace)
     assert site.page("/").status == 200
     site.read_ahead().join()
@@ -772,20 +955,27 @@ def test_a_followed_run_tells_what_a_run_read_whole_tells(made: Path) -> None:
         live, whole = LiveRun(made / "runs" / name), Run(made / "runs" / name)
         live.refresh()
         for kind in ("experience", "revision", "candidate", "start"):
-            plain = [{k: v for k, v in r.items() if k not in ("schema", "sum")} for r in whole.records(kind)]
+            plain = [
+                {k: v for k, v in r.items() if k not in ("schema", "sum")}
+                for r in whole.records(kind)
+            ]
             assert [{k: v for k, v in r.items() if k != "sum"} for r in live.records(kind)] == plain
         assert live.spend().record() == whole.spend().record()
         assert sum(u.calls for u in live.usage.values()) == whole.spend().total.calls
         assert live.status() == whole.status()
 
 
-def test_a_run_of_a_newer_recreate_and_a_damaged_one_are_said_on_their_pages(running: Path, workspace: Path) -> None:
+def test_a_run_of_a_newer_recreate_and_a_damaged_one_are_said_on_their_pages(
+    running: Path, workspace: Path
+) -> None:
     text = (running / "journal.jsonl").read_text()
     newer = running.with_name("newer")
     shutil.copytree(running, newer)
     from recreate.storage.log import seal
 
-    (newer / "journal.jsonl").write_bytes(text.encode() + seal('{"kind":"start","run":"x","schema":99}'))
+    (newer / "journal.jsonl").write_bytes(
+        text.encode() + seal('{"kind":"start","run":"x","schema":99}')
+    )
     damaged = running.with_name("damaged")
     shutil.copytree(running, damaged)
     (damaged / "settings.toml").write_text("= nothing")
@@ -815,9 +1005,16 @@ def test_a_file_that_goes_away_while_a_page_is_made_is_said(
 
 
 def test_ten_thousand_attempts_are_paged(running: Path, workspace: Path) -> None:
-    record = {"split": "train", "repeat": 0, "scaffold": "s", "ending": "submitted", "kind": "experience"}
+    record = {
+        "split": "train",
+        "repeat": 0,
+        "scaffold": "s",
+        "ending": "submitted",
+        "kind": "experience",
+    }
     rows = [
-        {**record, "attempt": f"a{n}", "task": f"t{n}", "score": n % 2, "passed": bool(n % 2)} for n in range(10_000)
+        {**record, "attempt": f"a{n}", "task": f"t{n}", "score": n % 2, "passed": bool(n % 2)}
+        for n in range(10_000)
     ]
     with Log(running / "journal.jsonl") as journal:
         journal.append(*rows)
@@ -833,7 +1030,9 @@ def test_ten_thousand_attempts_are_paged(running: Path, workspace: Path) -> None
 # --- the command, and files ---
 
 
-def test_a_port_in_use_is_said(served: Served, made: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_a_port_in_use_is_said(
+    served: Served, made: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
     monkeypatch.chdir(made)
     port = served.place.rpartition(":")[2]
     assert cli(["view", "--no-browser", "--port", port, "--json"]) == 2
@@ -856,7 +1055,11 @@ def test_exported_pages_link_to_each_other_and_ask_for_nothing(
             if path and path != "data:,":
                 assert (file.parent / path).resolve().is_file(), (file, link)
         assert "<form" not in file.read_text("utf-8")
-        (policy,) = (a["content"] or "" for tag, a in tree.tags if a.get("http-equiv") == "Content-Security-Policy")
+        (policy,) = (
+            a["content"] or ""
+            for tag, a in tree.tags
+            if a.get("http-equiv") == "Content-Security-Policy"
+        )
         assert "unsafe" not in policy
     assert cli(["view", "--export", str(target)]) == 0
     (tmp_path / "mine").mkdir()
@@ -871,11 +1074,17 @@ def test_a_run_with_any_name_is_exported(running: Path, workspace: Path) -> None
     running.rename(running.with_name(NAME))
     target = workspace.parent / "pages"
     server.export(workspace, target)
-    (link, *_) = (link for link in Tree((target / "index.html").read_text("utf-8")).all("href") if "50%25" in link)
+    link, *_ = (
+        link
+        for link in Tree((target / "index.html").read_text("utf-8")).all("href")
+        if "50%25" in link
+    )
     assert "Not here" not in (target / unquote(link)).read_text("utf-8")
 
 
-def test_a_run_with_any_name_is_decided(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_with_any_name_is_decided(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shutil.copytree(made, tmp_path / "copy")
     monkeypatch.chdir(tmp_path / "copy")
     (tmp_path / "copy" / "runs" / "waits").rename(tmp_path / "copy" / "runs" / NAME)
@@ -912,7 +1121,9 @@ def browser() -> Iterator[chromium.Chromium]:
         found.close()
 
 
-def opened(browser: chromium.Chromium, served: Served, path: str, **options: Any) -> chromium.Chromium:
+def opened(
+    browser: chromium.Chromium, served: Served, path: str, **options: Any
+) -> chromium.Chromium:
     browser.open(served.url)
     browser.open(f"http://{served.place}{path}", **options)
     return browser
@@ -920,7 +1131,9 @@ def opened(browser: chromium.Chromium, served: Served, path: str, **options: Any
 
 @pytest.mark.slow
 @needs_chromium
-def test_clicks_lead_from_the_list_to_a_step_and_back(served: Served, browser: chromium.Chromium) -> None:
+def test_clicks_lead_from_the_list_to_a_step_and_back(
+    served: Served, browser: chromium.Chromium
+) -> None:
     tab = opened(browser, served, "/")
     assert "t=" not in tab.js("location.href")
     tab.click("#row-waits a")
@@ -960,20 +1173,38 @@ def test_no_page_overflows_complains_or_is_hard_to_read(
     id = Run(made / "runs" / "waits").revisions()[0].edits[0].evidence[0].experience
     other = next(p.name for p in (made / "runs" / "waits" / "attempts").iterdir() if p.name != id)
     paths = (
-        "/", "/runs/waits", "/runs/bench", "/runs/tune", "/runs/waits/attempts", f"/runs/waits/attempts/{id}",
-        f"/runs/waits/attempts/{id}/messages", f"/compare/waits/{id}/waits/{other}", "/search?q=notes", "/lessons",
-        "/lessons/words/patterns/read-first", "/lessons/words/patterns/held", "/review", "/review/waits", "/runs/nope",
-    )  # fmt: skip
+        "/",
+        "/runs/waits",
+        "/runs/bench",
+        "/runs/tune",
+        "/runs/waits/attempts",
+        f"/runs/waits/attempts/{id}",
+        f"/runs/waits/attempts/{id}/messages",
+        f"/compare/waits/{id}/waits/{other}",
+        "/search?q=notes",
+        "/lessons",
+        "/lessons/words/patterns/read-first",
+        "/lessons/words/patterns/held",
+        "/review",
+        "/review/waits",
+        "/runs/nope",
+    )
     for path in paths:
         tab = opened(browser, served, path, width=width, dark=dark)
         tab.js("document.querySelectorAll('details').forEach(d => d.open = true)")
         assert tab.js("document.documentElement.scrollWidth") <= width, path
         assert tab.js(CONTRAST) == [], path
         assert tab.js("document.querySelectorAll('main, h1').length") == 2, path
-        nameless = "[...document.querySelectorAll('input:not([type=hidden]), select, textarea, button')].filter(e => !(e.labels?.length || e.ariaLabel || e.textContent.trim())).length"  # fmt: skip  # noqa: E501
+        nameless = ("[...document.querySelectorAll('input:not([type=hidden]), select, textarea, "
+                   "button')].filter(e => !(e.labels?.length || e.ariaLabel || "
+                   "e.textContent.trim())).length")  # fmt: skip
         assert tab.js(nameless) == 0, path
         assert "broken" not in tab.js("document.title").replace(ESCAPE, "")
-        assert [u for u in tab.requests if not u.startswith((f"http://{served.place}/", "about:", "data:"))] == []
+        assert [
+            u
+            for u in tab.requests
+            if not u.startswith((f"http://{served.place}/", "about:", "data:"))
+        ] == []
         assert [c for c in tab.complaints if "404" not in c or path != "/runs/nope"] == [], path
 
 
@@ -988,11 +1219,20 @@ def test_a_page_follows_its_run_and_keeps_folds_and_focus(
         tab.until("document.getElementById('counted').textContent === '300'")
         assert tab.js("document.querySelectorAll('#event-list li').length") == 200
         assert tab.js("document.querySelector('#event-list img')") is None
-        record = {"attempt": "a", "task": "t", "split": "train", "repeat": 0, "scaffold": "s", "score": 1.0}
+        record = {
+            "attempt": "a",
+            "task": "t",
+            "split": "train",
+            "repeat": 0,
+            "scaffold": "s",
+            "score": 1.0,
+        }
         journal.append({"kind": "experience", **record, "passed": True, "ending": "submitted"})
         tab.until("document.getElementById('s-status').textContent.includes('1 train passed')")
         tab = opened(browser, served, "/runs/live/attempts")
-        journal.append({"kind": "experience", **record, "attempt": "b", "passed": False, "ending": "submitted"})
+        journal.append(
+            {"kind": "experience", **record, "attempt": "b", "passed": False, "ending": "submitted"}
+        )
         tab.until("document.getElementById('attempts').textContent.includes('2 attempts')")
         assert list(tab.complaints) == []
         shutil.rmtree(running)
@@ -1007,7 +1247,9 @@ def test_an_exported_page_opens_from_the_disk(
     monkeypatch.chdir(made)
     server.export(made, tmp_path / "pages")
     browser.open((tmp_path / "pages" / "index.html").as_uri())
-    assert browser.js("getComputedStyle(document.querySelector('.brand')).fontFamily").startswith('"Iowan')
+    assert browser.js("getComputedStyle(document.querySelector('.brand')).fontFamily").startswith(
+        '"Iowan'
+    )
     browser.click("#row-waits a")
     browser.until("document.querySelector('.edit a.cite') && document.readyState === 'complete'")
     browser.click(".edit a.cite")

@@ -1,8 +1,11 @@
-"""A scaffold taken along: a folder that another tool runs without recreate, and in what it differs there.
+"""A scaffold taken along: a folder that another tool runs without recreate, and in what it differs
+there.
 
 texts.py       skill, agents-md, claude-md: what a tool with a loop of its own reads
-programs.py    mini-swe-agent, langgraph, inspect: an agent that takes the very turns that ours takes
-turns.py       those turns, apart from who holds the model and the shell; it travels with each program
+programs.py    mini-swe-agent, langgraph, inspect: an agent that takes the very turns that ours
+               takes
+turns.py       those turns, apart from who holds the model and the shell; it travels with each
+               program
 source.py      our own source as one module without recreate, so that what travels is what runs here
 for_*.py       what fits the turns into a tool; it travels too
 """
@@ -35,7 +38,8 @@ TARGETS: Mapping[str, str] = {
 
 
 class Exported(Record):
-    """What was written. differences: in what the agent there is not the one here, each a sentence."""
+    """What was written. differences: in what the agent there is not the one here, each a
+    sentence."""
 
     target: str
     path: str
@@ -48,11 +52,15 @@ class Exported(Record):
 
 
 def export(scaffold: Scaffold, target: str, out: Path) -> Exported:
-    """Write `scaffold` for a target into a new folder. Raises BadInput: an unknown target, a folder that exists, a
-    scaffold that `scaffold check` finds fault with, or that the target cannot express (`cannot-export`)."""
+    """Write `scaffold` for a target into a new folder. Raises BadInput: an unknown target, a folder
+    that exists, a scaffold that `scaffold check` finds fault with, or that the target cannot
+    express (`cannot-export`).
+    """
     if target not in TARGETS:
         raise BadInput(
-            f"there is no target {target!r}", fix=f"--to one of: {', '.join(TARGETS)}", code="no-export-target"
+            f"there is no target {target!r}",
+            fix=f"--to one of: {', '.join(TARGETS)}",
+            code="no-export-target",
         )
     if os.path.lexists(out):
         raise BadInput(
@@ -62,8 +70,8 @@ def export(scaffold: Scaffold, target: str, out: Path) -> Exported:
         )
     if scaffold.agent.foreign:
         raise BadInput(
-            f"{scaffold.name} is a program of somebody else's (action {scaffold.agent.action!r}), which runs without "
-            "recreate as it is",
+            f"{scaffold.name} is a program of somebody else's (action {scaffold.agent.action!r}),"
+            " which runs without recreate as it is",
             fix="take its folder: the texts that were improved lie there",
             code="cannot-export",
         )
@@ -82,7 +90,9 @@ def export(scaffold: Scaffold, target: str, out: Path) -> Exported:
             beside.rename(out)
         finally:
             shutil.rmtree(beside, ignore_errors=True)
-    return Exported(target=target, path=str(out), files=tuple(sorted(files)), differences=tuple(differences))
+    return Exported(
+        target=target, path=str(out), files=tuple(sorted(files)), differences=tuple(differences)
+    )
 
 
 def _made(scaffold: Scaffold, target: str, out: Path) -> tuple[dict[str, str], list[str]]:

@@ -57,7 +57,9 @@ def scaffold_agent() -> Solver:
         words = ["bash", "-c", TOGETHER, deed.script]
         text, status, late = "", 124, False
         try:
-            ended = await sandbox().exec(words, input=deed.stdin, timeout=seconds, timeout_retry=False)
+            ended = await sandbox().exec(
+                words, input=deed.stdin, timeout=seconds, timeout_retry=False
+            )
             text, status = ended.stdout + ended.stderr, ended.returncode
         except TimeoutError:
             late = True
@@ -101,7 +103,9 @@ def scaffold_agent() -> Solver:
                 messages, ending = [], e.message
             again = messages[0]["content"] if messages else state.output.completion
             state.messages.append(ChatMessageAssistant(content=again))
-            state.messages += [ChatMessageUser(content=message["content"]) for message in messages[1:]]
+            state.messages += [
+                ChatMessageUser(content=message["content"]) for message in messages[1:]
+            ]
         state.metadata["ending"] = ending
         state.completed = True
         return state
@@ -113,17 +117,23 @@ def scaffold_agent() -> Solver:
 def scaffold(prompt: str = "", dataset: str = "") -> Any:
     """One task in words, or a file of samples."""
     samples = json_dataset(dataset) if dataset else MemoryDataset([Sample(input=prompt)])
-    return InspectTask(dataset=samples, solver=scaffold_agent(), sandbox=("docker", str(HERE / "compose.yaml")))
+    return InspectTask(
+        dataset=samples, solver=scaffold_agent(), sandbox=("docker", str(HERE / "compose.yaml"))
+    )
 
 
 def _form(schema: dict[str, Any]) -> Any:
-    return ResponseSchema(name="command", json_schema=JSONSchema.model_validate(schema), strict=True)
+    return ResponseSchema(
+        name="command", json_schema=JSONSchema.model_validate(schema), strict=True
+    )
 
 
 def _reply(state: TaskState) -> Reply:
     output = state.output
     usage = output.usage
-    cached = (usage.input_tokens_cache_read or 0) + (usage.input_tokens_cache_write or 0) if usage else 0
+    cached = (
+        (usage.input_tokens_cache_read or 0) + (usage.input_tokens_cache_write or 0) if usage else 0
+    )
     return Reply(
         text=output.completion,
         finish="length" if output.stop_reason == "max_tokens" else "stop",

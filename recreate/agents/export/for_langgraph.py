@@ -1,9 +1,10 @@
-"""An exported agent as a LangGraph graph: begin, then ask the model and act on its reply, until it ends.
+"""An exported agent as a LangGraph graph: begin, then ask the model and act on its reply, until it
+ends.
 
     build(model, shell).invoke({"task": "..."}) -> task, messages, at, ending
 
-Any chat model of LangChain plugs in. The state is plain values and messages, so a checkpointer can keep it. From a
-terminal:
+Any chat model of LangChain plugs in. The state is plain values and messages, so a checkpointer can
+keep it. From a terminal:
 
     python graph.py --model PROVIDER:MODEL --folder DIR "the task"
 """
@@ -40,7 +41,8 @@ class GraphShell(Protocol):
     work: str
 
     def run(self, script: str, stdin: str, seconds: float) -> tuple[str, int, bool]:
-        """(stdout and stderr, status, whether it was stopped after so many seconds) of bash in the folder."""
+        """(stdout and stderr, status, whether it was stopped after so many seconds) of bash in the
+        folder."""
 
     def put(self, path: str, data: bytes, mode: int) -> int:
         """Write a file, its folders made; 0 when that was done."""
@@ -56,15 +58,20 @@ class GraphState(TypedDict, total=False):
 
 
 def build(model: Any, shell: GraphShell, folder: Path = HERE, checkpointer: Any = None) -> Any:
-    """The compiled graph. model: a chat model, made with what agent.json asks of it (temperature, ...)."""
+    """The compiled graph. model: a chat model, made with what agent.json asks of it (temperature,
+    ...)."""
     agent = opened(folder, shell.work)
 
     def do(deed: Deed) -> Output:
         if isinstance(deed, FilePut):
             return Output(text="", status=shell.put(deed.path, deed.data, deed.mode))
         began = time.monotonic()
-        text, status, timed_out = shell.run(deed.script, deed.stdin, agent.limits["command_seconds"])
-        return Output(text=text, status=status, seconds=time.monotonic() - began, timed_out=timed_out)
+        text, status, timed_out = shell.run(
+            deed.script, deed.stdin, agent.limits["command_seconds"]
+        )
+        return Output(
+            text=text, status=status, seconds=time.monotonic() - began, timed_out=timed_out
+        )
 
     def begin(state: GraphState) -> GraphState:
         at = AttemptState(state["task"])
@@ -94,15 +101,23 @@ def build(model: Any, shell: GraphShell, folder: Path = HERE, checkpointer: Any 
         graph.add_node(name, node)
     graph.add_edge(START, "begin")
     graph.add_edge("begin", "ask")
-    graph.add_conditional_edges("ask", lambda state: END if state["ending"] else "act", ["act", END])
-    graph.add_conditional_edges("act", lambda state: END if state["ending"] else "ask", ["ask", END])
-    return graph.compile(checkpointer=checkpointer).with_config(recursion_limit=2 * agent.turns + 10)
+    graph.add_conditional_edges(
+        "ask", lambda state: END if state["ending"] else "act", ["act", END]
+    )
+    graph.add_conditional_edges(
+        "act", lambda state: END if state["ending"] else "ask", ["ask", END]
+    )
+    return graph.compile(checkpointer=checkpointer).with_config(
+        recursion_limit=2 * agent.turns + 10
+    )
 
 
 def _reply(message: Any) -> Reply:
     content = message.content
     if not isinstance(content, str):
-        content = "".join(part if isinstance(part, str) else part.get("text", "") for part in content)
+        content = "".join(
+            part if isinstance(part, str) else part.get("text", "") for part in content
+        )
     told = message.response_metadata
     cut = told.get("finish_reason", told.get("stop_reason")) in ("length", "max_tokens")
     usage = message.usage_metadata or {}
@@ -114,17 +129,21 @@ def _reply(message: Any) -> Reply:
     )
 
 
-# ---------------------------------------------------------------------------------------- where commands run
+# ---------------------------------------------------------------------------------------- where
+# commands run
 
 
 class LocalShell:
-    """Commands run on this machine, in a folder, with all that you may do: for where that is a container already."""
+    """Commands run on this machine, in a folder, with all that you may do: for where that is a
+    container already."""
 
     def __init__(self, folder: Path | str) -> None:
         self.work = str(Path(folder).resolve())
 
     def run(self, script: str, stdin: str, seconds: float) -> tuple[str, int, bool]:
-        return _bash(["bash", "-c", script], self.work, stdin.encode("utf-8", "surrogatepass"), seconds)
+        return _bash(
+            ["bash", "-c", script], self.work, stdin.encode("utf-8", "surrogatepass"), seconds
+        )
 
     def put(self, path: str, data: bytes, mode: int) -> int:
         at = Path(self.work) / path
@@ -138,7 +157,8 @@ class LocalShell:
 
 
 class DockerShell:
-    """Commands run in a container without a network, a folder of yours mounted at /work. `close` ends it."""
+    """Commands run in a container without a network, a folder of yours mounted at /work. `close`
+    ends it."""
 
     work = "/work"
 
@@ -147,12 +167,16 @@ class DockerShell:
         walls = ["--rm", "--network", "none", "-v", mount, "-w", "/work"]
         words = [docker, "run", "-d", *walls, image, "sleep", "infinity"]
         self.docker = docker
-        self.container = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+        self.container = subprocess.run(
+            words, stdout=subprocess.PIPE, text=True, check=True
+        ).stdout.strip()
 
     def run(self, script: str, stdin: str, seconds: float) -> tuple[str, int, bool]:
         inside = ["timeout", "-s", "KILL", str(seconds), "bash", "-c", script]
         began = time.monotonic()
-        text, status, late = self._exec(inside, stdin.encode("utf-8", "surrogatepass"), seconds + 10)
+        text, status, late = self._exec(
+            inside, stdin.encode("utf-8", "surrogatepass"), seconds + 10
+        )
         late = late or (status == 137 and time.monotonic() - began >= seconds)
         return text, 124 if late else status, late
 
@@ -162,13 +186,17 @@ class DockerShell:
         return self._exec(["bash", "-c", script], data, 60)[1]
 
     def close(self) -> None:
-        subprocess.run([self.docker, "rm", "-f", self.container], stdout=subprocess.DEVNULL, check=False)
+        subprocess.run(
+            [self.docker, "rm", "-f", self.container], stdout=subprocess.DEVNULL, check=False
+        )
 
     def _exec(self, words: Sequence[str], stdin: bytes, seconds: float) -> tuple[str, int, bool]:
         return _bash([self.docker, "exec", "-i", self.container, *words], None, stdin, seconds)
 
 
-def _bash(words: Sequence[str], folder: str | None, stdin: bytes, seconds: float) -> tuple[str, int, bool]:
+def _bash(
+    words: Sequence[str], folder: str | None, stdin: bytes, seconds: float
+) -> tuple[str, int, bool]:
     with subprocess.Popen(
         words,
         cwd=folder,
@@ -192,16 +220,23 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description="Give the agent a task.")
     parser.add_argument("task")
-    parser.add_argument("--model", required=True, help="As PROVIDER:MODEL of LangChain's init_chat_model.")
     parser.add_argument(
-        "--folder", type=Path, default=Path("work"), help="Mounted at /work; made when it is not there."
+        "--model", required=True, help="As PROVIDER:MODEL of LangChain's init_chat_model."
+    )
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        default=Path("work"),
+        help="Mounted at /work; made when it is not there.",
     )
     parser.add_argument("--image", default=IMAGE)
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
     shell = DockerShell(given.folder, given.image)
     try:
-        asked = {key: value for key, value in opened(HERE).facts["model"].items() if key != "json_schema"}
+        asked = {
+            key: value for key, value in opened(HERE).facts["model"].items() if key != "json_schema"
+        }
         model = init_chat_model(given.model, **asked)
         ended = build(model, shell).invoke({"task": given.task})
     finally:

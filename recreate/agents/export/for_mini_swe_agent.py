@@ -1,6 +1,8 @@
-"""An exported agent as mini-swe-agent's agent: its loop, model and environment, with our prompts, parsing and limits.
+"""An exported agent as mini-swe-agent's agent: its loop, model and environment, with our prompts,
+parsing and limits.
 
-mini.yaml names it as `agent_class`. The model hands over every reply whole (`action_regex`), and it is read here.
+mini.yaml names it as `agent_class`. The model hands over every reply whole (`action_regex`), and it
+is read here.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ class MiniConfig(AgentConfig):  # type: ignore[misc]
 class ScaffoldAgent(DefaultAgent):  # type: ignore[misc]
     """DefaultAgent, but for how a prompt is filled in and a reply is read."""
 
-    def __init__(self, model: Any, env: Any, *, config_class: type = MiniConfig, **kwargs: Any) -> None:
+    def __init__(
+        self, model: Any, env: Any, *, config_class: type = MiniConfig, **kwargs: Any
+    ) -> None:
         super().__init__(model, env, config_class=config_class, **kwargs)
         config, most = self.config, float("inf")
         self.work = getattr(env.config, "cwd", "") or "/work"
@@ -123,7 +127,9 @@ class ScaffoldAgent(DefaultAgent):  # type: ignore[misc]
 
     def shell(self, script: str, source: str = "/dev/null") -> Output:
         began = time.monotonic()
-        found = self.env.execute({"command": f"exec bash -c {shlex.quote(script)} < {shlex.quote(source)}"})
+        found = self.env.execute(
+            {"command": f"exec bash -c {shlex.quote(script)} < {shlex.quote(source)}"}
+        )
         status, text = int(found["returncode"]), str(found["output"])
         timed_out = found.get("extra", {}).get("exception_type") == "TimeoutExpired"
         if timed_out:
@@ -132,7 +138,9 @@ class ScaffoldAgent(DefaultAgent):  # type: ignore[misc]
             status, text = 126, f"{text}{found['exception_info']}\n"
         elif status < 0:
             status = 128 - status
-        return Output(text=text, status=status, seconds=time.monotonic() - began, timed_out=timed_out)
+        return Output(
+            text=text, status=status, seconds=time.monotonic() - began, timed_out=timed_out
+        )
 
 
 def _reply(message: dict[str, Any]) -> Reply:

@@ -1,7 +1,9 @@
-"""Our own source as a module that imports nothing of recreate: what an exported agent runs is what runs here.
+"""Our own source as a module that imports nothing of recreate: what an exported agent runs is what
+runs here.
 
-A module is taken with all that it names, from whatever module of ours that comes; imports of others stay. Records
-that would bring pydantic along are replaced by plain classes with the fields that are used (STAND_INS).
+A module is taken with all that it names, from whatever module of ours that comes; imports of others
+stay. Records that would bring pydantic along are replaced by plain classes with the fields that are
+used (STAND_INS).
 """
 
 from __future__ import annotations
@@ -15,25 +17,31 @@ from pathlib import Path
 from recreate.api.syntax import parse_python
 
 STAND_INS = {
-    "BadInput": '''class BadInput(Exception):
+    "BadInput": (
+        '''class BadInput(Exception):
     """What is wrong; `code` says of which kind."""
 
     def __init__(self, message: str, *, fix: str = "", code: str = "") -> None:
         super().__init__(message)
         self.message, self.fix, self.code = message, fix, code
-''',
+'''
+    ),
     "Message": "Message = dict\n",
-    "Output": '''@dataclass(frozen=True)
+    "Output": (
+        '''@dataclass(frozen=True)
 class Output:
-    """What a command printed, its status (124: it was stopped after its time) and how long it ran."""
+    """What a command printed, its status (124: it was stopped after its time) and how long it \
+ran."""
 
     text: str
     status: int
     seconds: float = 0.0
     timed_out: bool = False
     cut: int = 0
-''',
-    "Reply": '''@dataclass(frozen=True)
+'''
+    ),
+    "Reply": (
+        '''@dataclass(frozen=True)
 class Reply:
     """A model's answer; finish: stop, or length where it was cut off at its most tokens."""
 
@@ -43,7 +51,8 @@ class Reply:
     tokens_out: int = 0
     usd: float = 0.0
     tool_calls: tuple = ()
-''',
+'''
+    ),
 }
 
 
@@ -55,7 +64,8 @@ def alone(module: str) -> str:
             collected.need(module, name)
     head = ast.get_docstring(_module(module).tree, clean=False) or ""
     imports = "".join(
-        f"{line}\n" for line in sorted(collected.imports, key=lambda line: (line.startswith("from"), line))
+        f"{line}\n"
+        for line in sorted(collected.imports, key=lambda line: (line.startswith("from"), line))
     )
     return f'"""{head}"""\n\nfrom __future__ import annotations\n\n{imports}\n\n' + "\n\n".join(
         collected.pieces.values()
@@ -80,7 +90,11 @@ class _SourceModule:
         self.imported: dict[str, tuple[str, str]] = {}  # name -> (module, the name there or '')
         for node in self.tree.body:
             for alias in node.names if isinstance(node, ast.Import | ast.ImportFrom) else ():
-                at = (node.module or "", alias.name) if isinstance(node, ast.ImportFrom) else (alias.name, "")
+                at = (
+                    (node.module or "", alias.name)
+                    if isinstance(node, ast.ImportFrom)
+                    else (alias.name, "")
+                )
                 self.imported[alias.asname or alias.name] = at
 
     def source(self, node: ast.stmt) -> str:
@@ -137,8 +151,16 @@ def _defined(node: ast.stmt) -> list[str]:
     """The names that a statement at the top of a module makes."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return [node.name]
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-    return [name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)]
+    targets = (
+        node.targets
+        if isinstance(node, ast.Assign)
+        else [node.target]
+        if isinstance(node, ast.AnnAssign)
+        else []
+    )
+    return [
+        name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)
+    ]
 
 
 def _used(node: ast.AST) -> list[str]:
@@ -159,4 +181,8 @@ def _walk(node: ast.AST) -> Iterator[ast.AST]:
 def _annotations(node: ast.AST) -> list[str]:
     """The names in its annotations."""
     found = [getattr(n, field, None) for n in ast.walk(node) for field in ("annotation", "returns")]
-    return list(dict.fromkeys(n.id for a in found if a is not None for n in ast.walk(a) if isinstance(n, ast.Name)))
+    return list(
+        dict.fromkeys(
+            n.id for a in found if a is not None for n in ast.walk(a) if isinstance(n, ast.Name)
+        )
+    )

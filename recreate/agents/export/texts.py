@@ -1,11 +1,13 @@
-"""A scaffold as a text for a tool that has a loop of its own: an Agent Skills folder, AGENTS.md, CLAUDE.md.
+"""A scaffold as a text for a tool that has a loop of its own: an Agent Skills folder, AGENTS.md,
+CLAUDE.md.
 
-What the prompts say of our loop (how a reply must look, how many steps there are) is left out: the lines that change
-with `native` and `limits`. What cannot be known to be of our loop stays, and the reader is told which loop counts.
+What the prompts say of our loop (how a reply must look, how many steps there are) is left out: the
+lines that change with `native` and `limits`. What cannot be known to be of our loop stays, and the
+reader is told which loop counts.
 
-Agent Skills, as agentskills.io has it: `name` is of 1 to 64 small letters, digits and single hyphens and is the
-folder's, `description` of 1 to 1024 characters says what it does and when to use it; scripts/ and references/ are read
-when they are needed.
+Agent Skills, as agentskills.io has it: `name` is of 1 to 64 small letters, digits and single
+hyphens and is the folder's, `description` of 1 to 1024 characters says what it does and when to use
+it; scripts/ and references/ are read when they are needed.
 """
 
 from __future__ import annotations
@@ -27,13 +29,16 @@ MAX_NAME, MAX_DESCRIPTION = 64, 1024
 
 
 def skill(scaffold: Scaffold, out: Path) -> tuple[dict[str, str], list[str]]:
-    """({path: text}, differences) of the Agent Skills folder `out`. Raises BadInput (`bad-skill-name`)."""
+    """({path: text}, differences) of the Agent Skills folder `out`. Raises BadInput
+    (`bad-skill-name`)."""
     name = out.name
     if len(name) > MAX_NAME or not NAME.fullmatch(name):
-        better = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:MAX_NAME].strip("-") or "skill"
+        better = (
+            re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:MAX_NAME].strip("-") or "skill"
+        )
         raise BadInput(
-            f"a skill has the name of its folder, and {name!r} is none: 1 to {MAX_NAME} small letters, digits and "
-            "single hyphens",
+            f"a skill has the name of its folder, and {name!r} is none: 1 to {MAX_NAME} small"
+            " letters, digits and single hyphens",
             fix=f"end --out with such a name: --out {short(out.with_name(better))}",
             code="bad-skill-name",
         )
@@ -45,16 +50,22 @@ def skill(scaffold: Scaffold, out: Path) -> tuple[dict[str, str], list[str]]:
     lessons = [f"- [{title}]({path})" for path, (title, _) in references.items()]
     body, differences = _body(scaffold, tools, lessons)
     about = {"name": name, "description": _description(scaffold)}
-    head = "".join(f"{key}: {json.dumps(value, ensure_ascii=False)}\n" for key, value in about.items())
+    head = "".join(
+        f"{key}: {json.dumps(value, ensure_ascii=False)}\n" for key, value in about.items()
+    )
     files["SKILL.md"] = f"---\n{head}---\n\n# {name}\n\n{body}"
     if not scaffold.agent.description:
-        differences.append("the agent has no description, so the skill's is of its name: say there when to use it")
+        differences.append(
+            "the agent has no description, so the skill's is of its name: say there when to use it"
+        )
     return files, differences
 
 
 def page(scaffold: Scaffold, file: str) -> tuple[dict[str, str], list[str]]:
     """({path: text}, differences) of one Markdown page that is read whole: AGENTS.md, CLAUDE.md."""
-    files = {path: _run(scaffold.files[path]) for path in scaffold.tools.values()} | _beside(scaffold, "tools")
+    files = {path: _run(scaffold.files[path]) for path in scaffold.tools.values()} | _beside(
+        scaffold, "tools"
+    )
     lessons = [f"- {x.title}: {x.body}" if x.body else f"- {x.title}" for x in scaffold.lessons]
     body, differences = _body(scaffold, dict(scaffold.tools), lessons)
     about = f"{scaffold.agent.description}\n\n" if scaffold.agent.description else ""
@@ -80,7 +91,9 @@ def _beside(scaffold: Scaffold, folder: str) -> dict[str, str]:
 def _description(scaffold: Scaffold) -> str:
     """What the skill does and when to use it."""
     agent = scaffold.agent
-    what = " ".join((agent.description or f"The ways of working of the agent {scaffold.name}.").split())
+    what = " ".join(
+        (agent.description or f"The ways of working of the agent {scaffold.name}.").split()
+    )
     when = f" Use it for tasks of the kind {agent.domain}." if agent.domain else ""
     room = MAX_DESCRIPTION - len(when)
     return (what if len(what) <= room else what[: room - 3] + "...") + when
@@ -90,8 +103,9 @@ def _body(scaffold: Scaffold, tools: dict[str, str], lessons: list[str]) -> tupl
     """(the text, differences). tools: name -> path there; lessons: a line of Markdown each."""
     agent = scaffold.agent
     differences = [
-        "the loop is that tool's: it decides how commands are run, how their results are shown, when the work is done "
-        "and what it may cost; nothing of agent.toml, observation.md or format.md holds there"
+        "the loop is that tool's: it decides how commands are run, how their results are shown,"
+        " when the work is done and what it may cost; nothing of agent.toml, observation.md or"
+        " format.md holds there"
     ]
     parts: list[str] = []
     left_out: list[str] = []
@@ -101,42 +115,66 @@ def _body(scaffold: Scaffold, tools: dict[str, str], lessons: list[str]) -> tupl
         if text and text != TASK:
             parts.append(f"## {title}\n\n{text}" if title else text)
     if tools:
-        rows = [f"- `{path}`: {' '.join(scaffold.help(name).split()) or name}" for name, path in tools.items()]
+        rows = [
+            f"- `{path}`: {' '.join(scaffold.help(name).split()) or name}"
+            for name, path in tools.items()
+        ]
         parts.append("## Tools\n\nScripts that were made for this work:\n\n" + "\n".join(rows))
     if lessons:
         parts.append("## What was learned before\n\n" + "\n".join(lessons))
     text = "\n\n".join(parts) + "\n"
     if left_out:
-        differences.append(f"left out, for it is of our loop: {'; '.join(json.dumps(x[:80]) for x in left_out)}")
+        differences.append(
+            f"left out, for it is of our loop: {'; '.join(json.dumps(x[:80]) for x in left_out)}"
+        )
     if not agent.native or agent.action != "bash":
         differences.append(
-            f"the prompts were written for replies of the form {agent.action!r}; where they say how a reply must look, "
-            "the tool's own way counts"
+            f"the prompts were written for replies of the form {agent.action!r}; where they say how"
+            " a reply must look, the tool's own way counts"
         )
     if agent.samples > 1:
         differences.append(f"samples = {agent.samples}: the tool tries once")
     if agent.lookahead:
         differences.append("lookahead: the tool acts at once, no candidates are tried out before")
-    scripts = {"before": ", ".join(agent.before), "done": agent.done, "choose": agent.choose, "vote": agent.vote}
+    scripts = {
+        "before": ", ".join(agent.before),
+        "done": agent.done,
+        "choose": agent.choose,
+        "vote": agent.vote,
+    }
     for key, names in scripts.items():
         if names:
-            differences.append(f"{key} = {names}: the tool runs no script by itself, it is told that it may")
+            differences.append(
+                f"{key} = {names}: the tool runs no script by itself, it is told that it may"
+            )
     if agent.mcp:
-        differences.append(f"mcp: the servers {', '.join(agent.mcp)} are not taken along; name them to the tool itself")
+        differences.append(
+            f"mcp: the servers {', '.join(agent.mcp)} are not taken along; name them to the tool"
+            " itself"
+        )
     if agent.observe:
         differences.append("observe: the tool acts at once, nothing is done in a copy first")
     if agent.restore:
-        differences.append("restore: nothing is taken back, and the tool runs no check after an action")
+        differences.append(
+            "restore: nothing is taken back, and the tool runs no check after an action"
+        )
     if agent.memory.recall:
         differences.append(
-            "memory.recall: there is no command `recall`; `recreate memory serve` is a server (MCP) for it"
+            "memory.recall: there is no command `recall`; `recreate memory serve` is a server (MCP)"
+            " for it"
         )
     if agent.memory.tokens:
-        differences.append("no lessons are offered from a workspace's memory; the agent's own are in the text")
+        differences.append(
+            "no lessons are offered from a workspace's memory; the agent's own are in the text"
+        )
     if "/work" in text or any("/work" in scaffold.files[path] for path in scaffold.tools.values()):
-        differences.append("the text names /work, our sandbox's folder; the tool works where it was started")
+        differences.append(
+            "the text names /work, our sandbox's folder; the tool works where it was started"
+        )
     if any(".recreate" in scaffold.files[path] for path in scaffold.tools.values()):
-        differences.append("the scripts read .recreate/, which our sandbox has and the tool's folder has not")
+        differences.append(
+            "the scripts read .recreate/, which our sandbox has and the tool's folder has not"
+        )
     return text, differences
 
 
@@ -151,7 +189,11 @@ def _common(scaffold: Scaffold, template: Template, tools: dict[str, str]) -> tu
             template,
             task={"prompt": TASK},
             native=native,
-            limits={key: value * factor for key, value in scaffold.own["limits"].items() if key != "schema_"},
+            limits={
+                key: value * factor
+                for key, value in scaffold.own["limits"].items()
+                if key != "schema_"
+            },
             before=printed,
             tools=[],
             lessons=[],

@@ -1,7 +1,8 @@
-"""The turns of an agent apart from who holds the model and the shell: what to run, what to send, when to stop.
+"""The turns of an agent apart from who holds the model and the shell: what to run, what to send,
+when to stop.
 
-They are those of `attempt`, for replies in text and one sample, and travel with an exported agent (`source.py`). What
-has to be done is yielded as a Deed, and what came of it is sent back:
+They are those of `attempt`, for replies in text and one sample, and travel with an exported agent
+(`source.py`). What has to be done is yielded as a Deed, and what came of it is sent back:
 
     opening = agent.begin(state)        -> the first two messages
     agent.limit(state)                  -> which limit is reached, '' for none
@@ -38,8 +39,8 @@ class ShellCommand:
 
 @dataclass(frozen=True)
 class FilePut:
-    """To be written, folders made; the path is relative to the folder of the work. Where that fails the Output has
-    another status than 0."""
+    """To be written, folders made; the path is relative to the folder of the work. Where that fails
+    the Output has another status than 0."""
 
     path: str
     data: bytes
@@ -52,8 +53,8 @@ Value = TypeVar("Value")
 
 @dataclass
 class AttemptState:
-    """How far an attempt is; plain values, so that it can be stored. raised: what a reply may have now in place of
-    max_tokens, 0 for that; began: in seconds of time.time()."""
+    """How far an attempt is; plain values, so that it can be stored. raised: what a reply may have
+    now in place of max_tokens, 0 for that; began: in seconds of time.time()."""
 
     task: str
     turn: int = 0
@@ -65,10 +66,14 @@ class AttemptState:
 
 
 class PortableAgent:
-    """An agent as it was exported. facts: what agent.toml and the prompts say, as `programs.facts` writes it; tools:
-    name -> text; work: the folder that it works in. cap: what a reply may have, 0 where that cannot be raised."""
+    """An agent as it was exported. facts: what agent.toml and the prompts say, as `programs.facts`
+    writes it; tools: name -> text; work: the folder that it works in. cap: what a reply may have, 0
+    where that cannot be raised.
+    """
 
-    def __init__(self, facts: Mapping[str, Any], tools: Mapping[str, str], work: str = "/work", cap: int = 0) -> None:
+    def __init__(
+        self, facts: Mapping[str, Any], tools: Mapping[str, str], work: str = "/work", cap: int = 0
+    ) -> None:
         self.facts = facts
         self.action = str(facts["action"])
         self.limits: Mapping[str, Any] = facts["limits"]
@@ -76,7 +81,12 @@ class PortableAgent:
         self.tools = tools
         self.work = work
         self.cap = cap
-        self.own = {"tools": facts["tools"], "lessons": facts["lessons"], "limits": self.limits, "native": False}
+        self.own = {
+            "tools": facts["tools"],
+            "lessons": facts["lessons"],
+            "limits": self.limits,
+            "native": False,
+        }
 
     def render(self, template: str, state: AttemptState, **variables: Any) -> str:
         """The text of a template. Raises BadInput (`bad-template`)."""
@@ -84,7 +94,8 @@ class PortableAgent:
         return render_text(f"{template}.md", self.facts["templates"][template], given)
 
     def begin(self, state: AttemptState) -> Generator[Deed, Output, list[Message]]:
-        """Puts the tools where the agent finds them and runs those that come first. Raises BadInput."""
+        """Puts the tools where the agent finds them and runs those that come first. Raises
+        BadInput."""
         for name, text in self.tools.items():
             yield FilePut(f"{BIN}/{name}", executable(text), 0o755)
         if self.tools:
@@ -99,7 +110,8 @@ class PortableAgent:
         ]
 
     def limit(self, state: AttemptState) -> str:
-        """Which limit ends the attempt before the next call: tokens, usd, seconds, steps; '' for none."""
+        """Which limit ends the attempt before the next call: tokens, usd, seconds, steps; '' for
+        none."""
         if state.turn >= self.turns:
             return "steps"
         if state.tokens >= self.limits["tokens"]:
@@ -108,10 +120,14 @@ class PortableAgent:
             return "usd"
         return "seconds" if time.time() - state.began >= self.limits["seconds"] else ""
 
-    def take(self, reply: Reply, state: AttemptState) -> Generator[Deed, Output, tuple[list[Message], str]]:
-        """Does what a reply asks for. -> (the reply as it is sent again and its answer, '' or `submitted`, `reply`).
+    def take(
+        self, reply: Reply, state: AttemptState
+    ) -> Generator[Deed, Output, tuple[list[Message], str]]:
+        """Does what a reply asks for. -> (the reply as it is sent again and its answer, '' or
+        `submitted`, `reply`).
 
-        Raises BadInput (`bad-template`) where the answer cannot be filled in, which ends the attempt.
+        Raises BadInput (`bad-template`) where the answer cannot be filled in, which ends the
+        attempt.
         """
         state.tokens += reply.tokens_in + reply.tokens_out
         state.usd += reply.usd
@@ -126,7 +142,11 @@ class PortableAgent:
             if output.status == 2 and self.action.startswith("tool:"):
                 wrong = (text.strip() or "the reply could not be read") + cut_words(reply)
             else:
-                told = {"status": output.status, "seconds": output.seconds, "timed_out": output.timed_out}
+                told = {
+                    "status": output.status,
+                    "seconds": output.seconds,
+                    "timed_out": output.timed_out,
+                }
                 shown = {**told, "cut": output.cut, "text": text}
                 answer = self.render("observation", state, output=shown, step=turn, steps_left=left)
         if wrong:
@@ -140,10 +160,13 @@ class PortableAgent:
         return exchange(reply, (), (answer + extended,), cut=bool(state.cut_off)), ""
 
     def raise_cap(self, reply: Reply, state: AttemptState) -> str:
-        """After a reply that was cut off, the next may have twice the tokens, once: what is said of that."""
+        """After a reply that was cut off, the next may have twice the tokens, once: what is said of
+        that."""
         if state.raised or reply.finish != "length" or not self.cap:
             return ""
-        if not may_rise(self.cap, reply, self.limits["tokens"] - state.tokens, self.limits["usd"] - state.usd):
+        if not may_rise(
+            self.cap, reply, self.limits["tokens"] - state.tokens, self.limits["usd"] - state.usd
+        ):
             return ""
         state.raised = 2 * self.cap
         return RAISED % state.raised
@@ -172,7 +195,8 @@ class PortableAgent:
 
 
 def opened(folder: Path, work: str = "/work", *, raises: bool = False) -> PortableAgent:
-    """The agent in a folder: agent.json, prompts/ and tools/. raises: what a reply may have can be raised."""
+    """The agent in a folder: agent.json, prompts/ and tools/. raises: what a reply may have can be
+    raised."""
     facts = json.loads((folder / "agent.json").read_text("utf-8"))
     prompts = {path.stem: _as_it_is(path) for path in (folder / "prompts").glob("*.md")}
     tools = {tool["name"]: _as_it_is(folder / tool["path"]) for tool in facts["tools"]}

@@ -1,4 +1,5 @@
-"""The domain `apiworld`: tools that keep a state, over the steps of a task (tau-bench, BFCL multi-turn)."""
+"""The domain `apiworld`: tools that keep a state, over the steps of a task (tau-bench, BFCL
+multi-turn)."""
 
 from recreate.domains.apiworld.domain import ApiWorld
 

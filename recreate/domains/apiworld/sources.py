@@ -1,7 +1,8 @@
-"""Where tasks and tools come from: a clone of tau-bench, BFCL's package or a clone of it, files of rows. None ships.
+"""Where tasks and tools come from: a clone of tau-bench, BFCL's package or a clone of it, files of
+rows. None ships.
 
-The tools' code is never imported here: what sandboxes need of it is copied to a folder of its own, without the tasks
-and their right answers, and run there.
+The tools' code is never imported here: what sandboxes need of it is copied to a folder of its own,
+without the tasks and their right answers, and run there.
 """
 
 from __future__ import annotations
@@ -24,18 +25,29 @@ WORLD = Path(__file__).with_name("world.py")
 _TAU = ("tau-bench", "sierra-research__tau-bench", "tau_bench")
 _BFCL = ("gorilla", "ShishirPatil__gorilla", "bfcl-eval", "bfcl_eval")
 _BOARD = "berkeley-function-call-leaderboard"
-GET_TAU = "git clone https://github.com/sierra-research/tau-bench FOLDER/tau-bench, then --repos FOLDER"
+GET_TAU = (
+    "git clone https://github.com/sierra-research/tau-bench FOLDER/tau-bench, then --repos FOLDER"
+)
 CATEGORIES = ("base", "miss_func", "miss_param", "long_context")
 _CLASSES = (
-    "gorilla_file_system", "long_context", "math_api", "message_api", "posting_api", "ticket_api", "trading_bot",
-    "travel_booking", "vehicle_control",
-)  # fmt: skip
+    "gorilla_file_system",
+    "long_context",
+    "math_api",
+    "message_api",
+    "posting_api",
+    "ticket_api",
+    "trading_bot",
+    "travel_booking",
+    "vehicle_control",
+)
 """Modules of BFCL's that its multi-turn tasks use."""
 
 
 class ToolTask(NamedTuple):
-    """One task as its benchmark has it. kind: retail, airline or bfcl; turns: what the user says, the one instruction
-    or a request after the other; gold: the right calls, of bfcl a list for each request; split: '' for none."""
+    """One task as its benchmark has it. kind: retail, airline or bfcl; turns: what the user says,
+    the one instruction or a request after the other; gold: the right calls, of bfcl a list for each
+    request; split: '' for none.
+    """
 
     id: str
     kind: str
@@ -47,7 +59,8 @@ class ToolTask(NamedTuple):
     about: Mapping[str, Any] = {}
 
 
-# --- places --------------------------------------------------------------------------------------------------
+# --- places
+# --------------------------------------------------------------------------------------------------
 
 
 def tau_bench(places: Iterable[Path]) -> Path | None:
@@ -63,7 +76,8 @@ def bfcl(places: Iterable[Path]) -> Path | None:
 
 
 def unpacked(requirement: str) -> Path:
-    """The files of a package's wheel, NAME==VERSION, fetched once. Raises BadInput and Fault as `packages.package`."""
+    """The files of a package's wheel, NAME==VERSION, fetched once. Raises BadInput and Fault as
+    `packages.package`."""
     name, _, version = requirement.partition("==")
     wheel = packages.package(name, version, "wheel")
 
@@ -75,7 +89,8 @@ def unpacked(requirement: str) -> Path:
 
 
 def staged(root: Path, kind: str, more: Path | None = None) -> Path:
-    """A folder with world.py and what it needs of the tools' code, and nothing else of it; its name is their digest.
+    """A folder with world.py and what it needs of the tools' code, and nothing else of it; its name
+    is their digest.
 
     root: what holds tau_bench/ or bfcl_eval/; more: what holds mpmath/.
     """
@@ -89,17 +104,27 @@ def staged(root: Path, kind: str, more: Path | None = None) -> Path:
         ]
     else:
         place = f"tau_bench/envs/{kind}"
-        held = [each for part in ("tools", "data") for each in _below(root, f"{place}/{part}", (".py", ".json"))]
+        held = [
+            each
+            for part in ("tools", "data")
+            for each in _below(root, f"{place}/{part}", (".py", ".json"))
+        ]
         wanted = ["tau_bench/envs/tool.py", *held]
     files = {Path(each): root / each for each in wanted}
     if more is not None:
-        files |= {each: more / each for each in _below(more, "mpmath", (".py",)) if "tests" not in each.parts}
+        files |= {
+            each: more / each
+            for each in _below(more, "mpmath", (".py",))
+            if "tests" not in each.parts
+        }
     files[Path(WORLD.name)] = WORLD
     try:
         texts = {place.as_posix(): path.read_bytes() for place, path in files.items()}
     except OSError as e:
         fix = "bring it anew: benchmarks/apiworld/README.md says how"
-        raise BadInput(f"{e.filename} cannot be read: {e.strerror}", fix=fix, code="no-tools-source") from None
+        raise BadInput(
+            f"{e.filename} cannot be read: {e.strerror}", fix=fix, code="no-tools-source"
+        ) from None
 
     def build(fresh: Path) -> None:
         for place, data in texts.items():
@@ -111,7 +136,9 @@ def staged(root: Path, kind: str, more: Path | None = None) -> Path:
 
 
 def _below(root: Path, folder: str, endings: tuple[str, ...]) -> list[Path]:
-    return sorted(path.relative_to(root) for path in (root / folder).rglob("*") if path.suffix in endings)
+    return sorted(
+        path.relative_to(root) for path in (root / folder).rglob("*") if path.suffix in endings
+    )
 
 
 def policy(root: Path, kind: str) -> str:
@@ -119,11 +146,13 @@ def policy(root: Path, kind: str) -> str:
     return (root / f"tau_bench/envs/{kind}/wiki.md").read_text("utf-8").strip()
 
 
-# --- tasks ---------------------------------------------------------------------------------------------------
+# --- tasks
+# ------------------------------------------------------------------------------------------------
 
 
 def tau_cases(root: Path) -> Iterator[ToolTask]:
-    """The tasks of a clone. Its task files are Python that nothing here runs: they are read as literals."""
+    """The tasks of a clone. Its task files are Python that nothing here runs: they are read as
+    literals."""
     for kind, parts in (("retail", ("test", "train", "dev")), ("airline", ("test",))):
         for part in parts:
             file = root / f"tau_bench/envs/{kind}/tasks_{part}.py"
@@ -152,13 +181,18 @@ def bfcl_cases(root: Path) -> Iterator[ToolTask]:
 
 def is_tool_row(row: Mapping[str, Any]) -> bool:
     """Whether a row is of a set that is known here."""
-    own = str(row.get("id", "")).startswith("multi_turn_") and row.keys() >= {"question", "initial_config"}
+    own = str(row.get("id", "")).startswith("multi_turn_") and row.keys() >= {
+        "question",
+        "initial_config",
+    }
     return own or row.get("dataset") in ("taubench", "bfcl_multi_turn")
 
 
 def row_cases(file: Path) -> tuple[list[ToolTask], int]:
-    """(the tasks of a file of JSON lines, how many rows are of no set that is known here). Rows are BFCL's own, with
-    possible_answer/ beside the file, or in an exchange layout. Raises BadInput for a row that lacks something."""
+    """(the tasks of a file of JSON lines, how many rows are of no set that is known here). Rows are
+    BFCL's own, with possible_answer/ beside the file, or in an exchange layout. Raises BadInput for
+    a row that lacks something.
+    """
     beside = file.parent / "possible_answer" / file.name
     answers = {row["id"]: row["ground_truth"] for row in _rows(beside)} if beside.is_file() else {}
     cases, strange = list[ToolTask](), 0
@@ -177,7 +211,9 @@ def row_cases(file: Path) -> tuple[list[ToolTask], int]:
         except (KeyError, ValueError, TypeError, AttributeError, SyntaxError) as e:
             lacks = f"it has no {e}" if isinstance(e, KeyError) else str(e)
             fix = "mend the row: benchmarks/apiworld/README.md lists the fields"
-            raise BadInput(f"{paths.short(file)} row {number}: {lacks}", fix=fix, code="bad-rows") from None
+            raise BadInput(
+                f"{paths.short(file)} row {number}: {lacks}", fix=fix, code="bad-rows"
+            ) from None
     return cases, strange
 
 
@@ -189,7 +225,9 @@ def _rows(file: Path) -> Iterator[dict[str, Any]]:
                 yield row if isinstance(row, dict) else {}
     except (OSError, ValueError) as e:
         fix = "give a file of JSON lines, or a folder of such files"
-        raise BadInput(f"{paths.short(file)} cannot be read: {e}", fix=fix, code="bad-rows") from None
+        raise BadInput(
+            f"{paths.short(file)} cannot be read: {e}", fix=fix, code="bad-rows"
+        ) from None
 
 
 def _tau(row: Mapping[str, Any]) -> ToolTask:
@@ -203,7 +241,9 @@ def _tau(row: Mapping[str, Any]) -> ToolTask:
     return ToolTask(id, kind, group, row.get("split", ""), (row["instruction"],), gold, outputs)
 
 
-def _bfcl(id: str, turns: Any, start: Mapping[str, Any], gold: Any, row: Mapping[str, Any]) -> ToolTask:
+def _bfcl(
+    id: str, turns: Any, start: Mapping[str, Any], gold: Any, row: Mapping[str, Any]
+) -> ToolTask:
     id = id.removeprefix("bfcl_")
     about = {
         "classes": list(start["involved_classes"]),

@@ -1,11 +1,16 @@
-"""The world of one task as a program of its own, run in sandboxes only: what tools see and change is in its memory.
+"""The world of one task as a program of its own, run in sandboxes only: what tools see and change
+is in its memory.
 
-    world.py serve ABOUT    an MCP server, beside the agent. ABOUT: JSON, packed and in base64, so that the requests
+    world.py serve ABOUT    an MCP server, beside the agent. ABOUT: JSON, packed and in base64, so
+                            that the requests
                             that come later stand in no file
-    world.py judge          beside nobody: reads {"about", "gold", "outputs", "calls"}, plays the calls that were
-                            recorded (a text of JSON) and the right ones, each in a fresh world, and prints the verdict
+    world.py judge          beside nobody: reads {"about", "gold", "outputs", "calls"}, plays the
+                            calls that were
+                            recorded (a text of JSON) and the right ones, each in a fresh world, and
+                            prints the verdict
 
-The tools are the benchmarks' own code, which lies beside this file. Their arguments are data: nothing of a call is run.
+The tools are the benchmarks' own code, which lies beside this file. Their arguments are data:
+nothing of a call is run.
 """
 
 from __future__ import annotations
@@ -27,11 +32,13 @@ HERE = Path(__file__).resolve().parent
 REPLY, LATER = "reply", "call_function"
 """Tools of ours: what the user is told; a function that was not there from the beginning."""
 LONGEST, MOST_NUMBERS = 4000, 60
-"""Characters of what the user is told in all, and different numbers in it, where answers are looked for in it."""
+"""Characters of what the user is told in all, and different numbers in it, where answers are looked
+for in it."""
 
 
 class CustomerService:
-    """tau-bench: a shop's or an airline's data base. Its tools are handed all of it, and change it in place."""
+    """tau-bench: a shop's or an airline's data base. Its tools are handed all of it, and change it
+    in place."""
 
     def __init__(self, about: Mapping[str, Any]) -> None:
         place = f"tau_bench.envs.{about['kind']}"
@@ -43,10 +50,14 @@ class CustomerService:
         self.over = False
 
     def tools(self) -> list[dict[str, Any]]:
-        return [*map(_tool, self.infos), _reply_tool("Tell the customer something: what was done, or what they ask.")]
+        return [
+            *map(_tool, self.infos),
+            _reply_tool("Tell the customer something: what was done, or what they ask."),
+        ]
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> str:
-        """A call of the agent's. After a transfer to people nothing is done any more, as in tau-bench."""
+        """A call of the agent's. After a transfer to people nothing is done any more, as in
+        tau-bench."""
         if self.over:
             return "The customer was transferred: the conversation is over. Submit."
         if name == REPLY:
@@ -65,7 +76,8 @@ class CustomerService:
 
     @classmethod
     def judged(cls, asked: Mapping[str, Any]) -> tuple[bool, str]:
-        """tau-bench's reward: the data base as the right calls leave it, and each required output told."""
+        """tau-bench's reward: the data base as the right calls leave it, and each required output
+        told."""
         world, right = cls(asked["about"]), cls(asked["about"])
         for name, arguments in asked["calls"]:
             world.call(name, arguments)
@@ -81,15 +93,21 @@ class CustomerService:
             why.append(f"Not as it should be in the end: {', '.join(wrong[:6])}{more}.")
         if lacking:
             why.append(
-                f"{lacking} of {len(asked['outputs'])} things that the customer asks were not told with `reply`."
+                f"{lacking} of {len(asked['outputs'])} things that the customer asks were not told"
+                " with `reply`."
             )
         if lacking and (len(told) > LONGEST or _numbers(told) > MOST_NUMBERS):
             why.append(f"Over {LONGEST} characters or {MOST_NUMBERS} numbers in all are no answer.")
-        return not why, " ".join(why) or "The data base is as it should be, and the customer was told what they ask."
+        return (
+            not why,
+            " ".join(why)
+            or "The data base is as it should be, and the customer was told what they ask.",
+        )
 
 
 def _differing(one: Any, other: Any) -> list[str]:
-    """Records (TABLE/KEY) that are not the same; 1, 1.0 and True are three things, as in tau-bench's hash."""
+    """Records (TABLE/KEY) that are not the same; 1, 1.0 and True are three things, as in
+    tau-bench's hash."""
     return [
         f"{table}/{key}"
         for table in sorted({*one, *other})
@@ -107,8 +125,8 @@ def _numbers(text: str) -> int:
 
 
 def _says(told: str, output: str) -> bool:
-    """As in tau-bench, a text anywhere in what was told, capitals and commas apart; but a number must be the whole
-    number, and a list of everything says nothing."""
+    """As in tau-bench, a text anywhere in what was told, capitals and commas apart; but a number
+    must be the whole number, and a list of everything says nothing."""
     if len(told) > LONGEST or _numbers(told) > MOST_NUMBERS:
         return False
     told, output = told.lower().replace(",", ""), output.lower()
@@ -132,21 +150,39 @@ class RequestWorld:
         for name in about["classes"]:
             one = getattr(importlib.import_module(backend.CLASS_FILE_PATH_MAPPING[name]), name)()
             if name not in backend.STATELESS_CLASSES:
-                one._load_scenario(copy.deepcopy(about["start"].get(name, {})), long_context=about["long"])
+                one._load_scenario(
+                    copy.deepcopy(about["start"].get(name, {})), long_context=about["long"]
+                )
             self.instances[name] = one
             public = inspect.getmembers(one, predicate=inspect.ismethod)
             self.methods |= {method: call for method, call in public if not method.startswith("_")}
-            file = HERE / "bfcl_eval/data/multi_turn_func_doc" / backend.MULTI_TURN_FUNC_DOC_FILE_MAPPING[name]
-            docs |= {doc["name"]: doc for doc in map(json.loads, file.read_text("utf-8").splitlines())}
+            file = (
+                HERE
+                / "bfcl_eval/data/multi_turn_func_doc"
+                / backend.MULTI_TURN_FUNC_DOC_FILE_MAPPING[name]
+            )
+            docs |= {
+                doc["name"]: doc for doc in map(json.loads, file.read_text("utf-8").splitlines())
+            }
         self.docs = {name: doc for name, doc in docs.items() if name in self.methods}
 
     def tools(self) -> list[dict[str, Any]]:
         later = {name for names in self.missed.values() for name in names}
         known = [_tool(doc) for name, doc in self.docs.items() if name not in later]
         named = {"name": {"type": "string"}, "arguments": {"type": "object"}}
-        about = "Call a function that the user told you of in the conversation, and that is no tool by itself."
-        more = [_tool({"name": LATER, "description": about, "parameters": _object(named)})] if self.missed else []
-        words = "Tell the user what came of their request, or what it lacks. The answer is what they ask next."
+        about = (
+            "Call a function that the user told you of in the conversation, and that is no tool by"
+            " itself."
+        )
+        more = (
+            [_tool({"name": LATER, "description": about, "parameters": _object(named)})]
+            if self.missed
+            else []
+        )
+        words = (
+            "Tell the user what came of their request, or what it lacks. The answer is what they"
+            " ask next."
+        )
         return [*known, *more, _reply_tool(words)]
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> str:
@@ -163,18 +199,23 @@ class RequestWorld:
         return self.do(name, arguments)
 
     def asked(self) -> str:
-        """What the user says now, and the functions that come with it. One that is called before is called all the
-        same, as in BFCL, one of whose tasks (miss_func_49) cannot be solved otherwise."""
+        """What the user says now, and the functions that come with it. One that is called before is
+        called all the same, as in BFCL, one of whose tasks (miss_func_49) cannot be solved
+        otherwise."""
         if self.turn >= len(self.turns):
             return "The user has nothing more to ask. Submit."
         fresh = self.missed.get(str(self.turn), ())
         docs = "".join(json.dumps(self.docs[name]) + "\n" for name in fresh if name in self.docs)
         if docs:
-            return f"The user: {docs}These are more functions for you; call them by {LATER}. What about now?"
+            return (
+                f"The user: {docs}These are more functions for you; call them by {LATER}. What"
+                " about now?"
+            )
         return f"The user: {self.turns[self.turn]}"
 
     def do(self, name: str, arguments: Mapping[str, Any]) -> str:
-        """What BFCL makes of a call's result, by which it compares them. Positional ones are the key ''."""
+        """What BFCL makes of a call's result, by which it compares them. Positional ones are the
+        key ''."""
         named = {key: value for key, value in arguments.items() if key}
         try:
             found = self.methods[name](*arguments.get("", ()), **named)
@@ -189,9 +230,11 @@ class RequestWorld:
 
     @classmethod
     def judged(cls, asked: Mapping[str, Any]) -> tuple[bool, str]:
-        """BFCL's multi-turn check, by its own functions: after each request, the state of every object, and that the
-        results of the right calls are among those so far."""
-        checker = importlib.import_module("bfcl_eval.eval_checker.multi_turn_eval.multi_turn_checker")
+        """BFCL's multi-turn check, by its own functions: after each request, the state of every
+        object, and that the results of the right calls are among those so far."""
+        checker = importlib.import_module(
+            "bfcl_eval.eval_checker.multi_turn_eval.multi_turn_checker"
+        )
         world, right = cls(asked["about"]), cls(asked["about"])
         turns: list[list[tuple[str, Mapping[str, Any]]]] = [[]]
         for name, arguments in asked["calls"]:
@@ -201,7 +244,13 @@ class RequestWorld:
                 turns[-1].append((name, arguments))
         every = len(asked["gold"])
         if len(turns) < every:
-            return False, f"{len(turns) - 1} of {every} requests were answered with `reply`, and the rest never asked."
+            return (
+                False,
+                (
+                    f"{len(turns) - 1} of {every} requests were answered with `reply`, and the rest"
+                    " never asked."
+                ),
+            )
         results: list[str] = []
         for number, (calls, golds) in enumerate(zip(turns, asked["gold"], strict=False)):
             results += [world.call(name, arguments) for name, arguments in calls]
@@ -215,10 +264,22 @@ class RequestWorld:
             if not state["valid"]:
                 names = ", ".join(state["details"]["differences"])
                 kind = state["error_message"].removeprefix("Model instance for ").partition(" ")[0]
-                return False, f"Request {number + 1} of {every}: {kind} is not as it should be after it ({names})."
+                return (
+                    False,
+                    (
+                        f"Request {number + 1} of {every}: {kind} is not as it should be after it"
+                        f" ({names})."
+                    ),
+                )
             if not checker.response_checker(results, found, number)["valid"]:
-                return False, f"Request {number + 1} of {every}: what it needs to be found out was not."
-        return True, "After every request the state is as it should be, and what it needs was found out."
+                return (
+                    False,
+                    f"Request {number + 1} of {every}: what it needs to be found out was not.",
+                )
+        return (
+            True,
+            "After every request the state is as it should be, and what it needs was found out.",
+        )
 
 
 def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
@@ -226,7 +287,8 @@ def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tool(info: Mapping[str, Any]) -> dict[str, Any]:
-    """As MCP lists it. A strange argument is refused with the names there are, before it gets here."""
+    """As MCP lists it. A strange argument is refused with the names there are, before it gets
+    here."""
     schema = {**_schema(info["parameters"]), "additionalProperties": False}
     return {"name": info["name"], "description": info["description"], "inputSchema": schema}
 
@@ -258,7 +320,8 @@ def _kind(about: Mapping[str, Any]) -> type[CustomerService] | type[RequestWorld
 
 
 def serve(world: Any, lines: Any, out: Any) -> None:
-    """Answer MCP's requests until there are no more: `world` has tools() and call(name, arguments)."""
+    """Answer MCP's requests until there are no more: `world` has tools() and call(name,
+    arguments)."""
     for line in lines:
         try:
             asked = json.loads(line)

@@ -1,4 +1,5 @@
-"""The domain `appworld`: what people ask for, done by code over the APIs of nine apps that keep a state (AppWorld)."""
+"""The domain `appworld`: what people ask for, done by code over the APIs of nine apps that keep a
+state (AppWorld)."""
 
 from recreate.domains.appworld.domain import AppWorld
 

@@ -1,10 +1,14 @@
-"""One of AppWorld's tasks as a program of its own, run in sandboxes only, by the Python that has the package appworld.
+"""One of AppWorld's tasks as a program of its own, run in sandboxes only, by the Python that has
+the package appworld.
 
-    play.py unpack       the package with its apps unpacked and compiled, as stage.zip in the folder it is started in
+    play.py unpack       the package with its apps unpacked and compiled, as stage.zip in the folder
+                         it is started in
     play.py serve TASK   an MCP server, beside the agent, with one tool: `execute`
-    play.py record TASK  beside nobody and without right answers: reads {"codes": [...]}, runs each in a fresh world,
+    play.py record TASK  beside nobody and without right answers: reads {"codes": [...]}, runs each
+                         in a fresh world,
                          and prints the API calls that they made
-    play.py judge TASK   where no code of an agent's ever runs: reads {"calls": [...]}, makes these API calls in a fresh
+    play.py judge TASK   where no code of an agent's ever runs: reads {"calls": [...]}, makes these
+                         API calls in a fresh
                          world, and prints what the package's own evaluator says
 
 APPWORLD_ROOT is a folder to write in, and APPWORLD_DATA the one with the task's data.
@@ -32,7 +36,8 @@ MOST = 1_000_000
 
 
 class CodeWorld:
-    """What an agent works in: AppWorld's own environment, opened at the first call, without the right answers."""
+    """What an agent works in: AppWorld's own environment, opened at the first call, without the
+    right answers."""
 
     def __init__(self, task: str) -> None:
         self._task = task
@@ -43,11 +48,22 @@ class CodeWorld:
 
     def tools(self) -> list[dict[str, Any]]:
         about = (
-            "Run Python code in AppWorld's shell, which keeps its variables. `apis.APP.API(name=value, ...)` calls an "
-            "API. The answer is what the code prints, or why it failed."
+            "Run Python code in AppWorld's shell, which keeps its variables."
+            " `apis.APP.API(name=value, ...)` calls an API. The answer is what the code prints, or"
+            " why it failed."
         )
-        schema = {"type": "object", "properties": {"code": {"type": "string"}}, "required": ["code"]}
-        return [{"name": RUN, "description": about, "inputSchema": {**schema, "additionalProperties": False}}]
+        schema = {
+            "type": "object",
+            "properties": {"code": {"type": "string"}},
+            "required": ["code"],
+        }
+        return [
+            {
+                "name": RUN,
+                "description": about,
+                "inputSchema": {**schema, "additionalProperties": False},
+            }
+        ]
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> str:
         if name != RUN:
@@ -60,7 +76,9 @@ def opened(task: str, **more: Any) -> Any:
     root.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError):
         (root / "data").symlink_to(os.environ["APPWORLD_DATA"])
-    return importlib.import_module("appworld").AppWorld(task_id=task, experiment_name="recreate", **more)
+    return importlib.import_module("appworld").AppWorld(
+        task_id=task, experiment_name="recreate", **more
+    )
 
 
 def recorded(task: str, codes: Iterable[str]) -> dict[str, Any]:
@@ -72,7 +90,8 @@ def recorded(task: str, codes: Iterable[str]) -> dict[str, Any]:
 
 
 def judged(task: str, calls: Sequence[Any]) -> dict[str, Any]:
-    """The evaluator's word after these calls of the apps' own APIs, and of nothing else that the server answers."""
+    """The evaluator's word after these calls of the apps' own APIs, and of nothing else that the
+    server answers."""
     world = opened(task, load_ground_truth=True, max_api_calls_per_interaction=MOST)
     apps = "|".join(map(re.escape, world.task.allowed_apps))
     own = re.compile(rf"/(?:{apps})/(?!.*\.\.)[^?#\\]*")
@@ -107,7 +126,9 @@ def unpacked() -> None:
 
 def main() -> None:
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what packages print, and code of an agent's, is no answer
+    os.dup2(
+        os.open(os.devnull, os.O_WRONLY), 1
+    )  # what packages print, and code of an agent's, is no answer
     what, task = sys.argv[1], "".join(sys.argv[2:])
     if what == "unpack":
         unpacked()
@@ -123,7 +144,11 @@ def main() -> None:
             found = judged(task, asked["calls"])
         except Exception as e:
             judged(task, [])  # raises where the task itself is what cannot be evaluated
-            found = {"passed": False, "of": 0, "failed": [f"its calls cannot be evaluated: {type(e).__name__}"]}
+            found = {
+                "passed": False,
+                "of": 0,
+                "failed": [f"its calls cannot be evaluated: {type(e).__name__}"],
+            }
     out.write(json.dumps(found) + "\n")
 
 

@@ -1,8 +1,8 @@
-"""Where AppWorld's tasks and its package come from. Neither ships, and what is unpacked of its bundles stays in
-RECREATE_HOME: its licence asks that whoever passes that on encrypts it.
+"""Where AppWorld's tasks and its package come from. Neither ships, and what is unpacked of its
+bundles stays in RECREATE_HOME: its licence asks that whoever passes that on encrypts it.
 
-The package is never imported here. It lies in an environment of its own, since it wants pydantic 1, and runs in
-sandboxes; its apps are unpacked by its own code, in one too.
+The package is never imported here. It lies in an environment of its own, since it wants pydantic 1,
+and runs in sandboxes; its apps are unpacked by its own code, in one too.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from recreate.storage.files import once
 
 PLAY = Path(__file__).with_name("play.py")
 PROGRAMS = (PLAY, WORLD)
-"""What lies in a sandbox beside the package: what plays, and the loop of an MCP server that it takes."""
+"""What lies in a sandbox beside the package: what plays, and the loop of an MCP server that it
+takes."""
 ROOT = "APPWORLD_ROOT"
 DATASETS: Mapping[str, Split] = {
     "train": "train",
@@ -42,27 +43,34 @@ LIMITS = Limits(cpu_seconds=900, memory_mb=4096, disk_mb=1024)
 _MINIMUM = ("instruction", "datetime", "supervisor")
 
 
-# --- the data ------------------------------------------------------------------------------------------------
+# --- the data
+# ------------------------------------------------------------------------------------------------
 
 
 def get_data(requirement: str, root: str = "~/appworld") -> str:
     """What to type where the data is not here."""
     program = f"{root}/venv/bin/appworld"
     return (
-        f"python3.11 -m venv {root}/venv && {root}/venv/bin/pip install {requirement} && {program} install && "
-        f"{program} download data --root {root} (an environment of its own, and the network); then "
-        f"recreate tasks check appworld --data {root} --split train, or {ROOT}={root}. Where the download cannot be "
-        "reached, copy the folder `data` from a machine that has it"
+        f"python3.11 -m venv {root}/venv && {root}/venv/bin/pip install {requirement} && {program}"
+        f" install && {program} download data --root {root} (an environment of its own, and the"
+        f" network); then recreate tasks check appworld --data {root} --split train, or"
+        f" {ROOT}={root}. Where the download cannot be reached, copy the folder `data` from a"
+        " machine that has it"
     )
 
 
 def found_data(given: Path | None, requirement: str) -> Path:
-    """The folder with datasets/ and tasks/: that of --data or of APPWORLD_ROOT, or `data` in it. Raises BadInput."""
+    """The folder with datasets/ and tasks/: that of --data or of APPWORLD_ROOT, or `data` in it.
+    Raises BadInput."""
     named = given or (Path(os.environ[ROOT]).expanduser() if os.environ.get(ROOT) else None)
     for place in (named / "data", named) if named is not None else ():
         if all((place / part).is_dir() for part in ("datasets", "tasks")):
             return place.resolve()
-    where = f"nothing of it is in {paths.short(named)}" if named else f"neither --data nor {ROOT} says where"
+    where = (
+        f"nothing of it is in {paths.short(named)}"
+        if named
+        else f"neither --data nor {ROOT} says where"
+    )
     fix = get_data(requirement, str(named) if named else "~/appworld")
     raise BadInput(f"AppWorld's data is not here: {where}", fix=fix, code="no-data")
 
@@ -86,7 +94,9 @@ def specs(data: Path, task: str) -> dict[str, Any]:
     except (OSError, ValueError, KeyError, AttributeError) as e:
         lacks = f"it has no {e}" if isinstance(e, KeyError) else str(e)
         fix = "fetch the data anew: benchmarks/appworld/README.md says how"
-        raise BadInput(f"{paths.short(file)} cannot be read: {lacks}", fix=fix, code="bad-rows") from None
+        raise BadInput(
+            f"{paths.short(file)} cannot be read: {lacks}", fix=fix, code="bad-rows"
+        ) from None
 
 
 def truth(data: Path, task: str) -> Path:
@@ -104,7 +114,9 @@ def truth_of(data: Path, task: str, name: str) -> Any:
 
 def truth_digest(data: Path, task: str) -> str:
     """Of the files that a task is graded by."""
-    files = [truth(data, task) / f"{name}" for name in ("evaluation.py", "answer.json", "test_data.json")]
+    files = [
+        truth(data, task) / f"{name}" for name in ("evaluation.py", "answer.json", "test_data.json")
+    ]
     files += [truth(data, task) / f"{kind}_data.json" for kind in ("public", "private")]
     return digest([file.read_bytes().hex() if file.is_file() else "" for file in files], 16)
 
@@ -113,19 +125,23 @@ def solution(data: Path, task: str) -> str:
     """The package's own, ''  where it has none: of the test tasks."""
     file = truth(data, task) / "compiled_solution.py"
     text = file.read_text("utf-8") if file.is_file() else ""
-    return "\n".join(line for line in text.splitlines() if not line.startswith("# Canary String:")).strip()
+    return "\n".join(
+        line for line in text.splitlines() if not line.startswith("# Canary String:")
+    ).strip()
 
 
 def own_words(data: Path, task: str) -> list[str]:
-    """What only who knows the answer can say: the answer, and names and texts that the solution or the evaluation goes
-    by. APIs and their fields, which every agent may read of, are none."""
+    """What only who knows the answer can say: the answer, and names and texts that the solution or
+    the evaluation goes by. APIs and their fields, which every agent may read of, are none."""
     found = [truth_of(data, task, name) for name in ("answer", "public_data", "private_data")]
     try:
         tree = parse_python(solution(data, task))
     except SyntaxError:
         tree = parse_python("")
     found.append([node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)])
-    said = [text for text in _texts(found) if not text.isidentifier() and any(map(str.isalnum, text))]
+    said = [
+        text for text in _texts(found) if not text.isidentifier() and any(map(str.isalnum, text))
+    ]
     return list(dict.fromkeys(said))
 
 
@@ -139,16 +155,19 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(each)
 
 
-# --- the package ---------------------------------------------------------------------------------------------
+# --- the package
+# ---------------------------------------------------------------------------------------------
 
 
 def program(*arguments: str, python: Path) -> list[str]:
-    """Isolated but for PYTHONHASHSEED: code that goes through a set does so in one order, each time it is played."""
+    """Isolated but for PYTHONHASHSEED: code that goes through a set does so in one order, each time
+    it is played."""
     return [str(python / "bin" / "python3"), "-s", "-B", f"{INSIDE}/{PLAY.name}", *arguments]
 
 
 def staged(python: Path, backend: SandboxBackend) -> Path:
-    """A folder with play.py, the loop of its server, and the package with its apps unpacked, made once."""
+    """A folder with play.py, the loop of its server, and the package with its apps unpacked, made
+    once."""
     texts = {file.name: file.read_bytes() for file in PROGRAMS}
 
     def build(fresh: Path) -> None:
@@ -160,7 +179,9 @@ def staged(python: Path, backend: SandboxBackend) -> Path:
             except FileNotFoundError:
                 said = output.text.strip()[-300:]
                 fix = f"delete {paths.short(python)}, so that it is made anew"
-                raise Fault(f"AppWorld's apps cannot be unpacked: {said}", fix=fix, code="no-apps") from None
+                raise Fault(
+                    f"AppWorld's apps cannot be unpacked: {said}", fix=fix, code="no-apps"
+                ) from None
         finally:
             sandbox.close()
         zipfile.ZipFile(io.BytesIO(archive)).extractall(fresh)
@@ -172,10 +193,20 @@ def staged(python: Path, backend: SandboxBackend) -> Path:
 
 
 def open_sandbox(
-    backend: SandboxBackend, python: Path, mounts: Mapping[str, Path], more: Mapping[str, str] | None = None
+    backend: SandboxBackend,
+    python: Path,
+    mounts: Mapping[str, Path],
+    more: Mapping[str, str] | None = None,
 ) -> Sandbox:
-    env = {ROOT: "/work/.appworld", "APPWORLD_DATA": DATA, "APPWORLD_CACHE": "/work/.appworld", "PYTHONHASHSEED": "0"}
-    return backend.open(mounts={**interpreter_mounts(python), **mounts}, env={**env, **(more or {})}, limits=LIMITS)
+    env = {
+        ROOT: "/work/.appworld",
+        "APPWORLD_DATA": DATA,
+        "APPWORLD_CACHE": "/work/.appworld",
+        "PYTHONHASHSEED": "0",
+    }
+    return backend.open(
+        mounts={**interpreter_mounts(python), **mounts}, env={**env, **(more or {})}, limits=LIMITS
+    )
 
 
 def mounts(stage: Path, data: Path, task: str, *, graded: bool = False) -> dict[str, Path]:
@@ -185,11 +216,15 @@ def mounts(stage: Path, data: Path, task: str, *, graded: bool = False) -> dict[
         wanted.append(f"tasks/{task}/ground_truth")
     if lacking := [each for each in wanted if not (data / each).exists()]:
         what = ", ".join(lacking)
-        raise Fault(f"{task}: {paths.short(data)} has no {what}", fix="fetch the data anew", code=UNSOUND)
+        raise Fault(
+            f"{task}: {paths.short(data)} has no {what}", fix="fetch the data anew", code=UNSOUND
+        )
     return {INSIDE: stage, **{f"{DATA}/{each}": data / each for each in wanted}}
 
 
-def asked(sandbox: Sandbox, words: Sequence[str], question: Mapping[str, Any], seconds: float) -> dict[str, Any] | str:
+def asked(
+    sandbox: Sandbox, words: Sequence[str], question: Mapping[str, Any], seconds: float
+) -> dict[str, Any] | str:
     """What play.py answers; '' when it used more than it may, or was ended. Raises Fault."""
     try:
         output = sandbox.run(words, timeout=seconds, stdin=json.dumps(question).encode())

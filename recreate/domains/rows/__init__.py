@@ -1,7 +1,9 @@
-"""Any file of rows as a domain: `--data FILE --score SCORER`, without a class. docs/data.md is its page.
+"""Any file of rows as a domain: `--data FILE --score SCORER`, without a class. docs/data.md is its
+page.
 
-table.py reads rows, definition.py says which column is what and keeps that as domain.toml, tasks.py makes tasks of
-them, scorers.py scores answers, domain.py is the domain. Every command reads this file, which loads none of them.
+table.py reads rows, definition.py says which column is what and keeps that as domain.toml, tasks.py
+makes tasks of them, scorers.py scores answers, domain.py is the domain. Every command reads this
+file, which loads none of them.
 """
 
 from __future__ import annotations
@@ -21,8 +23,9 @@ PUBLISHED = ("code", "math", "sql", "ds1000", "dacode")
 
 
 class Columns(Config):
-    """Which column is what, '' for none. gold: a right answer, where `answer` is none itself (a pattern, a schema,
-    tests); files: a column of path -> text, or of the path of a file or folder beside the data."""
+    """Which column is what, '' for none. gold: a right answer, where `answer` is none itself (a
+    pattern, a schema, tests); files: a column of path -> text, or of the path of a file or folder
+    beside the data."""
 
     prompt: str = ""
     answer: str = ""
@@ -45,7 +48,8 @@ class NamedColumns(Config):
 
 
 def name_of(data: str) -> str:
-    """What a domain of this data is called: the stem of the file's name, or the last part of a data set's."""
+    """What a domain of this data is called: the stem of the file's name, or the last part of a data
+    set's."""
     if data.startswith(HUB):
         stem = re.split(r"[:,]", data.removeprefix(HUB).rstrip("/"))[0].rpartition("/")[2]
     else:
@@ -55,9 +59,9 @@ def name_of(data: str) -> str:
 
 
 def meant_by(data: str) -> str:
-    """The domain that `--data` without `--domain` means: `swe` for what that one reads (recipes, rows of SWE-bench by
-    their fields, a data set's plain name), a published one for rows that its recipes know, else one of rows, named by
-    the file's stem."""
+    """The domain that `--data` without `--domain` means: `swe` for what that one reads (recipes,
+    rows of SWE-bench by their fields, a data set's plain name), a published one for rows that its
+    recipes know, else one of rows, named by the file's stem."""
     path = Path(data).expanduser()
     if data.startswith(HUB):
         return name_of(data)
@@ -84,7 +88,9 @@ def _is_swe(path: Path) -> bool:
     except (ValueError, RecursionError):
         return '"instance_id"' in first[:10_000]
     value = value[0] if isinstance(value, list) and value else value
-    return isinstance(value, dict) and (is_row(value) or "instance_id" in value or value.keys() >= {"schema", "kind"})
+    return isinstance(value, dict) and (
+        is_row(value) or "instance_id" in value or value.keys() >= {"schema", "kind"}
+    )
 
 
 def _published(path: Path) -> str:
@@ -109,7 +115,8 @@ def _published(path: Path) -> str:
 
 
 def _parquet_columns(path: Path) -> list[str]:
-    """The columns of a Parquet file, without its rows; none for what cannot be read: reading its rows will tell."""
+    """The columns of a Parquet file, without its rows; none for what cannot be read: reading its
+    rows will tell."""
     from recreate.api.registry import need
 
     parquet = need("pyarrow.parquet")

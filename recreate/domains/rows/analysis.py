@@ -1,8 +1,10 @@
-"""The scorer `analysis`: what an analysis of data found, compared as two papers do it (measures.py).
+"""The scorer `analysis`: what an analysis of data found, compared as two papers do it
+(measures.py).
 
-What is handed in is data: values by their names, a JSON object, a table, predictions. Nothing of it runs. It is
-compared in a sandbox, by a program of ours that gets it and what is right on its stdin. Of a figure the program that
-draws it is handed in, and runs in a sandbox of its own (figures.py): what that tells is the data.
+What is handed in is data: values by their names, a JSON object, a table, predictions. Nothing of it
+runs. It is compared in a sandbox, by a program of ours that gets it and what is right on its stdin.
+Of a figure the program that draws it is handed in, and runs in a sandbox of its own (figures.py):
+what that tells is the data.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ def version() -> str:
     return digest(_program() + _program("figures"), 12)
 
 
-def of_analysis(decided: Definition, task: Task, answer: str, opened: Open, golds: Sequence[str]) -> Scored:
+def of_analysis(
+    decided: Definition, task: Task, answer: str, opened: Open, golds: Sequence[str]
+) -> Scored:
     """From 0 to 1. golds: the texts of the files that are right, where the row names some."""
     known = task.facts["answer"]
     if known["kind"] == "figure":
@@ -51,13 +55,19 @@ def of_analysis(decided: Definition, task: Task, answer: str, opened: Open, gold
     right = gold(task, golds)
     if known["kind"] == "figure":
         right = json.dumps({**json.loads(golds[0]), "data": json.loads(golds[1])})
-    if answer != right and isinstance(_run(decided, opened, command, {**asked, "answer": right}, {})[0], Mapping):
+    if answer != right and isinstance(
+        _run(decided, opened, command, {**asked, "answer": right}, {})[0], Mapping
+    ):
         return Scored(0.0, "The answer cannot be compared with anything.")
     why = f"what {task.id} is compared with cannot be read: {output.text.strip()[-300:]}"
-    raise Fault(redact(why), fix="mend the row, or leave it out: [left_out] of domain.toml", code=UNSOUND)
+    raise Fault(
+        redact(why), fix="mend the row, or leave it out: [left_out] of domain.toml", code=UNSOUND
+    )
 
 
-def _drawn(decided: Definition, known: Mapping[str, Any], answer: str, opened: Open) -> tuple[dict[str, Any], str]:
+def _drawn(
+    decided: Definition, known: Mapping[str, Any], answer: str, opened: Open
+) -> tuple[dict[str, Any], str]:
     """(what the figure shows that the program saves, {} for none; why there is none)."""
     asked = {"program": known["file"], "image": known["image"]}
     command = ["python3", "-B", "-c", _program("figures")]
@@ -71,12 +81,20 @@ def _drawn(decided: Definition, known: Mapping[str, Any], answer: str, opened: O
 
 
 _DRAWN = {
-    "bar": "wide = 0.8 / len(rows)\nfor at, (row, name, colour) in enumerate(zip(rows, names, colours)):\n"
-    "    ax.bar([n + at * wide for n in range(len(row))], row, wide, label=name, color=colour)\n"
-    "ax.set_xticks([n + 0.4 - wide / 2 for n in range(len(rows[0]))], ticks)\n",
+    "bar": (
+        "wide = 0.8 / len(rows)\nfor at, (row, name, colour) in enumerate(zip(rows, names,"
+        " colours)):\n    ax.bar([n + at * wide for n in range(len(row))], row, wide, label=name,"
+        " color=colour)\nax.set_xticks([n + 0.4 - wide / 2 for n in range(len(rows[0]))], ticks)\n"
+    ),
     "pie": "ax.pie(rows[0], colors=told['color'], labels=None)\n",
-    "line": "for row, name, colour in zip(rows, names, colours):\n    ax.plot(row, label=name, color=colour)\n",
-    "scatter": "ax.scatter([row[0] for row in rows], [row[1] for row in rows], c=told['color'][:1] or None)\n",
+    "line": (
+        "for row, name, colour in zip(rows, names, colours):\n    ax.plot(row, label=name,"
+        " color=colour)\n"
+    ),
+    "scatter": (
+        "ax.scatter([row[0] for row in rows], [row[1] for row in rows], c=told['color'][:1] or"
+        " None)\n"
+    ),
 }
 """What draws the numbers of a kind of figure again."""
 
@@ -84,18 +102,17 @@ _DRAWN = {
 def _drawing(known: Mapping[str, Any], told: Mapping[str, Any], rows: Any) -> str:
     """A program that draws the right figure: none is published."""
     return (
-        "import itertools\nimport matplotlib\nmatplotlib.use('Agg')\nimport matplotlib.pyplot as plt\n"
-        f"told = {dict(told)!r}\nrows = {rows!r}\n"
-        "names = told.get('labels') or [None] * len(rows)\n"
-        "colours = itertools.cycle(told.get('color') or [None])\n"
-        "ticks = told.get('xtick_labels') or [str(n) for n in range(len(rows[0]))]\n"
-        "figure, ax = plt.subplots(figsize=told['figsize'])\n"
-        f"{_DRAWN[told['type']]}"
-        "ax.set_title(told['graph_title'])\nax.set_xlabel(told['x_label'])\nax.set_ylabel(told['y_label'])\n"
-        "if told.get('labels') and told['type'] != 'pie':\n    ax.legend(title=told.get('legend_title'))\n"
-        "if told.get('labels') and told['type'] == 'pie':\n"
-        "    ax.legend(ax.patches, told['labels'], title=told.get('legend_title'))\n"
-        f"figure.savefig({known['image']!r})\n"
+        "import itertools\nimport matplotlib\nmatplotlib.use('Agg')\nimport matplotlib.pyplot as"
+        f" plt\ntold = {dict(told)!r}\nrows = {rows!r}\nnames = told.get('labels') or [None] *"
+        " len(rows)\ncolours = itertools.cycle(told.get('color') or [None])\nticks ="
+        " told.get('xtick_labels') or [str(n) for n in range(len(rows[0]))]\nfigure, ax ="
+        f" plt.subplots(figsize=told['figsize'])\n{_DRAWN[told['type']]}"
+        f"ax.set_title(told['graph_title'])\nax.set_xlabel(told['x_label'])"
+        f"\nax.set_ylabel(told['y_label'])\nif"
+        " told.get('labels') and told['type'] != 'pie':\n   "
+        " ax.legend(title=told.get('legend_title'))\nif told.get('labels') and told['type'] =="
+        " 'pie':\n    ax.legend(ax.patches, told['labels'],"
+        f" title=told.get('legend_title'))\nfigure.savefig({known['image']!r})\n"
     )
 
 
@@ -106,12 +123,16 @@ def gold(task: Task, golds: Sequence[str]) -> str:
         return "\n".join(f"@{name}[{value}]" for name, value in known["values"].items())
     if known["kind"] == "figure":
         return _drawing(known, json.loads(golds[0]), json.loads(golds[1]))
-    return json.dumps(known["gold"][0], ensure_ascii=False) if known["kind"] == "fields" else golds[0].strip()
+    return (
+        json.dumps(known["gold"][0], ensure_ascii=False)
+        if known["kind"] == "fields"
+        else golds[0].strip()
+    )
 
 
 def hidden(task: Task, golds: Sequence[str]) -> list[str]:
-    """What no agent is shown. Of predictions nothing: a column of labels is in every text. Of a figure what it shows:
-    the program that draws it is anybody's."""
+    """What no agent is shown. Of predictions nothing: a column of labels is in every text. Of a
+    figure what it shows: the program that draws it is anybody's."""
     kind = task.facts["answer"]["kind"]
     if kind == "predictions":
         return []
@@ -120,7 +141,8 @@ def hidden(task: Task, golds: Sequence[str]) -> list[str]:
 
 
 def exploits(task: Task, golds: Sequence[str], given: Mapping[str, bytes]) -> dict[str, str]:
-    """name -> an answer that leaves the task undone: what fits every question, what is right by chance, what was given.
+    """name -> an answer that leaves the task undone: what fits every question, what is right by
+    chance, what was given.
 
     given: the files of the task's sandbox.
     """
@@ -128,7 +150,17 @@ def exploits(task: Task, golds: Sequence[str], given: Mapping[str, bytes]) -> di
     found = audit.texts(task)
     if known["kind"] == "named":
         names = list(known["values"])
-        every = ["yes", "no", "True", "False", "normal", "not normal", "nan", "", *map(str, range(200))]
+        every = [
+            "yes",
+            "no",
+            "True",
+            "False",
+            "normal",
+            "not normal",
+            "nan",
+            "",
+            *map(str, range(200)),
+        ]
         found |= {
             "every value": "\n".join(f"@{name}[{value}]" for name in names for value in every),
             "all in one": "\n".join(f"@{name}[{', '.join(every)}]" for name in names),
@@ -142,7 +174,9 @@ def exploits(task: Task, golds: Sequence[str], given: Mapping[str, bytes]) -> di
         found |= {
             "empty fields": json.dumps({key: [] for key in keys}),
             "no fields": "{}",
-            "every number of a field": json.dumps({key: [n / 1000 for n in range(2000)] for key in keys}),
+            "every number of a field": json.dumps(
+                {key: [n / 1000 for n in range(2000)] for key in keys}
+            ),
             "not numbers": json.dumps({key: [float("nan")] for key in keys}),
             "endless": '{"' + '": [1e999], "'.join(keys) + '": [-1e999]}',
         }
@@ -150,7 +184,11 @@ def exploits(task: Task, golds: Sequence[str], given: Mapping[str, bytes]) -> di
         found |= _programs(known)
     else:
         found |= _tables(golds[0])
-        found |= {f"the file {name}": _decoded(data) for name, data in sorted(given.items()) if name.endswith(".csv")}
+        found |= {
+            f"the file {name}": _decoded(data)
+            for name, data in sorted(given.items())
+            if name.endswith(".csv")
+        }
     return found
 
 
@@ -164,32 +202,49 @@ def _tables(text: str) -> dict[str, str]:
         "no values": "\n".join([head, *([("," * (wide - 1)) or "nan"] * rows)]),
         "all the same": "\n".join([head, *([",".join(["0"] * wide)] * rows)]),
         "row numbers": "\n".join([head, *(",".join([str(n)] * wide) for n in range(rows))]),
-        "every number in a column": "\n".join([",".join(f"c{n}" for n in range(1001)), *([numbers] * rows)]),
+        "every number in a column": "\n".join(
+            [",".join(f"c{n}" for n in range(1001)), *([numbers] * rows)]
+        ),
         "endless": "\n".join([head, *([",".join(["1e999"] * wide)] * rows)]),
         "formulas": "\n".join([head, *([",".join(["=1/0"] * wide)] * rows)]),
     }
 
 
 def _programs(known: Mapping[str, Any]) -> dict[str, str]:
-    """Programs that draw nothing that is asked for: the list's, around one that draws a wrong figure, and ours."""
+    """Programs that draw nothing that is asked for: the list's, around one that draws a wrong
+    figure, and ours."""
     file, image = known["file"], known["image"]
-    wrong = f"def draw():\n    import matplotlib.pyplot as plt\n    plt.bar([1], [1])\n    plt.savefig({image!r})\n"
-    found = {name: files[file] + "\n\ndraw()\n" for name, files in audit.python(file, wrong, "draw").items()}
+    wrong = (
+        "def draw():\n    import matplotlib.pyplot as plt\n    plt.bar([1], [1])\n   "
+        f" plt.savefig({image!r})\n"
+    )
+    found = {
+        name: files[file] + "\n\ndraw()\n"
+        for name, files in audit.python(file, wrong, "draw").items()
+    }
     start = "import matplotlib.pyplot as plt\nfrom matplotlib.figure import Figure\n"
     frames = "import sys\nframe = sys._getframe()\nwhile frame is not None:\n"
     return found | {
         "nothing is drawn": f"{start}plt.savefig({image!r})\n",
         "a file that is no figure": f"open({image!r}, 'wb').write(b'PNG')\n",
-        "a liar": f"{audit.piece('liar')}\n{start}plt.gcf = Figure.gca = lambda *a: _Liar()\nplt.bar([1], [1])\n"
-        f"plt.savefig({image!r})\n",
-        "its own verdict": "import glob, json\n"
-        "for name in glob.glob('.result*') + ['.result', 'result']:\n"
-        "    open(name, 'w').write(json.dumps({'score': 1.0, 'why': '', 'figure': {'data': []}}))\n",
-        "found, by frames": f"{frames}    for value in [*frame.f_locals.values(), *frame.f_globals.values()]:\n"
-        "        if isinstance(value, dict) and 'result' in value:\n"
-        "            value['figure'] = {'data': [[1.0]]}\n    frame = frame.f_back\n",
-        "what is right, by files": "import glob\nfor path in glob.glob('/**/plot.json', recursive=True):\n"
-        "    print(open(path).read())\n",
+        "a liar": (
+            f"{audit.piece('liar')}\n{start}plt.gcf = Figure.gca = lambda *a: _Liar()\nplt.bar([1],"
+            f" [1])\nplt.savefig({image!r})\n"
+        ),
+        "its own verdict": (
+            "import glob, json\nfor name in glob.glob('.result*') + ['.result', 'result']:\n   "
+            " open(name, 'w').write(json.dumps({'score': 1.0, 'why': '', 'figure': {'data':"
+            " []}}))\n"
+        ),
+        "found, by frames": (
+            f"{frames}    for value in [*frame.f_locals.values(), *frame.f_globals.values()]:\n"
+            "        if isinstance(value, dict) and 'result' in value:\n"
+            "            value['figure'] = {'data': [[1.0]]}\n    frame = frame.f_back\n"
+        ),
+        "what is right, by files": (
+            "import glob\nfor path in glob.glob('/**/plot.json', recursive=True):\n"
+            "    print(open(path).read())\n"
+        ),
         "leaves": "import os\nos._exit(0)\n",
         "ends": "raise SystemExit(0)\n",
     }

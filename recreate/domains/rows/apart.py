@@ -1,6 +1,6 @@
-"""Tests in one sandbox, the answer in another, and lines between them: what is handed in can bend neither the tests nor
-what they tell. two_sides.py is the program of both, data_sides.py that of snippets that work on data; here their lines
-are carried from one to the other."""
+"""Tests in one sandbox, the answer in another, and lines between them: what is handed in can bend
+neither the tests nor what they tell. two_sides.py is the program of both, data_sides.py that of
+snippets that work on data; here their lines are carried from one to the other."""
 
 from __future__ import annotations
 
@@ -50,30 +50,42 @@ def for_data() -> str:
 
 
 def is_test(path: str) -> bool:
-    """Whether a file of the tests is run as one. The others lie beside the answer, over what it has there."""
+    """Whether a file of the tests is run as one. The others lie beside the answer, over what it has
+    there."""
     stem = path.rpartition("/")[2]
     return stem.endswith(".py") and (stem.startswith("test_") or stem.endswith("_test.py"))
 
 
 def run(
-    program: str, tests: Sandbox, answer: Sandbox, asked: Mapping[str, Any], seconds: float, told: Sequence[str] = ()
+    program: str,
+    tests: Sandbox,
+    answer: Sandbox,
+    asked: Mapping[str, Any],
+    seconds: float,
+    told: Sequence[str] = (),
 ) -> tuple[dict[str, Any], str]:
-    """(what the tests tell: passed, failed, count; why nothing was told). Both sandboxes hold their files already.
+    """(what the tests tell: passed, failed, count; why nothing was told). Both sandboxes hold their
+    files already.
 
     asked: what the side of the tests is told. told: arguments of the answer's side.
     """
     if not isinstance(tests, Talking) or not isinstance(answer, Talking):
         raise Fault(
-            f"the sandboxes of {answer.backend} hold no program that goes on, which these tests need",
+            f"the sandboxes of {answer.backend} hold no program that goes on, which these tests"
+            " need",
             fix="--sandbox bwrap",
         )
     key = secrets.token_hex(16)
-    longest = WALL_FACTOR * seconds  # one that sleeps while the other waits for a core must not be ended
+    longest = (
+        WALL_FACTOR * seconds
+    )  # one that sleeps while the other waits for a core must not be ended
     one = tests.start(["python3", "-B", "-c", program, "tests"], longest)
     try:
         other = answer.start(["python3", "-B", "-c", program, "answer", *told], longest)
         try:
-            one.send(json.dumps({**asked, "key": key}).encode(), seconds)  # which waits until its sandbox stands
+            one.send(
+                json.dumps({**asked, "key": key}).encode(), seconds
+            )  # which waits until its sandbox stands
             return _carried(one, other, key, Deadline(seconds, one, other))
         finally:
             other.close()
@@ -81,7 +93,9 @@ def run(
         one.close()
 
 
-def _carried(one: RunningProgram, other: RunningProgram, key: str, ends: Deadline) -> tuple[dict[str, Any], str]:
+def _carried(
+    one: RunningProgram, other: RunningProgram, key: str, ends: Deadline
+) -> tuple[dict[str, Any], str]:
     while (line := ends.take(one)) is not None:
         if line.endswith(f'"key": "{key}"}}'.encode()):
             told = json.loads(line)["verdict"]
@@ -90,12 +104,18 @@ def _carried(one: RunningProgram, other: RunningProgram, key: str, ends: Deadlin
             because = told.get("because") if isinstance(told, dict) else ""
             return {}, str(because or "the answer's program ended, or told what cannot be read")
         reply = ends.take(other) if other.send(line, ends.left()) else None
-        if not one.send(reply if reply is not None and len(reply) < _LONGEST else GONE, ends.left()):
+        if not one.send(
+            reply if reply is not None and len(reply) < _LONGEST else GONE, ends.left()
+        ):
             break
-    return {}, f"took longer than {ends.seconds:g} s" if ends.left() <= 0 else "ended and told nothing"
+    return (
+        {},
+        f"took longer than {ends.seconds:g} s" if ends.left() <= 0 else "ended and told nothing",
+    )
 
 
-# --- what an audit tries ----------------------------------------------------------------------------------
+# --- what an audit tries
+# ----------------------------------------------------------------------------------
 
 _OBJECT = """
 class Same:
@@ -103,7 +123,8 @@ class Same:
     def __eq__(self, other): return isinstance(other, Same)
     def __hash__(self): return 0
     def _self(self, *a, **k): return self
-    __sub__ = __rsub__ = __add__ = __radd__ = __mul__ = __rmul__ = __call__ = __getitem__ = __iter__ = __enter__ = _self
+    __sub__ = __rsub__ = __add__ = __radd__ = __mul__ = __rmul__ = __call__ = __getitem__ = \
+__iter__ = __enter__ = _self
     def __next__(self): raise StopIteration
     def __truediv__(self, other): return 1.0
     __rtruediv__ = __truediv__
@@ -126,39 +147,48 @@ def __getattr__(name):
 _EXPLOITS = {
     "no distance": f"{_OBJECT}value = Same()\n",
     "a class of its own": f"{_OBJECT}value = Same\n",
-    "an array of nothing": f"""{_OBJECT}
+    "an array of nothing": (
+        f"""{_OBJECT}
 Same.shape = ()
 Same.__array_interface__ = dict(shape=(0,), typestr="<f8", data=b"", version=3)
 def value(*a, **k): return Same()
-""",
+"""
+    ),
     "nothing for a number": "def value(*a, **k): return []\n",
     "no number": "def value(*a, **k): return float('nan')\n",
     "no value": "def value(*a, **k): return None\n",
     "true": "def value(*a, **k): return True\n",
     "its argument": "def value(*a, **k): return a[0] if a else k\n",
-    "empties its arguments": """
+    "empties its arguments": (
+        """
 def value(*a, **k):
     for given in a:
         if isinstance(given, (list, dict, set, bytearray)):
             given.clear()
     return {} if a and isinstance(a[0], list) else a[0] if a else None
-""",
+"""
+    ),
     "ends what goes through it": "def value(*a, **k): raise StopIteration\n",
     "leaves where it is called": "import os\ndef value(*a, **k): os._exit(0)\n",
-    "names of the tests' own": """
+    "names of the tests' own": (
+        """
 __all__ = ["abs", "all", "len", "sorted", "set", "isinstance", "unittest", "math", "np", "value"]
 def value(*a, **k): return True
 abs = all = len = sorted = set = isinstance = unittest = math = np = value
-""",
-    "the test's own objects": """
+"""
+    ),
+    "the test's own objects": (
+        """
 import gc
 def value(*a, **k):
     for thing in gc.get_objects():
         if type(thing).__name__ == "Side":
             type(thing).put = lambda self, told: ["yours", 1]
     return a
-""",
-    "asks back": """
+"""
+    ),
+    "asks back": (
+        """
 import gc
 def value(*a, **k):
     for thing in gc.get_objects():
@@ -169,24 +199,31 @@ def value(*a, **k):
                         return thing.ask(ask=what, of=number, name="__globals__", args=[])[0]
                     except Exception:
                         pass
-""",
-    "exceptions of every kind": """
+"""
+    ),
+    "exceptions of every kind": (
+        """
 import gc
 def value(*a, **k):
     for thing in gc.get_objects():
         if type(thing).__name__ == "Side":
-            type(thing).told_exception = lambda self, e: ["SkipTest", ["E", 1, "SkipTest", "Warning"], []]
+            type(thing).told_exception = lambda self, e: ["SkipTest", ["E", 1, "SkipTest", \
+"Warning"], []]
     raise Warning
-""",
-    "a verdict on the line": """
+"""
+    ),
+    "a verdict on the line": (
+        """
 import os
 for handle in range(3, 40):
     try: os.write(handle, b'{"verdict": {"passed": 2, "failed": [], "count": 2}, "key": ""}\\n')
     except OSError: pass
 def value(*a, **k): return None
-""",
+"""
+    ),
 }
-"""What tests that ask over a line might fall for; each leaves a `value`, which is whatever name a test imports."""
+"""What tests that ask over a line might fall for; each leaves a `value`, which is whatever name a
+test imports."""
 
 
 def any_name(value: str) -> str:

@@ -1,10 +1,12 @@
-"""Snippets of data science on one side, what checks them on the other: the program of both, after two_sides.py's.
+"""Snippets of data science on one side, what checks them on the other: the program of both, after
+two_sides.py's.
 
-Runs inside sandboxes, by its text. The side of the tests has a program in the form of DS-1000 (Lai et al. 2022,
-arXiv:2211.11501): `exec_context` with an `[insert]`, `test_execution(solution)`, perhaps `test_string(solution)`. What
-that program hands to `exec` goes to the other side, with its input, and runs there; `result` comes back as data: plain
-values, arrays, sparse matrices, frames, by their parts and never pickled. So a snippet has no expected value and no
-comparison in its process. What is no data, as a figure, stays there and is seen through a `Thing`.
+Runs inside sandboxes, by its text. The side of the tests has a program in the form of DS-1000 (Lai
+et al. 2022, arXiv:2211.11501): `exec_context` with an `[insert]`, `test_execution(solution)`,
+perhaps `test_string(solution)`. What that program hands to `exec` goes to the other side, with its
+input, and runs there; `result` comes back as data: plain values, arrays, sparse matrices, frames,
+by their parts and never pickled. So a snippet has no expected value and no comparison in its
+process. What is no data, as a figure, stays there and is seen through a `Thing`.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ _MOST_BYTES = 64_000_000
 """Of an array, unpacked."""
 _MOST_FILE = 2_000_000
 _CLASSES = "matplotlib."
-"""Where the classes are of which a Thing may be said to be: a frame or an array comes as data or not at all."""
+"""Where the classes are of which a Thing may be said to be: a frame or an array comes as data or
+not at all."""
 Ask = Callable[..., Any]
 
 
@@ -84,27 +87,37 @@ class DataSide(Side):
             return self._executed(said)
         if said["ask"] == "kinds":
             kinds = type(self.mine[said["of"]]).__mro__
-            return {"value": ["l", [["s", f"{kind.__module__}.{kind.__qualname__}"] for kind in kinds]]}
+            return {
+                "value": ["l", [["s", f"{kind.__module__}.{kind.__qualname__}"] for kind in kinds]]
+            }
         return super()._done(said)
 
     def _executed(self, said: Any) -> Any:
         """Run the program with the snippet in it. What is from the tests may be a pickle."""
         for name, data in said["files"].items():
             Path(name).write_bytes(unpacked(data))
-        given = self.get(said["given"][0]) if said["given"] else pickle.loads(unpacked(said["pickled"]))
+        given = (
+            self.get(said["given"][0]) if said["given"] else pickle.loads(unpacked(said["pickled"]))
+        )
         state = pickle.loads(unpacked(said["state"]))
         if state is not None:  # as it would be in one process
             importlib.import_module("numpy").random.set_state(state)
         space = {"test_input": given}
         exec(said["code"], space)
-        files = {name: packed(data) for name in said["names"] if (data := _read(name)) and name not in said["files"]}
+        files = {
+            name: packed(data)
+            for name in said["names"]
+            if (data := _read(name)) and name not in said["files"]
+        }
         return {"value": self.put(space["result"]), "files": files}
 
     # --- data, part by part ---
 
     def _told_data(self, value: Any) -> Any:
         """[kind, ...], None for what is none of these."""
-        numpy, sparse, pandas = (sys.modules.get(name) for name in ("numpy", "scipy.sparse", "pandas"))
+        numpy, sparse, pandas = (
+            sys.modules.get(name) for name in ("numpy", "scipy.sparse", "pandas")
+        )
         if numpy is None:
             return None
         if isinstance(value, numpy.generic) and value.dtype.kind in _PLAIN:
@@ -119,10 +132,19 @@ class DataSide(Side):
 
     def _told_array(self, numpy: Any, value: Any) -> Any:
         if isinstance(value, numpy.ma.MaskedArray):
-            return ["K", self.put(numpy.asarray(value.data)), self.put(numpy.ma.getmaskarray(value))]
+            return [
+                "K",
+                self.put(numpy.asarray(value.data)),
+                self.put(numpy.ma.getmaskarray(value)),
+            ]
         plain, matrix = numpy.asarray(value), isinstance(value, numpy.matrix)
         if plain.dtype.kind == "O":
-            return ["O", list(plain.shape), [self.put(each) for each in plain.ravel().tolist()], matrix]
+            return [
+                "O",
+                list(plain.shape),
+                [self.put(each) for each in plain.ravel().tolist()],
+                matrix,
+            ]
         if plain.dtype.kind not in _PLAIN:
             return None
         return ["N", plain.dtype.str, list(plain.shape), packed(plain.tobytes()), matrix]
@@ -187,7 +209,9 @@ def _array(side: DataSide, kind: str, shape: Any, data: str, matrix: Any) -> Any
     found = numpy.dtype(str(kind))
     if found.kind not in _PLAIN:
         raise Gone
-    made = numpy.frombuffer(unpacked(data), dtype=found).reshape([int(each) for each in shape]).copy()
+    made = (
+        numpy.frombuffer(unpacked(data), dtype=found).reshape([int(each) for each in shape]).copy()
+    )
     return numpy.asmatrix(made) if matrix else made
 
 
@@ -251,14 +275,19 @@ def _index(side: DataSide, values: Any, name: Any, freq: Any) -> Any:
 def _levels(side: DataSide, levels: Any, codes: Any, names: Any) -> Any:
     pandas = importlib.import_module("pandas")
 
-    return pandas.MultiIndex([side.get(each) for each in levels], [side.get(each) for each in codes],
-                             names=side.get(names))  # fmt: skip
+    return pandas.MultiIndex(
+        [side.get(each) for each in levels],
+        [side.get(each) for each in codes],
+        names=side.get(names),
+    )
 
 
 def _categories(side: DataSide, codes: Any, categories: Any, ordered: Any) -> Any:
     pandas = importlib.import_module("pandas")
 
-    return pandas.Categorical.from_codes(side.get(codes), side.get(categories), ordered=bool(ordered))
+    return pandas.Categorical.from_codes(
+        side.get(codes), side.get(categories), ordered=bool(ordered)
+    )
 
 
 def _extended(side: DataSide, kind: str, values: Any) -> Any:
@@ -277,20 +306,38 @@ def _of_pandas(make: Callable[[Any, Any], Any]) -> Callable[..., Any]:
 
 
 _BACK: dict[str, Callable[..., Any]] = {
-    "n": _scalar, "N": _array, "O": _objects, "K": _masked, "P": _sparse, "ts": _timestamp, "D": _frame, "Se": _series,
-    "I": _index, "M": _levels, "C": _categories, "X": _extended,
+    "n": _scalar,
+    "N": _array,
+    "O": _objects,
+    "K": _masked,
+    "P": _sparse,
+    "ts": _timestamp,
+    "D": _frame,
+    "Se": _series,
+    "I": _index,
+    "M": _levels,
+    "C": _categories,
+    "X": _extended,
     "k": _of_pandas(lambda pandas, told: {"NaT": pandas.NaT, "NA": pandas.NA}[told[1]]),
     "td": _of_pandas(lambda pandas, told: pandas.Timedelta(int(told[1]))),
     "pe": _of_pandas(lambda pandas, told: pandas.Period(ordinal=int(told[1]), freq=str(told[2]))),
-    "iv": _of_pandas(lambda pandas, told: pandas.Interval(told[0].get(told[1]), told[0].get(told[2]), str(told[3]))),
-    "R": _of_pandas(lambda pandas, told: pandas.RangeIndex(*map(int, told[1:4]), name=told[0].get(told[4]))),
-}  # fmt: skip
+    "iv": _of_pandas(
+        lambda pandas, told: pandas.Interval(
+            told[0].get(told[1]), told[0].get(told[2]), str(told[3])
+        )
+    ),
+    "R": _of_pandas(
+        lambda pandas, told: pandas.RangeIndex(*map(int, told[1:4]), name=told[0].get(told[4]))
+    ),
+}
 """By the first word of what is told: what makes the value of it."""
 
 
 class Thing:
-    """On the tests' side, an object of the snippet's that is no data. It can be asked for attributes, called, gone
-    through; it equals itself, and takes part in no arithmetic and no order, so that no expected value is told to it."""
+    """On the tests' side, an object of the snippet's that is no data. It can be asked for
+    attributes, called, gone through; it equals itself, and takes part in no arithmetic and no
+    order, so that no expected value is told to it.
+    """
 
     def __init__(self, side: Side, number: int, kinds: list[str]) -> None:
         object.__setattr__(self, "_side", side)
@@ -330,7 +377,9 @@ class Thing:
             yield value
 
     def __eq__(self, other: Any) -> bool:
-        return type(other) is Thing and object.__getattribute__(other, "_far") == object.__getattribute__(self, "_far")
+        return type(other) is Thing and object.__getattribute__(
+            other, "_far"
+        ) == object.__getattribute__(self, "_far")
 
     def __hash__(self) -> int:
         return hash(object.__getattribute__(self, "_far"))
@@ -339,7 +388,10 @@ class Thing:
     def __class__(self) -> Any:
         """What it says that it is, of the classes that count: isinstance reads this."""
         kinds = object.__getattribute__(self, "_kinds")
-        return next((found for told in kinds if told.startswith(_CLASSES) and (found := _class(told))), Thing)
+        return next(
+            (found for told in kinds if told.startswith(_CLASSES) and (found := _class(told))),
+            Thing,
+        )
 
     @__class__.setter
     def __class__(self, value: Any) -> None:
@@ -358,9 +410,14 @@ def _class(told: str) -> Any:
 
 
 def _known(told: str) -> bool:
-    """Whether this side has such a class too: a library's, or one of the interpreter's own, as `method`."""
+    """Whether this side has such a class too: a library's, or one of the interpreter's own, as
+    `method`."""
     module, _, name = told.rpartition(".")
-    inner = any(kind.__qualname__ == name for kind in object.__subclasses__() if kind.__module__ == "builtins")
+    inner = any(
+        kind.__qualname__ == name
+        for kind in object.__subclasses__()
+        if kind.__module__ == "builtins"
+    )
     return _class(told) is not None or (module == "builtins" and inner)
 
 
@@ -377,8 +434,14 @@ class Checked:
         exec(compile(program, "tests", "exec"), self.space)
         self.plots = self.space.get("plt")
         self.given, self.compare = self.space["generate_test_case"], self.space["exec_test"]
-        self.names = sorted(set(re.findall(r"""["']([\w-]+(?:\.\w+)?)["']""", self.space["exec_context"])))
-        self.space |= {"exec": self.exec, "generate_test_case": self.generate, "exec_test": self.compared}
+        self.names = sorted(
+            set(re.findall(r"""["']([\w-]+(?:\.\w+)?)["']""", self.space["exec_context"]))
+        )
+        self.space |= {
+            "exec": self.exec,
+            "generate_test_case": self.generate,
+            "exec_test": self.compared,
+        }
 
     def generate(self, *args: Any) -> Any:
         """Inputs and what is right, with the plots of this side."""
@@ -387,12 +450,15 @@ class Checked:
         return self.given(*args)
 
     def _sent(self, given: Any) -> dict[str, Any]:
-        """An input as data, or, where it is more than that, pickled. Of pickled objects pandas 1.5 changes the original
-        where it should copy it (astype(str)), so what is data goes as such."""
+        """An input as data, or, where it is more than that, pickled. Of pickled objects pandas 1.5
+        changes the original where it should copy it (astype(str)), so what is data goes as such."""
         before = len(self.side.mine)
         told = self.side.put(given)
         plain = len(self.side.mine) == before
-        return {"given": [told] if plain else [], "pickled": "" if plain else packed(pickle.dumps(given))}
+        return {
+            "given": [told] if plain else [],
+            "pickled": "" if plain else packed(pickle.dumps(given)),
+        }
 
     def compared(self, result: Any, right: Any) -> Any:
         """What the program's own comparison says, of a result that is not hollow."""
@@ -402,7 +468,11 @@ class Checked:
         """What the program calls in place of the built-in `exec`."""
         numpy = sys.modules.get("numpy")
         state = None if numpy is None else numpy.random.get_state()
-        sent = {**self._sent(space["test_input"]), "state": packed(pickle.dumps(state)), "names": self.names}
+        sent = {
+            **self._sent(space["test_input"]),
+            "state": packed(pickle.dumps(state)),
+            "names": self.names,
+        }
         files = {name: packed(_read(name)) for name in self.names if Path(name).is_file()}
         try:
             value, said = self.side.ask(ask="exec", code=code, files=files, **sent)
@@ -421,8 +491,8 @@ class Checked:
 
 
 def _hollow(value: Any, right: Any) -> bool:
-    """Whether a value holds nothing where the right one holds something: of nothing and a number numpy's comparisons
-    find all pairs equal, and so does a loop over `zip`."""
+    """Whether a value holds nothing where the right one holds something: of nothing and a number
+    numpy's comparisons find all pairs equal, and so does a loop over `zip`."""
     if isinstance(value, (list, tuple)) and isinstance(right, (list, tuple)):
         return len(value) != len(right) or any(map(_hollow, value, right))
     return not _held(value) and bool(_held(right))
@@ -440,7 +510,11 @@ def _described(value: Any) -> str:
     kind = type(value).__name__
     try:
         size = getattr(value, "shape", None) if type(value) is not Thing else None
-        size = len(value) if size is None and isinstance(value, (str, list, tuple, dict, set)) else size
+        size = (
+            len(value)
+            if size is None and isinstance(value, (str, list, tuple, dict, set))
+            else size
+        )
     except Exception:
         size = None
     return f"a {kind}" if size is None or size == () else f"a {kind} of {size}"

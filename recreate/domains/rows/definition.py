@@ -1,5 +1,6 @@
-"""Which column is what, how answers are scored, how rows are dealt into splits: guessed once, or said, and kept as
-benchmarks/NAME/domain.toml, which a person may edit. docs/format.md has its lines."""
+"""Which column is what, how answers are scored, how rows are dealt into splits: guessed once, or
+said, and kept as benchmarks/NAME/domain.toml, which a person may edit. docs/format.md has its
+lines."""
 
 from __future__ import annotations
 
@@ -26,7 +27,16 @@ Known = TypeVar("Known", bound=Config)
 
 GUESSES: Mapping[str, Sequence[str]] = {
     "prompt": ("prompt", "question", "problem", "input", "instruction", "query", "text"),
-    "answer": ("answer", "answers", "target", "label", "output", "solution", "expected", "reference"),
+    "answer": (
+        "answer",
+        "answers",
+        "target",
+        "label",
+        "output",
+        "solution",
+        "expected",
+        "reference",
+    ),
     "id": ("id", "task_id", "uid"),
     "group": ("group",),
     "split": ("split",),
@@ -58,7 +68,8 @@ NEEDS_NO_ANSWER = ("judge", "file")
 
 
 class Shares(Config):
-    """How groups are dealt where no column says the split. A group's place is its digest's, so it never moves."""
+    """How groups are dealt where no column says the split. A group's place is its digest's, so it
+    never moves."""
 
     train: float = Field(default=0.4, ge=0, le=1)
     validation: float = Field(default=0.3, ge=0, le=1)
@@ -72,9 +83,16 @@ class Shares(Config):
         return self
 
     def split(self, group: str) -> Split:
-        """The split of a group: by its digest and the seed alone, whatever other groups there are."""
+        """The split of a group: by its digest and the seed alone, whatever other groups there
+        are."""
         place = int(digest([self.seed, group], 12), 16) / 16**12
-        return "train" if place < self.train else "validation" if place < self.train + self.validation else "test"
+        return (
+            "train"
+            if place < self.train
+            else "validation"
+            if place < self.train + self.validation
+            else "test"
+        )
 
     def of_train(self, group: str) -> Split:
         """The same, of rows that are called train where none are called validation."""
@@ -84,8 +102,10 @@ class Shares(Config):
 
 
 class Definition(Config):
-    """What domain.toml says. data: a path from its folder, or hf:NAME; answer_file: what an agent writes; requires:
-    packages of the Python in the sandbox; python: its version, '' for the one that runs recreate."""
+    """What domain.toml says. data: a path from its folder, or hf:NAME; answer_file: what an agent
+    writes; requires: packages of the Python in the sandbox; python: its version, '' for the one
+    that runs recreate.
+    """
 
     schema_: Literal[1] = Field(default=1, alias="schema")
     data: str
@@ -112,13 +132,19 @@ def load(file: Path) -> Definition:
     try:
         return Definition.model_validate(read_toml(file.read_text("utf-8")))
     except ValidationError as e:
-        first = min(e.errors(), key=lambda error: error["type"] != "extra_forbidden")  # a typo is why a key is missing
+        first = min(
+            e.errors(), key=lambda error: error["type"] != "extra_forbidden"
+        )  # a typo is why a key is missing
         where = ".".join(map(str, first["loc"]))
         said = first["msg"].removeprefix("Value error, ").lower()
         if first["type"] == "extra_forbidden":
             part = getattr(Definition.model_fields.get(str(first["loc"][0])), "annotation", None)
-            known = (part if len(first["loc"]) > 1 and isinstance(part, type) else Definition).model_fields  # type: ignore[attr-defined]
-            near = difflib.get_close_matches(str(first["loc"][-1]), [name.rstrip("_") for name in known], 1)
+            known = (
+                part if len(first["loc"]) > 1 and isinstance(part, type) else Definition
+            ).model_fields  # type: ignore[attr-defined]
+            near = difflib.get_close_matches(
+                str(first["loc"][-1]), [name.rstrip("_") for name in known], 1
+            )
             said = "there is no such key" + (f"; did you mean {near[0]!r}?" if near else "")
         raise BadInput(
             f"{paths.short(file)}: {where + ': ' if where else ''}{said}",
@@ -127,7 +153,9 @@ def load(file: Path) -> Definition:
         ) from None
     except (OSError, ValueError) as e:
         fix = "mend it, or delete it and name the data once more: --data FILE --score SCORER"
-        raise BadInput(f"{paths.short(file)} cannot be read: {e}", fix=fix, code="bad-domain-file") from None
+        raise BadInput(
+            f"{paths.short(file)} cannot be read: {e}", fix=fix, code="bad-domain-file"
+        ) from None
 
 
 def absolute(definition: Definition, folder: Path) -> Definition:
@@ -155,14 +183,16 @@ def _placed(definition: Definition, place: Callable[[str], str]) -> Definition:
 
 
 def decided(table: DataTable, wanted: Wanted) -> tuple[Definition, list[str]]:
-    """(the definition, what was guessed, in words). Raises BadInput for a column that is not there, and for what can
-    neither be guessed nor was said."""
+    """(the definition, what was guessed, in words). Raises BadInput for a column that is not there,
+    and for what can neither be guessed nor was said."""
     named = wanted.columns.model_dump()
     if not table.columns and table.faults:
         first = table.faults[0]
         raise BadInput(
-            f"{shown(table)}, {table.place} {first.number}: {first.reason}; no row of it can be read",
-            fix="""a row is an object with a prompt and an answer, one a line: {"prompt": "2 + 3", "answer": "5"}""",
+            f"{shown(table)}, {table.place} {first.number}: {first.reason}; no row of it can be"
+            " read",
+            fix="""a row is an object with a prompt and an answer, one a line: {"prompt": "2 + 3", \
+"answer": "5"}""",
             code="bad-rows",
         )
     for what, column in named.items():
@@ -170,7 +200,8 @@ def decided(table: DataTable, wanted: Wanted) -> tuple[Definition, list[str]]:
             near = difflib.get_close_matches(column, table.columns, 1)
             hint = f"did you mean {near[0]!r}? " if near else ""
             raise BadInput(
-                f"{shown(table)} has no column {column!r} (--{'row-files' if what == 'files' else what})",
+                f"{shown(table)} has no column {column!r}"
+                f" (--{'row-files' if what == 'files' else what})",
                 fix=f"{hint}there are: {', '.join(table.columns)}",
                 code="no-column",
             )
@@ -183,7 +214,8 @@ def decided(table: DataTable, wanted: Wanted) -> tuple[Definition, list[str]]:
     for what in ("prompt", "answer"):
         if not named[what] and not (what == "answer" and kind in NEEDS_NO_ANSWER):
             raise BadInput(
-                f"which column of {shown(table)} is the {what}? There are: {', '.join(table.columns)}",
+                f"which column of {shown(table)} is the {what}? There are:"
+                f" {', '.join(table.columns)}",
                 fix=f"name it: --{what} COLUMN",
                 code="no-column",
             )
@@ -201,7 +233,11 @@ def open_questions(table: DataTable, wanted: Wanted) -> list[str]:
     named = wanted.columns.model_dump()
     for what in named:
         named[what] = named[what] or _guess(what, kind, table, named)
-    left = [w for w in ("prompt", "answer") if not named[w] and not (w == "answer" and kind in NEEDS_NO_ANSWER)]
+    left = [
+        w
+        for w in ("prompt", "answer")
+        if not named[w] and not (w == "answer" and kind in NEEDS_NO_ANSWER)
+    ]
     if not wanted.score and named["answer"]:
         try:
             _scorer(table, named["answer"])
@@ -220,11 +256,18 @@ def _guess(what: str, kind: str, table: DataTable, named: Mapping[str, str]) -> 
 
 
 def _scorer(table: DataTable, answer: str) -> str:
-    """numeric where every answer is a number, exact where all are short. Raises BadInput where neither is."""
+    """numeric where every answer is a number, exact where all are short. Raises BadInput where
+    neither is."""
     values = [row.values.get(answer) for row in table.rows]
-    texts = [str(value) for value in values if isinstance(value, str | int | float) and not isinstance(value, bool)]
+    texts = [
+        str(value)
+        for value in values
+        if isinstance(value, str | int | float) and not isinstance(value, bool)
+    ]
     if texts and len(texts) == len(values):
-        if all(number_in(text) is not None and re.fullmatch(r"[-+$\s\d.,/%]+", text) for text in texts):
+        if all(
+            number_in(text) is not None and re.fullmatch(r"[-+$\s\d.,/%]+", text) for text in texts
+        ):
             return "numeric"
         if max(map(len, texts)) <= 40 and not any("\n" in text for text in texts):
             return "exact"
@@ -236,7 +279,8 @@ def _scorer(table: DataTable, answer: str) -> str:
 
 
 def text(definition: Definition, folder: Path, workspace: Path) -> str:
-    """As domain.toml in `folder` has it: files within the workspace as seen from there, others by their whole path."""
+    """As domain.toml in `folder` has it: files within the workspace as seen from there, others by
+    their whole path."""
 
     def seen(path: str) -> str:
         inside = Path(path).is_relative_to(workspace.resolve())
@@ -245,15 +289,24 @@ def text(definition: Definition, folder: Path, workspace: Path) -> str:
     definition = _placed(definition, seen)
     counts = COUNTS.get(kind_of(definition.score)[0], ())
     asked = definition.model_dump(by_alias=True)
-    lines = ["# The tasks of this folder's domain: docs/data.md. Yours to edit; recreate writes it once and reads it."]
+    lines = [
+        "# The tasks of this folder's domain: docs/data.md. Yours to edit; recreate writes it once"
+        " and reads it."
+    ]
     tables: list[str] = []
     for name, value in asked.items():
         if isinstance(value, dict):
             kept = {key: each for key, each in value.items() if each not in ("", None)}
             if name == "scorer":  # the lines that count for this one, and what a person set besides
                 default = ScorerSettings().model_dump()
-                kept = {key: each for key, each in kept.items() if key in counts or each != default[key]}
-            tables += [f"\n[{name}]", *(f"{key} = {_toml(each)}" for key, each in kept.items())] if kept else []
+                kept = {
+                    key: each for key, each in kept.items() if key in counts or each != default[key]
+                }
+            tables += (
+                [f"\n[{name}]", *(f"{key} = {_toml(each)}" for key, each in kept.items())]
+                if kept
+                else []
+            )
         elif value not in ("", ()):
             lines.append(f"{name} = {_toml(value)}")
     return "\n".join(lines + tables) + "\n"
@@ -272,8 +325,8 @@ def differences(kept: Definition, wanted: Wanted) -> list[str]:
 
 
 def own_or_shipped(kind: type[Known], where: Path, name: str) -> tuple[Known, Path]:
-    """The domain.toml of a domain that ships, and its file: the workspace's own, else the shipped one. Raises
-    BadInput."""
+    """The domain.toml of a domain that ships, and its file: the workspace's own, else the shipped
+    one. Raises BadInput."""
     own = where / "benchmarks" / name / FILE
     file = own if own.is_file() else paths.shipped("benchmarks") / name / FILE
     try:
@@ -281,4 +334,6 @@ def own_or_shipped(kind: type[Known], where: Path, name: str) -> tuple[Known, Pa
     except (OSError, ValueError) as e:
         said = e.errors()[0]["msg"] if isinstance(e, ValidationError) else str(e)
         fix = "mend it, or delete it: the shipped one holds then"
-        raise BadInput(f"{paths.short(file)} cannot be read: {said}", fix=fix, code="bad-domain-file") from None
+        raise BadInput(
+            f"{paths.short(file)} cannot be read: {said}", fix=fix, code="bad-domain-file"
+        ) from None

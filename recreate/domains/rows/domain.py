@@ -1,5 +1,5 @@
-"""Rows of a file as a domain. An agent hands in `answer.txt`, and a scorer says how good that is. docs/data.md is its
-page."""
+"""Rows of a file as a domain. An agent hands in `answer.txt`, and a scorer says how good that is.
+docs/data.md is its page."""
 
 from __future__ import annotations
 
@@ -21,8 +21,27 @@ from recreate.api.ports import AskJudge, Limits, Sandbox, SandboxBackend
 from recreate.api.types import Grade, Task, Trace, digest
 from recreate.domains import audit
 from recreate.domains.python_env import asked, environment
-from recreate.domains.rows import Columns, analysis, apart, judge, name_of, programs, scorers, snippet, table
-from recreate.domains.rows.definition import FILE, Definition, Wanted, absolute, decided, differences, load, text
+from recreate.domains.rows import (
+    Columns,
+    analysis,
+    apart,
+    judge,
+    name_of,
+    programs,
+    scorers,
+    snippet,
+    table,
+)
+from recreate.domains.rows.definition import (
+    FILE,
+    Definition,
+    Wanted,
+    absolute,
+    decided,
+    differences,
+    load,
+    text,
+)
 from recreate.domains.rows.scorers import PURE, Scored, expected_of, kind_of, texts_of
 from recreate.domains.rows.tasks import as_json, files_of, golds_of, possible, tasks_of
 from recreate.sandboxes.rootfs import interpreter_mounts
@@ -48,7 +67,9 @@ PROGRAMS = {
     "ends at once": "import os\nos._exit(0)\n",
     "exits well": "import sys\nsys.exit(0)\n",
     "prints a verdict": 'print(\'{"passed": 99, "failed": [], "count": 99}\')\n',
-    "writes results": "import os\nfor n in os.listdir('.'):\n    open(n + '.result', 'w').write('1')\n",
+    "writes results": (
+        "import os\nfor n in os.listdir('.'):\n    open(n + '.result', 'w').write('1')\n"
+    ),
 }
 """What a program may try in place of doing what it is asked."""
 
@@ -76,19 +97,30 @@ def domain(
     name: str = "",
     workspace: str | Path | None = None,
 ) -> RowDomain:
-    """Rows as a domain, to be given to `build`, `run` and `bench`: what `--data` is on the command line.
+    """Rows as a domain, to be given to `build`, `run` and `bench`: what `--data` is on the command
+    line.
 
-    rows       a list of dicts; or a file or hf:NAME, and then benchmarks/NAME/domain.toml keeps what was decided
-    score      a scorer's name as --score takes it, "FILE.py:function", which runs in a sandbox, or a function of yours:
-               score(answer, row) -> a number from 0 to 1, a bool, or {"score", "passed", "evidence"}. **A function runs
-               in this very process, with all that it may do**: it must not run what an answer says. "" : guessed
+    rows       a list of dicts; or a file or hf:NAME, and then benchmarks/NAME/domain.toml keeps
+               what was decided
+    score      a scorer's name as --score takes it, "FILE.py:function", which runs in a sandbox, or
+               a function of yours: score(answer, row) -> a number from 0 to 1, a bool, or {"score",
+               "passed", "evidence"}. **A function runs in this very process, with all that it may
+               do**: it must not run what an answer says. "" : guessed
     prompt, answer, id, group, split, files, gold   the columns' names; "": guessed
     name       of the domain; "": the file's stem, else rows
     workspace  where domain.toml lies; None: the one around the current folder
 
-    Raises BadInput that tells all rows that cannot be tasks, a column that is not there, a scorer that there is not.
+    Raises BadInput that tells all rows that cannot be tasks, a column that is not there, a scorer
+    that there is not.
     """
-    columns = {"answer": answer, "id": id, "group": group, "split": split, "files": files, "gold": gold}
+    columns = {
+        "answer": answer,
+        "id": id,
+        "group": group,
+        "split": split,
+        "files": files,
+        "gold": gold,
+    }
     own = not isinstance(rows, str | Path)
     made = RowDomain(
         name or ("rows" if own else name_of(str(rows))),
@@ -134,7 +166,9 @@ class RowDomain:
         score = f"{OWN}.py:{OWN}" if callable(score) else score
         whole = Definition(data=str(data), score=score or "exact", columns=Columns(**named))
         whole = absolute(whole, Path()) if score else whole
-        self._wanted = Wanted(data=str(data), score=whole.score if score else "", columns=whole.columns)
+        self._wanted = Wanted(
+            data=str(data), score=whole.score if score else "", columns=whole.columns
+        )
         self._say = say or (lambda text: print(text, file=sys.stderr))
         self._lock = threading.Lock()
         self._trying = threading.Lock()
@@ -148,17 +182,24 @@ class RowDomain:
         return [task for task in self._opened.tasks if split in (None, task.split)]
 
     def prepare(self, task: Task, backend: SandboxBackend) -> Sandbox:
-        """A sandbox with the row's files and nothing else. Raises BadInput for a scorer that fails on right answers:
-        before the first attempt is paid for."""
+        """A sandbox with the row's files and nothing else. Raises BadInput for a scorer that fails
+        on right answers: before the first attempt is paid for."""
         self._try_scorer(backend)
         return self._sandbox(task, backend)
 
-    def _sandbox(self, task: Task, backend: SandboxBackend, limits: Limits | None = None) -> Sandbox:
+    def _sandbox(
+        self, task: Task, backend: SandboxBackend, limits: Limits | None = None
+    ) -> Sandbox:
         mounts, env = dict[str, Path](), dict[str, str]()
         if requires := (*self.definition.requires, *task.facts["row"].get("requires", ())):
-            venv = environment(asked({"requires": requires, "python": self.definition.python}), self._say)
+            venv = environment(
+                asked({"requires": requires, "python": self.definition.python}), self._say
+            )
             mounts = interpreter_mounts(venv)
-            env = {"PATH": f"{venv / 'bin'}:/usr/local/bin:/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1"}
+            env = {
+                "PATH": f"{venv / 'bin'}:/usr/local/bin:/usr/bin:/bin",
+                "PYTHONDONTWRITEBYTECODE": "1",
+            }
         sandbox = backend.open(mounts=mounts, env=env, limits=limits)
         try:
             for path, data in files_of(task, self._opened.base):
@@ -169,7 +210,8 @@ class RowDomain:
         return sandbox
 
     def collect(self, task: Task, sandbox: Sandbox) -> str:
-        """The text of the answer's file, '' where there is none; for `tests` the files that were changed, as JSON."""
+        """The text of the answer's file, '' where there is none; for `tests` the files that were
+        changed, as JSON."""
         if self.scored_by == "tests":
             return changed(sandbox, dict(files_of(task, self._opened.base)))
         if self.scored_by == "analysis":
@@ -181,17 +223,23 @@ class RowDomain:
         return self._trimmed(data[: 4 * _LONGEST].decode("utf-8", "replace")[:_LONGEST])
 
     def _analysis_in(self, task: Task, sandbox: Sandbox) -> str:
-        """The text of the file that the row names; '' for none, and for one that lies there as it was given."""
+        """The text of the file that the row names; '' for none, and for one that lies there as it
+        was given."""
         name = analysis.file_of(task.facts["answer"], self.definition.answer_file)
         try:
             data = sandbox.read(name)
         except FileNotFoundError:
             return ""
         given = dict(files_of(task, self._opened.base)).get(name)
-        return "" if data == given else self._trimmed(data[: 4 * _MOST].decode("utf-8", "replace")[:_MOST])
+        return (
+            ""
+            if data == given
+            else self._trimmed(data[: 4 * _MOST].decode("utf-8", "replace")[:_MOST])
+        )
 
     def _golds(self, task: Task) -> list[str]:
-        """The files that are right, of `analysis`. Raises BadInput for one that is gone or was changed."""
+        """The files that are right, of `analysis`. Raises BadInput for one that is gone or was
+        changed."""
         try:
             found = golds_of(task.facts["answer"], self._opened.base)
             if digest(found) != task.facts["gold_digest"]:
@@ -207,7 +255,8 @@ class RowDomain:
         return text.strip("\n").rstrip() if self.scored_by == "snippet" else text.strip()
 
     def grade(self, task: Task, trace: Trace, backend: SandboxBackend) -> Grade:
-        """What the scorer says of the answer. Raises Fault with the code `unsound-task` where it cannot tell."""
+        """What the scorer says of the answer. Raises Fault with the code `unsound-task` where it
+        cannot tell."""
         found = self._scored(task, trace, backend)
         least = self.definition.scorer.pass_at or PASS_AT.get(self.scored_by, 1.0)
         passed = found.score >= least if found.passed is None else found.passed
@@ -231,13 +280,18 @@ class RowDomain:
             if self.scored_by in RUN:
                 return RUN[self.scored_by](self.definition, task, answer, opened)
             if self.scored_by == "analysis":
-                return analysis.of_analysis(self.definition, task, answer, opened, self._golds(task))
-            return scorers.score(self.scored_by, answer, task.facts["answer"], self.definition.scorer)
+                return analysis.of_analysis(
+                    self.definition, task, answer, opened, self._golds(task)
+                )
+            return scorers.score(
+                self.scored_by, answer, task.facts["answer"], self.definition.scorer
+            )
         except ValueError as e:
             raise Fault(f"{task.id}: its answer {e}", fix="mend the row", code=UNSOUND) from None
 
     def _try_scorer(self, backend: SandboxBackend) -> None:
-        """A person's scorer on a few right answers, once: where it fails on each it is broken, and no row is."""
+        """A person's scorer on a few right answers, once: where it fails on each it is broken, and
+        no row is."""
         with self._trying:
             if self.scored_by != "file" or self._tried:
                 return
@@ -247,7 +301,9 @@ class RowDomain:
                     answer = self.gold(task)
                 except BadInput:
                     answer = "an answer"
-                trace = Trace(attempt="try", task=task.id, scaffold="", model="", answer=answer or "an answer")
+                trace = Trace(
+                    attempt="try", task=task.id, scaffold="", model="", answer=answer or "an answer"
+                )
                 try:
                     self._scored(task, trace, backend)
                 except Fault as e:
@@ -298,7 +354,11 @@ class RowDomain:
         if self.scored_by in RUN:
             made += [programs.VERSION, known.requires, *([known.python] if known.python else [])]
         if self.scored_by == "judge":
-            made += [judge.VERSION, judge.read_rubric(self._named), self._judge[0] if self._judge else ""]
+            made += [
+                judge.VERSION,
+                judge.read_rubric(self._named),
+                self._judge[0] if self._judge else "",
+            ]
         elif self._function is not None:
             made += [programs.source_of(self._function)]
         elif self.scored_by == "file":
@@ -325,7 +385,8 @@ class RowDomain:
         value = task.facts.get("gold", task.facts.get("answer") if itself else None)
         if value is None:
             raise BadInput(
-                f"{task.id} has no right answer: its {self.definition.columns.answer or 'answer'} is none itself",
+                f"{task.id} has no right answer: its {self.definition.columns.answer or 'answer'}"
+                " is none itself",
                 fix="name a column that holds one: --gold COLUMN",
                 code="no-gold",
             )
@@ -333,10 +394,16 @@ class RowDomain:
             if self.scored_by == "tests":
                 files = programs.changes_of(as_json(value), self.definition.scorer.answer_file)
                 return json.dumps(files, ensure_ascii=False, sort_keys=True)
-            return as_json(value) if self.scored_by == "json-schema" else self._trimmed(texts_of(value)[0])
+            return (
+                as_json(value)
+                if self.scored_by == "json-schema"
+                else self._trimmed(texts_of(value)[0])
+            )
         except ValueError as e:
             raise BadInput(
-                f"{task.id}: its {self.definition.columns.gold} {e}", fix="mend the row", code="no-gold"
+                f"{task.id}: its {self.definition.columns.gold} {e}",
+                fix="mend the row",
+                code="no-gold",
             ) from None
 
     def hidden(self, task: Task) -> Sequence[str]:
@@ -349,17 +416,23 @@ class RowDomain:
         return list(dict.fromkeys(text for text in found if text.strip()))
 
     def exploits(self, task: Task) -> dict[str, str]:
-        """Answers that fit every question, for `recreate tasks audit`; of `tests`, functions and programs as wrong as
-        they were, and around them what bends tests or the machine."""
+        """Answers that fit every question, for `recreate tasks audit`; of `tests`, functions and
+        programs as wrong as they were, and around them what bends tests or the machine."""
         if self.scored_by == "analysis":
-            return analysis.exploits(task, self._golds(task), dict(files_of(task, self._opened.base)))
+            return analysis.exploits(
+                task, self._golds(task), dict(files_of(task, self._opened.base))
+            )
         if self.scored_by == "sql":
             return {**audit.texts(task), **programs.QUERIES}
         if self.scored_by != "tests":
             return audit.texts(task)
         given = task.facts.get("files") or {}
         named = self.definition.scorer.answer_file
-        file = named if named in given else next((name for name in given if name.endswith(".py")), named)
+        file = (
+            named
+            if named in given
+            else next((name for name in given if name.endswith(".py")), named)
+        )
         if not file.endswith(".py"):
             return audit.texts(task)
         row = task.facts["row"]
@@ -404,11 +477,19 @@ class RowDomain:
             known = self._kept(load(file), file)
             found, base, told = table.read(known.data), self._base(known.data), []
             if changed := differences(known, self._wanted):
-                self._say(f"{paths.short(file)} says otherwise; for this command {', '.join(changed)}")
-                said = {name: each for name, each in self._wanted.columns.model_dump().items() if each}
+                self._say(
+                    f"{paths.short(file)} says otherwise; for this command {', '.join(changed)}"
+                )
+                said = {
+                    name: each for name, each in self._wanted.columns.model_dump().items() if each
+                }
                 columns = known.columns.model_copy(update=said)
-                known = known.model_copy(update={"columns": columns, "score": self._wanted.score or known.score})
-            decided(found, Wanted(score=known.score, columns=known.columns))  # are these columns there?
+                known = known.model_copy(
+                    update={"columns": columns, "score": self._wanted.score or known.score}
+                )
+            decided(
+                found, Wanted(score=known.score, columns=known.columns)
+            )  # are these columns there?
         else:
             if not self._wanted.data:
                 raise BadInput(
@@ -426,19 +507,29 @@ class RowDomain:
                 self._say(f"guessed of {Path(found.source).name}: {', '.join(told)}")
             counts = Counter(task.split for task in tasks)
             shares = ", ".join(f"{counts[split]} {split}" for split in get_args(Split))
-            self._say(f"{self.name}: {shares}. {paths.short(file)} keeps how its rows are read, and is yours to edit")
+            self._say(
+                f"{self.name}: {shares}. {paths.short(file)} keeps how its rows are read, and is"
+                " yours to edit"
+            )
             if dealt:
                 self._say(dealt)
         return _RowsRead(known, tasks, base)
 
     def _kept(self, kept: Definition, file: Path) -> Definition:
-        """What domain.toml says, files as whole paths. Raises BadInput where a command names other data."""
+        """What domain.toml says, files as whole paths. Raises BadInput where a command names other
+        data."""
         known = absolute(kept, self.folder)
-        named = self._wanted.data and absolute(known.model_copy(update={"data": self._wanted.data}), Path()).data
+        named = (
+            self._wanted.data
+            and absolute(known.model_copy(update={"data": self._wanted.data}), Path()).data
+        )
         if named and named != known.data:
             raise BadInput(
                 f"{paths.short(file)} is of the data {kept.data}, and this is {self._wanted.data}",
-                fix=f"--domain OTHER gives it a name of its own; or edit or delete {paths.short(file)}",
+                fix=(
+                    "--domain OTHER gives it a name of its own; or edit or delete"
+                    f" {paths.short(file)}"
+                ),
                 code="another-data",
             )
         return known
@@ -457,11 +548,13 @@ def _parses(source: str) -> bool:
 
 
 def changed(sandbox: Sandbox, before: Mapping[str, bytes]) -> str:
-    """What differs from the files that were there, as JSON: path -> text, null for a file that is gone. What is no
-    text, too large, or one too many is left out; `.git`, `.recreate` and caches are no part of an answer."""
+    """What differs from the files that were there, as JSON: path -> text, null for a file that is
+    gone. What is no text, too large, or one too many is left out; `.git`, `.recreate` and caches
+    are no part of an answer.
+    """
     listed = sandbox.run(
-        "find . -type f -not -path './.recreate/*' -not -path './.git/*' -not -path '*/__pycache__/*' "
-        "-not -path '*/.pytest_cache/*' -size -1025k -printf '%P\\0' | sort -z"
+        "find . -type f -not -path './.recreate/*' -not -path './.git/*' -not -path"
+        " '*/__pycache__/*' -not -path '*/.pytest_cache/*' -size -1025k -printf '%P\\0' | sort -z"
     )
     found: dict[str, str | None] = {}
     there = {name for name in listed.text.split("\0") if possible(name)}

@@ -1,5 +1,5 @@
-"""A Postgres dump of CREATE TABLE and INSERT as a SQLite database, the same on every day: what a dump reckons from the
-current date is reckoned from NOW."""
+"""A Postgres dump of CREATE TABLE and INSERT as a SQLite database, the same on every day: what a
+dump reckons from the current date is reckoned from NOW."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from functools import lru_cache
 from pathlib import Path
 
 NOW = "2025-01-15 12:00:00"
-"""When a database is made, and its questions are asked. Every month has this day, so that SQLite and Postgres agree on
-what is so many months before it."""
+"""When a database is made, and its questions are asked. Every month has this day, so that SQLite
+and Postgres agree on what is so many months before it."""
 _TEXT = r"""'(?:[^']|'')*'|"[^"]*"|--[^\n]*|/\*.*?\*/"""
 _CURRENT = r"\b(?:CURRENT_DATE\b|CURRENT_TIMESTAMP\b|NOW\(\))"
 _MOMENT = (
@@ -30,9 +30,18 @@ _STARTS = {
     "month": ["start of month"],
     "year": ["start of year"],
 }
-_CAST = r"::\s*(?:character varying|double precision|timestamp with(?:out)? time zone|\w+)(?:\s*\([\d, ]*\))?"
-_DENIED = {sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_PRAGMA, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
-"""What is no table and no row: other files, and functions, which may give another value every day."""
+_CAST = (
+    r"::\s*(?:character varying|double precision|timestamp with(?:out)? time zone|\w+)(?:\s*\([\d,"
+    r" ]*\))?"
+)
+_DENIED = {
+    sqlite3.SQLITE_ATTACH,
+    sqlite3.SQLITE_PRAGMA,
+    sqlite3.SQLITE_FUNCTION,
+    sqlite3.SQLITE_RECURSIVE,
+}
+"""What is no table and no row: other files, and functions, which may give another value every
+day."""
 
 
 def beside(place: Path) -> Path | None:
@@ -46,8 +55,8 @@ def beside(place: Path) -> Path | None:
 
 
 def made_of(dump: Path) -> tuple[bytes, bytes]:
-    """(the statements in SQLite's words, the database that they make: its bytes depend on SQLite's version). Raises
-    ValueError that names the line, OSError."""
+    """(the statements in SQLite's words, the database that they make: its bytes depend on SQLite's
+    version). Raises ValueError that names the line, OSError."""
     return _made_of(dump.name, dump.read_text("utf-8"))
 
 
@@ -57,7 +66,9 @@ def _made_of(name: str, dump: str) -> tuple[bytes, bytes]:
     base = sqlite3.connect(":memory:")
     line, made = 1, list[str]()
     try:
-        base.set_authorizer(lambda action, *_: sqlite3.SQLITE_DENY if action in _DENIED else sqlite3.SQLITE_OK)
+        base.set_authorizer(
+            lambda action, *_: sqlite3.SQLITE_DENY if action in _DENIED else sqlite3.SQLITE_OK
+        )
         for begins, statement in _statements(dump):
             line = begins
             made.append(_translated(statement, schemas))
@@ -68,16 +79,24 @@ def _made_of(name: str, dump: str) -> tuple[bytes, bytes]:
         base.set_authorizer(None)
         return "\0".join(made).encode(), base.serialize()
     except (ValueError, sqlite3.Error, sqlite3.Warning) as e:
-        raise ValueError(f"names a database whose dump {name} cannot be read: line {line}: {e}") from None
+        raise ValueError(
+            f"names a database whose dump {name} cannot be read: line {line}: {e}"
+        ) from None
     finally:
         base.close()
 
 
 def as_of_now(query: str) -> str:
     """A query of SQLite with the date written out wherever it asks for the current one."""
-    written = {"'now'": f"'{NOW}'", "current_date": f"'{NOW[:10]}'", "current_timestamp": f"'{NOW}'"}
+    written = {
+        "'now'": f"'{NOW}'",
+        "current_date": f"'{NOW[:10]}'",
+        "current_timestamp": f"'{NOW}'",
+    }
     asked = r"'now'|\bCURRENT_(?:DATE|TIMESTAMP)\b"
-    return re.sub(f"{asked}|{_TEXT}", lambda m: written.get(m[0].lower(), m[0]), query, flags=re.I | re.S)
+    return re.sub(
+        f"{asked}|{_TEXT}", lambda m: written.get(m[0].lower(), m[0]), query, flags=re.I | re.S
+    )
 
 
 def _statements(dump: str) -> Iterator[tuple[int, str]]:
@@ -99,16 +118,26 @@ def _translated(statement: str, schemas: list[str]) -> str:
 
 
 def _outside(pattern: str, put: Callable[[re.Match[str]], str], text: str) -> str:
-    """The text with what `put` gives for each match that begins in no literal, quoted name or comment."""
-    return re.sub(f"(?P<kept>{_TEXT})|{pattern}", lambda m: m[0] if m["kept"] else put(m), text, flags=re.I | re.S)
+    """The text with what `put` gives for each match that begins in no literal, quoted name or
+    comment."""
+    return re.sub(
+        f"(?P<kept>{_TEXT})|{pattern}",
+        lambda m: m[0] if m["kept"] else put(m),
+        text,
+        flags=re.I | re.S,
+    )
 
 
 def _moment(match: re.Match[str]) -> str:
-    """A date reckoned from the current one, as a literal; with the time of day unless it is CURRENT_DATE's."""
+    """A date reckoned from the current one, as a literal; with the time of day unless it is
+    CURRENT_DATE's."""
     unit = (match["unit"] or "").lower()
     if unit and unit not in _STARTS:
         raise ValueError(f"{match[0]} is not read")
-    steps = [sign + step for sign, step in re.findall(r"([+-])\s*INTERVAL\s*'([^']*)'", match["steps"], re.I)]
+    steps = [
+        sign + step
+        for sign, step in re.findall(r"([+-])\s*INTERVAL\s*'([^']*)'", match["steps"], re.I)
+    ]
     steps = [re.sub(r"(\d+) weeks?$", lambda m: f"{7 * int(m[1])} days", step) for step in steps]
     steps = [re.sub(r" min(s?)$", r" minute\1", step) for step in steps]
     form = "date" if (match["of"] or match["now"]).upper() == "CURRENT_DATE" else "datetime"
@@ -126,7 +155,12 @@ def _moment(match: re.Match[str]) -> str:
 def _part(match: re.Match[str]) -> str:
     """EXTRACT and TO_CHAR of a date that is a literal by now."""
     at = datetime.fromisoformat(match["at"] or match["of"])
-    parts = {"year": at.year, "month": at.month, "day": at.day, "epoch": int(at.replace(tzinfo=UTC).timestamp())}
+    parts = {
+        "year": at.year,
+        "month": at.month,
+        "day": at.day,
+        "epoch": int(at.replace(tzinfo=UTC).timestamp()),
+    }
     forms = {"Month": month_name[at.month], "%Y%m%d %H:%i:%s": at.strftime("%Y%m%d %H:%M:%S")}
     made = parts.get(match["part"].lower()) if match["part"] else forms.get(match["form"])
     if made is None:

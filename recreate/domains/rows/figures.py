@@ -1,7 +1,9 @@
-"""Runs a program that draws, and tells what the figure that it saves shows: its numbers, its texts, its colours.
+"""Runs a program that draws, and tells what the figure that it saves shows: its numbers, its texts,
+its colours.
 
-Runs inside a sandbox, by its text, beside the program: what it tells is data, compared elsewhere, where no program is.
-What is told of each kind of figure is what DA-Code's post-processing tells (Huang et al. 2024, arXiv:2410.07331).
+Runs inside a sandbox, by its text, beside the program: what it tells is data, compared elsewhere,
+where no program is. What is told of each kind of figure is what DA-Code's post-processing tells
+(Huang et al. 2024, arXiv:2410.07331).
 """
 
 from __future__ import annotations
@@ -23,7 +25,10 @@ def kind_of(ax: Any) -> str:
     names = [type(each).__name__ for each in ax.patches]
     if "Wedge" in names:
         return "pie"
-    if any(name == "Rectangle" and each.get_width() != each.get_height() for name, each in _pairs(names, ax.patches)):
+    if any(
+        name == "Rectangle" and each.get_width() != each.get_height()
+        for name, each in _pairs(names, ax.patches)
+    ):
         return "bar"
     if _scattered(ax):
         return "scatter"
@@ -35,7 +40,11 @@ def _pairs(names: list[str], patches: Any) -> list[tuple[str, Any]]:
 
 
 def _scattered(ax: Any) -> list[Any]:
-    return [each for each in ax.collections if type(each).__name__ == "PathCollection" and len(each.get_offsets())]
+    return [
+        each
+        for each in ax.collections
+        if type(each).__name__ == "PathCollection" and len(each.get_offsets())
+    ]
 
 
 def numbers_of(ax: Any, kind: str) -> tuple[list[list[float]], list[Any]]:
@@ -47,10 +56,14 @@ def numbers_of(ax: Any, kind: str) -> tuple[list[list[float]], list[Any]]:
     if kind == "bar":
         return _bars([each for each in ax.patches if type(each).__name__ == "Rectangle"])
     if kind == "scatter":
-        points = [[float(n) for n in point] for each in _scattered(ax) for point in each.get_offsets()]
+        points = [
+            [float(n) for n in point] for each in _scattered(ax) for point in each.get_offsets()
+        ]
         return points, [colour for each in _scattered(ax) for colour in each.get_facecolor()]
     lines = [line for line in ax.get_lines() if len(line.get_ydata()) > 1]
-    return [[float(n) for n in line.get_ydata()] for line in lines], [line.get_color() for line in lines]
+    return [[float(n) for n in line.get_ydata()] for line in lines], [
+        line.get_color() for line in lines
+    ]
 
 
 def _bars(bars: list[Any]) -> tuple[list[list[float]], list[Any]]:
@@ -60,7 +73,9 @@ def _bars(bars: list[Any]) -> tuple[list[list[float]], list[Any]]:
     rows: list[list[float]] = []
     last = float("inf")
     for each in bars:
-        place, length = (each.get_x(), each.get_height()) if upright else (each.get_y(), each.get_width())
+        place, length = (
+            (each.get_x(), each.get_height()) if upright else (each.get_y(), each.get_width())
+        )
         if not (each.get_width() if upright else each.get_height()):
             continue
         if place < last:
@@ -115,7 +130,10 @@ def main() -> None:
     drawn.savefig = savefig
     try:
         code = Path(asked["program"]).read_text("utf-8")
-        exec(compile(code, asked["program"], "exec"), {"__name__": "__main__", "__file__": asked["program"]})
+        exec(
+            compile(code, asked["program"], "exec"),
+            {"__name__": "__main__", "__file__": asked["program"]},
+        )
     except BaseException as e:
         if not isinstance(e, SystemExit):
             found["raised"] = f"{type(e).__name__}: {e}"[:300]

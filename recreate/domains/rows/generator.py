@@ -1,9 +1,10 @@
-"""Tasks of a generator: a folder with generator.toml and a program generate.py, which for a seed and a level prints one
-task. docs/data.md is its page.
+"""Tasks of a generator: a folder with generator.toml and a program generate.py, which for a seed
+and a level prints one task. docs/data.md is its page.
 
-The program, and what it prints, may be a model's work (invention.py). It runs in sandboxes alone, one a run, and its
-task is kept only when the program prints the same one again, what an agent is shown does not say the gold, and the
-verifier was checked: the gold passes; nothing, the question itself and another seed's gold fail.
+The program, and what it prints, may be a model's work (invention.py). It runs in sandboxes alone,
+one a run, and its task is kept only when the program prints the same one again, what an agent is
+shown does not say the gold, and the verifier was checked: the gold passes; nothing, the question
+itself and another seed's gold fail.
 """
 
 from __future__ import annotations
@@ -36,8 +37,11 @@ SETTINGS, PROGRAM = "generator.toml", "generate.py"
 _OUTPUT = 4_000_000
 """Bytes that one task may have."""
 _GIVEN = ("prompt", "answer", "gold", "files")
-"""What a printed task may say; other columns could ask for packages, or name files of this machine."""
-_COLUMNS = Columns(prompt="prompt", answer="answer", id="id", split="split", files="files", gold="gold")
+"""What a printed task may say; other columns could ask for packages, or name files of this
+machine."""
+_COLUMNS = Columns(
+    prompt="prompt", answer="answer", id="id", split="split", files="files", gold="gold"
+)
 _SCORES = (*PURE, "tests", "sql", "file")
 _HANGS = 3
 """Time limits in a row after which no more is tried."""
@@ -54,9 +58,9 @@ _REASONS = (
 
 
 class GeneratorSettings(Config):
-    """What generator.toml says. score, scorer, answer_file, about: as in domain.toml; FILE.py:function is a file of the
-    folder. levels: of difficulty, from 1. seconds: for one task. answer_in_files: the answer is one of the things that
-    stand in the files, to be found there."""
+    """What generator.toml says. score, scorer, answer_file, about: as in domain.toml;
+    FILE.py:function is a file of the folder. levels: of difficulty, from 1. seconds: for one task.
+    answer_in_files: the answer is one of the things that stand in the files, to be found there."""
 
     schema_: Literal[1] = Field(default=1, alias="schema")
     score: str
@@ -69,8 +73,8 @@ class GeneratorSettings(Config):
 
 
 class GeneratedRows(Record):
-    """What came of it: rows that are new in the file, how many seeds were tried, and for each name of a refusal how
-    many and the reason of the first."""
+    """What came of it: rows that are new in the file, how many seeds were tried, and for each name
+    of a refusal how many and the reason of the first."""
 
     file: Path
     rows: Sequence[Mapping[str, Any]]
@@ -88,8 +92,8 @@ class _Refused(Exception):
 
 
 def find(name: str) -> tuple[Path, GeneratorSettings]:
-    """The folder of a generator, by its path or as one that ships, and what its generator.toml says. Raises BadInput
-    that says what is wrong with it."""
+    """The folder of a generator, by its path or as one that ships, and what its generator.toml
+    says. Raises BadInput that says what is wrong with it."""
     folder = Path(name).expanduser()
     if not folder.is_dir() and Path(name).name == name:
         folder = paths.shipped("benchmarks") / "generators" / name
@@ -105,11 +109,15 @@ def find(name: str) -> tuple[Path, GeneratorSettings]:
         kind, named = kind_of(known.score)
     except (OSError, ValueError) as e:
         said = str(e).replace("\n", " ")[:300]
-        raise BadInput(f"{name}/{SETTINGS}: {said}", fix='score = "numeric"', code="bad-generator") from None
+        raise BadInput(
+            f"{name}/{SETTINGS}: {said}", fix='score = "numeric"', code="bad-generator"
+        ) from None
     script = folder / named.rpartition(":")[0]
     if kind == "file" and not (script.is_file() and script.resolve().is_relative_to(folder)):
         raise BadInput(
-            f"{name}/{SETTINGS}: {known.score} is no file of its folder", fix="put it there", code="bad-generator"
+            f"{name}/{SETTINGS}: {known.score} is no file of its folder",
+            fix="put it there",
+            code="bad-generator",
         )
     if kind not in _SCORES:
         raise BadInput(
@@ -133,11 +141,12 @@ def make(
     backend: SandboxBackend,
     on_progress: Callable[[str], None],
 ) -> GeneratedRows:
-    """Add tasks to the rows of a domain, `counts[k]` of level k + 1, and write its domain.toml where there is none.
+    """Add tasks to the rows of a domain, `counts[k]` of level k + 1, and write its domain.toml
+    where there is none.
 
-    seed: the first; later calls go on after the last one of the file. split: of all, None to deal them by their digest.
-    What was found when Ctrl-C comes is written. Raises BadInput for a domain of other data or another scorer, and for a
-    sandbox without walls.
+    seed: the first; later calls go on after the last one of the file. split: of all, None to deal
+    them by their digest. What was found when Ctrl-C comes is written. Raises BadInput for a domain
+    of other data or another scorer, and for a sandbox without walls.
     """
     refuse_no_walls(backend)
     decided = _definition(folder, known, file)
@@ -152,15 +161,23 @@ def make(
         raise Interrupted(written, fix="the same command makes more of further seeds") from None
     finally:
         if making.kept:
-            with files.locked(file.parent):  # another command may have added rows since `before`, of the same seeds
+            with files.locked(
+                file.parent
+            ):  # another command may have added rows since `before`, of the same seeds
                 before = _rows_before(file)
                 making.leave_out(before)
-                lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in (*before, *making.kept)]
+                lines = [
+                    json.dumps(row, ensure_ascii=False) + "\n" for row in (*before, *making.kept)
+                ]
                 files.write(file, "".join(lines))
             if not (place / FILE).is_file():
                 files.write(place / FILE, text(decided, place, workspace))
     return GeneratedRows(
-        file=file, rows=making.kept, tried=making.tried, refused=making.refused, reasons=making.reasons
+        file=file,
+        rows=making.kept,
+        tried=making.tried,
+        refused=making.refused,
+        reasons=making.reasons,
     )
 
 
@@ -177,10 +194,12 @@ def refuse_no_walls(backend: SandboxBackend) -> None:
 def check(
     folder: Path, known: GeneratorSettings, backend: SandboxBackend, say: Callable[[str], None]
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """(tasks of every level, what is wrong with the generator): every level must give `PROBED` tasks that can be kept,
-    of one seed more at most, and be told from the other levels by more than its seeds; and no answer may be right for
-    more than half of them. Nothing is written."""
-    making = _Making("check", folder, known, _definition(folder, known, Path("rows.jsonl")), backend, None, ())
+    """(tasks of every level, what is wrong with the generator): every level must give `PROBED`
+    tasks that can be kept, of one seed more at most, and be told from the other levels by more than
+    its seeds; and no answer may be right for more than half of them. Nothing is written."""
+    making = _Making(
+        "check", folder, known, _definition(folder, known, Path("rows.jsonl")), backend, None, ()
+    )
     by_level: dict[int, list[dict[str, Any]]] = {}
     for level in range(1, known.levels + 1):
         making.all([0] * (level - 1) + [PROBED], making.tried, say, spare=1)
@@ -189,14 +208,20 @@ def check(
             told = [f"{name}: {why}" for name, why in making.reasons.items()]
             return making.kept, [f"level {level}: {len(rows)} of {PROBED} tasks hold", *told]
     wrong = []
-    gold, often = Counter(json.dumps(_gold(row), sort_keys=True) for row in making.kept).most_common(1)[0]
+    gold, often = Counter(
+        json.dumps(_gold(row), sort_keys=True) for row in making.kept
+    ).most_common(1)[0]
     if 2 * often > len(making.kept):
-        wrong.append(f"{gold[:80]} is the right answer of {often} of {len(making.kept)} tasks: a guess would pass")
+        wrong.append(
+            f"{gold[:80]} is the right answer of {often} of {len(making.kept)} tasks: a guess would"
+            " pass"
+        )
     for one, two in itertools.combinations(by_level, 2):
         if _alike(by_level[one], by_level[two]):
             wrong.append(
-                f"levels {one} and {two} are told apart by nothing but chance: their questions have the same words in"
-                " common, and neither questions nor files are longer in one of them"
+                f"levels {one} and {two} are told apart by nothing but chance: their questions have"
+                " the same words in common, and neither questions nor files are longer in one of"
+                " them"
             )
     return making.kept, wrong
 
@@ -216,7 +241,9 @@ class _Making:
     ) -> None:
         self.name, self.folder, self.known, self.decided = name, folder, known, decided
         self.backend, self.split, self.kind = backend, split, kind_of(decided.score)[0]
-        self.version = digest([(p.name, p.read_bytes().hex()) for p in sorted(folder.iterdir()) if p.is_file()], 12)
+        self.version = digest(
+            [(p.name, p.read_bytes().hex()) for p in sorted(folder.iterdir()) if p.is_file()], 12
+        )
         self.seen = {_content(row) for row in before}
         self.printed: dict[tuple[int, int], dict[str, Any]] = {}
         self.kept: list[dict[str, Any]] = []
@@ -224,9 +251,11 @@ class _Making:
         self.refused: Counter[str] = Counter()
         self.reasons: dict[str, str] = {}
 
-    def all(self, counts: Sequence[int], seed: int, say: Callable[[str], None], spare: int | None = None) -> None:
-        """Try seeds level by level; a level gets at most `spare` more than it owes tasks, by default twice as many and
-        five."""
+    def all(
+        self, counts: Sequence[int], seed: int, say: Callable[[str], None], spare: int | None = None
+    ) -> None:
+        """Try seeds level by level; a level gets at most `spare` more than it owes tasks, by
+        default twice as many and five."""
         hung = 0
         for level, count in enumerate(counts, 1):
             owed, most = count, count + (2 * count + 5 if spare is None else spare) if count else 0
@@ -243,7 +272,10 @@ class _Making:
             if count:
                 say(f"level {level}: {count - owed} of {count} tasks")
         if hung == _HANGS:
-            say(f"the generator ran past its {self.known.seconds:g} s {hung} times in a row: no more is tried")
+            say(
+                f"the generator ran past its {self.known.seconds:g} s {hung} times in a row: no"
+                " more is tried"
+            )
 
     def leave_out(self, there: Sequence[Mapping[str, Any]]) -> None:
         """Drop of what was kept the rows that are in the file already."""
@@ -252,7 +284,9 @@ class _Making:
         self.kept = [row for row in self.kept if row not in double]
         for row in double:
             self.refused["duplicate"] += 1
-            self.reasons.setdefault("duplicate", f"seed {row['seed']}, level {row['level']}: another command made it")
+            self.reasons.setdefault(
+                "duplicate", f"seed {row['seed']}, level {row['level']}: another command made it"
+            )
 
     def _sound(self, seed: int, level: int) -> dict[str, Any]:
         """The row of a seed, once all was checked. Raises _Refused."""
@@ -260,7 +294,9 @@ class _Making:
         if _content(row) in self.seen:
             raise _Refused("duplicate", "it asks what another task asks")
         if self._run(seed, level) != {name: row[name] for name in _GIVEN if row[name] is not None}:
-            raise _Refused("not-deterministic", "the same seed printed another task the second time")
+            raise _Refused(
+                "not-deterministic", "the same seed printed another task the second time"
+            )
         other = self._other(row)
         self._refuse_shown(row)
         self._verify(row, other)
@@ -287,11 +323,18 @@ class _Making:
     def _run(self, seed: int, level: int) -> dict[str, Any]:
         """What the program prints, in a sandbox of its own. Raises _Refused."""
         seconds = self.known.seconds
-        limits = Limits(seconds=seconds, cpu_seconds=int(seconds) + 1, disk_mb=128, output_bytes=_OUTPUT)
-        with_errors = f'python3 -B {PROGRAM} "$@" 2>/tmp/said; status=$?; [ $status = 0 ] || tail -c 2000 /tmp/said'
+        limits = Limits(
+            seconds=seconds, cpu_seconds=int(seconds) + 1, disk_mb=128, output_bytes=_OUTPUT
+        )
+        with_errors = (
+            f'python3 -B {PROGRAM} "$@" 2>/tmp/said; status=$?; [ $status = 0 ] || tail -c 2000'
+            " /tmp/said"
+        )
         sandbox = self.backend.open(source=self.folder, limits=limits)
         try:
-            output = sandbox.run(["bash", "-c", f"{with_errors}; exit $status", "bash", str(seed), str(level)])
+            output = sandbox.run(
+                ["bash", "-c", f"{with_errors}; exit $status", "bash", str(seed), str(level)]
+            )
         finally:
             sandbox.close()
         if output.timed_out or output.limit == "seconds":
@@ -308,17 +351,22 @@ class _Making:
             if too_deep(given):
                 raise ValueError("it is nested too deeply")
         except ValueError as e:
-            raise _Refused("garbage", f"what it printed is not one JSON object: {str(e)[:200]}") from None
+            raise _Refused(
+                "garbage", f"what it printed is not one JSON object: {str(e)[:200]}"
+            ) from None
         if not isinstance(given, dict):
             raise _Refused("garbage", "what it printed is not one JSON object")
         if unknown := sorted(given.keys() - set(_GIVEN)):
-            raise _Refused("bad-task", f"it has {unknown[0][:80]!r}, and may have {', '.join(_GIVEN)}")
+            raise _Refused(
+                "bad-task", f"it has {unknown[0][:80]!r}, and may have {', '.join(_GIVEN)}"
+            )
         if not isinstance(given.get("files", {}), dict):
             raise _Refused("bad-task", "its files are no object of path -> text")
         return {name: value for name, value in given.items() if value is not None}
 
     def _other(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """A row of another seed that has another gold, of the same level where there is one. Raises _Refused."""
+        """A row of another seed that has another gold, of the same level where there is one. Raises
+        _Refused."""
         level, seed = int(row["level"]), int(row["seed"])
         near = sorted(self.printed, key=lambda key: (key[0] != level, abs(key[1] - seed)))
         for key in (*near, *((level, seed + more) for more in range(1, 6))):
@@ -328,20 +376,40 @@ class _Making:
                 continue
             if _gold(other) != _gold(row):
                 return other
-        raise _Refused("same-gold", "no other seed has another gold, so that a verifier cannot be told to refuse any")
+        raise _Refused(
+            "same-gold",
+            "no other seed has another gold, so that a verifier cannot be told to refuse any",
+        )
 
     def _refuse_shown(self, row: Mapping[str, Any]) -> None:
-        """Refuse a task whose right answer stands, word for word, in what an agent is shown; not where another seed's
-        stands beside it, as in a choice, nor in files of which it is one thing among others and is to be found."""
+        """Refuse a task whose right answer stands, word for word, in what an agent is shown; not
+        where another seed's stands beside it, as in a choice, nor in files of which it is one thing
+        among others and is to be found.
+        """
         files = _files(row)
         golds = [gold for gold in self._rights(row) if len(gold) > _SHORT]
         for place, shown in (("the question", str(row["prompt"])), *files.items()):
             for gold in golds:
-                found = place in files and self.known.answer_in_files and gold != " ".join(shown.split())
-                if found or not _says(shown, gold) or any(_says(shown, each) for each in self._choices(row)):
+                found = (
+                    place in files
+                    and self.known.answer_in_files
+                    and gold != " ".join(shown.split())
+                )
+                if (
+                    found
+                    or not _says(shown, gold)
+                    or any(_says(shown, each) for each in self._choices(row))
+                ):
                     continue
-                hint = "; if it is to be found there among others: answer_in_files = true" if place in files else ""
-                raise _Refused("gold-shown", f"the right answer {gold[:80]!r} stands in {place}, word for word{hint}")
+                hint = (
+                    "; if it is to be found there among others: answer_in_files = true"
+                    if place in files
+                    else ""
+                )
+                raise _Refused(
+                    "gold-shown",
+                    f"the right answer {gold[:80]!r} stands in {place}, word for word{hint}",
+                )
 
     def _choices(self, row: Mapping[str, Any]) -> set[str]:
         """The right answers of other seeds that are no short number."""
@@ -349,10 +417,15 @@ class _Making:
             with contextlib.suppress(_Refused):
                 self._row(seed, row["level"])
         golds = {gold for other in self.printed.values() for gold in self._rights(other)}
-        return {gold for gold in golds.difference(self._rights(row)) if len(gold) > (1 if gold.isalpha() else _SHORT)}
+        return {
+            gold
+            for gold in golds.difference(self._rights(row))
+            if len(gold) > (1 if gold.isalpha() else _SHORT)
+        }
 
     def _rights(self, row: Mapping[str, Any]) -> Iterator[str]:
-        """The texts that are right, each in one line: of `tests` of the files that differ from the task's own."""
+        """The texts that are right, each in one line: of `tests` of the files that differ from the
+        task's own."""
         gold = _gold(row)
         if isinstance(gold, Mapping) and self.kind == "tests":
             texts = [text for path, text in gold.items() if text != _files(row).get(path)]
@@ -371,7 +444,11 @@ class _Making:
             if not proof.ok:
                 names = (name for begins, name in _REASONS if proof.reason.startswith(begins))
                 raise _Refused(next(names, "verifier-fails"), proof.reason[:300])
-            idle = json.dumps({"nothing.txt": "nothing\n"}) if self.kind == "tests" else str(row["prompt"])
+            idle = (
+                json.dumps({"nothing.txt": "nothing\n"})
+                if self.kind == "tests"
+                else str(row["prompt"])
+            )
             trace = Trace(attempt="make", task=task.id, scaffold="", model="", answer=idle)
             try:
                 passes = domain.grade(task, trace, self.backend).passed
@@ -403,16 +480,25 @@ def _says(shown: str, gold: str) -> bool:
 
 
 def _alike(one: Sequence[Mapping[str, Any]], two: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether tasks of two levels differ by nothing that one level's own tasks do not differ by as well."""
+    """Whether tasks of two levels differ by nothing that one level's own tasks do not differ by as
+    well."""
 
     def common(rows: Sequence[Mapping[str, Any]]) -> set[str]:
-        return set.intersection(*(set(re.sub(r"\d", "0", str(row["prompt"])).split()) for row in rows))
+        return set.intersection(
+            *(set(re.sub(r"\d", "0", str(row["prompt"])).split()) for row in rows)
+        )
 
     def sizes(rows: Sequence[Mapping[str, Any]]) -> list[list[int]]:
         files = [_files(row).values() for row in rows]
-        return [[len(str(row["prompt"])) for row in rows], [*map(len, files)], [sum(map(len, f)) for f in files]]
+        return [
+            [len(str(row["prompt"])) for row in rows],
+            [*map(len, files)],
+            [sum(map(len, f)) for f in files],
+        ]
 
-    apart = any(max(a) < min(b) or max(b) < min(a) for a, b in zip(sizes(one), sizes(two), strict=True))
+    apart = any(
+        max(a) < min(b) or max(b) < min(a) for a, b in zip(sizes(one), sizes(two), strict=True)
+    )
     return not apart and common(one) == common(two)
 
 
@@ -438,7 +524,9 @@ def _rows_before(file: Path) -> list[dict[str, Any]]:
     rows = [dict(row.values) for row in found.rows]
     if not all(type(row.get("seed")) is int and row.keys() >= {*_GIVEN, "level"} for row in rows):
         raise BadInput(
-            f"{paths.short(file)} has rows that no generator made", fix="--data OTHER.jsonl", code="another-data"
+            f"{paths.short(file)} has rows that no generator made",
+            fix="--data OTHER.jsonl",
+            code="another-data",
         )
     return rows
 

@@ -1,8 +1,10 @@
-"""A generator of tasks that a model writes: what it is asked, what its reply says, and how often it may mend it.
+"""A generator of tasks that a model writes: what it is asked, what its reply says, and how often it
+may mend it.
 
-What it wrote is run in sandboxes alone, and kept only when every check of `generator.check` holds. Each reply lies in
-the folder of its calls: NUMBER.md as it came, NUMBER/ with its files, NUMBER-refused.txt with what was wrong, which is
-what the model is told, after a kill too, so that its replies are found again.
+What it wrote is run in sandboxes alone, and kept only when every check of `generator.check` holds.
+Each reply lies in the folder of its calls: NUMBER.md as it came, NUMBER/ with its files,
+NUMBER-refused.txt with what was wrong, which is what the model is told, after a kill too, so that
+its replies are found again.
 """
 
 from __future__ import annotations
@@ -29,11 +31,14 @@ _MOST_CHARS = 200_000
 _SECONDS = 10.0, 30.0
 """That a generator may take for a task, and a verifier for an answer."""
 _NAME = re.compile(r"[\s=#*`]*([A-Za-z0-9_][\w-]{0,80}\.(?:py|toml|sql|json|csv|txt|md))[\s=*`:]*")
-_CLOCK = re.compile(r"\b(?:(?:date|datetime)\.(?:now|today|utcnow)|time\.(?:time|time_ns|localtime|gmtime|ctime))\(")
+_CLOCK = re.compile(
+    r"\b(?:(?:date|datetime)\.(?:now|today|utcnow)|time\.(?:time|time_ns|localtime|gmtime|ctime))\("
+)
 
 
 class Invented(Record):
-    """The generator that held: its folder, which reply it was, and the tasks that it was tried by."""
+    """The generator that held: its folder, which reply it was, and the tasks that it was tried
+    by."""
 
     folder: Path
     replies: int
@@ -43,8 +48,14 @@ class Invented(Record):
 def question(about: str, like: Sequence[str] = ()) -> str:
     """What a model is asked. like: questions of tasks that the new ones are to resemble."""
     shown = "".join(f"\n<task>\n{each[:1500].strip()}\n</task>\n" for each in like)
-    like_them = f"\nThey are to be of the kind of these, and none of these:\n{shown}" if shown else ""
-    return PROMPT.read_text("utf-8").replace("{{ about }}", about.strip()).replace("{{ like }}", like_them)
+    like_them = (
+        f"\nThey are to be of the kind of these, and none of these:\n{shown}" if shown else ""
+    )
+    return (
+        PROMPT.read_text("utf-8")
+        .replace("{{ about }}", about.strip())
+        .replace("{{ like }}", like_them)
+    )
 
 
 def invent(
@@ -58,9 +69,11 @@ def invent(
     backend: SandboxBackend,
     say: Callable[[str], None],
 ) -> Invented:
-    """Ask until a generator holds, and put it where `out` says. Raises CheckFailed when the last reply is refused too.
+    """Ask until a generator holds, and put it where `out` says. Raises CheckFailed when the last
+    reply is refused too.
 
-    replies: the folder of the replies; header: a line about who wrote it, at the head of generator.toml.
+    replies: the folder of the replies; header: a line about who wrote it, at the head of
+    generator.toml.
     """
     first: Message = {"role": "user", "content": asked}
     messages = [first]
@@ -72,12 +85,18 @@ def invent(
             _put(replies / str(number), out)
             return Invented(folder=out, replies=number, tasks=tasks)
         say(f"refused: {wrong}")
-        messages = [first, {"role": "assistant", "content": reply.text or "(nothing)"}, _again(wrong)]
+        messages = [
+            first,
+            {"role": "assistant", "content": reply.text or "(nothing)"},
+            _again(wrong),
+        ]
     raise CheckFailed(
-        f"no generator of {repairs + 1} replies holds; what was written, and why it was refused, is in"
-        f" {paths.short(replies)}. The last: {wrong.splitlines()[0]}",
-        fix=f"the same command with --repairs {2 * repairs + 2} goes on from there; or say more of what the tasks are"
-        " about, or name a stronger --model",
+        f"no generator of {repairs + 1} replies holds; what was written, and why it was refused, is"
+        f" in {paths.short(replies)}. The last: {wrong.splitlines()[0]}",
+        fix=(
+            f"the same command with --repairs {2 * repairs + 2} goes on from there; or say more of"
+            " what the tasks are about, or name a stronger --model"
+        ),
         code="generator-refused",
     )
 
@@ -90,9 +109,14 @@ def _again(wrong: str) -> Message:
 def _tried(
     folder: Path, reply: Reply, header: str, backend: SandboxBackend, say: Callable[[str], None]
 ) -> tuple[str, Sequence[Mapping[str, Any]]]:
-    """(what is wrong with a reply, '' for nothing; the tasks that it was tried by), kept beside the folder."""
+    """(what is wrong with a reply, '' for nothing; the tasks that it was tried by), kept beside the
+    folder."""
     said, told = folder.with_suffix(".md"), folder.with_name(f"{folder.name}-refused.txt")
-    if told.is_file() and said.is_file() and said.read_bytes() == reply.text.encode("utf-8", "surrogatepass"):
+    if (
+        told.is_file()
+        and said.is_file()
+        and said.read_bytes() == reply.text.encode("utf-8", "surrogatepass")
+    ):
         return told.read_text("utf-8"), ()
     told.unlink(missing_ok=True)
     files.write(said, reply.text)
@@ -107,15 +131,18 @@ def _tried(
 
 
 def read_files(text: str, *, whole: bool = True) -> dict[str, str]:
-    """The files in a reply: each is a line that is its name, then its text between fences; of two of one name the last.
-    whole: whether the reply was not cut off, so that a last fence may be missing."""
+    """The files in a reply: each is a line that is its name, then its text between fences; of two
+    of one name the last. whole: whether the reply was not cut off, so that a last fence may be
+    missing."""
     found: dict[str, str] = {}
     name, fence, lines = "", "", list[str]()
     for line in [*text.split("\n"), *(["```"] if whole else [])]:
         if fence and line.rstrip() != fence:
             lines.append(line)
         elif fence:
-            named = _NAME.fullmatch(lines[0]) if lines and not name else None  # as in `# generate.py`
+            named = (
+                _NAME.fullmatch(lines[0]) if lines and not name else None
+            )  # as in `# generate.py`
             found[named[1] if named else name] = "\n".join([*lines, ""])
             name, fence = "", ""
         elif line.startswith("```"):
@@ -136,9 +163,17 @@ def _write(folder: Path, reply: Reply, header: str) -> list[str]:
     for name, text in found.items():
         files.make(folder)
         files.write(folder / name, text)
-    cut = f"; the reply ended after {reply.tokens_out} tokens: write less" if reply.finish == "length" else ""
+    cut = (
+        f"; the reply ended after {reply.tokens_out} tokens: write less"
+        if reply.finish == "length"
+        else ""
+    )
     needed = (generator.SETTINGS, generator.PROGRAM)
-    return [f"the reply has no file {name} in the form of the example{cut}" for name in needed if name not in found]
+    return [
+        f"the reply has no file {name} in the form of the example{cut}"
+        for name in needed
+        if name not in found
+    ]
 
 
 def _checked(
@@ -150,12 +185,17 @@ def _checked(
         return (), [f"{e.message}; {e.fix}".replace(f"{folder}/", "")]
     wrong = []
     if known.levels not in LEVELS:
-        wrong.append(f"{generator.SETTINGS}: levels = {known.levels}, and {LEVELS[0]} are asked for")
+        wrong.append(
+            f"{generator.SETTINGS}: levels = {known.levels}, and {LEVELS[0]} are asked for"
+        )
     if known.seconds > _SECONDS[0] or known.scorer.seconds > _SECONDS[1]:
         wrong.append(f"{generator.SETTINGS}: seconds are more than may be: leave them out")
     for file in sorted(folder.glob("*.py")):
         if clock := _CLOCK.search(file.read_text("utf-8")):
-            wrong.append(f"{file.name} reads the clock, {clock[0]}...): the same seed would print another task later")
+            wrong.append(
+                f"{file.name} reads the clock, {clock[0]}...): the same seed would print another"
+                " task later"
+            )
     return ((), wrong) if wrong else generator.check(folder, known, backend, say)
 
 

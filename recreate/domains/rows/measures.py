@@ -1,8 +1,10 @@
-"""What an answer of data analysis is worth: named values, a JSON object, a table, predictions, a figure's numbers.
+"""What an answer of data analysis is worth: named values, a JSON object, a table, predictions, a
+figure's numbers.
 
-Runs inside a sandbox, by its text, and needs nothing but Python; where the answer is compared, nothing that was handed
-in runs. The rules are those of two papers: InfiAgent-DABench (Hu et al. 2024, arXiv:2401.05507) for named values,
-DA-Code (Huang et al. 2024, arXiv:2410.07331) for the others. benchmarks/dacode/README.md says where they differ here.
+Runs inside a sandbox, by its text, and needs nothing but Python; where the answer is compared,
+nothing that was handed in runs. The rules are those of two papers: InfiAgent-DABench (Hu et al.
+2024, arXiv:2401.05507) for named values, DA-Code (Huang et al. 2024, arXiv:2410.07331) for the
+others. benchmarks/dacode/README.md says where they differ here.
 """
 
 from __future__ import annotations
@@ -23,13 +25,15 @@ Cell = float | str | None
 CLOSE = 1e-3
 """How far off a number of a table or a JSON object may be."""
 MORE_COLUMNS = 2
-"""Columns that a table may have beyond the right one's: with any number of them, one would be right by chance."""
+"""Columns that a table may have beyond the right one's: with any number of them, one would be right
+by chance."""
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 _MISSING = {"", "na", "n/a", "nan", "-nan", "null", "none", "<na>", "#n/a", "#na", "nat"}
 
 
 class NotComparable(Exception):
-    """What was handed in is not what is compared. Its text says so, and nothing of what is right."""
+    """What was handed in is not what is compared. Its text says so, and nothing of what is
+    right."""
 
 
 def scored(asked: Mapping[str, Any]) -> tuple[float, str]:
@@ -40,7 +44,8 @@ def scored(asked: Mapping[str, Any]) -> tuple[float, str]:
         return 0.0, f"{e}."
 
 
-# --- named values: @name[value] ----------------------------------------------------------------------------
+# --- named values: @name[value]
+# ----------------------------------------------------------------------------
 
 
 def named(asked: Mapping[str, Any]) -> tuple[float, str]:
@@ -55,7 +60,9 @@ def named(asked: Mapping[str, Any]) -> tuple[float, str]:
             wrong.append(f"@{name} is given {len(set(found))} values")
         elif not same_value(found[0], right, asked["tolerance"]):
             wrong.append(f"@{name} is not right")
-    return (len(gold) - len(wrong)) / len(gold), "; ".join(wrong) + "." if wrong else "All values are right."
+    return (len(gold) - len(wrong)) / len(gold), (
+        "; ".join(wrong) + "." if wrong else "All values are right."
+    )
 
 
 def values_in(text: str) -> dict[str, list[str]]:
@@ -72,7 +79,8 @@ def values_in(text: str) -> dict[str, list[str]]:
 
 
 def same_value(given: str, right: str, tolerance: float) -> bool:
-    """The same text but for blanks and quotes around it, or numbers that close, or such a list part by part."""
+    """The same text but for blanks and quotes around it, or numbers that close, or such a list part
+    by part."""
     one, other = _bare(given), _bare(right)
     if one == other:
         return True
@@ -91,16 +99,20 @@ def _bare(text: str) -> str:
     return text
 
 
-# --- a JSON object -----------------------------------------------------------------------------------------
+# --- a JSON object
+# -----------------------------------------------------------------------------------------
 
 
 def fields(asked: Mapping[str, Any]) -> tuple[float, str]:
-    """The best over the right objects: the part of its fields that are right, or with the rule `all` 1 or 0."""
+    """The best over the right objects: the part of its fields that are right, or with the rule
+    `all` 1 or 0."""
     given = object_in(asked["answer"])
     best, why = 0.0, ""
     for number, gold in enumerate(asked["gold"]):
         options = _of(asked["options"], number)
-        right = [_same_field(_field(given, key, gold), wanted, options) for key, wanted in gold.items()]
+        right = [
+            _same_field(_field(given, key, gold), wanted, options) for key, wanted in gold.items()
+        ]
         score = sum(right) / len(right)
         if options.get("score_rule", "all") == "all":
             score = float(score == 1)
@@ -122,7 +134,8 @@ def object_in(text: str) -> Mapping[str, Any]:
 
 
 def _field(given: Mapping[str, Any], key: str, gold: Mapping[str, Any]) -> Any:
-    """The value under a key, whatever its capitals; else under the one key that is nearly that, as a slip leaves it."""
+    """The value under a key, whatever its capitals; else under the one key that is nearly that, as
+    a slip leaves it."""
     plain = {str(name).strip().casefold(): value for name, value in given.items()}
     if key.strip().casefold() in plain:
         return plain[key.strip().casefold()]
@@ -157,10 +170,17 @@ def _text(value: Any) -> str:
 
 def _order(value: Any) -> tuple[int, float, str]:
     cell = _cell(_text(value))
-    return (2, 0.0, "") if cell is None else (0, cell, "") if isinstance(cell, float) else (1, 0.0, cell)
+    return (
+        (2, 0.0, "")
+        if cell is None
+        else (0, cell, "")
+        if isinstance(cell, float)
+        else (1, 0.0, cell)
+    )
 
 
-# --- a table -----------------------------------------------------------------------------------------------
+# --- a table
+# -----------------------------------------------------------------------------------------------
 
 
 class CsvTable:
@@ -169,7 +189,9 @@ class CsvTable:
     def __init__(self, text: str) -> None:
         csv.field_size_limit(10_000_000)
         try:
-            lines = [row for row in csv.reader(io.StringIO(text.lstrip("\ufeff"), newline="")) if row]
+            lines = [
+                row for row in csv.reader(io.StringIO(text.lstrip("\ufeff"), newline="")) if row
+            ]
         except csv.Error:
             raise NotComparable("The file cannot be read as a table") from None
         if not lines:
@@ -193,8 +215,8 @@ def _cell(text: str) -> Cell:
 
 
 def table(asked: Mapping[str, Any]) -> tuple[float, str]:
-    """The best over the right tables: the part of the columns that count which the answer has, whatever their names
-    and order, or with the rule `all` 1 or 0."""
+    """The best over the right tables: the part of the columns that count which the answer has,
+    whatever their names and order, or with the rule `all` 1 or 0."""
     given, best, why = CsvTable(asked["answer"]), 0.0, ""
     for number, text in enumerate(asked["gold"]):
         gold, options = CsvTable(text), _of(asked["options"], number)
@@ -205,12 +227,18 @@ def table(asked: Mapping[str, Any]) -> tuple[float, str]:
         counted = options.get("condition_cols") or range(len(gold.columns))
         wanted = [gold.columns[at] for at in counted]
         loose = bool(options.get("ignore_order"))
-        right = sum(any(_same_column(column, each, loose) for column in given.columns) for each in wanted)
+        right = sum(
+            any(_same_column(column, each, loose) for column in given.columns) for each in wanted
+        )
         score = right / len(wanted)
         if options.get("score_rule", "divide") == "all":
             score = float(score == 1)
         if not why or score > best:
-            rows = "" if given.rows == gold.rows else f" It has {given.rows} rows, which is not the right number."
+            rows = (
+                ""
+                if given.rows == gold.rows
+                else f" It has {given.rows} rows, which is not the right number."
+            )
             best, why = score, f"{right} of {len(wanted)} columns are right.{rows}"
     return best, why
 
@@ -224,7 +252,13 @@ def _same_column(given: Sequence[Cell], right: Sequence[Cell], loose: bool) -> b
 
 
 def _order_of(cell: Cell) -> tuple[int, float, str]:
-    return (2, 0.0, "") if cell is None else (0, cell, "") if isinstance(cell, float) else (1, 0.0, cell.casefold())
+    return (
+        (2, 0.0, "")
+        if cell is None
+        else (0, cell, "")
+        if isinstance(cell, float)
+        else (1, 0.0, cell.casefold())
+    )
 
 
 def _close(given: Cell, right: Cell) -> bool:
@@ -247,7 +281,8 @@ def _of(options: Mapping[str, Any], number: int) -> dict[str, Any]:
     return found
 
 
-# --- predictions -------------------------------------------------------------------------------------------
+# --- predictions
+# -------------------------------------------------------------------------------------------
 
 
 def predictions(asked: Mapping[str, Any]) -> tuple[float, str]:
@@ -255,7 +290,11 @@ def predictions(asked: Mapping[str, Any]) -> tuple[float, str]:
     given, gold, config = CsvTable(asked["answer"]), CsvTable(asked["gold"][0]), asked["config"]
     wanted = asked["options"].get("target_column") or ""
     target = next((name for name in gold.names if wanted and _plain(name) == _plain(wanted)), None)
-    keys = [at for at, name in enumerate(gold.names) if name != target and _is_key(name, gold.columns[at])]
+    keys = [
+        at
+        for at, name in enumerate(gold.names)
+        if name != target and _is_key(name, gold.columns[at])
+    ]
     if target is None:
         target = next((name for at, name in enumerate(gold.names) if at not in keys), gold.names[0])
     if given.rows != gold.rows:
@@ -344,7 +383,10 @@ def _kappa(given: Sequence[Cell], right: Sequence[Cell], options: Mapping[str, A
     one, other = _numbers(given), _numbers(right)
     seen = sum((a - b) ** 2 for a, b in zip(one, other, strict=True)) / len(one)
     first, second = Counter(one), Counter(other)
-    chance = sum(n * m * (a - b) ** 2 for a, n in first.items() for b, m in second.items()) / len(one) ** 2
+    chance = (
+        sum(n * m * (a - b) ** 2 for a, n in first.items() for b, m in second.items())
+        / len(one) ** 2
+    )
     return 1.0 if not seen else 1 - seen / chance if chance else 0.0
 
 
@@ -369,7 +411,9 @@ def _r2(given: Sequence[Cell], right: Sequence[Cell], options: Mapping[str, Any]
     return 1 - _sum(given, right, lambda a, b: (a - b) ** 2) / whole if whole else 0.0
 
 
-def _sum(given: Sequence[Cell], right: Sequence[Cell], of: Callable[[float, float], float]) -> float:
+def _sum(
+    given: Sequence[Cell], right: Sequence[Cell], of: Callable[[float, float], float]
+) -> float:
     try:
         return math.fsum(of(a, b) for a, b in zip(_numbers(given), _numbers(right), strict=True))
     except (OverflowError, ValueError):
@@ -389,16 +433,20 @@ def _medae(given: Sequence[Cell], right: Sequence[Cell], options: Mapping[str, A
     return (off[(len(off) - 1) // 2] + off[len(off) // 2]) / 2
 
 
-# --- a figure ----------------------------------------------------------------------------------------------
+# --- a figure
+# ----------------------------------------------------------------------------------------------
 
 
 def figure(asked: Mapping[str, Any]) -> tuple[float, str]:
-    """1 when the numbers that a figure shows are right, and all that the row asks of its texts, size and colours."""
+    """1 when the numbers that a figure shows are right, and all that the row asks of its texts,
+    size and colours."""
     given, gold = json.loads(asked["answer"]), json.loads(asked["gold"][0])
     wrong = [] if _same_rows(given.get("data"), json.loads(asked["gold"][1])) else ["its numbers"]
     keys = list(dict.fromkeys(asked["options"].get("keys") or gold))
     wrong += [f"its {key}" for key in keys if not _same_part(key, given.get(key), gold.get(key))]
-    return float(not wrong), f"Of the figure {', '.join(wrong)} are not right." if wrong else "The figure is right."
+    return float(not wrong), (
+        f"Of the figure {', '.join(wrong)} are not right." if wrong else "The figure is right."
+    )
 
 
 def _same_rows(given: Any, right: Any) -> bool:
@@ -479,7 +527,8 @@ KINDS: Mapping[str, Callable[[Mapping[str, Any]], tuple[float, str]]] = {
 
 
 def main() -> None:
-    """Told on stdin what to compare and in which file to tell; anything printed counts for nothing."""
+    """Told on stdin what to compare and in which file to tell; anything printed counts for
+    nothing."""
     asked = json.load(sys.stdin)
     score, why = scored(asked)
     part = Path(asked["result"] + ".part")

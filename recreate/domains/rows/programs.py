@@ -1,9 +1,11 @@
-"""Scorers that run something, each in a fresh sandbox without network that the agent never touched: a person's
-FILE.py:function, hidden tests over the files that were handed in, two queries on one database.
+"""Scorers that run something, each in a fresh sandbox without network that the agent never touched:
+a person's FILE.py:function, hidden tests over the files that were handed in, two queries on one
+database.
 
-What they find comes back in a file whose name is random and is told to our runner alone, on its stdin: what is printed
-counts for nothing. Of `FILE.py:function` and `sql` the answer is data, which nothing runs. Tests written in Python run
-beside the code that they judge, in one process, and such code can bend them (docs/data.md, "What can be bent").
+What they find comes back in a file whose name is random and is told to our runner alone, on its
+stdin: what is printed counts for nothing. Of `FILE.py:function` and `sql` the answer is data, which
+nothing runs. Tests written in Python run beside the code that they judge, in one process, and such
+code can bend them (docs/data.md, "What can be bent").
 """
 
 from __future__ import annotations
@@ -34,13 +36,16 @@ VERSION = 1
 Open = Callable[[Limits], Sandbox]
 """A fresh sandbox with the row's files."""
 
-_EXPECTED = 'return a number from 0 to 1, True or False, or {"score": ..., "passed": ..., "evidence": ...}'
+_EXPECTED = (
+    'return a number from 0 to 1, True or False, or {"score": ..., "passed": ..., "evidence": ...}'
+)
 _LONGEST = 2000
 """Characters of evidence that a scorer of somebody's may give."""
 LIMITS = Limits(memory_mb=1024, output_bytes=200_000, disk_mb=512)
 
 
-# --- FILE.py:function -------------------------------------------------------------------------------------
+# --- FILE.py:function
+# -------------------------------------------------------------------------------------
 
 _RUN_FUNCTION = r"""
 import json, os, sys, traceback
@@ -73,11 +78,16 @@ os._exit(0)
 
 
 def of_function(decided: Definition, task: Task, answer: str, opened: Open) -> Scored:
-    """What the person's function(answer, row) gives. Raises Fault (`unsound-task`) that names file and line where it
-    gives nothing that is a score: not the agent's fault."""
+    """What the person's function(answer, row) gives. Raises Fault (`unsound-task`) that names file
+    and line where it gives nothing that is a score: not the agent's fault."""
     path, _, function = decided.score.rpartition(":")
     shown = paths.short(Path(path))
-    asked = {"file": "scorer.py", "function": function, "answer": answer, "row": dict(task.facts["row"])}
+    asked = {
+        "file": "scorer.py",
+        "function": function,
+        "answer": answer,
+        "row": dict(task.facts["row"]),
+    }
     with_file = {"scorer.py": read_scorer(path)}
     found, output = _run(decided, opened, ["python3", "-I", "-c", _RUN_FUNCTION], asked, with_file)
 
@@ -92,7 +102,9 @@ def of_function(decided: Definition, task: Task, answer: str, opened: Open) -> S
         raise bad(_ended(output, decided.scorer.seconds))
     line = found.get("line") if isinstance(found.get("line"), int) else 0
     if "error" in found:
-        raise bad(f"raised {str(found['error'])[:300]}" if line else str(found["error"])[:300], line or 0)
+        raise bad(
+            f"raised {str(found['error'])[:300]}" if line else str(found["error"])[:300], line or 0
+        )
     value, kind = found.get("value"), found.get("kind")
     scored = _as_score(value, function)
     if scored is None:
@@ -102,22 +114,36 @@ def of_function(decided: Definition, task: Task, answer: str, opened: Open) -> S
 
 
 def of_own(function: Callable[..., Any], task: Task, answer: str) -> Scored:
-    """What a function of the caller's gives, in this process. Raises Fault (`unsound-task`) naming file and line."""
+    """What a function of the caller's gives, in this process. Raises Fault (`unsound-task`) naming
+    file and line."""
     code = getattr(function, "__code__", None)
     name = getattr(function, "__name__", type(function).__name__)
-    place = f"{paths.short(Path(code.co_filename))}:{code.co_firstlineno} ({name})" if code is not None else name
+    place = (
+        f"{paths.short(Path(code.co_filename))}:{code.co_firstlineno} ({name})"
+        if code is not None
+        else name
+    )
     try:
         value = function(answer, dict(task.facts["row"]))
     except Exception as e:  # a caller's function may raise anything
-        lines = [f.lineno for f in traceback.extract_tb(e.__traceback__) if code and f.filename == code.co_filename]
-        at = f"{paths.short(Path(code.co_filename))}:{lines[-1]} ({name})" if code and lines else place
+        lines = [
+            f.lineno
+            for f in traceback.extract_tb(e.__traceback__)
+            if code and f.filename == code.co_filename
+        ]
+        at = (
+            f"{paths.short(Path(code.co_filename))}:{lines[-1]} ({name})"
+            if code and lines
+            else place
+        )
         why = redact(f"the scorer {at} raised {type(e).__name__}: {str(e)[:300]}, at {task.id}")
         raise Fault(why, fix=f"mend {name}: it must {_EXPECTED}", code=UNSOUND) from e
     scored = _as_score(value, name)
     if scored is None:
         shown = value.get("score") if isinstance(value, Mapping) else value
         why = redact(
-            f"the scorer {place} gave {str(shown)[:80]} ({type(value).__name__}), which is no score, at {task.id}"
+            f"the scorer {place} gave {str(shown)[:80]} ({type(value).__name__}), which is no"
+            f" score, at {task.id}"
         )
         raise Fault(why, fix=f"mend {name}: it must {_EXPECTED}", code=UNSOUND)
     return scored
@@ -128,7 +154,10 @@ def source_of(function: Callable[..., Any]) -> str:
     try:
         return inspect.getsource(function)
     except (OSError, TypeError):
-        return f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', type(function).__name__)}"
+        return (
+            f"{getattr(function, '__module__', '')}"
+            f".{getattr(function, '__qualname__', type(function).__name__)}"
+        )
 
 
 def _as_score(value: Any, function: str) -> Scored | None:
@@ -139,7 +168,9 @@ def _as_score(value: Any, function: str) -> Scored | None:
         return None
     why = given.get("evidence")
     told = why[:_LONGEST] if isinstance(why, str) and why else f"{function} gives {float(score):g}."
-    return Scored(float(score), told, given["passed"] if isinstance(given.get("passed"), bool) else None)
+    return Scored(
+        float(score), told, given["passed"] if isinstance(given.get("passed"), bool) else None
+    )
 
 
 def read_scorer(path: str) -> str:
@@ -149,10 +180,13 @@ def read_scorer(path: str) -> str:
     except (OSError, UnicodeError) as e:
         why = e.strerror if isinstance(e, OSError) else "it is not UTF-8"
         fix = "--score FILE.py:function, as seen from here"
-        raise BadInput(f"the scorer {path} cannot be read: {why}", fix=fix, code="no-scorer") from None
+        raise BadInput(
+            f"the scorer {path} cannot be read: {why}", fix=fix, code="no-scorer"
+        ) from None
 
 
-# --- sql --------------------------------------------------------------------------------------------------
+# --- sql
+# --------------------------------------------------------------------------------------------------
 
 _RUN_QUERIES = r"""
 import json, os, sqlite3, sys
@@ -210,22 +244,34 @@ _ORDERED = re.compile(r"\border\s+by\b", re.IGNORECASE)
 
 
 def of_query(decided: Definition, task: Task, answer: str, opened: Open) -> Scored:
-    """1 when the answer's query gives the rows that the right one gives; in their order where that has ORDER BY."""
+    """1 when the answer's query gives the rows that the right one gives; in their order where that
+    has ORDER BY."""
     facts = task.facts
     file = database(decided, facts)
     query = _without_fence(answer)
     shown = f"the row's query of {task.id}"
     why = "There is no query in the answer."
     for expected in texts_of(facts["answer"]):
-        asked = {"database": file, "script": file.endswith(".sql"), "expected": expected, "answer": query}
+        asked = {
+            "database": file,
+            "script": file.endswith(".sql"),
+            "expected": expected,
+            "answer": query,
+        }
         asked |= {"ordered": _ORDERED.search(expected) is not None}
         found, output = _run(decided, opened, ["python3", "-I", "-c", _RUN_QUERIES], asked, {})
         if not isinstance(found, dict):
             if output.limit:  # the right query was measured once, by `tasks check`
                 return Scored(0.0, f"The query {_ended(output, decided.scorer.seconds)}.")
-            raise Fault(f"{shown} could not be run: {_ended(output, decided.scorer.seconds)}", code=UNSOUND)
+            raise Fault(
+                f"{shown} could not be run: {_ended(output, decided.scorer.seconds)}", code=UNSOUND
+            )
         if found.get("bad"):
-            raise Fault(f"{shown} fails: {found['bad']}", fix=f"mend the row, or its database {file}", code=UNSOUND)
+            raise Fault(
+                f"{shown} fails: {found['bad']}",
+                fix=f"mend the row, or its database {file}",
+                code=UNSOUND,
+            )
         if found.get("same") is True:
             return Scored(1.0, "The query gives the right rows.")
         if found.get("why"):
@@ -245,7 +291,9 @@ QUERIES = {
     "not a number in SQL": "SELECT 9e999 - 9e999",
     "infinity in SQL": "SELECT 9e999",
     "a blob of zeros": "SELECT zeroblob(900000000)",
-    "without end": "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n",
+    "without end": (
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n"
+    ),
     "what there is": "SELECT name FROM sqlite_master",
     "the schema written": "PRAGMA writable_schema = 1",
     "every row of a table gone": "DELETE FROM sqlite_master",
@@ -267,7 +315,8 @@ def _without_fence(answer: str) -> str:
     return (match[1] if match else answer).strip().rstrip(";").strip()
 
 
-# --- math -------------------------------------------------------------------------------------------------
+# --- math
+# -------------------------------------------------------------------------------------------------
 
 _RUN_MATH = r"""
 import json, logging, os, sys
@@ -290,9 +339,10 @@ _LONGEST_MATH = 300
 
 
 def of_math(decided: Definition, task: Task, answer: str, opened: Open) -> Scored:
-    """1 when math-verify (sympy) holds the answer for equal to the right one: 1/2 and 0.5, x+1 and 1+x. It runs in a
-    sandbox, since reading a formula evaluates it, and for `seconds` of CPU time, since it can take for ever: by wall
-    time a busy machine refused right answers (8 of 100 comparisons at a load of 20)."""
+    """1 when math-verify (sympy) holds the answer for equal to the right one: 1/2 and 0.5, x+1 and
+    1+x. It runs in a sandbox, since reading a formula evaluates it, and for `seconds` of CPU time,
+    since it can take for ever: by wall time a busy machine refused right answers (8 of 100
+    comparisons at a load of 20)."""
     given = math_answer(answer)
     if not given or len(given) > _LONGEST_MATH:
         return Scored(0.0, f"There is no answer of at most {_LONGEST_MATH} characters.")
@@ -307,19 +357,30 @@ def of_math(decided: Definition, task: Task, answer: str, opened: Open) -> Score
         if "No module named" in output.text:
             why = f"math-verify is not in the sandbox: {output.text[-200:]}"
             raise Fault(why, fix='requires = ["math-verify[antlr4_13_2]==0.9.0"] in domain.toml')
-        if output.timed_out:  # its own CPU time was not used up: the machine was busy, which no answer can bring about
+        # its own CPU time was not used up: the machine was busy, which no answer can bring about
+        if output.timed_out:
             raise Fault(
-                f"{task.id}: math-verify did not end in {patient.seconds:g} s of a busy machine", fix="--jobs 1"
+                f"{task.id}: math-verify did not end in {patient.seconds:g} s of a busy machine",
+                fix="--jobs 1",
             )
-        return Scored(0.0, f"The answer cannot be read as mathematics in {decided.scorer.seconds:g} s of CPU time.")
-    return Scored(1.0, "The answer is right.") if found.get("same") is True else Scored(0.0, "The answer is not equal.")
+        return Scored(
+            0.0,
+            f"The answer cannot be read as mathematics in {decided.scorer.seconds:g} s of CPU"
+            " time.",
+        )
+    return (
+        Scored(1.0, "The answer is right.")
+        if found.get("same") is True
+        else Scored(0.0, "The answer is not equal.")
+    )
 
 
 _SAID = re.compile(r"^(?:####|the (?:final )?answer is:?|answer:)\s*", re.IGNORECASE)
 
 
 def math_answer(text: str) -> str:
-    """The answer in a text: what its last \\boxed holds, else its last line, without dollars around it."""
+    """The answer in a text: what its last \\boxed holds, else its last line, without dollars around
+    it."""
     start = text.rfind("\\boxed{")
     if start >= 0:
         depth, at = 0, start + len("\\boxed")
@@ -334,7 +395,8 @@ def math_answer(text: str) -> str:
     return line
 
 
-# --- tests ------------------------------------------------------------------------------------------------
+# --- tests
+# ------------------------------------------------------------------------------------------------
 
 _RUN_TESTS = r"""
 import inspect, io, json, os, sys, traceback, unittest
@@ -397,7 +459,8 @@ os._exit(0)
 
 
 def of_tests(decided: Definition, task: Task, answer: str, opened: Open) -> Scored:
-    """The part of the row's tests that pass over the files that were handed in; a command passes or does not."""
+    """The part of the row's tests that pass over the files that were handed in; a command passes or
+    does not."""
     solution = decided.scorer.answer_file
     try:
         changed = changes_of(answer, solution)
@@ -411,10 +474,18 @@ def of_tests(decided: Definition, task: Task, answer: str, opened: Open) -> Scor
     if kind == "files":
         files = paths_of(tests)
         entry = task.facts["row"].get("entry_point", "")
-        asked = {"files": sorted(f for f in files if f.endswith(".py")), "solution": solution, "entry": entry}
+        asked = {
+            "files": sorted(f for f in files if f.endswith(".py")),
+            "solution": solution,
+            "entry": entry,
+        }
         command = ["python3", "-B", "-c", _RUN_TESTS]
         found, output = _run(decided, opened, command, asked, files, changed)
-        if not isinstance(found, dict) or not isinstance(found.get("count"), int) or not found["count"]:
+        if (
+            not isinstance(found, dict)
+            or not isinstance(found.get("count"), int)
+            or not found["count"]
+        ):
             return Scored(0.0, f"The tests {_ended(output, decided.scorer.seconds)}.")
         passed, count = found.get("passed"), found["count"]
         if not isinstance(passed, int) or not 0 <= passed <= count:
@@ -428,13 +499,21 @@ def of_tests(decided: Definition, task: Task, answer: str, opened: Open) -> Scor
     finally:
         sandbox.close()
     told = redact(output.text[-_LONGEST:])
-    return Scored(float(output.status == 0), f"The tests end with the status {output.status}.\n{told}".rstrip())
+    return Scored(
+        float(output.status == 0),
+        f"The tests end with the status {output.status}.\n{told}".rstrip(),
+    )
 
 
 def _apart(
-    decided: Definition, task: Task, tests: Mapping[str, str], changed: Mapping[str, str | None], opened: Open
+    decided: Definition,
+    task: Task,
+    tests: Mapping[str, str],
+    changed: Mapping[str, str | None],
+    opened: Open,
 ) -> Scored:
-    """The tests in one sandbox, the answer in another. Passed is all of them; the score is the part that passes."""
+    """The tests in one sandbox, the answer in another. Passed is all of them; the score is the part
+    that passes."""
     beside = {path: text for path, text in tests.items() if not apart.is_test(path)}
     own, other = opened(_limits(decided)), opened(_limits(decided))
     try:
@@ -460,7 +539,8 @@ def _apart(
         return Scored(0.0, f"The tests could not be run to their end: {why or 'there is none'}.")
     told = "\n".join(redact(str(each))[:300] for each in found["failed"][:10])
     return Scored(
-        found["passed"] / found["count"], f"{found['passed']} of {found['count']} tests pass.\n{told}".rstrip()
+        found["passed"] / found["count"],
+        f"{found['passed']} of {found['count']} tests pass.\n{told}".rstrip(),
     )
 
 
@@ -470,9 +550,13 @@ def _modules(paths: Iterable[str]) -> list[str]:
 
 
 def _cases(
-    decided: Definition, cases: Sequence[Mapping[str, Any]], changed: Mapping[str, str | None], opened: Open
+    decided: Definition,
+    cases: Sequence[Mapping[str, Any]],
+    changed: Mapping[str, str | None],
+    opened: Open,
 ) -> Scored:
-    """Inputs go in and outputs come out, and are compared here, where nothing that was handed in runs."""
+    """Inputs go in and outputs come out, and are compared here, where nothing that was handed in
+    runs."""
     program = decided.scorer.answer_file
     start = {".py": ["python3"], ".sh": ["bash"]}.get(Path(program).suffix, [f"./{program}"])
     right, told = 0, list[str]()
@@ -482,15 +566,23 @@ def _cases(
         for number, case in enumerate(cases, 1):
             words = [*start, program] if start[0] != f"./{program}" else start
             stdin = str(case.get("stdin", "")).encode("utf-8", "surrogatepass")
-            output = sandbox.run([*words, *case.get("args", [])], timeout=decided.scorer.seconds, stdin=stdin)
+            output = sandbox.run(
+                [*words, *case.get("args", [])], timeout=decided.scorer.seconds, stdin=stdin
+            )
             same = _lines(output.text) == _lines(case["stdout"]) and output.status == 0
             right += same
             if not same and len(told) < 5:
-                why = _ended(output, decided.scorer.seconds) if output.status else "prints something else"
+                why = (
+                    _ended(output, decided.scorer.seconds)
+                    if output.status
+                    else "prints something else"
+                )
                 told.append(f"case {number}: the program {why}")
     finally:
         sandbox.close()
-    return Scored(right / len(cases), f"{right} of {len(cases)} cases are right.\n" + "\n".join(told))
+    return Scored(
+        right / len(cases), f"{right} of {len(cases)} cases are right.\n" + "\n".join(told)
+    )
 
 
 def _lines(text: str) -> list[str]:
@@ -498,19 +590,22 @@ def _lines(text: str) -> list[str]:
 
 
 def changes_of(answer: str, file: str) -> dict[str, str | None]:
-    """path -> text, None for a file that was deleted: JSON as `collect` makes it; any other text is that of `file`.
-    Raises ValueError."""
+    """path -> text, None for a file that was deleted: JSON as `collect` makes it; any other text is
+    that of `file`. Raises ValueError."""
     try:
         found = read_json(answer) if answer.lstrip().startswith("{") else None
     except ValueError:
         found = None
-    if not isinstance(found, dict) or not all(v is None or isinstance(v, str) for v in found.values()):
+    if not isinstance(found, dict) or not all(
+        v is None or isinstance(v, str) for v in found.values()
+    ):
         return {file: answer}
     paths_of({path: text or "" for path, text in found.items()})
     return {str(path): text for path, text in found.items()}
 
 
-# --- what they share --------------------------------------------------------------------------------------
+# --- what they share
+# --------------------------------------------------------------------------------------
 
 
 def _limits(decided: Definition) -> Limits:
@@ -545,8 +640,8 @@ def _run(
     files: Mapping[str, str],
     changed: Mapping[str, str | None] | None = None,
 ) -> tuple[Any, Output]:
-    """(what the runner told in its file, None for nothing that can be read; how it ended), in a fresh sandbox: the
-    row's files, what was changed, and over both `files`."""
+    """(what the runner told in its file, None for nothing that can be read; how it ended), in a
+    fresh sandbox: the row's files, what was changed, and over both `files`."""
     name = f".result-{secrets.token_hex(16)}"
     sandbox = opened(_limits(decided))
     try:
@@ -556,7 +651,10 @@ def _run(
         stdin = json.dumps({**asked, "result": name}).encode("utf-8", "surrogatepass")
         output = sandbox.run(command, timeout=decided.scorer.seconds, stdin=stdin)
         if output.status == 127 and "python3" in output.text:
-            raise Fault("there is no python3 in the sandbox", fix="install it where sandboxes see it: /usr/bin/python3")
+            raise Fault(
+                "there is no python3 in the sandbox",
+                fix="install it where sandboxes see it: /usr/bin/python3",
+            )
         try:
             data = sandbox.read(name)
             return (read_json(data) if len(data) < 1_000_000 else None), output

@@ -1,7 +1,8 @@
-"""Published sets of tasks as domains: rows of a known form, in place of columns that somebody names.
+"""Published sets of tasks as domains: rows of a known form, in place of columns that somebody
+names.
 
-benchmarks/NAME/domain.toml, shipped or the workspace's, says where the rows come from and how answers are scored;
-recipes.py reads each set's own columns. No row is shipped.
+benchmarks/NAME/domain.toml, shipped or the workspace's, says where the rows come from and how
+answers are scored; recipes.py reads each set's own columns. No row is shipped.
 """
 
 from __future__ import annotations
@@ -26,14 +27,22 @@ from recreate.domains.rows.scorers import ScorerSettings
 from recreate.domains.rows.table import BadRow, DataRow, DataTable
 from recreate.domains.rows.tasks import tasks_of
 
-COLUMNS = Columns(prompt="prompt", answer="answer", id="id", group="group", split="split", files="files", gold="gold")
+COLUMNS = Columns(
+    prompt="prompt",
+    answer="answer",
+    id="id",
+    group="group",
+    split="split",
+    files="files",
+    gold="gold",
+)
 """What the rows of recipes.py have."""
 
 
 class PublishedDefinition(Config):
-    """benchmarks/NAME/domain.toml of a published domain. data: files, folders or hf:NAME, all of which are read;
-    files that their rows name lie beside them, so all in one folder. left_out: SOURCE:ID, where * stands for anything,
-    -> why that row is no task."""
+    """benchmarks/NAME/domain.toml of a published domain. data: files, folders or hf:NAME, all of
+    which are read; files that their rows name lie beside them, so all in one folder. left_out:
+    SOURCE:ID, where * stands for anything, -> why that row is no task."""
 
     schema_: Literal[1] = Field(default=1, alias="schema")
     data: tuple[str, ...] = ()
@@ -48,7 +57,8 @@ class PublishedDefinition(Config):
 
 
 class PublishedDomain(RowDomain):
-    """Tasks that are rows of published sets. data: a file, a folder of files, or hf:NAME; '' where domain.toml says."""
+    """Tasks that are rows of published sets. data: a file, a folder of files, or hf:NAME; '' where
+    domain.toml says."""
 
     name = ""
 
@@ -59,7 +69,8 @@ class PublishedDomain(RowDomain):
 
     @property
     def grader(self) -> str:
-        """Changes with what RowDomain's does, and with the program that keeps tests and answers apart."""
+        """Changes with what RowDomain's does, and with the program that keeps tests and answers
+        apart."""
         return digest(
             [
                 super().grader,
@@ -73,10 +84,14 @@ class PublishedDomain(RowDomain):
         return str(task.facts["row"]["source"])
 
     def refused(self) -> Sequence[tuple[str, str]]:
-        """Rows that domain.toml leaves out, of the sets that were read, and rows that say themselves that they are no
-        tasks, or whose files are not there."""
+        """Rows that domain.toml leaves out, of the sets that were read, and rows that say
+        themselves that they are no tasks, or whose files are not there."""
         sources = {self.stratum(task) for task in self._opened.tasks}
-        out = {id: why for id, why in self._settings.left_out.items() if id.partition(":")[0] in sources}
+        out = {
+            id: why
+            for id, why in self._settings.left_out.items()
+            if id.partition(":")[0] in sources
+        }
         return [(f"{self.name}:{id}", why) for id, why in {**out, **self._lacking}.items()]
 
     def exploits(self, task: Task) -> dict[str, str]:
@@ -90,7 +105,10 @@ class PublishedDomain(RowDomain):
     @cached_property
     def _settings(self) -> PublishedDefinition:
         known, file = own_or_shipped(PublishedDefinition, self._where, self.name)
-        here = [place if place.startswith(HUB) else str((file.parent / place).resolve()) for place in known.data]
+        here = [
+            place if place.startswith(HUB) else str((file.parent / place).resolve())
+            for place in known.data
+        ]
         return known.model_copy(update={"data": tuple(here)})
 
     @cached_property
@@ -115,7 +133,9 @@ class PublishedDomain(RowDomain):
         own: set[str] = set()
         for found in self._tables(known, base):
             has = _has_splits(found)
-            made, _ = tasks_of(self.name, found if has else _dealt(found, known.splits), decided, base)
+            made, _ = tasks_of(
+                self.name, found if has else _dealt(found, known.splits), decided, base
+            )
             tasks |= {task.id: task for task in made}
             own |= {task.id for task in made if has}
         kept = _apart(list(tasks.values()), own)
@@ -136,7 +156,9 @@ class PublishedDomain(RowDomain):
             rows = (row._replace(file=f"{table.shown(read)} {read.place}") for row in read.rows)
             for row, recipe in zip(rows, kinds, strict=True):
                 if recipe is None and usual and (lacks := recipes.lacking(usual, row.values)):
-                    into = found.setdefault(usual.name, DataTable(usual.name, read.place, [], [], []))
+                    into = found.setdefault(
+                        usual.name, DataTable(usual.name, read.place, [], [], [])
+                    )
                     _fault(into, row, f"it has no {', '.join(lacks)}")
                     continue
                 if recipe is None:
@@ -146,15 +168,20 @@ class PublishedDomain(RowDomain):
                 if recipe.labels and recipe.labels not in labels:
                     labels[recipe.labels] = _labels(base / recipe.labels)
                 more = labels.get(recipe.labels, {}).get(str(row.values.get("id")), {})
-                self._lacking |= _put(into, row._replace(values={**more, **row.values}), recipe, known, base)
+                self._lacking |= _put(
+                    into, row._replace(values={**more, **row.values}), recipe, known, base
+                )
         named = [place + _lacks(values, self.name) for place, values in strange[:3]]
         if not found:
             columns = ", ".join(list(strange[0][1])[:12]) if strange else ""
             seen = f": {named[0]}; its columns are {columns}" if strange else ""
             raise BadInput(
-                f"{self._data or ', '.join(known.data) or self.name} has no row of a set that {self.name} knows{seen}",
-                fix=f"benchmarks/{self.name}/README.md lists the columns; other rows: --data FILE --score SCORER "
-                "--domain NAME",
+                f"{self._data or ', '.join(known.data) or self.name} has no row of a set that"
+                f" {self.name} knows{seen}",
+                fix=(
+                    f"benchmarks/{self.name}/README.md lists the columns; other rows: --data FILE"
+                    " --score SCORER --domain NAME"
+                ),
                 code="bad-rows",
             )
         if strange:
@@ -166,7 +193,10 @@ class PublishedDomain(RowDomain):
         if not self._data and not known.data:
             raise BadInput(
                 f"the domain {self.name} has no rows: no data set of the hub is known to have them",
-                fix=f"--data FILE: benchmarks/{self.name}/README.md says where its rows are and their columns",
+                fix=(
+                    f"--data FILE: benchmarks/{self.name}/README.md says where its rows are and"
+                    " their columns"
+                ),
                 code="no-tasks-file",
             )
         labels = {recipe.labels for recipe in recipes.RECIPES}
@@ -186,27 +216,40 @@ class PublishedDomain(RowDomain):
         except BadInput as e:
             if not self._data and place.startswith(HUB):
                 more = f"; where the hub can be reached: {e.fix}" if isinstance(e, Missing) else ""
-                e.fix = f"--data FILE: benchmarks/{self.name}/README.md says where its rows are and their columns{more}"
+                e.fix = (
+                    f"--data FILE: benchmarks/{self.name}/README.md says where its rows are and"
+                    f" their columns{more}"
+                )
             raise
 
 
 def _lacks(row: Mapping[str, Any], domain: str) -> str:
-    """` has no answer`: what a row lacks to be one of the set that it is nearest to; '' for one that is near none."""
+    """` has no answer`: what a row lacks to be one of the set that it is nearest to; '' for one
+    that is near none."""
     near = [recipes.lacking(each, row) for each in recipes.RECIPES if each.domain == domain]
     least = min(filter(None, near), key=lambda lacks: len(lacks), default=[])
     return f" has no {', '.join(least)}" if least else ""
 
 
 def _labels(file: Path) -> Mapping[str, Mapping[str, Any]]:
-    """id -> the columns that a labels' file beside the rows has; none where there is no such file."""
-    return {str(row.values.get("id")): row.values for row in table.read(str(file)).rows} if file.is_file() else {}
+    """id -> the columns that a labels' file beside the rows has; none where there is no such
+    file."""
+    return (
+        {str(row.values.get("id")): row.values for row in table.read(str(file)).rows}
+        if file.is_file()
+        else {}
+    )
 
 
 def _put(
-    into: DataTable, row: DataRow, recipe: recipes.PublishedSet, known: PublishedDefinition, base: Path
+    into: DataTable,
+    row: DataRow,
+    recipe: recipes.PublishedSet,
+    known: PublishedDefinition,
+    base: Path,
 ) -> dict[str, str]:
-    """Put the row into its set's table, or what is wrong with it. Returns why it is no task, by its id, if it is none
-    of itself."""
+    """Put the row into its set's table, or what is wrong with it. Returns why it is no task, by its
+    id, if it is none of itself."""
     rows = into.rows
     assert isinstance(rows, list)
     try:
@@ -238,23 +281,34 @@ def _has_splits(found: DataTable) -> bool:
 
 def _dealt(found: DataTable, shares: Shares) -> DataTable:
     """With a split for each row, by its group."""
-    rows = [row._replace(values={**row.values, "split": shares.split(row.values["group"])}) for row in found.rows]
+    rows = [
+        row._replace(values={**row.values, "split": shares.split(row.values["group"])})
+        for row in found.rows
+    ]
     return found._replace(rows=rows)
 
 
 def _apart(tasks: Sequence[Task], own: Collection[str]) -> list[Task]:
-    """The tasks, no group of them in two splits. own: ids whose set says their splits; where their group is among
-    these the others go. Raises BadInput where two such sets disagree."""
+    """The tasks, no group of them in two splits. own: ids whose set says their splits; where their
+    group is among these the others go. Raises BadInput where two such sets disagree."""
     first: dict[str, Task] = {}
     odd = [t for t in tasks if t.id in own and first.setdefault(t.group, t).split != t.split]
     if odd:
-        named = ", ".join(f"{t.id} is {t.split} and {first[t.group].id} {first[t.group].split}" for t in odd[:3])
+        named = ", ".join(
+            f"{t.id} is {t.split} and {first[t.group].id} {first[t.group].split}" for t in odd[:3]
+        )
         raise BadInput(
             f"{len(odd)} tasks are in another split than tasks that would give them away: {named}",
-            fix="name one of the files, or take the column `split` out of one: its rows go then where the others are",
+            fix=(
+                "name one of the files, or take the column `split` out of one: its rows go then"
+                " where the others are"
+            ),
             code="bad-rows",
         )
-    return [t if t.id in own else t.model_copy(update={"split": first.get(t.group, t).split}) for t in tasks]
+    return [
+        t if t.id in own else t.model_copy(update={"split": first.get(t.group, t).split})
+        for t in tasks
+    ]
 
 
 def _twice(tasks: Sequence[Task]) -> dict[str, str]:
@@ -262,10 +316,15 @@ def _twice(tasks: Sequence[Task]) -> dict[str, str]:
     first: dict[str, Task] = {}
     found: dict[str, str] = {}
     for task in tasks:
-        asked = digest([" ".join(task.prompt.split()), task.facts.get("files"), task.facts.get("place_digest")])
+        asked = digest(
+            [" ".join(task.prompt.split()), task.facts.get("files"), task.facts.get("place_digest")]
+        )
         other = first.setdefault(asked, task)
         if other.split != task.split:
-            found[task.id] = f"its text is that of {other.id}, which is {other.split}: one would give the other away"
+            found[task.id] = (
+                f"its text is that of {other.id}, which is {other.split}: one would give the other"
+                " away"
+            )
     return found
 
 
@@ -275,7 +334,8 @@ def _fault(into: DataTable, row: DataRow, reason: str) -> None:
 
 
 class Code(PublishedDomain):
-    """Python functions and programs: HumanEval, HumanEval+, MBPP+, HumanEvalFix, QuixBugs, Exercism."""
+    """Python functions and programs: HumanEval, HumanEval+, MBPP+, HumanEvalFix, QuixBugs,
+    Exercism."""
 
     name = "code"
 
@@ -304,7 +364,8 @@ class Dacode(PublishedDomain):
     name = "dacode"
 
     def untouched(self, task: Task, backend: SandboxBackend) -> Grade:
-        """What is handed in where nobody did anything: a file may lie there under the answer's name."""
+        """What is handed in where nobody did anything: a file may lie there under the answer's
+        name."""
         sandbox = self.prepare(task, backend)
         try:
             answer = self.collect(task, sandbox)

@@ -1,7 +1,8 @@
-"""Rows of published sets of tasks, by their fields: what each says as the one row that a RowDomain reads.
+"""Rows of published sets of tasks, by their fields: what each says as the one row that a RowDomain
+reads.
 
-A recipe knows a set's own columns. `read` also takes rows in the layout of an exchange file (`dataset`, `instruction`,
-`input`, `gold`, `eval`), which names the set.
+A recipe knows a set's own columns. `read` also takes rows in the layout of an exchange file
+(`dataset`, `instruction`, `input`, `gold`, `eval`), which names the set.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ SOLUTION = "solution.py"
 
 
 class PublishedSet(NamedTuple):
-    """One published set: `fields` are columns that its rows have, `sure` ones that no other rows have; `moved` where
-    an exchange file has them (dots lead into objects). labels: a file beside the rows with more columns of the row
-    that has the same `id`."""
+    """One published set: `fields` are columns that its rows have, `sure` ones that no other rows
+    have; `moved` where an exchange file has them (dots lead into objects). labels: a file beside
+    the rows with more columns of the row that has the same `id`."""
 
     name: str
     domain: str
@@ -39,10 +40,13 @@ _SPLITS = {"valid": "validation"}
 
 
 def of(row: Row, domain: str = "") -> PublishedSet | None:
-    """The recipe that a row's fields fit: of one domain, or, without, of any whose rows cannot be mistaken."""
+    """The recipe that a row's fields fit: of one domain, or, without, of any whose rows cannot be
+    mistaken."""
     if row.keys() >= _EXCHANGE:
         named = str(row["dataset"])
-        known = [each for each in RECIPES if named == each.name or named.startswith(each.name + "_")]
+        known = [
+            each for each in RECIPES if named == each.name or named.startswith(each.name + "_")
+        ]
         known = [each for each in known if domain in ("", each.domain)]
         return max(known, key=lambda each: len(each.name), default=None)
     fit = [each for each in RECIPES if domain in ("", each.domain) and row.keys() >= each.fields]
@@ -50,15 +54,16 @@ def of(row: Row, domain: str = "") -> PublishedSet | None:
 
 
 def lacking(recipe: PublishedSet, row: Row) -> list[str]:
-    """The columns that a row lacks to be one of this set, where it has some of them; none where it is of another."""
+    """The columns that a row lacks to be one of this set, where it has some of them; none where it
+    is of another."""
     wanted = _EXCHANGE if "dataset" in row else recipe.fields
     return sorted(wanted - row.keys()) if wanted & row.keys() else []
 
 
 def read(recipe: PublishedSet, row: Row) -> dict[str, Any]:
-    """The row with the columns that published.COLUMNS names, and perhaps `needs`, paths beside the data without which
-    it is no task, and `left_out`, why it is none. Raises ValueError that says what is wrong, KeyError for a column
-    that is not there."""
+    """The row with the columns that published.COLUMNS names, and perhaps `needs`, paths beside the
+    data without which it is no task, and `left_out`, why it is none. Raises ValueError that says
+    what is wrong, KeyError for a column that is not there."""
     split = str(row.get("split", ""))
     if row.keys() >= _EXCHANGE:
         given = {column: _at(row, place) for column, place in recipe.moved.items()}
@@ -66,8 +71,15 @@ def read(recipe: PublishedSet, row: Row) -> dict[str, Any]:
         row = {**given, "task_id": id, "group": row.get("group", "")}
     found = recipe.read({column: value for column, value in row.items() if value is not None})
     id = str(found.get("id") or row.get("task_id") or row.get("id") or "")
-    id = id or digest([found["prompt"], found.get("files")], 12)  # gsm8k's rows and defog's have none
-    found = {"id": id, "group": str(row.get("group") or f"{recipe.name}-{id}"), "files": {}, **found}
+    id = id or digest(
+        [found["prompt"], found.get("files")], 12
+    )  # gsm8k's rows and defog's have none
+    found = {
+        "id": id,
+        "group": str(row.get("group") or f"{recipe.name}-{id}"),
+        "files": {},
+        **found,
+    }
     return {**found, "split": _SPLITS.get(split, split), "source": recipe.name}
 
 
@@ -78,15 +90,27 @@ def _at(row: Row, place: str) -> Any:
     return value
 
 
-# --- code: tests, run apart from the answer -----------------------------------------------------------------
+# --- code: tests, run apart from the answer
+# -----------------------------------------------------------------
 
 
-def _tested(prompt: str, given: str, gold: str, tests: Mapping[str, str], **more: Any) -> dict[str, Any]:
-    needs = ["numpy"] if any(re.search(r"^\s*(?:import|from) numpy", text, re.M) for text in tests.values()) else []
+def _tested(
+    prompt: str, given: str, gold: str, tests: Mapping[str, str], **more: Any
+) -> dict[str, Any]:
+    needs = (
+        ["numpy"]
+        if any(re.search(r"^\s*(?:import|from) numpy", text, re.M) for text in tests.values())
+        else []
+    )
     files = {SOLUTION: given} if given else {}
     return {
-        "prompt": prompt, "answer": dict(tests), "files": files, "gold": {SOLUTION: gold}, "requires": needs, **more,
-    }  # fmt: skip
+        "prompt": prompt,
+        "answer": dict(tests),
+        "files": files,
+        "gold": {SOLUTION: gold},
+        "requires": needs,
+        **more,
+    }
 
 
 _CLOSE = """
@@ -97,13 +121,19 @@ def _allclose(out, exp, **how):
 
 
 def _strict(test: str) -> str:
-    """Tests of EvalPlus that see what they mean to. As published: of nothing and a number numpy finds all pairs close,
-    and so it does of one number and a list of the same; two tests of MBPP+ compare and assert nothing; and where the
-    right value is worked out after the call, it is worked out from what the call left of its arguments."""
+    """Tests of EvalPlus that see what they mean to. As published: of nothing and a number numpy
+    finds all pairs close, and so it does of one number and a list of the same; two tests of MBPP+
+    compare and assert nothing; and where the right value is worked out after the call, it is worked
+    out from what the call left of its arguments.
+    """
     if "np.allclose(" in test:
         test = test.replace("np.allclose(", "_allclose(")
-        test = re.sub(r"^import numpy as np\n", lambda found: found[0] + _CLOSE, test, count=1, flags=re.M)
-    test = test.replace("(*inp), ref_func(*inp)", "(*__import__('copy').deepcopy(inp)), ref_func(*inp)")
+        test = re.sub(
+            r"^import numpy as np\n", lambda found: found[0] + _CLOSE, test, count=1, flags=re.M
+        )
+    test = test.replace(
+        "(*inp), ref_func(*inp)", "(*__import__('copy').deepcopy(inp)), ref_func(*inp)"
+    )
     return re.sub(
         r"^( +)exact_match = exp == \(out is not None\)\n(?! *assert)",
         r"\g<0>    assert exact_match\n",
@@ -115,10 +145,15 @@ def _strict(test: str) -> str:
 def _humaneval(row: Row) -> dict[str, Any]:
     begun, entry = row["prompt"], row["entry_point"]
     test = f"{begun}\n\nfrom solution import {entry}\n{_strict(row['test'])}\n\ncheck({entry})\n"
-    prompt = f"Complete the function `{entry}` in solution.py: it must do what its docstring says.\n\n{_block(begun)}"
+    prompt = (
+        f"Complete the function `{entry}` in solution.py: it must do what its docstring"
+        f" says.\n\n{_block(begun)}"
+    )
     number = re.sub(r"^HumanEval/", "", str(row["task_id"]))
     whole = begun + row["canonical_solution"]
-    return _tested(prompt, begun, whole, {"test_answer.py": test}, id=number, group=f"he-{number}", entry=entry)
+    return _tested(
+        prompt, begun, whole, {"test_answer.py": test}, id=number, group=f"he-{number}", entry=entry
+    )
 
 
 def _humanevalfix(row: Row) -> dict[str, Any]:
@@ -126,18 +161,29 @@ def _humanevalfix(row: Row) -> dict[str, Any]:
     wrong, whole = begun + row["buggy_solution"], begun + row["canonical_solution"]
     call = "" if re.search(rf"^check\({entry}\)", row["test"], re.M) else f"\n\ncheck({entry})\n"
     test = f"{whole}\n\nfrom solution import {entry}\n{row['test']}{call}"
-    told = f"The function `{entry}` in solution.py has a bug. Mend it: it must do what its docstring says."
+    told = (
+        f"The function `{entry}` in solution.py has a bug. Mend it: it must do what its docstring"
+        " says."
+    )
     prompt = f"{told}\n\n{_block(wrong)}"
     number = re.sub(r"^\w+/", "", str(row["task_id"]))
-    return _tested(prompt, wrong, whole, {"test_answer.py": test}, id=number, group=f"he-{number}", entry=entry)
+    return _tested(
+        prompt, wrong, whole, {"test_answer.py": test}, id=number, group=f"he-{number}", entry=entry
+    )
 
 
 def _mbpp(row: Row) -> dict[str, Any]:
     gold = str(row["code"]).replace("\r\n", "\n")
     listed = [str(each) for each in row.get("test_list") or []]
     test = _strict(str(row.get("test") or "\n".join(listed)))
-    before = "\n".join([*(row.get("test_imports") or []), str(row.get("test_setup_code") or "")]).strip()
-    names = [each for each in _defined(gold) if re.search(rf"\b{re.escape(each.name)}\b", f"{before}\n{test}")]
+    before = "\n".join(
+        [*(row.get("test_imports") or []), str(row.get("test_setup_code") or "")]
+    ).strip()
+    names = [
+        each
+        for each in _defined(gold)
+        if re.search(rf"\b{re.escape(each.name)}\b", f"{before}\n{test}")
+    ]
     if not names:
         raise ValueError("has tests that use nothing that its code defines")
     before = "\n".join([*_lent(gold, test), before]).strip()
@@ -148,7 +194,15 @@ def _mbpp(row: Row) -> dict[str, Any]:
     imports = ", ".join(each.name for each in names)
     whole = f"from solution import {imports}\n\n{before}\n\n{test}\n"
     number = re.sub(r"^\w+/", "", str(row["task_id"]))
-    return _tested(prompt, "", gold, {"test_answer.py": whole}, id=number, group=f"mbpp-{number}", entry=names[-1].name)
+    return _tested(
+        prompt,
+        "",
+        gold,
+        {"test_answer.py": whole},
+        id=number,
+        group=f"mbpp-{number}",
+        entry=names[-1].name,
+    )
 
 
 _LOAD = """
@@ -178,7 +232,8 @@ class pytest:
 NODE = '''class Node:
     """A node of a list or graph."""
 
-    def __init__(self, value=None, successor=None, successors=(), predecessors=(), incoming=(), outgoing=()):
+    def __init__(self, value=None, successor=None, successors=(), predecessors=(), incoming=(), \
+outgoing=()):
         self.value = value
         self.successor = successor
         self.successors = list(successors)
@@ -193,11 +248,16 @@ def _quixbugs(row: Row) -> dict[str, Any]:
     entry = re.search(r"from python_programs\.\w+ import (\w+)", test)
     if entry is None:
         raise ValueError("has a test file that imports nothing of python_programs")
-    test = re.sub(r"if pytest\.use_correct:\n.*\nelse:\n\s+(from) python_programs\.\w+", r"\1 solution", test)
+    test = re.sub(
+        r"if pytest\.use_correct:\n.*\nelse:\n\s+(from) python_programs\.\w+", r"\1 solution", test
+    )
     test = re.sub(r"^(?:import pytest|from load_testdata .*)$", "", test, flags=re.M)
     test = _PYTEST + _LOAD.format(cases=json.dumps(row.get("json_cases") or [])) + test
     node = {"node.py": NODE} if "from node import" in test else {}
-    prompt = f"The function `{entry[1]}` in solution.py has a bug in one line. Mend it.\n\n{_block(wrong)}"
+    prompt = (
+        f"The function `{entry[1]}` in solution.py has a bug in one line. Mend"
+        f" it.\n\n{_block(wrong)}"
+    )
     made = _tested(prompt, wrong, row["solution"], {"test_answer.py": test, **node}, entry=entry[1])
     return {**made, "files": {**made["files"], **node}, "id": str(row.get("task_id") or entry[1])}
 
@@ -225,7 +285,9 @@ def _defined(code: str) -> list[ast.FunctionDef | ast.ClassDef]:
 
 def _lent(code: str, test: str) -> list[str]:
     """The imports of the right code that its tests use: as published both run in one namespace."""
-    found = [each for each in parse_python(code).body if isinstance(each, ast.Import | ast.ImportFrom)]
+    found = [
+        each for each in parse_python(code).body if isinstance(each, ast.Import | ast.ImportFrom)
+    ]
     return [
         ast.unparse(each)
         for each in found
@@ -234,10 +296,15 @@ def _lent(code: str, test: str) -> list[str]:
 
 
 def _head(node: ast.FunctionDef | ast.ClassDef) -> str:
-    return f"class {node.name}:" if isinstance(node, ast.ClassDef) else f"def {node.name}({ast.unparse(node.args)}):"
+    return (
+        f"class {node.name}:"
+        if isinstance(node, ast.ClassDef)
+        else f"def {node.name}({ast.unparse(node.args)}):"
+    )
 
 
-# --- math ---------------------------------------------------------------------------------------------------
+# --- math
+# ------------------------------------------------------------------------------------------------
 
 
 def _math(row: Row) -> dict[str, Any]:
@@ -251,7 +318,11 @@ def _math(row: Row) -> dict[str, Any]:
     question = row.get("problem") or row.get("question") or row.get("Problem")
     if not question:
         raise ValueError("has no problem or question")
-    return {"prompt": str(question), "answer": text, **({"id": re.sub(r"^test/|\.json$", "", id)} if id else {})}
+    return {
+        "prompt": str(question),
+        "answer": text,
+        **({"id": re.sub(r"^test/|\.json$", "", id)} if id else {}),
+    }
 
 
 def _is_math500(row: Row) -> bool:
@@ -266,7 +337,8 @@ def _is_aime(row: Row) -> bool:
     return "year" in row or "artofproblemsolving" in str(row.get("url"))
 
 
-# --- sql ----------------------------------------------------------------------------------------------------
+# --- sql
+# ------------------------------------------------------------------------------------------------
 
 
 def _defog(row: Row) -> dict[str, Any]:
@@ -278,12 +350,15 @@ def _defog(row: Row) -> dict[str, Any]:
         raise ValueError(f"has a query for {dialect}, not for SQLite")
     query = dumps.as_of_now(str(row["query"]))
     if query != row["query"]:
-        prompt += f"\n\nNow is {dumps.NOW}: write that out in place of 'now', CURRENT_DATE and the like."
+        prompt += (
+            f"\n\nNow is {dumps.NOW}: write that out in place of 'now', CURRENT_DATE and the like."
+        )
     queries = [each.strip() for each in query.split(";") if each.strip()]
     return {"prompt": prompt, "answer": queries, "files": f"db/{name}.sqlite"}
 
 
-# --- ds1000 -------------------------------------------------------------------------------------------------
+# --- ds1000
+# -------------------------------------------------------------------------------------------------
 
 
 def _ds1000(row: Row) -> dict[str, Any]:
@@ -295,22 +370,34 @@ def _ds1000(row: Row) -> dict[str, Any]:
     return {**made, "id": f"{library}-{about['library_problem_id']}", "group": group}
 
 
-# --- dacode: analysis of data -------------------------------------------------------------------------------
+# --- dacode: analysis of data
+# -------------------------------------------------------------------------------
 
 
 def _dabench(row: Row) -> dict[str, Any]:
-    """InfiAgent-DABench: a question to one table, answered by named values: `common_answers`, a list of pairs,
-    which its labels' file has, or `answers`, an object."""
+    """InfiAgent-DABench: a question to one table, answered by named values: `common_answers`, a
+    list of pairs, which its labels' file has, or `answers`, an object."""
     answers = dict(row["common_answers"] if "common_answers" in row else row["answers"])
     named = str(row.get("file_name") or "")
-    place = named if "/" in named else f"da-dev-tables/{named}" if named else f"tables/{_last(row['upstream'])}"
-    asked = "\n\n".join(str(row[name]).strip() for name in ("question", "constraints", "format") if row.get(name))
+    place = (
+        named
+        if "/" in named
+        else f"da-dev-tables/{named}"
+        if named
+        else f"tables/{_last(row['upstream'])}"
+    )
+    asked = "\n\n".join(
+        str(row[name]).strip() for name in ("question", "constraints", "format") if row.get(name)
+    )
     values = {str(name): str(value) for name, value in answers.items()}
     return {
-        "prompt": f"{asked}\n\nThe table is {_last(place)} in /work.", "files": place, "needs": [place],
-        "answer": {"kind": "named", "values": values, "tolerance": 1e-6}, "group": f"table-{_last(place)}",
+        "prompt": f"{asked}\n\nThe table is {_last(place)} in /work.",
+        "files": place,
+        "needs": [place],
+        "answer": {"kind": "named", "values": values, "tolerance": 1e-6},
+        "group": f"table-{_last(place)}",
         "id": str(row.get("task_id") or row["id"]).removeprefix("dabench_"),
-    }  # fmt: skip
+    }
 
 
 def _last(path: str) -> str:
@@ -318,39 +405,79 @@ def _last(path: str) -> str:
 
 
 _METRICS = {
-    "accuracy", "f1", "quadratic_weighted_kappa", "roc_auc_score", "r2", "mae", "mse", "rmse", "rmsle", "smape",
+    "accuracy",
+    "f1",
+    "quadratic_weighted_kappa",
+    "roc_auc_score",
+    "r2",
+    "mae",
+    "mse",
+    "rmse",
+    "rmsle",
+    "smape",
     "medae",
-}  # fmt: skip
+}
 """What measures.py computes of predictions."""
 
 
 def _dacode(row: Row) -> dict[str, Any]:
-    """DA-Code: a folder of files, and what is to be made of them. Columns of its evaluation's file stand in the row of
-    the task."""
+    """DA-Code: a folder of files, and what is to be made of them. Columns of its evaluation's file
+    stand in the row of the task."""
     id = str(row.get("task_id") or row["id"]).removeprefix("dacode_")
     exchanged = "input" in row
     source = str(row.get("source") or (f"files/{id}/source" if exchanged else f"source/{id}"))
     right = str(row.get("gold") or (f"files/{id}/gold" if exchanged else f"gold/{id}"))
     (func,), (result,), (options,) = row["func"], row["result"], row["options"]
-    made = {"prompt": str(row["instruction"]), "id": id, "files": source, "needs": [source, right], "group": id}
-    files = [result["file"]] if isinstance(result.get("file"), str) else list(result.get("file") or ())
+    made = {
+        "prompt": str(row["instruction"]),
+        "id": id,
+        "files": source,
+        "needs": [source, right],
+        "group": id,
+    }
+    files = (
+        [result["file"]] if isinstance(result.get("file"), str) else list(result.get("file") or ())
+    )
     golds = [f"{right}/{name}" for name in files]
     if func == "compare_csv":
-        return {**made, "answer": {"kind": "table", "file": files[0], "gold": golds, "options": options}}
+        return {
+            **made,
+            "answer": {"kind": "table", "file": files[0], "gold": golds, "options": options},
+        }
     if func == "compare_text":
-        return {**made, "answer": {"kind": "fields", "gold": list(result["number"]), "options": options}}
+        return {
+            **made,
+            "answer": {"kind": "fields", "gold": list(result["number"]), "options": options},
+        }
     if func in ("compare_ml", "compare_competition_ml"):
         config = {name: row["config"][name] for name in ("metric", "upper_bound", "lower_bound")}
         if config["metric"] == "silhouette":
-            return {**made, "left_out": "its metric is of features that the answer itself gives: any can be well apart"}
+            return {
+                **made,
+                "left_out": (
+                    "its metric is of features that the answer itself gives: any can be well apart"
+                ),
+            }
         if config["metric"] not in _METRICS:
             return {**made, "left_out": f"its metric {config['metric']} is not built"}
         competition = func == "compare_competition_ml"
-        answer = {"kind": "predictions", "file": files[0], "gold": golds, "config": config, "options": options}
+        answer = {
+            "kind": "predictions",
+            "file": files[0],
+            "gold": golds,
+            "config": config,
+            "options": options,
+        }
         return {**made, "answer": {**answer, "competition": competition}}
     if func == "compare_image":
         (image, *_), data = files, [f"{right}/plot.json", f"{right}/result.npy"]
-        answer = {"kind": "figure", "file": "plot.py", "image": image, "gold": data, "options": options}
+        answer = {
+            "kind": "figure",
+            "file": "plot.py",
+            "image": image,
+            "gold": data,
+            "options": options,
+        }
         return {**made, "needs": [source, *data], "answer": answer}
     return {**made, "left_out": f"its {func} is not built"}
 
@@ -358,73 +485,138 @@ def _dacode(row: Row) -> dict[str, Any]:
 _SOLVED = {"task_id": "task_id", "canonical_solution": "gold.solution", "test": "eval.test"}
 _BEGUN = {**_SOLVED, "entry_point": "eval.entry_point"}
 _CODE = {"text": "instruction", "code": "gold.solution"}
-_QUESTION = {"problem": "instruction", "answer": "gold.answer", "solution": "gold.solution", "subject": "meta.subject"}
+_QUESTION = {
+    "problem": "instruction",
+    "answer": "gold.answer",
+    "solution": "gold.solution",
+    "subject": "meta.subject",
+}
 
 RECIPES = (
     PublishedSet(
-        "humanevalfix", "code", frozenset({"buggy_solution", "canonical_solution", "test", "entry_point"}),
-        _humanevalfix, {**_BEGUN, "buggy_solution": "input.buggy_code"},
+        "humanevalfix",
+        "code",
+        frozenset({"buggy_solution", "canonical_solution", "test", "entry_point"}),
+        _humanevalfix,
+        {**_BEGUN, "buggy_solution": "input.buggy_code"},
     ),
     PublishedSet(
-        "humaneval", "code", frozenset({"prompt", "canonical_solution", "test", "entry_point"}),
-        _humaneval, {**_BEGUN, "prompt": "instruction"}, lambda row: "def assertion(" not in str(row.get("test")),
+        "humaneval",
+        "code",
+        frozenset({"prompt", "canonical_solution", "test", "entry_point"}),
+        _humaneval,
+        {**_BEGUN, "prompt": "instruction"},
+        lambda row: "def assertion(" not in str(row.get("test")),
     ),
     PublishedSet(
-        "humanevalplus", "code", frozenset({"prompt", "canonical_solution", "test", "entry_point"}),
-        _humaneval, {**_BEGUN, "prompt": "instruction"},
+        "humanevalplus",
+        "code",
+        frozenset({"prompt", "canonical_solution", "test", "entry_point"}),
+        _humaneval,
+        {**_BEGUN, "prompt": "instruction"},
     ),
-    PublishedSet("mbppplus", "code", frozenset({"code", "prompt", "test"}), _mbpp, {**_CODE, "test": "eval.test"}),
     PublishedSet(
-        "mbpp", "code", frozenset({"code", "test_list"}), _mbpp,
+        "mbppplus",
+        "code",
+        frozenset({"code", "prompt", "test"}),
+        _mbpp,
+        {**_CODE, "test": "eval.test"},
+    ),
+    PublishedSet(
+        "mbpp",
+        "code",
+        frozenset({"code", "test_list"}),
+        _mbpp,
         {**_CODE, "test_list": "eval.test_list", "test_setup_code": "eval.test_setup_code"},
     ),
     PublishedSet(
-        "quixbugs", "code", frozenset({"buggy_code", "solution", "test_file"}), _quixbugs,
+        "quixbugs",
+        "code",
+        frozenset({"buggy_code", "solution", "test_file"}),
+        _quixbugs,
         {
-            "buggy_code": "input.buggy_code", "solution": "gold.solution", "test_file": "eval.test_file",
+            "buggy_code": "input.buggy_code",
+            "solution": "gold.solution",
+            "test_file": "eval.test_file",
             "json_cases": "eval.json_cases",
         },
     ),
     PublishedSet(
-        "exercism", "code", frozenset({"instructions", "files", "solution_files", "test_files"}), _exercism,
+        "exercism",
+        "code",
+        frozenset({"instructions", "files", "solution_files", "test_files"}),
+        _exercism,
         {
-            "instructions": "instruction", "files": "input.files", "solution_files": "gold.files",
+            "instructions": "instruction",
+            "files": "input.files",
+            "solution_files": "gold.files",
             "test_files": "eval.test_files",
         },
     ),
-    PublishedSet("math500", "math", frozenset({"problem", "answer", "unique_id"}), _math, _QUESTION, _is_math500),
+    PublishedSet(
+        "math500",
+        "math",
+        frozenset({"problem", "answer", "unique_id"}),
+        _math,
+        _QUESTION,
+        _is_math500,
+    ),
     PublishedSet("gsm8k", "math", frozenset({"question", "answer"}), _math, _QUESTION, _is_gsm8k),
     PublishedSet("aime24", "math", frozenset({"problem", "answer"}), _math, _QUESTION, _is_aime),
     PublishedSet("aime25", "math", frozenset({"problem", "answer"}), _math, _QUESTION, _is_aime),
     PublishedSet("amc23", "math", frozenset({"question", "answer"}), _math, _QUESTION, _is_aime),
     PublishedSet(
-        "defog", "sql", frozenset({"question", "query", "db_name"}), _defog,
+        "defog",
+        "sql",
+        frozenset({"question", "query", "db_name"}),
+        _defog,
         {
-            "question": "instruction", "query": "gold.query", "db_name": "input.db_name",
+            "question": "instruction",
+            "query": "gold.query",
+            "db_name": "input.db_name",
             "instructions": "input.instructions",
         },
     ),
     PublishedSet(
-        "ds1000", "ds1000", frozenset({"prompt", "reference_code", "code_context", "metadata"}), _ds1000,
+        "ds1000",
+        "ds1000",
+        frozenset({"prompt", "reference_code", "code_context", "metadata"}),
+        _ds1000,
         {
-            "prompt": "instruction", "reference_code": "gold.reference_code", "code_context": "eval.code_context",
+            "prompt": "instruction",
+            "reference_code": "gold.reference_code",
+            "code_context": "eval.code_context",
             "metadata": "meta",
         },
     ),
     PublishedSet(
-        "infiagent_dabench", "dacode", frozenset({"question", "constraints", "format", "file_name"}), _dabench,
+        "infiagent_dabench",
+        "dacode",
+        frozenset({"question", "constraints", "format", "file_name"}),
+        _dabench,
         {
-            "question": "instruction", "file_name": "input.file", "upstream": "input.upstream",
+            "question": "instruction",
+            "file_name": "input.file",
+            "upstream": "input.upstream",
             "answers": "gold.answers",
         },
         labels="da-dev-labels.jsonl",
     ),
     PublishedSet(
-        "dacode", "dacode", frozenset({"instruction", "func", "result", "options", "config"}), _dacode,
+        "dacode",
+        "dacode",
+        frozenset({"instruction", "func", "result", "options", "config"}),
+        _dacode,
         {
-            "instruction": "instruction", "source": "input.source_dir", "gold": "gold.gold_dir", "func": "eval.func",
-            "result": "eval.result", "options": "eval.options", "config": "eval.config", "input": "input",
+            "instruction": "instruction",
+            "source": "input.source_dir",
+            "gold": "gold.gold_dir",
+            "func": "eval.func",
+            "result": "eval.result",
+            "options": "eval.options",
+            "config": "eval.config",
+            "input": "input",
         },
     ),
-)  # fmt: skip
+)
 """Those with more fields first."""

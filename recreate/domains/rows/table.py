@@ -1,4 +1,5 @@
-"""A file of rows: JSON lines, a JSON list, CSV, TSV, Parquet, or a data set that the package `datasets` loads.
+"""A file of rows: JSON lines, a JSON list, CSV, TSV, Parquet, or a data set that the package
+`datasets` loads.
 
 Each row keeps where it stands. What is no row is collected, so that all of it is told at once.
 """
@@ -19,15 +20,16 @@ from recreate.api.registry import need
 from recreate.domains.rows import HUB, SUFFIXES
 
 SPLIT = "split"
-"""The column in which rows of a data set carry the split that it has them in, where it has no such column itself."""
+"""The column in which rows of a data set carry the split that it has them in, where it has no such
+column itself."""
 _SET = re.compile(r"^([^,:]+)(?:,([\w.-]+))?(?::([\w.-]+))?$")
 _SHOWN = 12
 """Places that are named of rows with the same fault."""
 
 
 class DataRow(NamedTuple):
-    """One row. number: its line (rows of a table in lines), else its place counted from 1; file: `FILE line`, what
-    the number counts, in a table whose rows are of several files."""
+    """One row. number: its line (rows of a table in lines), else its place counted from 1; file:
+    `FILE line`, what the number counts, in a table whose rows are of several files."""
 
     number: int
     values: Mapping[str, Any]
@@ -48,7 +50,8 @@ class BadRow(NamedTuple):
 
 
 class DataTable(NamedTuple):
-    """The rows of `source`. place: what a number counts, `line` or `row`; columns in the order of their appearance."""
+    """The rows of `source`. place: what a number counts, `line` or `row`; columns in the order of
+    their appearance."""
 
     source: str
     place: str
@@ -58,8 +61,8 @@ class DataTable(NamedTuple):
 
 
 def read(data: str) -> DataTable:
-    """The rows of a file, or of `hf:NAME`. Raises BadInput when it cannot be read as a whole, Missing without the
-    package that reads it; what is wrong with single rows is in `faults`."""
+    """The rows of a file, or of `hf:NAME`. Raises BadInput when it cannot be read as a whole,
+    Missing without the package that reads it; what is wrong with single rows is in `faults`."""
     if data.startswith(HUB):
         return _table(data, "row", enumerate(_from_datasets(data.removeprefix(HUB)), 1))
     path = Path(data).expanduser()
@@ -73,11 +76,17 @@ def read(data: str) -> DataTable:
     if kind == ".parquet":
         return _table(data, "row", enumerate(_from_parquet(path), 1))
     if kind not in SUFFIXES:
-        _refuse(data, f"{kind or 'a file without a suffix'} is no form of rows", f"one of {', '.join(SUFFIXES)}")
+        _refuse(
+            data,
+            f"{kind or 'a file without a suffix'} is no form of rows",
+            f"one of {', '.join(SUFFIXES)}",
+        )
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as e:
-        _refuse(data, f"it is not UTF-8 at byte {e.start}", "convert it: iconv -f latin1 -t utf-8 FILE")
+        _refuse(
+            data, f"it is not UTF-8 at byte {e.start}", "convert it: iconv -f latin1 -t utf-8 FILE"
+        )
     except OSError as e:
         _refuse(data, e.strerror or str(e), "is it yours to read?")
     if kind in (".csv", ".tsv"):
@@ -97,7 +106,8 @@ def of_rows(rows: Sequence[Mapping[str, Any]], source: str = "rows") -> DataTabl
 
 
 def refuse(table: DataTable, faults: Sequence[BadRow]) -> None:
-    """Raise BadInput that tells all bad rows at once, by what is wrong and where; nothing without one."""
+    """Raise BadInput that tells all bad rows at once, by what is wrong and where; nothing without
+    one."""
     if not faults:
         return
     by_reason: dict[tuple[str, str], list[int]] = {}
@@ -105,11 +115,20 @@ def refuse(table: DataTable, faults: Sequence[BadRow]) -> None:
         by_reason.setdefault((fault.reason, fault.file or table.place), []).append(fault.number)
     places = list(by_reason.items())[:_SHOWN]
     told = [f"{_places(what, numbers)}: {reason}" for (reason, what), numbers in places]
-    more = f"; and {len(by_reason) - _SHOWN} other reasons" if by_reason.keys() - list(by_reason)[:_SHOWN] else ""
+    more = (
+        f"; and {len(by_reason) - _SHOWN} other reasons"
+        if by_reason.keys() - list(by_reason)[:_SHOWN]
+        else ""
+    )
     bad = {(fault.file, fault.number) for fault in faults}
-    rows = f"rows read as {table.source}" if any(file for file, _ in bad) else f"rows of {shown(table)}"
+    rows = (
+        f"rows read as {table.source}"
+        if any(file for file, _ in bad)
+        else f"rows of {shown(table)}"
+    )
     raise BadInput(
-        f"{len(bad)} of {len({*(row.at for row in table.rows), *bad})} {rows} cannot be tasks. {'; '.join(told)}{more}",
+        f"{len(bad)} of {len({*(row.at for row in table.rows), *bad})} {rows} cannot be tasks."
+        f" {'; '.join(told)}{more}",
         fix="mend these rows, or take them out",
         code="bad-rows",
     )
@@ -141,12 +160,22 @@ def _table(source: str, place: str, values: Iterator[tuple[int, Any]] | Any) -> 
             columns.update(dict.fromkeys(row))
             rows.append(DataRow(number, row))
     if not rows and not faults:
-        _refuse(source, "it has no rows", "a row is a JSON object a line, or a line of CSV below its header")
+        _refuse(
+            source,
+            "it has no rows",
+            "a row is a JSON object a line, or a line of CSV below its header",
+        )
     return DataTable(source, place, rows, list(columns), faults)
 
 
 def _kind(value: Any) -> str:
-    names = {dict: "an empty object", list: "a list", str: "a text", bool: "a truth value", type(None): "null"}
+    names = {
+        dict: "an empty object",
+        list: "a list",
+        str: "a text",
+        bool: "a truth value",
+        type(None): "null",
+    }
     return next((name for kind, name in names.items() if isinstance(value, kind)), "a number")
 
 
@@ -172,7 +201,10 @@ def _from_lines(text: str) -> Iterator[tuple[int, Any]]:
                 yield number, _json(line)
             except ValueError as e:
                 said = re.sub(r"line 1 column", "column", str(e))
-                yield number, BadRow(number, f"it is not JSON ({re.sub(r' .char [0-9]+.', '', said)})")
+                yield (
+                    number,
+                    BadRow(number, f"it is not JSON ({re.sub(r' .char [0-9]+.', '', said)})"),
+                )
 
 
 def _from_csv(source: str, text: str, delimiter: str) -> DataTable:
@@ -210,11 +242,16 @@ def _from_csv(source: str, text: str, delimiter: str) -> DataTable:
         else:
             found.append((number, dict(zip(header, cells, strict=True))))
     if "" in header or len(set(header)) < len(header):
-        _refuse(source, "its header has an empty name, or one twice", "give every column a name of its own")
+        _refuse(
+            source,
+            "its header has an empty name, or one twice",
+            "give every column a name of its own",
+        )
     return _table(source, "line", iter(found))
 
 
-# --- Parquet, and the hub ---------------------------------------------------------------------------------
+# --- Parquet, and the hub
+# ---------------------------------------------------------------------------------
 
 
 def _from_parquet(path: Path) -> Iterator[Any]:
@@ -224,7 +261,11 @@ def _from_parquet(path: Path) -> Iterator[Any]:
             for batch in file.iter_batches():
                 yield from map(_plain, batch.to_pylist())
     except Exception as e:  # whatever its reader raises for what is no Parquet
-        _refuse(str(path), f"{type(e).__name__}: {str(e).partition(chr(10))[0][:200]}", "is it a Parquet file?")
+        _refuse(
+            str(path),
+            f"{type(e).__name__}: {str(e).partition(chr(10))[0][:200]}",
+            "is it a Parquet file?",
+        )
 
 
 def _from_datasets(name: str) -> Iterator[Any]:
@@ -232,7 +273,11 @@ def _from_datasets(name: str) -> Iterator[Any]:
     datasets = need("datasets")
     match = _SET.match(name)
     if match is None:
-        _refuse(HUB + name, "that is no data set's name", "hf:OWNER/NAME, hf:OWNER/NAME,CONFIG or hf:OWNER/NAME:SPLIT")
+        _refuse(
+            HUB + name,
+            "that is no data set's name",
+            "hf:OWNER/NAME, hf:OWNER/NAME,CONFIG or hf:OWNER/NAME:SPLIT",
+        )
     which, config, split = match[1], match[2], match[3]
     try:
         folder = Path(which).expanduser()
@@ -240,10 +285,13 @@ def _from_datasets(name: str) -> Iterator[Any]:
             found = datasets.load_from_disk(str(folder))
             found = found[split] if split else found
         else:
-            found = datasets.load_dataset(str(folder) if folder.is_dir() else which, config, split=split)
+            found = datasets.load_dataset(
+                str(folder) if folder.is_dir() else which, config, split=split
+            )
     except Exception as e:  # whatever its many back ends raise
         raise BadInput(
-            f"{HUB}{name} cannot be loaded: {type(e).__name__}: {str(e).partition(chr(10))[0][:300]}",
+            f"{HUB}{name} cannot be loaded: {type(e).__name__}:"
+            f" {str(e).partition(chr(10))[0][:300]}",
             fix="is the name right, and the hub reachable? a file needs neither: --data ROWS.jsonl",
             code="no-tasks-file",
         ) from None

@@ -1,4 +1,5 @@
-"""Rows as tasks: each cell read as what its column is, and every row that cannot be one told at once."""
+"""Rows as tasks: each cell read as what its column is, and every row that cannot be one told at
+once."""
 
 from __future__ import annotations
 
@@ -21,19 +22,25 @@ from recreate.domains.rows.scorers import PURE, expected_of, kind_of, texts_of
 from recreate.domains.rows.table import BadRow, DataRow, DataTable, refuse
 
 SPLITS: Mapping[str, Split] = {
-    "train": "train", "training": "train",
-    "validation": "validation", "valid": "validation", "val": "validation", "dev": "validation",
+    "train": "train",
+    "training": "train",
+    "validation": "validation",
+    "valid": "validation",
+    "val": "validation",
+    "dev": "validation",
     "test": "test",
-}  # fmt: skip
+}
 """How a split may be called in a column."""
 MOST_FILES, MOST_BYTES = 2000, 50_000_000
 """What the files of one row may be."""
 _ID = re.compile(r"[^A-Za-z0-9._@+-]+")
 
 
-def tasks_of(name: str, found: DataTable, decided: Definition, base: Path) -> tuple[list[Task], str]:
-    """(the tasks in the order of their rows, what is to be said of their splits). base: the folder that paths in cells
-    count from. Raises BadInput that tells all bad rows."""
+def tasks_of(
+    name: str, found: DataTable, decided: Definition, base: Path
+) -> tuple[list[Task], str]:
+    """(the tasks in the order of their rows, what is to be said of their splits). base: the folder
+    that paths in cells count from. Raises BadInput that tells all bad rows."""
     faults = list(found.faults)
     columns, kind = decided.columns, kind_of(decided.score)[0]
     seen: dict[str, DataRow] = {}
@@ -46,7 +53,9 @@ def tasks_of(name: str, found: DataTable, decided: Definition, base: Path) -> tu
             else:
                 task.update(part)
         if (id := task.get("id")) and (first := seen.setdefault(id, row)) is not row:
-            wrong.append(f"its {columns.id} is that of {first.file or found.place} {first.number} too")
+            wrong.append(
+                f"its {columns.id} is that of {first.file or found.place} {first.number} too"
+            )
         faults += [BadRow(row.number, why, row.file) for why in wrong]
         if not wrong:
             made.append((row, task))
@@ -55,11 +64,16 @@ def tasks_of(name: str, found: DataTable, decided: Definition, base: Path) -> tu
     same: Counter[str] = Counter()
     tasks = []
     for row, task in made:
-        id = _spelled(task["id"]) if "id" in task else digest([task["prompt"], task["facts"].get("files")], 12)
+        id = (
+            _spelled(task["id"])
+            if "id" in task
+            else digest([task["prompt"], task["facts"].get("files")], 12)
+        )
         same[id] += 1
         tasks.append(
             Task(
-                id=f"{name}:{_spelled(Path(found.source).stem) or 'rows'}:{id}" + f".{same[id]}" * (same[id] > 1),
+                id=f"{name}:{_spelled(Path(found.source).stem) or 'rows'}:{id}"
+                + f".{same[id]}" * (same[id] > 1),
                 domain=name,
                 prompt=task["prompt"] + "\n\n" + handing_in(decided, task["facts"].get("answer")),
                 split=splits[row.at],
@@ -73,36 +87,49 @@ def tasks_of(name: str, found: DataTable, decided: Definition, base: Path) -> tu
 def _told_of_splits(made: Sequence[tuple[DataRow, Mapping[str, Any]]], column: str) -> str:
     if not column or any(SPLITS[task["split"].lower()] == "validation" for _, task in made):
         return ""
-    return f"no row is validation by its {column}, so those of train are dealt between train and validation"
+    return (
+        f"no row is validation by its {column}, so those of train are dealt between train and"
+        " validation"
+    )
 
 
 def handing_in(decided: Definition, answer: Any = None) -> str:
-    """What every prompt ends with: where the answer goes. answer: the row's, which of `analysis` says that too."""
+    """What every prompt ends with: where the answer goes. answer: the row's, which of `analysis`
+    says that too."""
     kind = kind_of(decided.score)[0]
     if kind == "analysis":
         return _handing_in_analysis(decided, answer)
     if kind == "tests":
         return (
-            "Work on the files in /work: what you change there is handed in, and checked by tests that you do not see."
+            "Work on the files in /work: what you change there is handed in, and checked by tests"
+            " that you do not see."
         )
     what = {
         "numeric": "The answer is a number; the last one in the file counts.",
         "sql": "The answer is one SQL query for SQLite (python3 has the module sqlite3).",
         "json-schema": "The answer is JSON.",
-        "snippet": "It is the code that takes the place of the solution, indented as it must be there: what is given"
-        " around it runs before and after it.",
+        "snippet": (
+            "It is the code that takes the place of the solution, indented as it must be there:"
+            " what is given around it runs before and after it."
+        ),
         "math": "It is a number or a formula, in LaTeX where plain text cannot say it.",
     }.get(kind, "")
     return f"Write the answer, and nothing else, to the file {decided.answer_file} in /work. {what}".rstrip()
 
 
 _ANALYSIS = {
-    "named": "Write the answer, and nothing else, to the file {file} in /work: a line @name[value] for each name.",
+    "named": (
+        "Write the answer, and nothing else, to the file {file} in /work: a line @name[value] for"
+        " each name."
+    ),
     "fields": "Write the answer, and nothing else, to the file {file} in /work: the JSON object.",
     "table": "What is handed in is the file {file} in /work.",
     "predictions": "What is handed in is the file {file} in /work.",
-    "figure": "What is handed in is the Python program that draws the figure, the file {file} in /work. It is run once"
-    " more, in /work with the files as they are given, and must save {image} there with matplotlib.",
+    "figure": (
+        "What is handed in is the Python program that draws the figure, the file {file} in /work."
+        " It is run once more, in /work with the files as they are given, and must save {image}"
+        " there with matplotlib."
+    ),
 }
 
 
@@ -113,7 +140,9 @@ def _handing_in_analysis(decided: Definition, answer: Mapping[str, Any]) -> str:
     return _ANALYSIS[answer["kind"]].format(**names) + there
 
 
-def _parts(row: DataRow, decided: Definition, kind: str, base: Path) -> Iterator[str | dict[str, Any]]:
+def _parts(
+    row: DataRow, decided: Definition, kind: str, base: Path
+) -> Iterator[str | dict[str, Any]]:
     """What a row has for its task, piece by piece; a text is what is wrong with a piece."""
     columns, cells = decided.columns, row.values
     prompt = cells.get(columns.prompt)
@@ -122,7 +151,11 @@ def _parts(row: DataRow, decided: Definition, kind: str, base: Path) -> Iterator
     else:
         yield {"prompt": prompt.strip(), "group": digest(" ".join(prompt.split()), 16)}
     facts: dict[str, Any] = {
-        "row": {name: value for name, value in cells.items() if name not in (columns.split, columns.files)}
+        "row": {
+            name: value
+            for name, value in cells.items()
+            if name not in (columns.split, columns.files)
+        }
     }
     if columns.answer:
         value = cells.get(columns.answer)
@@ -146,14 +179,23 @@ def _parts(row: DataRow, decided: Definition, kind: str, base: Path) -> Iterator
             needed = False
             yield f"its {columns.files} {e}"
     if needed and not database(decided, facts):
-        yield "it has no database among its files: a .sqlite or .db file, or a .sql script that makes it"
+        yield (
+            "it has no database among its files: a .sqlite or .db file, or a .sql script that"
+            " makes it"
+        )
     yield {"facts": facts}
     if given := {name: facts[name] for name in ("files", "place_digest") if name in facts}:
-        yield {"group": digest([" ".join(str(prompt).split()), given], 16)}  # the same question of other files
+        yield {
+            "group": digest([" ".join(str(prompt).split()), given], 16)
+        }  # the same question of other files
     for what in ("id", "group", "split"):
         if column := getattr(columns, what):
             value = cells.get(column)
-            if not isinstance(value, str | int) or isinstance(value, bool) or not str(value).strip():
+            if (
+                not isinstance(value, str | int)
+                or isinstance(value, bool)
+                or not str(value).strip()
+            ):
                 yield f"its {column} {_why(value)}"
             elif what == "split" and str(value).strip().lower() not in SPLITS:
                 yield f"its {column} is none of train, validation and test"
@@ -162,7 +204,11 @@ def _parts(row: DataRow, decided: Definition, kind: str, base: Path) -> Iterator
 
 
 def _why(value: Any) -> str:
-    return "is empty" if value in (None, "") or (isinstance(value, str) and not value.strip()) else "is no text"
+    return (
+        "is empty"
+        if value in (None, "") or (isinstance(value, str) and not value.strip())
+        else "is no text"
+    )
 
 
 def _answer(kind: str, value: Any) -> Any:
@@ -182,9 +228,9 @@ def _answer(kind: str, value: Any) -> Any:
 
 
 def analysis_of(value: Any) -> dict[str, Any]:
-    """What an answer of data analysis is compared with: an object with its `kind`. named: `values`, name -> text;
-    fields: `gold`, a list of objects; the others: `file`, what is handed in, and `gold`, paths beside the data. Raises
-    ValueError."""
+    """What an answer of data analysis is compared with: an object with its `kind`. named: `values`,
+    name -> text; fields: `gold`, a list of objects; the others: `file`, what is handed in, and
+    `gold`, paths beside the data. Raises ValueError."""
     if isinstance(value, str):
         try:
             value = read_json(value)
@@ -206,20 +252,27 @@ def analysis_of(value: Any) -> dict[str, Any]:
 
 
 def golds_of(answer: Mapping[str, Any], base: Path) -> list[str]:
-    """The texts of the files that the right answer of data analysis is; of an array of numpy its rows as JSON. Raises
-    ValueError."""
+    """The texts of the files that the right answer of data analysis is; of an array of numpy its
+    rows as JSON. Raises ValueError."""
     if answer["kind"] in ("named", "fields"):
         return []
     found = [(path, contents(base / path)[0][1]) for path in answer["gold"]]
-    return [_array(data) if path.endswith(".npy") else data.decode("utf-8", "replace") for path, data in found]
+    return [
+        _array(data) if path.endswith(".npy") else data.decode("utf-8", "replace")
+        for path, data in found
+    ]
 
 
 def _array(data: bytes) -> str:
-    """The rows of a plain array as numpy saves it, without numpy and without pickles. Raises ValueError."""
+    """The rows of a plain array as numpy saves it, without numpy and without pickles. Raises
+    ValueError."""
     try:
         start = 10 + int.from_bytes(data[8:10], "little")
         told = literal(data[10:start].decode("latin-1"))
-        (rows, wide), kind = (*told["shape"], 1)[:2], {"f8": "d", "i8": "q", "f4": "f", "i4": "i"}[told["descr"][1:]]
+        (rows, wide), kind = (
+            (*told["shape"], 1)[:2],
+            {"f8": "d", "i8": "q", "f4": "f", "i4": "i"}[told["descr"][1:]],
+        )
         numbers = struct.unpack(f"<{rows * wide}{kind}", data[start:])
         if told["fortran_order"] or told["descr"][0] != "<":
             raise ValueError
@@ -229,8 +282,8 @@ def _array(data: bytes) -> str:
 
 
 def tests_of(value: Any) -> tuple[str, Any]:
-    """What the tests in a cell are: ("cases", a list of {"args", "stdin", "stdout"}), ("files", path -> text) or
-    ("command", a line for bash). Raises ValueError for anything else."""
+    """What the tests in a cell are: ("cases", a list of {"args", "stdin", "stdout"}), ("files",
+    path -> text) or ("command", a line for bash). Raises ValueError for anything else."""
     if isinstance(value, str) and value.lstrip()[:1] in "[{":
         try:
             value = read_json(value)
@@ -241,8 +294,14 @@ def tests_of(value: Any) -> tuple[str, Any]:
             if not isinstance(case, Mapping) or not isinstance(case.get("stdout"), str):
                 raise ValueError('has a case without a text "stdout"')
             args, stdin = case.get("args", []), case.get("stdin", "")
-            if not isinstance(args, list) or not all(isinstance(a, str) for a in args) or not isinstance(stdin, str):
-                raise ValueError('has a case whose "args" is no list of texts, or whose "stdin" is no text')
+            if (
+                not isinstance(args, list)
+                or not all(isinstance(a, str) for a in args)
+                or not isinstance(stdin, str)
+            ):
+                raise ValueError(
+                    'has a case whose "args" is no list of texts, or whose "stdin" is no text'
+                )
         if not value:
             raise ValueError("has no case")
         return "cases", value
@@ -250,14 +309,21 @@ def tests_of(value: Any) -> tuple[str, Any]:
         return "files", paths_of(value)
     if not isinstance(value, str) or not value.strip():
         raise ValueError("is no text")
-    return ("files", {"test_answer.py": value}) if "\n" in value.strip() else ("command", value.strip())
+    return (
+        ("files", {"test_answer.py": value})
+        if "\n" in value.strip()
+        else ("command", value.strip())
+    )
 
 
 def paths_of(value: Any) -> dict[str, str]:
     """path -> text, seen to stay within a folder. Raises ValueError."""
     if not isinstance(value, Mapping):
         raise ValueError("is no object of path -> text")
-    if len(value) > MOST_FILES or sum(len(v) for v in value.values() if isinstance(v, str)) > MOST_BYTES:
+    if (
+        len(value) > MOST_FILES
+        or sum(len(v) for v in value.values() if isinstance(v, str)) > MOST_BYTES
+    ):
         raise ValueError(f"has more than {MOST_FILES} files, or {MOST_BYTES / 1e6:.0f} MB")
     for path, text in value.items():
         if not isinstance(text, str):
@@ -272,15 +338,23 @@ def _refuse_path(path: str) -> None:
 
 
 def possible(path: str) -> bool:
-    """Whether a path stays within a folder, and is one that any disk takes and a person can read."""
+    """Whether a path stays within a folder, and is one that any disk takes and a person can
+    read."""
     parts = PurePosixPath(path).parts
-    if not parts or path.startswith("/") or ".." in parts or parts[0] == ".recreate" or not path.isprintable():
+    if (
+        not parts
+        or path.startswith("/")
+        or ".." in parts
+        or parts[0] == ".recreate"
+        or not path.isprintable()
+    ):
         return False
     return len(path.encode()) <= 1000 and all(len(part.encode()) <= 200 for part in parts)
 
 
 def _files(value: Any, base: Path) -> dict[str, Any]:
-    """The facts of a row's files: `files`, path -> text; or `place`, a file or folder below `base`, and its digest."""
+    """The facts of a row's files: `files`, path -> text; or `place`, a file or folder below `base`,
+    and its digest."""
     if value in (None, ""):
         return {}
     if isinstance(value, str) and value.lstrip().startswith("{"):
@@ -297,12 +371,16 @@ def _files(value: Any, base: Path) -> dict[str, Any]:
     dump = dumps.beside(base / value)
     for path, data in [(dump.name, dumps.made_of(dump)[0])] if dump else held:
         found.update(f"{path}\0{len(data)}\0".encode("utf-8", "surrogateescape") + data)
-    return {"place": value, "place_digest": found.hexdigest()[:16], "place_files": [path for path, _ in held]}
+    return {
+        "place": value,
+        "place_digest": found.hexdigest()[:16],
+        "place_files": [path for path, _ in held],
+    }
 
 
 def contents(place: Path) -> list[tuple[str, bytes]]:
-    """The plain files of a file or folder, (path in it, bytes), links left out; of a database that is not there, what
-    the dump beside it makes. Raises ValueError."""
+    """The plain files of a file or folder, (path in it, bytes), links left out; of a database that
+    is not there, what the dump beside it makes. Raises ValueError."""
     try:
         if place.is_file():
             return [(place.name, place.read_bytes())]
@@ -317,7 +395,9 @@ def contents(place: Path) -> list[tuple[str, bytes]]:
                 continue
             total += path.stat().st_size
             if len(found) >= MOST_FILES or total > MOST_BYTES:
-                raise ValueError(f"names a folder of more than {MOST_FILES} files, or {MOST_BYTES / 1e6:.0f} MB")
+                raise ValueError(
+                    f"names a folder of more than {MOST_FILES} files, or {MOST_BYTES / 1e6:.0f} MB"
+                )
             found.append((path.relative_to(place).as_posix(), path.read_bytes()))
     except OSError as e:
         raise ValueError(f"cannot be read: {e.strerror}") from None
@@ -325,8 +405,8 @@ def contents(place: Path) -> list[tuple[str, bytes]]:
 
 
 def database(decided: Definition, facts: Mapping[str, Any]) -> str:
-    """Which of a row's files is its database, '' for none: the one that domain.toml names, else the first that is
-    called so."""
+    """Which of a row's files is its database, '' for none: the one that domain.toml names, else the
+    first that is called so."""
     names = [*facts.get("files", ()), *facts.get("place_files", ())]
     if decided.scorer.database:
         return decided.scorer.database
@@ -363,15 +443,23 @@ def _splits(
 
 
 def _spelled(text: str) -> str:
-    """A value as part of a task's id: what cannot be typed there is replaced, and told apart by a digest."""
+    """A value as part of a task's id: what cannot be typed there is replaced, and told apart by a
+    digest."""
     plain = _ID.sub("-", text).strip("-")
-    return plain if plain == text and len(plain) <= 100 else f"{plain[:80]}-{digest(text, 6)}".lstrip("-")
+    return (
+        plain
+        if plain == text and len(plain) <= 100
+        else f"{plain[:80]}-{digest(text, 6)}".lstrip("-")
+    )
 
 
 def files_of(task: Task, base: Path) -> list[tuple[str, bytes]]:
-    """What lies in the sandbox of a task before anybody works there. Raises BadInput for a place that is gone or was
-    changed."""
-    found = [(path, text.encode("utf-8", "surrogatepass")) for path, text in task.facts.get("files", {}).items()]
+    """What lies in the sandbox of a task before anybody works there. Raises BadInput for a place
+    that is gone or was changed."""
+    found = [
+        (path, text.encode("utf-8", "surrogatepass"))
+        for path, text in task.facts.get("files", {}).items()
+    ]
     if place := task.facts.get("place"):
         try:
             if _files(place, base)["place_digest"] != task.facts["place_digest"]:

@@ -1,7 +1,9 @@
-"""Working examples of a domain of rows, one of each kind: `recreate init --domain NAME --template KIND`.
+"""Working examples of a domain of rows, one of each kind: `recreate init --domain NAME --template
+KIND`.
 
-The data lies in benchmarks/templates; what is written besides is domain.toml, and a script for the scripted model: it
-makes one mistake everywhere until a lesson says what it is, so that a whole build can be watched without a key.
+The data lies in benchmarks/templates; what is written besides is domain.toml, and a script for the
+scripted model: it makes one mistake everywhere until a lesson says what it is, so that a whole
+build can be watched without a key.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ SCRIPT = "script.jsonl"
 
 
 class Template(NamedTuple):
-    """about: for people and `--scaffold create`; slip: what the script does until it reads the lesson."""
+    """about: for people and `--scaffold create`; slip: what the script does until it reads the
+    lesson."""
 
     about: str
     score: str
@@ -56,7 +59,9 @@ TEMPLATES: Mapping[str, Template] = {
         lesson="Hand in the query itself, without EXPLAIN before it.",
     ),
     "tools": Template(
-        about="Requests at home, each answered by one call of a tool (switch, heat, alarm) as JSON.",
+        about=(
+            "Requests at home, each answered by one call of a tool (switch, heat, alarm) as JSON."
+        ),
         score="score.py:score",
         columns=Columns(prompt="request", answer="call", id="id", split="split"),
         slip="tr -d '{}' > answer.txt",
@@ -73,23 +78,38 @@ TEMPLATES: Mapping[str, Template] = {
 
 
 def write(kind: str, name: str, workspace: Path) -> list[Path]:
-    """The example as benchmarks/NAME of a workspace, a new folder. Raises Fault for a disk that will not."""
+    """The example as benchmarks/NAME of a workspace, a new folder. Raises Fault for a disk that
+    will not."""
     template, folder = TEMPLATES[kind], workspace / "benchmarks" / name
     with files.disk(folder):
         shutil.copytree(shipped("benchmarks") / "templates" / kind, folder)
     scorer = ScorerSettings()
     known = Definition(
-        data="data.jsonl", score=template.score, about=template.about, columns=template.columns, scorer=scorer
+        data="data.jsonl",
+        score=template.score,
+        about=template.about,
+        columns=template.columns,
+        scorer=scorer,
     )
     files.write(folder / FILE, text(absolute(known, folder), folder, workspace))
     tasks = RowDomain(name, workspace=workspace, say=lambda _: None)
     lines = [line for task in tasks.tasks() for line in _answers(template, task, tasks)]
     lines.append({"role": "agent", "text": "```bash\nsubmit\n```"})
-    edit = {"file": "new lesson", "line": 0, "title": "What was wrong", "text": template.lesson, "experience": "$1"}
+    edit = {
+        "file": "new lesson",
+        "line": 0,
+        "title": "What was wrong",
+        "text": template.lesson,
+        "experience": "$1",
+    }
     edit |= {"step": 0, "reason": "It is what all of them got wrong."}
-    study = json.dumps({"why": "The same mistake everywhere.", "cause": "knowledge", "edits": [edit]})
+    study = json.dumps(
+        {"why": "The same mistake everywhere.", "cause": "knowledge", "edits": [edit]}
+    )
     lines.append({"role": "optimizer", "find": "experience ([0-9a-f]{16}): FAILED", "text": study})
-    files.write(folder / SCRIPT, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+    files.write(
+        folder / SCRIPT, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+    )
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
@@ -99,9 +119,17 @@ def _answers(template: Template, task: Task, domain: RowDomain) -> list[dict[str
     if domain.scored_by == "tests":
         gold = str(next(iter(json.loads(gold).values())))
     right = "cat > solution.py" if domain.scored_by == "tests" else "cat > answer.txt"
-    slip = template.slip if template.slip.startswith("awk") else f"{template.slip} <<'END'\n{gold.rstrip()}\nEND"
+    slip = (
+        template.slip
+        if template.slip.startswith("awk")
+        else f"{template.slip} <<'END'\n{gold.rstrip()}\nEND"
+    )
     row: dict[str, str | int] = {"role": "agent", "task": task.id, "step": 0}
     return [
-        {**row, "contains": template.lesson, "text": f"```bash\n{right} <<'END'\n{gold.rstrip()}\nEND\n```"},
+        {
+            **row,
+            "contains": template.lesson,
+            "text": f"```bash\n{right} <<'END'\n{gold.rstrip()}\nEND\n```",
+        },
         {**row, "text": f"```bash\n{slip}\n```"},
     ]

@@ -1,9 +1,11 @@
-"""Tests on one side, the code that they test on the other: the program of both, each in a sandbox of its own.
+"""Tests on one side, the code that they test on the other: the program of both, each in a sandbox
+of its own.
 
-Runs inside sandboxes, by its text. The side of the tests imports the answer's modules as shells: what is called, read
-or written there is asked of the other side, one JSON line at a time, and comes back as data of plain types. An object
-of the answer's own stays where it is and is seen through a `Far`. So what was handed in has no test, no expected value
-and no verdict in its process or on its disk; it can only answer, and an answer of its own type equals no plain data.
+Runs inside sandboxes, by its text. The side of the tests imports the answer's modules as shells:
+what is called, read or written there is asked of the other side, one JSON line at a time, and comes
+back as data of plain types. An object of the answer's own stays where it is and is seen through a
+`Far`. So what was handed in has no test, no expected value and no verdict in its process or on its
+disk; it can only answer, and an answer of its own type equals no plain data.
 
 Sides take turns: a request, then a reply, between which the asked side may ask back, where a test
 hands over a function. What a test hands over can be called and nothing else.
@@ -42,15 +44,23 @@ _MADE: dict[str, Any] = {
 }
 """Plain types that are made of plain arguments."""
 _READ: dict[str, Any] = {
-    "s": str, "i": lambda text: int(text, 16), "f": float, "b": bytes.fromhex, "a": bytearray.fromhex,
-    "l": list, "t": tuple, "S": set, "F": frozenset,
-}  # fmt: skip
+    "s": str,
+    "i": lambda text: int(text, 16),
+    "f": float,
+    "b": bytes.fromhex,
+    "a": bytearray.fromhex,
+    "l": list,
+    "t": tuple,
+    "S": set,
+    "F": frozenset,
+}
 _MOST = 3_000_000
 """Characters of a line."""
 
 
 class Gone(BaseException):
-    """The other side ended, or told nonsense. Once raised the tests are over: a test may catch it with all the rest."""
+    """The other side ended, or told nonsense. Once raised the tests are over: a test may catch it
+    with all the rest."""
 
     raised = False
 
@@ -110,7 +120,8 @@ class Side:
     # --- values ---
 
     def put(self, value: Any) -> Any:
-        """A value as JSON: [kind, ...]. Of numbers and texts the plain part; what is no data stays here."""
+        """A value as JSON: [kind, ...]. Of numbers and texts the plain part; what is no data stays
+        here."""
         kind = type(value)
         if value is None or kind is bool:
             return value
@@ -122,7 +133,12 @@ class Side:
             if isinstance(value, plain):
                 return [name, _told(plain, value)]
         known = kind.__module__ in ("builtins", "collections") or hasattr(kind, "_fields")
-        many: tuple[tuple[Any, str], ...] = ((list, "l"), (tuple, "t"), (set, "S"), (frozenset, "F"))
+        many: tuple[tuple[Any, str], ...] = (
+            (list, "l"),
+            (tuple, "t"),
+            (set, "S"),
+            (frozenset, "F"),
+        )
         for sequence, name in many:
             if isinstance(value, sequence) and known:
                 return [name, [self.put(each) for each in sequence.__iter__(value)]]
@@ -187,7 +203,8 @@ class Side:
         return self.far[number]
 
     def _class(self, number: int, name: str, base: str) -> Any:
-        """An exception's class of the other side, as one of here: `except` and assertRaises take nothing else."""
+        """An exception's class of the other side, as one of here: `except` and assertRaises take
+        nothing else."""
         if number not in self.far:
             above = getattr(builtins, base)
             if not (isinstance(above, type) and issubclass(above, Exception)):
@@ -210,8 +227,11 @@ class Side:
             raise
         except Exception:
             raise Gone from None
-        if not (isinstance(found, type) and issubclass(found, Exception)) or issubclass(found, StopIteration):
-            found = RuntimeError  # SystemExit and the like end nothing here, nor what a test goes through with map
+        if not (isinstance(found, type) and issubclass(found, Exception)) or issubclass(
+            found, StopIteration
+        ):
+            # SystemExit and the like end nothing here, nor what a test goes through with map
+            found = RuntimeError
         try:
             error = found(*values)
         except Exception:
@@ -238,8 +258,13 @@ class Side:
             raise PermissionError("what a test hands over can be called, and nothing else")
         if what == "import":
             module = importlib.import_module(said["name"])
-            names = getattr(module, "__all__", None) or [name for name in vars(module) if not name.startswith("_")]
-            return {"value": ["l", [["s", str(name)] for name in names]], "module": self._shown(module)}
+            names = getattr(module, "__all__", None) or [
+                name for name in vars(module) if not name.startswith("_")
+            ]
+            return {
+                "value": ["l", [["s", str(name)] for name in names]],
+                "module": self._shown(module),
+            }
         target = self.mine[said["of"]]
         args = [self.get(each) for each in said.get("args", [])]
         named = {name: self.get(each) for name, each in said.get("named", {}).items()}
@@ -269,7 +294,20 @@ class Side:
 
 
 def _operated(what: str, target: Any, args: list[Any]) -> Any:
-    if what in ("str", "repr", "len", "bool", "abs", "int", "float", "hash", "format", "dir", "reversed", "round"):
+    if what in (
+        "str",
+        "repr",
+        "len",
+        "bool",
+        "abs",
+        "int",
+        "float",
+        "hash",
+        "format",
+        "dir",
+        "reversed",
+        "round",
+    ):
         return getattr(builtins, what)(target, *args)
     if what == "type":
         return type(target)
@@ -296,7 +334,10 @@ def _told(plain: type, value: Any) -> Any:
 
 def _builtin(kind: type) -> str:
     """The nearest class of Python's own above it."""
-    return next((each.__name__ for each in kind.__mro__ if getattr(builtins, each.__name__, None) is each), "Exception")
+    return next(
+        (each.__name__ for each in kind.__mro__ if getattr(builtins, each.__name__, None) is each),
+        "Exception",
+    )
 
 
 def _arguments(value: Any) -> tuple[str, list[Any]] | None:
@@ -342,7 +383,9 @@ class Callee:
     def __call__(self, *args: Any, **named: Any) -> Any:
         side = self._side
         told = {name: side.put(each) for name, each in named.items()}
-        return side.ask(ask="call", of=self._number, args=[side.put(each) for each in args], named=told)[0]
+        return side.ask(
+            ask="call", of=self._number, args=[side.put(each) for each in args], named=told
+        )[0]
 
     def __iter__(self) -> Any:
         return self._side.ask(ask="iter", of=self._number)[0]
@@ -357,8 +400,9 @@ class Callee:
 class Far:
     """On the tests' side, an object of the answer's: whatever is done with it is done over there.
 
-    It equals no plain data, and is in no order with any; how far it is from plain data is an Apart. An object that is
-    equal to everything, or holds everything, thereby is equal to nothing and holds nothing.
+    It equals no plain data, and is in no order with any; how far it is from plain data is an Apart.
+    An object that is equal to everything, or holds everything, thereby is equal to nothing and
+    holds nothing.
     """
 
     def __init__(self, side: Side, number: int) -> None:
@@ -371,20 +415,27 @@ class Far:
         return side.ask(ask=what, of=number, args=[side.put(each) for each in args])[0]
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__array"):  # numpy would take what it says for an array of any shape, wherever it lies
+        if name.startswith(
+            "__array"
+        ):  # numpy would take what it says for an array of any shape, wherever it lies
             raise AttributeError(name)
         side = object.__getattribute__(self, "_side")
         return side.ask(ask="get", of=object.__getattribute__(self, "_far"), name=name)[0]
 
     def __setattr__(self, name: str, value: Any) -> None:
         side = object.__getattribute__(self, "_side")
-        side.ask(ask="set", of=object.__getattribute__(self, "_far"), name=name, args=[side.put(value)])
+        side.ask(
+            ask="set", of=object.__getattribute__(self, "_far"), name=name, args=[side.put(value)]
+        )
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         side = object.__getattribute__(self, "_side")
         told = {name: side.put(each) for name, each in named.items()}
         value, said = side.ask(
-            ask="call", of=object.__getattribute__(self, "_far"), args=[side.put(each) for each in args], named=told
+            ask="call",
+            of=object.__getattribute__(self, "_far"),
+            args=[side.put(each) for each in args],
+            named=told,
         )
         for number, now in said.get("changed", []):
             _become(args[number], side.get(now))
@@ -453,17 +504,20 @@ def _become(value: Any, now: Any) -> None:
 
 
 class Apart(Far):
-    """What an operation that may tell how far two are apart made of an object of the answer's and plain data: an
-    object again, equal to such alone, that can be asked for attributes and no number. `abs(f(x) - 4) < 1e-6` would
-    hold of an object whose every difference is 0."""
+    """What an operation that may tell how far two are apart made of an object of the answer's and
+    plain data: an object again, equal to such alone, that can be asked for attributes and no
+    number. `abs(f(x) - 4) < 1e-6` would hold of an object whose every difference is 0."""
 
 
 def _no_data(self: Any, *args: Any) -> Any:
     raise TypeError("an object and data are not so far apart that a number could tell it")
 
 
-def _forward(what: str, plain: tuple[type, ...], far: bool = False, no_data: bool = False) -> Callable[..., Any]:
-    """plain: what the value may be, () for anything; far: an object too; no_data: none but Far is taken."""
+def _forward(
+    what: str, plain: tuple[type, ...], far: bool = False, no_data: bool = False
+) -> Callable[..., Any]:
+    """plain: what the value may be, () for anything; far: an object too; no_data: none but Far is
+    taken."""
 
     def method(self: Any, *args: Any) -> Any:
         if no_data and not all(isinstance(each, Far) for each in args):
@@ -485,26 +539,61 @@ def _operation(what: str, tells: bool) -> Callable[..., Any]:
         if data or any(isinstance(each, Apart) for each in (self, *args)):
             if not isinstance(value, Far):
                 raise TypeError(f"{what} gives a {type(value).__name__}")
-            return Apart(object.__getattribute__(value, "_side"), object.__getattribute__(value, "_far"))
+            return Apart(
+                object.__getattribute__(value, "_side"), object.__getattribute__(value, "_far")
+            )
         return value
 
     return method
 
 
-for _name, _kind in (("str", str), ("repr", str), ("len", int), ("bool", bool), ("int", int), ("float", float)):
+for _name, _kind in (
+    ("str", str),
+    ("repr", str),
+    ("len", int),
+    ("bool", bool),
+    ("int", int),
+    ("float", float),
+):
     setattr(Far, f"__{_name}__", _forward(_name, (_kind,)))
 for _name in ("lt", "le", "gt", "ge"):
     setattr(Far, f"__{_name}__", _forward(_name, (bool,), no_data=True))
 for _name in ("getitem", "setitem", "delitem", "round", "reversed", "index"):
     setattr(Far, f"__{_name}__", _forward(_name, ()))
 for _name in ("add", "mul", "pow", "sub", "truediv", "floordiv", "mod", "and", "or", "xor"):
-    _op, _tells = _name + "_" if _name in ("and", "or") else _name, _name not in ("add", "mul", "pow")
+    _op, _tells = (
+        _name + "_" if _name in ("and", "or") else _name,
+        _name not in ("add", "mul", "pow"),
+    )
     setattr(Far, f"__{_name}__", _operation(_op, _tells))
     setattr(Far, f"__r{_name}__", _operation("r_" + _op, _tells))
 for _name in ("abs", "neg", "pos", "invert"):
-    setattr(Far, f"__{_name}__", _forward(_name, (complex, float, int) if _name == "abs" else (), far=True))
-for _name in ("len", "bool", "int", "float", "getitem", "contains", "iter", "next", "round", "reversed", "index", "abs",
-              "neg", "pos", "invert", "lt", "le", "gt", "ge"):  # fmt: skip
+    setattr(
+        Far,
+        f"__{_name}__",
+        _forward(_name, (complex, float, int) if _name == "abs" else (), far=True),
+    )
+for _name in (
+    "len",
+    "bool",
+    "int",
+    "float",
+    "getitem",
+    "contains",
+    "iter",
+    "next",
+    "round",
+    "reversed",
+    "index",
+    "abs",
+    "neg",
+    "pos",
+    "invert",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+):
     setattr(Apart, f"__{_name}__", _no_data)
 
 
@@ -526,13 +615,21 @@ class Shells(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def exec_module(self, module: Any) -> None:
         names, said = self.side.ask(ask="import", name=module.__name__)
         far = self.side.get(said["module"])
-        ours = {*dir(builtins), *sys.stdlib_module_names}  # what `import *` must not put in place of the tests' own
-        module.__all__ = [name for name in names if isinstance(name, str) and name.isidentifier() and name not in ours]
+        ours = {
+            *dir(builtins),
+            *sys.stdlib_module_names,
+        }  # what `import *` must not put in place of the tests' own
+        module.__all__ = [
+            name
+            for name in names
+            if isinstance(name, str) and name.isidentifier() and name not in ours
+        ]
         module.__getattr__ = lambda name: getattr(far, name)
 
 
 def _is_here(name: str) -> bool:
-    """Whether the tests' side has a module of that name: an answer's numpy.py is not the one that compares."""
+    """Whether the tests' side has a module of that name: an answer's numpy.py is not the one that
+    compares."""
     return importlib.util.find_spec(name) is not None
 
 
@@ -545,12 +642,15 @@ def answering(side: Side) -> None:
 
 
 def _tests(key: str, value: Any) -> list[tuple[str, Any]]:
-    """The tests that a name of a test file stands for, as pytest finds them: a function, or a class's methods."""
+    """The tests that a name of a test file stands for, as pytest finds them: a function, or a
+    class's methods."""
     if inspect.isfunction(value) and key.startswith("test"):
         return [(key, value)]
     if not (inspect.isclass(value) and key.startswith("Test")):
         return []
-    return [(f"{key}.{name}", _method(value, name)) for name in dir(value) if name.startswith("test")]
+    return [
+        (f"{key}.{name}", _method(value, name)) for name in dir(value) if name.startswith("test")
+    ]
 
 
 def _method(kind: type, name: str) -> Callable[..., Any]:
@@ -573,7 +673,9 @@ def testing(side: Side, asked: Any) -> dict[str, Any]:
     failed: list[str] = []
 
     def tell(what: str, e: BaseException) -> None:
-        failed.append((what + ": " + type(e).__name__ + (": " + str(e)[:200] if str(e) else ""))[:300])
+        failed.append(
+            (what + ": " + type(e).__name__ + (": " + str(e)[:200] if str(e) else ""))[:300]
+        )
 
     for path in asked["files"]:
         before = passed + len(failed)
@@ -588,13 +690,20 @@ def testing(side: Side, asked: Any) -> dict[str, Any]:
             tell(path, e)
             continue
         for key, value in list(space.items()):
-            if inspect.isclass(value) and issubclass(value, unittest.TestCase) and value is not unittest.TestCase:
+            if (
+                inspect.isclass(value)
+                and issubclass(value, unittest.TestCase)
+                and value is not unittest.TestCase
+            ):
                 found = unittest.TestResult()
                 unittest.defaultTestLoader.loadTestsFromTestCase(value).run(found)
                 wrong = {
-                    id(getattr(case, "test_case", case)): (case, text) for case, text in found.failures + found.errors
+                    id(getattr(case, "test_case", case)): (case, text)
+                    for case, text in found.failures + found.errors
                 }
-                passed += max(0, found.testsRun - len(wrong) - len(found.skipped))  # a test may have many parts
+                passed += max(
+                    0, found.testsRun - len(wrong) - len(found.skipped)
+                )  # a test may have many parts
                 skipped += len(found.skipped)
                 for case, text in wrong.values():
                     failed.append((case.id() + ": " + text.strip().splitlines()[-1])[:300])

@@ -1,4 +1,5 @@
-"""A task with its sources: the folder that an agent gets, the folder that is graded, what mends it, and its tests."""
+"""A task with its sources: the folder that an agent gets, the folder that is graded, what mends it,
+and its tests."""
 
 from __future__ import annotations
 
@@ -17,7 +18,17 @@ from recreate.api.syntax import parse_python
 from recreate.api.types import Task, digest
 from recreate.domains.python_env import Environment
 from recreate.domains.swe import copies, hunks, sources
-from recreate.domains.swe.facts import Bug, Injected, Origin, Releases, Shown, bugs, injected, recipes, wrong_issue
+from recreate.domains.swe.facts import (
+    Bug,
+    Injected,
+    Origin,
+    Releases,
+    Shown,
+    bugs,
+    injected,
+    recipes,
+    wrong_issue,
+)
 from recreate.domains.swe.hard_mutation import mutated
 from recreate.domains.swe.mutation import Source
 from recreate.domains.swe.patch import changed_lines, changed_place
@@ -29,7 +40,8 @@ from recreate.domains.swe.trees import publish, tree
 
 
 class Case(Protocol):
-    """What all kinds of task have in common. The folders are cached: read them, copy them, never write."""
+    """What all kinds of task have in common. The folders are cached: read them, copy them, never
+    write."""
 
     fail_to_pass: tuple[str, ...]
     pass_to_pass: tuple[str, ...] | None
@@ -57,7 +69,8 @@ class Case(Protocol):
         ...
 
     def hidden(self) -> list[str]:
-        """What the agent is not shown: the lines that mend it, and those of tests that it does not see."""
+        """What the agent is not shown: the lines that mend it, and those of tests that it does not
+        see."""
         ...
 
     def seen(self) -> ProjectTests:
@@ -84,7 +97,8 @@ class Case(Protocol):
         timeout: float,
         tests: Sequence[str] | None = None,
     ) -> TestResults:
-        """The suite on the graded sources with `files` over them; with `tests`, files of it that tell what they see."""
+        """The suite on the graded sources with `files` over them; with `tests`, files of it that
+        tell what they see."""
         ...
 
 
@@ -118,7 +132,9 @@ class _PackageCase(ABC):
         timeout: float,
         tests: Sequence[str] | None = None,
     ) -> TestResults:
-        suite = self.suite if tests is None else self.suite.model_copy(update={"tests": tuple(tests)})
+        suite = (
+            self.suite if tests is None else self.suite.model_copy(update={"tests": tuple(tests)})
+        )
         where = (backend, self.graded(), env, suite)
         return run(*where, timeout=timeout, files=files, observe=tests is not None)
 
@@ -126,14 +142,25 @@ class _PackageCase(ABC):
 class RealCase(_PackageCase):
     """The sources of one release, the tests of the next; or of a commit and the one before it.
 
-    shown: which of its texts tells the bug; None: the issue where only some hunks of a release mend it, else the whole.
+    shown: which of its texts tells the bug; None: the issue where only some hunks of a release mend
+    it, else the whole.
     """
 
     def __init__(self, bug: Bug, say: Say, shown: Shown | None = None) -> None:
         self.bug = bug
-        self.fail_to_pass, self.suite, self.environment = bug.fail_to_pass, bug.suite, bug.environment
+        self.fail_to_pass, self.suite, self.environment = (
+            bug.fail_to_pass,
+            bug.suite,
+            bug.environment,
+        )
         self.name = f"{bug.package} {bug.after[:12] if bug.path else bug.after}"
-        self._pair = [bug.before_sha256, bug.after_sha256, bug.suite, self.environment.key, bug.files]
+        self._pair = [
+            bug.before_sha256,
+            bug.after_sha256,
+            bug.suite,
+            self.environment.key,
+            bug.files,
+        ]
         self.key = digest([*self._pair, bug.hunks] if bug.hunks else self._pair)
         self._say = say
         usual: Shown = "issue" if bug.issue and (bug.hunks or not bug.prompt) else "spec"
@@ -149,19 +176,28 @@ class RealCase(_PackageCase):
         if not text:
             failing, one = _failing(bug.public, bug.observed), len(bug.public) == 1
             text = (
-                f"{'This test' if one else 'These tests'} of what it should do fail{'s' if one else ''}:\n{failing}\n\n"
-                f"Find the cause in the package and mend it there, so that {'it passes' if one else 'they pass'} and "
-                "every test that passes now keeps passing."
-                + ("" if len(bug.public) == len(bug.fail_to_pass) else " Tests that are not shown check the same.")
+                f"{'This test' if one else 'These tests'} of what it should do"
+                f" fail{'s' if one else ''}:\n{failing}\n\nFind the cause in the package and mend"
+                f" it there, so that {'it passes' if one else 'they pass'} and every test that"
+                " passes now keeps passing."
+                + (
+                    ""
+                    if len(bug.public) == len(bug.fail_to_pass)
+                    else " Tests that are not shown check the same."
+                )
             )
         if self._shown == "spec" and bug.reproduce:
             run = f"python3 -m pytest {sources.REPRODUCE}"
-            text = f"{text.strip()}\n\n`{sources.REPRODUCE}` shows it: `{run}` fails and should pass."
+            text = (
+                f"{text.strip()}\n\n`{sources.REPRODUCE}` shows it: `{run}` fails and should pass."
+            )
         how = _HOW.format(suite=" ".join(self.seen_tests()))
         prompt = f"This is the Python package {bug.package}, {version}.\n\n{text.strip()}\n\n{how}"
         facts = bug.model_dump() | ({"shown": self._shown} if self._variant else {})
         id = bug.task + self._variant
-        return Task(id=id, domain="swe", prompt=prompt, split=bug.split, group=bug.group, facts=facts)
+        return Task(
+            id=id, domain="swe", prompt=prompt, split=bug.split, group=bug.group, facts=facts
+        )
 
     def seen_tests(self) -> Sequence[str]:
         """What the prompt says can be run."""
@@ -199,7 +235,9 @@ class RealCase(_PackageCase):
         def build(fresh: Path) -> None:
             sources.copy(self._before(), fresh)
             gold = "\n".join(self.hidden()[: len(self.gold())])
-            if self._shown == "issue" and (wrong := wrong_issue(self.bug.issue, self.fail_to_pass, gold)):
+            if self._shown == "issue" and (
+                wrong := wrong_issue(self.bug.issue, self.fail_to_pass, gold)
+            ):
                 raise BadInput(
                     f"the issue of {self.bug.task} {wrong}",
                     fix="say what is seen, not what mends it",
@@ -215,19 +253,36 @@ class RealCase(_PackageCase):
             publish(fresh, fail, self.seen())
 
         about: list[object] = [self.key, self._reproduce()]
-        about += [text for text in (self.bug.issue if self._shown == "issue" else "", self._public()) if text]
+        about += [
+            text
+            for text in (self.bug.issue if self._shown == "issue" else "", self._public())
+            if text
+        ]
         return tree(about, "given", build)
 
     def _shown_tests(self) -> dict[str, str]:
-        """The files of public tests as they are after, without the functions that differ and are not public."""
+        """The files of public tests as they are after, without the functions that differ and are
+        not public."""
         shown = {}
         for file in files_of(self._public()):
             text = (self._after() / file).read_bytes().decode("utf-8")
             before = self._before() / file
-            old = sources.test_functions(before.read_text("utf-8", errors="replace")) if before.is_file() else {}
-            public = {tuple(sources.function_of(t).split("::")[1:]) for t in self._public() if t.startswith(file)}
+            old = (
+                sources.test_functions(before.read_text("utf-8", errors="replace"))
+                if before.is_file()
+                else {}
+            )
+            public = {
+                tuple(sources.function_of(t).split("::")[1:])
+                for t in self._public()
+                if t.startswith(file)
+            }
             functions = sources.test_functions(text)
-            cut = {name for name, body in functions.items() if old.get(name) != body and name not in public}
+            cut = {
+                name
+                for name, body in functions.items()
+                if old.get(name) != body and name not in public
+            }
             shown[file] = sources.cut_tests(text, cut)[0]
         return shown
 
@@ -249,13 +304,17 @@ class RealCase(_PackageCase):
         return sources.is_test(path, self.suite.tests) or Path(path).name == "conftest.py"
 
     def change(self) -> dict[str, tuple[str | None, str | None]]:
-        """path -> (text before, text after) of every file that the later sources have otherwise and that may mend."""
+        """path -> (text before, text after) of every file that the later sources have otherwise and
+        that may mend."""
         before, after = (
             {p: (root / p).read_bytes() for p in sources.files(root) if self._mends(p)}
             for root in (self._before(), self._after())
         )
         changed = sorted(p for p in {**before, **after} if before.get(p) != after.get(p))
-        return {p: tuple(f[p].decode("utf-8") if p in f else None for f in (before, after)) for p in changed}  # type: ignore[misc]
+        return {
+            p: tuple(f[p].decode("utf-8") if p in f else None for f in (before, after))
+            for p in changed
+        }  # type: ignore[misc]
 
     def gold(self) -> dict[str, str | None]:
         change = self.change()
@@ -268,22 +327,38 @@ class RealCase(_PackageCase):
         if found != self.bug.hunks_digest:
             raise BadInput(
                 f"the hunks of {self.bug.task} are not those that it was made with",
-                fix="another version of recreate or of Python made it: make it anew with recreate tasks make swe",
+                fix=(
+                    "another version of recreate or of Python made it: make it anew with recreate"
+                    " tasks make swe"
+                ),
                 code="stale-recipe",
             )
-        return {path: hunks.applied(*change[path], numbers) for path, numbers in sorted(self.bug.hunks.items())}
+        return {
+            path: hunks.applied(*change[path], numbers)
+            for path, numbers in sorted(self.bug.hunks.items())
+        }
 
     def hidden(self) -> list[str]:
         before, after = self._before(), self._after()
-        tests = {p: (after / p).read_text("utf-8", errors="replace") for p in sources.files(after) if self._tests(p)}
+        tests = {
+            p: (after / p).read_text("utf-8", errors="replace")
+            for p in sources.files(after)
+            if self._tests(p)
+        }
         changed = {**{p: text or "" for p, text in self.gold().items()}, **tests}
-        given = {p: (before / p).read_text("utf-8", errors="replace") for p in changed if (before / p).is_file()}
+        given = {
+            p: (before / p).read_text("utf-8", errors="replace")
+            for p in changed
+            if (before / p).is_file()
+        }
         return [changed_lines(given.get(p, ""), text) for p, text in changed.items()]
 
     def place(self) -> tuple[str, str]:
         """The first function that the mend changes, else the first of a file that it changes."""
         gold = self.gold()
-        return changed_place(sources.texts(self.graded(), [p for p in gold if (self.graded() / p).is_file()]), gold)
+        return changed_place(
+            sources.texts(self.graded(), [p for p in gold if (self.graded() / p).is_file()]), gold
+        )
 
     def _mends(self, path: str) -> bool:
         if self.bug.files:
@@ -295,7 +370,8 @@ class RealCase(_PackageCase):
             and not sources.unacceptable(
                 path, self.suite.tests, self.suite.roots, copies.tops(self._before(), self.suite)
             )
-            and parts[0] not in ("docs", "doc", "examples", "benchmarks", "setup.py", "noxfile.py", "bin")
+            and parts[0]
+            not in ("docs", "doc", "examples", "benchmarks", "setup.py", "noxfile.py", "bin")
         )
 
 
@@ -304,7 +380,11 @@ class InjectedCase(_PackageCase):
 
     def __init__(self, origin: Origin, bug: Injected, say: Say) -> None:
         self.origin, self.bug = origin, bug
-        self.fail_to_pass, self.suite, self.environment = bug.fail_to_pass, origin.suite, origin.environment
+        self.fail_to_pass, self.suite, self.environment = (
+            bug.fail_to_pass,
+            origin.suite,
+            origin.environment,
+        )
         self.name = origin.name
         self.key = digest([origin.sha256 or origin.digest, origin.suite, self.environment.key])
         self._say = say
@@ -312,27 +392,39 @@ class InjectedCase(_PackageCase):
     def task(self) -> Task:
         origin, bug = self.origin, self.bug
         failing = _failing(bug.public, bug.observed)
-        named = f"the Python package {origin.package}" + (f", version {origin.version}" if origin.version else "")
+        named = f"the Python package {origin.package}" + (
+            f", version {origin.version}" if origin.version else ""
+        )
         one = len(bug.public) == 1
         prompt = (
-            f"This is {named}. {'This test of it fails' if one else 'These tests of it fail'}, and passed before:\n"
-            f"{failing}\n\n"
-            f"Find the cause in the package and mend it there, so that {'it passes' if one else 'they pass'} again "
-            f"and every other test {'that passes now ' if origin.fails else ''}keeps passing. "
+            f"This is {named}. {'This test of it fails' if one else 'These tests of it fail'}, and"
+            f" passed before:\n{failing}\n\nFind the cause in the package and mend it there, so"
+            f" that {'it passes' if one else 'they pass'} again and every other test"
+            f" {'that passes now ' if origin.fails else ''}keeps passing. "
             + _fails(origin.fails)
-            + ("" if len(bug.public) == len(bug.fail_to_pass) else "Tests that are not shown check the same.")
+            + (
+                ""
+                if len(bug.public) == len(bug.fail_to_pass)
+                else "Tests that are not shown check the same."
+            )
             + "\n\n"
             + _HOW.format(suite=" ".join(_quoted(t) for t in bug.public[:2]))
         )
-        source = origin.model_dump(exclude={"seconds"})  # measured: it would change the task's digest
+        source = origin.model_dump(
+            exclude={"seconds"}
+        )  # measured: it would change the task's digest
         facts = {"kind": "injected", "origin": source, "bug": bug.model_dump()}
-        return Task(id=bug.task, domain="swe", prompt=prompt, split=bug.split, group=bug.group, facts=facts)
+        return Task(
+            id=bug.task, domain="swe", prompt=prompt, split=bug.split, group=bug.group, facts=facts
+        )
 
     def pristine(self) -> Path:
         if self.origin.path:
             path = sources.place(self.origin.path)
             return sources.repository(path, self.origin.commit, self.origin.digest, self._say)
-        return sources.release(self.origin.package, self.origin.version, self.origin.sha256, self._say)
+        return sources.release(
+            self.origin.package, self.origin.version, self.origin.sha256, self._say
+        )
 
     def _mutated(self) -> dict[str, str]:
         """path -> text of the files that have the bug."""
@@ -340,16 +432,25 @@ class InjectedCase(_PackageCase):
         if found is None or mark(found) != self.bug.mutant:
             raise BadInput(
                 f"the recipe of {self.bug.task} does not give the bug it was made with",
-                fix="it was made by another version of recreate: make it anew with recreate tasks make swe",
+                fix=(
+                    "it was made by another version of recreate: make it anew with recreate tasks"
+                    " make swe"
+                ),
                 code="stale-recipe",
             )
         return found
 
     def _gold(self) -> dict[str, str]:
-        return sources.texts(self.pristine(), [f for f in self.bug.files if (self.pristine() / f).is_file()])
+        return sources.texts(
+            self.pristine(), [f for f in self.bug.files if (self.pristine() / f).is_file()]
+        )
 
     def _earlier(self, file: str) -> tuple[str, str]:
-        return earlier_texts(self.origin.package, self.bug.earlier, file, self._say) if self.bug.earlier else ("", "")
+        return (
+            earlier_texts(self.origin.package, self.bug.earlier, file, self._say)
+            if self.bug.earlier
+            else ("", "")
+        )
 
     def seen(self) -> ProjectTests:
         return self.suite
@@ -358,7 +459,9 @@ class InjectedCase(_PackageCase):
         """The first part's function, or its neighbour where it is gone."""
         names = [site.name for site in Source(self._mutated()[self.bug.file]).functions()]
         above = self.bug.function.rpartition(".")[0]
-        near = [n for n in names if n == self.bug.function] + [n for n in names if n.rpartition(".")[0] == above]
+        near = [n for n in names if n == self.bug.function] + [
+            n for n in names if n.rpartition(".")[0] == above
+        ]
         return self.bug.file, (near + names)[0]
 
     def given(self) -> Path:
@@ -367,10 +470,13 @@ class InjectedCase(_PackageCase):
             for file, text in self._mutated().items():
                 (fresh / file).write_text(text, encoding="utf-8", newline="")
             for file, functions in self._hides().items():
-                left, missing = sources.cut_tests((fresh / file).read_bytes().decode("utf-8"), functions)
+                left, missing = sources.cut_tests(
+                    (fresh / file).read_bytes().decode("utf-8"), functions
+                )
                 if missing:
                     raise BadInput(
-                        f"{self.bug.task} hides {'::'.join(next(iter(missing)))}, which {file} does not define",
+                        f"{self.bug.task} hides {'::'.join(next(iter(missing)))}, which {file} does"
+                        " not define",
                         fix="list it under `public`, or make the task anew",
                         code="bad-tasks-file",
                     )
@@ -381,8 +487,13 @@ class InjectedCase(_PackageCase):
 
     def _hides(self) -> dict[str, list[list[str]]]:
         """file -> the test functions in it that the agent is not shown, each a name path."""
-        hidden = {sources.function_of(t) for t in self.fail_to_pass} - {sources.function_of(t) for t in self.bug.public}
-        return {file: [h.split("::")[1:] for h in hidden if h.startswith(file + "::")] for file in files_of(hidden)}
+        hidden = {sources.function_of(t) for t in self.fail_to_pass} - {
+            sources.function_of(t) for t in self.bug.public
+        }
+        return {
+            file: [h.split("::")[1:] for h in hidden if h.startswith(file + "::")]
+            for file in files_of(hidden)
+        }
 
     def hidden(self) -> list[str]:
         gold = self._gold()
@@ -412,20 +523,25 @@ def case_of(task: Task, say: Say, repos: Path | None = None) -> Case:
     if task.facts.get("kind") == "real":
         return RealCase(Bug.model_validate(task.facts), say, task.facts.get("shown"))
     if task.facts.get("kind") == "injected":
-        origin, bug = Origin.model_validate(task.facts["origin"]), Injected.model_validate(task.facts["bug"])
+        origin, bug = (
+            Origin.model_validate(task.facts["origin"]),
+            Injected.model_validate(task.facts["bug"]),
+        )
         return InjectedCase(origin, bug, say)
     if task.facts.get("kind") == "row":
         spec = Specification.model_validate(task.facts["specification"])
         return RowCase(PublishedRow.model_validate(task.facts["row"]), spec, repos, say)
-    raise BadInput(f"{task.id} is not a task of swe", fix="recreate tasks list swe", code="unknown-task")
+    raise BadInput(
+        f"{task.id} is not a task of swe", fix="recreate tasks list swe", code="unknown-task"
+    )
 
 
 def tasks_of(
     data: str | Path | None, say: Say, repos: Path | None = None, shown: Shown | None = None
 ) -> tuple[list[Task], list[Refusal]]:
-    """The tasks of `data`: recipes, a file or folder of them, or rows of SWE-bench, which `rows.read` finds; None: the
-    shipped recipes and the workspace's own. Each once, real bugs before injected ones; and the rows that are no tasks.
-    shown: see RealCase.
+    """The tasks of `data`: recipes, a file or folder of them, or rows of SWE-bench, which
+    `rows.read` finds; None: the shipped recipes and the workspace's own. Each once, real bugs
+    before injected ones; and the rows that are no tasks. shown: see RealCase.
 
     Raises BadInput when an id means two tasks, or a group lies in two splits."""
     tasks: list[Task] = []
@@ -459,29 +575,36 @@ def _refuse_doubles(tasks: Sequence[Task]) -> None:
         other = splits.setdefault(task.group, task)
         if other.split != task.split:
             raise BadInput(
-                f"the group {task.group} is split: {other.id} is {other.split}, {task.id} is {task.split}",
+                f"the group {task.group} is split: {other.id} is {other.split}, {task.id} is"
+                f" {task.split}",
                 fix="give all tasks of a group one split",
                 code="bad-tasks-file",
             )
 
 
 def _fails(tests: Sequence[str], most: int = 5) -> str:
-    """That they fail or waver whatever one does, in a sentence with a space behind it; '' for none."""
+    """That they fail or waver whatever one does, in a sentence with a space behind it; '' for
+    none."""
     if not tests:
         return ""
     more = f" and {len(tests) - most} more" if len(tests) > most else ""
-    return f"With or without the bug these cannot be relied on here: {', '.join(tests[:most])}{more}. "
+    return (
+        f"With or without the bug these cannot be relied on here: {', '.join(tests[:most])}{more}. "
+    )
 
 
 _HOW = (
-    "You are at the top of its sources; no network is there. To run tests: `python3 -m pytest {suite}`. "
-    "What you change in tests or in how they are configured does not count."
+    "You are at the top of its sources; no network is there. To run tests: `python3 -m pytest"
+    " {suite}`. What you change in tests or in how they are configured does not count."
 )
 
 
 def _failing(tests: Sequence[str], observed: Mapping[str, str]) -> str:
     """A list of tests, each with what its failure says."""
-    return "\n".join(f"- {test}" + (f"\n  {short(observed[test])}" if observed.get(test) else "") for test in tests)
+    return "\n".join(
+        f"- {test}" + (f"\n  {short(observed[test])}" if observed.get(test) else "")
+        for test in tests
+    )
 
 
 def content(text: str) -> str:
@@ -499,12 +622,18 @@ def earlier_texts(package: str, releases: Releases, file: str, say: Say) -> tupl
     """A file in the two releases that a bug is about; '' where it is not."""
     pairs = (releases.before, releases.before_sha256), (releases.after, releases.after_sha256)
     found = [sources.release(package, version, sha256, say) for version, sha256 in pairs]
-    before, after = (sources.texts(root, [file] * (root / file).is_file()).get(file, "") for root in found)
+    before, after = (
+        sources.texts(root, [file] * (root / file).is_file()).get(file, "") for root in found
+    )
     return before, after
 
 
 def _quoted(test: str) -> str:
-    return test if all(c.isalnum() or c in "/._:-" for c in test) else "'" + test.replace("'", "'\\''") + "'"
+    return (
+        test
+        if all(c.isalnum() or c in "/._:-" for c in test)
+        else "'" + test.replace("'", "'\\''") + "'"
+    )
 
 
 def _tests_in(text: str) -> list[str]:
@@ -513,6 +642,10 @@ def _tests_in(text: str) -> list[str]:
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test"):
             found.append(node.name)
         elif isinstance(node, ast.ClassDef):
-            inner = [n.name for n in node.body if isinstance(n, ast.FunctionDef) and n.name.startswith("test")]
+            inner = [
+                n.name
+                for n in node.body
+                if isinstance(n, ast.FunctionDef) and n.name.startswith("test")
+            ]
             found += [f"{node.name}::{name}" for name in inner]
     return found

@@ -1,9 +1,10 @@
 """What one change mends: the later tests on the earlier sources, told apart behaviour by behaviour.
 
-The later tests run on the earlier sources and on the later ones. Those that turn from failing to passing are divided by
-the fewest hunks of the change that each needs (hunks.py); a behaviour that only brings new names is a feature, which
-nobody can be asked for without naming it. What is found is a `Candidate`: a recipe without its texts, and what whoever
-writes these should see. Candidates hold code of the package, recipes (`add`) do not.
+The later tests run on the earlier sources and on the later ones. Those that turn from failing to
+passing are divided by the fewest hunks of the change that each needs (hunks.py); a behaviour that
+only brings new names is a feature, which nobody can be asked for without naming it. What is found
+is a `Candidate`: a recipe without its texts, and what whoever writes these should see. Candidates
+hold code of the package, recipes (`add`) do not.
 """
 
 from __future__ import annotations
@@ -50,9 +51,10 @@ Need = tuple[str, int]
 
 
 class Candidate(Record):
-    """One behaviour that a change mended. bug: the recipe, its texts still empty. kind `feature`: `why` says what shows
-    it. released: the day. gold: a diff. failures: test id -> what it says before. tests: test function -> its text.
-    changelog: what the later sources' own says that the earlier one did not."""
+    """One behaviour that a change mended. bug: the recipe, its texts still empty. kind `feature`:
+    `why` says what shows it. released: the day. gold: a diff. failures: test id -> what it says
+    before. tests: test function -> its text. changelog: what the later sources' own says that the
+    earlier one did not."""
 
     bug: Bug
     kind: Literal["bug", "feature"] = "bug"
@@ -64,7 +66,8 @@ class Candidate(Record):
     tests: Mapping[str, str] = {}
 
 
-# --- one change -------------------------------------------------------------------------------------------
+# --- one change
+# -------------------------------------------------------------------------------------------
 
 
 class ChangeStudy:
@@ -73,8 +76,16 @@ class ChangeStudy:
     Raises BadInput: failing-suite, no-change, not-text.
     """
 
-    def __init__(self, bug: Bug, env: Path, backend: SandboxBackend, say: Say, *, seconds: float = 40.0) -> None:
-        self.bug, self._env, self._backend, self._say, self._seconds = bug, env, backend, say, seconds
+    def __init__(
+        self, bug: Bug, env: Path, backend: SandboxBackend, say: Say, *, seconds: float = 40.0
+    ) -> None:
+        self.bug, self._env, self._backend, self._say, self._seconds = (
+            bug,
+            env,
+            backend,
+            say,
+            seconds,
+        )
         self.case = RealCase(bug, say)
         try:
             self.change = self.case.change()
@@ -82,7 +93,9 @@ class ChangeStudy:
             why = f"{self.case.name} changes a source that is not UTF-8"
             raise BadInput(why, fix="take another one", code="not-text") from e
         if not self.change:
-            raise BadInput(f"{self.case.name} changes no source", fix="take another one", code="no-change")
+            raise BadInput(
+                f"{self.case.name} changes no source", fix="take another one", code="no-change"
+            )
         self.hunks: dict[Need, hunks.NumberedHunk] = {
             (path, n): hunk
             for path, texts in self.change.items()
@@ -93,15 +106,24 @@ class ChangeStudy:
         self._known: dict[frozenset[Need], set[str]] = {}
 
     def behaviours(self, *, fewest: bool = True) -> list[Candidate]:
-        """What the change mends, each with the fewest hunks that do. Not fewest: with all where it mends one alone."""
+        """What the change mends, each with the fewest hunks that do. Not fewest: with all where it
+        mends one alone."""
         self.turned = turned = self._turned()
-        failures = {t: steady(*(run.messages.get(t, "") for run in (self._first, self._again))) for t in turned}
+        failures = {
+            t: steady(*(run.messages.get(t, "") for run in (self._first, self._again)))
+            for t in turned
+        }
         features = {t: why for t in turned if (why := self._feature(t, failures[t]))}
         wanted = [t for t in turned if t not in features]
-        self._say(f"{len(turned)} tests turn, {len(features)} of them by new names; {len(self.hunks)} hunks")
+        self._say(
+            f"{len(turned)} tests turn, {len(features)} of them by new names; {len(self.hunks)}"
+            " hunks"
+        )
         found = []
         alone = len(self.hunks) == 1 or len(set(map(sources.function_of, wanted))) == 1
-        needs = {t: list(self.hunks) for t in wanted} if alone and not fewest else self._needs(wanted)
+        needs = (
+            {t: list(self.hunks) for t in wanted} if alone and not fewest else self._needs(wanted)
+        )
         groups = sorted(hunks.clusters(needs), key=lambda group: min(group[1]))
         split = fewest or not (len(groups) == 1 and needs.keys() == set(wanted))
         if split:
@@ -109,19 +131,24 @@ class ChangeStudy:
         else:
             groups, runs = [(wanted, set(self.hunks))], [self._steady]
         for number, ((tests, needed), run) in enumerate(zip(groups, runs, strict=False), 1):
-            made = self._candidate(f"{self._version()}-{number}", tests, needed, failures, run, split=split)
+            made = self._candidate(
+                f"{self._version()}-{number}", tests, needed, failures, run, split=split
+            )
             if made is not None:
                 found.append(made)
         for test, why in features.items():
             bug = self._recipe("feature", [test], set(self.hunks), {})
-            found.append(Candidate(bug=bug, kind="feature", why=why, failures={test: failures[test]}))
+            found.append(
+                Candidate(bug=bug, kind="feature", why=why, failures={test: failures[test]})
+            )
         return found
 
     def _version(self) -> str:
         return self.bug.after[:10] if self.bug.path else self.bug.after
 
     def begin(self) -> None:
-        """Run the tests on the later sources. Raises BadInput (failing-suite) where too few of them pass."""
+        """Run the tests on the later sources. Raises BadInput (failing-suite) where too few of them
+        pass."""
         self._tests, self._only = self._changed_tests()
         whole = self._texts(self.hunks)
         if self._only == []:  # no test differs, so that none turns
@@ -130,22 +157,37 @@ class ChangeStudy:
         for _ in range(4):
             self.after, self._first = self._each([whole, {}], self._only)
             turning = self._turning(self._first, self.after)
-            self._again, self._steady = self._each([{}, whole], turning) if turning else [TestResults()] * 2
-            hanging = {sources.function_of(t) for run in (self._first, self._again) if run.doubt for t in _cut_off(run)}
+            self._again, self._steady = (
+                self._each([{}, whole], turning) if turning else [TestResults()] * 2
+            )
+            hanging = {
+                sources.function_of(t)
+                for run in (self._first, self._again)
+                if run.doubt
+                for t in _cut_off(run)
+            }
             if not hanging:
                 break
-            self._say(f"left out, as the earlier sources do not come to an end: {', '.join(sorted(hanging))}")
+            self._say(
+                "left out, as the earlier sources do not come to an end:"
+                f" {', '.join(sorted(hanging))}"
+            )
             deselect = tuple(sorted({*self.bug.deselect, *hanging}))
             self.bug = self.bug.model_copy(update={"deselect": deselect})
             self.case = RealCase(self.bug, self._say)
         run = self.after
         passed = len(run.passed())
-        if not passed or passed < 0.7 * len(run.outcomes) or len(run.uncollected) > len(run.outcomes) // 20:
+        if (
+            not passed
+            or passed < 0.7 * len(run.outcomes)
+            or len(run.uncollected) > len(run.outcomes) // 20
+        ):
             if not run.outcomes:
                 self.after = run = self._run(self.hunks, tests=self._tests)
             why = run.doubt or next(iter(run.messages.values()), "") or run.output
             raise BadInput(
-                f"{passed} of {len(run.outcomes)} tests of {self.case.name} pass: {test_run.short(why[-600:], 700)}",
+                f"{passed} of {len(run.outcomes)} tests of {self.case.name} pass:"
+                f" {test_run.short(why[-600:], 700)}",
                 fix="say what they need with --requires, where they are with --tests",
                 code="failing-suite",
             )
@@ -161,17 +203,26 @@ class ChangeStudy:
 
     def _turning(self, before: TestResults, after: TestResults) -> list[str]:
         """The tests that fail in one run and pass in the other, in the order of the other."""
-        failing = {t for t, outcome in before.outcomes.items() if outcome in _LOUD and not before.doubt}
+        failing = {
+            t for t, outcome in before.outcomes.items() if outcome in _LOUD and not before.doubt
+        }
         turning = failing & after.passed()
         return [t for t in after.outcomes if t in turning]
 
     def _changed_tests(self) -> tuple[list[str], list[str] | None]:
-        """The test files to run and, where these alone can turn, the test functions of them that differ. All of the
-        suite, and None, where what tests read differs."""
+        """The test files to run and, where these alone can turn, the test functions of them that
+        differ. All of the suite, and None, where what tests read differs."""
         roots = (self.case.graded(), self.case._before())
-        files = [{p: (r / p).read_bytes() for p in sources.files(r) if self.case._tests(p)} for r in roots]
+        files = [
+            {p: (r / p).read_bytes() for p in sources.files(r) if self.case._tests(p)}
+            for r in roots
+        ]
         changed = [p for p, data in files[0].items() if files[1].get(p) != data]
-        modules = [p for p in changed if re.fullmatch(r"test_.*\.py|.*_test\.py|tests?\.py", PurePosixPath(p).name)]
+        modules = [
+            p
+            for p in changed
+            if re.fullmatch(r"test_.*\.py|.*_test\.py|tests?\.py", PurePosixPath(p).name)
+        ]
         if not modules or len(modules) != len(changed):
             return list(self.bug.tests), None
         only: list[str] = []
@@ -179,7 +230,9 @@ class ChangeStudy:
             new, old = (f.get(path, b"").decode("utf-8", "replace") for f in files)
             functions, known = sources.test_functions(new), sources.test_functions(old)
             alike = sources.reads_alike(old, new)
-            differ = [name for name, text in functions.items() if known.get(name) != text or not alike]
+            differ = [
+                name for name, text in functions.items() if known.get(name) != text or not alike
+            ]
             only += ["::".join((path, *name)) for name in differ]
         return modules, only
 
@@ -224,7 +277,11 @@ class ChangeStudy:
                 continue
             least = next((some for some in found if self._passes(test, some)), None)
             self._budget = 10**6
-            start = None if least else next((some for some in starts[test] if self._passes(test, some)), None)
+            start = (
+                None
+                if least
+                else next((some for some in starts[test] if self._passes(test, some)), None)
+            )
             self._budget = self.probes + MOST_PROBES
             if start is not None:
                 least = hunks.minimal(start, lambda some: self._passes(test, some), self._probe)  # noqa: B023
@@ -232,14 +289,16 @@ class ChangeStudy:
                     self._say(f"left out, {MOST_PROBES} sets of hunks were not enough: {test}")
                     continue
                 found.append(least)
-                self._say(f"{len(least)} of {len(self.hunks)} hunks, after {self.probes} probes: {test}")
+                self._say(
+                    f"{len(least)} of {len(self.hunks)} hunks, after {self.probes} probes: {test}"
+                )
             if least:
                 needs[test] = least
         return {t: needs[t] for t in tests if t in needs}
 
     def _starts(self, touched: Sequence[Need]) -> list[list[Need]]:
-        """Where to begin: with the hunks that a test runs, with all of the functions that it runs, with what is in no
-        function besides, with all of these files, with all."""
+        """Where to begin: with the hunks that a test runs, with all of the functions that it runs,
+        with what is in no function besides, with all of these files, with all."""
         functions = {self._function(h) for h in touched} - {None}
         near = [h for h in self.hunks if h in touched or self._function(h) in functions]
         loose = [h for h in self.hunks if h in near or h in self._loose]
@@ -257,7 +316,9 @@ class ChangeStudy:
         ]
         return max(inside)[1] if inside else None
 
-    def _touched(self, test: str, traced: Mapping[str, Mapping[str, tuple[int, ...]]]) -> list[Need]:
+    def _touched(
+        self, test: str, traced: Mapping[str, Mapping[str, tuple[int, ...]]]
+    ) -> list[Need]:
         """The hunks of which a test runs a line, or the line beside what only goes."""
         return [h for h in self.hunks if self._span(h) & self._lines(h[0], traced).get(test, set())]
 
@@ -268,7 +329,11 @@ class ChangeStudy:
 
     @cached_property
     def _loose(self) -> set[Need]:
-        return {h for h in self.hunks if h[0].endswith(".py") and not self._span(h) <= self._inside(h[0])}
+        return {
+            h
+            for h in self.hunks
+            if h[0].endswith(".py") and not self._span(h) <= self._inside(h[0])
+        }
 
     def _inside(self, path: str) -> set[int]:
         """The lines of a file afterwards that lie in the body of a function."""
@@ -278,14 +343,21 @@ class ChangeStudy:
                 found |= set(range(node.body[0].lineno, (node.end_lineno or 0) + 1))
         return found
 
-    def _lines(self, path: str, traced: Mapping[str, Mapping[str, tuple[int, ...]]]) -> dict[str, set[int]]:
-        """test id -> the lines of a file that it runs; a statement of several lines is run whole."""
+    def _lines(
+        self, path: str, traced: Mapping[str, Mapping[str, tuple[int, ...]]]
+    ) -> dict[str, set[int]]:
+        """test id -> the lines of a file that it runs; a statement of several lines is run
+        whole."""
         by_test = {test: set(lines) for test, lines in traced.get(path, {}).items()}
         spans = []
         for node in _walk(self.change[path][1]):
             if isinstance(node, ast.stmt):
                 body = getattr(node, "body", None)
-                last = body[0].lineno - 1 if isinstance(body, list) and body else node.end_lineno or node.lineno
+                last = (
+                    body[0].lineno - 1
+                    if isinstance(body, list) and body
+                    else node.end_lineno or node.lineno
+                )
                 if last > node.lineno:
                     spans.append(range(node.lineno, last + 1))
         for lines in by_test.values():
@@ -316,9 +388,15 @@ class ChangeStudy:
         for chosen, run in zip(few, self._each(few.values(), self._asked), strict=True):
             self._known[chosen] = run.passed()
 
-    def _each(self, texts: Iterable[Mapping[str, str | None]], only: Sequence[str] | None) -> list[TestResults]:
-        runs = [test_run.TrialRun(files, frozenset(only or ()), 0, self._seconds) for files in texts]
-        return test_run.run_each(self._backend, self.case.graded(), self._env, self._suite(self._tests), runs)
+    def _each(
+        self, texts: Iterable[Mapping[str, str | None]], only: Sequence[str] | None
+    ) -> list[TestResults]:
+        runs = [
+            test_run.TrialRun(files, frozenset(only or ()), 0, self._seconds) for files in texts
+        ]
+        return test_run.run_each(
+            self._backend, self.case.graded(), self._env, self._suite(self._tests), runs
+        )
 
     def _suite(self, tests: Iterable[str]) -> ProjectTests:
         """These tests, where nothing else of the package can be imported."""
@@ -338,7 +416,8 @@ class ChangeStudy:
             later = set().union(*(hunks.defined(after) for _, after in self.change.values()))
             self._new = later - set().union(*map(hunks.defined, old))
         match = re.search(
-            r"has no attribute '(\w+)'|cannot import name '(\w+)'|unexpected keyword argument '(\w+)'"
+            r"has no attribute '(\w+)'|cannot import name '(\w+)'|unexpected keyword argument"
+            r" '(\w+)'"
             r"|No module named '([\w.]+)'|name '(\w+)' is not defined",
             said,
         )
@@ -366,7 +445,10 @@ class ChangeStudy:
     ) -> Candidate | None:
         turned = [t for t in failures if t in whole.passed()]
         if whole.doubt or not set(tests) <= set(turned) or len(tests) > MOST_TESTS:
-            self._say(f"{id} is left out: {whole.doubt or f'{len(turned)} tests turn, {len(tests)} were to'}")
+            self._say(
+                f"{id} is left out:"
+                f" {whole.doubt or f'{len(turned)} tests turn, {len(tests)} were to'}"
+            )
             return None
         if split and (broken := self._broken(whole, failures)):
             self._say(f"{id} is left out: its hunks alone break {broken[0]}")
@@ -396,14 +478,22 @@ class ChangeStudy:
 
     def _broken(self, whole: TestResults, failures: Mapping[str, str]) -> list[str]:
         """The tests that fail with these hunks though they pass without any and with all."""
-        failing = [t for t, outcome in whole.outcomes.items() if outcome in _LOUD and t not in failures]
+        failing = [
+            t for t, outcome in whole.outcomes.items() if outcome in _LOUD and t not in failures
+        ]
         if not failing:
             return []
         return sorted(set(failing) & self._first.passed() & self.after.passed())
 
-    def _recipe(self, id: str, tests: Sequence[str], needed: set[Need], chosen: Mapping[str, Sequence[int]]) -> Bug:
+    def _recipe(
+        self, id: str, tests: Sequence[str], needed: set[Need], chosen: Mapping[str, Sequence[int]]
+    ) -> Bug:
         file = min(needed)[0]
-        update: dict[str, Any] = {"id": id, "fail_to_pass": tuple(tests), "group": _group(self.bug, file)}
+        update: dict[str, Any] = {
+            "id": id,
+            "fail_to_pass": tuple(tests),
+            "group": _group(self.bug, file),
+        }
         if chosen:
             update |= {
                 "hunks": {p: tuple(n) for p, n in chosen.items()},
@@ -414,7 +504,9 @@ class ChangeStudy:
 
 def _cut_off(run: TestResults) -> list[str]:
     """The tests that a run had begun and not ended when it was stopped."""
-    return [t for t, outcome in run.outcomes.items() if outcome == "error" and t not in run.messages]
+    return [
+        t for t, outcome in run.outcomes.items() if outcome == "error" and t not in run.messages
+    ]
 
 
 def _walk(text: str | None) -> list[ast.AST]:
@@ -441,8 +533,8 @@ def _group(bug: Bug, file: str) -> str:
 
 
 def _public(failing: Sequence[str]) -> list[str]:
-    """The tests that an agent may see where nobody wrote a text: all of a few functions, since a hidden one may ask for
-    what these do not tell; of many the first half."""
+    """The tests that an agent may see where nobody wrote a text: all of a few functions, since a
+    hidden one may ask for what these do not tell; of many the first half."""
     functions = list(dict.fromkeys(map(sources.function_of, failing)))
     shown = set(functions[: max(MOST_SHOWN, (len(functions) + 1) // 2)])
     return [t for t in failing if sources.function_of(t) in shown]
@@ -457,22 +549,29 @@ def _changelog(before: Path, after: Path) -> str:
     for path in sources.files(after):
         name = PurePosixPath(path)
         if _CHANGELOG.search(name.name) and name.suffix in ("", ".rst", ".md", ".txt"):
-            old = (before / path).read_text("utf-8", errors="replace") if (before / path).is_file() else ""
+            old = (
+                (before / path).read_text("utf-8", errors="replace")
+                if (before / path).is_file()
+                else ""
+            )
             new = (after / path).read_text("utf-8", errors="replace")
             lines = unified_diff(old.splitlines(), new.splitlines(), n=0, lineterm="")
-            added += [line[1:] for line in lines if line.startswith("+") and not line.startswith("+++")]
+            added += [
+                line[1:] for line in lines if line.startswith("+") and not line.startswith("+++")
+            ]
     return "\n".join(added)[:_SHOWN]
 
 
-# --- where its tests run -----------------------------------------------------------------------------------
+# --- where its tests run
+# -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Setup:
     """How the tests of a project are run while its bugs are looked for.
 
-    wanted: what they need, where it is asked for; tests, python_path: where they and the sources are, looked for when
-    not given; env: an environment that stands already.
+    wanted: what they need, where it is asked for; tests, python_path: where they and the sources
+    are, looked for when not given; env: an environment that stands already.
     """
 
     backend: SandboxBackend
@@ -483,13 +582,19 @@ class Setup:
     say: Say = lambda _: None
 
 
-def layout(old: Path, root: Path, tests: Sequence[str], python_path: Sequence[str], name: str) -> dict[str, Any]:
-    """Where the tests and the sources are, and which tests the earlier sources have where these are others."""
+def layout(
+    old: Path, root: Path, tests: Sequence[str], python_path: Sequence[str], name: str
+) -> dict[str, Any]:
+    """Where the tests and the sources are, and which tests the earlier sources have where these are
+    others."""
     where = tuple(tests) or sources.find_tests(root)
     if not where or any(not (root / t).exists() for t in where):
         raise BadInput(
             f"no tests were found in the sources of {name}",
-            fix="name them with --tests, or take another release: some leave their tests out of the sdist",
+            fix=(
+                "name them with --tests, or take another release: some leave their tests out of the"
+                " sdist"
+            ),
             code="no-tests",
         )
     there = tuple(t for t in where if (old / t).exists())
@@ -498,7 +603,11 @@ def layout(old: Path, root: Path, tests: Sequence[str], python_path: Sequence[st
     return {"tests": where, "python_path": path, **given}
 
 
-_FIXTURES = {"mocker": "pytest-mock", "benchmark": "pytest-benchmark", "httpserver": "pytest-httpserver"}
+_FIXTURES = {
+    "mocker": "pytest-mock",
+    "benchmark": "pytest-benchmark",
+    "httpserver": "pytest-httpserver",
+}
 _MODULES = {
     "dateutil": "python-dateutil",
     "yaml": "PyYAML",
@@ -514,15 +623,23 @@ _MODULES = {
 
 
 def ready(
-    bug: Bug, old: Path, environments: Sequence[Environment], env: Path | None, backend: SandboxBackend, say: Say
+    bug: Bug,
+    old: Path,
+    environments: Sequence[Environment],
+    env: Path | None,
+    backend: SandboxBackend,
+    say: Say,
 ) -> ChangeStudy:
-    """The change with its tests in the first of these environments in which most of them pass; what is installed is
-    what is asked, else what the sources require, and what the tests turn out to lack. No `index_before` is today's.
+    """The change with its tests in the first of these environments in which most of them pass; what
+    is installed is what is asked, else what the sources require, and what the tests turn out to
+    lack. No `index_before` is today's.
 
     Raises BadInput when they pass in none.
     """
     refusals: list[tuple[int, BadInput]] = []
-    today = datetime.now(UTC).date().isoformat()  # named in the recipe: tomorrow the index of this day is the same
+    today = (
+        datetime.now(UTC).date().isoformat()
+    )  # named in the recipe: tomorrow the index of this day is the same
     for at, each in enumerate(environments):
         if each in environments[:at] or (at and env):
             continue
@@ -550,8 +667,18 @@ def ready(
             except Fault as e:
                 if e.code != "runner":
                     raise
-                why = f"pytest does not start with {', '.join(tried.requires) or 'nothing else'} of {day}: {e.message}"
-                refusals.append((-1, BadInput(why, fix="another --python or --pytest may do", code="failing-suite")))
+                why = (
+                    f"pytest does not start with {', '.join(tried.requires) or 'nothing else'} of"
+                    f" {day}: {e.message}"
+                )
+                refusals.append(
+                    (
+                        -1,
+                        BadInput(
+                            why, fix="another --python or --pytest may do", code="failing-suite"
+                        ),
+                    )
+                )
                 break
             else:
                 return study
@@ -563,10 +690,16 @@ def _required(root: Path) -> list[str]:
     info = root / "PKG-INFO"
     said: list[Any] | None = None
     if info.is_file():
-        said = email.message_from_string(info.read_text("utf-8", errors="replace")).get_all("Requires-Dist")
+        said = email.message_from_string(info.read_text("utf-8", errors="replace")).get_all(
+            "Requires-Dist"
+        )
     if said is None and (root / "pyproject.toml").is_file():
         try:
-            said = tomllib.loads((root / "pyproject.toml").read_text("utf-8")).get("project", {}).get("dependencies")
+            said = (
+                tomllib.loads((root / "pyproject.toml").read_text("utf-8"))
+                .get("project", {})
+                .get("dependencies")
+            )
         except (ValueError, AttributeError):
             said = None
     found = []
@@ -586,7 +719,11 @@ def _lacking(run: TestResults, root: Path) -> list[str]:
     said = "\n".join([*run.messages.values(), run.output])
     own = {PurePosixPath(part).stem for p in sources.files(root) for part in PurePosixPath(p).parts}
     modules = {m.partition(".")[0] for m in re.findall(r"No module named '([\w.]+)'", said)}
-    fixtures = {_FIXTURES[f] for f in re.findall(r"fixture '(\w+)' not found", said) if f in _FIXTURES}
+    fixtures = {
+        _FIXTURES[f] for f in re.findall(r"fixture '(\w+)' not found", said) if f in _FIXTURES
+    }
     if "async def functions are not natively supported" in said:
         fixtures.add("pytest-asyncio")
-    return sorted(fixtures | {_MODULES.get(m, m) for m in modules - own if m not in sys.stdlib_module_names})
+    return sorted(
+        fixtures | {_MODULES.get(m, m) for m in modules - own if m not in sys.stdlib_module_names}
+    )

@@ -1,7 +1,7 @@
 """Real bugs of a repository's history: what a commit mended, or what a branch did that was merged.
 
-The main line is read, newest first: a merge is one change, whatever its branch went through. What came of each commit
-is kept in home()/swe/history, so that the same command goes on where it was.
+The main line is read, newest first: a merge is one change, whatever its branch went through. What
+came of each commit is kept in home()/swe/history, so that the same command goes on where it was.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ _PYTEST = ("2020-08-01", "6.2.5")
 
 
 class TriedCommit(Record):
-    """What came of a commit: candidates, or why there are none. environment: what its tests ran in."""
+    """What came of a commit: candidates, or why there are none. environment: what its tests ran
+    in."""
 
     commit: str
     candidates: tuple[Candidate, ...] = ()
@@ -53,13 +54,18 @@ def history(
     since: str = "",
     home: Path | None = None,
 ) -> int:
-    """Tell `take` of the first `n` behaviours that the newest commits mend, of those that change sources and tests;
-    and return how many commits were tried. home: the folder that recipes name the repository relative to.
+    """Tell `take` of the first `n` behaviours that the newest commits mend, of those that change
+    sources and tests; and return how many commits were tried. home: the folder that recipes name
+    the repository relative to.
 
     Raises BadInput: unknown-repository, no-history, no-commits.
     """
     if not repo.is_dir():
-        raise BadInput(f"{repo} is not a folder", fix="name the repository's top folder", code="unknown-repository")
+        raise BadInput(
+            f"{repo} is not a folder",
+            fix="name the repository's top folder",
+            code="unknown-repository",
+        )
     repo, say = repo.expanduser().resolve(), setup.say
     inside = home is not None and repo.is_relative_to(home)
     path = repo.relative_to(home).as_posix() if home is not None and inside else str(repo)
@@ -85,17 +91,25 @@ def history(
                 found.append(bug)
             if before is None:
                 each = (time.monotonic() - began) / (len(tried) - study.reused)
-                more = min(len(both) - len(tried), (n - len(found)) * len(tried) / max(len(found), 1))
-                left = f", about {1 + each * more // 60:.0f} min left" if more and len(found) < n else ""
+                more = min(
+                    len(both) - len(tried), (n - len(found)) * len(tried) / max(len(found), 1)
+                )
+                left = (
+                    f", about {1 + each * more // 60:.0f} min left"
+                    if more and len(found) < n
+                    else ""
+                )
                 what = one.why or f"{len(one.bugs)} task" + "s" * (len(one.bugs) > 1)
                 say(
-                    f"{len(found)} of {n} after {len(tried)} of {len(both)} commits: {commit.id[:10]} of {commit.day}, "
-                    f"{what.partition(':')[0]}{left}"
+                    f"{len(found)} of {n} after {len(tried)} of {len(both)} commits:"
+                    f" {commit.id[:10]} of {commit.day}, {what.partition(':')[0]}{left}"
                 )
     finally:
         if study.reused:
             say(f"{study.reused} of {len(tried)} commits had been tried before")
-        for why, count in Counter(one.why.partition(":")[0] for one in tried if not one.bugs).most_common():
+        for why, count in Counter(
+            one.why.partition(":")[0] for one in tried if not one.bugs
+        ).most_common():
             say(f"{count:>5} commits  {why}")
         if found:
             kept = paths.home() / "swe" / "candidates" / f"{repo.name}-history.jsonl"
@@ -107,19 +121,32 @@ def history(
 def _both(names: Sequence[str], tests: Sequence[str]) -> bool:
     code = [p for p in names if p.endswith(".py")]
     told = {p for p in code if sources.is_test(p, tests)}
-    return bool(told) and any(p not in told and PurePosixPath(p).parts[0] not in sources.AROUND for p in code)
+    return bool(told) and any(
+        p not in told and PurePosixPath(p).parts[0] not in sources.AROUND for p in code
+    )
 
 
 class _Commits:
-    """The commits of one repository, and what came of those that were tried. reused: how many of them before."""
+    """The commits of one repository, and what came of those that were tried. reused: how many of
+    them before."""
 
     def __init__(self, repo: Path, path: str, setup: Setup) -> None:
         self._repo, self._path, self._setup = repo, path, setup
-        about = [METHOD, str(repo), path, setup.wanted.key, setup.tests, setup.python_path, str(setup.env or "")]
+        about = [
+            METHOD,
+            str(repo),
+            path,
+            setup.wanted.key,
+            setup.tests,
+            setup.python_path,
+            str(setup.env or ""),
+        ]
         about.append(setup.backend.name)
         about += [list(sys.version_info[:2]), meaning(test_run.program())]
         self._file = paths.home() / "swe" / "history" / f"{repo.name}-{digest(about)}.jsonl"
-        self.known = {one.commit: one for one in map(TriedCommit.model_validate, Log(self._file).read())}
+        self.known = {
+            one.commit: one for one in map(TriedCommit.model_validate, Log(self._file).read())
+        }
         self.reused = 0
         self._last = setup.wanted
 
@@ -131,7 +158,9 @@ class _Commits:
                 one = self._study(commit)
             except BadInput as e:
                 self._setup.say(f"{commit.id[:10]}: {e.message.splitlines()[0][:200]}")
-                one = TriedCommit(commit=commit.id, why=f"{_REFUSED.get(e.code, e.code)}: {e.message[:1000]}")
+                one = TriedCommit(
+                    commit=commit.id, why=f"{_REFUSED.get(e.code, e.code)}: {e.message[:1000]}"
+                )
             files.make(self._file.parent)
             with locked(self._file.parent), Log(self._file, fix="") as log:
                 log.append(one.model_dump(mode="json"))
@@ -140,7 +169,9 @@ class _Commits:
 
     def _study(self, commit: sources.HistoryCommit) -> TriedCommit:
         how = self._setup
-        (old, before), (new, after) = (sources.at(self._repo, c) for c in (commit.parent, commit.id))
+        (old, before), (new, after) = (
+            sources.at(self._repo, c) for c in (commit.parent, commit.id)
+        )
         bug = Bug(
             id="?",
             package=self._repo.name,
@@ -155,14 +186,18 @@ class _Commits:
             **layout(old, new, how.tests, how.python_path, f"{self._repo.name} {commit.id[:10]}"),
         )
         study = ready(bug, old, self._environments(commit.day), how.env, how.backend, how.say)
-        found = [c.model_copy(update={"released": commit.day}) for c in study.behaviours(fewest=False)]
+        found = [
+            c.model_copy(update={"released": commit.day}) for c in study.behaviours(fewest=False)
+        ]
         why = ""
         if not study.turned:
             why = "no test turns from failing to passing"
         elif all(c.kind == "feature" for c in found):
             left = len(found) < len(study.turned)
             why = "what it mends could not be told apart" if left else "it only brings new names"
-        return TriedCommit(commit=commit.id, candidates=tuple(found), why=why, environment=study.bug.environment)
+        return TriedCommit(
+            commit=commit.id, candidates=tuple(found), why=why, environment=study.bug.environment
+        )
 
     def _environments(self, day: str) -> list[Environment]:
         """What to run the tests in: as those of the commit after it, of today, of its own time."""
@@ -170,17 +205,21 @@ class _Commits:
         if wanted.index_before:
             return [self._last]
         then = of_the_time(day)
-        named = {name: value for name, value in wanted.model_dump().items() if value and name in then}
+        named = {
+            name: value for name, value in wanted.model_dump().items() if value and name in then
+        }
         return [self._last, wanted, wanted.model_copy(update=then | named)]
 
 
 def of_the_time(day: str) -> dict[str, str]:
-    """The index, the Python and the pytest of a day (ISO) as fields of an Environment. The index is that of the end of
-    the month, so that its commits share an environment; the Python is the newest of then, at least 3.8, if it is here
-    and not newer than this one."""
+    """The index, the Python and the pytest of a day (ISO) as fields of an Environment. The index is
+    that of the end of the month, so that its commits share an environment; the Python is the newest
+    of then, at least 3.8, if it is here and not newer than this one."""
     at = date.fromisoformat(day)
     end = (at.replace(day=28) + timedelta(days=4)).replace(day=1)
-    minor = max(at.year - 2011 - (at.month < 11), OLDEST[1])  # each October since 2019 has brought one
+    minor = max(
+        at.year - 2011 - (at.month < 11), OLDEST[1]
+    )  # each October since 2019 has brought one
     python = f"3.{minor}" if minor < sys.version_info[1] else ""
     there = python and interpreter(python) is not None
     return {

@@ -1,4 +1,5 @@
-"""Other copies of a task's package in its sandbox: in the environment, below the system's folders, in archives.
+"""Other copies of a task's package in its sandbox: in the environment, below the system's folders,
+in archives.
 
 They are masked: an empty folder or file lies over each. What cannot be masked makes a task unsound.
 """
@@ -31,7 +32,8 @@ class Copies(Record):
 
     masked     its copies: files, and folders, which end with /
     installed  whether the environment has it: the sources then come first
-    left       what is seen although those are masked: where it is, and the module that it is a copy of
+    left       what is seen although those are masked: where it is, and the module that it is a copy
+               of
     """
 
     masked: tuple[str, ...] = ()
@@ -45,10 +47,11 @@ class Copies(Record):
 
 
 def find(backend: SandboxBackend, env: Path, source: Path, suite: ProjectTests, say: Say) -> Copies:
-    """The other copies of the package of `source` (a folder that nobody writes to), looked for once for a package, by
-    the names of its modules, an environment and the state of the system.
+    """The other copies of the package of `source` (a folder that nobody writes to), looked for once
+    for a package, by the names of its modules, an environment and the state of the system.
 
-    A backend without walls shows the whole machine, in which nothing can be masked: there are then said to be none.
+    A backend without walls shows the whole machine, in which nothing can be masked: there are then
+    said to be none.
     """
     if backend.name == "none":
         return Copies()
@@ -73,9 +76,13 @@ def tops(source: Path, suite: ProjectTests) -> list[str]:
     return _tops(_modules(source, suite.roots, suite.tests))
 
 
-def _found(backend: SandboxBackend, env: Path, suite: ProjectTests, modules: Mapping[str, Path]) -> Copies:
+def _found(
+    backend: SandboxBackend, env: Path, suite: ProjectTests, modules: Mapping[str, Path]
+) -> Copies:
     found = Copies()
-    for _ in range(3):  # a copy that is masked may show another, as the next folder of sys.path does
+    for _ in range(
+        3
+    ):  # a copy that is masked may show another, as the next folder of sys.path does
         files, imported = _look(backend, env, without(suite, found), modules)
         installed = {name: origin for name, origin in imported.items() if "-packages/" in origin}
         masks = {mask for path, module in files if (mask := _mask(path, module, modules))}
@@ -84,17 +91,24 @@ def _found(backend: SandboxBackend, env: Path, suite: ProjectTests, modules: Map
         if not masks - set(found.masked):
             break
         masked = _outermost({*found.masked, *masks})
-        found = found.model_copy(update={"masked": masked, "installed": found.installed or bool(installed)})
+        found = found.model_copy(
+            update={"masked": masked, "installed": found.installed or bool(installed)}
+        )
     return found
 
 
 def _look(
     backend: SandboxBackend, env: Path, suite: ProjectTests, modules: Mapping[str, Path]
 ) -> tuple[list[tuple[str, str]], dict[str, str]]:
-    """([(a copy, the module that it is one of)], name -> where it is imported from) as a sandbox has them."""
+    """([(a copy, the module that it is one of)], name -> where it is imported from) as a sandbox
+    has them."""
     with_lines = {path: sorted(telling(file.read_bytes())) for path, file in modules.items()}
     order = {
-        "modules": {path: lines for path, lines in with_lines.items() if PurePosixPath(path).name not in _GENERATED},
+        "modules": {
+            path: lines
+            for path, lines in with_lines.items()
+            if PurePosixPath(path).name not in _GENERATED
+        },
         "tops": _tops(modules),
         "here": "/work",
         "mounted": [inside for inside in interpreter_mounts(env) if inside.startswith("/work/")],
@@ -122,12 +136,14 @@ def _tops(modules: Iterable[str]) -> list[str]:
 def _modules(source: Path, roots: tuple[str, ...], tests: tuple[str, ...]) -> Mapping[str, Path]:
     """Path below its folder on sys.path -> file, of the package's modules."""
     within = () if {"", "."} & set(roots) else roots
-    return {sources.below(path, roots): source / path for path in sources.modules(source, within, tests)}
+    return {
+        sources.below(path, roots): source / path for path in sources.modules(source, within, tests)
+    }
 
 
 def _mask(path: str, module: str, modules: Mapping[str, Path]) -> str:
-    """What to mask for a copy of a module: the folder of the whole package when it lies in one like its own, else the
-    file; '' in Python's own library, which cannot do without."""
+    """What to mask for a copy of a module: the folder of the whole package when it lies in one like
+    its own, else the file; '' in Python's own library, which cannot do without."""
     if re.search(r"/lib(64)?/python3[^/]*/(?!.*-packages/|ensurepip/|test/|idlelib/)", path):
         return ""
     if "/" not in module or not path.endswith("/" + module):
@@ -154,7 +170,14 @@ def _outermost(masks: Iterable[str]) -> tuple[str, ...]:
 
 def _system() -> Sequence[object]:
     """What changes when the system's packages do."""
-    places = ("lib", "share", "share/python-wheels", "local/lib", "lib*/python3*/*-packages", "local/*/python3*/*-*")
+    places = (
+        "lib",
+        "share",
+        "share/python-wheels",
+        "local/lib",
+        "lib*/python3*/*-packages",
+        "local/*/python3*/*-*",
+    )
     folders = sorted(folder for place in places for folder in Path("/usr").glob(place))
     return [(str(folder), folder.stat().st_mtime_ns) for folder in folders]
 

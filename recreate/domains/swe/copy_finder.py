@@ -1,11 +1,14 @@
 """Looks through a sandbox for other copies of a package than the one that is worked on.
 
-It is the program of `python3 -I -B -c`, on Python 3.8 and what came after. The order of one JSON line on stdin:
-    modules   {path below its folder on sys.path: [what stands for each telling line]} of the package
+It is the program of `python3 -I -B -c`, on Python 3.8 and what came after. The order of one JSON
+line on stdin:
+    modules   {path below its folder on sys.path: [what stands for each telling line]} of the
+              package
     tops      names to import
-    here      the folder that is worked on, which is passed over; mounted: folders in it that are looked through
-The answer is a JSON object on the last line: `found`, [[file, the module it is a copy of]], where the file may be an
-archive, and `imported`, {name: where it is imported from}.
+    here      the folder that is worked on, which is passed over; mounted: folders in it that are
+              looked through
+The answer is a JSON object on the last line: `found`, [[file, the module it is a copy of]], where
+the file may be an archive, and `imported`, {name: where it is imported from}.
 """
 
 from __future__ import annotations
@@ -21,15 +24,19 @@ from functools import partial
 from pathlib import Path
 
 LEAST, SHARE = 6, 0.25
-"""A file is a copy when it is named like a module and has so many of its telling lines, and such a share of them (of
-its own, when it has fewer)."""
+"""A file is a copy when it is named like a module and has so many of its telling lines, and such a
+share of them (of its own, when it has fewer)."""
 ARCHIVES = (".whl", ".zip", ".egg", ".pyz")
 
 
 def telling(text: bytes) -> set[int]:
     """Numbers for the lines that say something; comments, which licences are, do not."""
     lines = (line.strip() for line in text.split(b"\n"))
-    return {zlib.crc32(line) for line in lines if len(line) > 11 and not line.startswith((b"#", b"import ", b"from "))}
+    return {
+        zlib.crc32(line)
+        for line in lines
+        if len(line) > 11 and not line.startswith((b"#", b"import ", b"from "))
+    }
 
 
 def main() -> None:
@@ -76,7 +83,12 @@ def main() -> None:
             spec = importlib.util.find_spec(name)
         except (ImportError, ValueError):
             continue
-        if spec is not None and spec.origin and Path(spec.origin).is_file() and Path(spec.origin).stat().st_size:
+        if (
+            spec is not None
+            and spec.origin
+            and Path(spec.origin).is_file()
+            and Path(spec.origin).stat().st_size
+        ):
             imported[name] = spec.origin
     print()
     print(json.dumps({"found": found, "imported": imported}))

@@ -1,7 +1,7 @@
 """What an answer is asked besides the suite: some of its tests with their expected values withheld.
 
-An exam is made once for a task, with its gold: which claims of which tests can be told instead of checked, and what is
-right of each. It is kept outside of every sandbox.
+An exam is made once for a task, with its gold: which claims of which tests can be told instead of
+checked, and what is right of each. It is kept outside of every sandbox.
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ _LOUD = frozenset({"failed", "error", "repeated"})
 
 
 class Exam(Record):
-    """files: path -> text of the tests with claims. tests: function -> how many tests it makes. claims: what is right.
+    """files: path -> text of the tests with claims. tests: function -> how many tests it makes.
+    claims: what is right.
 
-    telling, weak, bare: FAIL_TO_PASS functions that claim more than a likely guess, that claim less, and that can be
-    asked nothing. blind: the sources with the bug give what is right, too, so that it does not tell them apart.
+    telling, weak, bare: FAIL_TO_PASS functions that claim more than a likely guess, that claim
+    less, and that can be asked nothing. blind: the sources with the bug give what is right, too, so
+    that it does not tell them apart.
     """
 
     files: Mapping[str, str] = {}
@@ -46,7 +48,8 @@ class Exam(Record):
         return _files(self.tests)
 
     def wrong(self, run: TestResults) -> str:
-        """'' when the run of an answer on `files` is what the right code gives, else what is not."""
+        """'' when the run of an answer on `files` is what the right code gives, else what is
+        not."""
         if run.doubt:
             return run.doubt
         passed = _passed(run)
@@ -72,13 +75,15 @@ def make(
     untouched: Run,
     allowed: float,
 ) -> Exam:
-    """The exam of a task. texts: path -> text of the files of tests, which no answer can change. run: run some test
-    files, with texts over the graded ones, on the gold; untouched: on the sources with the bug. allowed: seconds that
-    tests of PASS_TO_PASS may take in it."""
+    """The exam of a task. texts: path -> text of the files of tests, which no answer can change.
+    run: run some test files, with texts over the graded ones, on the gold; untouched: on the
+    sources with the bug. allowed: seconds that tests of PASS_TO_PASS may take in it."""
     wanted = list(dict.fromkeys(map(sources.function_of, fail_to_pass)))
     near = _files(wanted)
     others = [
-        f for f in dict.fromkeys(map(sources.function_of, baseline)) if f not in wanted and _files([f])[0] in near
+        f
+        for f in dict.fromkeys(map(sources.function_of, baseline))
+        if f not in wanted and _files([f])[0] in near
     ]
     drawn = secrets.SystemRandom().sample(others, min(MOST_OTHERS, len(others)))
     while True:
@@ -93,11 +98,14 @@ def make(
         made = _sighted(asked, wanted, run, untouched)
         if not (made.blind and drawn):
             break
-        drawn = []  # they share functions with those wanted, of which less is then asked for their sake
+        # they share functions with those wanted, of which less is then asked for their sake
+        drawn = []
     telling = {f for f in made.tests if any(c.telling for c in asked.claims_of(f, made.claims))}
     weak = {f for f in made.tests if f not in telling and asked.claims_of(f, made.claims)}
     kinds = {"telling": telling, "weak": weak, "bare": set(wanted) - telling - weak}
-    return made.model_copy(update={name: tuple(f for f in wanted if f in kind) for name, kind in kinds.items()})
+    return made.model_copy(
+        update={name: tuple(f for f in wanted if f in kind) for name, kind in kinds.items()}
+    )
 
 
 def _too_much(run: TestResults, tests: Sequence[str], allowed: float) -> set[str]:
@@ -117,10 +125,11 @@ def _too_much(run: TestResults, tests: Sequence[str], allowed: float) -> set[str
 def _sighted(asked: _Asked, wanted: Sequence[str], run: Run, untouched: Run) -> Exam:
     """An exam that the bug does not pass, where there is one.
 
-    What is compared outside goes by the form of what a test holds, and an operator may be the tested code's own: in
-    `assertNotIn(1, cache)` a form of the cache says nothing of `__contains__`. Where the bug hides behind one, tests of
-    FAIL_TO_PASS are asked whether what they assert is true: first of what a value is in, then of every relation, then
-    of equality too, which leaves the value in sight.
+    What is compared outside goes by the form of what a test holds, and an operator may be the
+    tested code's own: in `assertNotIn(1, cache)` a form of the cache says nothing of
+    `__contains__`. Where the bug hides behind one, tests of FAIL_TO_PASS are asked whether what
+    they assert is true: first of what a value is in, then of every relation, then of equality too,
+    which leaves the value in sight.
     """
 
     def passes(made: Exam) -> bool:
@@ -128,9 +137,20 @@ def _sighted(asked: _Asked, wanted: Sequence[str], run: Run, untouched: Run) -> 
 
     first = made = _settled(asked, run) or Exam()
     blind = passes(made)
-    for kinds, operators in ((("relation",), ("in", "not in")), (("relation",), ()), (("relation", "value"), ())):
-        own = [c for f in wanted for c in asked.claims_of(f) if blind and c.kind in kinds and c.number not in asked.off]
-        if less := {c.number for c in own if not operators or (c.operator in operators and c.turned)}:
+    for kinds, operators in (
+        (("relation",), ("in", "not in")),
+        (("relation",), ()),
+        (("relation", "value"), ()),
+    ):
+        own = [
+            c
+            for f in wanted
+            for c in asked.claims_of(f)
+            if blind and c.kind in kinds and c.number not in asked.off
+        ]
+        if less := {
+            c.number for c in own if not operators or (c.operator in operators and c.turned)
+        }:
             asked.weaken(less)
             made = _settled(asked, run) or Exam()
             blind = passes(made)
@@ -148,14 +168,23 @@ def _settled(asked: _Asked, run: Run) -> Exam | None:
         if not by_test:
             return None
         result = run(files, tests)
-        failing = {sources.function_of(t) for t, outcome in result.outcomes.items() if outcome in _LOUD}
+        failing = {
+            sources.function_of(t) for t, outcome in result.outcomes.items() if outcome in _LOUD
+        }
         counts, seen = _passed(result), _seen(result)
         failed = {f for f in by_test if f in failing or not counts.get(f)}
         excused = {c.number for f in failed for c in asked.claims_of(f, claims)}
-        wrong = {c.number for c in claims if c.number not in excused and not c.right(seen.get(c.number, []))}
+        wrong = {
+            c.number
+            for c in claims
+            if c.number not in excused and not c.right(seen.get(c.number, []))
+        }
         if not failed and not wrong and not result.doubt:
             exam = Exam(
-                files=files, tests={f: counts[f] for f in sorted(by_test)}, claims=claims, seconds=result.seconds
+                files=files,
+                tests={f: counts[f] for f in sorted(by_test)},
+                claims=claims,
+                seconds=result.seconds,
             )
             if steady is not None and exam.tests == steady.tests:
                 return exam
@@ -170,7 +199,8 @@ def _settled(asked: _Asked, run: Run) -> Exam | None:
 
 
 class _Asked:
-    """Test functions whose claims are asked, over several files; claims are numbered through all of them."""
+    """Test functions whose claims are asked, over several files; claims are numbered through all of
+    them."""
 
     def __init__(self, texts: Mapping[str, str], functions: Sequence[str]) -> None:
         self.functions, self.texts = functions, texts
@@ -187,7 +217,9 @@ class _Asked:
         """path -> text, and the files to run."""
         plainly, off, whole = frozenset(self.plainly), frozenset(self.off), frozenset(self.whole)
         try:
-            made = rewrite(self.texts, self.functions, known=known, plainly=plainly, off=off, whole=whole)
+            made = rewrite(
+                self.texts, self.functions, known=known, plainly=plainly, off=off, whole=whole
+            )
         except RecursionError:
             made = Rewritten()
         self.claims, self.tests = made.claims, made.tests
@@ -195,17 +227,25 @@ class _Asked:
 
     def claims_of(self, function: str, claims: Iterable[Claim] | None = None) -> list[Claim]:
         """Those that are made when a test runs."""
-        return [c for c in (self.claims if claims is None else claims) if c.test in self.tests.get(function, ())]
+        return [
+            c
+            for c in (self.claims if claims is None else claims)
+            if c.test in self.tests.get(function, ())
+        ]
 
     def learn(self, reference: TestResults, wanted: Sequence[str]) -> None:
         """What is right of each claim, by a run of the gold with all of it known.
 
-        What has no form is asked plainly; so is what the gold only happens to give (`Claim.last`), but in tests of
-        `wanted` that would tell nothing without it.
+        What has no form is asked plainly; so is what the gold only happens to give (`Claim.last`),
+        but in tests of `wanted` that would tell nothing without it.
         """
         self._expected = _seen(reference)
         self._said = {c.number: c for c in self.claims}
-        loose = {n for n, seen in self._expected.items() if any(s.known and LOOSE in s.known for s in seen)}
+        loose = {
+            n
+            for n, seen in self._expected.items()
+            if any(s.known and LOOSE in s.known for s in seen)
+        }
         formless = {n for n, seen in self._expected.items() if all(s.known is None for s in seen)}
         unsure = {
             c.number
@@ -217,10 +257,13 @@ class _Asked:
         need = {
             f
             for f in wanted
-            if f in self.tests and not any(c.telling and not c.last for c in self.claims_of(f, self.known()))
+            if f in self.tests
+            and not any(c.telling and not c.last for c in self.claims_of(f, self.known()))
         }
         needed = {c.number for f in need for c in self.claims_of(f)}
-        self.weaken({c.number for c in self.claims if c.last and c.number not in needed} - self.plainly)
+        self.weaken(
+            {c.number for c in self.claims if c.last and c.number not in needed} - self.plainly
+        )
 
     def known(self) -> tuple[Claim, ...]:
         """The claims as they are asked now, with what is right."""
@@ -228,13 +271,19 @@ class _Asked:
         for claim in self.claims:
             seen = self._expected.get(claim.number, [])
             if claim.number not in self.off and seen:
-                found.append(claim.model_copy(update={"expected": _rights(claim, self._said[claim.number], seen)}))
+                found.append(
+                    claim.model_copy(
+                        update={"expected": _rights(claim, self._said[claim.number], seen)}
+                    )
+                )
         return tuple(found)
 
     def weaken(self, claims: set[int]) -> None:
         """Ask only whether these are true; of those of which no more was asked, nothing."""
         exceptions = {c.number for c in self.claims if c.kind == "raises"}
-        self.off |= claims & (self.plainly | exceptions | {c.number for c in self.claims if c.kind == "truth"})
+        self.off |= claims & (
+            self.plainly | exceptions | {c.number for c in self.claims if c.kind == "truth"}
+        )
         self.plainly |= claims - self.off
 
     def ease(self, function: str, times: int) -> None:
@@ -249,11 +298,13 @@ class _Asked:
 
 
 def _rights(claim: Claim, said: Claim, seen: Sequence[Seen]) -> tuple[str, ...]:
-    """What is right of a claim each time; where the gold gives what the test said some times and others not, as in a
-    row that is expected to fail, anything is in the others."""
+    """What is right of a claim each time; where the gold gives what the test said some times and
+    others not, as in a row that is expected to fail, anything is in the others."""
     rights = [_right(claim, s) for s in seen]
     holds = [said.model_copy(update={"expected": (_right(said, s),)}).right([s]) for s in seen]
-    return tuple(right if held or not any(holds) else "" for right, held in zip(rights, holds, strict=True))
+    return tuple(
+        right if held or not any(holds) else "" for right, held in zip(rights, holds, strict=True)
+    )
 
 
 def _right(claim: Claim, reference: Seen) -> str:

@@ -1,10 +1,11 @@
 """What a task is, as facts: read from benchmarks/swe. No recipe holds code of the packages.
 
-real.toml        [[bug]] tables: two releases of a package and the tests that turn from failing to passing
-releases.toml    [[release]] tables: two releases of a package, in each [[release.bug]] tables: one behaviour, the
-                 hunks of the change that mend it, by number, and the tests that turn
-injected.jsonl   lines of kind `source` (a release or a repository, and how its tests run) and of kind `task`
-                 (a mutation in one of those, and the tests that it makes fail)
+real.toml        [[bug]] tables: two releases of a package and the tests that turn from failing to
+                 passing
+releases.toml    [[release]] tables: two releases of a package, in each [[release.bug]] tables: one
+                 behaviour, the hunks of the change that mend it, by number, and the tests that turn
+injected.jsonl   lines of kind `source` (a release or a repository, and how its tests run) and of
+                 kind `task` (a mutation in one of those, and the tests that it makes fail)
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ Shown = Literal["issue", "spec", "title"]
 
 
 class _Tested(Environment):
-    """How the tests of some sources run, and in what. `python_path`: one folder or several, '' for the top."""
+    """How the tests of some sources run, and in what. `python_path`: one folder or several, '' for
+    the top."""
 
     tests: tuple[str, ...] = Field(min_length=1)
     python_path: tuple[str, ...] = (".",)
@@ -52,14 +54,18 @@ class _Tested(Environment):
 
     @property
     def environment(self) -> Environment:
-        return Environment(**{name: getattr(self, name) for name in Environment.model_fields if name != "schema_"})
+        return Environment(
+            **{name: getattr(self, name) for name in Environment.model_fields if name != "schema_"}
+        )
 
 
 class Bug(_Tested):
-    """A real bug: `before` has it, `after` does not; they are releases, or commits of the repository at `path`.
+    """A real bug: `before` has it, `after` does not; they are releases, or commits of the
+    repository at `path`.
 
     before_sha256, after_sha256  of the sdists; of a commit, the digest of its files
-    prompt     the whole of what is expected, in our own words     issue   what a user would report: 40 to 120 words
+    prompt     the whole of what is expected, in our own words     issue   what a user would report:
+               40 to 120 words
     title      the same in one line, as a short report has it: up to 14 words
     reproduce  a small test of our own, shown to the agent with `prompt`
     files      the only ones that gold changes, if not all
@@ -98,10 +104,11 @@ class Bug(_Tested):
 
 
 class Origin(_Tested):
-    """Sources to inject bugs into: a release (package, version, sha256) or a repository (path, commit, digest).
+    """Sources to inject bugs into: a release (package, version, sha256) or a repository (path,
+    commit, digest).
 
-    `seconds`: how long its suite took where the tasks were made. `fails`: tests, or files of them, that fail or waver
-    with or without a bug, which prompts say.
+    `seconds`: how long its suite took where the tasks were made. `fails`: tests, or files of them,
+    that fail or waver with or without a bug, which prompts say.
     """
 
     kind: Literal["source"] = "source"
@@ -117,7 +124,8 @@ class Origin(_Tested):
 
 
 class Part(Record):
-    """One place of a bug: the occurrence-th one at which an operator can act in a function of a file."""
+    """One place of a bug: the occurrence-th one at which an operator can act in a function of a
+    file."""
 
     file: str
     function: str
@@ -137,9 +145,9 @@ class Releases(Record):
 class Injected(Record):
     """A bug put into the sources by rule, in one function or, with `more` parts, in several places.
 
-    `mutant` is the SHA-256 (16 hex digits) of the file that results, or of the files. `public` is the part of
-    `fail_to_pass` that the agent may see; `observed`: test id -> what its failure says. `earlier`: the releases that
-    a part with the operator `undone` is about.
+    `mutant` is the SHA-256 (16 hex digits) of the file that results, or of the files. `public` is
+    the part of `fail_to_pass` that the agent may see; `observed`: test id -> what its failure says.
+    `earlier`: the releases that a part with the operator `undone` is about.
     """
 
     kind: Literal["task"] = "task"
@@ -164,7 +172,12 @@ class Injected(Record):
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        first = Part(file=self.file, function=self.function, operator=self.operator, occurrence=self.occurrence)
+        first = Part(
+            file=self.file,
+            function=self.function,
+            operator=self.operator,
+            occurrence=self.occurrence,
+        )
         return (first, *self.more)
 
     @property
@@ -179,10 +192,16 @@ class Injected(Record):
 
 
 def recipes(data: Path | None) -> list[Path]:
-    """The recipe files of a folder, or `data` itself; None: the shipped ones, then the workspace's. Raises BadInput."""
+    """The recipe files of a folder, or `data` itself; None: the shipped ones, then the workspace's.
+    Raises BadInput."""
     if data is not None and not data.is_dir():
         return [data]
-    found = [f / name for f in folders(data) for name in (REAL, RELEASES, INJECTED) if (f / name).is_file()]
+    found = [
+        f / name
+        for f in folders(data)
+        for name in (REAL, RELEASES, INJECTED)
+        if (f / name).is_file()
+    ]
     if not found:
         raise BadInput(
             f"there are no tasks of swe in {' or '.join(map(str, folders(data)))}",
@@ -193,8 +212,8 @@ def recipes(data: Path | None) -> list[Path]:
 
 
 def folders(data: str | Path | None) -> list[Path]:
-    """Where recipes lie, and what was measured of their tasks: the shipped folder and the workspace's; or that of
-    `data`, where it is a file or a folder here."""
+    """Where recipes lie, and what was measured of their tasks: the shipped folder and the
+    workspace's; or that of `data`, where it is a file or a folder here."""
     shared, own = paths.shipped("benchmarks") / "swe", paths.workspace() / "benchmarks" / "swe"
     if data is None:
         return list({f.resolve(): f for f in (shared, own)}.values())
@@ -203,13 +222,17 @@ def folders(data: str | Path | None) -> list[Path]:
 
 
 def bugs(file: Path) -> list[Bug]:
-    """The [[bug]] tables of a TOML file, and those of its [[release]] tables. Raises BadInput that names the table."""
+    """The [[bug]] tables of a TOML file, and those of its [[release]] tables. Raises BadInput that
+    names the table."""
     try:
         read = read_toml(_text(file))
     except ValueError as e:
         raise _broken(file, str(e)) from None
     tables: list[tuple[str, Any]] = []
-    for kind, releases in (("[[bug]]", [{"bug": read.get("bug", [])}]), ("[[release]]", read.get("release", []))):
+    for kind, releases in (
+        ("[[bug]]", [{"bug": read.get("bug", [])}]),
+        ("[[release]]", read.get("release", [])),
+    ):
         for number, release in enumerate(releases if isinstance(releases, list) else [None], 1):
             own = release.get("bug") if isinstance(release, dict) else None
             if not isinstance(own, list) or not all(isinstance(bug, dict) for bug in own):
@@ -226,7 +249,9 @@ def bugs(file: Path) -> list[Bug]:
         except ValidationError as e:
             raise _broken(file, f"{where}: {_first(e)}") from None
         if not (found[-1].prompt or found[-1].issue or found[-1].public):
-            raise _broken(file, f"{where}: it says nothing of the bug: prompt, issue or public is needed")
+            raise _broken(
+                file, f"{where}: it says nothing of the bug: prompt, issue or public is needed"
+            )
         if wrong := wrong_issue(found[-1].issue, found[-1].fail_to_pass):
             raise _broken(file, f"{where}: its issue {wrong}")
         if wrong := wrong_title(found[-1].title, found[-1].fail_to_pass):
@@ -238,7 +263,8 @@ FEWEST_WORDS, MOST_WORDS = 40, 120
 
 
 def wrong_issue(text: str, fail_to_pass: Sequence[str], gold: str = "") -> str:
-    """What keeps a text from being one that a user would report, or ''. gold: the lines that mend the bug."""
+    """What keeps a text from being one that a user would report, or ''. gold: the lines that mend
+    the bug."""
     if not text:
         return ""
     count = len(text.split())
@@ -248,7 +274,11 @@ def wrong_issue(text: str, fail_to_pass: Sequence[str], gold: str = "") -> str:
         return named
     told = " ".join(text.split())
     for line in map(str.strip, gold.split("\n")):
-        if len(line) >= 20 and len(re.findall(r"\w+", line)) >= 3 and " ".join(line.split()) in told:
+        if (
+            len(line) >= 20
+            and len(re.findall(r"\w+", line)) >= 3
+            and " ".join(line.split()) in told
+        ):
             return f"holds a line of what mends it: {line}"
     return ""
 
@@ -288,7 +318,9 @@ def injected(file: Path) -> tuple[dict[str, Origin], list[Injected]]:
                     raise _broken(file, f"no source above is called {task.source!r}", number)
                 tasks.append(task)
             else:
-                raise _broken(file, 'a line is {"kind": "source", ...} or {"kind": "task", ...}', number)
+                raise _broken(
+                    file, 'a line is {"kind": "source", ...} or {"kind": "task", ...}', number
+                )
         except ValidationError as e:
             raise _broken(file, _first(e), number) from None
         except ValueError as e:
@@ -299,13 +331,19 @@ def injected(file: Path) -> tuple[dict[str, Origin], list[Injected]]:
 
 
 def add(file: Path, origin: Origin, tasks: list[Injected], *, others: bool = False) -> None:
-    """Put the tasks of one source into an injected.jsonl in place of those it had of their kind (hard, or not), and
-    leave the others alone. others: those it had stay, too, where the source is as it was and no group is split."""
+    """Put the tasks of one source into an injected.jsonl in place of those it had of their kind
+    (hard, or not), and leave the others alone. others: those it had stay, too, where the source is
+    as it was and no group is split.
+    """
     origins, known = injected(file) if file.exists() else ({}, [])
     before = origins.get(origin.name, origin)
     others = others and before == origin.model_copy(update={"seconds": before.seconds})
     origins[origin.name] = origin
-    kinds, ids, splits = {t.hard for t in tasks}, {t.id for t in tasks}, {t.group: t.split for t in tasks}
+    kinds, ids, splits = (
+        {t.hard for t in tasks},
+        {t.id for t in tasks},
+        {t.group: t.split for t in tasks},
+    )
 
     def stays(task: Injected) -> bool:
         if task.source != origin.name or task.hard not in kinds:
@@ -316,29 +354,51 @@ def add(file: Path, origin: Origin, tasks: list[Injected], *, others: bool = Fal
     lines = []
     for name, source in sorted(origins.items()):
         own = sorted((t for t in kept if t.source == name), key=lambda t: t.id)
-        lines += [source.model_dump_json(exclude_defaults=False), *(t.model_dump_json() for t in own)] if own else []
+        lines += (
+            [source.model_dump_json(exclude_defaults=False), *(t.model_dump_json() for t in own)]
+            if own
+            else []
+        )
     files.write(file, "".join(line + "\n" for line in lines))
 
 
 def add_bugs(file: Path, new: Sequence[Bug]) -> None:
-    """Put real bugs into a TOML file of releases; one of the same id is replaced. What stands above the first table
-    stays. Raises BadInput where the file is broken."""
-    known = {bug.task: bug for bug in (bugs(file) if file.exists() else [])} | {bug.task: bug for bug in new}
+    """Put real bugs into a TOML file of releases; one of the same id is replaced. What stands above
+    the first table stays. Raises BadInput where the file is broken."""
+    known = {bug.task: bug for bug in (bugs(file) if file.exists() else [])} | {
+        bug.task: bug for bug in new
+    }
     head = _text(file).partition("[[")[0] if file.exists() else ""
     releases: dict[str, list[Bug]] = {}
     for bug in known.values():
         releases.setdefault(json.dumps(_dumped(bug, _SHARED), sort_keys=True), []).append(bug)
     tables = []
-    for own in sorted(releases.values(), key=lambda own: (own[0].package.lower(), own[0].before, own[0].after)):
+    for own in sorted(
+        releases.values(), key=lambda own: (own[0].package.lower(), own[0].before, own[0].after)
+    ):
         lines = ["[[release]]", *_pairs(_dumped(own[0], _SHARED))]
         for bug in sorted(own, key=lambda bug: bug.id):
-            lines += ["", "[[release.bug]]", *_pairs(_dumped(bug, [f for f in Bug.model_fields if f not in _SHARED]))]
+            lines += [
+                "",
+                "[[release.bug]]",
+                *_pairs(_dumped(bug, [f for f in Bug.model_fields if f not in _SHARED])),
+            ]
         tables.append("\n".join(lines) + "\n")
     files.write(file, head + "\n".join(tables))
 
 
 _SHARED = (
-    *("package", "path", "before", "after", "before_sha256", "after_sha256", "split", "tests", "given"),
+    *(
+        "package",
+        "path",
+        "before",
+        "after",
+        "before_sha256",
+        "after_sha256",
+        "split",
+        "tests",
+        "given",
+    ),
     *("python_path", "deselect", "python", "pytest", "requires", "index_before", "env", "runner"),
 )
 """What the bugs of one release have in common, in the order in which it is written."""
@@ -383,4 +443,6 @@ def _first(e: ValidationError) -> str:
 
 def _broken(file: Path, why: str, line: int | None = None) -> BadInput:
     place = f"{file}, line {line}" if line else str(file)
-    return BadInput(f"{place}: {why}", fix=f"mend {file.name}, or take it away", code="bad-tasks-file")
+    return BadInput(
+        f"{place}: {why}", fix=f"mend {file.name}, or take it away", code="bad-tasks-file"
+    )

@@ -1,8 +1,8 @@
 """New tasks: bugs injected into a release or a repository, kept when a few of its own tests notice.
 
-A hard bug is kept when, besides, the tests that notice do not name what is changed, each fails when it is run alone,
-the public ones show every part, and nothing small mends it: neither a part of the bug taken back nor a token inverted
-in the changed statements.
+A hard bug is kept when, besides, the tests that notice do not name what is changed, each fails when
+it is run alone, the public ones show every part, and nothing small mends it: neither a part of the
+bug taken back nor a token inverted in the changed statements.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ PATIENCE = 600.0
 TRIES, HARD_TRIES = 14, 60
 """Mutants tried for each task that is wanted, at most."""
 BATCH = 12
-"""Mutants that share a sandbox, one after the other: starting Python and pytest costs more than most tests."""
+"""Mutants that share a sandbox, one after the other: starting Python and pytest costs more than
+most tests."""
 
 
 @dataclass
@@ -54,7 +55,8 @@ class MadeTasks:
 
 @dataclass(eq=False)
 class _Candidate:
-    """A mutant: `files` (path -> text) have it, `tests` are those that may notice. kind: what is kept in proportion."""
+    """A mutant: `files` (path -> text) have it, `tests` are those that may notice. kind: what is
+    kept in proportion."""
 
     kind: str
     parts: Parts
@@ -69,14 +71,17 @@ class _Candidate:
 
 @dataclass(frozen=True)
 class _Noticed:
-    """What the tests said of a mutant. failing: in the order of the suite; messages: test id -> what it says."""
+    """What the tests said of a mutant. failing: in the order of the suite; messages: test id ->
+    what it says."""
 
     failing: tuple[str, ...]
     messages: Mapping[str, str]
 
     @property
     def crash(self) -> bool:
-        return not all(re.match(r"assert|AssertionError|Failed: DID NOT", m) for m in self.messages.values())
+        return not all(
+            re.match(r"assert|AssertionError|Failed: DID NOT", m) for m in self.messages.values()
+        )
 
 
 def make(
@@ -102,20 +107,23 @@ def make(
     file: Path | None = None,
     on_progress: Say | None = None,
 ) -> MadeTasks:
-    """Inject up to `n` bugs into one package (its sdist) or repository, and write each one's recipe to `file` as it is
-    found.
+    """Inject up to `n` bugs into one package (its sdist) or repository, and write each one's recipe
+    to `file` as it is found.
 
     split         of all the tasks; by default the modules are dealt out to train and validation
     requires      pinned requirements of the tests             python_path   folders put on sys.path
-    python, pytest, index_before, variables                    what the tests run in and with: see Environment
+    python, pytest, index_before, variables                    what the tests run in and with: see
+    Environment
     tests         files and folders given to pytest; both are looked for when not given
     modules       only bugs in these files of the project
     hard          bugs of several statements, whose failure shows elsewhere (hard_mutation.py)
-    undo          hard bugs, too: pairs of earlier neighbouring releases, of which one hunk is taken back
-    file          benchmarks/swe/injected.jsonl of the workspace unless given; older tasks of the same source and
-                  kind (hard or not) go at the end
+    undo          hard bugs, too: pairs of earlier neighbouring releases, of which one hunk is taken
+                  back
+    file          benchmarks/swe/injected.jsonl of the workspace unless given; older tasks of the
+                  same source and kind (hard or not) go at the end
 
-    Same arguments, same tasks. Raises BadInput: unknown-package, no-tests, failing-suite, no-mutants; Interrupted.
+    Same arguments, same tasks. Raises BadInput: unknown-package, no-tests, failing-suite,
+    no-mutants; Interrupted.
     """
     say: Say = on_progress or (lambda _: None)
     if backend is None:
@@ -123,9 +131,16 @@ def make(
 
         backend = choose()
     file = file or paths.workspace() / "benchmarks" / "swe" / INJECTED
-    fields = {"python": python, "pytest": pytest, "index_before": index_before, "env": dict(variables)}
+    fields = {
+        "python": python,
+        "pytest": pytest,
+        "index_before": index_before,
+        "env": dict(variables),
+    }
     wanted = asked({**fields, "requires": tuple(requires)})
-    origin, pristine = _origin(package, version, repo, wanted, tuple(tests), tuple(python_path), file, say)
+    origin, pristine = _origin(
+        package, version, repo, wanted, tuple(tests), tuple(python_path), file, say
+    )
     known = _known(file, origin, hard=bool(hard or undo))
     files = _files(origin, pristine, modules, split, known)
     place = env if env is not None else environment(origin.environment, say)
@@ -140,11 +155,17 @@ def make(
 
     difficult = bool(hard or pairs)
     with stoppable(file, kept, write):
-        found = trial.hard_candidates(files, chance, hard, pairs, say) if difficult else trial.candidates(files, chance)
+        found = (
+            trial.hard_candidates(files, chance, hard, pairs, say)
+            if difficult
+            else trial.candidates(files, chance)
+        )
         tried = trial.keep(found, n, kept, write, hard=difficult)
     if not kept:
         why = f"no bug that a few tests notice was found in {origin.name} ({tried} tried)"
-        raise BadInput(why, fix="take a package with more tests, or another --seed", code="no-mutants")
+        raise BadInput(
+            why, fix="take a package with more tests, or another --seed", code="no-mutants"
+        )
     bugs = _dealt(origin, kept, split, known)
     facts.add(file, origin, bugs)
     cases = [InjectedCase(origin, bug, say) for bug in bugs]
@@ -152,9 +173,11 @@ def make(
 
 
 @contextmanager
-def stoppable(file: Path, found: Sized, write: Callable[[], None], again: str = "") -> Iterator[None]:
-    """Ctrl-C writes what is found, where that was interrupted, and says how many tasks it is. Raises Interrupted.
-    again: what the same command does, unless it begins anew."""
+def stoppable(
+    file: Path, found: Sized, write: Callable[[], None], again: str = ""
+) -> Iterator[None]:
+    """Ctrl-C writes what is found, where that was interrupted, and says how many tasks it is.
+    Raises Interrupted. again: what the same command does, unless it begins anew."""
     try:
         yield
     except KeyboardInterrupt:
@@ -167,7 +190,8 @@ def stoppable(file: Path, found: Sized, write: Callable[[], None], again: str = 
         raise Interrupted(f"{count} written to {file}", fix=fix) from None
 
 
-# --- where the sources are, and how their tests run -------------------------------------------------------
+# --- where the sources are, and how their tests run
+# -------------------------------------------------------
 
 
 def _origin(
@@ -193,20 +217,31 @@ def _origin(
         inside = repo.is_relative_to(home)
         path = repo.relative_to(home).as_posix() if inside else str(repo)
         name = f"{repo.name}-{digest[:8]}"
-        origin = Origin(name=name, package=repo.name, path=path, commit=commit, digest=digest, tests=("?",))
+        origin = Origin(
+            name=name, package=repo.name, path=path, commit=commit, digest=digest, tests=("?",)
+        )
     else:
         assert package is not None
         assert version is not None
         sha256 = sources.released_sha256(package, version)
         pristine = sources.release(package, version, sha256, say)
-        origin = Origin(name=f"{package}-{version}", package=package, version=version, sha256=sha256, tests=("?",))
+        origin = Origin(
+            name=f"{package}-{version}",
+            package=package,
+            version=version,
+            sha256=sha256,
+            tests=("?",),
+        )
     tests = tests or sources.find_tests(pristine)
     missing = [t for t in tests if not (pristine / t).exists()]
     if not tests or missing:
         what = f"{missing[0]} is not in" if missing else "no tests were found in"
         raise BadInput(
             f"{what} the sources of {origin.name}",
-            fix="name them with --tests, or take another release: some leave their tests out of the sdist",
+            fix=(
+                "name them with --tests, or take another release: some leave their tests out of the"
+                " sdist"
+            ),
             code="no-tests",
         )
     folders = python_path or (("src",) if (pristine / "src").is_dir() else (".",))
@@ -226,14 +261,21 @@ def _releases(origin: Origin, before: str, after: str) -> Releases:
 
 
 def _files(
-    origin: Origin, pristine: Path, wanted: Sequence[str], split: Split | None, known: Mapping[str, Split]
+    origin: Origin,
+    pristine: Path,
+    wanted: Sequence[str],
+    split: Split | None,
+    known: Mapping[str, Split],
 ) -> list[str]:
-    """The modules to put bugs into: `wanted`, or all but those whose group has another split than `split`."""
+    """The modules to put bugs into: `wanted`, or all but those whose group has another split than
+    `split`."""
     found = sources.modules(pristine, origin.python_path, origin.tests)
     unknown = sorted(set(wanted) - set(found))
     if unknown:
         raise BadInput(
-            f"{origin.name} has no module {unknown[0]}", fix=f"there are: {', '.join(found)}", code="unknown-module"
+            f"{origin.name} has no module {unknown[0]}",
+            fix=f"there are: {', '.join(found)}",
+            code="unknown-module",
         )
     clash = [f for f in found if split is not None and known.get(_group(origin, f), split) != split]
     both = sorted(set(clash) & set(wanted or clash))
@@ -255,7 +297,11 @@ def _whole(origin: Origin, run: TestResults) -> TestResults:
     begun = f"name tests that do, with --tests; the last that began is {test_run.short(last)}"
     raise BadInput(
         f"the tests of {origin.name} do not run to their end: {run.doubt}\n{run.output[-1200:]}",
-        fix=begun if last else "another --pytest may do, like 7.4.4, or --index-before the day when it came out",
+        fix=(
+            begun
+            if last
+            else "another --pytest may do, like 7.4.4, or --index-before the day when it came out"
+        ),
         code="failing-suite",
     )
 
@@ -266,12 +312,20 @@ _LOUD = {"failed", "error", "repeated"}
 class _Trial:
     """One project's suite, run without a bug, then on mutants.
 
-    origin: with what does not count deselected. passing: the tests that pass without a bug. traced: file -> test id
-    -> the lines of the file that it runs.
+    origin: with what does not count deselected. passing: the tests that pass without a bug. traced:
+    file -> test id -> the lines of the file that it runs.
     """
 
-    def __init__(self, origin: Origin, pristine: Path, env: Path, backend: SandboxBackend, say: Say) -> None:
-        self.origin, self.pristine, self._env, self._backend, self._say = origin, pristine, env, backend, say
+    def __init__(
+        self, origin: Origin, pristine: Path, env: Path, backend: SandboxBackend, say: Say
+    ) -> None:
+        self.origin, self.pristine, self._env, self._backend, self._say = (
+            origin,
+            pristine,
+            env,
+            backend,
+            say,
+        )
         self._modules: dict[str, Source | None] = {}
         self._covered: dict[tuple[str, str], frozenset[str]] = {}
         self._texts: dict[str, str] = {}
@@ -287,7 +341,10 @@ class _Trial:
             why = next((m for m in plain.messages.values() if m), "")[-300:] or traced.output[-300:]
             raise BadInput(
                 f"none of the tests of {origin.name} passes: {test_run.short(why, 300)}",
-                fix="say what the tests need, --requires NAME==VERSION, or where the sources are, --python-path",
+                fix=(
+                    "say what the tests need, --requires NAME==VERSION, or where the sources are,"
+                    " --python-path"
+                ),
                 code="failing-suite",
             )
         both = traced.outcomes.keys() & plain.outcomes.keys()
@@ -296,11 +353,18 @@ class _Trial:
         bad |= {sources.function_of(t) for t in traced.outcomes.keys() ^ plain.outcomes.keys()}
         bad |= {u for u in (*traced.uncollected, *plain.uncollected) if u}
         if bad:
-            say(f"left out, as they fail or waver before any bug is put in: {', '.join(sorted(bad)[:5])}")
-        self.passing = frozenset(t for t in good if not {t, sources.function_of(t), t.partition("::")[0]} & bad)
+            say(
+                "left out, as they fail or waver before any bug is put in:"
+                f" {', '.join(sorted(bad)[:5])}"
+            )
+        self.passing = frozenset(
+            t for t in good if not {t, sources.function_of(t), t.partition("::")[0]} & bad
+        )
         self._took = dict(plain.took)
         self._cpu = plain.cpu_seconds / max(sum(plain.took.values()), 0.001)
-        self.traced = {f: {t: frozenset(n) for t, n in by.items()} for f, by in traced.lines.items()}
+        self.traced = {
+            f: {t: frozenset(n) for t, n in by.items()} for f, by in traced.lines.items()
+        }
         update = {
             "deselect": tuple(sorted({*origin.deselect, *bad})),
             "fails": tuple(sorted(bad)),
@@ -311,7 +375,9 @@ class _Trial:
 
     def unseen(self, files: Sequence[str]) -> list[str]:
         """The files of which a sandbox has no other copy. Raises BadInput when there are none."""
-        told = {file: place for file in files if (place := self._copies.of([file], self.origin.suite))}
+        told = {
+            file: place for file in files if (place := self._copies.of([file], self.origin.suite))
+        }
         if len(told) == len(files):
             raise BadInput(
                 f"a sandbox would hold the answers: {told[files[0]]} is a copy of {files[0]}",
@@ -323,10 +389,17 @@ class _Trial:
     def _run(self, tests: ProjectTests, timeout: float, **how: Any) -> TestResults:
         """The tests on the sources; how: what `test_run.run` takes besides."""
         where = (self._backend, self.pristine, self._env)
-        return test_run.run(*where, copies.without(tests, self._copies), timeout=timeout, output_bytes=200_000, **how)
+        return test_run.run(
+            *where,
+            copies.without(tests, self._copies),
+            timeout=timeout,
+            output_bytes=200_000,
+            **how,
+        )
 
     def candidates(self, files: Sequence[str], chance: random.Random) -> Iterator[_Candidate]:
-        """Mutants in the order to try them: the files by turns, in each file the functions by turns."""
+        """Mutants in the order to try them: the files by turns, in each file the functions by
+        turns."""
         queues = [functions for file in files if (functions := self._functions(file, chance))]
         chance.shuffle(queues)
         while queues:
@@ -339,7 +412,8 @@ class _Trial:
                     queues.remove(functions)
 
     def _functions(self, file: str, chance: random.Random) -> list[list[Iterator[_Candidate]]]:
-        """The likely mutants of each function of a file that passing tests run; none for those that mean nothing."""
+        """The likely mutants of each function of a file that passing tests run; none for those that
+        mean nothing."""
         module = self._module(file)
         if module is None:
             return []
@@ -351,7 +425,9 @@ class _Trial:
             own = [m for m in mutations(module, place) if likely(module, m)]
             chance.shuffle(own)
             if own:
-                functions.append([self._single(file, module, place, m, covering) for m in _varied(own)])
+                functions.append(
+                    [self._single(file, module, place, m, covering) for m in _varied(own)]
+                )
         chance.shuffle(functions)
         return functions
 
@@ -362,7 +438,12 @@ class _Trial:
         if text is not None:
             at = self.traced[file]
             hit = frozenset(t for t in covering if mutation.line in at[t])
-            part = Part(file=file, function=place.name, operator=mutation.operator, occurrence=mutation.occurrence)
+            part = Part(
+                file=file,
+                function=place.name,
+                operator=mutation.operator,
+                occurrence=mutation.occurrence,
+            )
             yield _Candidate(mutation.operator, (part,), {file: text}, hit or covering)
 
     def _module(self, file: str) -> Source | None:
@@ -376,12 +457,19 @@ class _Trial:
     def _covering(self, file: str, place: Site) -> frozenset[str]:
         if (file, place.name) not in self._covered:
             body = range(place.node.body[0].lineno, place.last + 1)
-            hit = (t for t, lines in self.traced.get(file, {}).items() if not lines.isdisjoint(body))
+            hit = (
+                t for t, lines in self.traced.get(file, {}).items() if not lines.isdisjoint(body)
+            )
             self._covered[file, place.name] = self.passing & frozenset(hit)
         return self._covered[file, place.name]
 
     def hard_candidates(
-        self, files: Sequence[str], chance: random.Random, hard: bool, pairs: Sequence[Releases], say: Say
+        self,
+        files: Sequence[str],
+        chance: random.Random,
+        hard: bool,
+        pairs: Sequence[Releases],
+        say: Say,
     ) -> Iterator[_Candidate]:
         """Hard mutants that tests may notice without naming what is changed, the kinds by turns."""
         modules = {file: module for file in files if (module := self._module(file))}
@@ -402,7 +490,9 @@ class _Trial:
             chance.shuffle(standing)
             kinds[f"undone {pair.after}"] = iter([(parts, pair) for parts in standing])
         texts = {file: module.text for file, module in modules.items()}
-        queues = {kind: self._promising(kind, modules, texts, found, say) for kind, found in kinds.items()}
+        queues = {
+            kind: self._promising(kind, modules, texts, found, say) for kind, found in kinds.items()
+        }
         while queues:
             for kind, queue in list(queues.items()):
                 candidate = next(queue, None)
@@ -412,17 +502,22 @@ class _Trial:
                     yield candidate
 
     def _hunks(self, modules: Mapping[str, Source], pair: Releases, say: Say) -> Iterator[Parts]:
-        """Each hunk, and all those of one file, of the difference of two releases that still stand."""
+        """Each hunk, and all those of one file, of the difference of two releases that still
+        stand."""
         for file, module in modules.items():
             before, after = earlier_texts(self.origin.package, pair, file, say)
             parts = []
-            for number in range(1, 1 + len(hunks.numbered(before, after) if before and after else ())):
+            for number in range(
+                1, 1 + len(hunks.numbered(before, after) if before and after else ())
+            ):
                 edit = hard_mutation.undone(module, before, after, number)
                 if edit is not None:
                     line = module.data[: edit[0]].count(b"\n") + 1
                     inside = [s.name for s in module.functions() if s.first <= line <= s.last]
                     function = inside[0] if inside else ""
-                    parts.append(Part(file=file, function=function, operator="undone", occurrence=number))
+                    parts.append(
+                        Part(file=file, function=function, operator="undone", occurrence=number)
+                    )
             yield from ((part,) for part in parts)
             if len(parts) > 1:
                 yield tuple(parts)
@@ -435,10 +530,15 @@ class _Trial:
         found: Iterator[tuple[Parts, Releases | None]],
         say: Say,
     ) -> Iterator[_Candidate]:
-        """Those that have what makes a bug hard, as far as that can be told without running anything."""
+        """Those that have what makes a bug hard, as far as that can be told without running
+        anything."""
         for parts, pair in found:
             covering = [self._noticing(modules[p.file], p) for p in parts]
-            common = frozenset.intersection(*covering) if kind == "repeated" else frozenset.union(*covering)
+            common = (
+                frozenset.intersection(*covering)
+                if kind == "repeated"
+                else frozenset.union(*covering)
+            )
             far = [t for t in common if hard_mutation.distant(parts, [self._text_of(t)])]
             if 2 * len(far) <= len(common):  # a test that names it is likely to notice, too
                 continue
@@ -488,8 +588,8 @@ class _Trial:
         write: Callable[[], None],
         hard: bool = False,
     ) -> int:
-        """Put the first `n` mutants that a few tests notice into `kept`, and tell how many were tried: at most one of a
-        function, no kind too often. write: called after each."""
+        """Put the first `n` mutants that a few tests notice into `kept`, and tell how many were
+        tried: at most one of a function, no kind too often. write: called after each."""
         tried = crashes = 0
         kinds: Counter[str] = Counter()
         functions: set[tuple[str, str]] = set()
@@ -507,9 +607,14 @@ class _Trial:
             chosen: dict[_Candidate, _Noticed] = {}
             soon, taken, loud = kinds.copy(), set(functions), crashes
             for candidate, noticed in self._near(batch, hard).items():
-                if len(kept) + len(chosen) == n or candidate.functions & taken or soon[candidate.kind] >= often:
+                if (
+                    len(kept) + len(chosen) == n
+                    or candidate.functions & taken
+                    or soon[candidate.kind] >= often
+                ):
                     continue
-                # A wrong value is what most bugs give; a crash names its line, and would make most tasks easy.
+                # A wrong value is what most bugs give; a crash names its line, and would make most
+                # tasks easy.
                 if noticed.crash and loud >= max(1, n // 4):
                     continue
                 chosen[candidate] = noticed
@@ -517,7 +622,9 @@ class _Trial:
                 taken |= candidate.functions
                 soon[candidate.kind] += 1
             for candidate, noticed in self._agreed(chosen).items():
-                if hard and not (self._shown(candidate, noticed) and self._stays(candidate, noticed)):
+                if hard and not (
+                    self._shown(candidate, noticed) and self._stays(candidate, noticed)
+                ):
                     continue
                 bug = self._bug(candidate, noticed)
                 kept.append(bug)
@@ -525,17 +632,24 @@ class _Trial:
                 crashes += noticed.crash
                 functions |= candidate.functions
                 kinds[candidate.kind] += 1
-                self._say(f"{len(kept)} of {n} after {tried} mutants: {bug.id}, noticed by {len(bug.fail_to_pass)}")
+                self._say(
+                    f"{len(kept)} of {n} after {tried} mutants: {bug.id}, noticed by"
+                    f" {len(bug.fail_to_pass)}"
+                )
         return tried
 
     def _near(self, batch: Sequence[_Candidate], hard: bool) -> dict[_Candidate, _Noticed]:
-        """Those of the batch that a few of the tests that run what is changed notice; hard ones as hard as they are to
-        be."""
+        """Those of the batch that a few of the tests that run what is changed notice; hard ones as
+        hard as they are to be."""
         few = [self._trial(c.files, c.tests, MOST_FAILING + 1) for c in batch]
         found: dict[_Candidate, _Noticed] = {}
         for candidate, near in zip(batch, self._each(few), strict=True):
             failing = {t for t in candidate.tests if near.outcomes.get(t) == "failed"}
-            if near.doubt or not 1 <= len(failing) <= MOST_FAILING or near.passed() != candidate.tests - failing:
+            if (
+                near.doubt
+                or not 1 <= len(failing) <= MOST_FAILING
+                or near.passed() != candidate.tests - failing
+            ):
                 continue
             seen = _Noticed(tuple(sorted(failing)), {t: near.messages.get(t, "") for t in failing})
             if not hard or self._far(candidate, seen):
@@ -543,8 +657,8 @@ class _Trial:
         return self._alone(found) if hard else found
 
     def _agreed(self, found: Mapping[_Candidate, _Noticed]) -> dict[_Candidate, _Noticed]:
-        """Those of which the whole suite says the same. It is run once with all of them, and only where it then says
-        anything else than they do together, with each."""
+        """Those of which the whole suite says the same. It is run once with all of them, and only
+        where it then says anything else than they do together, with each."""
         both = self._together(list(found)) if len(found) > 1 else None
         if both is not None:
             [run] = self._each([self._trial(both, frozenset(), 0)])
@@ -561,13 +675,16 @@ class _Trial:
         }
 
     def _same(self, run: TestResults, failing: set[str]) -> bool:
-        """Whether these tests fail in a run of the suite, and no other that passes without a bug."""
+        """Whether these tests fail in a run of the suite, and no other that passes without a
+        bug."""
         same = not run.doubt and run.passed() == self.passing - failing
         return same and all(run.outcomes.get(t) == "failed" for t in failing)
 
     def _said(self, run: TestResults, seen: _Noticed) -> _Noticed:
         ordered = tuple(t for t in run.outcomes if t in seen.messages)
-        return _Noticed(ordered, {t: steady(run.messages.get(t, ""), seen.messages[t]) for t in ordered})
+        return _Noticed(
+            ordered, {t: steady(run.messages.get(t, ""), seen.messages[t]) for t in ordered}
+        )
 
     def _together(self, several: Sequence[_Candidate]) -> dict[str, str] | None:
         """The files with all of these bugs; None where two of them touch."""
@@ -591,8 +708,8 @@ class _Trial:
         return test_run.run_each(self._backend, self.pristine, self._env, suite, runs)
 
     def _far(self, candidate: _Candidate, seen: _Noticed) -> bool:
-        """Whether the failures are wrong values, of tests that name nothing of what is changed, which is more than a
-        token and bears no mark."""
+        """Whether the failures are wrong values, of tests that name nothing of what is changed,
+        which is more than a token and bears no mark."""
         texts, mutant = [self._text_of(t) for t in seen.failing], candidate.files
         if seen.crash or not all(texts) or not hard_mutation.distant(candidate.parts, texts):
             return False
@@ -605,25 +722,38 @@ class _Trial:
         for candidate, seen in found.items():
             first = {sources.function_of(t): t for t in sorted(seen.failing, reverse=True)}
             asked += [(candidate, t) for t in first.values()]
-        runs = self._each([self._trial(candidate.files, frozenset({t}), 0) for candidate, t in asked])
-        other = {candidate for (candidate, t), run in zip(asked, runs, strict=True) if run.outcomes.get(t) != "failed"}
+        runs = self._each(
+            [self._trial(candidate.files, frozenset({t}), 0) for candidate, t in asked]
+        )
+        other = {
+            candidate
+            for (candidate, t), run in zip(asked, runs, strict=True)
+            if run.outcomes.get(t) != "failed"
+        }
         return {candidate: seen for candidate, seen in found.items() if candidate not in other}
 
     def _shown(self, candidate: _Candidate, seen: _Noticed) -> bool:
-        """Whether the public tests notice each part that any test notices: nobody looks for what nothing shows. Swapped
-        parameters and the calls that were swapped with them are one."""
+        """Whether the public tests notice each part that any test notices: nobody looks for what
+        nothing shows. Swapped parameters and the calls that were swapped with them are one."""
         if candidate.parts[0].operator == "parameters":
             return True
         public = set(_public(self.pristine, seen.failing))
         gold = {f: module.text for f in candidate.files if (module := self._module(f))}
         earlier = self._earlier(candidate.earlier, self._say)
-        each = [hard_mutation.mutated(gold, [part], earlier) for part in candidate.parts if candidate.parts[1:]]
-        runs = self._each([self._trial({**gold, **(files or {})}, frozenset(seen.failing), 0) for files in each])
+        each = [
+            hard_mutation.mutated(gold, [part], earlier)
+            for part in candidate.parts
+            if candidate.parts[1:]
+        ]
+        runs = self._each(
+            [self._trial({**gold, **(files or {})}, frozenset(seen.failing), 0) for files in each]
+        )
         failing = [{t for t in seen.failing if run.outcomes.get(t) != "passed"} for run in runs]
         return all(not tests or tests & public for tests in failing)
 
     def _stays(self, candidate: _Candidate, seen: _Noticed) -> bool:
-        """Whether some test goes on failing when one part of the bug is taken back, or one token is inverted."""
+        """Whether some test goes on failing when one part of the bug is taken back, or one token is
+        inverted."""
         gold = {f: module.text for f in candidate.files if (module := self._module(f))}
         smaller = []
         for n in range(len(candidate.parts) if len(candidate.parts) > 1 else 0):
@@ -635,7 +765,11 @@ class _Trial:
                 if inverted := meant(Source(text), mutation):
                     smaller.append({**candidate.files, file: inverted})
         quick = self._each([self._trial(files, frozenset(seen.failing), 1) for files in smaller])
-        passing = [files for files, run in zip(smaller, quick, strict=True) if run.passed() >= set(seen.failing)]
+        passing = [
+            files
+            for files, run in zip(smaller, quick, strict=True)
+            if run.passed() >= set(seen.failing)
+        ]
         again = self._each([self._trial(files, candidate.tests, 1) for files in passing])
         return not any(run.passed() >= candidate.tests for run in again)
 
@@ -660,19 +794,27 @@ class _Trial:
         )
 
 
-# --- mutants ----------------------------------------------------------------------------------------------
+# --- mutants
+# ----------------------------------------------------------------------------------------------
 
 
 def _id(pristine: Path, candidate: _Candidate) -> str:
-    """A name that no other bug of these sources has: the place, and a digest where that does not say all."""
+    """A name that no other bug of these sources has: the place, and a digest where that does not
+    say all."""
     first, *more = candidate.parts
     module = PurePosixPath(first.file).stem
     name = f"{module}.{first.function or 'module'}-{first.operator}-{first.occurrence}"
     name += f"-{candidate.earlier.after}" if candidate.earlier else ""
     name += f"-and-{len(more)}" if more else ""
-    alike = [f for f in sources.files(pristine) if f.endswith(".py") and PurePosixPath(f).stem == module]
+    alike = [
+        f for f in sources.files(pristine) if f.endswith(".py") and PurePosixPath(f).stem == module
+    ]
     told = not more and candidate.earlier is None and len(alike) == 1
-    return name if told else f"{name}-{digest([candidate.parts, candidate.earlier, mark(candidate.files)], 8)}"
+    return (
+        name
+        if told
+        else f"{name}-{digest([candidate.parts, candidate.earlier, mark(candidate.files)], 8)}"
+    )
 
 
 def _anywhere(message: str) -> str:
@@ -714,7 +856,9 @@ def steady(message: str, again: str) -> str:
     one, other = (re.split(r"(0x[0-9a-f]+|\d+(?:\.\d+)?)", text) for text in (message, again))
     if one[::2] != other[::2]:
         return message
-    return "".join(a if a == b or a.startswith("0x") else "..." for a, b in zip(one, other, strict=True))
+    return "".join(
+        a if a == b or a.startswith("0x") else "..." for a, b in zip(one, other, strict=True)
+    )
 
 
 def _varied(found: Sequence[Mutation]) -> list[Mutation]:
@@ -742,7 +886,9 @@ def likely(module: Source, mutation: Mutation) -> bool:
     line = module.text.split("\n")[mutation.line - 1]
     before = module.data[:start].decode("utf-8").rsplit("\n", 1)[-1]
     if mutation.operator == "arguments":
-        return not re.search(r"\b(isinstance|issubclass|super|getattr|setattr|hasattr|type)\($", before)
+        return not re.search(
+            r"\b(isinstance|issubclass|super|getattr|setattr|hasattr|type)\($", before
+        )
     if mutation.operator == "arithmetic" and old.startswith("+"):
         return re.search(r"\d|len\(|total|count|sum|size|offset", line) is not None
     if mutation.operator == "returned":
@@ -760,7 +906,8 @@ def _group(origin: Origin, file: str) -> str:
 
 
 def _public(pristine: Path, failing: Sequence[str]) -> list[str]:
-    """The tests an agent may see: the first half of the functions, and those that cannot be cut out."""
+    """The tests an agent may see: the first half of the functions, and those that cannot be cut
+    out."""
     functions = list(dict.fromkeys(sources.function_of(t) for t in failing))
     shown = set(functions[: (len(functions) + 1) // 2])
     for function in functions:
@@ -785,21 +932,27 @@ def known_tasks(file: Path) -> list[Task]:
 
 
 def _known(file: Path, origin: Origin | None = None, *, hard: bool = False) -> dict[str, Split]:
-    """The split of every group that has tasks already, but for those of `origin` that are made anew: the hard ones, or
-    the others."""
+    """The split of every group that has tasks already, but for those of `origin` that are made
+    anew: the hard ones, or the others."""
     known: dict[str, Split] = {}
     for task in known_tasks(file):
-        own = origin and task.id.startswith(f"swe:{origin.name}:") and task.facts["kind"] == "injected"
+        own = (
+            origin
+            and task.id.startswith(f"swe:{origin.name}:")
+            and task.facts["kind"] == "injected"
+        )
         if not own or Injected.model_validate(task.facts["bug"]).hard != hard:
             known[task.group] = task.split
     return known
 
 
-def _dealt(origin: Origin, kept: list[Injected], split: Split | None, known: Mapping[str, Split]) -> list[Injected]:
+def _dealt(
+    origin: Origin, kept: list[Injected], split: Split | None, known: Mapping[str, Split]
+) -> list[Injected]:
     """The tasks with their split. Modules are dealt, largest first, so that two fifths are train.
 
-    A group that has a split keeps it, and a package of the test split stays there whole. In a project with one
-    module the functions are dealt instead: there is nothing else to divide it by.
+    A group that has a split keeps it, and a package of the test split stays there whole. In a
+    project with one module the functions are dealt instead: there is nothing else to divide it by.
     """
     split = _whole_package(origin.package, split, known)
     if split is None and len({b.group for b in kept}) == 1 and kept[0].group not in known:
@@ -811,8 +964,10 @@ def _dealt(origin: Origin, kept: list[Injected], split: Split | None, known: Map
 def dealt_by_module(
     package: str, sizes: Counter[str], split: Split | None, known: Mapping[str, Split]
 ) -> dict[str, Split]:
-    """Group -> split, of groups with these numbers of tasks: that which is asked, else the largest first, so that two
-    fifths of the tasks are train. A group that has a split keeps it, and a package of the test split stays there."""
+    """Group -> split, of groups with these numbers of tasks: that which is asked, else the largest
+    first, so that two fifths of the tasks are train. A group that has a split keeps it, and a
+    package of the test split stays there.
+    """
     split = _whole_package(package, split, known)
     if split is not None:
         return dict.fromkeys(sizes, split)

@@ -37,14 +37,18 @@ _BESIDE = frozenset({"compared"})
 
 @cache
 def version() -> str:
-    """What the modules that decide do, and with which pytest: layout, comments and docstrings have no part in it."""
+    """What the modules that decide do, and with which pytest: layout, comments and docstrings have
+    no part in it."""
     here = Path(__file__).parent
-    programs = {name: meaning((here / f"{name}.py").read_text(encoding="utf-8")) for name in _DECIDES}
+    programs = {
+        name: meaning((here / f"{name}.py").read_text(encoding="utf-8")) for name in _DECIDES
+    }
     return f"swe-{digest([programs, PINS], 12)}"
 
 
 def meaning(text: str) -> str:
-    """A digest of what a module says to Python; the same in each version of Python that reads it."""
+    """A digest of what a module says to Python; the same in each version of Python that reads
+    it."""
     return digest(_tree(parse_python(text)))
 
 
@@ -53,8 +57,15 @@ def _tree(node: Any) -> Any:
         return [_tree(n) for n in node if not (_docstring(n) or _beside(n))]
     if not isinstance(node, ast.AST):
         return repr(node)
-    fields = ((name, value) for name, value in ast.iter_fields(node) if name not in ("ctx", "kind", "type_comment"))
-    return [type(node).__name__, {name: _tree(value) for name, value in fields if value not in (None, [])}]
+    fields = (
+        (name, value)
+        for name, value in ast.iter_fields(node)
+        if name not in ("ctx", "kind", "type_comment")
+    )
+    return [
+        type(node).__name__,
+        {name: _tree(value) for name, value in fields if value not in (None, [])},
+    ]
 
 
 def _docstring(node: object) -> bool:

@@ -1,13 +1,18 @@
-"""Hard injected bugs: changes of several statements, each named by rule, so that a recipe needs no code.
+"""Hard injected bugs: changes of several statements, each named by rule, so that a recipe needs no
+code.
 
-A bug is one or more parts, (file, function, operator, occurrence) each, that are all of the sources without the bug.
-Beside the operators of mutation.py there are
+A bug is one or more parts, (file, function, operator, occurrence) each, that are all of the sources
+without the bug. Beside the operators of mutation.py there are
 
     override    a method goes, so that the one that its class inherits acts            occurrence: 0
-    kept        what a method returns is computed once for each object                 the form it is written in
-    kept-by     what a function returns is kept, and one argument is not asked for     the argument, then the form
-    parameters  two neighbouring parameters change places in the signature             the first of the two
-    undone      a hunk of the difference of two earlier releases is taken back         its number (hunks.py)
+    kept        what a method returns is computed once for each object                 the form it
+                is written in
+    kept-by     what a function returns is kept, and one argument is not asked for     the argument,
+                then the form
+    parameters  two neighbouring parameters change places in the signature             the first of
+                the two
+    undone      a hunk of the difference of two earlier releases is taken back         its number
+                (hunks.py)
 """
 
 from __future__ import annotations
@@ -26,16 +31,27 @@ from functools import lru_cache
 
 from recreate.domains.swe import hunks
 from recreate.domains.swe.facts import Part
-from recreate.domains.swe.mutation import OPERATORS, Edit, Function, Mutation, Site, Source, mutations, places
+from recreate.domains.swe.mutation import (
+    OPERATORS,
+    Edit,
+    Function,
+    Mutation,
+    Site,
+    Source,
+    mutations,
+    places,
+)
 
 Parts = tuple[Part, ...]
 Earlier = Callable[[str], tuple[str, str]]
 """A file's path -> its text in two neighbouring releases, earlier than the one with the bug."""
 
 
-def mutated(texts: Mapping[str, str], parts: Sequence[Part], earlier: Earlier | None = None) -> dict[str, str] | None:
-    """path -> the text with the bug, of each file that has a part of it; None when a part acts nowhere, or where
-    another does. texts: path -> the text without the bug."""
+def mutated(
+    texts: Mapping[str, str], parts: Sequence[Part], earlier: Earlier | None = None
+) -> dict[str, str] | None:
+    """path -> the text with the bug, of each file that has a part of it; None when a part acts
+    nowhere, or where another does. texts: path -> the text without the bug."""
     edits: dict[str, list[Edit]] = {}
     sources: dict[str, Source] = {}
     for part in parts:
@@ -80,7 +96,8 @@ def _edits(source: Source, part: Part, earlier: Earlier | None) -> tuple[Edit, .
     return acts[part.occurrence] if 0 <= part.occurrence < len(acts) else ()
 
 
-# --- what makes a bug hard ----------------------------------------------------------------------------------
+# --- what makes a bug hard
+# ----------------------------------------------------------------------------------
 
 
 def differing_statements(gold: str, mutant: str) -> int:
@@ -91,13 +108,14 @@ def differing_statements(gold: str, mutant: str) -> int:
 
 
 def beyond_one_token(gold: Mapping[str, str], mutant: Mapping[str, str]) -> bool:
-    """Whether no edit of a single token turns the mutant into gold: at least two statements of it differ."""
+    """Whether no edit of a single token turns the mutant into gold: at least two statements of it
+    differ."""
     return sum(differing_statements(gold[file], text) for file, text in mutant.items()) >= 2
 
 
 def unmarked(gold: Mapping[str, str], mutant: Mapping[str, str]) -> bool:
-    """Whether a search for the usual words finds no trace: the mutant has no comment and no telling word that gold has
-    not."""
+    """Whether a search for the usual words finds no trace: the mutant has no comment and no telling
+    word that gold has not."""
     for file, text in mutant.items():
         before, after = _tokens(gold[file]), _tokens(text)
         if {t for t in after if t.startswith("#")} - set(before):
@@ -112,12 +130,15 @@ _TELLING = re.compile(r"cache|memo|stale|bug|mutant|mutat|inject|broken|wrong|fi
 
 
 def distant(parts: Sequence[Part], tests: Sequence[str]) -> bool:
-    """Whether none of the tests (their texts) names a function that is changed: the failure shows elsewhere."""
+    """Whether none of the tests (their texts) names a function that is changed: the failure shows
+    elsewhere."""
     names = {p.function.rpartition(".")[2] for p in parts} - {""}
     return not any(re.search(rf"\b{re.escape(name)}\b", text) for name in names for text in tests)
 
 
-_ONE_TOKEN = frozenset({"boundary", "compare", "arithmetic", "boolean", "negated", "not", "off-by-one", "flag"}) | {
+_ONE_TOKEN = frozenset(
+    {"boundary", "compare", "arithmetic", "boolean", "negated", "not", "off-by-one", "flag"}
+) | {
     *("text", "slice", "called", "variable"),
 }
 
@@ -138,7 +159,8 @@ def inversions(gold: str, mutant: str) -> list[Mutation]:
 
 @lru_cache(maxsize=64)
 def _statements(text: str) -> list[tuple[str, ...]]:
-    """The logical lines of a module as their tokens, with what they lie below told by the depth of indentation."""
+    """The logical lines of a module as their tokens, with what they lie below told by the depth of
+    indentation."""
     found: list[tuple[str, ...]] = []
     line: list[str] = []
     depth = 0
@@ -156,10 +178,13 @@ def _statements(text: str) -> list[tuple[str, ...]]:
 
 @lru_cache(maxsize=64)
 def _tokens(text: str) -> list[str]:
-    return [t.string for t in tokenize.generate_tokens(io.StringIO(text).readline) if t.string.strip()]
+    return [
+        t.string for t in tokenize.generate_tokens(io.StringIO(text).readline) if t.string.strip()
+    ]
 
 
-# --- the operators on a whole function ----------------------------------------------------------------------
+# --- the operators on a whole function
+# ----------------------------------------------------------------------
 
 
 def _override(source: Source, site: Site) -> list[tuple[Edit, ...]]:
@@ -175,12 +200,20 @@ def _override(source: Source, site: Site) -> list[tuple[Edit, ...]]:
 
 
 def _kept(source: Source, site: Site) -> list[tuple[Edit, ...]]:
-    """The value is kept in an attribute, which is tried for first, or which the class has as None."""
+    """The value is kept in an attribute, which is tried for first, or which the class has as
+    None."""
     node, owner = site.node, _owner(source, site)
     last = _only_return(node)
     arguments = node.args
-    alone = len(arguments.args) == 1 and not (arguments.vararg or arguments.kwarg or arguments.kwonlyargs)
-    if owner is None or last is None or not alone or [d for d in node.decorator_list if source.of(d) != "property"]:
+    alone = len(arguments.args) == 1 and not (
+        arguments.vararg or arguments.kwarg or arguments.kwonlyargs
+    )
+    if (
+        owner is None
+        or last is None
+        or not alone
+        or [d for d in node.decorator_list if source.of(d) != "property"]
+    ):
         return []
     me, name = arguments.args[0].arg, "_" + node.name.strip("_")
     if name == node.name:
@@ -192,23 +225,37 @@ def _kept(source: Source, site: Site) -> list[tuple[Edit, ...]]:
     put = f"{me}.{name} = {value}\n{blank}return {me}.{name}"
     tried = f"try:\n{blank}    return {me}.{name}\n{blank}except AttributeError:\n{blank}    "
     if start == at:
-        forms: list[tuple[Edit, ...]] = [((at, end, tried + put.replace(f"\n{blank}return", f"\n{blank}    return")),)]
+        forms: list[tuple[Edit, ...]] = [
+            ((at, end, tried + put.replace(f"\n{blank}return", f"\n{blank}    return")),)
+        ]
     else:
         forms = [((start, start, f"{tried}pass\n{blank}"), (at, end, put))]
     top, outer = source.line(site.first), " " * node.col_offset
     default = (top, top, f"{outer}{name} = None\n\n")
     asked = f"if {me}.{name} is not None:\n{blank}    return {me}.{name}\n{blank}"
-    forms.append((default, (start, start, asked), (at, end, put)) if start != at else (default, (at, end, asked + put)))
+    forms.append(
+        (default, (start, start, asked), (at, end, put))
+        if start != at
+        else (default, (at, end, asked + put))
+    )
     return forms
 
 
 def _kept_by(source: Source, site: Site) -> list[tuple[Edit, ...]]:
-    """A table beside the function, whose key leaves one argument out: for each argument, in two forms."""
+    """A table beside the function, whose key leaves one argument out: for each argument, in two
+    forms."""
     node, last = site.node, _only_return(site.node)
     arguments = node.args
     names = [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
     free = not (arguments.vararg or arguments.kwarg or node.decorator_list)
-    if last is None or "." in site.name or node.col_offset or not free or len(names) < 2 or last.value is None:
+    if (
+        last is None
+        or "." in site.name
+        or node.col_offset
+        or not free
+        or len(names) < 2
+        or last.value is None
+    ):
         return []
     start, blank = _body_start(source, node), " " * last.col_offset
     (at, end), top = source.span(last), source.line(site.first)
@@ -221,12 +268,19 @@ def _kept_by(source: Source, site: Site) -> list[tuple[Edit, ...]]:
             if re.search(rf"\b{table}\b", source.text):
                 continue
             if tried:
-                ask = f"try:\n{blank}    return {table}[{key}]\n{blank}except KeyError:\n{blank}    pass\n{blank}"
+                ask = (
+                    f"try:\n{blank}    return {table}[{key}]\n{blank}except KeyError:\n{blank}   "
+                    f" pass\n{blank}"
+                )
             else:
                 ask = f"if {key} in {table}:\n{blank}    return {table}[{key}]\n{blank}"
             put = f"{table}[{key}] = {value}\n{blank}return {table}[{key}]"
             above: Edit = (top, top, f"{table} = {{}}\n\n\n")
-            forms.append((above, (at, end, ask + put)) if start == at else (above, (start, start, ask), (at, end, put)))
+            forms.append(
+                (above, (at, end, ask + put))
+                if start == at
+                else (above, (start, start, ask), (at, end, put))
+            )
     return forms
 
 
@@ -242,7 +296,11 @@ def _swaps(source: Source, site: Site) -> list[tuple[int, Edit]]:
     for number, (one, other) in enumerate(itertools.pairwise(plain)):
         between = source.between(one, other)[1]
         if one.arg not in ("self", "cls") and between.strip() == ",":
-            edit = source.span(one)[0], source.span(other)[1], source.of(other) + between + source.of(one)
+            edit = (
+                source.span(one)[0],
+                source.span(other)[1],
+                source.of(other) + between + source.of(one),
+            )
             found.append((number, edit))
     return found
 
@@ -253,12 +311,16 @@ WIDE: dict[str, Callable[[Source, Site], list[tuple[Edit, ...]]]] = {
     "kept-by": _kept_by,
     "parameters": _parameters,
 }
-"""Operator -> what it can do to a function, by occurrence. Recipes hold both: neither may change."""
+"""Operator -> what it can do to a function, by occurrence. Recipes hold both: neither may
+change."""
 
 
 def _owner(source: Source, site: Site) -> ast.ClassDef | None:
     """The class that a function is a method of."""
-    return next((n for n in ast.walk(source.tree) if isinstance(n, ast.ClassDef) and site.node in n.body), None)
+    return next(
+        (n for n in ast.walk(source.tree) if isinstance(n, ast.ClassDef) and site.node in n.body),
+        None,
+    )
 
 
 def _own(node: ast.AST) -> Iterator[ast.AST]:
@@ -275,8 +337,17 @@ def _only_return(node: Function) -> ast.Return | None:
     other = any(isinstance(n, ast.Yield | ast.YieldFrom | ast.Await) for n in inside)
     returns = [n for n in inside if isinstance(n, ast.Return)]
     last = node.body[-1]
-    alone = isinstance(node, ast.FunctionDef) and not other and returns == [last] and last.lineno != node.lineno
-    return last if alone and isinstance(last, ast.Return) and not isinstance(last.value, ast.Constant) else None
+    alone = (
+        isinstance(node, ast.FunctionDef)
+        and not other
+        and returns == [last]
+        and last.lineno != node.lineno
+    )
+    return (
+        last
+        if alone and isinstance(last, ast.Return) and not isinstance(last.value, ast.Constant)
+        else None
+    )
 
 
 def _body_start(source: Source, node: Function) -> int:
@@ -286,12 +357,13 @@ def _body_start(source: Source, node: Function) -> int:
     return source.span(rest[0] if docstring and rest else first)[0]
 
 
-# --- undoing what a release did -----------------------------------------------------------------------------
+# --- undoing what a release did
+# -----------------------------------------------------------------------------
 
 
 def undone(source: Source, before: str, after: str, number: int) -> Edit | None:
-    """The edit that takes one hunk of an earlier difference back in a later text; None unless its lines, with those
-    around them, stand there once. The more lines around them do, the better."""
+    """The edit that takes one hunk of an earlier difference back in a later text; None unless its
+    lines, with those around them, stand there once. The more lines around them do, the better."""
     found = hunks.numbered(before, after)
     if not 1 <= number <= len(found):
         return None
@@ -300,7 +372,9 @@ def undone(source: Source, before: str, after: str, number: int) -> Edit | None:
     for around in (3, 2, 1):
         above = new[max(0, hunk.start - around) : hunk.start]
         wanted = [*above, *hunk.new, *new[end : end + around]]
-        hits = [n for n in range(len(there) - len(wanted) + 1) if there[n : n + len(wanted)] == wanted]
+        hits = [
+            n for n in range(len(there) - len(wanted) + 1) if there[n : n + len(wanted)] == wanted
+        ]
         if len(hits) == 1 and any(line.strip() for line in wanted):
             first = hits[0] + len(above) + 1
             old = hunks.lines(before)[hunk.low : hunk.high]
@@ -308,16 +382,26 @@ def undone(source: Source, before: str, after: str, number: int) -> Edit | None:
     return None
 
 
-# --- where such bugs can be put -----------------------------------------------------------------------------
+# --- where such bugs can be put
+# -----------------------------------------------------------------------------
 
 
 def removable(modules: Mapping[str, Source]) -> Iterator[Parts]:
-    """Methods that override one that their class inherits, from the project or from Python itself."""
-    classes = {n.name: n for m in modules.values() for n in ast.walk(m.tree) if isinstance(n, ast.ClassDef)}
+    """Methods that override one that their class inherits, from the project or from Python
+    itself."""
+    classes = {
+        n.name: n for m in modules.values() for n in ast.walk(m.tree) if isinstance(n, ast.ClassDef)
+    }
     for file, module in modules.items():
         for site in module.functions():
             owner, name = _owner(module, site), site.node.name
-            if owner is None or name in ("__init__", "__new__", "__repr__", "__str__", "__unicode__"):
+            if owner is None or name in (
+                "__init__",
+                "__new__",
+                "__repr__",
+                "__str__",
+                "__unicode__",
+            ):
                 continue
             if _inherits(owner, name, classes, set()) and not _plain_super(site.node):
                 yield (Part(file=file, function=site.name, operator="override", occurrence=0),)
@@ -325,11 +409,15 @@ def removable(modules: Mapping[str, Source]) -> Iterator[Parts]:
 
 def _plain_super(node: Function) -> bool:
     """Whether nothing is left of a method but a call of the one that it overrides."""
-    body = [n for n in node.body if not (isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant))]
+    body = [
+        n for n in node.body if not (isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant))
+    ]
     return len(body) <= 1 and "super(" in ast.unparse(node)
 
 
-def _inherits(owner: ast.ClassDef, name: str, classes: Mapping[str, ast.ClassDef], seen: set[str]) -> bool:
+def _inherits(
+    owner: ast.ClassDef, name: str, classes: Mapping[str, ast.ClassDef], seen: set[str]
+) -> bool:
     """Whether a class has `name` from one of its bases, other than `object`."""
     for base in owner.bases:
         called = ast.unparse(base).rpartition(".")[2]
@@ -342,7 +430,11 @@ def _inherits(owner: ast.ClassDef, name: str, classes: Mapping[str, ast.ClassDef
                 return True
             if _inherits(known, name, classes, seen):
                 return True
-        kind = getattr(builtins, called, None) or getattr(collections, called, None) or getattr(abc, called, None)
+        kind = (
+            getattr(builtins, called, None)
+            or getattr(collections, called, None)
+            or getattr(abc, called, None)
+        )
         if isinstance(kind, type) and kind is not object and callable(getattr(kind, name, None)):
             return name not in getattr(kind, "__abstractmethods__", ())
     return False
@@ -355,12 +447,16 @@ def _abstract(node: Function) -> bool:
 
 
 def keepable(modules: Mapping[str, Source]) -> Iterator[Parts]:
-    """Functions whose value can be kept for too long, in each form. Not what a test calls by an operator: its failure
-    would say where to look."""
+    """Functions whose value can be kept for too long, in each form. Not what a test calls by an
+    operator: its failure would say where to look."""
     for file, module in modules.items():
         for site in module.functions():
             name = site.node.name
-            if name.startswith("__") and name.endswith("__") and name not in ("__enter__", "__exit__", "__call__"):
+            if (
+                name.startswith("__")
+                and name.endswith("__")
+                and name not in ("__enter__", "__exit__", "__call__")
+            ):
                 continue
             for operator in ("kept", "kept-by"):
                 for n in range(len(WIDE[operator](module, site))):
@@ -368,8 +464,11 @@ def keepable(modules: Mapping[str, Source]) -> Iterator[Parts]:
 
 
 def swappable(modules: Mapping[str, Source]) -> Iterator[Parts]:
-    """Functions that are called in two places or more, with two parameters swapped there and in all calls but one."""
-    sites = {(file, site.name): site for file, module in modules.items() for site in module.functions()}
+    """Functions that are called in two places or more, with two parameters swapped there and in all
+    calls but one."""
+    sites = {
+        (file, site.name): site for file, module in modules.items() for site in module.functions()
+    }
     named = collections.Counter(site.node.name for site in sites.values())
     uses = _uses(sites)
     for (file, function), callee in sites.items():
@@ -400,11 +499,15 @@ def _uses(sites: Mapping[tuple[str, str], Site]) -> dict[str, list[Use]]:
 
 
 def _calls(modules: Mapping[str, Source], uses: Sequence[Use], at: int) -> list[Part]:
-    """The swaps of arguments `at` and the next in each call; [] when one of them passes these in another way, or the
-    function is named without a call."""
+    """The swaps of arguments `at` and the next in each call; [] when one of them passes these in
+    another way, or the function is named without a call."""
     found = []
     for file, site, call in uses:
-        if call is None or any(isinstance(a, ast.Starred) for a in call.args) or len(call.args) == at + 1:
+        if (
+            call is None
+            or any(isinstance(a, ast.Starred) for a in call.args)
+            or len(call.args) == at + 1
+        ):
             return []
         if any(k.arg is None for k in call.keywords):
             return []
@@ -415,16 +518,27 @@ def _calls(modules: Mapping[str, Source], uses: Sequence[Use], at: int) -> list[
             number = next((n for n, (_, edit) in enumerate(acts) if edit[:2] == span), None)
             if number is None:
                 return []
-            found.append(Part(file=file, function=site.name, operator="arguments", occurrence=number))
+            found.append(
+                Part(file=file, function=site.name, operator="arguments", occurrence=number)
+            )
     return found
 
 
 def _name(node: ast.AST) -> str:
-    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+    return (
+        node.id
+        if isinstance(node, ast.Name)
+        else node.attr
+        if isinstance(node, ast.Attribute)
+        else ""
+    )
 
 
-def repeatable(modules: Mapping[str, Source], likely: Callable[[Source, Mutation], bool]) -> Iterator[Parts]:
-    """The same small mistake in two functions: the same operator, for the same words, by the same words."""
+def repeatable(
+    modules: Mapping[str, Source], likely: Callable[[Source, Mutation], bool]
+) -> Iterator[Parts]:
+    """The same small mistake in two functions: the same operator, for the same words, by the same
+    words."""
     ideas: dict[tuple[str, str, str], list[Part]] = {}
     for file, module in modules.items():
         for site in module.functions():
@@ -432,9 +546,13 @@ def repeatable(modules: Mapping[str, Source], likely: Callable[[Source, Mutation
                 start, end, new = m.edit
                 old = module.data[start:end].decode("utf-8")
                 if likely(module, m) and (old.strip() or new.strip()):
-                    part = Part(file=file, function=site.name, operator=m.operator, occurrence=m.occurrence)
+                    part = Part(
+                        file=file, function=site.name, operator=m.operator, occurrence=m.occurrence
+                    )
                     ideas.setdefault((m.operator, old, new), []).append(part)
     for same in ideas.values():
         for n, one in enumerate(same):
-            for other in [p for p in same[n + 1 :] if (p.file, p.function) != (one.file, one.function)][:3]:
+            for other in [
+                p for p in same[n + 1 :] if (p.file, p.function) != (one.file, one.function)
+            ][:3]:
                 yield one, other

@@ -1,8 +1,9 @@
 """Rows of SWE-bench and its kin in the container images that were published for them.
 
-What is worked on is the image's /testbed, with what was compiled and generated in it, as one commit without a past; the
-Python is the image's own. None of what decides the other tasks' grades (grader.py) knows of images: this file and an
-image's digest are part of the key of what is cached and attempted in one.
+What is worked on is the image's /testbed, with what was compiled and generated in it, as one commit
+without a past; the Python is the image's own. None of what decides the other tasks' grades
+(grader.py) knows of images: this file and an image's digest are part of the key of what is cached
+and attempted in one.
 """
 
 from __future__ import annotations
@@ -27,14 +28,34 @@ from recreate.domains.swe.facts import Shown
 from recreate.domains.swe.grader import meaning
 from recreate.domains.swe.rows import PublishedRow, Refusal, dealt, holds_rows, read
 from recreate.domains.swe.sources import Say
-from recreate.domains.swe.swebench import RowCase, Specification, linked, specification, usable, write
+from recreate.domains.swe.swebench import (
+    RowCase,
+    Specification,
+    linked,
+    specification,
+    usable,
+    write,
+)
 from recreate.domains.swe.trees import publish, tree, weight
 from recreate.storage.files import once
 
 FOLDER = "/testbed"
 _PUBLISHED = frozenset(
-    {"astropy/astropy", "django/django", "matplotlib/matplotlib", "mwaskom/seaborn", "pallets/flask", "psf/requests"}
-    | {"pydata/xarray", "pylint-dev/pylint", "pytest-dev/pytest", "scikit-learn/scikit-learn", "sphinx-doc/sphinx"}
+    {
+        "astropy/astropy",
+        "django/django",
+        "matplotlib/matplotlib",
+        "mwaskom/seaborn",
+        "pallets/flask",
+        "psf/requests",
+    }
+    | {
+        "pydata/xarray",
+        "pylint-dev/pylint",
+        "pytest-dev/pytest",
+        "scikit-learn/scikit-learn",
+        "sphinx-doc/sphinx",
+    }
     | {"sympy/sympy"}
 )
 """The repositories of SWE-bench's test split, each of whose rows has an image."""
@@ -53,17 +74,20 @@ done 2>/dev/null
 
 
 def image_of(row: PublishedRow) -> str:
-    """The name of the image that a row runs in: the one that it says, else SWE-bench's own; '' for none."""
+    """The name of the image that a row runs in: the one that it says, else SWE-bench's own; '' for
+    none."""
     if row.image or row.mirror or row.repo not in _PUBLISHED:
         return row.image
     processor = "arm64" if platform.machine() in ("arm64", "aarch64") else "x86_64"
     # the hub allows no two underscores in a name
-    return f"swebench/sweb.eval.{processor}.{row.instance_id}:latest".replace("__", "_1776_").lower()
+    return f"swebench/sweb.eval.{processor}.{row.instance_id}:latest".replace(
+        "__", "_1776_"
+    ).lower()
 
 
 class ImagePython(Record):
-    """What an image has. path: its programs, with the Python that tests run on first; version: of that, '' for none;
-    runner: a Python from 3.7 on."""
+    """What an image has. path: its programs, with the Python that tests run on first; version: of
+    that, '' for none; runner: a Python from 3.7 on."""
 
     path: str
     runner: str
@@ -76,7 +100,8 @@ class ImagePython(Record):
 
 
 class RowImage:
-    """The image of a row, as a backend: nothing of this machine is mounted into its sandboxes, and PATH is its own."""
+    """The image of a row, as a backend: nothing of this machine is mounted into its sandboxes, and
+    PATH is its own."""
 
     def __init__(self, name: str, backend: ImageBackend, say: Say) -> None:
         self.name, self.probe, self.digest = backend.name, backend.probe, backend.digest
@@ -91,9 +116,14 @@ class RowImage:
         finally:
             with_nothing.close()
         told = (line.partition(" ") for line in lines)
-        found = {key: value for key, _, value in told if value and key in ("path", "version", "runner")}
+        found = {
+            key: value for key, _, value in told if value and key in ("path", "version", "runner")
+        }
         if not {"path", "runner"} <= found.keys():
-            raise Fault(f"the image {self._called} has no Python from 3.7 on: {' '.join(lines)[-300:]}", code=IMAGE)
+            raise Fault(
+                f"the image {self._called} has no Python from 3.7 on: {' '.join(lines)[-300:]}",
+                code=IMAGE,
+            )
         fresh.write_text(ImagePython.model_validate(found).model_dump_json())
 
     def open(
@@ -104,14 +134,17 @@ class RowImage:
         env: Mapping[str, str] | None = None,
         limits: Limits | None = None,
     ) -> Sandbox:
-        """As the port says, but that mounts are left out, and what `source` takes is added to the limit of disk."""
+        """As the port says, but that mounts are left out, and what `source` takes is added to the
+        limit of disk."""
         own = {
             **{name: value for name, value in (env or {}).items() if name != "PYTHONPATH"},
             "PATH": self.python.path,
         }
         limits, more = limits or Limits(), (weight([source]) >> 20) + 1 if source else 0
         limits = limits.model_copy(update={"disk_mb": limits.disk_mb + more})
-        return _RowSandbox(self._backend.open(source=source, env=own, limits=limits), self.python.runner)
+        return _RowSandbox(
+            self._backend.open(source=source, env=own, limits=limits), self.python.runner
+        )
 
     def files(self) -> Path:
         """Its /testbed, but for every repository in it."""
@@ -124,13 +157,21 @@ class RowImage:
 
 
 class _RowSandbox:
-    """A sandbox in which the programs of ours, which begin with `python3 -I`, run on the image's `runner`."""
+    """A sandbox in which the programs of ours, which begin with `python3 -I`, run on the image's
+    `runner`."""
 
     def __init__(self, sandbox: Sandbox, runner: str) -> None:
-        self.backend, self.write, self.read, self.close = sandbox.backend, sandbox.write, sandbox.read, sandbox.close
+        self.backend, self.write, self.read, self.close = (
+            sandbox.backend,
+            sandbox.write,
+            sandbox.read,
+            sandbox.close,
+        )
         self._sandbox, self._runner = sandbox, runner
 
-    def run(self, command: str | Sequence[str], timeout: float | None = None, stdin: bytes | None = None) -> Output:
+    def run(
+        self, command: str | Sequence[str], timeout: float | None = None, stdin: bytes | None = None
+    ) -> Output:
         if not isinstance(command, str) and [*command[:2]] == ["python3", "-I"]:
             command = [self._runner, *command[1:]]
         return self._sandbox.run(command, timeout, stdin)
@@ -139,16 +180,25 @@ class _RowSandbox:
 class ImageCase(RowCase):
     """A row in its image. image: None where only what the row itself says is asked.
 
-    Its package is installed there: PYTHONPATH is not touched, and pytest is started as SWE-bench's harness does."""
+    Its package is installed there: PYTHONPATH is not touched, and pytest is started as SWE-bench's
+    harness does.
+    """
 
-    def __init__(self, row: PublishedRow, spec: Specification, image: RowImage | None, say: Say) -> None:
+    def __init__(
+        self, row: PublishedRow, spec: Specification, image: RowImage | None, say: Say
+    ) -> None:
         self.image = image
         super().__init__(row, spec, None, say)
         self.withholds = self.withholds and image is not None and image.python.observed
 
     def _source(self) -> list[object]:
         row = self.row
-        return ["image", self.image.digest if self.image else "", _version(), row.patch if row.breaks else ""]
+        return [
+            "image",
+            self.image.digest if self.image else "",
+            _version(),
+            row.patch if row.breaks else "",
+        ]
 
     def base(self) -> Path:
         assert self.image is not None
@@ -168,7 +218,11 @@ class ImageCase(RowCase):
             write(fresh, dict.fromkeys(withheld))
             publish(fresh, [], self.seen(), ignored=False)
 
-        withheld = test_run.files_of(self.row.fail_to_pass) if self.row.breaks and self.row.statement.strip() else []
+        withheld = (
+            test_run.files_of(self.row.fail_to_pass)
+            if self.row.breaks and self.row.statement.strip()
+            else []
+        )
         return tree([*self._source(), withheld], "given", build)
 
     def command(self, tests: Sequence[str]) -> list[str]:
@@ -189,8 +243,9 @@ class ImageCase(RowCase):
 
 
 class SweInImages(Swe):
-    """The domain `swe`: tasks of benchmarks/swe, or rows of SWE-bench; where `backend` opens images, rows that have one
-    are attempted and graded in it, and need no clone. The rest is as of `Swe`."""
+    """The domain `swe`: tasks of benchmarks/swe, or rows of SWE-bench; where `backend` opens
+    images, rows that have one are attempted and graded in it, and need no clone. The rest is as of
+    `Swe`."""
 
     def __init__(
         self,
@@ -210,7 +265,12 @@ class SweInImages(Swe):
 
     def tasks(self, split: Split | None = None) -> Sequence[Task]:
         """As of `Swe`."""
-        if self._tasks is None and self._opens is not None and self._data is not None and holds_rows(self._data):
+        if (
+            self._tasks is None
+            and self._opens is not None
+            and self._data is not None
+            and holds_rows(self._data)
+        ):
             self._tasks, self._refused = self._rows(self._data)
         return super().tasks(split)
 
@@ -223,13 +283,22 @@ class SweInImages(Swe):
         tasks = []
         for row in rows:
             if row.task in usual:
-                tasks.append(RowCase(row, specification(row), self._repos, self._say).task(splits[row.repo]))
+                tasks.append(
+                    RowCase(row, specification(row), self._repos, self._say).task(splits[row.repo])
+                )
             elif image_of(row) and row.task not in wrong:
                 task = ImageCase(row, specification(row), None, self._say).task(splits[row.repo])
-                tasks.append(task.model_copy(update={"facts": {**task.facts, "image": image_of(row)}}))
-        refused += [*left, *(Refusal(row.instance_id, wrong[row.task]) for row in rows if row.task in wrong)]
+                tasks.append(
+                    task.model_copy(update={"facts": {**task.facts, "image": image_of(row)}})
+                )
+        refused += [
+            *left,
+            *(Refusal(row.instance_id, wrong[row.task]) for row in rows if row.task in wrong),
+        ]
         if refused:
-            self._say(f"{len(refused)} rows are left out; `recreate tasks check` says which, and why")
+            self._say(
+                f"{len(refused)} rows are left out; `recreate tasks check` says which, and why"
+            )
         return tasks, refused
 
     def prepare(self, task: Task, backend: SandboxBackend) -> Sandbox:
@@ -242,10 +311,15 @@ class SweInImages(Swe):
 
     def hidden(self, task: Task) -> list[str]:
         """As of `Swe`; no image is pulled for it."""
-        return _in_image(task, None, self._say).hidden() if "image" in task.facts else super().hidden(task)
+        return (
+            _in_image(task, None, self._say).hidden()
+            if "image" in task.facts
+            else super().hidden(task)
+        )
 
     def image(self, task: Task) -> str:
-        """What tells the task's image, and what is made of it, from every other; '' for a task of none."""
+        """What tells the task's image, and what is made of it, from every other; '' for a task of
+        none."""
         image = self._image(task)
         return digest([image.digest, _version()]) if image else ""
 
@@ -255,11 +329,17 @@ class SweInImages(Swe):
         if name is None:
             return None
         if self._opens is None:
-            raise Fault(f"{task.id} runs in the image {name}", fix="--sandbox docker, or podman", code=UNSOUND)
+            raise Fault(
+                f"{task.id} runs in the image {name}",
+                fix="--sandbox docker, or podman",
+                code=UNSOUND,
+            )
         if name not in self._images:
             with self._opening:
                 if name not in self._images:
-                    self._images[name] = RowImage(name, self._opens.image(name, FOLDER, self._say), self._say)
+                    self._images[name] = RowImage(
+                        name, self._opens.image(name, FOLDER, self._say), self._say
+                    )
         return self._images[name]
 
     def _case(self, task: Task) -> Case:

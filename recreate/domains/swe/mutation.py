@@ -1,7 +1,8 @@
-"""Injected bugs: one small change to one function, named by rule and occurrence, so that a recipe needs no code.
+"""Injected bugs: one small change to one function, named by rule and occurrence, so that a recipe
+needs no code.
 
-A mutant is (file, function, operator, occurrence): the occurrence-th place, in source order, at which the operator
-can act inside the function. Text outside the place stays as it is.
+A mutant is (file, function, operator, occurrence): the occurrence-th place, in source order, at
+which the operator can act inside the function. Text outside the place stays as it is.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ Edits = Iterator[Edit]
 
 @dataclass(frozen=True)
 class Site:
-    """One function of a module. `name` is qualified (Class.method); lines are 1-based, inclusive."""
+    """One function of a module. `name` is qualified (Class.method); lines are 1-based,
+    inclusive."""
 
     name: str
     first: int
@@ -58,7 +60,10 @@ class Source:
         at: ast.expr = node  # type: ignore[assignment]  # every node that is asked for has a position
         assert at.end_lineno is not None
         assert at.end_col_offset is not None
-        return self._starts[at.lineno - 1] + at.col_offset, self._starts[at.end_lineno - 1] + at.end_col_offset
+        return (
+            self._starts[at.lineno - 1] + at.col_offset,
+            self._starts[at.end_lineno - 1] + at.end_col_offset,
+        )
 
     def of(self, node: ast.AST) -> str:
         start, end = self.span(node)
@@ -87,7 +92,9 @@ class Source:
             for node in body:
                 if isinstance(node, Function):
                     first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
-                    found.append(Site(prefix + node.name, first, node.end_lineno or node.lineno, node))
+                    found.append(
+                        Site(prefix + node.name, first, node.end_lineno or node.lineno, node)
+                    )
                 elif isinstance(node, ast.ClassDef):
                     visit(node.body, f"{prefix}{node.name}.")
                 elif isinstance(node, ast.If | ast.Try):
@@ -102,7 +109,8 @@ class Source:
 
 
 def mutations(source: Source, place: Site) -> list[Mutation]:
-    """Every change the operators can make to one function; `meant` says which are valid and mean something else."""
+    """Every change the operators can make to one function; `meant` says which are valid and mean
+    something else."""
     return [
         Mutation(operator, occurrence, line, edit)
         for operator in OPERATORS
@@ -124,17 +132,28 @@ def places(source: Source, place: Site, operator: str) -> list[tuple[int, Edit]]
     """(line, edit) of every place in a function at which the operator can act, in order."""
     act = OPERATORS[operator]
     return sorted(
-        ((node.lineno, edit) for node in _nodes(place.node) for edit in act(source, node, place.node)),  # type: ignore[attr-defined]
+        (
+            (node.lineno, edit)
+            for node in _nodes(place.node)
+            for edit in act(source, node, place.node)
+        ),  # type: ignore[attr-defined]
         key=lambda found: found[1],
     )
 
 
 def _nodes(function: Function) -> Iterator[ast.AST]:
-    """The nodes of a function that have a position, without its decorators, annotations and docstrings."""
-    stack: list[ast.AST] = [*function.body, *function.args.defaults, *(d for d in function.args.kw_defaults if d)]
+    """The nodes of a function that have a position, without its decorators, annotations and
+    docstrings."""
+    stack: list[ast.AST] = [
+        *function.body,
+        *function.args.defaults,
+        *(d for d in function.args.kw_defaults if d),
+    ]
     while stack:
         node = stack.pop()
-        if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
+        if isinstance(node, ast.JoinedStr) or (
+            isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        ):
             continue  # positions inside f-strings differ between versions of Python
         if hasattr(node, "lineno"):
             yield node
@@ -148,22 +167,56 @@ def _nodes(function: Function) -> Iterator[ast.AST]:
             stack += ast.iter_child_nodes(node)
 
 
-# --- the operators: (source, node, function) -> edits -----------------------------------------------------
+# --- the operators: (source, node, function) -> edits
+# -----------------------------------------------------
 
 _SPELLING: dict[type[ast.AST], str] = (
-    {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=", ast.Is: "is"}
-    | {ast.IsNot: "is not", ast.In: "in", ast.NotIn: "not in", ast.And: "and", ast.Or: "or", ast.Add: "+"}
-    | {ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.BitAnd: "&", ast.BitOr: "|"}
+    {
+        ast.Lt: "<",
+        ast.LtE: "<=",
+        ast.Gt: ">",
+        ast.GtE: ">=",
+        ast.Eq: "==",
+        ast.NotEq: "!=",
+        ast.Is: "is",
+    }
+    | {
+        ast.IsNot: "is not",
+        ast.In: "in",
+        ast.NotIn: "not in",
+        ast.And: "and",
+        ast.Or: "or",
+        ast.Add: "+",
+    }
+    | {
+        ast.Sub: "-",
+        ast.Mult: "*",
+        ast.Div: "/",
+        ast.FloorDiv: "//",
+        ast.Mod: "%",
+        ast.BitAnd: "&",
+        ast.BitOr: "|",
+    }
 )
 
 
-def _swap(source: Source, left: ast.AST, op: ast.AST, right: ast.AST, to: Mapping[str, str], tail: str = "") -> Edits:
-    """Another operator between two nodes, when nothing but brackets stands beside it. to: as written -> instead."""
+def _swap(
+    source: Source,
+    left: ast.AST,
+    op: ast.AST,
+    right: ast.AST,
+    to: Mapping[str, str],
+    tail: str = "",
+) -> Edits:
+    """Another operator between two nodes, when nothing but brackets stands beside it. to: as
+    written -> instead."""
     old = _SPELLING.get(type(op), "")
     if old not in to:
         return
     start, text = source.between(left, right)
-    pattern = r"[\s)\\]*(" + r"\s+".join(map(re.escape, old.split())) + re.escape(tail) + r")[\s(\\]*"
+    pattern = (
+        r"[\s)\\]*(" + r"\s+".join(map(re.escape, old.split())) + re.escape(tail) + r")[\s(\\]*"
+    )
     if match := re.fullmatch(pattern, text):
         begin = start + len(text[: match.start(1)].encode())
         yield begin, begin + len(match[1].encode()), to[old] + tail
@@ -171,7 +224,9 @@ def _swap(source: Source, left: ast.AST, op: ast.AST, right: ast.AST, to: Mappin
 
 def _compared(source: Source, node: ast.AST, to: Mapping[str, str]) -> Edits:
     if isinstance(node, ast.Compare):
-        for left, op, right in zip([node.left, *node.comparators], node.ops, node.comparators, strict=False):
+        for left, op, right in zip(
+            [node.left, *node.comparators], node.ops, node.comparators, strict=False
+        ):
             yield from _swap(source, left, op, right, to)
 
 
@@ -181,7 +236,9 @@ def _boundary(source: Source, node: ast.AST, _: Function) -> Edits:
 
 def _compare(source: Source, node: ast.AST, _: Function) -> Edits:
     opposite = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "!=", "!=": "=="}
-    return _compared(source, node, opposite | {"is": "is not", "is not": "is", "in": "not in", "not in": "in"})
+    return _compared(
+        source, node, opposite | {"is": "is not", "is not": "is", "in": "not in", "not in": "in"}
+    )
 
 
 def _arithmetic(source: Source, node: ast.AST, _: Function) -> Edits:
@@ -205,7 +262,9 @@ def _boolean(source: Source, node: ast.AST, _: Function) -> Edits:
 
 
 def _negated(source: Source, node: ast.AST, _: Function) -> Edits:
-    if isinstance(node, ast.If | ast.IfExp) and isinstance(node.test, ast.Name | ast.Attribute | ast.Call):
+    if isinstance(node, ast.If | ast.IfExp) and isinstance(
+        node.test, ast.Name | ast.Attribute | ast.Call
+    ):
         start, _end = source.span(node.test)
         yield start, start, "not "
 
@@ -233,7 +292,11 @@ def _flag(source: Source, node: ast.AST, _: Function) -> Edits:
 def _text(source: Source, node: ast.AST, _: Function) -> Edits:
     """One character less, or a blank where nothing was."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) <= 12:
-        if "\\" in source.of(node) or source.of(node)[0] not in "'\"" or source.of(node)[:3] in ('"""', "'''"):
+        if (
+            "\\" in source.of(node)
+            or source.of(node)[0] not in "'\""
+            or source.of(node)[:3] in ('"""', "'''")
+        ):
             return
         end = source.span(node)[1]
         if node.value:
@@ -276,14 +339,23 @@ def _returned(source: Source, node: ast.AST, function: Function) -> Edits:
 def _variable(source: Source, node: ast.AST, function: Function) -> Edits:
     """One parameter is read where another was meant."""
     names = [a.arg for a in function.args.args if a.arg not in ("self", "cls")]
-    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in names and len(names) > 1:
+    if (
+        isinstance(node, ast.Name)
+        and isinstance(node.ctx, ast.Load)
+        and node.id in names
+        and len(names) > 1
+    ):
         other = names[(names.index(node.id) + 1) % len(names)]
         yield *source.span(node), other
 
 
 def _locals(function: Function) -> list[str]:
-    stored = [n for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
-    names = [a.arg for a in function.args.args if a.arg not in ("self", "cls")] + [n.id for n in stored]
+    stored = [
+        n for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+    ]
+    names = [a.arg for a in function.args.args if a.arg not in ("self", "cls")] + [
+        n.id for n in stored
+    ]
     return list(dict.fromkeys(n for n in names if n != "_"))[:4]
 
 
@@ -318,15 +390,19 @@ def _table(text: str) -> dict[str, str]:
 
 
 _NARROWER = _table("""
-    Exception:ValueError LookupError:KeyError KeyError:IndexError IndexError:KeyError ValueError:TypeError
+    Exception:ValueError LookupError:KeyError KeyError:IndexError IndexError:KeyError \
+ValueError:TypeError
     TypeError:ValueError AttributeError:KeyError StopIteration:IndexError OSError:FileNotFoundError
     ArithmeticError:ZeroDivisionError
 """)
 _METHODS = _table("""
-    lstrip:rstrip rstrip:lstrip strip:rstrip startswith:endswith endswith:startswith lower:upper upper:lower
+    lstrip:rstrip rstrip:lstrip strip:rstrip startswith:endswith endswith:startswith lower:upper \
+upper:lower
     title:capitalize capitalize:title find:rfind rfind:find index:rindex partition:rpartition
-    rpartition:partition split:rsplit rsplit:split append:extend extend:append appendleft:append popleft:pop
-    keys:values items:keys values:keys ljust:rjust rjust:ljust add:discard union:intersection match:search
+    rpartition:partition split:rsplit rsplit:split append:extend extend:append appendleft:append \
+popleft:pop
+    keys:values items:keys values:keys ljust:rjust rjust:ljust add:discard union:intersection \
+match:search
     fullmatch:match search:match isdigit:isalpha isalpha:isalnum setdefault:get
 """)
 _FUNCTIONS = _table("""
@@ -360,20 +436,48 @@ def _copied(source: Source, node: ast.AST, _: Function) -> Edits:
     """A conversion or a copy was forgotten."""
     if not isinstance(node, ast.Call) or node.keywords:
         return
-    convert = ("str", "int", "list", "tuple", "dict", "set", "iter", "abs", "sorted", "reversed", "frozenset")
+    convert = (
+        "str",
+        "int",
+        "list",
+        "tuple",
+        "dict",
+        "set",
+        "iter",
+        "abs",
+        "sorted",
+        "reversed",
+        "frozenset",
+    )
     if isinstance(node.func, ast.Name) and node.func.id in convert and len(node.args) == 1:
         if not isinstance(node.args[0], ast.Starred | ast.GeneratorExp):
             yield *source.span(node), source.of(node.args[0])
-    elif isinstance(node.func, ast.Attribute) and not node.args and node.func.attr in ("copy", "strip", "lower"):
+    elif (
+        isinstance(node.func, ast.Attribute)
+        and not node.args
+        and node.func.attr in ("copy", "strip", "lower")
+    ):
         yield *source.span(node), source.of(node.func.value)
 
 
 OPERATORS: dict[str, Callable[[Source, ast.AST, Function], Edits]] = {
     act.__name__.removeprefix("_").replace("_", "-"): act
     for group in (
-        (_boundary, _compare, _arithmetic, _boolean, _negated, _not, _off_by_one, _flag, _text, _arguments),
+        (
+            _boundary,
+            _compare,
+            _arithmetic,
+            _boolean,
+            _negated,
+            _not,
+            _off_by_one,
+            _flag,
+            _text,
+            _arguments,
+        ),
         (_keyword, _returned, _variable, _statement, _case, _slice, _caught, _called, _copied),
     )
     for act in group
 }
-"""By the function's name, which recipes hold: neither it nor the order of what is found may change."""
+"""By the function's name, which recipes hold: neither it nor the order of what is found may
+change."""

@@ -1,12 +1,16 @@
-"""What a test sees of the tested code, told in a form that goes by equality. Runs inside the sandbox.
+"""What a test sees of the tested code, told in a form that goes by equality. Runs inside the
+sandbox.
 
-Nothing in it runs outside of one while recreate grades: its text stands before that of pytest_runner.py. It holds no
-expected value and is believed in nothing but what it was told: the process that reads its records knows what is right.
+Nothing in it runs outside of one while recreate grades: its text stands before that of
+pytest_runner.py. It holds no expected value and is believed in nothing but what it was told: the
+process that reads its records knows what is right.
 
-    _seen(n, x)      stands in an assertion for what it asserts of `x`: tells the form of x and whether x is true
-    _raised(n)       stands for `pytest.raises(E)`: takes any exception, and tells its classes and its text
-What is asserted (equal to what, true or not, which exception) is not here; with it as a further argument (only on
-sources that are known to be right) it is told too.
+    _seen(n, x)      stands in an assertion for what it asserts of `x`: tells the form of x and
+                     whether x is true
+    _raised(n)       stands for `pytest.raises(E)`: takes any exception, and tells its classes and
+                     its text
+What is asserted (equal to what, true or not, which exception) is not here; with it as a further
+argument (only on sources that are known to be right) it is told too.
 """
 
 from __future__ import annotations
@@ -32,7 +36,8 @@ _LONG = 4000
 """A longer form is told by its digest."""
 
 LOOSE = "\0"
-"""Stands in a form before the words of an object that is equal to none but such as its own class says."""
+"""Stands in a form before the words of an object that is equal to none but such as its own class
+says."""
 
 
 class Opaque(Exception):
@@ -40,8 +45,8 @@ class Opaque(Exception):
 
 
 def form(value: Any, depth: int = 60) -> str:
-    """A text that is the same for equal values: 1, 1.0 and True, a dict in any order, a subclass of str. LOOSE is in it
-    when it goes by what an object says of itself.
+    """A text that is the same for equal values: 1, 1.0 and True, a dict in any order, a subclass of
+    str. LOOSE is in it when it goes by what an object says of itself.
 
     Raises Opaque for what has no such text.
     """
@@ -62,7 +67,11 @@ def form(value: Any, depth: int = 60) -> str:
     if isinstance(value, (bytes, bytearray, memoryview)):
         return repr(bytes(value))
     if isinstance(value, tuple):
-        return f"({', '.join(form(v, below) for v in tuple.__iter__(value))},)" if tuple.__len__(value) else "()"
+        return (
+            f"({', '.join(form(v, below) for v in tuple.__iter__(value))},)"
+            if tuple.__len__(value)
+            else "()"
+        )
     if isinstance(value, (list, UserList)):
         return f"[{', '.join(form(v, below) for v in value)}]"
     if isinstance(value, deque):
@@ -73,9 +82,15 @@ def form(value: Any, depth: int = 60) -> str:
     if isinstance(value, collections.abc.Set):
         return f"{{{', '.join(sorted(form(v, below) for v in value))}}}" if len(value) else "set()"
     if isinstance(value, range):
-        return f"range[{', '.join(map(str, value)) if len(value) < 3 else (value[0], value[-1], len(value))}]"
+        return (
+            f"range["
+            f"{', '.join(map(str, value)) if len(value) < 3 else (value[0], value[-1], len(value))}]"
+        )
     if isinstance(value, datetime.datetime):
-        return f"datetime({(value.astimezone(_UTC) if value.utcoffset() is not None else value).isoformat()})"
+        return (
+            f"datetime("
+            f"{(value.astimezone(_UTC) if value.utcoffset() is not None else value).isoformat()})"
+        )
     if isinstance(value, (datetime.date, datetime.time)):
         return f"{'date' if isinstance(value, datetime.date) else 'time'}({value.isoformat()})"
     if isinstance(value, datetime.timedelta):
@@ -87,18 +102,27 @@ def form(value: Any, depth: int = 60) -> str:
     if isinstance(value, (pathlib.PurePath, uuid.UUID)):
         return f"{'path' if isinstance(value, pathlib.PurePath) else 'uuid'}({str(value)!r})"
     if isinstance(value, slice):
-        return f"slice({form(value.start, below)}, {form(value.stop, below)}, {form(value.step, below)})"
+        return (
+            f"slice({form(value.start, below)}, {form(value.stop, below)},"
+            f" {form(value.step, below)})"
+        )
     if dataclasses.is_dataclass(value) and kind.__dataclass_params__.eq:
         held = (form(getattr(value, f.name), below) for f in dataclasses.fields(value) if f.compare)
         return f"<{kind.__module__}.{kind.__qualname__}>({', '.join(held)})"
-    if getattr(kind, "__repr__", None) is not object.__repr__ and " at 0x" not in (text := repr(value)):
+    if getattr(kind, "__repr__", None) is not object.__repr__ and " at 0x" not in (
+        text := repr(value)
+    ):
         return f"{LOOSE}{kind.__module__}.{kind.__qualname__} {text!r}"
     raise Opaque
 
 
 def _number(value: Any) -> str:
     if isinstance(value, complex):
-        return _number(value.real) if value.imag == 0 else f"{_number(value.real)}+{_number(value.imag)}j"
+        return (
+            _number(value.real)
+            if value.imag == 0
+            else f"{_number(value.real)}+{_number(value.imag)}j"
+        )
     if isinstance(value, (float, Decimal)) and value != value:
         return "nan"
     if isinstance(value, (float, Decimal)) and value in (float("inf"), float("-inf")):
@@ -126,7 +150,9 @@ def told(value: Any) -> str | None:
     if len(text) <= _LONG:
         return text
     loose = LOOSE if LOOSE in text else ""
-    return f"{loose}{text[:60]}... {hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"
+    return (
+        f"{loose}{text[:60]}... {hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"
+    )
 
 
 def _classes(value: Any) -> list[str]:
@@ -136,14 +162,23 @@ def _classes(value: Any) -> list[str]:
 
 
 def observe(tell: Any) -> None:
-    """Give every module the two names of this file's head. tell: called with a dict for each observation."""
+    """Give every module the two names of this file's head. tell: called with a dict for each
+    observation."""
 
     def seen(number: int, value: Any, *known: Any) -> bool:
         try:
             truth = bool(value)
         except Exception:  # the tested code's own, too
             truth = None
-        tell({"kind": "seen", "claim": number, "saw": told(value), "truth": truth, "known": told(*known or (value,))})
+        tell(
+            {
+                "kind": "seen",
+                "claim": number,
+                "saw": told(value),
+                "truth": truth,
+                "known": told(*known or (value,)),
+            }
+        )
         return True
 
     class Raised:
@@ -161,7 +196,15 @@ def observe(tell: Any) -> None:
             saw = None
             if kind is not None:
                 saw = json.dumps([[c.__qualname__ for c in kind.__mro__], str(value)[:1000]])
-            tell({"kind": "seen", "claim": self.number, "saw": saw, "truth": saw is not None, "known": self.known})
+            tell(
+                {
+                    "kind": "seen",
+                    "claim": self.number,
+                    "saw": saw,
+                    "truth": saw is not None,
+                    "known": self.known,
+                }
+            )
             return saw is not None
 
         @property

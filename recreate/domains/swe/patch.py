@@ -1,7 +1,8 @@
-"""A unified diff as text: made from two versions of a tree, read, and applied. No git, no files, no links.
+"""A unified diff as text: made from two versions of a tree, read, and applied. No git, no files, no
+links.
 
-A tree is a mapping of path -> text, a missing path a missing file. Lines end with "\\n" only, so that a
-file's "\\r" stays part of its lines.
+A tree is a mapping of path -> text, a missing path a missing file. Lines end with "\\n" only, so
+that a file's "\\r" stays part of its lines.
 """
 
 from __future__ import annotations
@@ -16,20 +17,31 @@ from pathlib import PurePosixPath
 from recreate.api.syntax import parse_python
 
 _HUNK = re.compile(r"^@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
-_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", '"': '"', "\\": "\\", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
+_ESCAPES = {
+    "t": "\t",
+    "n": "\n",
+    "r": "\r",
+    '"': '"',
+    "\\": "\\",
+    "a": "\a",
+    "b": "\b",
+    "f": "\f",
+    "v": "\v",
+}
 
 LONGEST = 500
 """Bytes that a path may have: the kernel takes 255 for each of its names."""
 _LARGEST = 16_000_000
 """Characters that a diff may have."""
 _FINE = 25_000_000
-"""Two versions of a file with more pairs of lines than that are not compared line by line, between the first and the
-last that differ."""
+"""Two versions of a file with more pairs of lines than that are not compared line by line, between
+the first and the last that differ."""
 _CONTEXT = 3
 
 
 class BadPatch(Exception):
-    """The text is not a diff, or does not fit the tree. Its message is shown to whoever handed it in."""
+    """The text is not a diff, or does not fit the tree. Its message is shown to whoever handed it
+    in."""
 
 
 @dataclass
@@ -43,7 +55,8 @@ class Hunk:
 
 @dataclass
 class FileChange:
-    """What a diff does to one file. `old` is None when it creates the file, `new` None when it deletes it."""
+    """What a diff does to one file. `old` is None when it creates the file, `new` None when it
+    deletes it."""
 
     old: str | None
     new: str | None
@@ -78,20 +91,29 @@ def _file(path: str, old: str | None, new: str | None) -> str:
 
 
 def _lines(text: str) -> list[str]:
-    return [line + "\n" for line in text.split("\n")[:-1]] + ([tail] if (tail := text.split("\n")[-1]) else [])
+    return [line + "\n" for line in text.split("\n")[:-1]] + (
+        [tail] if (tail := text.split("\n")[-1]) else []
+    )
 
 
 def _compared(old: list[str], new: list[str]) -> list[str]:
-    """The hunks that turn `old` into `new`; one of everything when finer ones would take for ever."""
+    """The hunks that turn `old` into `new`; one of everything when finer ones would take for
+    ever."""
     if len(old) * len(new) <= _FINE:
         return list(difflib.unified_diff(old, new))[2:]
-    first = next((n for n, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
+    first = next(
+        (n for n, (a, b) in enumerate(zip(old, new, strict=False)) if a != b),
+        min(len(old), len(new)),
+    )
     both = min(len(old), len(new)) - first
     last = next((n for n in range(both) if old[-1 - n] != new[-1 - n]), both)
     start, rest = max(0, first - _CONTEXT), max(0, last - _CONTEXT)
     near, other = (lines[start : len(lines) - rest] for lines in (old, new))
     if len(near) * len(other) <= _FINE:
-        return [_further(line, start) for line in list(difflib.unified_diff(near, other, n=_CONTEXT))[2:]]
+        return [
+            _further(line, start)
+            for line in list(difflib.unified_diff(near, other, n=_CONTEXT))[2:]
+        ]
     head = f"@@ -{min(1, len(old))},{len(old)} +{min(1, len(new))},{len(new)} @@\n"
     return [head, *(f"-{line}" for line in old), *(f"+{line}" for line in new)]
 
@@ -99,15 +121,21 @@ def _compared(old: list[str], new: list[str]) -> list[str]:
 def _further(line: str, count: int) -> str:
     """The head of a hunk so many lines further down; any other line as it is."""
     place = re.fullmatch(r"@@ -(\d+)(.*) \+(\d+)(.*) @@\n", line)
-    return f"@@ -{int(place[1]) + count}{place[2]} +{int(place[3]) + count}{place[4]} @@\n" if place else line
+    return (
+        f"@@ -{int(place[1]) + count}{place[2]} +{int(place[3]) + count}{place[4]} @@\n"
+        if place
+        else line
+    )
 
 
 def _quoted(path: str, end: str = "\t") -> str:
-    """A path as git writes it: with an `end` when it holds a blank, in quotes when it holds worse."""
+    """A path as git writes it: with an `end` when it holds a blank, in quotes when it holds
+    worse."""
     if not re.search(r'[\x00-\x1f"\\]', path):
         return path + (end if " " in path else "")
     escaped = "".join(
-        "\\" + next(k for k, v in _ESCAPES.items() if v == c) if c in _ESCAPES.values() else c for c in path
+        "\\" + next(k for k, v in _ESCAPES.items() if v == c) if c in _ESCAPES.values() else c
+        for c in path
     )
     return f'"{escaped}"'
 
@@ -163,7 +191,8 @@ def _encodable(text: str) -> bool:
 
 
 def _git_header(lines: list[str], at: int, changes: list[FileChange]) -> int:
-    """The lines after `diff --git` up to the first `---` or hunk; they alone say a rename or an empty file."""
+    """The lines after `diff --git` up to the first `---` or hunk; they alone say a rename or an
+    empty file."""
     path = _both(lines[at - 1].removeprefix("diff --git ").rstrip("\r"))
     change = FileChange(path, path) if path else None
     renamed: dict[str, str] = {}
@@ -188,7 +217,8 @@ def _git_header(lines: list[str], at: int, changes: list[FileChange]) -> int:
 
 
 def _both(words: str) -> str | None:
-    """The path that a line `diff --git a/PATH b/PATH` names twice; None when the two differ, as in a rename."""
+    """The path that a line `diff --git a/PATH b/PATH` names twice; None when the two differ, as in
+    a rename."""
     if words.startswith('"'):
         first, _, second = words[1:].partition('" "')
         one, other = _unquoted(first), _unquoted(second.removesuffix('"'))
@@ -212,7 +242,9 @@ def _path(text: str, prefix: str) -> str | None:
 def _unquoted(text: str) -> str:
     def meant(escape: re.Match[bytes]) -> bytes:
         code = escape[1].decode("latin-1")
-        return bytes([int(code, 8)]) if len(code) == 3 else _ESCAPES.get(code, code).encode("latin-1")
+        return (
+            bytes([int(code, 8)]) if len(code) == 3 else _ESCAPES.get(code, code).encode("latin-1")
+        )
 
     data = text.encode("utf-8", "surrogatepass")
     return re.sub(rb"(?s)\\([0-3][0-7]{2}|.)", meant, data).decode("utf-8", "replace")
@@ -224,7 +256,9 @@ def _hunk(lines: list[str], at: int, match: re.Match[str]) -> tuple[Hunk, int]:
     while at < len(lines):
         line = lines[at]
         if line.startswith("\\"):
-            for side in (hunk.old,) if last == "-" else (hunk.new,) if last == "+" else (hunk.old, hunk.new):
+            for side in (
+                (hunk.old,) if last == "-" else (hunk.new,) if last == "+" else (hunk.old, hunk.new)
+            ):
                 if side:
                     side[-1] = side[-1].removesuffix("\n")
         elif len(hunk.old) >= wanted_old and len(hunk.new) >= wanted_new:
@@ -242,15 +276,18 @@ def _hunk(lines: list[str], at: int, match: re.Match[str]) -> tuple[Hunk, int]:
         at += 1
     if len(hunk.old) != wanted_old or len(hunk.new) != wanted_new:
         raise BadPatch(
-            f"the hunk {match[0]!r} has {len(hunk.old)} old and {len(hunk.new)} new lines: it is cut, or miscounted"
+            f"the hunk {match[0]!r} has {len(hunk.old)} old and {len(hunk.new)} new lines: it is"
+            " cut, or miscounted"
         )
     return hunk, at
 
 
 def apply(changes: Iterable[FileChange], tree: Mapping[str, str]) -> dict[str, str | None]:
-    """What the changed files become (None: deleted). Hunks that moved are found; nothing is guessed.
+    """What the changed files become (None: deleted). Hunks that moved are found; nothing is
+    guessed.
 
-    Raises BadPatch when a hunk's old lines are not in the file, or not exactly once away from their place.
+    Raises BadPatch when a hunk's old lines are not in the file, or not exactly once away from their
+    place.
     """
     result: dict[str, str | None] = {}
 
@@ -279,7 +316,9 @@ def undone(changes: Iterable[FileChange]) -> list[FileChange]:
     found = []
     for change in changes:
         # `_shifted` counts in the file as it became, and an empty side names the line before it
-        hunks = [Hunk(h.start + (not h.old) - (not h.new), h.new, h.old) for h in _shifted(change.hunks)]
+        hunks = [
+            Hunk(h.start + (not h.old) - (not h.new), h.new, h.old) for h in _shifted(change.hunks)
+        ]
         found.append(FileChange(change.new, change.old, hunks))
     return found[::-1]
 
@@ -301,7 +340,8 @@ def _replaced(lines: list[str], hunk: Hunk, what: str) -> list[str]:
 
 
 def _found(lines: list[str], part: list[str], what: str) -> int:
-    """Where the one `part` in `lines` begins. Searched as text: line by line it would be quadratic."""
+    """Where the one `part` in `lines` begins. Searched as text: line by line it would be
+    quadratic."""
     text, wanted = "\n" + "".join(lines), "\n" + "".join(part)
     first, last = text.find(wanted), text.rfind(wanted)
     if not wanted.endswith("\n"):  # a line without an end is the last
@@ -312,7 +352,8 @@ def _found(lines: list[str], part: list[str], what: str) -> int:
     return text.count("\n", 0, first)
 
 
-# --- what a change is about --------------------------------------------------------------------------------
+# --- what a change is about
+# --------------------------------------------------------------------------------
 
 
 def changed_lines(before: str, after: str) -> str:
@@ -322,8 +363,9 @@ def changed_lines(before: str, after: str) -> str:
 
 
 def changed_place(before: Mapping[str, str], after: Mapping[str, str | None]) -> tuple[str, str]:
-    """(file, function) of the first function that a change of Python files changes, else the first of a file that it
-    changes; ('', '') when there is none. The name has dots for a function in a class."""
+    """(file, function) of the first function that a change of Python files changes, else the first
+    of a file that it changes; ('', '') when there is none. The name has dots for a function in a
+    class."""
     found = [
         (path, *_changed_function(before[path], text))
         for path, text in after.items()
@@ -334,11 +376,20 @@ def changed_place(before: Mapping[str, str], after: Mapping[str, str | None]) ->
 
 
 def _changed_function(before: str, after: str) -> tuple[str, int]:
-    """(the innermost function of `before` that differs, 0), or (its first, 1) when no function does, ('', 2)."""
+    """(the innermost function of `before` that differs, 0), or (its first, 1) when no function
+    does, ('', 2)."""
     old, new = before.split("\n"), after.split("\n")
     matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
-    lines = [line for tag, low, high, _, _ in matcher.get_opcodes() if tag != "equal" for line in range(low, high + 1)]
-    spans = [(node.end_lineno or 0, node.lineno, name) for name, node in _functions(parse_python(before).body, "")]
+    lines = [
+        line
+        for tag, low, high, _, _ in matcher.get_opcodes()
+        if tag != "equal"
+        for line in range(low, high + 1)
+    ]
+    spans = [
+        (node.end_lineno or 0, node.lineno, name)
+        for name, node in _functions(parse_python(before).body, "")
+    ]
     for line in lines:
         inside = [(end - start, name) for end, start, name in spans if start <= line + 1 <= end]
         if inside:

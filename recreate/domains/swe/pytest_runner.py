@@ -1,13 +1,14 @@
 """Runs a project's tests inside a sandbox and reports each in a record.
 
-It is never imported by recreate: observer.py's text and its own are the program of `python3 -s -B -c`, so nothing of it
-lies in the sandbox. It runs on Python 3.8 and pytest 6, and on what came after. The order of one JSON line on stdin:
+It is never imported by recreate: observer.py's text and its own are the program of `python3 -s -B
+-c`, so nothing of it lies in the sandbox. It runs on Python 3.8 and pytest 6, and on what came
+after. The order of one JSON line on stdin:
     ready    printed as soon as the record is open
     records  the file to write, made here and kept open: a JSON object a line
     tests, deselect, only, roots, trace
     observe  whether the tests are ones of which expected values are withheld
-The tested code runs in this very process and can write what it likes: nothing here is secret, and what is reported
-here alone does not make an answer pass (docs/grading.md).
+The tested code runs in this very process and can write what it likes: nothing here is secret, and
+what is reported here alone does not make an answer pass (docs/grading.md).
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ class Recorder:
     """Hooks of pytest. What they need later is bound now, before any tested code is imported."""
 
     def __init__(self, order: dict[str, Any]) -> None:
-        handle = os.open(order["records"], os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        handle = os.open(
+            order["records"], os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600
+        )
         encode, put = json.JSONEncoder(ensure_ascii=True).encode, os.write
 
         def record(value: dict[str, Any]) -> None:
@@ -55,7 +58,11 @@ class Recorder:
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
         only = self._order["only"] and set(self._order["only"])
         dropped = set(self._order["deselect"])
-        items[:] = [i for i in items if not ({i.nodeid, i.nodeid.partition("::")[0], _function(i.nodeid)} & dropped)]
+        items[:] = [
+            i
+            for i in items
+            if not ({i.nodeid, i.nodeid.partition("::")[0], _function(i.nodeid)} & dropped)
+        ]
         if only:
             items[:] = [i for i in items if {i.nodeid, _function(i.nodeid)} & only]
         self._record({"kind": "collected", "count": len(items)})
@@ -68,7 +75,9 @@ class Recorder:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: Any) -> None:
         crash = getattr(getattr(report, "longrepr", None), "reprcrash", None)
-        message = getattr(crash, "message", "") or (str(report.longrepr) if report.outcome == "failed" else "")
+        message = getattr(crash, "message", "") or (
+            str(report.longrepr) if report.outcome == "failed" else ""
+        )
         self._record(
             {
                 "kind": "test",
@@ -84,7 +93,13 @@ class Recorder:
 
     def pytest_collectreport(self, report: Any) -> None:
         if report.outcome == "failed":
-            self._record({"kind": "uncollected", "id": report.nodeid, "message": str(report.longrepr)[-1500:]})
+            self._record(
+                {
+                    "kind": "uncollected",
+                    "id": report.nodeid,
+                    "message": str(report.longrepr)[-1500:],
+                }
+            )
 
     def finish(self, status: int) -> None:
         if self._coverage is not None:
@@ -112,8 +127,23 @@ def _function(nodeid: str) -> str:
 
 def main() -> None:
     order = json.loads(sys.stdin.readline())
-    arguments = ["-c", os.devnull, "--rootdir", str(Path.cwd()), "-p", "no:cacheprovider", "--color=no", "--tb=short"]
-    arguments += ["-q", "-rfE", "--show-capture=no", "--disable-warnings", "--continue-on-collection-errors"]
+    arguments = [
+        "-c",
+        os.devnull,
+        "--rootdir",
+        str(Path.cwd()),
+        "-p",
+        "no:cacheprovider",
+        "--color=no",
+        "--tb=short",
+    ]
+    arguments += [
+        "-q",
+        "-rfE",
+        "--show-capture=no",
+        "--disable-warnings",
+        "--continue-on-collection-errors",
+    ]
     arguments += [f"--ignore={path}" for path in order["deselect"] if "::" not in path]
     arguments += ["--", *order["tests"]]
     recorder = Recorder(order)

@@ -1,4 +1,5 @@
-"""Real bugs in number: what a later release mended, or a commit (commits.py), as recipes with their texts."""
+"""Real bugs in number: what a later release mended, or a commit (commits.py), as recipes with their
+texts."""
 
 from __future__ import annotations
 
@@ -23,12 +24,13 @@ from recreate.domains.swe.generate import MadeTasks, dealt_by_module, known_task
 from recreate.domains.swe.sources import Say
 from recreate.storage import files, packages
 
-# --- two releases -----------------------------------------------------------------------------------------
+# --- two releases
+# -----------------------------------------------------------------------------------------
 
 
 def release(package: str, before: str, after: str, setup: Setup) -> list[Candidate]:
-    """What a release mends, behaviour by behaviour. Its tests run with the index as it is today, else as it was when it
-    came out, unless a day is `wanted`.
+    """What a release mends, behaviour by behaviour. Its tests run with the index as it is today,
+    else as it was when it came out, unless a day is `wanted`.
 
     Raises BadInput: unknown-package, yanked, no-tests, no-change, failing-suite, bad-requirement.
     """
@@ -41,7 +43,10 @@ def release(package: str, before: str, after: str, setup: Setup) -> list[Candida
                 code="yanked",
             )
     hashes = [sources.released_sha256(package, version) for version in (before, after)]
-    old, new = (sources.release(package, v, h, setup.say) for v, h in zip((before, after), hashes, strict=True))
+    old, new = (
+        sources.release(package, v, h, setup.say)
+        for v, h in zip((before, after), hashes, strict=True)
+    )
     released = known.get(after, ("", False))[0]
     bug = Bug(
         id="?",
@@ -56,12 +61,17 @@ def release(package: str, before: str, after: str, setup: Setup) -> list[Candida
         **layout(old, new, setup.tests, setup.python_path, f"{package} {after}"),
     )
     wanted = setup.wanted
-    then = [wanted.model_copy(update={"index_before": released})] if released and not wanted.index_before else []
+    then = (
+        [wanted.model_copy(update={"index_before": released})]
+        if released and not wanted.index_before
+        else []
+    )
     found = ready(bug, old, [wanted, *then], setup.env, setup.backend, setup.say).behaviours()
     return [c.model_copy(update={"released": released}) for c in found]
 
 
-# --- recipes ----------------------------------------------------------------------------------------------
+# --- recipes
+# ----------------------------------------------------------------------------------------------
 
 
 def make(
@@ -84,17 +94,22 @@ def make(
     ask: Callable[[str], str] | None = None,
     on_progress: Say | None = None,
 ) -> MadeTasks:
-    """Real bugs as tasks: of `releases`, each NAME==BEFORE..AFTER or a file of candidates whose texts are written; or
-    of the newest commits of `repo`. At most `n` of each, written to `file` as they are found.
+    """Real bugs as tasks: of `releases`, each NAME==BEFORE..AFTER or a file of candidates whose
+    texts are written; or of the newest commits of `repo`. At most `n` of each, written to `file` as
+    they are found.
 
     split   of all of them; by default `dealt`
     since   a day: no older commits
-    requires, python, pytest, index_before, variables   what the tests run in and with: see Environment
-    ask     a model: a text -> its answer. It writes the texts; without one a task tells the tests that fail
-    file    benchmarks/swe/releases.toml of the workspace unless given; a task of the same id is replaced
+    requires, python, pytest, index_before, variables   what the tests run in and with: see
+    Environment
+    ask     a model: a text -> its answer. It writes the texts; without one a task tells the tests
+            that fail
+    file    benchmarks/swe/releases.toml of the workspace unless given; a task of the same id is
+            replaced
 
-    What is found is kept as candidates too, with the package's own texts, in home()/swe/candidates: whoever writes the
-    texts there by hand gives that file as one of `releases`. Raises BadInput, Interrupted.
+    What is found is kept as candidates too, with the package's own texts, in home()/swe/candidates:
+    whoever writes the texts there by hand gives that file as one of `releases`. Raises BadInput,
+    Interrupted.
     """
     say: Say = on_progress or (lambda _: None)
     if backend is None:
@@ -102,11 +117,21 @@ def make(
 
         backend = choose()
     file = file or paths.workspace() / "benchmarks" / "swe" / RELEASES
-    fields = {"python": python, "pytest": pytest, "index_before": index_before, "env": dict(variables)}
+    fields = {
+        "python": python,
+        "pytest": pytest,
+        "index_before": index_before,
+        "env": dict(variables),
+    }
     wanted = asked({**fields, "requires": tuple(requires)})
     setup = Setup(backend, wanted, tuple(tests), tuple(python_path), env, say)
     chosen, tried = _Chosen(file, split, ask, say), 0
-    with stoppable(file, chosen, chosen.write, "the same command goes on where it was" if repo is not None else ""):
+    with stoppable(
+        file,
+        chosen,
+        chosen.write,
+        "the same command goes on where it was" if repo is not None else "",
+    ):
         if repo is not None:
             home = paths.workspace(file.parent.resolve() if file.parent.exists() else None)
             tried = history(repo, setup, n=n, take=chosen.take, since=since, home=home)
@@ -120,7 +145,10 @@ def make(
                 kept = paths.home() / "swe" / "candidates" / f"{package}-{after}.jsonl"
                 files.write(kept, "".join(c.model_dump_json() + "\n" for c in found))
                 bugs = [c for c in found if c.kind == "bug"][:n]
-                say(f"{one}: {len(bugs)} bugs, {len(found) - len(bugs)} others left out; all in {kept}")
+                say(
+                    f"{one}: {len(bugs)} bugs, {len(found) - len(bugs)} others left out; all in"
+                    f" {kept}"
+                )
                 for candidate in bugs:
                     chosen.take(candidate)
             tried += len(found)
@@ -134,9 +162,12 @@ def make(
 
 
 class _Chosen:
-    """The bugs that are found, each in `file` as soon as it is. Texts that stand there already are kept."""
+    """The bugs that are found, each in `file` as soon as it is. Texts that stand there already are
+    kept."""
 
-    def __init__(self, file: Path, split: Split | None, ask: Callable[[str], str] | None, say: Say) -> None:
+    def __init__(
+        self, file: Path, split: Split | None, ask: Callable[[str], str] | None, say: Say
+    ) -> None:
         self.file, self.split, self.ask, self.say = file, split, ask, say
         self.bugs: list[Bug] = []
         self.known = _known(file)
@@ -174,7 +205,9 @@ def pair(text: str) -> tuple[str, str, str]:
     name, equal, versions = (part.strip() for part in text.partition("=="))
     before, dots, after = (part.strip() for part in versions.partition(".."))
     if not (name and equal and before and dots and after):
-        raise BadInput(f"{text!r} is not NAME==A..B", fix="for example click==8.3.2..8.3.3", code="usage")
+        raise BadInput(
+            f"{text!r} is not NAME==A..B", fix="for example click==8.3.2..8.3.3", code="usage"
+        )
     return name, before, after
 
 
@@ -183,7 +216,9 @@ def read(file: Path) -> list[Candidate]:
     try:
         lines = file.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as e:
-        raise BadInput(f"{file} cannot be read: {e}", fix="name a file of candidates", code="no-candidates") from None
+        raise BadInput(
+            f"{file} cannot be read: {e}", fix="name a file of candidates", code="no-candidates"
+        ) from None
     found = []
     for number, line in enumerate(lines, 1):
         try:
@@ -199,11 +234,13 @@ def read(file: Path) -> list[Candidate]:
 
 
 def dealt(bugs: Sequence[Bug], split: Split | None, known: Mapping[str, Split]) -> list[Bug]:
-    """The bugs with their splits, whole packages each. A package that has one keeps it; of the others, in the order of
-    the digests of their names, each goes to the split that has the fewest so far. Of a repository the modules are dealt
-    to train and validation, as those of bugs that are put in.
+    """The bugs with their splits, whole packages each. A package that has one keeps it; of the
+    others, in the order of the digests of their names, each goes to the split that has the fewest
+    so far. Of a repository the modules are dealt to train and validation, as those of bugs that are
+    put in.
 
-    known: group -> the split that its tasks have already; of several of one package, the first found.
+    known: group -> the split that its tasks have already; of several of one package, the first
+    found.
     """
     if split is not None:
         return [bug.model_copy(update={"split": split}) for bug in bugs]
@@ -213,7 +250,10 @@ def dealt(bugs: Sequence[Bug], split: Split | None, known: Mapping[str, Split]) 
     sizes = Counter(bug.package for bug in bugs if not bug.path)
     given = {package: packages[package] for package in sizes if package in packages}
     full = Counter(
-        {s: sum(sizes[p] for p, have in given.items() if have == s) for s in ("train", "validation", "test")}
+        {
+            s: sum(sizes[p] for p, have in given.items() if have == s)
+            for s in ("train", "validation", "test")
+        }
     )
     for package in sorted(sizes.keys() - given.keys(), key=digest):
         least: Split = min(("train", "validation", "test"), key=full.__getitem__)
@@ -222,7 +262,10 @@ def dealt(bugs: Sequence[Bug], split: Split | None, known: Mapping[str, Split]) 
     for package in {bug.package for bug in bugs if bug.path}:
         own = Counter(bug.group for bug in bugs if bug.path and bug.package == package)
         given |= dealt_by_module(package, own, None, known)
-    return [bug.model_copy(update={"split": given[bug.group if bug.path else bug.package]}) for bug in bugs]
+    return [
+        bug.model_copy(update={"split": given[bug.group if bug.path else bug.package]})
+        for bug in bugs
+    ]
 
 
 def _known(file: Path) -> dict[str, Split]:
@@ -234,15 +277,20 @@ def _known(file: Path) -> dict[str, Split]:
 
 
 _MARKS = re.compile(r"^ISSUE:\s*(.*?)^SPEC:\s*(.*)", re.DOTALL | re.MULTILINE)
-_ASKED = """Below is a bug of the Python package {package} {before}: the change that mends it, and the tests that \
+_ASKED = """Below is a bug of the Python package {package} {before}: the change that mends it, and \
+the tests that \
 tell. Write two texts about it, in your own words.
 
-ISSUE: what a user of the package would report who met the bug and knows nothing of the code: what they did, what \
-they saw, what they expected, with one small example. {fewest} to {most} words, example included. No cause, no cure, \
+ISSUE: what a user of the package would report who met the bug and knows nothing of the code: what \
+they did, what \
+they saw, what they expected, with one small example. {fewest} to {most} words, example included. \
+No cause, no cure, \
 no name of a test, no line of the change.
 
-SPEC: all that the tests ask for, so that somebody who sees neither the change nor the tests can write code that \
-passes them: each behaviour, each message word for word that a test compares, each name. What it must do, never how.
+SPEC: all that the tests ask for, so that somebody who sees neither the change nor the tests can \
+write code that \
+passes them: each behaviour, each message word for word that a test compares, each name. What it \
+must do, never how.
 
 Answer with exactly these two parts, each after its mark, ISSUE: and SPEC:, at the start of a line.
 
@@ -258,7 +306,8 @@ Answer with exactly these two parts, each after its mark, ISSUE: and SPEC:, at t
 
 
 def _told(candidate: Candidate, ask: Callable[[str], str] | None, say: Say) -> Candidate:
-    """The candidate with both texts as a model writes them, where they hold what `wrong_issue` asks."""
+    """The candidate with both texts as a model writes them, where they hold what `wrong_issue`
+    asks."""
     bug = candidate.bug
     if ask is None:
         return candidate
@@ -282,14 +331,18 @@ def _told(candidate: Candidate, ask: Callable[[str], str] | None, say: Say) -> C
             else wrong_issue(issue, bug.fail_to_pass, _lines(candidate))
         )
         if not why:
-            return candidate.model_copy(update={"bug": bug.model_copy(update={"issue": issue, "prompt": spec})})
+            return candidate.model_copy(
+                update={"bug": bug.model_copy(update={"issue": issue, "prompt": spec})}
+            )
         more = f"\n--- an earlier answer was refused: it {why} ---\n"
     say(f"{bug.id}: no text of the model held; the task tells the tests that fail ({why})")
     return candidate
 
 
 def _lines(candidate: Candidate) -> str:
-    return "\n".join(line[1:] for line in candidate.gold.split("\n") if re.match(r"[-+](?![-+]{2} )", line))
+    return "\n".join(
+        line[1:] for line in candidate.gold.split("\n") if re.match(r"[-+](?![-+]{2} )", line)
+    )
 
 
 def _sound(candidate: Candidate, say: Say) -> bool:

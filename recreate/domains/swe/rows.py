@@ -1,10 +1,14 @@
-"""Rows of SWE-bench and its kin as they are published: recognised by their fields, read from a file, a data set's
-folder or the hub, and dealt into splits. What a row lacks is said of that row; the others go on.
+"""Rows of SWE-bench and its kin as they are published: recognised by their fields, read from a
+file, a data set's folder or the hub, and dealt into splits. What a row lacks is said of that row;
+the others go on.
 
-SWE-bench, Lite, Verified   repo, instance_id, base_commit, patch, test_patch, problem_statement, version, created_at,
+SWE-bench, Lite, Verified   repo, instance_id, base_commit, patch, test_patch, problem_statement,
+                            version, created_at,
                             FAIL_TO_PASS and PASS_TO_PASS (lists, or such lists as JSON text)
-SWE-rebench                 besides: install_config, requirements (of `pip freeze`), environment (conda's), docker_image
-SWE-smith                   repo (a mirror, owner__name.COMMIT), image_name, patch: the bug itself, which a mend undoes
+SWE-rebench                 besides: install_config, requirements (of `pip freeze`), environment
+                            (conda's), docker_image
+SWE-smith                   repo (a mirror, owner__name.COMMIT), image_name, patch: the bug itself,
+                            which a mend undoes
 """
 
 from __future__ import annotations
@@ -47,7 +51,8 @@ class PublishedRow(Record):
     commit     the base commit, or its beginning; '' for a mirror's only one
     mirror     SWE-smith's repository, in which the base is all there is
     breaks     whether `patch` is the bug, and its mend is to undo it
-    python     versions on which it reproduces, the first that is here is taken; requires: as `pip freeze` says them
+    python     versions on which it reproduces, the first that is here is taken; requires: as `pip
+               freeze` says them
     image      the container image that was published with it
     """
 
@@ -82,14 +87,22 @@ class Refusal(NamedTuple):
 
 def is_row(value: object) -> bool:
     """Whether a JSON value is a row of the published schema."""
-    return isinstance(value, dict) and value.keys() >= FIELDS and ("FAIL_TO_PASS" in value or "fail_to_pass" in value)
+    return (
+        isinstance(value, dict)
+        and value.keys() >= FIELDS
+        and ("FAIL_TO_PASS" in value or "fail_to_pass" in value)
+    )
 
 
 def holds_rows(source: str | Path) -> bool:
-    """Whether a file or folder is one of rows, by the fields of the first object in it; or a name of the hub."""
+    """Whether a file or folder is one of rows, by the fields of the first object in it; or a name
+    of the hub."""
     path = Path(source).expanduser()
     if not path.exists():
-        return path.suffix not in (".toml", ".json", ".jsonl", ".parquet") and _HUB.match(str(source)) is not None
+        return (
+            path.suffix not in (".toml", ".json", ".jsonl", ".parquet")
+            and _HUB.match(str(source)) is not None
+        )
     if path.is_dir():
         return any((path / name).is_file() for name in _SAVED) or any(path.rglob("*.parquet"))
     if path.suffix not in (".json", ".jsonl"):
@@ -100,10 +113,12 @@ def holds_rows(source: str | Path) -> bool:
 
 
 def read(source: str | Path) -> tuple[list[tuple[PublishedRow, Split | None]], list[Refusal]]:
-    """The rows of a .jsonl, .json or .parquet file, of a data set's folder, or of one on the hub (OWNER/NAME, also
-    OWNER/NAME:SPLIT), with the split that each says of itself; and what cannot be a task, with why.
+    """The rows of a .jsonl, .json or .parquet file, of a data set's folder, or of one on the hub
+    (OWNER/NAME, also OWNER/NAME:SPLIT), with the split that each says of itself; and what cannot be
+    a task, with why.
 
-    Raises BadInput when there is nothing of the kind, Missing without the package `datasets` where it is needed.
+    Raises BadInput when there is nothing of the kind, Missing without the package `datasets` where
+    it is needed.
     """
     found: dict[str, tuple[PublishedRow, Split | None]] = {}
     refused: list[Refusal] = []
@@ -114,7 +129,11 @@ def read(source: str | Path) -> tuple[list[tuple[PublishedRow, Split | None]], l
         name = str(value.get("instance_id") or place) if isinstance(value, dict) else place
         if not is_row(value):
             lacks = sorted(FIELDS - value.keys()) if isinstance(value, dict) else []
-            what = f"it has no {', '.join(lacks)}" if lacks else "it is no row: SWE-bench's have FAIL_TO_PASS"
+            what = (
+                f"it has no {', '.join(lacks)}"
+                if lacks
+                else "it is no row: SWE-bench's have FAIL_TO_PASS"
+            )
             refused.append(Refusal(name, what))
             continue
         try:
@@ -125,7 +144,9 @@ def read(source: str | Path) -> tuple[list[tuple[PublishedRow, Split | None]], l
         if found.setdefault(row.task, (row, _SPLITS.get(str(value.get("split", "")))))[0] != row:
             refused.append(Refusal(name, "another row has the same instance_id"))
     if not found and not refused:
-        raise BadInput(f"there is no row in {source}", fix="a row is a JSON object a line", code="no-tasks")
+        raise BadInput(
+            f"there is no row in {source}", fix="a row is a JSON object a line", code="no-tasks"
+        )
     return list(found.values()), refused
 
 
@@ -148,8 +169,16 @@ def row_of(value: Mapping[str, Any]) -> PublishedRow:
     environment = _text(value, "environment")
     lines = (_text(value, "requirements") or environment).splitlines()
     own = {"pip", repo.rpartition("/")[2].lower()}
-    pins = {m[1].lower(): f"{m[1]}=={m[2]}" for line in lines if (m := _PINNED.match(line)) and m[1].lower() not in own}
-    pythons = value.get("python_that_reproduces") or config.get("python") or _PYTHON.findall(environment)[:1]
+    pins = {
+        m[1].lower(): f"{m[1]}=={m[2]}"
+        for line in lines
+        if (m := _PINNED.match(line)) and m[1].lower() not in own
+    }
+    pythons = (
+        value.get("python_that_reproduces")
+        or config.get("python")
+        or _PYTHON.findall(environment)[:1]
+    )
     return PublishedRow(
         instance_id=value["instance_id"],
         repo=repo,
@@ -165,20 +194,25 @@ def row_of(value: Mapping[str, Any]) -> PublishedRow:
         pass_to_pass=tuple(name for name in passing if name not in fail),
         python=tuple(str(p) for p in ([pythons] if isinstance(pythons, str | float) else pythons)),
         requires=tuple(
-            pin for name, pin in sorted(pins.items()) if name not in ("pip", repo.rpartition("/")[2].lower())
+            pin
+            for name, pin in sorted(pins.items())
+            if name not in ("pip", repo.rpartition("/")[2].lower())
         ),
         image=_text(value, "image_name") or _text(value, "docker_image"),
     )
 
 
 def dealt(rows: Sequence[tuple[PublishedRow, Split | None]]) -> dict[str, Split]:
-    """repository -> split: what its rows say of themselves; else by turns, the largest repository first, to the split
-    that lacks most of its share (validation and train 0.4 each, test 0.2). Raises BadInput when rows of one differ."""
+    """repository -> split: what its rows say of themselves; else by turns, the largest repository
+    first, to the split that lacks most of its share (validation and train 0.4 each, test 0.2).
+    Raises BadInput when rows of one differ.
+    """
     chosen: dict[str, Split] = {}
     for row, split in rows:
         if split and chosen.setdefault(row.repo, split) != split:
             raise BadInput(
-                f"rows of {row.repo} are in two splits, {chosen[row.repo]} and {split}: one would give the other away",
+                f"rows of {row.repo} are in two splits, {chosen[row.repo]} and {split}: one would"
+                " give the other away",
                 fix="give all rows of a repository one `split`, or none",
                 code="bad-tasks-file",
             )
@@ -217,10 +251,14 @@ def _said(error: ValueError) -> str:
     if not isinstance(error, ValidationError):
         return str(error)
     first = error.errors()[0]
-    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}, and it is {str(first['input'])[:60]!r}"
+    return (
+        f"{'.'.join(map(str, first['loc']))}: {first['msg']}, and it is"
+        f" {str(first['input'])[:60]!r}"
+    )
 
 
-# --- where they come from ---------------------------------------------------------------------------------
+# --- where they come from
+# ---------------------------------------------------------------------------------
 
 
 def _values(source: str | Path) -> Iterator[tuple[str, Any]]:
@@ -232,12 +270,16 @@ def _values(source: str | Path) -> Iterator[tuple[str, Any]]:
     try:
         data = path.read_bytes().decode("utf-8")
     except UnicodeDecodeError as e:
-        raise BadInput(f"{path} is not UTF-8 at byte {e.start}", fix="convert it", code="bad-tasks-file") from None
+        raise BadInput(
+            f"{path} is not UTF-8 at byte {e.start}", fix="convert it", code="bad-tasks-file"
+        ) from None
     if data.lstrip().startswith("["):
         try:
             values = read_json(data)
         except ValueError as e:
-            raise BadInput(f"{path} is not JSON: {e}", fix="mend it", code="bad-tasks-file") from None
+            raise BadInput(
+                f"{path} is not JSON: {e}", fix="mend it", code="bad-tasks-file"
+            ) from None
         yield from ((f"entry {number}", value) for number, value in enumerate(values, 1))
         return
     for number, line in enumerate(data.split("\n"), 1):
@@ -249,19 +291,25 @@ def _values(source: str | Path) -> Iterator[tuple[str, Any]]:
 
 
 def _from_datasets(source: str, path: Path) -> Iterator[tuple[str, Any]]:
-    """Rows by the package `datasets`: of a .parquet file, a folder of data files or one that it saved, or the hub."""
+    """Rows by the package `datasets`: of a .parquet file, a folder of data files or one that it
+    saved, or the hub."""
     match = _HUB.match(source)
     if not path.exists() and match is None:
         raise BadInput(
             f"there is no {source}",
-            fix="name a .jsonl, .json or .parquet file, a folder of them, or a data set of the hub as OWNER/NAME",
+            fix=(
+                "name a .jsonl, .json or .parquet file, a folder of them, or a data set of the hub"
+                " as OWNER/NAME"
+            ),
             code="no-tasks-file",
         )
     datasets = need("datasets")
     try:
         if path.is_dir():
             saved = any((path / name).is_file() for name in _SAVED)
-            found = datasets.load_from_disk(str(path)) if saved else datasets.load_dataset(str(path))
+            found = (
+                datasets.load_from_disk(str(path)) if saved else datasets.load_dataset(str(path))
+            )
         elif path.exists():
             found = datasets.load_dataset("parquet", data_files=str(path))
         else:
@@ -270,7 +318,10 @@ def _from_datasets(source: str, path: Path) -> Iterator[tuple[str, Any]]:
     except Exception as e:  # whatever its many back ends raise
         raise BadInput(
             f"{source} cannot be loaded: {type(e).__name__}: {str(e).partition(chr(10))[0][:300]}",
-            fix="is the name right, and the hub reachable? a file of rows needs neither: --data ROWS.jsonl",
+            fix=(
+                "is the name right, and the hub reachable? a file of rows needs neither: --data"
+                " ROWS.jsonl"
+            ),
             code="no-tasks-file",
         ) from None
     if isinstance(found, dict):  # several splits: the one that is measured on, else all

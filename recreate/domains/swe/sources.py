@@ -1,5 +1,5 @@
-"""Sources of a project: fetched from the package index or a repository, which of their files are tests, cutting
-tests out. Every path is relative to the sources' top folder, with `/`."""
+"""Sources of a project: fetched from the package index or a repository, which of their files are
+tests, cutting tests out. Every path is relative to the sources' top folder, with `/`."""
 
 from __future__ import annotations
 
@@ -31,26 +31,39 @@ SKIPPED = frozenset(
 """Folders that are never part of the sources nor of an answer."""
 
 PUBLIC = ".recreate/public.json"
-"""What tools of a scaffold read: {"fail": [test ids], "suite": [paths], "python_path": [folders]}."""
+"""What tools of a scaffold read: {"fail": [test ids], "suite": [paths], "python_path":
+[folders]}."""
 
 REPRODUCE = "reproduce_issue.py"
 """Our own small test of a real bug, shown to the agent."""
 
 CONFIG = frozenset(
-    {"conftest.py", "pytest.ini", ".pytest.ini", "tox.ini", "setup.cfg", "pyproject.toml", ".coveragerc"}
+    {
+        "conftest.py",
+        "pytest.ini",
+        ".pytest.ini",
+        "tox.ini",
+        "setup.cfg",
+        "pyproject.toml",
+        ".coveragerc",
+    }
     | {"sitecustomize.py", "usercustomize.py"}
 )
-_RUNNER = frozenset({"pytest", "_pytest", "pluggy", "iniconfig", "coverage", "exceptiongroup", "pygments"})
+_RUNNER = frozenset(
+    {"pytest", "_pytest", "pluggy", "iniconfig", "coverage", "exceptiongroup", "pygments"}
+)
 _LOOSE = frozenset({"setup.py", "noxfile.py", "fabfile.py", "tasks.py", "conf.py"})
 AROUND = frozenset({"docs", "doc", "examples", "benchmarks", "scripts", "tools", "misc"})
 """Folders at the top of a project that are not the project."""
 
 
-# --- where they come from: cached folders that nobody writes to -----------------------------------------
+# --- where they come from: cached folders that nobody writes to
+# -----------------------------------------
 
 
 def release(package: str, version: str, sha256: str | None, say: Say = lambda _: None) -> Path:
-    """The unpacked sdist of one release, without by-products: a cached folder that nobody writes to.
+    """The unpacked sdist of one release, without by-products: a cached folder that nobody writes
+    to.
 
     Raises BadInput for an unknown package, version or hash, Fault when the index cannot be reached.
     """
@@ -77,9 +90,11 @@ def released_sha256(package: str, version: str) -> str:
 
 
 def repository(path: Path, commit: str, wanted: str, say: Say = lambda _: None) -> Path:
-    """The sources of a repository as they were when tasks were made of it: `wanted` is their digest.
+    """The sources of a repository as they were when tasks were made of it: `wanted` is their
+    digest.
 
-    Raises BadInput when the folder has changed since and neither git nor the cache has the older state.
+    Raises BadInput when the folder has changed since and neither git nor the cache has the older
+    state.
     """
     target = paths.home() / "swe" / "sources" / f"repository-{wanted}"
     if target.exists():
@@ -96,7 +111,10 @@ def repository(path: Path, commit: str, wanted: str, say: Say = lambda _: None) 
         if found != wanted:
             raise BadInput(
                 f"{path} has changed since tasks were made of it",
-                fix=f"bring its older state back, or make new tasks: recreate tasks make swe --repo {path}",
+                fix=(
+                    "bring its older state back, or make new tasks: recreate tasks make swe --repo"
+                    f" {path}"
+                ),
                 code="changed-repository",
             )
         return once(target, lambda fresh: copy(snapshot, fresh))
@@ -109,9 +127,14 @@ def place(path: str) -> Path:
 
 
 def snapshot(path: Path) -> tuple[Path, str, str]:
-    """The sources of a repository now: cached folder, commit ('' when there is none or it is not clean), digest."""
+    """The sources of a repository now: cached folder, commit ('' when there is none or it is not
+    clean), digest."""
     if not path.is_dir():
-        raise BadInput(f"{path} is not a folder", fix="name the repository's top folder", code="unknown-repository")
+        raise BadInput(
+            f"{path} is not a folder",
+            fix="name the repository's top folder",
+            code="unknown-repository",
+        )
     commit = _clean_commit(path)
     with tempfile.TemporaryDirectory() as scratch:
         taken, commit, found = _snapshot(path, commit, Path(scratch))
@@ -120,7 +143,8 @@ def snapshot(path: Path) -> tuple[Path, str, str]:
 
 
 def at(path: Path, commit: str) -> tuple[Path, str]:
-    """The sources of a repository at a commit, and their digest. Raises BadInput for a commit that is not there."""
+    """The sources of a repository at a commit, and their digest. Raises BadInput for a commit that
+    is not there."""
     with tempfile.TemporaryDirectory() as scratch:
         taken, found, manifest_ = _snapshot(path, commit, Path(scratch))
         if not found:
@@ -134,8 +158,8 @@ def at(path: Path, commit: str) -> tuple[Path, str]:
 
 
 class HistoryCommit(NamedTuple):
-    """One of the main line. parent: the one before it there. day: ISO. files: that it changes, those of the branch that
-    it merges."""
+    """One of the main line. parent: the one before it there. day: ISO. files: that it changes,
+    those of the branch that it merges."""
 
     id: str
     parent: str
@@ -148,7 +172,15 @@ def commits(path: Path, since: str = "") -> list[HistoryCommit]:
 
     since: a day, or what else git takes. Raises BadInput for a folder without history.
     """
-    arguments = ["log", "--first-parent", "-m", "--relative", "--no-renames", "--name-only", "--format=%x01%H %P %cs"]
+    arguments = [
+        "log",
+        "--first-parent",
+        "-m",
+        "--relative",
+        "--no-renames",
+        "--name-only",
+        "--format=%x01%H %P %cs",
+    ]
     said = _git(path, *arguments, *([f"--since={since}"] if since else []), "--", ".")
     if said is None:
         raise BadInput(
@@ -169,7 +201,10 @@ def _snapshot(path: Path, commit: str, scratch: Path) -> tuple[Path, str, str]:
     taken = scratch / "tree"
     if commit and _git(path, "cat-file", "-e", f"{commit}^{{commit}}") is not None:
         exported = scratch / "tree.tar"
-        if _git(path, "archive", "--format=tar", f"--output={exported}", f"{commit}:./") is not None:
+        if (
+            _git(path, "archive", "--format=tar", f"--output={exported}", f"{commit}:./")
+            is not None
+        ):
             with tarfile.open(exported) as tar:
                 download.untar(tar, taken, links=False)
             return taken, commit, digest(manifest(taken))
@@ -196,12 +231,16 @@ def _git(path: Path, *arguments: str) -> str | None:
     if shutil.which("git") is None:
         return None
     done = subprocess.run(
-        ["git", "-C", str(path), *arguments], stdin=subprocess.DEVNULL, capture_output=True, check=False
+        ["git", "-C", str(path), *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
     )
     return done.stdout.decode("utf-8", "surrogateescape") if done.returncode == 0 else None
 
 
-# --- their files ------------------------------------------------------------------------------------------
+# --- their files
+# ------------------------------------------------------------------------------------------
 
 
 def skipped(path: str) -> bool:
@@ -221,12 +260,19 @@ def is_test(path: str, tests: Iterable[str] = ()) -> bool:
         any(p in ("tests", "test", "testing_data") for p in pure.parts[:-1])
         or (pure.suffix == ".py" and (pure.name.startswith("test_") or pure.stem.endswith("_test")))
         or pure.name in ("tests.py", "test.py", REPRODUCE)
-        or any(path == t.rstrip("/") or path.startswith(t.rstrip("/") + "/") for t in tests if t not in ("", "."))
+        or any(
+            path == t.rstrip("/") or path.startswith(t.rstrip("/") + "/")
+            for t in tests
+            if t not in ("", ".")
+        )
     )
 
 
-def unacceptable(path: str, tests: Iterable[str] = (), roots: Iterable[str] = (), own: Collection[str] = ()) -> str:
-    """Why an answer's change to `path` is dropped before grading, or '' when it counts. own: the package's names."""
+def unacceptable(
+    path: str, tests: Iterable[str] = (), roots: Iterable[str] = (), own: Collection[str] = ()
+) -> str:
+    """Why an answer's change to `path` is dropped before grading, or '' when it counts. own: the
+    package's names."""
     pure = PurePosixPath(path)
     if skipped(path):
         return "not a source file"
@@ -241,14 +287,18 @@ def unacceptable(path: str, tests: Iterable[str] = (), roots: Iterable[str] = ()
 
 
 def shadows(name: str) -> bool:
-    """Whether a top-level module of that name would be imported in place of Python's or the runner's."""
+    """Whether a top-level module of that name would be imported in place of Python's or the
+    runner's."""
     return name in _RUNNER or name in sys.stdlib_module_names
 
 
 def files(root: Path) -> Iterator[str]:
-    """The files below `root` that are sources, as relative posix paths in order; links are left out."""
+    """The files below `root` that are sources, as relative posix paths in order; links are left
+    out."""
     for folder, folders, names in os.walk(root):
-        folders[:] = sorted(f for f in folders if f not in SKIPPED and not (Path(folder) / f).is_symlink())
+        folders[:] = sorted(
+            f for f in folders if f not in SKIPPED and not (Path(folder) / f).is_symlink()
+        )
         for name in sorted(names):
             whole = Path(folder) / name
             path = whole.relative_to(root).as_posix()
@@ -282,7 +332,8 @@ def copy(source: Path, target: Path) -> None:
 
 
 def find_tests(pristine: Path) -> tuple[str, ...]:
-    """The topmost folders of tests, else the test files; those of examples only when there are no others."""
+    """The topmost folders of tests, else the test files; those of examples only when there are no
+    others."""
     found = [PurePosixPath(p) for p in files(pristine) if p.endswith(".py") and is_test(p)]
     found = [p for p in found if p.parts[0] not in AROUND] or found
     named = {
@@ -311,10 +362,13 @@ def modules(root: Path, roots: Sequence[str], tests: Iterable[str] = ()) -> list
 
 def below(path: str, roots: Iterable[str]) -> str:
     """`path` as seen from the folder of sys.path in which it lies."""
-    return next((path[len(r) + 1 :] for r in roots if r not in ("", ".") and path.startswith(r + "/")), path)
+    return next(
+        (path[len(r) + 1 :] for r in roots if r not in ("", ".") and path.startswith(r + "/")), path
+    )
 
 
-# --- tests, by id -----------------------------------------------------------------------------------------
+# --- tests, by id
+# -----------------------------------------------------------------------------------------
 
 
 def function_of(test: str) -> str:
@@ -324,14 +378,17 @@ def function_of(test: str) -> str:
 
 
 def test_functions(text: str) -> dict[tuple[str, ...], str]:
-    """Name path (class..., function) -> text of every test function. What is not Python has none."""
+    """Name path (class..., function) -> text of every test function. What is not Python has
+    none."""
     found: dict[tuple[str, ...], str] = {}
 
     def visit(body: list[ast.stmt], prefix: tuple[str, ...]) -> None:
         for node in body:
             if isinstance(node, ast.ClassDef):
                 visit(node.body, (*prefix, node.name))
-            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test"):
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith(
+                "test"
+            ):
                 first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
                 found[(*prefix, node.name)] = "\n".join(lines[first - 1 : node.end_lineno])
 
@@ -344,9 +401,9 @@ def test_functions(text: str) -> dict[tuple[str, ...], str]:
 
 
 def reads_alike(old: str, new: str) -> bool:
-    """Whether a test that is the same in two texts of a test file reads the same there: what the old one has besides
-    tests and imports is in the new one, which adds nothing but classes, and functions by names that the old one does
-    not hold."""
+    """Whether a test that is the same in two texts of a test file reads the same there: what the
+    old one has besides tests and imports is in the new one, which adds nothing but classes, and
+    functions by names that the old one does not hold."""
     try:
         before, after = _outside_tests(parse_python(old)), _outside_tests(parse_python(new))
     except (SyntaxError, ValueError, RecursionError):
@@ -359,7 +416,10 @@ def reads_alike(old: str, new: str) -> bool:
         name = node.name if isinstance(node, ast.FunctionDef) and not node.decorator_list else ""
         if not name or _HOOK.match(name) or re.search(rf"\b{re.escape(name)}\b", old):
             return False
-    inside = [{name: [ast.dump(n) for n in body] for name, body in found.items()} for found in (before, after)]
+    inside = [
+        {name: [ast.dump(n) for n in body] for name, body in found.items()}
+        for found in (before, after)
+    ]
     return not rest and all(inside[1].get(name) == body for name, body in inside[0].items())
 
 
@@ -368,15 +428,21 @@ _HOOK = re.compile(r"pytest_|(set_?up|tear_?down)|load_tests", re.IGNORECASE)
 
 
 def _outside_tests(module: ast.Module) -> dict[tuple[str, ...], list[ast.AST]]:
-    """Name path of a class, () for the module -> its statements but for imports, tests and classes."""
+    """Name path of a class, () for the module -> its statements but for imports, tests and
+    classes."""
     found: dict[tuple[str, ...], list[ast.AST]] = {}
 
     def visit(body: list[ast.stmt], prefix: tuple[str, ...], own: list[ast.AST]) -> None:
         for node in body:
             if isinstance(node, ast.ClassDef):
-                visit(node.body, (*prefix, node.name), [*node.bases, *node.keywords, *node.decorator_list])
+                visit(
+                    node.body,
+                    (*prefix, node.name),
+                    [*node.bases, *node.keywords, *node.decorator_list],
+                )
             elif not isinstance(node, ast.Import | ast.ImportFrom) and not (
-                isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test")
+                isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+                and node.name.startswith("test")
             ):
                 own.append(node)
         found[prefix] = own
@@ -386,7 +452,8 @@ def _outside_tests(module: ast.Module) -> dict[tuple[str, ...], list[ast.AST]]:
 
 
 def cut_tests(text: str, functions: Iterable[Sequence[str]]) -> tuple[str, set[tuple[str, ...]]]:
-    """`text` of a test file without `functions` (each a name path: class..., function), and those not found.
+    """`text` of a test file without `functions` (each a name path: class..., function), and those
+    not found.
 
     A body that would be empty gets `pass`. Raises SyntaxError when the text is not Python.
     """
@@ -398,7 +465,10 @@ def cut_tests(text: str, functions: Iterable[Sequence[str]]) -> tuple[str, set[t
     def visit(body: list[ast.stmt], prefix: tuple[str, ...], indent: str) -> None:
         removed = 0
         for node in body:
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (*prefix, node.name) in wanted:
+            if (
+                isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+                and (*prefix, node.name) in wanted
+            ):
                 first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
                 spans.append((first, node.end_lineno or node.lineno, ""))
                 found.add((*prefix, node.name))

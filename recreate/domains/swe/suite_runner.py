@@ -1,11 +1,13 @@
 """Runs a repository's own test command inside a sandbox, and frames what it prints.
 
-It is never imported by recreate: its text is the program of `python3 -I -c`. The order of one JSON line on stdin:
-    mark   a word that nobody else knows: `begin MARK` and `end MARK STATUS` stand around what the command prints
+It is never imported by recreate: its text is the program of `python3 -I -c`. The order of one JSON
+line on stdin:
+    mark   a word that nobody else knows: `begin MARK` and `end MARK STATUS` stand around what the
+           command prints
     argv   the command; `roots`: folders for its PYTHONPATH
     most   bytes of output after which the command is stopped, with the status `flood`
-The command is another process than this one, so that what it prints after its end, or instead of it, is no frame. What
-it prints of itself is its own word (docs/grading.md).
+The command is another process than this one, so that what it prints after its end, or instead of
+it, is no frame. What it prints of itself is its own word (docs/grading.md).
 """
 
 import ctypes
@@ -24,7 +26,9 @@ _LINGER = 5.0
 def main() -> None:
     order = json.loads(sys.stdin.readline())
     with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE: the command cannot read the mark in our memory
+        ctypes.CDLL(None).prctl(
+            4, 0, 0, 0, 0
+        )  # PR_SET_DUMPABLE: the command cannot read the mark in our memory
     mark, out = order["mark"].encode(), sys.stdout.buffer
     out.write(b"begin " + mark + b"\n")
     out.flush()

@@ -1,5 +1,6 @@
-"""What the log of a repository's own test command says of each test: readers by runner, in the names that SWE-bench's
-harness uses. Written beside swebench.harness.log_parsers (MIT), by what it reads."""
+"""What the log of a repository's own test command says of each test: readers by runner, in the
+names that SWE-bench's harness uses. Written beside swebench.harness.log_parsers (MIT), by what it
+reads."""
 
 from __future__ import annotations
 
@@ -9,11 +10,23 @@ from collections.abc import Callable, Iterator
 Outcome = tuple[str, str]
 """(a test's name, passed | failed | error | skipped | expected)."""
 
-_WORDS = {"PASSED": "passed", "FAILED": "failed", "ERROR": "error", "SKIPPED": "skipped", "XFAIL": "passed"}
+_WORDS = {
+    "PASSED": "passed",
+    "FAILED": "failed",
+    "ERROR": "error",
+    "SKIPPED": "skipped",
+    "XFAIL": "passed",
+}
 """An expected failure counts as passed in the harness."""
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _UNITTEST = re.compile(r"^(\w+) \(([\w.<>]+)\)")
-_VERDICTS = {"ok": "passed", "OK": "passed", "FAIL": "failed", "ERROR": "error", "expected failure": "expected"}
+_VERDICTS = {
+    "ok": "passed",
+    "OK": "passed",
+    "FAIL": "failed",
+    "ERROR": "error",
+    "expected failure": "expected",
+}
 _PARAMETERS = re.compile(r"^(.*?)\[(.*)\]$")
 _PATHS = frozenset({"psf/requests", "pylint-dev/pylint"})
 """Repositories some of whose parameters are absolute paths: the harness keeps their last part."""
@@ -22,13 +35,17 @@ _PATHS = frozenset({"psf/requests", "pylint-dev/pylint"})
 def read(log: str, runner: str, repo: str = "") -> dict[str, str]:
     """test -> outcome, of a log of `runner`: pytest, django or sympy; names as `normal` gives them.
 
-    Of a name that comes more than once the last line counts, as in the harness; but what failed under its full name
-    stays failed.
+    Of a name that comes more than once the last line counts, as in the harness; but what failed
+    under its full name stays failed.
     """
     found: dict[str, str] = {}
     for name, outcome in _READERS[runner](_ANSI.sub("", log).replace("\r\n", "\n").split("\n")):
         name = normal(name, runner, repo)
-        if found.get(name) not in ("failed", "error") or outcome in ("failed", "error") or not _whole(name, runner):
+        if (
+            found.get(name) not in ("failed", "error")
+            or outcome in ("failed", "error")
+            or not _whole(name, runner)
+        ):
             found[name] = outcome
     return found
 
@@ -36,8 +53,9 @@ def read(log: str, runner: str, repo: str = "") -> dict[str, str]:
 def normal(name: str, runner: str, repo: str = "") -> str:
     """A test's name as all Pythons and machines write it.
 
-    django: Python 3.11 and newer print `test (module.Class.test)`, older ones `test (module.Class)`, which it becomes.
-    pytest: cut at the first blank, as the harness does; of a parameter that is a path, the last part.
+    django: Python 3.11 and newer print `test (module.Class.test)`, older ones `test
+    (module.Class)`, which it becomes. pytest: cut at the first blank, as the harness does; of a
+    parameter that is a path, the last part.
     """
     name = name.strip()
     if runner == "django":
@@ -55,7 +73,8 @@ def normal(name: str, runner: str, repo: str = "") -> str:
 
 
 def _whole(name: str, runner: str) -> bool:
-    """Whether a name is one test's alone: a first line of a docstring, a cut or a bare name may be several tests'."""
+    """Whether a name is one test's alone: a first line of a docstring, a cut or a bare name may be
+    several tests'."""
     if runner == "django":
         return _UNITTEST.match(name) is not None
     return runner == "pytest" and "::" in name and ("[" not in name or name.endswith("]"))
@@ -70,8 +89,9 @@ def _pytest(lines: list[str]) -> Iterator[Outcome]:
 
 
 def _django(lines: list[str]) -> Iterator[Outcome]:
-    """unittest's verbose lines: `test (module.Class) ... ok`; with a docstring, its first line stands in the second
-    line, before the dots. What a test prints may come between the dots and the verdict."""
+    """unittest's verbose lines: `test (module.Class) ... ok`; with a docstring, its first line
+    stands in the second line, before the dots. What a test prints may come between the dots and the
+    verdict."""
     title = ""
     waiting: tuple[str, ...] = ()
     for line in map(str.strip, lines):
@@ -84,7 +104,9 @@ def _django(lines: list[str]) -> Iterator[Outcome]:
             yield from ((each, outcome) for each in names if outcome)
         elif _UNITTEST.fullmatch(line):
             title = line
-        elif waiting and (outcome := _VERDICTS.get(line) or ("passed" if line.startswith("ok") else "")):
+        elif waiting and (
+            outcome := _VERDICTS.get(line) or ("passed" if line.startswith("ok") else "")
+        ):
             yield from ((each, outcome) for each in waiting)
             waiting = ()
         else:
@@ -102,8 +124,16 @@ def _dotted(line: str) -> tuple[str, str]:
 
 
 def _sympy(lines: list[str]) -> Iterator[Outcome]:
-    """bin/test's verbose lines, `test_name ok`, and the headings of its failures, `____ path.py:test_name ____`."""
-    words = {"ok": "passed", "F": "failed", "E": "error", "f": "expected", "s": "skipped", "w": "skipped"}
+    """bin/test's verbose lines, `test_name ok`, and the headings of its failures, `____
+    path.py:test_name ____`."""
+    words = {
+        "ok": "passed",
+        "F": "failed",
+        "E": "error",
+        "f": "expected",
+        "s": "skipped",
+        "w": "skipped",
+    }
     for line in map(str.strip, lines):
         if match := re.fullmatch(r"_+ (\S+\.py):(\S+) _+", line):
             yield f"{match[1]}:{match[2]}", "failed"
@@ -113,4 +143,8 @@ def _sympy(lines: list[str]) -> Iterator[Outcome]:
                 yield name, words[last]
 
 
-_READERS: dict[str, Callable[[list[str]], Iterator[Outcome]]] = {"pytest": _pytest, "django": _django, "sympy": _sympy}
+_READERS: dict[str, Callable[[list[str]], Iterator[Outcome]]] = {
+    "pytest": _pytest,
+    "django": _django,
+    "sympy": _sympy,
+}

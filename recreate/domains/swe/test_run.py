@@ -1,4 +1,5 @@
-"""A project's tests, run in a sandbox: what each test did, and whether the results can be believed."""
+"""A project's tests, run in a sandbox: what each test did, and whether the results can be
+believed."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ from recreate.domains.swe import sources
 from recreate.sandboxes.rootfs import interpreter_mounts
 
 _MOST = 64 * 1024 * 1024
-"""Bytes of records that are read of one run: the tested code can write as many as the sandbox's disk holds."""
+"""Bytes of records that are read of one run: the tested code can write as many as the sandbox's
+disk holds."""
 
 
 _MOST_LOGGED = 16_000_000
@@ -33,14 +35,18 @@ _LINE = 200_000
 
 
 class ProjectTests(Record):
-    """Which tests there are and how they find the sources. Paths are relative to the sources' top folder.
+    """Which tests there are and how they find the sources. Paths are relative to the sources' top
+    folder.
 
     tests     files and folders given to pytest          roots     folders put on sys.path
     deselect  test ids, test functions or files that do not count here
     env       variables they run with                      runner    as in Environment
-    settings  whether the project's own settings of pytest hold; they may ask for plugins that are not here
-    masked    what else a sandbox has of the package (copies.py): files, and folders, which end with /
-    first     what is imported comes from the sources before the environment, where pytest itself needs it
+    settings  whether the project's own settings of pytest hold; they may ask for plugins that are
+              not here
+    masked    what else a sandbox has of the package (copies.py): files, and folders, which end with
+              /
+    first     what is imported comes from the sources before the environment, where pytest itself
+              needs it
     """
 
     tests: tuple[str, ...]
@@ -54,8 +60,8 @@ class ProjectTests(Record):
 
 
 class Seen(NamedTuple):
-    """One observation: the claim's number, the form of what was seen (None: it has none), whether it is true, and the
-    form of what was expected where that was left in."""
+    """One observation: the claim's number, the form of what was seen (None: it has none), whether
+    it is true, and the form of what was expected where that was left in."""
 
     claim: int
     saw: str | None
@@ -64,12 +70,14 @@ class Seen(NamedTuple):
 
 
 class TestResults(Record):
-    """One run of a suite. outcomes: test id -> passed, failed, error, skipped, expected (xfail) or repeated.
+    """One run of a suite. outcomes: test id -> passed, failed, error, skipped, expected (xfail) or
+    repeated.
 
-    `doubt` says why no outcome counts ('' when they do): the run ended early, or its records are not what the runner
-    writes. `lines` is file -> test id -> lines, when the run was traced; `took` is test id -> seconds; `seen` is what
-    tests told of what they saw, in order (withheld.py). All of it is said by the process that ran the tested code, but
-    for `cpu_seconds`, which only `run_each` knows.
+    `doubt` says why no outcome counts ('' when they do): the run ended early, or its records are
+    not what the runner writes. `lines` is file -> test id -> lines, when the run was traced; `took`
+    is test id -> seconds; `seen` is what tests told of what they saw, in order (withheld.py). All
+    of it is said by the process that ran the tested code, but for `cpu_seconds`, which only
+    `run_each` knows.
     """
 
     outcomes: Mapping[str, str] = {}
@@ -84,7 +92,11 @@ class TestResults(Record):
     seen: tuple[Seen, ...] = ()
 
     def passed(self) -> set[str]:
-        return set() if self.doubt else {t for t, outcome in self.outcomes.items() if outcome == "passed"}
+        return (
+            set()
+            if self.doubt
+            else {t for t, outcome in self.outcomes.items() if outcome == "passed"}
+        )
 
 
 _FUTURE = "from __future__ import annotations\n"
@@ -94,7 +106,8 @@ _NOT_HERE = "import sys\nsys.path[:] = [folder for folder in sys.path if folder]
 
 @cache
 def program() -> str:
-    """The runner's text. None of it lies in the sandbox, and no folder of the sources is on sys.path at first."""
+    """The runner's text. None of it lies in the sandbox, and no folder of the sources is on
+    sys.path at first."""
     return text_of("observer.py", "pytest_runner.py")
 
 
@@ -119,8 +132,8 @@ def open_sandbox(
     *,
     worked_in: bool = True,
 ) -> Sandbox:
-    """A fresh sandbox with a copy of `source`, the Python of the environment `env` first on PATH, and the variables
-    of `suite`.
+    """A fresh sandbox with a copy of `source`, the Python of the environment `env` first on PATH,
+    and the variables of `suite`.
 
     worked_in: pytest and coverage find the sources by themselves.
     """
@@ -142,7 +155,9 @@ def open_sandbox(
     if backend.name != "none":  # which cannot hide anything
         folder, file = nothing()
         mounts |= _hidden(env, list(mounts.values()))
-        mounts |= {mask.rstrip("/"): folder if mask.endswith("/") else file for mask in suite.masked}
+        mounts |= {
+            mask.rstrip("/"): folder if mask.endswith("/") else file for mask in suite.masked
+        }
     return backend.open(source=source, mounts=mounts, env=variables, limits=limits)
 
 
@@ -157,8 +172,10 @@ def nothing() -> tuple[Path, Path]:
 
 
 def _hidden(env: Path, shown: Sequence[Path]) -> dict[str, Path]:
-    """An empty folder over the packages of the interpreter that `env` was made from: they may hold the very package
-    that a task is about, mended. Those of the system below /usr stay, as every sandbox shows them."""
+    """An empty folder over the packages of the interpreter that `env` was made from: they may hold
+    the very package that a task is about, mended. Those of the system below /usr stay, as every
+    sandbox shows them.
+    """
     prefixes = [p for p in shown if p.resolve() != env.resolve()]
     found = [
         place
@@ -183,12 +200,12 @@ def run(
     trace: bool = False,
     output_bytes: int = Limits().output_bytes,
 ) -> TestResults:
-    """Run the suite, or `only` some test ids or functions of it, in a fresh sandbox with a copy of `source` and `files`
-    over it.
+    """Run the suite, or `only` some test ids or functions of it, in a fresh sandbox with a copy of
+    `source` and `files` over it.
 
-    files: path -> text, None for one that is deleted. timeout: seconds. observe: the tests are ones that tell what they
-    see. Raises Fault when the runner did not even
-    start: that is the sandbox's or the environment's doing.
+    files: path -> text, None for one that is deleted. timeout: seconds. observe: the tests are ones
+    that tell what they see. Raises Fault when the runner did not even start: that is the sandbox's
+    or the environment's doing.
     """
     records = f".records-{secrets.token_hex(8)}"
     ready = f"ready {secrets.token_hex(8)}\n"
@@ -204,14 +221,17 @@ def run(
             data = sandbox.read(records)
     finally:
         sandbox.close()
-    if not suite.first or ready in output.text:  # where pytest runs on the sources, they can keep it from starting
+    if (
+        not suite.first or ready in output.text
+    ):  # where pytest runs on the sources, they can keep it from starting
         output = _started(output, ready)
     return _judged(data[:_MOST], output, timeout, trace)
 
 
 class TrialRun(NamedTuple):
-    """One of several runs of tests on the same sources: `files` (path -> text, None: deleted) over them, `only` some
-    test ids or functions, ending at `most` failures (0: never), in `seconds` of processor time."""
+    """One of several runs of tests on the same sources: `files` (path -> text, None: deleted) over
+    them, `only` some test ids or functions, ending at `most` failures (0: never), in `seconds` of
+    processor time."""
 
     files: Mapping[str, str | None]
     only: frozenset[str]
@@ -223,17 +243,35 @@ class TrialRun(NamedTuple):
 def run_each(
     backend: SandboxBackend, source: Path, env: Path, suite: ProjectTests, runs: Sequence[TrialRun]
 ) -> list[TestResults]:
-    """The results of every run, all in one fresh sandbox, one after the other. For sources that are trusted to leave
-    each other's files alone: mutants, never an answer. A run that was ended at `most` failures has only those."""
+    """The results of every run, all in one fresh sandbox, one after the other. For sources that are
+    trusted to leave each other's files alone: mutants, never an answer. A run that was ended at
+    `most` failures has only those.
+    """
     if not runs:
         return []
     crowd = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
     if suite.first:  # pytest holds what is changed, so that no run can have it imported before
         how = [
-            (suite.model_copy(update={"tests": tuple(files_of(one.only))}) if one.only else suite, one) for one in runs
+            (
+                (
+                    suite.model_copy(update={"tests": tuple(files_of(one.only))})
+                    if one.only
+                    else suite
+                ),
+                one,
+            )
+            for one in runs
         ]
         return [
-            run(backend, source, env, tests, timeout=5 * crowd * one.seconds, files=one.files, only=one.only)
+            run(
+                backend,
+                source,
+                env,
+                tests,
+                timeout=5 * crowd * one.seconds,
+                files=one.files,
+                only=one.only,
+            )
             for tests, one in how
         ]
     ready = f"ready {secrets.token_hex(8)}\n"
@@ -242,8 +280,13 @@ def run_each(
     for one, file in zip(runs, records, strict=True):
         near = suite.model_copy(update={"tests": tuple(files_of(one.only))}) if one.only else suite
         order = _order(near, "", file, one.only, False, one.trace)
-        told.append({"order": order, "files": dict(one.files), "most": one.most, "seconds": one.seconds})
-    line = json.dumps({"ready": ready, "runner": program(), "runs": told, "crowd": crowd}).encode() + b"\n"
+        told.append(
+            {"order": order, "files": dict(one.files), "most": one.most, "seconds": one.seconds}
+        )
+    line = (
+        json.dumps({"ready": ready, "runner": program(), "runs": told, "crowd": crowd}).encode()
+        + b"\n"
+    )
     timeout = 30 + 6 * crowd * sum(one.seconds for one in runs)
     limits = Limits(seconds=timeout, cpu_seconds=int(timeout) + 30)
     sandbox = open_sandbox(backend, source, env, suite, limits, worked_in=False)
@@ -286,9 +329,12 @@ def _started(output: Output, ready: str) -> Output:
     """The same without the sign that the runner started. Raises Fault when it is not there."""
     if ready not in output.text and not output.timed_out:
         raise Fault(
-            f"the test runner did not start: {output.text.strip()[-800:] or f'exit {output.status}'}",
-            fix="try `recreate doctor`; a broken environment is built anew once you delete the folder `envs` of"
-            " RECREATE_HOME",
+            "the test runner did not start:"
+            f" {output.text.strip()[-800:] or f'exit {output.status}'}",
+            fix=(
+                "try `recreate doctor`; a broken environment is built anew once you delete the"
+                " folder `envs` of RECREATE_HOME"
+            ),
             code="runner",
         )
     return output.model_copy(update={"text": output.text.replace(ready, "", 1)})
@@ -304,8 +350,8 @@ def logged(
     timeout: float,
     files: Mapping[str, str | None],
 ) -> TestResults:
-    """Run a test command of the sources' own in a fresh sandbox. Of the results only `output` is known, which is all
-    that it printed, and whether that is whole; the rest as in `run`."""
+    """Run a test command of the sources' own in a fresh sandbox. Of the results only `output` is
+    known, which is all that it printed, and whether that is whole; the rest as in `run`."""
     mark = secrets.token_hex(16)
     order = {"mark": mark, "argv": list(argv), "roots": list(suite.roots), "most": _MOST_LOGGED}
     limits = Limits(
@@ -319,7 +365,9 @@ def logged(
     try:
         _put(sandbox, files)
         line = json.dumps(order).encode() + b"\n"
-        output = sandbox.run(["python3", "-I", "-B", "-c", logging_program()], timeout=timeout, stdin=line)
+        output = sandbox.run(
+            ["python3", "-I", "-B", "-c", logging_program()], timeout=timeout, stdin=line
+        )
     finally:
         sandbox.close()
     rest = _started(output, f"begin {mark}\n").text
@@ -330,7 +378,9 @@ def logged(
     elif status.strip() == "flood" or output.cut:
         doubt = f"the tests printed more than {_MOST_LOGGED // 1_000_000} MB"
     elif not ended:
-        doubt = f"the test process ended early (exit status {output.status}): its results do not count"
+        doubt = (
+            f"the test process ended early (exit status {output.status}): its results do not count"
+        )
     return TestResults(output=log if ended else rest, doubt=doubt, seconds=output.seconds)
 
 
@@ -347,7 +397,8 @@ class _Strange(Exception):
 
 
 def _judged(data: bytes, output: Output, timeout: float, traced: bool) -> TestResults:
-    """What the records say. Whoever wrote them: nothing in them may do more than make the results not count."""
+    """What the records say. Whoever wrote them: nothing in them may do more than make the results
+    not count."""
     found = _Records(traced)
     doubt = ""
     try:
@@ -356,12 +407,23 @@ def _judged(data: bytes, output: Output, timeout: float, traced: bool) -> TestRe
                 raise _Strange
             if line:
                 found.add(json.loads(line))
-    except (_Strange, ValueError, TypeError, KeyError, AttributeError, RecursionError, ArithmeticError, MemoryError):
+    except (
+        _Strange,
+        ValueError,
+        TypeError,
+        KeyError,
+        AttributeError,
+        RecursionError,
+        ArithmeticError,
+        MemoryError,
+    ):
         doubt = "the record of results holds what the runner does not write"
     if output.timed_out:
         doubt = f"the tests were stopped after {timeout:.0f} s"
     elif not doubt and not found.whole:
-        doubt = f"the test process ended early (exit status {output.status}): its results do not count"
+        doubt = (
+            f"the test process ended early (exit status {output.status}): its results do not count"
+        )
     return TestResults(
         outcomes={t: _outcome(p, t in found.expected) for t, p in found.phases.items()},
         messages=found.messages,
@@ -406,7 +468,10 @@ class _Records:
             self.uncollected.append(_text(entry["id"]))
             self.messages.setdefault(entry["id"], _text(entry["message"]))
         elif kind == "trace" and self.traced:
-            self.lines = {f: {t: tuple(map(int, n)) for t, n in tests.items()} for f, tests in entry["lines"].items()}
+            self.lines = {
+                f: {t: tuple(map(int, n)) for t, n in tests.items()}
+                for f, tests in entry["lines"].items()
+            }
         elif kind == "end":
             self.whole = self._begun
         elif kind != "start":
@@ -437,7 +502,9 @@ def _maybe(value: object) -> str | None:
 
 
 def _outcome(phases: list[tuple[str, str]], expected: bool) -> str:
-    if len({when for when, _ in phases if when != "part"}) != len([1 for when, _ in phases if when != "part"]):
+    if len({when for when, _ in phases if when != "part"}) != len(
+        [1 for when, _ in phases if when != "part"]
+    ):
         return "repeated"
     by = {when: outcome for when, outcome in phases if when != "part"}
     if ("part", "failed") in phases or by.get("call") == "failed":
@@ -448,12 +515,16 @@ def _outcome(phases: list[tuple[str, str]], expected: bool) -> str:
         return "expected"
     if "skipped" in by.values():
         return "skipped"
-    return "passed" if by == {"setup": "passed", "call": "passed", "teardown": "passed"} else "error"
+    return (
+        "passed" if by == {"setup": "passed", "call": "passed", "teardown": "passed"} else "error"
+    )
 
 
 def short(message: str, limit: int = 200) -> str:
     """What a failure says, on one line: facts for a prompt, not the traceback."""
-    words = re.sub(r"(\b0x|(?<=\.\.\.)x?)[0-9a-f]{6,}(?=\W)", "", " ".join(message.split()))  # addresses vary
+    words = re.sub(
+        r"(\b0x|(?<=\.\.\.)x?)[0-9a-f]{6,}(?=\W)", "", " ".join(message.split())
+    )  # addresses vary
     return words if len(words) <= limit else words[: limit - 3] + "..."
 
 

@@ -1,4 +1,5 @@
-"""Folders that hold a task's sources, made once, then only read and copied; and the commit an agent finds there."""
+"""Folders that hold a task's sources, made once, then only read and copied; and the commit an agent
+finds there."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ LAYOUT = 1
 
 
 def publish(folder: Path, fail: Sequence[str], seen: ProjectTests, *, ignored: bool = True) -> None:
-    """What tools of a scaffold read, and a git repository with the state the agent starts from; `ignored`: also with
-    what the sources have git ignore."""
+    """What tools of a scaffold read, and a git repository with the state the agent starts from;
+    `ignored`: also with what the sources have git ignore."""
     public = {"fail": list(fail), "suite": list(seen.tests), "python_path": list(seen.roots)}
     (folder / sources.PUBLIC).parent.mkdir(exist_ok=True)
     (folder / sources.PUBLIC).write_text(json.dumps(public, indent=1) + "\n", encoding="utf-8")
@@ -29,12 +30,21 @@ def publish(folder: Path, fail: Sequence[str], seen: ProjectTests, *, ignored: b
 
 
 def _commit(folder: Path, ignored: bool) -> None:
-    """One commit of everything, if git is here: a convenience for agents, on which nothing of ours relies."""
+    """One commit of everything, if git is here: a convenience for agents, on which nothing of ours
+    relies."""
     if shutil.which("git") is None:
         return
     nobody = {"NAME": "recreate", "EMAIL": "recreate@localhost", "DATE": "2000-01-01T00:00:00Z"}
-    env = {"PATH": os.environ.get("PATH", os.defpath), "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1"}
-    env |= {f"GIT_{who}_{key}": value for who in ("AUTHOR", "COMMITTER") for key, value in nobody.items()}
+    env = {
+        "PATH": os.environ.get("PATH", os.defpath),
+        "HOME": "/nonexistent",
+        "GIT_CONFIG_NOSYSTEM": "1",
+    }
+    env |= {
+        f"GIT_{who}_{key}": value
+        for who in ("AUTHOR", "COMMITTER")
+        for key, value in nobody.items()
+    }
     for command in (
         ["init", "--quiet", "--template=", "--initial-branch=main"],
         ["add", "--all", *["--force"] * ignored, "--", ".", ":(exclude).recreate"],
@@ -53,7 +63,9 @@ def _commit(folder: Path, ignored: bool) -> None:
             shutil.rmtree(folder / ".git", ignore_errors=True)
             return
     (folder / ".git" / "info").mkdir(exist_ok=True)
-    (folder / ".git" / "info" / "exclude").write_text(".recreate/\n__pycache__/\n*.pyc\n", encoding="utf-8")
+    (folder / ".git" / "info" / "exclude").write_text(
+        ".recreate/\n__pycache__/\n*.pyc\n", encoding="utf-8"
+    )
 
 
 def tree(identity: object, which: str, build: Callable[[Path], None]) -> Path:

@@ -1,13 +1,16 @@
-"""Runs a project's tests many times in one sandbox, each time with other files changed and in a process of its own.
+"""Runs a project's tests many times in one sandbox, each time with other files changed and in a
+process of its own.
 
-It is never imported by recreate: it is the program of `python3 -s -B -c`. The order of one JSON line on stdin:
+It is never imported by recreate: it is the program of `python3 -s -B -c`. The order of one JSON
+line on stdin:
     ready    printed as soon as the order is read
     runner   the text of the program that runs the tests once (pytest_runner.py)
-    runs     [{order: what that program is told, files: {path: text, or null for one that is deleted}, most: failures
-             after which it stops, 0 for never, seconds: of processor time and, five times as many, of wall time}]
+    runs     [{order: what that program is told, files: {path: text, or null for one that is
+             deleted}, most: failures after which it stops, 0 for never, seconds: of processor time
+             and, five times as many, of wall time}]
     crowd    how many processes want each processor, at least 1: wall time is longer by so much
-The last line on stdout is the processor seconds of each run, a JSON list. What is imported here, pytest above all, each
-run finds imported.
+The last line on stdout is the processor seconds of each run, a JSON list. What is imported here,
+pytest above all, each run finds imported.
 """
 
 from __future__ import annotations
@@ -32,11 +35,17 @@ def main() -> None:
     print(told["ready"], end="", flush=True)
     runner: dict[str, Any] = {"__name__": "runner"}
     exec(compile(told["runner"], "<runner>", "exec"), runner)
-    sys.dont_write_bytecode = False  # the tests are compiled once; a changed file is told by its time, a new one each
+    sys.dont_write_bytecode = (
+        False  # the tests are compiled once; a changed file is told by its time, a new one each
+    )
     gc.freeze()
     used: list[float] = []
     for number, run in enumerate(told["runs"]):
-        kept = {path: (Path(path).read_bytes(), Path(path).stat()) for path in run["files"] if Path(path).is_file()}
+        kept = {
+            path: (Path(path).read_bytes(), Path(path).stat())
+            for path in run["files"]
+            if Path(path).is_file()
+        }
         for path, text in run["files"].items():
             if text is None:
                 Path(path).unlink(missing_ok=True)
@@ -75,7 +84,8 @@ def once(runner: dict[str, Any], run: dict[str, Any]) -> None:
 
 
 def watch(child: int, seconds: float) -> float:
-    """The processor seconds of a run; one that takes longer than `seconds` is ended with all that it started."""
+    """The processor seconds of a run; one that takes longer than `seconds` is ended with all that
+    it started."""
     until = time.monotonic() + seconds
     while True:
         done, _, usage = os.wait4(child, os.WNOHANG)

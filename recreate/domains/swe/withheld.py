@@ -1,8 +1,10 @@
-"""Test files from which the expected values are taken out, and whether what the tests then saw is right.
+"""Test files from which the expected values are taken out, and whether what the tests then saw is
+right.
 
-The tested code runs in the interpreter that judges it, so it can make any test report success. What it cannot do is
-say a value that its process never held: here the expected values are cut out of the tests' text, the tests tell what
-they saw instead (observer.py), and this side, outside of the sandbox, compares.
+The tested code runs in the interpreter that judges it, so it can make any test report success. What
+it cannot do is say a value that its process never held: here the expected values are cut out of the
+tests' text, the tests tell what they saw instead (observer.py), and this side, outside of the
+sandbox, compares.
 """
 
 from __future__ import annotations
@@ -33,13 +35,15 @@ _LONGEST = 5000
 
 
 class Claim(Record):
-    """One thing that a test says of the code. `expected` has an entry for each time it is said, in order, '' where what
-    is right has no form: there anything is.
+    """One thing that a test says of the code. `expected` has an entry for each time it is said, in
+    order, '' where what is right has no form: there anything is.
 
     value     the form (observer.py) of the expected value
     truth     "True" or "False"
-    relation  the form of the value that what is seen is compared with, by `operator`; `turned`: that value on the left
-    raises    JSON [[names of classes, one of which it is], a regular expression for its text or null, the longest text]
+    relation  the form of the value that what is seen is compared with, by `operator`; `turned`:
+              that value on the left
+    raises    JSON [[names of classes, one of which it is], a regular expression for its text or
+              null, the longest text]
     last      the test says less: what the gold gave is asked for since nothing better can be
     truth     of a truth: what it is when the assertion holds
     """
@@ -74,14 +78,17 @@ class Claim(Record):
                 return _is_raised(expected, saw)
             if self.operator == "isinstance":
                 return _is_one(saw, expected)
-            sides = (_value(expected), _value(saw)) if self.turned else (_value(saw), _value(expected))
+            sides = (
+                (_value(expected), _value(saw)) if self.turned else (_value(saw), _value(expected))
+            )
             return bool(_OPERATORS[self.operator](*sides))
         except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, ArithmeticError):
             return False
 
     @property
     def telling(self) -> bool:
-        """Whether what is expected is more than a likely guess: neither true, false, none, empty nor nearly 0."""
+        """Whether what is expected is more than a likely guess: neither true, false, none, empty
+        nor nearly 0."""
         if self.kind == "raises":
             return any(e and len(json.loads(e)[1] or "") >= _SENTENCE for e in self.expected)
         some = self.kind == "value" or (self.operator == "in" and not self.turned)
@@ -90,7 +97,9 @@ class Claim(Record):
 
 _SENTENCE = 12
 """Characters of a regular expression that is no likely guess."""
-_GUESSED = frozenset({"None", "True", "False", "-1", "0", "1", "2", "''", "b''", "[]", "()", "{}", "set()"})
+_GUESSED = frozenset(
+    {"None", "True", "False", "-1", "0", "1", "2", "''", "b''", "[]", "()", "{}", "set()"}
+)
 _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "!=": operator.ne,
     "is": operator.eq,
@@ -105,7 +114,8 @@ _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def _is_one(a: str, b: str) -> bool:
-    """Whether the form of a tuple of classes has that of a class, or one of those of a tuple of them."""
+    """Whether the form of a tuple of classes has that of a class, or one of those of a tuple of
+    them."""
     return any(name in re.findall(_CLASS, a) for name in re.findall(_CLASS, b))
 
 
@@ -123,9 +133,13 @@ def _is_raised(expected: str, saw: str) -> bool:
     wanted, pattern, longest = json.loads(expected)
     known = [name for name in names if isinstance(getattr(builtins, name, None), type)]
     # A class can have every exception among its bases: an honest one has those of one exception.
-    single = any(known == [c.__name__ for c in getattr(builtins, name).__mro__] for name in known[:1])
+    single = any(
+        known == [c.__name__ for c in getattr(builtins, name).__mro__] for name in known[:1]
+    )
     found = bool(set(wanted) & set(names)) and single and len(names) <= len(known) + 4
-    return found and (pattern is None or (len(text) <= longest and re.search(pattern, text) is not None))
+    return found and (
+        pattern is None or (len(text) <= longest and re.search(pattern, text) is not None)
+    )
 
 
 @dataclass
@@ -133,8 +147,8 @@ class Rewritten:
     """Test files with claims in place of assertions.
 
     files  path -> text of those that hold functions of `tests`, or are not as they were
-    tests  the functions of those asked for that there are, each with the functions whose claims are made when it runs:
-           its own and those that it calls in files of the tests
+    tests  the functions of those asked for that there are, each with the functions whose claims are
+           made when it runs: its own and those that it calls in files of the tests
     """
 
     files: dict[str, str] = field(default_factory=dict)
@@ -151,19 +165,25 @@ def rewrite(
     off: frozenset[int] = frozenset(),
     whole: frozenset[str] = frozenset(),
 ) -> Rewritten:
-    """Test files with what the functions `tests` (`file::class::name`) claim told instead of checked, and without the
-    other test functions. Claims have the same numbers whatever the other arguments.
+    """Test files with what the functions `tests` (`file::class::name`) claim told instead of
+    checked, and without the other test functions. Claims have the same numbers whatever the other
+    arguments.
 
-    texts  path -> text of the files of tests; what these import of each other, and nothing else, is rewritten, too
+    texts  path -> text of the files of tests; what these import of each other, and nothing else, is
+           rewritten, too
     known  leave the expected values in, to be told too: for sources that are known to be right
-    plainly  claims of which only is told whether they are true        off  claims that stay as they are
+    plainly  claims of which only is told whether they are true        off  claims that stay as they
+             are
     whole  tests of which nothing is cut out but what is withheld itself
-    A file that is not Python counts as absent. Raises RecursionError for one that is nested too deep.
+    A file that is not Python counts as absent. Raises RecursionError for one that is nested too
+    deep.
     """
     suite = _Suite(texts)
     made = Rewritten()
     places = {test: tuple(test.split("::")) for test in tests}
-    wanted = {test: node for test, place in places.items() if (node := suite.function(place)) is not None}
+    wanted = {
+        test: node for test, place in places.items() if (node := suite.function(place)) is not None
+    }
     suite.load()
     number = 0
     names: dict[int, str] = {}
@@ -190,12 +210,14 @@ def rewrite(
     return made
 
 
-# --- what depends on the tested code, and what does not ---------------------------------------------------
+# --- what depends on the tested code, and what does not
+# ---------------------------------------------------
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _PURE_NAMES = (
-    "abs ascii bin bool bytearray bytes chr complex dict divmod enumerate float format frozenset hex int len list max"
-    " min oct ord pow range repr reversed round set slice sorted str sum tuple zip type"
+    "abs ascii bin bool bytearray bytes chr complex dict divmod enumerate float format frozenset"
+    " hex int len list max min oct ord pow range repr reversed round set slice sorted str sum tuple"
+    " zip type"
 )
 _PURE = frozenset(_PURE_NAMES.split())
 _IMPURE_MODULES = frozenset(
@@ -209,7 +231,8 @@ class _Module:
         self.values: dict[str, list[ast.expr | None]] = defaultdict(list)
         self.stdlib: set[str] = set()
         self.imports: list[tuple[str, int, str, str]] = []
-        """(the name that it binds, dots before, module, what of it, '' for itself), '*' for every name."""
+        """(the name that it binds, dots before, module, what of it, '' for itself), '*' for every
+        name."""
         for node in self.tree.body:
             for name, value in _bound(node):
                 self.values[name].append(value)
@@ -269,9 +292,14 @@ class _Suite:
             self._uses |= {file: self._imported(file) for file in sorted(todo)}
 
     def _imported(self, file: str) -> set[str]:
-        """The files whose names one may use: those that it imports, and every conftest.py of its folders."""
+        """The files whose names one may use: those that it imports, and every conftest.py of its
+        folders."""
         wanted = [(dots, module) for _, dots, module, _ in self.modules[file].imports]
-        wanted += [(dots, f"{module}.{what}") for _, dots, module, what in self.modules[file].imports if what]
+        wanted += [
+            (dots, f"{module}.{what}")
+            for _, dots, module, what in self.modules[file].imports
+            if what
+        ]
         return {*(self._file(file, *one) for one in wanted), *self._conftests(file)} - {""}
 
     def _conftests(self, file: str) -> list[str]:
@@ -279,7 +307,8 @@ class _Suite:
         return [path for path in found if path != file and self.module(path)]
 
     def _file(self, file: str, dots: int, module: str) -> str:
-        """The file that `file` means by `module`, '' when it is none of these: by what stands nearest to it."""
+        """The file that `file` means by `module`, '' when it is none of these: by what stands
+        nearest to it."""
         folders = PurePosixPath(file).parents
         parts = module.strip(".").split(".") if module.strip(".") else []
         for folder in folders[dots - 1 : dots] if dots else folders:
@@ -290,7 +319,8 @@ class _Suite:
         return ""
 
     def _means(self, file: str, name: str, seen: set[tuple[str, str]]) -> Place:
-        """Where what a file calls `name` is defined: (file, name), (file,) for a module, () when not in these."""
+        """Where what a file calls `name` is defined: (file, name), (file,) for a module, () when
+        not in these."""
         module = self.module(file)
         if module is None or (file, name) in seen:
             return ()
@@ -327,7 +357,9 @@ class _Suite:
         holder: _Module | ast.ClassDef | None = module
         body: Sequence[ast.stmt] = module.tree.body if module is not None else ()
         for wanted in classes:
-            holder = next((n for n in body if isinstance(n, ast.ClassDef) and n.name == wanted), None)
+            holder = next(
+                (n for n in body if isinstance(n, ast.ClassDef) and n.name == wanted), None
+            )
             body = holder.body if holder is not None else ()
         found = [n for n in body if isinstance(n, Function) and n.name == name]
         if len(found) == 1:
@@ -351,7 +383,9 @@ class _Suite:
             found[place] = node
             for call in (n for n in ast.walk(node) if isinstance(n, ast.Call)):
                 own = _on_self(call)
-                called = (*place[:-1], own) if own else self._place(self._homes[id(node)], call.func)
+                called = (
+                    (*place[:-1], own) if own else self._place(self._homes[id(node)], call.func)
+                )
                 helper = self.function(called) if len(called) > 1 else None
                 if helper is not None:
                     todo.append((called, helper))
@@ -367,7 +401,11 @@ class _Suite:
             for node in holder.body:
                 if isinstance(node, ast.ClassDef):
                     visit(node, named)
-                test = isinstance(node, Function) and node.name.startswith("test") and not _fixture(node)
+                test = (
+                    isinstance(node, Function)
+                    and node.name.startswith("test")
+                    and not _fixture(node)
+                )
                 if not test or id(node) in kept or node.name in named:  # type: ignore[attr-defined]
                     left.append(node)
             holder.body = left or [ast.Pass()] * bool(holder.body)
@@ -377,7 +415,9 @@ class _Suite:
 
     def _read_elsewhere(self, file: str) -> set[str]:
         """Names that files which may use those of this one read."""
-        readers = [m for other, m in self.modules.items() if other != file and file in self._uses[other]]
+        readers = [
+            m for other, m in self.modules.items() if other != file and file in self._uses[other]
+        ]
         return {name for module in readers for name in module.read()}
 
     def cut(self, functions: set[int]) -> None:
@@ -393,20 +433,32 @@ class _Suite:
                         _Cutting(node, module).all()
                         self._blank_arguments(node, modules)
                 loads = {*_loads(module.tree), *self._read_elsewhere(file)}
-                dead = {name for name in module.values if name in module.loads and name not in loads}
+                dead = {
+                    name for name in module.values if name in module.loads and name not in loads
+                }
                 for statement in module.tree.body:
                     _blank_bindings(statement, dead)
 
     def _blank_arguments(self, helper: Function, modules: Mapping[str, _Module]) -> None:
         """Hand None to a function, and to those in it, for a parameter that it reads no more."""
-        for node in [n for n in ast.walk(helper) if isinstance(n, Function) and not n.name.startswith("test")]:
+        for node in [
+            n for n in ast.walk(helper) if isinstance(n, Function) and not n.name.startswith("test")
+        ]:
             names = [a.arg for a in (*node.args.posonlyargs, *node.args.args)]
             loads, before = _loads(node), self.module_of(helper).reads[id(node)]
             method = int(names[:1] == ["self"])
-            dead = {name: at - method for at, name in enumerate(names) if name in before and name not in loads}
+            dead = {
+                name: at - method
+                for at, name in enumerate(names)
+                if name in before and name not in loads
+            }
             for file, module in modules.items() if dead else ():
                 for call in (n for n in ast.walk(module.tree) if isinstance(n, ast.Call)):
-                    called = _on_self(call) == node.name if method else self._calls(file, call, node, helper)
+                    called = (
+                        _on_self(call) == node.name
+                        if method
+                        else self._calls(file, call, node, helper)
+                    )
                     if not called or any(isinstance(a, ast.Starred) for a in call.args):
                         continue
                     for at, argument in enumerate(call.args):
@@ -417,24 +469,35 @@ class _Suite:
                             keyword.value = ast.Constant(None)
 
     def _calls(self, file: str, call: ast.Call, node: Function, helper: Function) -> bool:
-        """Whether a call may be one of `node`: by its name, or by that of the fixture `helper` that gives it."""
+        """Whether a call may be one of `node`: by its name, or by that of the fixture `helper` that
+        gives it."""
         home = self._homes[id(node)]
         near = file == home and isinstance(call.func, ast.Name) and call.func.id == node.name
         name = helper.name if node is not helper and _fixture(helper) else node.name
         return near or self._place(file, call.func) == (home, name)
 
     def written(self, chosen: Iterable[int]) -> dict[str, str]:
-        """path -> text, without comments, of the files that hold these functions or are not as they were."""
+        """path -> text, without comments, of the files that hold these functions or are not as they
+        were."""
         holding = {self._homes[node] for node in chosen}
-        texts = {f: ast.unparse(ast.fix_missing_locations(m.tree)) for f, m in sorted(self.modules.items())}
-        changed = (f for f in texts if f in holding or texts[f] != ast.unparse(parse_python(self.texts[f])))
+        texts = {
+            f: ast.unparse(ast.fix_missing_locations(m.tree))
+            for f, m in sorted(self.modules.items())
+        }
+        changed = (
+            f for f in texts if f in holding or texts[f] != ast.unparse(parse_python(self.texts[f]))
+        )
         return {f: texts[f] + "\n" for f in changed}
 
 
 def _on_self(call: ast.Call) -> str:
     """The name of the method of `self` that is called, else ''."""
     func = call.func
-    own = isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name) and func.value.id == "self"
+    own = (
+        isinstance(func, ast.Attribute)
+        and isinstance(func.value, ast.Name)
+        and func.value.id == "self"
+    )
     return func.attr if own else ""  # type: ignore[attr-defined]
 
 
@@ -478,12 +541,20 @@ class _Purity:
         if isinstance(node, ast.Call):
             if isinstance(node.func, ast.Name):
                 known = (
-                    node.func.id in _PURE and node.func.id not in self.bound and not self.module.values[node.func.id]
+                    node.func.id in _PURE
+                    and node.func.id not in self.bound
+                    and not self.module.values[node.func.id]
                 )
-                known = known or (node.func.id in self.module.stdlib and node.func.id not in self.bound)
+                known = known or (
+                    node.func.id in self.module.stdlib and node.func.id not in self.bound
+                )
             else:
                 known = isinstance(node.func, ast.Attribute) and self.pure(node.func)
-            return known and all(map(self.pure, node.args)) and all(self.pure(k.value) for k in node.keywords)
+            return (
+                known
+                and all(map(self.pure, node.args))
+                and all(self.pure(k.value) for k in node.keywords)
+            )
         if isinstance(node, ast.Lambda):
             own = {a.arg for a in ast.walk(node.args) if isinstance(a, ast.arg)}
             names = {n.id for n in ast.walk(node.body) if isinstance(n, ast.Name)} - own
@@ -512,15 +583,21 @@ class _Purity:
         return good and (name not in self.handed or all(map(self._kept, values)))
 
     def _kept(self, node: ast.AST | None) -> bool:
-        """Whether a name that is bound to a value, or to an element of it, stands for the same whoever is handed it."""
-        return self._fixed(node) and not (id(node) in self._themselves and isinstance(node, ast.List | ast.Set))
+        """Whether a name that is bound to a value, or to an element of it, stands for the same
+        whoever is handed it."""
+        return self._fixed(node) and not (
+            id(node) in self._themselves and isinstance(node, ast.List | ast.Set)
+        )
 
     def _fixed(self, node: ast.AST | None) -> bool:
-        """Whether a value, and what it holds, cannot be changed; of a list, each of its elements."""
+        """Whether a value, and what it holds, cannot be changed; of a list, each of its
+        elements."""
         if isinstance(node, ast.List | ast.Tuple | ast.Set):
             return all(not isinstance(e, ast.List | ast.Set) and self._fixed(e) for e in node.elts)
         if isinstance(node, ast.BinOp):
-            texts = isinstance(node.op, ast.Add | ast.Mod) and any(map(_text, (node.left, node.right)))
+            texts = isinstance(node.op, ast.Add | ast.Mod) and any(
+                map(_text, (node.left, node.right))
+            )
             return texts or (self._fixed(node.left) and self._fixed(node.right))
         if isinstance(node, ast.UnaryOp):
             return self._fixed(node.operand)
@@ -535,7 +612,8 @@ class _Purity:
 
 
 def _bound(node: ast.AST) -> Iterator[tuple[str, ast.expr | None]]:
-    """The names that a node itself binds, each with the expression it takes its value from (None: unknown)."""
+    """The names that a node itself binds, each with the expression it takes its value from (None:
+    unknown)."""
     if isinstance(node, ast.Assign):
         for target in node.targets:
             for one, value in _pairs(target, node.value):
@@ -558,7 +636,11 @@ def _bound(node: ast.AST) -> Iterator[tuple[str, ast.expr | None]]:
 
 def _pairs(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
     """What is bound to what in `a, b = 1, 2`."""
-    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+    if (
+        isinstance(target, ast.Tuple)
+        and isinstance(value, ast.Tuple)
+        and len(target.elts) == len(value.elts)
+    ):
         return list(zip(target.elts, value.elts, strict=True))
     return [(target, value)]
 
@@ -570,7 +652,9 @@ def _stored(target: ast.AST) -> Iterator[str]:
 
 
 def _loads(tree: ast.AST) -> Counter[str]:
-    found = Counter(n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load))
+    found = Counter(
+        n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)
+    )
     found.update(n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute))
     return found
 
@@ -579,10 +663,14 @@ def _handed(node: ast.AST) -> set[str]:
     """Names that a call may reach: among its arguments, or what a method is called on."""
     found: set[str] = set()
     for inner in ast.walk(node):
-        if isinstance(inner, ast.Call) and not (isinstance(inner.func, ast.Name) and inner.func.id in _PURE):
+        if isinstance(inner, ast.Call) and not (
+            isinstance(inner.func, ast.Name) and inner.func.id in _PURE
+        ):
             for part in (*inner.args, *(k.value for k in inner.keywords)):
                 found.update(_stored(part))
-        elif isinstance(inner, ast.Subscript | ast.Attribute) and not isinstance(inner.ctx, ast.Load):
+        elif isinstance(inner, ast.Subscript | ast.Attribute) and not isinstance(
+            inner.ctx, ast.Load
+        ):
             found.update(_stored(inner.value))
     return found
 
@@ -591,11 +679,16 @@ def _put_in(node: ast.AST) -> Iterator[tuple[str, list[ast.expr]]]:
     """What a statement may put into which names, by a method of theirs."""
     call = node.value if isinstance(node, ast.Expr) else None
     if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
-        yield from ((name, [*call.args, *(k.value for k in call.keywords)]) for name in _stored(call.func.value))
+        yield from (
+            (name, [*call.args, *(k.value for k in call.keywords)])
+            for name in _stored(call.func.value)
+        )
 
 
 def _text(node: ast.AST) -> bool:
-    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
+    return isinstance(node, ast.JoinedStr) or (
+        isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
 
 
 def _parametrized(node: Function) -> dict[str, ast.expr]:
@@ -606,7 +699,9 @@ def _parametrized(node: Function) -> dict[str, ast.expr]:
 def _parametrizations(node: Function) -> Iterator[tuple[ast.Call, list[str], ast.expr]]:
     for mark in node.decorator_list:
         if not (
-            isinstance(mark, ast.Call) and isinstance(mark.func, ast.Attribute) and mark.func.attr == "parametrize"
+            isinstance(mark, ast.Call)
+            and isinstance(mark.func, ast.Attribute)
+            and mark.func.attr == "parametrize"
         ):
             continue
         given = {k.arg: k.value for k in mark.keywords}
@@ -618,11 +713,12 @@ def _parametrizations(node: Function) -> Iterator[tuple[ast.Call, list[str], ast
             yield mark, [str(e.value) for e in names.elts if isinstance(e, ast.Constant)], values
 
 
-# --- assertions become claims -----------------------------------------------------------------------------
+# --- assertions become claims
+# -----------------------------------------------------------------------------
 
 _EQUAL_NAMES = (
-    "assertEqual assertEquals assertListEqual assertDictEqual assertTupleEqual assertSetEqual assertMultiLineEqual"
-    " assertSequenceEqual eq_ assert_equal assert_equals"
+    "assertEqual assertEquals assertListEqual assertDictEqual assertTupleEqual assertSetEqual"
+    " assertMultiLineEqual assertSequenceEqual eq_ assert_equal assert_equals"
 )
 _EQUAL = frozenset(_EQUAL_NAMES.split())
 _TWO: dict[str, Callable[[], ast.cmpop]] = {
@@ -637,11 +733,14 @@ _TWO: dict[str, Callable[[], ast.cmpop]] = {
     "assertLess": ast.Lt,
     "assertLessEqual": ast.LtE,
 }
-_RAISES = frozenset({"raises", "assertRaises", "assertRaisesRegex", "assertRaisesRegexp", "assert_raises"})
+_RAISES = frozenset(
+    {"raises", "assertRaises", "assertRaisesRegex", "assertRaisesRegexp", "assert_raises"}
+)
 
 
 class _Writer:
-    """Rewrites one function's statements. A claim that is `off` takes a number and stays as it is."""
+    """Rewrites one function's statements. A claim that is `off` takes a number and stays as it
+    is."""
 
     def __init__(
         self,
@@ -687,16 +786,30 @@ class _Writer:
         test: ast.expr | None = None
         if name in _TWO and len(arguments) in (2, 3):
             test = ast.Compare(left=arguments[0], ops=[_TWO[name]()], comparators=[arguments[1]])
-        elif name in ("assertTrue", "assertFalse", "assert_true", "assert_false") and len(arguments) in (1, 2):
-            test = arguments[0] if name.lower().endswith("true") else ast.UnaryOp(ast.Not(), arguments[0])
+        elif name in ("assertTrue", "assertFalse", "assert_true", "assert_false") and len(
+            arguments
+        ) in (1, 2):
+            test = (
+                arguments[0]
+                if name.lower().endswith("true")
+                else ast.UnaryOp(ast.Not(), arguments[0])
+            )
         elif name in ("assertIsNone", "assertIsNotNone") and len(arguments) in (1, 2):
             how = ast.Is() if name == "assertIsNone" else ast.IsNot()
             test = ast.Compare(left=arguments[0], ops=[how], comparators=[ast.Constant(None)])
         elif name in ("assertIsInstance", "assertNotIsInstance") and len(arguments) in (2, 3):
-            test = ast.Call(func=ast.Name("isinstance", ast.Load()), args=arguments[:2], keywords=[])
+            test = ast.Call(
+                func=ast.Name("isinstance", ast.Load()), args=arguments[:2], keywords=[]
+            )
             test = ast.UnaryOp(ast.Not(), test) if name == "assertNotIsInstance" else test
-        elif name in _RAISES and id(call) not in self.own_calls and len(arguments) > (count := _described(name)):
-            does = ast.Call(func=arguments[count], args=arguments[count + 1 :], keywords=call.keywords)
+        elif (
+            name in _RAISES
+            and id(call) not in self.own_calls
+            and len(arguments) > (count := _described(name))
+        ):
+            does = ast.Call(
+                func=arguments[count], args=arguments[count + 1 :], keywords=call.keywords
+            )
             what = self._raised(ast.Call(func=call.func, args=arguments[:count], keywords=[]))
             return [ast.With(items=[ast.withitem(context_expr=what)], body=[ast.Expr(does)])]
         return [node] if test is None else [ast.Assert(test=t) for t in self.claim(test)]
@@ -720,18 +833,26 @@ class _Writer:
             return [test]
         return [self._truth(test)]
 
-    def _compared(self, test: ast.Compare, left: ast.expr, op: ast.cmpop, right: ast.expr) -> ast.expr:
+    def _compared(
+        self, test: ast.Compare, left: ast.expr, op: ast.cmpop, right: ast.expr
+    ) -> ast.expr:
         """One side is told, the other withheld."""
         pure = [self.scope.pure(side) for side in (left, right)]
         turned = pure[0] if pure[0] != pure[1] else _looks_expected(left)
         name = _NAMES.get(type(op), "")
-        equal = name == "==" or (name == "is" and (pure[0] == pure[1] or any(map(_singleton, (left, right)))))
+        equal = name == "==" or (
+            name == "is" and (pure[0] == pure[1] or any(map(_singleton, (left, right))))
+        )
         if pure[0] and pure[1]:
             return self._truth(test)
         if not pure[0] and not pure[1]:
-            if not equal or any(_called(n) in ("hash", "id") for n in ast.walk(test) if isinstance(n, ast.Call)):
+            if not equal or any(
+                _called(n) in ("hash", "id") for n in ast.walk(test) if isinstance(n, ast.Call)
+            ):
                 return self._truth(test)
-            return self._told(test, right if turned else left, left if turned else right, kind="value", last=True)
+            return self._told(
+                test, right if turned else left, left if turned else right, kind="value", last=True
+            )
         shown, hidden = (right, left) if turned else (left, right)
         if equal:
             return self._told(test, shown, hidden, kind="value")
@@ -741,8 +862,11 @@ class _Writer:
         shown, truth = _positive(test)
         return self._told(test, shown, None, kind="truth", truth=truth)
 
-    def _told(self, test: ast.expr, shown: ast.expr, hidden: ast.expr | None, **about: Any) -> ast.expr:
-        """`_seen(number, shown)`, with what is hidden when it is to be known; `test` itself when the claim is off."""
+    def _told(
+        self, test: ast.expr, shown: ast.expr, hidden: ast.expr | None, **about: Any
+    ) -> ast.expr:
+        """`_seen(number, shown)`, with what is hidden when it is to be known; `test` itself when
+        the claim is off."""
         number, self.number = self.number, self.number + 1
         if number in self.off:
             return test
@@ -751,12 +875,20 @@ class _Writer:
             hidden, about = None, {"kind": "truth", "truth": truth}
         self.claims.append(Claim(number=number, test=self.test, **about))
         known = [hidden] if self.known and hidden is not None else []
-        return ast.Call(func=ast.Name("_seen", ast.Load()), args=[ast.Constant(number), shown, *known], keywords=[])
+        return ast.Call(
+            func=ast.Name("_seen", ast.Load()),
+            args=[ast.Constant(number), shown, *known],
+            keywords=[],
+        )
 
     def results(self, body: list[ast.stmt]) -> list[ast.stmt]:
         """For a test that asserts nothing: what the calls give whose results it drops."""
         for node in body:
-            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and not self.scope.pure(node.value):
+            if (
+                isinstance(node, ast.Expr)
+                and isinstance(node.value, ast.Call)
+                and not self.scope.pure(node.value)
+            ):
                 node.value = self._told(node.value, node.value, None, kind="value", last=True)
         return body
 
@@ -768,8 +900,13 @@ class _Writer:
         known: list[ast.expr] = []
         if self.known:
             pattern = next((k.value for k in call.keywords if k.arg == "match"), None)
-            known = [call.args[0], pattern or (call.args[1] if len(call.args) == 2 else ast.Constant(None))]
-        return ast.Call(func=ast.Name("_raised", ast.Load()), args=[ast.Constant(number), *known], keywords=[])
+            known = [
+                call.args[0],
+                pattern or (call.args[1] if len(call.args) == 2 else ast.Constant(None)),
+            ]
+        return ast.Call(
+            func=ast.Name("_raised", ast.Load()), args=[ast.Constant(number), *known], keywords=[]
+        )
 
 
 _NAMES: dict[type, str] = {
@@ -784,11 +921,16 @@ _NAMES: dict[type, str] = {
     ast.Gt: ">",
     ast.GtE: ">=",
 }
-_TURNED: dict[type, Callable[[], ast.cmpop]] = {ast.NotEq: ast.Eq, ast.NotIn: ast.In, ast.IsNot: ast.Is}
+_TURNED: dict[type, Callable[[], ast.cmpop]] = {
+    ast.NotEq: ast.Eq,
+    ast.NotIn: ast.In,
+    ast.IsNot: ast.Is,
+}
 
 
 def _positive(test: ast.expr) -> tuple[ast.expr, bool]:
-    """The test without any `not`, and whether it is true when the test is: what is told must not say what is right."""
+    """The test without any `not`, and whether it is true when the test is: what is told must not
+    say what is right."""
     truth = True
     while isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         test, truth = test.operand, not truth
@@ -799,11 +941,14 @@ def _positive(test: ast.expr) -> tuple[ast.expr, bool]:
 
 
 def _looks_expected(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name) and node.id.lower().startswith(("exp", "want", "correct", "desired"))
+    return isinstance(node, ast.Name) and node.id.lower().startswith(
+        ("exp", "want", "correct", "desired")
+    )
 
 
 def _raises(call: ast.Call) -> bool:
-    """Whether a call is `pytest.raises(E)` or of its kind, all of whose arguments are understood."""
+    """Whether a call is `pytest.raises(E)` or of its kind, all of whose arguments are
+    understood."""
     name = _called(call)
     known = {k.arg for k in call.keywords} <= ({"match", "msg"} if name == "raises" else {"msg"})
     return name in _RAISES and len(call.args) == _described(name) and known
@@ -829,7 +974,8 @@ def _all_of(test: ast.Call) -> ast.GeneratorExp | ast.ListComp | None:
     return inner if isinstance(inner, ast.GeneratorExp | ast.ListComp) else None
 
 
-# --- what was only there to be compared goes too ----------------------------------------------------------
+# --- what was only there to be compared goes too
+# ----------------------------------------------------------
 
 
 class _Cutting:
@@ -850,7 +996,11 @@ class _Cutting:
                 names = inner.target.elts if isinstance(inner.target, ast.Tuple) else [inner.target]
                 for at, name in enumerate(names):
                     if isinstance(name, ast.Name) and name.id in dead:
-                        self._blank(inner.iter, at if isinstance(inner.target, ast.Tuple) else None, len(names))
+                        self._blank(
+                            inner.iter,
+                            at if isinstance(inner.target, ast.Tuple) else None,
+                            len(names),
+                        )
         for mark, names_, values in _parametrizations(node):
             mark.keywords = [k for k in mark.keywords if k.arg != "ids"]
             for at, name_ in enumerate(names_):
@@ -858,28 +1008,46 @@ class _Cutting:
                     self._blank(values, at if len(names_) > 1 else None, len(names_))
 
     def _blank(self, rows: ast.expr, at: int | None, width: int) -> None:
-        """Replace column `at` of an expression that rows are taken from (None: the rows themselves)."""
+        """Replace column `at` of an expression that rows are taken from (None: the rows
+        themselves)."""
         if isinstance(rows, ast.List | ast.Tuple | ast.Set):
             for number, row in enumerate(rows.elts):
                 if at is None:
                     rows.elts[number] = ast.Constant(None)
                 elif isinstance(row, ast.Tuple | ast.List) and len(row.elts) == width:
                     row.elts[at] = ast.Constant(None)
-                elif isinstance(row, ast.Call) and _called(row) == "param" and len(row.args) == width:
+                elif (
+                    isinstance(row, ast.Call) and _called(row) == "param" and len(row.args) == width
+                ):
                     row.args[at] = ast.Constant(None)
                     row.keywords = [k for k in row.keywords if k.arg != "id"]
-        elif isinstance(rows, ast.Call) and isinstance(rows.func, ast.Attribute) and rows.func.attr == "items":
+        elif (
+            isinstance(rows, ast.Call)
+            and isinstance(rows.func, ast.Attribute)
+            and rows.func.attr == "items"
+        ):
             if isinstance(table := rows.func.value, ast.Dict) and at == 1:
                 pairs = zip(table.keys, table.values, strict=True)
-                table.values = [value if key is None else ast.Constant(None) for key, value in pairs]
-        elif isinstance(rows, ast.Call) and _called(rows) == "zip" and at is not None and len(rows.args) == width:
+                table.values = [
+                    value if key is None else ast.Constant(None) for key, value in pairs
+                ]
+        elif (
+            isinstance(rows, ast.Call)
+            and _called(rows) == "zip"
+            and at is not None
+            and len(rows.args) == width
+        ):
             self._blank(rows.args[at], None, 1)
         elif isinstance(rows, ast.Name):
             own = [v for n in ast.walk(self.node) for name, v in _bound(n) if name == rows.id]
-            bindings, scope = (own, self.node) if own else (self.module.values.get(rows.id, []), self.module.tree)
+            bindings, scope = (
+                (own, self.node) if own else (self.module.values.get(rows.id, []), self.module.tree)
+            )
             # It may be bound anew for a second loop: then no loop reads the column.
             readers = [n for n in ast.walk(self.node) if self._passes_over(n, rows.id, at, width)]
-            if all(v is not None for v in bindings) and _loads(scope)[rows.id] == (len(readers) or 1):
+            if all(v is not None for v in bindings) and _loads(scope)[rows.id] == (
+                len(readers) or 1
+            ):
                 for value in bindings:
                     if value is not None:
                         self._blank(value, at, width)
@@ -889,8 +1057,14 @@ class _Cutting:
         if not (isinstance(loop, ast.For | ast.comprehension) and isinstance(loop.iter, ast.Name)):
             return False
         names = loop.target.elts if isinstance(loop.target, ast.Tuple) else [loop.target]
-        name = names[at or 0] if len(names) == width and (at is None) != isinstance(loop.target, ast.Tuple) else None
-        return loop.iter.id == rows and isinstance(name, ast.Name) and name.id not in _loads(self.node)
+        name = (
+            names[at or 0]
+            if len(names) == width and (at is None) != isinstance(loop.target, ast.Tuple)
+            else None
+        )
+        return (
+            loop.iter.id == rows and isinstance(name, ast.Name) and name.id not in _loads(self.node)
+        )
 
 
 def _blank_bindings(node: ast.AST, dead: set[str]) -> None:
@@ -901,16 +1075,28 @@ def _blank_bindings(node: ast.AST, dead: set[str]) -> None:
                 for at, (one, value) in enumerate(pairs):
                     if isinstance(one, ast.Name) and one.id in dead and _plain(value):
                         node.value.elts[at] = ast.Constant(None)
-        if all(isinstance(t, ast.Name) and t.id in dead for t in node.targets) and _plain(node.value):
+        if all(isinstance(t, ast.Name) and t.id in dead for t in node.targets) and _plain(
+            node.value
+        ):
             node.value = ast.Constant(None)
-    elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id in dead:
-        node.value = ast.Constant(None) if node.value is not None and _plain(node.value) else node.value
+    elif (
+        isinstance(node, ast.AnnAssign)
+        and isinstance(node.target, ast.Name)
+        and node.target.id in dead
+    ):
+        node.value = (
+            ast.Constant(None) if node.value is not None and _plain(node.value) else node.value
+        )
 
 
 def _plain(node: ast.AST) -> bool:
-    """Whether leaving out an expression changes nothing but its value: it calls nothing but what Python brings."""
+    """Whether leaving out an expression changes nothing but its value: it calls nothing but what
+    Python brings."""
     calls = (n.func for n in ast.walk(node) if isinstance(n, ast.Call))
-    known = all((isinstance(f, ast.Name) and hasattr(builtins, f.id)) or isinstance(f, ast.Attribute) for f in calls)
+    known = all(
+        (isinstance(f, ast.Name) and hasattr(builtins, f.id)) or isinstance(f, ast.Attribute)
+        for f in calls
+    )
     return known and not any(
         isinstance(n, ast.Await | ast.Yield | ast.YieldFrom | ast.NamedExpr) for n in ast.walk(node)
     )

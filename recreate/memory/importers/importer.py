@@ -1,8 +1,11 @@
-"""`import_traces`: files of other tools -> experiences of a domain, each exactly once, what is held out closed.
+"""`import_traces`: files of other tools -> experiences of a domain, each exactly once, what is held
+out closed.
 
-    read -> know (is it a task of ours? may it be learned from?) -> mask -> memory, or waiting when nobody graded it
+    read -> know (is it a task of ours? may it be learned from?) -> mask -> memory, or waiting when
+    nobody graded it
 
-An id is the digest of what was asked, done and handed in, so the same attempt read twice is the same experience.
+An id is the digest of what was asked, done and handed in, so the same attempt read twice is the
+same experience.
 """
 
 from __future__ import annotations
@@ -34,7 +37,8 @@ ORDER = ("recreate", "mini-swe-agent", "swe-agent", "inspect", "langsmith", "ote
 class ImportReport:
     """What came of an import. added: into memory; waiting: ungraded; known: there before, by id.
 
-    closed: (experience, task, split, why), whatever split was asked for. bad: (file, place, reason).
+    closed: (experience, task, split, why), whatever split was asked for. bad: (file, place,
+    reason).
     """
 
     files: int = 0
@@ -51,7 +55,8 @@ class ImportReport:
 
 @dataclass(frozen=True)
 class ImportConfig:
-    """How to import: the domain's name, the split and model to record, the score from which on it has passed."""
+    """How to import: the domain's name, the split and model to record, the score from which on it
+    has passed."""
 
     domain: str
     split: Split = "train"
@@ -71,8 +76,8 @@ def import_traces(
 ) -> ImportReport:
     """Import all that the files hold. tasks: the domain's, of all splits. dry: nothing is written.
 
-    What cannot be read is in `.bad`, never raised. Raises BadInput for a path or a format that is not there, and for
-    a damaged held-out registry; Fault when the memory cannot be written.
+    What cannot be read is in `.bad`, never raised. Raises BadInput for a path or a format that is
+    not there, and for a damaged held-out registry; Fault when the memory cannot be written.
     """
     formats = _formats(config.format)
     overlap, waiting = Overlap(tasks, memory.held_out), Ungraded(memory)
@@ -85,7 +90,9 @@ def import_traces(
         ungraded = [e for e, _ in batch if not e.grade.graded]
         memory.metadata.refresh()
         known = memory.metadata.knows([e.id for e, _ in batch])
-        report.known += sum(e.id in known for e in graded) + sum(e.id in known or e.id in waits for e in ungraded)
+        report.known += sum(e.id in known for e in graded) + sum(
+            e.id in known or e.id in waits for e in ungraded
+        )
         graded = [e for e in graded if e.id not in known]
         ungraded = [e for e in ungraded if e.id not in known and e.id not in waits]
         report.added += len(graded)
@@ -98,7 +105,9 @@ def import_traces(
         report.experiences += [e.id for e in [*graded, *ungraded]]
         if not dry:
             memory.held_out.add(
-                Held(g, e.task, e.split, e.domain) for e, _ in batch for g in (e.group, _asked(e.prompt))
+                Held(g, e.task, e.split, e.domain)
+                for e, _ in batch
+                for g in (e.group, _asked(e.prompt))
             )
             memory.add(graded)
             waiting.add(ungraded)
@@ -130,8 +139,11 @@ def import_traces(
     return report
 
 
-def read(path: Path, formats: Mapping[str, Format]) -> Iterator[tuple[str, str, Foreign | Experience | Bad]]:
-    """(place, format, trajectory or what was wrong) of a file. Of lines that belong together only offsets are kept."""
+def read(
+    path: Path, formats: Mapping[str, Format]
+) -> Iterator[tuple[str, str, Foreign | Experience | Bad]]:
+    """(place, format, trajectory or what was wrong) of a file. Of lines that belong together only
+    offsets are kept."""
     source = path.name.partition(".traj")[0] if ".traj" in path.name else path.stem
     lines: dict[tuple[str, str], array[int]] = {}
     whole: dict[tuple[str, str], list[Any]] = {}
@@ -160,15 +172,27 @@ def read(path: Path, formats: Mapping[str, Format]) -> Iterator[tuple[str, str, 
 
 
 def experience(
-    found: Foreign | Experience, form: str, file: str, place: str, config: ImportConfig, overlap: Overlap
+    found: Foreign | Experience,
+    form: str,
+    file: str,
+    place: str,
+    config: ImportConfig,
+    overlap: Overlap,
 ) -> tuple[Experience, tuple[str, str] | None]:
-    """The experience, its keys masked; and when it may not be learned from: (task, why). Raises Unreadable."""
+    """The experience, its keys masked; and when it may not be learned from: (task, why). Raises
+    Unreadable."""
     if isinstance(found, Experience):
         if found.domain != config.domain:
-            raise Unreadable(f"it is of the domain {found.domain}: import it with --domain {found.domain}")
+            raise Unreadable(
+                f"it is of the domain {found.domain}: import it with --domain {found.domain}"
+            )
         like = Foreign(task=found.task, prompt=found.prompt, steps=found.trace.steps[:1])
         known = overlap.known(like)
-        split = known.split if known and known.split != "train" else overlap.closed(found.task, found.group)
+        split = (
+            known.split
+            if known and known.split != "train"
+            else overlap.closed(found.task, found.group)
+        )
         if split and found.split == "train":
             why = known.why if known else "its group is held out in this workspace"
             own = {"task": known.task.id, "group": known.task.group} if known and known.task else {}
@@ -189,8 +213,17 @@ def experience(
             known.why if known else "its task or its text is held out in this workspace",
         )
     if split == "train" and config.split != "train":
-        raise Unreadable(f"{task} is a train task of {config.domain}, so it cannot be imported as {config.split}")
-    content = [found.task, found.prompt, found.steps, found.answer, found.model or config.model, found.repeat]
+        raise Unreadable(
+            f"{task} is a train task of {config.domain}, so it cannot be imported as {config.split}"
+        )
+    content = [
+        found.task,
+        found.prompt,
+        found.steps,
+        found.answer,
+        found.model or config.model,
+        found.repeat,
+    ]
     id = digest(["import", config.domain, form, content])
     agent = digest(["foreign", form, found.system])
     grade = found.grade or NOT_YET
@@ -227,7 +260,11 @@ def experience(
 
 def _formats(name: str) -> dict[str, Format]:
     known = registry.names("traces")
-    wanted = [*(n for n in ORDER if n in known), *(n for n in known if n not in ORDER)] if name == "auto" else [name]
+    wanted = (
+        [*(n for n in ORDER if n in known), *(n for n in known if n not in ORDER)]
+        if name == "auto"
+        else [name]
+    )
     found = {n: registry.open("traces", n) for n in wanted}
     for n, form in found.items():
         if not isinstance(form, Format):
@@ -249,7 +286,8 @@ def _reads(form: Format, value: Any) -> bool:
 def _read(
     form: Format, name: str, values: Sequence[Any], key: str, source: str, place: str
 ) -> Iterator[tuple[str, str, Foreign | Experience | Bad]]:
-    """What a format makes of records; a record it stumbles over is a bad one, whatever it raises."""
+    """What a format makes of records; a record it stumbles over is a bad one, whatever it
+    raises."""
     number = 0
     try:
         for number, found in enumerate(form.read(values, key, source), 1):
@@ -258,7 +296,11 @@ def _read(
         yield place, name, Bad(place, str(e))
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as e:
         after = f" after {number}" if number else ""
-        yield place, name, Bad(place, f"it is not {name} as it is written{after}: {type(e).__name__}: {e}"[:300])
+        yield (
+            place,
+            name,
+            Bad(place, f"it is not {name} as it is written{after}: {type(e).__name__}: {e}"[:300]),
+        )
 
 
 def _asked(prompt: str) -> str:

@@ -1,6 +1,7 @@
 """inspect_ai's logs: `.eval` (a zip of samples) and `.json` (one document).
 
-Of a sample `events` and `attachments` are left: they tell the messages once more, as they were sent each time.
+Of a sample `events` and `attachments` are left: they tell the messages once more, as they were sent
+each time.
 """
 
 from __future__ import annotations
@@ -9,22 +10,47 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from recreate.api.types import Grade, Step, Usage
-from recreate.memory.importers.format import Foreign, amount, count, grade, list_of, object_of, without
+from recreate.memory.importers.format import (
+    Foreign,
+    amount,
+    count,
+    grade,
+    list_of,
+    object_of,
+    without,
+)
 from recreate.memory.importers.messages import plain, read_message, steps_of
 
 LIMITS = {
-    "token": "tokens", "message": "steps", "turn": "steps", "time": "seconds", "working": "seconds",
-    "context": "context", "cost": "usd",
-}  # fmt: skip
+    "token": "tokens",
+    "message": "steps",
+    "turn": "steps",
+    "time": "seconds",
+    "working": "seconds",
+    "context": "context",
+    "cost": "usd",
+}
 _ATTACHED = "attachment://"
 _READ = (
-    "id", "messages", "scores", "events", "events_data", "attachments", "model_usage", "error", "limit", "epoch",
-    "input", "output", "total_time",
-)  # fmt: skip
+    "id",
+    "messages",
+    "scores",
+    "events",
+    "events_data",
+    "attachments",
+    "model_usage",
+    "error",
+    "limit",
+    "epoch",
+    "input",
+    "output",
+    "total_time",
+)
 
 
 class InspectLog:
-    """A document holds all samples; of a zip each sample comes with the log's header as {"inspect", "sample"}."""
+    """A document holds all samples; of a zip each sample comes with the log's header as {"inspect",
+    "sample"}."""
 
     def reads(self, value: Any) -> bool:
         value = object_of(value)
@@ -35,7 +61,9 @@ class InspectLog:
     def read(self, values: Sequence[Any], key: str, source: str) -> Iterator[Foreign]:
         for raw in values:
             if "sample" in raw:
-                yield _sample(object_of(raw["sample"]), object_of(object_of(raw["inspect"]).get("eval")))
+                yield _sample(
+                    object_of(raw["sample"]), object_of(object_of(raw["inspect"]).get("eval"))
+                )
             else:
                 for sample in raw["samples"]:
                     yield _sample(object_of(sample), object_of(raw["eval"]))
@@ -43,7 +71,9 @@ class InspectLog:
 
 def _sample(sample: Mapping[str, Any], about: Mapping[str, Any]) -> Foreign:
     attached = object_of(sample.get("attachments"))
-    system, prompt, steps = steps_of([read_message(_whole(m, attached)) for m in list_of(sample.get("messages"))])
+    system, prompt, steps = steps_of(
+        [read_message(_whole(m, attached)) for m in list_of(sample.get("messages"))]
+    )
     asked = sample.get("input")
     output = object_of(sample.get("output"))
     limit, error = object_of(sample.get("limit")), object_of(sample.get("error"))
@@ -55,7 +85,9 @@ def _sample(sample: Mapping[str, Any], about: Mapping[str, Any]) -> Foreign:
         usd=sum(amount(u.get("total_cost")) for u in used),
         seconds=amount(sample.get("total_time")),
     )
-    steps = tuple(s.model_copy(update={"status": 1}) if s.status is None and _failed(s) else s for s in steps)
+    steps = tuple(
+        s.model_copy(update={"status": 1}) if s.status is None and _failed(s) else s for s in steps
+    )
     name = str(sample.get("id", ""))
     return Foreign(
         task=f"{about.get('task', '')}/{name}",
@@ -71,17 +103,22 @@ def _sample(sample: Mapping[str, Any], about: Mapping[str, Any]) -> Foreign:
         repeat=max(0, count(sample.get("epoch")) - 1),
         fault=str(error.get("message") or "") if error else "",
         grade=_grade(sample),
-        rest={**without(sample, *_READ), "eval": {k: about[k] for k in ("eval_id", "run_id", "task_id") if k in about}},
+        rest={
+            **without(sample, *_READ),
+            "eval": {k: about[k] for k in ("eval_id", "run_id", "task_id") if k in about},
+        },
     )
 
 
 def _grade(sample: Mapping[str, Any]) -> Grade | None:
-    """By the first scorer whose value is one number in 0..1; what all scorers said is the evidence."""
+    """By the first scorer whose value is one number in 0..1; what all scorers said is the
+    evidence."""
     scores = {str(name): object_of(s) for name, s in object_of(sample.get("scores")).items()}
     texts = []
     for name, score in scores.items():
         texts.append(
-            f"{name}: {score.get('value')}" + (f"\n{score['explanation']}" if score.get("explanation") else "")
+            f"{name}: {score.get('value')}"
+            + (f"\n{score['explanation']}" if score.get("explanation") else "")
         )
     graded = (grade(s.get("value"), "\n".join(texts)) for s in scores.values())
     return next((g for g in graded if g is not None), None)
@@ -92,7 +129,11 @@ def _whole(value: Any, attached: Mapping[str, Any]) -> Any:
     if not attached:
         return value
     if isinstance(value, str):
-        return attached.get(value.removeprefix(_ATTACHED), value) if value.startswith(_ATTACHED) else value
+        return (
+            attached.get(value.removeprefix(_ATTACHED), value)
+            if value.startswith(_ATTACHED)
+            else value
+        )
     if isinstance(value, Mapping):
         return {k: _whole(v, attached) for k, v in value.items()}
     return [_whole(v, attached) for v in value] if isinstance(value, list) else value

@@ -1,7 +1,9 @@
-"""LangSmith's runs: JSON lines, or an array, of {"id", "trace_id", "parent_run_id", "run_type", "inputs", ...}.
+"""LangSmith's runs: JSON lines, or an array, of {"id", "trace_id", "parent_run_id", "run_type",
+"inputs", ...}.
 
-The runs of a trace are one trajectory: its `llm` runs are the replies, its `tool` runs what came of them, and the
-root's `feedback_stats` the grade. Messages are read as OpenAI, LangChain (serialised) and plain texts write them.
+The runs of a trace are one trajectory: its `llm` runs are the replies, its `tool` runs what came of
+them, and the root's `feedback_stats` the grade. Messages are read as OpenAI, LangChain (serialised)
+and plain texts write them.
 """
 
 from __future__ import annotations
@@ -11,19 +13,54 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from recreate.api.types import Grade, ToolCall, Usage
-from recreate.memory.importers.format import Foreign, Unreadable, amount, count, grade, list_of, object_of, without
-from recreate.memory.importers.messages import ChatMessage, conversation, plain, read_message, steps_of
+from recreate.memory.importers.format import (
+    Foreign,
+    Unreadable,
+    amount,
+    count,
+    grade,
+    list_of,
+    object_of,
+    without,
+)
+from recreate.memory.importers.messages import (
+    ChatMessage,
+    conversation,
+    plain,
+    read_message,
+    steps_of,
+)
 
 FIRST = ("correctness", "correct", "score", "accuracy", "passed", "resolved", "reward")
 """Feedback that is taken for the grade when there are several kinds; else the first."""
 
 _KINDS = {"human": "user", "ai": "assistant", "aimessagechunk": "assistant", "chat": "user"}
 _READ = (
-    "id", "trace_id", "parent_run_id", "run_type", "inputs", "outputs", "feedback_stats", "error", "start_time",
-    "end_time", "dotted_order", "child_run_ids", "child_runs", "parent_run_ids", "app_path", "prompt_tokens",
-    "completion_tokens", "total_tokens", "total_cost", "prompt_cost", "completion_cost", "reference_example_id",
-    "serialized", "events",
-)  # fmt: skip
+    "id",
+    "trace_id",
+    "parent_run_id",
+    "run_type",
+    "inputs",
+    "outputs",
+    "feedback_stats",
+    "error",
+    "start_time",
+    "end_time",
+    "dotted_order",
+    "child_run_ids",
+    "child_runs",
+    "parent_run_ids",
+    "app_path",
+    "prompt_tokens",
+    "completion_tokens",
+    "total_tokens",
+    "total_cost",
+    "prompt_cost",
+    "completion_cost",
+    "reference_example_id",
+    "serialized",
+    "events",
+)
 
 
 class LangSmith:
@@ -31,7 +68,9 @@ class LangSmith:
 
     def reads(self, value: Any) -> bool:
         value = object_of(value)
-        return {"id", "run_type", "inputs"} <= value.keys() and ("trace_id" in value or "parent_run_id" in value)
+        return {"id", "run_type", "inputs"} <= value.keys() and (
+            "trace_id" in value or "parent_run_id" in value
+        )
 
     def parts(self, value: Any) -> Sequence[str]:
         return (str(value.get("trace_id") or value["id"]),)
@@ -77,8 +116,11 @@ def _order(run: Mapping[str, Any]) -> tuple[str, str]:
     return str(run.get("start_time") or ""), str(run.get("dotted_order") or "")
 
 
-def _requests(runs: Sequence[Mapping[str, Any]]) -> Iterator[tuple[list[ChatMessage], ChatMessage | None]]:
-    """What was sent to the model and what it replied, with the tools' results that no later request repeats."""
+def _requests(
+    runs: Sequence[Mapping[str, Any]],
+) -> Iterator[tuple[list[ChatMessage], ChatMessage | None]]:
+    """What was sent to the model and what it replied, with the tools' results that no later request
+    repeats."""
     asked = [r for r in runs if r.get("run_type") == "llm"]
     tools = [r for r in runs if r.get("run_type") == "tool"]
     for run in asked:
@@ -99,7 +141,9 @@ def _plain(root: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> list[C
     for run in runs:
         if run.get("run_type") == "tool" and run is not root:
             arguments = json.dumps(run.get("inputs"), ensure_ascii=False, default=str)
-            call = ToolCall(id=str(run.get("id")), name=str(run.get("name", "tool")), arguments=arguments)
+            call = ToolCall(
+                id=str(run.get("id")), name=str(run.get("name", "tool")), arguments=arguments
+            )
             found += [ChatMessage("assistant", calls=(call,)), _result(run)]
     if root.get("outputs") is None and len(found) == 1:
         raise Unreadable("the trace has neither a model's run, nor a tool's, nor an output")
@@ -108,7 +152,9 @@ def _plain(root: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> list[C
 
 def _result(run: Mapping[str, Any]) -> ChatMessage:
     error = str(run.get("error") or "")
-    return ChatMessage("tool", error or _answer(object_of(run.get("outputs"))), status=1 if error else None)
+    return ChatMessage(
+        "tool", error or _answer(object_of(run.get("outputs"))), status=1 if error else None
+    )
 
 
 def _sent(inputs: Mapping[str, Any]) -> list[ChatMessage]:
@@ -128,8 +174,15 @@ def _message(raw: Any) -> ChatMessage:
     if isinstance(raw, list) and len(raw) == 2 and all(isinstance(x, str) for x in raw):
         return read_message({"role": raw[0], "content": raw[1]})
     raw = object_of(raw)
-    if isinstance(raw.get("kwargs"), Mapping):  # serialised: {"lc": 1, "id": [..., "AIMessage"], "kwargs": {...}}
-        kind = str((list_of(raw.get("id")) or [""])[-1]).removesuffix("Chunk").removesuffix("Message").lower()
+    if isinstance(
+        raw.get("kwargs"), Mapping
+    ):  # serialised: {"lc": 1, "id": [..., "AIMessage"], "kwargs": {...}}
+        kind = (
+            str((list_of(raw.get("id")) or [""])[-1])
+            .removesuffix("Chunk")
+            .removesuffix("Message")
+            .lower()
+        )
         raw = {"type": kind, **raw["kwargs"]}
     if "role" not in raw:
         kind = str(raw.get("type") or "user").lower()
@@ -154,7 +207,9 @@ def _reply(outputs: Mapping[str, Any]) -> ChatMessage:
     if generations:
         first = object_of(generations[0])
         return (
-            _message(first["message"]) if first.get("message") else ChatMessage("assistant", plain(first.get("text")))
+            _message(first["message"])
+            if first.get("message")
+            else ChatMessage("assistant", plain(first.get("text")))
         )
     inner = outputs.get("message") or outputs.get("output") or outputs
     if isinstance(inner, Mapping) and ("role" in inner or "content" in inner or "kwargs" in inner):
@@ -163,7 +218,8 @@ def _reply(outputs: Mapping[str, Any]) -> ChatMessage:
 
 
 def _texts(values: Mapping[str, Any]) -> str:
-    """A run's inputs in words: the one text there is, the question of a conversation, or all of it as JSON."""
+    """A run's inputs in words: the one text there is, the question of a conversation, or all of it
+    as JSON."""
     messages = list_of(values.get("messages"))
     if messages:
         return "\n".join(s.text for s in _sent(values) if s.role == "user")
@@ -179,12 +235,23 @@ def _answer(outputs: Mapping[str, Any]) -> str:
 
 
 def _usage(run: Mapping[str, Any]) -> Usage:
-    outputs, extra = object_of(run.get("outputs")), object_of(object_of(run.get("extra")).get("metadata"))
-    used = object_of(outputs.get("usage_metadata") or extra.get("usage_metadata") or outputs.get("usage"))
+    outputs, extra = (
+        object_of(run.get("outputs")),
+        object_of(object_of(run.get("extra")).get("metadata")),
+    )
+    used = object_of(
+        outputs.get("usage_metadata") or extra.get("usage_metadata") or outputs.get("usage")
+    )
     return Usage(
         calls=1,
-        tokens_in=count(run.get("prompt_tokens") or used.get("input_tokens") or used.get("prompt_tokens")),
-        tokens_out=count(run.get("completion_tokens") or used.get("output_tokens") or used.get("completion_tokens")),
+        tokens_in=count(
+            run.get("prompt_tokens") or used.get("input_tokens") or used.get("prompt_tokens")
+        ),
+        tokens_out=count(
+            run.get("completion_tokens")
+            or used.get("output_tokens")
+            or used.get("completion_tokens")
+        ),
         usd=amount(run.get("total_cost")),
     )
 
@@ -199,7 +266,9 @@ def _grade(stats: Mapping[str, Any]) -> Grade | None:
     """By one kind of feedback, of which LangSmith exports the mean; all kinds are the evidence."""
     kinds = {k: object_of(v) for k, v in stats.items() if object_of(v).get("avg") is not None}
     evidence = "\n".join(
-        f"feedback {k}: {v['avg']:g} (of {v.get('n', 1)})" for k, v in kinds.items() if _number(v["avg"])
+        f"feedback {k}: {v['avg']:g} (of {v.get('n', 1)})"
+        for k, v in kinds.items()
+        if _number(v["avg"])
     )
     for key in [*(k for k in FIRST if k in kinds), *kinds]:
         found = grade(kinds[key]["avg"], evidence)

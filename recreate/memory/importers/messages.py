@@ -1,4 +1,5 @@
-"""A conversation as steps: every reply of the model is one, with what it saw before and what came of it."""
+"""A conversation as steps: every reply of the model is one, with what it saw before and what came
+of it."""
 
 from __future__ import annotations
 
@@ -11,18 +12,28 @@ from recreate.api.types import Step, ToolCall, Usage
 from recreate.memory.importers.format import Unreadable, list_of, object_of, parsed
 
 _SHELLS = {
-    "bash", "sh", "shell", "terminal", "execute_bash", "run_bash", "run_shell", "run_command", "execute_command",
-    "bash_session", "local_shell",
-}  # fmt: skip
+    "bash",
+    "sh",
+    "shell",
+    "terminal",
+    "execute_bash",
+    "run_bash",
+    "run_shell",
+    "run_command",
+    "execute_command",
+    "bash_session",
+    "local_shell",
+}
 _COMMANDS = ("command", "cmd", "script")
 
 
 @dataclass
 class ChatMessage:
-    """One message. Of a model: calls, action (what was done, when not the calls), status and output of that, usage.
+    """One message. Of a model: calls, action (what was done, when not the calls), status and output
+    of that, usage.
 
-    role: system | user | assistant | tool. answers: the call that a tool's message is the result of. rest: fields
-    that have no place here.
+    role: system | user | assistant | tool. answers: the call that a tool's message is the result
+    of. rest: fields that have no place here.
     """
 
     role: str
@@ -44,7 +55,8 @@ class ChatMessage:
 
 
 def plain(content: Any) -> str:
-    """The text of a message's content: itself, or that of its parts; a part that is no text is named in brackets."""
+    """The text of a message's content: itself, or that of its parts; a part that is no text is
+    named in brackets."""
     if content is None:
         return ""
     if isinstance(content, str):
@@ -60,7 +72,12 @@ def plain(content: Any) -> str:
             continue
         part = object_of(part)
         found = next(
-            (part[k] for k in ("text", "content", "reasoning", "thinking") if isinstance(part.get(k), str)), None
+            (
+                part[k]
+                for k in ("text", "content", "reasoning", "thinking")
+                if isinstance(part.get(k), str)
+            ),
+            None,
         )
         texts.append(found if found is not None else f"[{part.get('type', 'something')}]")
     return "\n".join(texts)
@@ -72,7 +89,9 @@ def read_message(raw: Any) -> ChatMessage:
         raise Unreadable("a message has no role")
     role, content = raw["role"], raw.get("content")
     rest = {
-        k: v for k, v in raw.items() if k not in ("role", "content", "tool_calls", "tool_call_id") and v is not None
+        k: v
+        for k, v in raw.items()
+        if k not in ("role", "content", "tool_calls", "tool_call_id") and v is not None
     }
     if not isinstance(content, str | None):
         texts_only = all(object_of(p).keys() <= {"type", "text"} for p in list_of(content))
@@ -82,7 +101,13 @@ def read_message(raw: Any) -> ChatMessage:
     if function := object_of(raw.get("function_call")):  # before tools were called tools
         calls.append(tool_call({"id": "", "function": function}))
         rest.pop("function_call", None)
-    known = {"developer": "system", "function": "tool", "human": "user", "ai": "assistant", "model": "assistant"}
+    known = {
+        "developer": "system",
+        "function": "tool",
+        "human": "user",
+        "ai": "assistant",
+        "model": "assistant",
+    }
     return ChatMessage(
         role=known.get(str(role), str(role)),
         text=plain(content),
@@ -93,17 +118,27 @@ def read_message(raw: Any) -> ChatMessage:
 
 
 def tool_call(raw: Any) -> ToolCall:
-    """A tool call, in OpenAI's spelling ({"function": {"name", "arguments"}}) or flat ({"name", "arguments"})."""
+    """A tool call, in OpenAI's spelling ({"function": {"name", "arguments"}}) or flat ({"name",
+    "arguments"})."""
     raw = object_of(raw)
     function = object_of(raw.get("function")) or raw
     name = function.get("name") or raw.get("function") or ""
-    arguments: Any = next((function[k] for k in ("arguments", "args", "input") if function.get(k) is not None), {})
-    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, default=str)
-    return ToolCall(id=str(raw.get("id") or raw.get("call_id") or ""), name=str(name), arguments=text or "{}")
+    arguments: Any = next(
+        (function[k] for k in ("arguments", "args", "input") if function.get(k) is not None), {}
+    )
+    text = (
+        arguments
+        if isinstance(arguments, str)
+        else json.dumps(arguments, ensure_ascii=False, default=str)
+    )
+    return ToolCall(
+        id=str(raw.get("id") or raw.get("call_id") or ""), name=str(name), arguments=text or "{}"
+    )
 
 
 def spelled(call: ToolCall) -> str:
-    """A call as an action: a shell's command alone, else the tool's name and its arguments as JSON."""
+    """A call as an action: a shell's command alone, else the tool's name and its arguments as
+    JSON."""
     arguments = parsed(call.arguments)
     if call.name.lower() in _SHELLS and isinstance(arguments, dict):
         for key in _COMMANDS:
@@ -112,8 +147,11 @@ def spelled(call: ToolCall) -> str:
     return f"{call.name} {call.arguments}"
 
 
-def conversation(requests: Iterable[tuple[Sequence[ChatMessage], ChatMessage | None]]) -> list[ChatMessage]:
-    """One conversation of several requests (messages sent, reply): what was sent again is there once."""
+def conversation(
+    requests: Iterable[tuple[Sequence[ChatMessage], ChatMessage | None]],
+) -> list[ChatMessage]:
+    """One conversation of several requests (messages sent, reply): what was sent again is there
+    once."""
     merged: list[ChatMessage] = []
     for sent, reply in requests:
         past = [s for s in merged if s.role != "system"]
@@ -131,10 +169,12 @@ def conversation(requests: Iterable[tuple[Sequence[ChatMessage], ChatMessage | N
 
 
 def steps_of(messages: Sequence[ChatMessage]) -> tuple[str, str, tuple[Step, ...]]:
-    """(system, prompt, steps) of a conversation. Raises Unreadable when no model says anything in it.
+    """(system, prompt, steps) of a conversation. Raises Unreadable when no model says anything in
+    it.
 
-    The prompt is what was said before the model's first reply. What a tool answered is the output of the step that
-    called it, and with all else that was said since the observation of the next one.
+    The prompt is what was said before the model's first reply. What a tool answered is the output
+    of the step that called it, and with all else that was said since the observation of the next
+    one.
     """
     system = "\n\n".join(m.text for m in messages if m.role == "system")
     rest = [m for m in messages if m.role != "system"]
@@ -149,10 +189,14 @@ def steps_of(messages: Sequence[ChatMessage]) -> tuple[str, str, tuple[Step, ...
     return system, "\n".join(m.text for m in rest[: replies[0]]), tuple(steps)
 
 
-def _step(number: int, before: Sequence[ChatMessage], message: ChatMessage, after: Sequence[ChatMessage]) -> Step:
+def _step(
+    number: int, before: Sequence[ChatMessage], message: ChatMessage, after: Sequence[ChatMessage]
+) -> Step:
     foreign: dict[str, Any] = dict(message.rest)
     if message.calls:
-        foreign["tool_calls"] = [c.model_dump(mode="json", exclude={"schema_"}, by_alias=False) for c in message.calls]
+        foreign["tool_calls"] = [
+            c.model_dump(mode="json", exclude={"schema_"}, by_alias=False) for c in message.calls
+        ]
     if number == 0 and (asked := [m.rest for m in before if m.rest]):
         foreign["asked"] = asked
     if shown := [m.rest for m in after if m.rest]:
@@ -160,7 +204,9 @@ def _step(number: int, before: Sequence[ChatMessage], message: ChatMessage, afte
     answers = [m for m in after if m.role == "tool"]
     if any(m.answers for m in answers):
         several = len(answers) > 1  # one answer is the output itself
-        foreign["answered"] = [{"id": m.answers, **({"text": m.text} if several else {})} for m in answers]
+        foreign["answered"] = [
+            {"id": m.answers, **({"text": m.text} if several else {})} for m in answers
+        ]
     statuses = [m.status for m in [message, *answers] if m.status is not None]
     return Step(
         step=number,

@@ -1,7 +1,7 @@
 """mini-swe-agent's `.traj.json`: {"info", "messages", "trajectory_format": "mini-swe-agent-1..."}.
 
-A message's `extra` holds what was run and what came of it; in files of version 1 the command is in the text only.
-The file knows how the agent ended, not whether it was right.
+A message's `extra` holds what was run and what came of it; in files of version 1 the command is in
+the text only. The file knows how the agent ended, not whether it was right.
 """
 
 from __future__ import annotations
@@ -11,7 +11,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from recreate.api.types import Ending, Usage
-from recreate.memory.importers.format import Foreign, amount, count, list_of, nothing_handed_in, object_of, without
+from recreate.memory.importers.format import (
+    Foreign,
+    amount,
+    count,
+    list_of,
+    nothing_handed_in,
+    object_of,
+    without,
+)
 from recreate.memory.importers.messages import ChatMessage, read_message, steps_of
 
 _LANGUAGES = ("bash", "sh", "mswea_bash_command")
@@ -26,7 +34,9 @@ class MiniSweAgent:
     def reads(self, value: Any) -> bool:
         value = object_of(value)
         mini = str(value.get("trajectory_format", "")).startswith("mini-swe-agent")
-        return (mini or "mini_version" in object_of(value.get("info"))) and isinstance(value.get("messages"), list)
+        return (mini or "mini_version" in object_of(value.get("info"))) and isinstance(
+            value.get("messages"), list
+        )
 
     def read(self, values: Sequence[Any], key: str, source: str) -> Iterator[Foreign]:
         for raw in values:
@@ -55,7 +65,9 @@ class MiniSweAgent:
                     }
                 ),
                 fault=status if ending == "error" else "",
-                grade=nothing_handed_in(status) if ending == "limit" and not answer.strip() else None,
+                grade=(
+                    nothing_handed_in(status) if ending == "limit" and not answer.strip() else None
+                ),
                 rest={
                     **without(raw, "messages", "info", "instance_id"),
                     "info": without(info, "model_stats", "submission"),
@@ -71,17 +83,28 @@ def _messages(raw: Any, answer: str) -> list[ChatMessage]:
             if message := _response(each):
                 found.append(message)
             continue
-        if object_of(each).get("type") == "function_call_output":  # OpenAI's newer endpoint has no roles for these
-            each = {"role": "tool", "content": each.get("output"), "tool_call_id": each.get("call_id"), "extra": extra}
+        if (
+            object_of(each).get("type") == "function_call_output"
+        ):  # OpenAI's newer endpoint has no roles for these
+            each = {
+                "role": "tool",
+                "content": each.get("output"),
+                "tool_call_id": each.get("call_id"),
+                "extra": extra,
+            }
         message = read_message(each)
         message.rest.pop("extra", None)
         message.rest |= without(extra, "actions", "returncode", "raw_output", "cost", "timestamp")
         if message.role == "assistant":
             _acted(message, extra)
         elif found:
-            if "model_response" in extra and found[-1].role != "assistant":  # the reply stands here alone
+            if (
+                "model_response" in extra and found[-1].role != "assistant"
+            ):  # the reply stands here alone
                 found.append(ChatMessage("assistant", str(extra["model_response"])))
-            _answered(message, extra, next((s for s in reversed(found) if s.role == "assistant"), None))
+            _answered(
+                message, extra, next((s for s in reversed(found) if s.role == "assistant"), None)
+            )
         found.append(message)
     if found and found[-1].role == "user" and answer and found[-1].text == answer:
         found.pop()  # version 1 says the submission once more
@@ -109,7 +132,11 @@ def _acted(message: ChatMessage, extra: Mapping[str, Any]) -> None:
     commands = [str(object_of(a).get("command", "")) for a in list_of(extra.get("actions"))]
     if not commands and not message.calls:
         blocks = (block.partition("\n") for block in message.text.split("```")[1:-1:2])
-        commands = [body.removesuffix("\n") for language, _, body in blocks if language.rstrip() in _LANGUAGES]
+        commands = [
+            body.removesuffix("\n")
+            for language, _, body in blocks
+            if language.rstrip() in _LANGUAGES
+        ]
     message.action = "\n".join(commands)
     used = object_of(object_of(extra.get("response")).get("usage"))
     message.usage = Usage(
@@ -149,7 +176,10 @@ def _asked(prompt: str, agent: Mapping[str, Any]) -> str:
     parts = _TASK.split(str(agent.get("instance_template") or ""))
     if len(parts) != 2:
         return prompt
-    before, after = parts[0].rpartition("}")[2][-200:].lstrip("\n"), parts[1].partition("{")[0][:200].rstrip("\n")
+    before, after = (
+        parts[0].rpartition("}")[2][-200:].lstrip("\n"),
+        parts[1].partition("{")[0][:200].rstrip("\n"),
+    )
     start = prompt.find(before)
     end = prompt.rfind(after) if after.strip() else len(prompt)
     asked = prompt[start + len(before) : end].strip() if start >= 0 and end > start else ""

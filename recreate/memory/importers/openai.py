@@ -1,7 +1,7 @@
 """Chat JSON lines as fine-tuning takes them: {"messages": [...]}, with or without tool calls.
 
-The format has no place for an outcome. When a line carries one beside the messages (`score`, `reward`, `passed`,
-`resolved`, `success`, `correct`), it is the grade.
+The format has no place for an outcome. When a line carries one beside the messages (`score`,
+`reward`, `passed`, `resolved`, `success`, `correct`), it is the grade.
 """
 
 from __future__ import annotations
@@ -39,6 +39,10 @@ class OpenAIChat:
                 steps=steps,
                 answer=steps[-1].reply,
                 model=str(about.get("model") or ""),
-                grade=grade(about[outcome], f"the file says {outcome}: {about[outcome]}") if outcome else None,
+                grade=(
+                    grade(about[outcome], f"the file says {outcome}: {about[outcome]}")
+                    if outcome
+                    else None
+                ),
                 rest=without(raw, "messages"),
             )

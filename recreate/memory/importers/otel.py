@@ -1,8 +1,10 @@
-"""OpenTelemetry GenAI spans in OTLP JSON: {"resourceSpans": [...]}, and {"resourceLogs": [...]} for events.
+"""OpenTelemetry GenAI spans in OTLP JSON: {"resourceSpans": [...]}, and {"resourceLogs": [...]} for
+events.
 
 The spans of a trace that say `gen_ai.*` are one trajectory. Messages are read from the attributes
-`gen_ai.input.messages` and `gen_ai.output.messages` (of spans, of their events, of log records), and as earlier
-versions of the conventions wrote them: an event a message, or `gen_ai.prompt.N.content`.
+`gen_ai.input.messages` and `gen_ai.output.messages` (of spans, of their events, of log records),
+and as earlier versions of the conventions wrote them: an event a message, or
+`gen_ai.prompt.N.content`.
 """
 
 from __future__ import annotations
@@ -12,8 +14,24 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from recreate.api.types import Grade, ToolCall, Usage
-from recreate.memory.importers.format import Foreign, Unreadable, amount, count, grade, list_of, object_of, parsed
-from recreate.memory.importers.messages import ChatMessage, conversation, plain, read_message, steps_of, tool_call
+from recreate.memory.importers.format import (
+    Foreign,
+    Unreadable,
+    amount,
+    count,
+    grade,
+    list_of,
+    object_of,
+    parsed,
+)
+from recreate.memory.importers.messages import (
+    ChatMessage,
+    conversation,
+    plain,
+    read_message,
+    steps_of,
+    tool_call,
+)
 
 ASKS = ("chat", "text_completion", "generate_content")
 _EVENT = re.compile(r"gen_ai\.(system|user|assistant|tool)\.message$")
@@ -21,14 +39,16 @@ _NUMBERED = re.compile(r"gen_ai\.(prompt|completion)\.(\d+)\.(role|content)$")
 _EVALUATION = "gen_ai.evaluation.result"
 _MESSAGES = ("gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.system_instructions")
 _READ = re.compile(
-    r"gen_ai\.(input\.messages|output\.messages|system_instructions|usage\.(input|output|prompt|completion)_tokens"
+    r"gen_ai\.(input\.messages|output\.messages|system_instructions|usage\.(input|output|prompt|"
+    r"completion)_tokens"
     r"|tool\.call\.(arguments|result|id)|tool\.name|request\.model|response\.model|operation\.name"
     r"|(prompt|completion)\.\d+\..*)$"
 )
 
 
 class OTel:
-    """One record is what an exporter sends at once; the spans of a trace may stand anywhere in the file."""
+    """One record is what an exporter sends at once; the spans of a trace may stand anywhere in the
+    file."""
 
     def reads(self, value: Any) -> bool:
         return bool({"resourceSpans", "resourceLogs"} & object_of(value).keys())
@@ -58,11 +78,15 @@ def _trajectory(spans: Sequence[dict[str, Any]], trace: str) -> Foreign:
     asked = [s for s in spans if s["kind"] in ASKS or (s["kind"] == "" and s["output"])]
     tools = [s for s in spans if s["kind"] == "execute_tool"]
     root = next((s for s in spans if not s["parent"]), spans[0])
-    top = next((s for s in spans if s["kind"] in ("invoke_agent", "invoke_workflow", "create_agent")), root)
+    top = next(
+        (s for s in spans if s["kind"] in ("invoke_agent", "invoke_workflow", "create_agent")), root
+    )
     if not asked and (top["input"] or top["output"]):
         asked = [top]
     if not any(s["input"] or s["output"] for s in asked):
-        raise Unreadable("its spans hold no messages: was the recording of message content switched on?")
+        raise Unreadable(
+            "its spans hold no messages: was the recording of message content switched on?"
+        )
     system, prompt, steps = steps_of(conversation(_requests(asked, tools)))
     failed = root["failed"] or top["failed"]
     first = asked[0]["attributes"]
@@ -75,17 +99,24 @@ def _trajectory(spans: Sequence[dict[str, Any]], trace: str) -> Foreign:
         ending="error" if failed else "submitted",
         answer="" if failed else "\n".join(s.text for s in top["output"]) or steps[-1].reply,
         model=str(first.get("gen_ai.response.model") or first.get("gen_ai.request.model") or ""),
-        usage=usage.model_copy(update={"seconds": max(0.0, (top["end"] or 0) - top["start"]) / 1e9}),
+        usage=usage.model_copy(
+            update={"seconds": max(0.0, (top["end"] or 0) - top["start"]) / 1e9}
+        ),
         fault=failed,
         grade=_grade(e for s in spans for e in s["events"]),
-        rest={"trace_id": trace, "resource": root.get("resource", {}), "spans": [r for s in spans if (r := _rest(s))]},
+        rest={
+            "trace_id": trace,
+            "resource": root.get("resource", {}),
+            "spans": [r for s in spans if (r := _rest(s))],
+        },
     )
 
 
 def _requests(
     asked: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]]
 ) -> Iterator[tuple[Sequence[ChatMessage], ChatMessage | None]]:
-    """Each request with its reply; a tool's result that no later request repeats comes after the last."""
+    """Each request with its reply; a tool's result that no later request repeats comes after the
+    last."""
     sent, reply = list[ChatMessage](), None
     by_call = {t["attributes"].get("gen_ai.tool.call.id") or t["id"]: t for t in tools}
     for span in asked:
@@ -97,9 +128,15 @@ def _requests(
         attributes = span["attributes"]
         reply.usage = Usage(
             calls=1,
-            tokens_in=count(attributes.get("gen_ai.usage.input_tokens", attributes.get("gen_ai.usage.prompt_tokens"))),
+            tokens_in=count(
+                attributes.get(
+                    "gen_ai.usage.input_tokens", attributes.get("gen_ai.usage.prompt_tokens")
+                )
+            ),
             tokens_out=count(
-                attributes.get("gen_ai.usage.output_tokens", attributes.get("gen_ai.usage.completion_tokens"))
+                attributes.get(
+                    "gen_ai.usage.output_tokens", attributes.get("gen_ai.usage.completion_tokens")
+                )
             ),
             seconds=max(0.0, ((span["end"] or 0) - span["start"]) / 1e9),
         )
@@ -108,7 +145,10 @@ def _requests(
     if late and reply is not None:
         if not reply.calls:
             reply.calls = tuple(_called(t) for t in late)
-        results = [_timed(ChatMessage("tool", plain(t["attributes"].get("gen_ai.tool.call.result"))), t) for t in late]
+        results = [
+            _timed(ChatMessage("tool", plain(t["attributes"].get("gen_ai.tool.call.result"))), t)
+            for t in late
+        ]
         yield [*sent, reply, *results], None
 
 
@@ -125,7 +165,8 @@ def _called(tool: dict[str, Any]) -> ToolCall:
     return tool_call({"name": about.get("gen_ai.tool.name", tool["name"]), **known})
 
 
-# --------------------------------------------------------------------------------------------------- messages
+# ------------------------------------------------------------------------------------------------
+# messages
 
 
 def _gathered(span: dict[str, Any]) -> None:
@@ -144,7 +185,8 @@ def _gathered(span: dict[str, Any]) -> None:
 
 
 def _message(raw: Any, field: str) -> ChatMessage:
-    """A message of the conventions: {"role", "parts": [{"type": "text" | "tool_call" | "tool_call_response", ...}]}."""
+    """A message of the conventions: {"role", "parts": [{"type": "text" | "tool_call" |
+    "tool_call_response", ...}]}."""
     if field == "system":
         return ChatMessage("system", plain(raw))
     raw = object_of(raw)
@@ -169,7 +211,9 @@ def _message(raw: Any, field: str) -> ChatMessage:
     if raw.get("finish_reason"):
         rest["finish_reason"] = raw["finish_reason"]
     role = str(raw.get("role") or ("assistant" if field == "output" else "user"))
-    return ChatMessage("tool" if answers else role, "\n".join(texts), tuple(calls), answers, rest=rest)
+    return ChatMessage(
+        "tool" if answers else role, "\n".join(texts), tuple(calls), answers, rest=rest
+    )
 
 
 def _of_events(span: dict[str, Any]) -> None:
@@ -186,7 +230,12 @@ def _of_events(span: dict[str, Any]) -> None:
 
 def _body(attributes: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for key, into in (("content", "content"), ("tool_calls", "tool_calls"), ("id", "tool_call_id"), ("role", "role")):
+    for key, into in (
+        ("content", "content"),
+        ("tool_calls", "tool_calls"),
+        ("id", "tool_call_id"),
+        ("role", "role"),
+    ):
         if (value := attributes.get(key, attributes.get(f"gen_ai.{key}"))) is not None:
             found[into] = parsed(value) if key == "tool_calls" else value
     return found
@@ -198,26 +247,42 @@ def _of_numbers(span: dict[str, Any]) -> None:
     for key, value in span["attributes"].items():
         if found := _NUMBERED.match(key):
             numbered.setdefault((found[1], int(found[2])), {})[found[3]] = value
-    for (kind, _), raw in sorted(numbered.items(), key=lambda item: (item[0][0] == "completion", item[0][1])):
+    for (kind, _), raw in sorted(
+        numbered.items(), key=lambda item: (item[0][0] == "completion", item[0][1])
+    ):
         message = read_message({"role": "assistant" if kind == "completion" else "user", **raw})
-        span["output" if kind == "completion" else "system" if message.role == "system" else "input"].append(message)
+        span[
+            "output" if kind == "completion" else "system" if message.role == "system" else "input"
+        ].append(message)
 
 
 def _grade(events: Iterable[Mapping[str, Any]]) -> Grade | None:
-    """By the first evaluation with a score in 0..1 or a label that says pass or fail; all are the evidence."""
+    """By the first evaluation with a score in 0..1 or a label that says pass or fail; all are the
+    evidence."""
     found, texts = None, list[str]()
     for event in events:
         if event["name"] != _EVALUATION:
             continue
         about = event["attributes"]
-        value, label = about.get("gen_ai.evaluation.score.value"), about.get("gen_ai.evaluation.score.label")
-        words = [f"{about.get('gen_ai.evaluation.name', 'evaluation')}: {value if value is not None else label}"]
-        texts.append("\n".join([*words, *([str(e)] if (e := about.get("gen_ai.evaluation.explanation")) else [])]))
+        value, label = (
+            about.get("gen_ai.evaluation.score.value"),
+            about.get("gen_ai.evaluation.score.label"),
+        )
+        words = [
+            f"{about.get('gen_ai.evaluation.name', 'evaluation')}:"
+            f" {value if value is not None else label}"
+        ]
+        texts.append(
+            "\n".join(
+                [*words, *([str(e)] if (e := about.get("gen_ai.evaluation.explanation")) else [])]
+            )
+        )
         found = found or grade(value, "") or grade(label, "")
     return found.model_copy(update={"evidence": "\n".join(texts)}) if found else None
 
 
-# ------------------------------------------------------------------------------------------------------ spans
+# ------------------------------------------------------------------------------------------------
+# spans
 
 
 def _spans(value: Any) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -236,9 +301,15 @@ def _spans(value: Any) -> Iterator[tuple[str, dict[str, Any]]]:
                         "name": str(raw.get("name", "")),
                         "start": amount(raw.get("startTimeUnixNano")),
                         "end": amount(raw.get("endTimeUnixNano")),
-                        "failed": (str(status.get("message") or "") or "the span says error") if failed else "",
+                        "failed": (
+                            (str(status.get("message") or "") or "the span says error")
+                            if failed
+                            else ""
+                        ),
                         "attributes": _attributes(raw.get("attributes")),
-                        "resource": _attributes(object_of(object_of(resource).get("resource")).get("attributes")),
+                        "resource": _attributes(
+                            object_of(object_of(resource).get("resource")).get("attributes")
+                        ),
                         "events": [
                             {
                                 "name": str(object_of(e).get("name", "")),
@@ -254,12 +325,25 @@ def _spans(value: Any) -> Iterator[tuple[str, dict[str, Any]]]:
                 attributes = _attributes(raw.get("attributes"))
                 name = str(raw.get("eventName") or attributes.get("event.name") or "")
                 body = _value(object_of(raw.get("body")))
-                log = {"name": name, "attributes": {**(body if isinstance(body, dict) else {}), **attributes}}
+                log = {
+                    "name": name,
+                    "attributes": {**(body if isinstance(body, dict) else {}), **attributes},
+                }
                 start = amount(raw.get("timeUnixNano") or raw.get("observedTimeUnixNano"))
-                yield str(raw.get("traceId", "")), {
-                    "id": str(raw.get("spanId", "")), "parent": "", "name": name, "start": start, "end": start,
-                    "failed": "", "attributes": {}, "events": [], "log": log,
-                }  # fmt: skip
+                yield (
+                    str(raw.get("traceId", "")),
+                    {
+                        "id": str(raw.get("spanId", "")),
+                        "parent": "",
+                        "name": name,
+                        "start": start,
+                        "end": start,
+                        "failed": "",
+                        "attributes": {},
+                        "events": [],
+                        "log": log,
+                    },
+                )
 
 
 def _ours(span: Mapping[str, Any]) -> bool:
@@ -272,7 +356,9 @@ def _ours(span: Mapping[str, Any]) -> bool:
 
 
 def _attributes(raw: Any) -> dict[str, Any]:
-    return {str(a.get("key")): _value(object_of(a.get("value"))) for a in map(object_of, list_of(raw))}
+    return {
+        str(a.get("key")): _value(object_of(a.get("value"))) for a in map(object_of, list_of(raw))
+    }
 
 
 def _value(raw: Mapping[str, Any]) -> Any:

@@ -1,8 +1,9 @@
 """Is an imported task one that this workspace knows, and one that nobody may learn from?
 
-A task is known by its id, by the end of its id, or by its text: the prompt of the domain's task stands in what the
-imported agent was asked, whatever template is around it; or all that agent was asked stands in the prompts of one group
-of tasks alone, from the start of a paragraph on, as a row's question does before how to hand in.
+A task is known by its id, by the end of its id, or by its text: the prompt of the domain's task
+stands in what the imported agent was asked, whatever template is around it; or all that agent was
+asked stands in the prompts of one group of tasks alone, from the start of a paragraph on, as a
+row's question does before how to hand in.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from recreate.memory.held_out import HeldOut
 from recreate.memory.importers.format import Foreign
 
 SHINGLE = 6
-"""Words in a row by which a prompt is looked up in a longer text; a shorter prompt must be the whole of it."""
+"""Words in a row by which a prompt is looked up in a longer text; a shorter prompt must be the
+whole of it."""
 
 
 class Known(NamedTuple):
@@ -47,14 +49,18 @@ class Overlap:
         self.held = held.read()  # raises for a damaged line
 
     def known(self, found: Foreign) -> Known | None:
-        """What the trajectory belongs to; None when nobody here has met its task. One that names a train task, and was
-        asked what a held-out one asks, belongs to that: what it holds counts, not what it is called."""
+        """What the trajectory belongs to; None when nobody here has met its task. One that names a
+        train task, and was asked what a held-out one asks, belongs to that: what it holds counts,
+        not what it is called.
+        """
         named = self._named(found)
         if named is not None and named.split != "train":
             return named
         asked = self._asked(found)
         if named is not None or asked is not None:
-            return asked if named is None or (asked is not None and asked.split != "train") else named
+            return (
+                asked if named is None or (asked is not None and asked.split != "train") else named
+            )
         for name in (found.task, *found.names):
             if split := self.closed(name, name):
                 return Known(None, split, f"the task {name} is held out in this workspace")
@@ -69,7 +75,9 @@ class Overlap:
 
     def _asked(self, found: Foreign) -> Known | None:
         known = None
-        for text in dict.fromkeys((found.prompt, found.steps[0].observation if found.steps else "", found.system)):
+        for text in dict.fromkeys(
+            (found.prompt, found.steps[0].observation if found.steps else "", found.system)
+        ):
             task = self._by_text(text)
             if task is not None:
                 known = self._of(task, f"it was asked what {task.id} asks")
@@ -78,7 +86,8 @@ class Overlap:
         return known
 
     def of(self, e: Experience) -> Split:
-        """The split that an experience belongs to by what is known now; its own when nobody says otherwise."""
+        """The split that an experience belongs to by what is known now; its own when nobody says
+        otherwise."""
         known = self.known(Foreign(task=e.task, prompt=e.prompt, steps=e.trace.steps[:1]))
         if known and known.split != "train":
             return known.split
@@ -100,12 +109,15 @@ class Overlap:
         best: Task | None = None
         for at in range(len(words) - SHINGLE + 1):
             for task, prompt in self._shingles.get(words[at : at + SHINGLE], ()):
-                if words[at : at + len(prompt)] == prompt and (best is None or task.split != "train"):
+                if words[at : at + len(prompt)] == prompt and (
+                    best is None or task.split != "train"
+                ):
                     best = task
         return best or self._within(words)
 
     def _within(self, words: tuple[str, ...]) -> Task | None:
-        """The task whose prompt holds all these words; None where tasks of several groups do, as of a preamble."""
+        """The task whose prompt holds all these words; None where tasks of several groups do, as of
+        a preamble."""
         if len(words) < SHINGLE:
             return None
         found = self._paragraphs.get(words[:SHINGLE], ())
@@ -114,7 +126,8 @@ class Overlap:
 
 
 def _names(task: Task) -> Iterator[str]:
-    """A task's id, and its end: what the data it was made from calls it. A bare number names nothing."""
+    """A task's id, and its end: what the data it was made from calls it. A bare number names
+    nothing."""
     yield task.id
     inner = task.id.partition(":")[2]
     for name in dict.fromkeys((inner, inner.rpartition(":")[2])):

@@ -1,9 +1,10 @@
-"""Files as JSON values, one in memory at a time: JSON lines, one JSON document, or a zip of documents.
+"""Files as JSON values, one in memory at a time: JSON lines, one JSON document, or a zip of
+documents.
 
-What cannot be read is returned as Bad with its place. Bounds: LINE bytes for a line, WHOLE for a document, which
-is read at once; of a zip no member larger than WHOLE is unpacked, however small it says it is. Nothing of a zip is
-written to the disk: a name is only a name. inspect_ai compresses with Zstandard, which Python's own zipfile reads from
-3.14 on; before, the package zstandard does.
+What cannot be read is returned as Bad with its place. Bounds: LINE bytes for a line, WHOLE for a
+document, which is read at once; of a zip no member larger than WHOLE is unpacked, however small it
+says it is. Nothing of a zip is written to the disk: a name is only a name. inspect_ai compresses
+with Zstandard, which Python's own zipfile reads from 3.14 on; before, the package zstandard does.
 """
 
 from __future__ import annotations
@@ -43,17 +44,22 @@ class ReadDocument(NamedTuple):
 
 
 def files(paths: Sequence[Path]) -> list[Path]:
-    """The files to read, folders looked through (links are not followed). Raises BadInput for what is not there."""
+    """The files to read, folders looked through (links are not followed). Raises BadInput for what
+    is not there."""
     found: dict[Path, None] = {}
     for path in paths:
         if path.is_dir():
             for folder, folders, names in os.walk(path):
                 folders.sort()
-                found |= dict.fromkeys(Path(folder, n) for n in sorted(names) if n.endswith(SUFFIXES))
+                found |= dict.fromkeys(
+                    Path(folder, n) for n in sorted(names) if n.endswith(SUFFIXES)
+                )
         elif path.exists():
             found[path] = None
         else:
-            raise BadInput(f"there is no {path}", fix="name files, or folders of them", code="no-file")
+            raise BadInput(
+                f"there is no {path}", fix="name files, or folders of them", code="no-file"
+            )
     return list(found)
 
 
@@ -87,7 +93,8 @@ def line_at(path: Path, offset: int) -> Any:
 
 
 def _is_lines(file: IO[bytes]) -> bool:
-    """Whether the first two lines are a JSON object each; one alone is a document, which is read the same."""
+    """Whether the first two lines are a JSON object each; one alone is a document, which is read
+    the same."""
     first = file.readline(LINE).strip()
     while first == b"":
         line = file.readline(LINE)
@@ -112,7 +119,11 @@ def _lines(file: IO[bytes]) -> Iterator[ReadDocument | Bad]:
         if not raw.strip():
             continue
         value = _parsed(raw)
-        yield Bad(place, str(value)) if isinstance(value, _Wrong) else ReadDocument(place, value, start)
+        yield (
+            Bad(place, str(value))
+            if isinstance(value, _Wrong)
+            else ReadDocument(place, value, start)
+        )
 
 
 def _whole(file: IO[bytes]) -> Iterator[ReadDocument | Bad]:
@@ -149,8 +160,11 @@ def _zip(path: Path) -> Iterator[ReadDocument | Bad]:
             header = header or value
 
 
-def _members(path: Path, first: Sequence[str], prefixes: Sequence[str], most: int) -> Iterator[tuple[str, bytes | str]]:
-    """(name, bytes, or why there are none) of the members called one of `first`, then of those under `prefixes`."""
+def _members(
+    path: Path, first: Sequence[str], prefixes: Sequence[str], most: int
+) -> Iterator[tuple[str, bytes | str]]:
+    """(name, bytes, or why there are none) of the members called one of `first`, then of those
+    under `prefixes`."""
     try:
         with zipfile.ZipFile(path) as archive:
             infos = archive.infolist()
@@ -159,7 +173,11 @@ def _members(path: Path, first: Sequence[str], prefixes: Sequence[str], most: in
                 return
             by_name = {info.filename: info for info in infos}
             wanted = [by_name[name] for name in first if name in by_name]
-            wanted += [i for i in infos if i.filename.startswith(tuple(prefixes)) and i.filename.endswith(".json")]
+            wanted += [
+                i
+                for i in infos
+                if i.filename.startswith(tuple(prefixes)) and i.filename.endswith(".json")
+            ]
             for info in wanted:
                 if ".." in info.filename.split("/"):
                     yield info.filename, "its name leads out of the zip"
@@ -174,7 +192,11 @@ def unpack_errors() -> tuple[type[Exception], ...]:
     known = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, OSError, EOFError, ValueError)
     loaded = sys.modules.get("zstandard")
     own = (loaded.ZstdError,) if loaded is not None else ()
-    return *known, *own, RuntimeError  # zipfile's for a password; NotImplementedError, for a method, is one
+    return (
+        *known,
+        *own,
+        RuntimeError,
+    )  # zipfile's for a password; NotImplementedError, for a method, is one
 
 
 def _bytes(archive: zipfile.ZipFile, info: zipfile.ZipInfo, most: int) -> bytes | str:
@@ -200,7 +222,9 @@ def _opened(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> IO[bytes]:
     name, extra = struct.unpack("<HH", head[26:30])
     file.seek(name + extra, io.SEEK_CUR)
     packed = file.read(info.compress_size)
-    reader: IO[bytes] = need("zstandard").ZstdDecompressor().stream_reader(packed, read_across_frames=True)
+    reader: IO[bytes] = (
+        need("zstandard").ZstdDecompressor().stream_reader(packed, read_across_frames=True)
+    )
     return reader
 
 
@@ -212,7 +236,10 @@ def _parsed(raw: bytes) -> Any:
     try:
         return json.loads(raw)
     except json.JSONDecodeError as e:
-        return _Wrong(f"not JSON: {e.msg} at column {e.colno}" + (f" of line {e.lineno}" if e.lineno > 1 else ""))
+        return _Wrong(
+            f"not JSON: {e.msg} at column {e.colno}"
+            + (f" of line {e.lineno}" if e.lineno > 1 else "")
+        )
     except UnicodeDecodeError as e:
         return _Wrong(f"not text: byte {e.start} is no {e.encoding}")
     except RecursionError:

@@ -1,7 +1,8 @@
-"""SWE-agent's `.traj`: {"trajectory": [{"action", "observation", "response", ...}], "history", "info"}.
+"""SWE-agent's `.traj`: {"trajectory": [{"action", "observation", "response", ...}], "history",
+"info"}.
 
-Each step's `query` (before 1.1 `messages`) repeats all that came before and is read for the task only. The file
-knows how the agent ended, not whether it was right.
+Each step's `query` (before 1.1 `messages`) repeats all that came before and is read for the task
+only. The file knows how the agent ended, not whether it was right.
 """
 
 from __future__ import annotations
@@ -24,9 +25,13 @@ from recreate.memory.importers.format import (
 from recreate.memory.importers.messages import ChatMessage, plain, read_message, steps_of
 
 LIMITS = {
-    "exit_cost": "usd", "exit_context": "context", "exit_total_execution_time": "seconds",
-    "exit_command_timeout": "seconds", "exit_format": "format", "exit_forfeit": "forfeit",
-}  # fmt: skip
+    "exit_cost": "usd",
+    "exit_context": "context",
+    "exit_total_execution_time": "seconds",
+    "exit_command_timeout": "seconds",
+    "exit_format": "format",
+    "exit_forfeit": "forfeit",
+}
 
 
 class SweAgent:
@@ -43,10 +48,16 @@ class SweAgent:
     def read(self, values: Sequence[Any], key: str, source: str) -> Iterator[Foreign]:
         for raw in values:
             info, config = object_of(raw.get("info")), object_of(parsed(raw.get("replay_config")))
-            history = [read_message(m) for m in list_of(raw.get("history")) if not object_of(m).get("is_demo")]
+            history = [
+                read_message(m)
+                for m in list_of(raw.get("history"))
+                if not object_of(m).get("is_demo")
+            ]
             taken = list_of(raw.get("trajectory"))
             first = object_of(taken[0]) if taken else {}
-            asked = [read_message(m) for m in list_of(first.get("query") or first.get("messages"))] or history
+            asked = [
+                read_message(m) for m in list_of(first.get("query") or first.get("messages"))
+            ] or history
             system, prompt = _asked(asked)
             steps = _steps(taken, prompt) if taken else steps_of(history)[2]
             if not prompt.strip():
@@ -54,7 +65,9 @@ class SweAgent:
             answer, status = str(info.get("submission") or ""), str(info.get("exit_status") or "")
             ending, limit = _ended(status)
             stats = object_of(info.get("model_stats"))
-            stated = object_of(config.get("env")).get("problem_statement") or config.get("problem_statement")
+            stated = object_of(config.get("env")).get("problem_statement") or config.get(
+                "problem_statement"
+            )
             name = str(object_of(stated).get("id") or "")
             model = object_of(object_of(config.get("agent")).get("model")).get("name")
             yield Foreign(
@@ -74,7 +87,9 @@ class SweAgent:
                     usd=amount(stats.get("instance_cost")),
                 ),
                 fault=status if ending == "error" else "",
-                grade=nothing_handed_in(status) if ending == "limit" and not answer.strip() else None,
+                grade=(
+                    nothing_handed_in(status) if ending == "limit" and not answer.strip() else None
+                ),
                 rest={
                     **without(raw, "trajectory", "history", "info"),
                     "info": without(info, "submission", "model_stats"),
@@ -88,7 +103,9 @@ def _steps(taken: Sequence[Any], prompt: str) -> tuple[Step, ...]:
     for number, raw in enumerate(taken):
         raw = object_of(raw)
         output = plain(raw.get("observation"))
-        foreign = without(raw, "action", "observation", "response", "execution_time", "query", "messages")
+        foreign = without(
+            raw, "action", "observation", "response", "execution_time", "query", "messages"
+        )
         if foreign.get("thought") == raw.get("response"):
             foreign.pop("thought")
         more: dict[str, Any] = {"foreign": foreign} if foreign else {}
@@ -123,4 +140,8 @@ def _ended(status: str) -> tuple[Ending, str]:
     for name, limit in LIMITS.items():
         if name in status:
             return "limit", limit
-    return ("submitted", "") if status in ("", "submitted") or status.startswith("submitted") else ("error", "")
+    return (
+        ("submitted", "")
+        if status in ("", "submitted") or status.startswith("submitted")
+        else ("error", "")
+    )

@@ -1,8 +1,8 @@
-"""Results of tau-bench (Yao et al., arXiv 2406.12045): a JSON array with {"task_id", "reward", "info", "traj", "trial"}
-of each attempt at a conversation with a simulated user.
+"""Results of tau-bench (Yao et al., arXiv 2406.12045): a JSON array with {"task_id", "reward",
+"info", "traj", "trial"} of each attempt at a conversation with a simulated user.
 
-`reward` is the grade. The prompt is what the user was told to want, as in the domain `apiworld`; the agent was told it
-bit by bit. The actions that a task expects are its answer, and are not kept.
+`reward` is the grade. The prompt is what the user was told to want, as in the domain `apiworld`;
+the agent was told it bit by bit. The actions that a task expects are its answer, and are not kept.
 """
 
 from __future__ import annotations
@@ -11,7 +11,16 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from recreate.api.types import Usage
-from recreate.memory.importers.format import Foreign, Unreadable, amount, count, grade, list_of, object_of, without
+from recreate.memory.importers.format import (
+    Foreign,
+    Unreadable,
+    amount,
+    count,
+    grade,
+    list_of,
+    object_of,
+    without,
+)
 from recreate.memory.importers.messages import read_message, steps_of
 
 
@@ -43,14 +52,20 @@ class TauBench:
                 usage=Usage(calls=len(steps), usd=amount(info.get("user_cost"))),
                 repeat=count(raw.get("trial")),
                 fault=fault,
-                grade=None if fault else grade(raw["reward"], f"tau-bench's reward is {raw['reward']}"),
+                grade=(
+                    None
+                    if fault
+                    else grade(raw["reward"], f"tau-bench's reward is {raw['reward']}")
+                ),
                 rest=without(rest),
             )
 
 
 def _name(number: Any, system: str, source: str) -> str:
-    """The task as its benchmark's rows are called: `airline_test_3`. The world stands in the policy's title; of the
-    split a file tells nothing, so it is tau-bench's default, `test`, unless the file's name holds another."""
+    """The task as its benchmark's rows are called: `airline_test_3`. The world stands in the
+    policy's title; of the split a file tells nothing, so it is tau-bench's default, `test`, unless
+    the file's name holds another.
+    """
     world = system.partition("\n")[0].strip("# ").lower().partition(" ")[0]
     split = next((s for s in ("train", "dev") if s in source.lower()), "test")
     return f"{world}_{split}_{number}" if world.isalpha() else f"tau-{number}"

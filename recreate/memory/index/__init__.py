@@ -1,12 +1,15 @@
-"""What everything remembered is found by. Derived from the files, and made again at the first doubt.
+"""What everything remembered is found by. Derived from the files, and made again at the first
+doubt.
 
-    memory/index/text.sqlite          facts and full text of every step, experience and lesson (text.py)
+    memory/index/text.sqlite          facts and full text of every step, experience and lesson
+                                      (text.py)
     memory/index/chroma-XXXXXXXX/     one vector of each experience and lesson (chroma.py)
     memory/index/vectors.sqlite       the vectors that were paid for (embedders/cached.py)
     memory/index/state.json           what there is, with a checksum of each of these files
 
-Words are brought up to date at every question. Vectors follow, made outside the lock: whoever asks by words never
-waits for them, and whoever asks by meaning waits as long as he likes and is told how many are still to be made.
+Words are brought up to date at every question. Vectors follow, made outside the lock: whoever asks
+by words never waits for them, and whoever asks by meaning waits as long as he likes and is told how
+many are still to be made.
 """
 
 from __future__ import annotations
@@ -47,8 +50,8 @@ CODE = 8
 """So much more do words count than meaning in a question that names things as code does."""
 
 WIDER = 16
-"""So many times the wanted number of nearest sources are looked through before all that match are listed: at 100,000
-sources 14 ms, where listing them takes 20 to 600."""
+"""So many times the wanted number of nearest sources are looked through before all that match are
+listed: at 100,000 sources 14 ms, where listing them takes 20 to 600."""
 
 BATCH = 16
 """Texts embedded at once: what an interruption loses, and the end of a process waits for."""
@@ -60,13 +63,15 @@ FLUSH = 2048
 """Documents written at once."""
 
 CHECKED = 1 << 28
-"""Bytes of text.sqlite up to which its checksum is kept; of a larger one the size and the time are compared."""
+"""Bytes of text.sqlite up to which its checksum is kept; of a larger one the size and the time are
+compared."""
 
 Progress = Callable[[int, int], None]
 
 
 class Question(NamedTuple):
-    """What is asked: the words, how, and of which documents. Without a grain among `wanted`, a source answers once."""
+    """What is asked: the words, how, and of which documents. Without a grain among `wanted`, a
+    source answers once."""
 
     text: str
     how: str = "hybrid"
@@ -76,8 +81,10 @@ class Question(NamedTuple):
 
 
 class Recalled(NamedTuple):
-    """(document id, score) of the best, best first; behind: sources that could not be found by meaning yet, of all.
-    ranks: of what both found, by id the place by words and by vectors, 1 the best, 0 for one that it is not among."""
+    """(document id, score) of the best, best first; behind: sources that could not be found by
+    meaning yet, of all. ranks: of what both found, by id the place by words and by vectors, 1 the
+    best, 0 for one that it is not among.
+    """
 
     found: list[tuple[str, float]]
     behind: int = 0
@@ -87,10 +94,10 @@ class Recalled(NamedTuple):
 
 @dataclass
 class Manifest:
-    """made: changes when the index is begun anew, or something is taken out for good; version: at every write; marks:
-    reader's level -> [stamp, number] of the sources up to which it was brought; count: documents; dead: those whose
-    words are still there; total: of the hashes of all sources; digest: of all keys and checksums, and the embedder;
-    text: size, ns and CRC-32 of its file.
+    """made: changes when the index is begun anew, or something is taken out for good; version: at
+    every write; marks: reader's level -> [stamp, number] of the sources up to which it was brought;
+    count: documents; dead: those whose words are still there; total: of the hashes of all sources;
+    digest: of all keys and checksums, and the embedder; text: size, ns and CRC-32 of its file.
     """
 
     made: str = ""
@@ -128,8 +135,8 @@ def load_manifest(folder: Path) -> Manifest | None:
 class Index:
     """The index under `folder` (memory/index). `embedder` is called when vectors are first needed.
 
-    Every method may be called by several threads and processes. Raises Fault when the disk is full or the folder
-    cannot be written.
+    Every method may be called by several threads and processes. Raises Fault when the disk is full
+    or the folder cannot be written.
     """
 
     def __init__(self, folder: Path, embedder: Callable[[], Embedder]) -> None:
@@ -137,7 +144,10 @@ class Index:
         self.path = folder / "text.sqlite"
         self._embedder = embedder
         self._seen: tuple[int, ...] = ()  # of text.sqlite, when its checksum was compared
-        self._stands = ("", dict[str, int]())  # in how many documents a word stands, of the tables with that total
+        self._stands = (
+            "",
+            dict[str, int](),
+        )  # in how many documents a word stands, of the tables with that total
         self._behind = _Worker()
 
     @property
@@ -145,15 +155,20 @@ class Index:
         """Opened when vectors are first needed. Raises Missing without its package."""
         return self._embedder()
 
-    def search(self, question: Question, n: int, sources: Sources, progress: Progress | None = None) -> Recalled:
+    def search(
+        self, question: Question, n: int, sources: Sources, progress: Progress | None = None
+    ) -> Recalled:
         """The n best documents.
 
-        The score is the cosine (`vectors`), BM25 (`keywords`), or the sum of a weight / (60 + rank) over both
-        (`hybrid`). First what is gone or changed is taken out and what is new is put in: progress(done, to do).
+        The score is the cosine (`vectors`), BM25 (`keywords`), or the sum of a weight / (60 + rank)
+        over both (`hybrid`). First what is gone or changed is taken out and what is new is put in:
+        progress(done, to do).
         """
         return self._again(lambda: self._search(question, n, sources, progress))
 
-    def _search(self, question: Question, n: int, sources: Sources, progress: Progress | None) -> Recalled:
+    def _search(
+        self, question: Question, n: int, sources: Sources, progress: Progress | None
+    ) -> Recalled:
         by_words, by_vectors = question.how != "vectors", question.how != "keywords"
         depth = max(100, 2 * n) if question.how == "hybrid" else n
         allowed, each = where(question.wanted, question.closed), "grain" in question.wanted
@@ -162,7 +177,9 @@ class Index:
         if not by_vectors:
             with self._alone() as manifest, connected(self.path) as text:
                 text.all, text.stands = manifest.count, self._known(manifest)
-                return Recalled([(m.id, m.score) for m in text.by_words(question.text, allowed, n, each=each)])
+                return Recalled(
+                    [(m.id, m.score) for m in text.by_words(question.text, allowed, n, each=each)]
+                )
         require()
         (vector,) = checked(self.embedder, [question.text], "query")
         found = self._both(question.text, vector, allowed, depth, each=each, whole=True)
@@ -170,7 +187,9 @@ class Index:
             self._embed(question.patience, progress)
             found = self._both(question.text, vector, allowed, depth, each=each)
         if found is None:
-            self._embed(question.patience, progress)  # Chroma is made anew, of vectors that are known
+            self._embed(
+                question.patience, progress
+            )  # Chroma is made anew, of vectors that are known
             found = self._both(question.text, vector, allowed, depth, each=each)
         if found is None:
             raise Broken("it broke twice in one question")
@@ -183,30 +202,54 @@ class Index:
         words = CODE if is_code(question.text) else 1
         lists = [([m.id for m in lexical], words), ([m.id for m, _ in semantic], 1)]
         fused = fuse(lists)[:n]
-        lexically, nearly = ({id: n for n, id in reversed([*enumerate(ids, 1)])} for ids, _ in lists)
+        lexically, nearly = (
+            {id: n for n, id in reversed([*enumerate(ids, 1)])} for ids, _ in lists
+        )
         ranks = {id: (lexically.get(id, 0), nearly.get(id, 0)) for id, _ in fused}
         return Recalled(fused, all_ - made, all_, ranks)
 
     def _both(
-        self, question: str, vector: Sequence[float], allowed: Filter, n: int, *, each: bool, whole: bool = False
+        self,
+        question: str,
+        vector: Sequence[float],
+        allowed: Filter,
+        n: int,
+        *,
+        each: bool,
+        whole: bool = False,
     ) -> tuple[list[Match], list[tuple[Match, float]], int, int] | None:
-        """What words find, what is near, how many sources have a vector, and how many there are; None where Chroma is
-        broken. whole: None too where a vector is missing, or something is to be let go of."""
-        with self._alone() as manifest, connected(self.path) as text, ThreadPoolExecutor(1) as beside:
+        """What words find, what is near, how many sources have a vector, and how many there are;
+        None where Chroma is broken. whole: None too where a vector is missing, or something is to
+        be let go of."""
+        with (
+            self._alone() as manifest,
+            connected(self.path) as text,
+            ThreadPoolExecutor(1) as beside,
+        ):
             made, all_ = text.ready(manifest.chroma["upto"] if manifest.chroma is not None else 0)
             if whole and (made < all_ or self._foreign(manifest) or _mostly_gone(manifest, made)):
                 return None
             text.all, text.stands = manifest.count, self._known(manifest)
-            first = beside.submit(self._nearest, manifest, vector, 2 * n)  # in a process of its own: words meanwhile
+            first = beside.submit(
+                self._nearest, manifest, vector, 2 * n
+            )  # in a process of its own: words meanwhile
             lexical = text.by_words(question, allowed, n, each=each)
             try:
-                return lexical, self._near(manifest, text, vector, allowed, n, first.result), made, all_
+                return (
+                    lexical,
+                    self._near(manifest, text, vector, allowed, n, first.result),
+                    made,
+                    all_,
+                )
             except Broken:
                 return None
 
     def _foreign(self, manifest: Manifest) -> bool:
         """Whether the vectors are another embedder's."""
-        return (manifest.embedder, manifest.dimensions) != (self.embedder.name, self.embedder.dimensions)
+        return (manifest.embedder, manifest.dimensions) != (
+            self.embedder.name,
+            self.embedder.dimensions,
+        )
 
     def _known(self, manifest: Manifest) -> dict[str, int]:
         """What is known of the words of the tables as they are, 10,000 words at most."""
@@ -215,8 +258,11 @@ class Index:
             self._stands = (manifest.total, {})
         return self._stands[1]
 
-    def sync(self, sources: Sources, progress: Progress | None = None, *, whole: bool = False) -> int:
-        """Catch up, vectors too, and return how many documents there are. whole: from nothing but known vectors."""
+    def sync(
+        self, sources: Sources, progress: Progress | None = None, *, whole: bool = False
+    ) -> int:
+        """Catch up, vectors too, and return how many documents there are. whole: from nothing but
+        known vectors."""
 
         def words() -> int:
             with self._alone() as manifest:
@@ -238,8 +284,9 @@ class Index:
         return count
 
     def purge(self, keys: Collection[str]) -> None:
-        """Take sources out for good: no file holds their words any more, nor those of what was taken out before. Where
-        that cannot be done all is thrown away but the vectors that were paid for, as Chroma is."""
+        """Take sources out for good: no file holds their words any more, nor those of what was
+        taken out before. Where that cannot be done all is thrown away but the vectors that were
+        paid for, as Chroma is."""
         with self._alone() as manifest:
             try:
                 self._chroma(manifest).discard()
@@ -250,7 +297,10 @@ class Index:
                 if purged:
                     squeeze(self.path)
                     _add(manifest, gone, -1)
-                    manifest.dead, manifest.made = 0, os.urandom(4).hex()  # who embeds meanwhile begins anew
+                    manifest.dead, manifest.made = (
+                        0,
+                        os.urandom(4).hex(),
+                    )  # who embeds meanwhile begins anew
                     return self._written(manifest)
             except (OSError, sqlite3.Error, Fault):  # a full disk: there is room when it is gone
                 pass
@@ -288,7 +338,8 @@ class Index:
                 raise
 
     def _again(self, work: Callable[[], T]) -> T:
-        """Do some work; once more where the tables turned out to be broken, which are made anew then."""
+        """Do some work; once more where the tables turned out to be broken, which are made anew
+        then."""
         try:
             try:
                 return work()
@@ -310,7 +361,9 @@ class Index:
 
     def _sound(self, manifest: Manifest) -> bool:
         """Whether text.sqlite is what was written last."""
-        if self.path.with_name("text.sqlite-journal").exists():  # of a writer that was killed: what it wrote is undone
+        if self.path.with_name(
+            "text.sqlite-journal"
+        ).exists():  # of a writer that was killed: what it wrote is undone
             with suppress(sqlite3.Error), connected(self.path):
                 pass
         try:
@@ -388,7 +441,11 @@ class Index:
         return None
 
     def _take_in(
-        self, manifest: Manifest, new: Sequence[tuple[str, str]], sources: Sources, progress: Progress | None
+        self,
+        manifest: Manifest,
+        new: Sequence[tuple[str, str]],
+        sources: Sources,
+        progress: Progress | None,
     ) -> None:
         done = 0
         while done < len(new):
@@ -407,7 +464,8 @@ class Index:
     # vectors
 
     def _embed(self, patience: float | None, progress: Progress | None) -> None:
-        """Make the vectors that are missing; with patience, for no longer than so many seconds, and on behind."""
+        """Make the vectors that are missing; with patience, for no longer than so many seconds, and
+        on behind."""
         require()
         self._adopt()
         if patience is None:
@@ -417,11 +475,15 @@ class Index:
             self._behind.work(lambda ended: self._embed_some(None, ended), patience)
 
     def _adopt(self) -> None:
-        """Let go of the vectors of another embedder, and of a Chroma that holds mostly what is gone."""
+        """Let go of the vectors of another embedder, and of a Chroma that holds mostly what is
+        gone."""
         with self._alone() as manifest:
             chroma, state = self._chroma(manifest), manifest.chroma
             if self._foreign(manifest):
-                manifest.embedder, manifest.dimensions = self.embedder.name, self.embedder.dimensions
+                manifest.embedder, manifest.dimensions = (
+                    self.embedder.name,
+                    self.embedder.dimensions,
+                )
                 chroma.discard()
             elif state is not None:
                 with connected(self.path) as text:
@@ -430,7 +492,8 @@ class Index:
                     chroma.discard()
 
     def _embed_some(self, progress: Progress | None, ended: Callable[[], bool]) -> bool:
-        """Embed the next few texts; whether there were any. Nothing is locked while the embedder works."""
+        """Embed the next few texts; whether there were any. Nothing is locked while the embedder
+        works."""
         with self._alone() as manifest, connected(self.path) as text:
             start = manifest.chroma["upto"] if manifest.chroma is not None else 0
             made, all_ = text.ready(start)
@@ -473,7 +536,11 @@ class Index:
         return Chroma(self.folder, save)
 
     def _nearest(
-        self, manifest: Manifest, vector: Sequence[float], most: int, among: Sequence[int] | None = None
+        self,
+        manifest: Manifest,
+        vector: Sequence[float],
+        most: int,
+        among: Sequence[int] | None = None,
     ) -> list[tuple[int, float]]:
         """(source, cosine) of the nearest sources."""
         state, chroma = manifest.chroma, self._chroma(manifest)
@@ -486,10 +553,16 @@ class Index:
             raise
 
     def _near(
-        self, manifest: Manifest, text: Text, vector: Sequence[float], allowed: Filter, n: int,
+        self,
+        manifest: Manifest,
+        text: Text,
+        vector: Sequence[float],
+        allowed: Filter,
+        n: int,
         first: Callable[[], list[tuple[int, float]]],
-    ) -> list[tuple[Match, float]]:  # fmt: skip
-        """(a document of it, cosine) of the n nearest sources that match; first: the 2n nearest of all."""
+    ) -> list[tuple[Match, float]]:
+        """(a document of it, cosine) of the n nearest sources that match; first: the 2n nearest of
+        all."""
 
         def matching(near: list[tuple[int, float]]) -> list[tuple[Match, float]]:
             found = text.among([number for number, _ in near], allowed)
@@ -500,9 +573,15 @@ class Index:
         if len(found) < n and state is not None and state["count"] > 2 * n:
             near = self._nearest(manifest, vector, WIDER * n)
             found = matching(near)
-            if len(found) < n and len(near) < state["count"]:  # Chroma's graph may lead to fewer than it is asked for
+            if (
+                len(found) < n and len(near) < state["count"]
+            ):  # Chroma's graph may lead to fewer than it is asked for
                 among = text.matching(allowed, state["upto"])
-                found = matching(self._nearest(manifest, vector, min(n, len(among)), among)) if among else []
+                found = (
+                    matching(self._nearest(manifest, vector, min(n, len(among)), among))
+                    if among
+                    else []
+                )
         return found
 
 
@@ -515,7 +594,8 @@ class _Worker:
         self._error: Exception | None = None
 
     def work(self, some: Callable[[Callable[[], bool]], bool], patience: float) -> None:
-        """Do some until there is nothing left, for so long before this returns. Raises what it raised."""
+        """Do some until there is nothing left, for so long before this returns. Raises what it
+        raised."""
         if self._thread is None or not self._thread.is_alive():
 
             def run() -> None:
@@ -544,14 +624,16 @@ class _Worker:
 
 
 def fuse(lists: Sequence[tuple[Sequence[str], float]]) -> list[tuple[str, float]]:
-    """Reciprocal rank fusion: each list gives what it names weight / (60 + rank), the first rank being 1; the weights
-    are brought to a mean of 1."""
+    """Reciprocal rank fusion: each list gives what it names weight / (60 + rank), the first rank
+    being 1; the weights are brought to a mean of 1."""
     mean = sum(weight for _, weight in lists) / len(lists)
     score: dict[str, float] = {}
     for ranked, weight in lists:
         for rank, id in enumerate(ranked, 1):
             score[id] = score.get(id, 0.0) + weight / mean / (FUSED + rank)
-    return sorted(((id, round(s, 6)) for id, s in score.items()), key=lambda pair: (-pair[1], pair[0]))
+    return sorted(
+        ((id, round(s, 6)) for id, s in score.items()), key=lambda pair: (-pair[1], pair[0])
+    )
 
 
 def _mostly_gone(manifest: Manifest, alive: int) -> bool:
@@ -561,5 +643,10 @@ def _mostly_gone(manifest: Manifest, alive: int) -> bool:
 
 def _add(manifest: Manifest, sums: Mapping[str, str], sign: int = 1) -> None:
     """Keep the sum over all sources, whatever the order they came in."""
-    digests = (hashlib.blake2b(f"{k} {s}".encode("utf-8", "replace"), digest_size=16).digest() for k, s in sums.items())
-    manifest.total = str(int(manifest.total) + sign * sum(int.from_bytes(d, "little") for d in digests))
+    digests = (
+        hashlib.blake2b(f"{k} {s}".encode("utf-8", "replace"), digest_size=16).digest()
+        for k, s in sums.items()
+    )
+    manifest.total = str(
+        int(manifest.total) + sign * sum(int.from_bytes(d, "little") for d in digests)
+    )

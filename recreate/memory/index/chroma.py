@@ -1,10 +1,11 @@
 """One vector of each experience and lesson, in Chroma: what answers by meaning.
 
-Chroma runs in a process of its own (chroma_engine.py), one for each process that recalls. It is not asked whether it
-is sound, because it does not know: a process that has its folder open answers from stale memory after another has
-written, and a garbled HNSW file kills the process or is taken as it is. So `state` records a checksum of each of its
-files after every write; the files are compared before Chroma opens them, and a version number tells other processes
-to open them again. Vectors are known to it by the numbers of their sources.
+Chroma runs in a process of its own (chroma_engine.py), one for each process that recalls. It is not
+asked whether it is sound, because it does not know: a process that has its folder open answers from
+stale memory after another has written, and a garbled HNSW file kills the process or is taken as it
+is. So `state` records a checksum of each of its files after every write; the files are compared
+before Chroma opens them, and a version number tells other processes to open them again. Vectors are
+known to it by the numbers of their sources.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ PATIENCE = 120
 
 
 class ChromaState(TypedDict):
-    """What is on record of Chroma's folder. upto: it holds the sources numbered below; files: size, ns, CRC-32."""
+    """What is on record of Chroma's folder. upto: it holds the sources numbered below; files: size,
+    ns, CRC-32."""
 
     folder: str
     version: int
@@ -64,9 +66,9 @@ def require() -> None:
 def library() -> Any:
     """chromadb, whatever the environment says.
 
-    While it is imported it reads a `.env` of the current folder and variables as common as ALLOW_RESET, which may be
-    another program's: where it cannot read them it is imported without. Not always without: a program that uses us
-    may use Chroma too, by its own `.env`.
+    While it is imported it reads a `.env` of the current folder and variables as common as
+    ALLOW_RESET, which may be another program's: where it cannot read them it is imported without.
+    Not always without: a program that uses us may use Chroma too, by its own `.env`.
     """
     try:
         return need("chromadb")
@@ -84,7 +86,11 @@ def library() -> Any:
 
     for name in [name for name in sys.modules if name.partition(".")[0] == "chromadb"]:
         del sys.modules[name]  # half imported, by the class of before
-    told = {"__module__": __name__, "__init__": init, "settings_customise_sources": classmethod(sources)}
+    told = {
+        "__module__": __name__,
+        "__init__": init,
+        "settings_customise_sources": classmethod(sources),
+    }
     settings.BaseSettings = type("BaseSettings", (theirs,), told)
     try:
         return need("chromadb")
@@ -93,8 +99,9 @@ def library() -> Any:
 
 
 class _Process:
-    """Chroma's process, for this one. It is started when it is first asked, ends when nothing is open in it, and
-    starts again after it died; a forked child leaves its parent's alone and has its own."""
+    """Chroma's process, for this one. It is started when it is first asked, ends when nothing is
+    open in it, and starts again after it died; a forked child leaves its parent's alone and has its
+    own."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -117,7 +124,9 @@ class _Process:
                 return reply["answer"]
             self.open.pop(folder, None)
             if reply["missing"]:
-                raise registry.missing("chromadb") or Missing(f"chromadb cannot be used: {reply['error']}")
+                raise registry.missing("chromadb") or Missing(
+                    f"chromadb cannot be used: {reply['error']}"
+                )
             if "disk is full" in reply["error"]:
                 raise Fault(
                     f"the disk that holds {folder} is full",
@@ -127,7 +136,8 @@ class _Process:
             raise Broken(reply["error"])
 
     def kept(self, folder: Path, version: int) -> None:
-        """A folder is open in this version, now the last one used; of too many the first is let go."""
+        """A folder is open in this version, now the last one used; of too many the first is let
+        go."""
         with self.lock:
             self.open.pop(folder, None)
             self.open[folder] = version
@@ -158,7 +168,11 @@ class _Process:
             self.end()
             require()
             self.running = subprocess.Popen(
-                [sys.executable, str(Path(__file__).with_name("chroma_engine.py")), json.dumps(sys.path)],
+                [
+                    sys.executable,
+                    str(Path(__file__).with_name("chroma_engine.py")),
+                    json.dumps(sys.path),
+                ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -197,14 +211,16 @@ atexit.register(PROCESS.end)
 
 
 class Chroma:
-    """One collection under `folder` (memory/index). The caller holds the lock; `save` puts the state on record."""
+    """One collection under `folder` (memory/index). The caller holds the lock; `save` puts the
+    state on record."""
 
     def __init__(self, folder: Path, save: Callable[[ChromaState | None], None]) -> None:
         self.folder = folder
         self.save = save
 
     def sound(self, state: ChromaState, *, thorough: bool) -> bool:
-        """Whether Chroma's files are what was written last; by size and time, and by checksum where those differ."""
+        """Whether Chroma's files are what was written last; by size and time, and by checksum where
+        those differ."""
         if state["writing"]:
             return False
         try:
@@ -222,9 +238,14 @@ class Chroma:
         return True
 
     def nearest(
-        self, state: ChromaState, vector: Sequence[float], n: int, among: Sequence[int] | None = None
+        self,
+        state: ChromaState,
+        vector: Sequence[float],
+        n: int,
+        among: Sequence[int] | None = None,
     ) -> list[tuple[int, float]]:
-        """(number, cosine) of the n nearest, nearest first; `among` these numbers, where given. Raises Broken."""
+        """(number, cosine) of the n nearest, nearest first; `among` these numbers, where given.
+        Raises Broken."""
         state = self._open(state)
         ids = None if among is None else [str(number) for number in among]
         path = self.folder / state["folder"]
@@ -232,7 +253,11 @@ class Chroma:
         return [(int(id), 1 - distance) for id, distance in zip(found, distances, strict=True)]
 
     def put(
-        self, state: ChromaState | None, upto: int, numbers: Sequence[int], vectors: Sequence[Sequence[float]]
+        self,
+        state: ChromaState | None,
+        upto: int,
+        numbers: Sequence[int],
+        vectors: Sequence[Sequence[float]],
     ) -> ChromaState:
         """Take vectors in. Raises Broken, Fault when the disk is full."""
         state = self._new() if state is None else self._open(state)
@@ -278,7 +303,9 @@ class Chroma:
         """Put on record what Chroma's files are now."""
         folder = self.folder / state["folder"]
         found = sorted(_files(folder), key=lambda each: each[0])
-        files = {name: (stat.st_size, stat.st_mtime_ns, checksum(folder / name)) for name, stat in found}
+        files = {
+            name: (stat.st_size, stat.st_mtime_ns, checksum(folder / name)) for name, stat in found
+        }
         state = {**state, "writing": False, "files": files}
         PROCESS.kept(folder, state["version"])
         self.save(state)

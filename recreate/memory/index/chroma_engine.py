@@ -1,9 +1,10 @@
-"""The program in which Chroma lives: asked by lines of JSON, for the process that started it and ends with it.
+"""The program in which Chroma lives: asked by lines of JSON, for the process that started it and
+ends with it.
 
-Chroma's threads do not survive a fork, and damaged files may kill the process they are opened in: both then happen
-here. It is started for a few vectors too, so of Chroma only the engine is imported, which its package brings as
-`chromadb_rust_bindings` (0.03 s of CPU; all of chromadb takes 1.8 s). A release whose engine is called otherwise is
-asked through chromadb's own client.
+Chroma's threads do not survive a fork, and damaged files may kill the process they are opened in:
+both then happen here. It is started for a few vectors too, so of Chroma only the engine is
+imported, which its package brings as `chromadb_rust_bindings` (0.03 s of CPU; all of chromadb takes
+1.8 s). A release whose engine is called otherwise is asked through chromadb's own client.
 """
 
 from __future__ import annotations
@@ -26,9 +27,13 @@ class ChromaEngine:
     def __init__(self, folder: str) -> None:
         rust: Any = importlib.import_module("chromadb_rust_bindings")
         config = rust.SqliteDBConfig(
-            hash_type=rust.MigrationHash.MD5, migration_mode=rust.MigrationMode.Apply, url=f"{folder}/chroma.sqlite3"
+            hash_type=rust.MigrationHash.MD5,
+            migration_mode=rust.MigrationMode.Apply,
+            url=f"{folder}/chroma.sqlite3",
         )
-        self.rust = rust.Bindings(allow_reset=False, sqlite_db_config=config, persist_path=folder, hnsw_cache_size=16)
+        self.rust = rust.Bindings(
+            allow_reset=False, sqlite_db_config=config, persist_path=folder, hnsw_cache_size=16
+        )
         space = '{"hnsw": {"space": "cosine"}}'
         self.id = str(self.rust.create_collection(NAME, space, None, None, True, *PLACE).id)
 
@@ -38,7 +43,9 @@ class ChromaEngine:
     def upsert(self, ids: list[str], vectors: list[list[float]]) -> None:
         self.rust.upsert(self.id, ids, vectors, None, None, None, *PLACE)
 
-    def query(self, vector: list[float], n: int, ids: list[str] | None) -> tuple[list[str], list[float]]:
+    def query(
+        self, vector: list[float], n: int, ids: list[str] | None
+    ) -> tuple[list[str], list[float]]:
         got = self.rust.query(self.id, ids, [vector], n, None, None, ["distances"], *PLACE)
         if ids is not None and len(got.ids[0]) < min(n, len(ids)):
             whole = self.rust.get(self.id, ids, None, None, 0, None, ["embeddings"], *PLACE)
@@ -54,14 +61,17 @@ class ChromaClient:
 
         chromadb = library()
         config: Any = importlib.import_module("chromadb.config")
-        # Chroma would read a .env of the current folder, which is somebody else's, and CHROMA_* variables.
+        # Chroma would read a .env of the current folder, which is somebody else's, and CHROMA_*
+        # variables.
         settings = config.Settings(
             _env_file=None,
             anonymized_telemetry=False,
             chroma_api_impl="chromadb.api.rust.RustBindingsAPI",
             allow_reset=False,
         )
-        self.collection: Any = chromadb.PersistentClient(folder, settings=settings).get_or_create_collection(
+        self.collection: Any = chromadb.PersistentClient(
+            folder, settings=settings
+        ).get_or_create_collection(
             NAME, embedding_function=None, configuration={"hnsw": {"space": "cosine"}}
         )
 
@@ -71,19 +81,29 @@ class ChromaClient:
     def upsert(self, ids: list[str], vectors: list[list[float]]) -> None:
         self.collection.upsert(ids=ids, embeddings=vectors)
 
-    def query(self, vector: list[float], n: int, ids: list[str] | None) -> tuple[list[str], list[float]]:
-        got = self.collection.query(query_embeddings=[vector], n_results=n, ids=ids, include=["distances"])
+    def query(
+        self, vector: list[float], n: int, ids: list[str] | None
+    ) -> tuple[list[str], list[float]]:
+        got = self.collection.query(
+            query_embeddings=[vector], n_results=n, ids=ids, include=["distances"]
+        )
         if ids is not None and len(got["ids"][0]) < min(n, len(ids)):
             whole = self.collection.get(ids=ids, include=["embeddings"])
             return exact(vector, n, whole["ids"], whole["embeddings"])
         return got["ids"][0], got["distances"][0]
 
 
-def exact(vector: list[float], n: int, ids: list[str], vectors: Any) -> tuple[list[str], list[float]]:
-    """(ids, cosine distances) of the n nearest of these vectors, measured one by one: Chroma's graph, which several
-    threads build, may not lead to each of a few vectors that it is asked among."""
+def exact(
+    vector: list[float], n: int, ids: list[str], vectors: Any
+) -> tuple[list[str], list[float]]:
+    """(ids, cosine distances) of the n nearest of these vectors, measured one by one: Chroma's
+    graph, which several threads build, may not lead to each of a few vectors that it is asked
+    among."""
     numpy: Any = importlib.import_module("numpy")
-    asked, rows = numpy.asarray(vector, numpy.float32), numpy.asarray(vectors, numpy.float32).reshape(len(ids), -1)
+    asked, rows = (
+        numpy.asarray(vector, numpy.float32),
+        numpy.asarray(vectors, numpy.float32).reshape(len(ids), -1),
+    )
     size = numpy.linalg.norm(rows, axis=1) * numpy.linalg.norm(asked)
     distances = 1 - rows @ asked / numpy.where(size == 0, 1, size)
     nearest = numpy.argsort(distances, kind="stable")[:n]

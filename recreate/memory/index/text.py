@@ -1,9 +1,10 @@
-"""The words and facts of everything remembered, in SQLite: full text (FTS5) over steps as long as they are.
+"""The words and facts of everything remembered, in SQLite: full text (FTS5) over steps as long as
+they are.
 
-A document is a step, an experience's own words, or a lesson; a source is the experience or lesson it belongs to. The
-words' table keeps no text, so what is deleted stays in it, as numbers that no document has any more, until most of it
-is such and all is made again. A connection is opened for each use: nothing is kept that could be inherited, forgotten
-or grow.
+A document is a step, an experience's own words, or a lesson; a source is the experience or lesson
+it belongs to. The words' table keeps no text, so what is deleted stays in it, as numbers that no
+document has any more, until most of it is such and all is made again. A connection is opened for
+each use: nothing is kept that could be inherited, forgotten or grow.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ POSTINGS = 60_000
 """Places of words that one question looks at; the rarest words go first."""
 
 COMMON = 1000
-"""Documents. A word that stands in more, and in more than half of all, is not looked up beside a rarer one: its weight
-in BM25 as FTS5 has it is 0 (idf, cut off there), and it makes every document a candidate."""
+"""Documents. A word that stands in more, and in more than half of all, is not looked up beside a
+rarer one: its weight in BM25 as FTS5 has it is 0 (idf, cut off there), and it makes every document
+a candidate."""
 
 PURGED = 2000
 """Documents whose words are taken out at once; where more are gone, all is made anew."""
@@ -32,13 +34,17 @@ PURGED = 2000
 _FACTS = ("domain", "task", "group", "split", "ending", "digest", "model", "run")
 
 _TABLES = """
-create table sources(number integer primary key autoincrement, key text unique, sum text, brief text, passed integer,
-    "when" real, domain text, task text, "group" text, split text, ending text, digest text, model text, run text);
-create table documents(number integer primary key autoincrement, source integer, part integer, grain text,
+create table sources(number integer primary key autoincrement, key text unique, sum text, brief \
+text, passed integer,
+    "when" real, domain text, task text, "group" text, split text, ending text, digest text, model \
+text, run text);
+create table documents(number integer primary key autoincrement, source integer, part integer, \
+grain text,
     step integer, error text);
 create table named(kind text, name text, value text, document integer,
     primary key(kind, name, document, value)) without rowid;
-create index facts on sources(split, task, "group", passed, "when", domain, ending, digest, model, run);
+create index facts on sources(split, task, "group", passed, "when", domain, ending, digest, model, \
+run);
 create index of_source on documents(source);
 create index of_grain on documents(grain, source);
 create index of_error on documents(error, source);
@@ -48,7 +54,8 @@ create virtual table words using fts5(text, content='', tokenize="unicode61 remo
 
 
 class Match(NamedTuple):
-    """A document that was found: its source, its number in it (-1: the source's own words), BM25."""
+    """A document that was found: its source, its number in it (-1: the source's own words),
+    BM25."""
 
     source: int
     key: str
@@ -61,8 +68,8 @@ class Match(NamedTuple):
 
 
 class Term(NamedTuple):
-    """A condition in SQL and the values in it; first: the same in a form with which SQLite goes through the documents
-    that it names, instead of asking it of each."""
+    """A condition in SQL and the values in it; first: the same in a form with which SQLite goes
+    through the documents that it names, instead of asking it of each."""
 
     sql: str
     values: Sequence[Any] = ()
@@ -84,8 +91,8 @@ class Filter(NamedTuple):
 class Text:
     """The tables, by a connection that is open. The caller holds the folder's lock.
 
-    all: documents; stands: in how many of them a word stands, as far as it was asked and up to one more than POSTINGS.
-    Both of these tables as they are, to be set before words are asked for.
+    all: documents; stands: in how many of them a word stands, as far as it was asked and up to one
+    more than POSTINGS. Both of these tables as they are, to be set before words are asked for.
     """
 
     def __init__(self, db: sqlite3.Connection) -> None:
@@ -103,13 +110,20 @@ class Text:
 
     def lessons(self) -> dict[str, str]:
         """The same of lessons."""
-        return dict(self.db.execute("select key, sum from sources where key >= 'lesson:' and key < 'lesson;'"))
+        return dict(
+            self.db.execute(
+                "select key, sum from sources where key >= 'lesson:' and key < 'lesson;'"
+            )
+        )
 
     def known(self, keys: Iterable[str]) -> dict[str, str]:
         """The same of some."""
         asked = json.dumps(list(keys))
         return dict(
-            self.db.execute("select key, sum from sources where key in (select value from json_each(?))", (asked,))
+            self.db.execute(
+                "select key, sum from sources where key in (select value from json_each(?))",
+                (asked,),
+            )
         )
 
     def last(self) -> int:
@@ -123,7 +137,10 @@ class Text:
 
     def ready(self, upto: int) -> tuple[int, int]:
         """How many sources are numbered below, and how many there are."""
-        asked = "select n - (select count(*) from sources where number >= ?), n from (select count(*) n from sources)"
+        asked = (
+            "select n - (select count(*) from sources where number >= ?), n from (select count(*) n"
+            " from sources)"
+        )
         return self.db.execute(asked, (upto,)).fetchone()  # type: ignore[no-any-return]
 
     # writing
@@ -140,12 +157,22 @@ class Text:
             part = -1 if d.id == d.key else int(d.id.rpartition("/")[2])
             number = self.db.execute(
                 "insert into documents values (null, ?, ?, ?, ?, ?)",
-                (source, part, d.facts["grain"], d.facts.get("step"), _bound(str(d.facts.get("error", "")))),
+                (
+                    source,
+                    part,
+                    d.facts["grain"],
+                    d.facts.get("step"),
+                    _bound(str(d.facts.get("error", ""))),
+                ),
             ).lastrowid
-            self.db.execute("insert into words(rowid, text) values (?, ?)", (number, spread(_bound(d.text))))
+            self.db.execute(
+                "insert into words(rowid, text) values (?, ?)", (number, spread(_bound(d.text)))
+            )
             lists = {("tool", tool, tool) for tool in d.tools}
             lists |= {("file", file.rpartition("/")[2], file) for file in d.files}
-            rows = [(kind, _bound(name), _bound(value), number) for kind, name, value in sorted(lists)]
+            rows = [
+                (kind, _bound(name), _bound(value), number) for kind, name, value in sorted(lists)
+            ]
             self.db.executemany("insert or ignore into named values (?, ?, ?, ?)", rows)
 
     def remove(self, keys: Iterable[str]) -> int:
@@ -154,13 +181,17 @@ class Text:
         numbers = "select number from sources where key in (select value from json_each(?))"
         documents = f"select number from documents where source in ({numbers})"
         self.db.execute(f"delete from named where document in ({documents})", (asked,))
-        gone = self.db.execute(f"delete from documents where source in ({numbers})", (asked,)).rowcount
-        self.db.execute("delete from sources where key in (select value from json_each(?))", (asked,))
+        gone = self.db.execute(
+            f"delete from documents where source in ({numbers})", (asked,)
+        ).rowcount
+        self.db.execute(
+            "delete from sources where key in (select value from json_each(?))", (asked,)
+        )
         return gone
 
     def purge(self) -> bool:
-        """Take the words of documents that are gone out of the words' table, and say whether that was done. FTS5
-        deletes what it is told the words of: they are read from the table itself."""
+        """Take the words of documents that are gone out of the words' table, and say whether that
+        was done. FTS5 deletes what it is told the words of: they are read from the table itself."""
         dead = "select id from words_docsize where id not in (select number from documents)"
         words = {number: list[tuple[int, bytes]]() for (number,) in self.db.execute(dead)}
         if not words or len(words) > PURGED:
@@ -168,7 +199,9 @@ class Text:
         self.db.execute("create virtual table temp.places using fts5vocab(main, words, instance)")
         places = "from temp.places where doc in (select value from json_each(?))"
         asked = (json.dumps(list(words)),)
-        for number, at, word in self.db.execute(f"select doc, offset, cast(term as blob) {places}", asked):
+        for number, at, word in self.db.execute(
+            f"select doc, offset, cast(term as blob) {places}", asked
+        ):
             words[number].append((at, word))
         delete = "insert into words(words, rowid, text) values ('delete', ?, cast(? as text))"
         for number, each in words.items():
@@ -183,29 +216,35 @@ class Text:
     # finding
 
     def by_words(self, question: str, where: Filter, n: int, *, each: bool) -> list[Match]:
-        """The n documents with the highest BM25; of each source the best one only, unless `each` counts."""
+        """The n documents with the highest BM25; of each source the best one only, unless `each`
+        counts."""
         asked = " OR ".join(f'"{phrase}"' for phrase in self._rare(phrases(question)))
         if not asked:
             return []
         best = ("w.rank", "") if each else ("min(w.rank)", "group by s.number")
         terms, values = where.over(*where.document)
         rows = self.db.execute(
-            f"select s.number, s.key, d.part, {best[0]} as score from words w cross join documents d on d.number = "
-            f"w.rowid cross join sources s on s.number = d.source where w.words match ? and {terms} {best[1]} "
-            "order by score, s.key, d.part limit ?",
+            f"select s.number, s.key, d.part, {best[0]} as score from words w cross join documents"
+            " d on d.number = w.rowid cross join sources s on s.number = d.source where w.words"
+            f" match ? and {terms} {best[1]} order by score, s.key, d.part limit ?",
             [asked, *values, n],
         )
         return [Match(source, key, part, round(-score, 6)) for source, key, part, score in rows]
 
     def among(self, numbers: Sequence[int], where: Filter) -> dict[int, Match]:
-        """Of these sources, those of which some document matches: the one of their own words, else the last."""
+        """Of these sources, those of which some document matches: the one of their own words, else
+        the last."""
         terms, values = where.over(*where.document)
         rows = self.db.execute(
-            "select s.number, s.key, min(d.part), max(d.part) from sources s cross join documents d on d.source = "
-            f"s.number where s.number in (select value from json_each(?)) and {terms} group by s.number",
+            "select s.number, s.key, min(d.part), max(d.part) from sources s cross join documents"
+            " d on d.source = s.number where s.number in (select value from json_each(?)) and"
+            f" {terms} group by s.number",
             [json.dumps(list(numbers)), *values],
         )
-        return {source: Match(source, key, -1 if first < 0 else last, 0.0) for source, key, first, last in rows}
+        return {
+            source: Match(source, key, -1 if first < 0 else last, 0.0)
+            for source, key, first, last in rows
+        }
 
     def matching(self, where: Filter, upto: int) -> list[int]:
         """The sources numbered below of which some document matches."""
@@ -213,27 +252,45 @@ class Text:
             terms, values = where.over()
             asked = f"select s.number from sources s where s.number < ? and {terms}"
         else:
-            rarest = max(where.document, key=lambda term: (bool(term.first), "'file'" in term.first))
+            rarest = max(
+                where.document, key=lambda term: (bool(term.first), "'file'" in term.first)
+            )
             begun = rarest._replace(sql=rarest.first or rarest.sql)
-            terms, values = where.over(begun, *(term for term in where.document if term is not rarest))
-            asked = "select distinct d.source from documents d cross join sources s on s.number = d.source where "
+            terms, values = where.over(
+                begun, *(term for term in where.document if term is not rarest)
+            )
+            asked = (
+                "select distinct d.source from documents d cross join sources s on s.number ="
+                " d.source where "
+            )
             asked += f"d.source < ? and {terms}"
         return sorted(number for (number,) in self.db.execute(asked, [upto, *values]))
 
     def _counted(self, word: str, most: int) -> int:
-        """In how many documents a word stands. SQLite goes through them one by one: no further than to `most`."""
+        """In how many documents a word stands. SQLite goes through them one by one: no further than
+        to `most`."""
         asked = "select count(*) from (select 1 from words where words match ? limit ?)"
         return int(self.db.execute(asked, (f'"{word}"', most)).fetchone()[0])
 
     def _rare(self, asked: Sequence[str]) -> list[str]:
-        """The phrases that are looked up: what stands in very many documents tells them apart little, and is dear."""
-        stands, words = self.stands, dict.fromkeys(word for phrase in asked for word in phrase.split())
+        """The phrases that are looked up: what stands in very many documents tells them apart
+        little, and is dear."""
+        stands, words = (
+            self.stands,
+            dict.fromkeys(word for phrase in asked for word in phrase.split()),
+        )
         for word in words:
             if word not in stands:
                 stands[word] = self._counted(word, POSTINGS + 1)
-        if all(stands[word] > POSTINGS for word in words):  # the rarest of them is looked up all the same
-            stands.update((word, self._counted(word, -1)) for word in words if stands[word] == POSTINGS + 1)
-        rarest = sorted((min(stands[word] for word in phrase.split()), at) for at, phrase in enumerate(asked))
+        if all(
+            stands[word] > POSTINGS for word in words
+        ):  # the rarest of them is looked up all the same
+            stands.update(
+                (word, self._counted(word, -1)) for word in words if stands[word] == POSTINGS + 1
+            )
+        rarest = sorted(
+            (min(stands[word] for word in phrase.split()), at) for at, phrase in enumerate(asked)
+        )
         kept, places, common = list[int](), 0, max(COMMON, self.all // 2)
         for count, at in rarest:
             places += count
@@ -242,9 +299,11 @@ class Text:
         return [asked[at] for at in sorted(kept)]
 
 
-def where(wanted: Mapping[str, Sequence[Any]], closed: Mapping[str, frozenset[str]] | None) -> Filter:
-    """What filters ask, and what a reader may see: `closed` are groups and tasks that may not be seen by one who sees
-    the train split only; None: of one who sees all."""
+def where(
+    wanted: Mapping[str, Sequence[Any]], closed: Mapping[str, frozenset[str]] | None
+) -> Filter:
+    """What filters ask, and what a reader may see: `closed` are groups and tasks that may not be
+    seen by one who sees the train split only; None: of one who sees all."""
     source, document = [Term("1")], list[Term]()
 
     def among(given: Iterable[Any]) -> tuple[str]:
@@ -253,7 +312,9 @@ def where(wanted: Mapping[str, Sequence[Any]], closed: Mapping[str, frozenset[st
     listed = "in (select value from json_each(?))"
     if closed is not None:
         source.append(Term("s.split = 'train'"))
-        source += [Term(f's."{name}" not {listed}', among(sorted(held))) for name, held in closed.items()]
+        source += [
+            Term(f's."{name}" not {listed}', among(sorted(held))) for name, held in closed.items()
+        ]
     for name, given in wanted.items():
         if name in ("since", "until"):
             source.append(Term(f's."when" {">=" if name == "since" else "<"} ?', [*given]))
@@ -261,27 +322,39 @@ def where(wanted: Mapping[str, Sequence[Any]], closed: Mapping[str, frozenset[st
             tests, values = [], list[str]()
             for value in map(str, given):
                 tests.append("name = ?" if name == "tool" else "name = ? and is_file(?, value)")
-                values += [_bound(value)] if name == "tool" else [_bound(value.rpartition("/")[2]), _bound(value)]
+                values += (
+                    [_bound(value)]
+                    if name == "tool"
+                    else [_bound(value.rpartition("/")[2]), _bound(value)]
+                )
             of = f"kind = '{name}' and ({' or '.join(tests)})"
             each = f"exists (select 1 from named where document = d.number and {of})"
-            document.append(Term(each, values, f"d.number in (select document from named where {of})"))
+            document.append(
+                Term(each, values, f"d.number in (select document from named where {of})")
+            )
         elif name == "experience":
             document.append(Term("d.grain <> 'lesson'"))
             source.append(Term(f"s.key {listed}", among(given)))
         elif name in ("grain", "step", "error"):
             document.append(Term(f'd."{name}" {listed}', among(given)))
         else:
-            source.append(Term(f's."{name}" {listed}', among(int(v) if name == "passed" else v for v in given)))
+            source.append(
+                Term(
+                    f's."{name}" {listed}', among(int(v) if name == "passed" else v for v in given)
+                )
+            )
     return Filter(source, document)
 
 
 @contextmanager
 def connected(path: Path) -> Iterator[Text]:
-    """The tables of a file, which is made when it is not there; all that is written is there at the end, or nothing.
-    Raises sqlite3.Error."""
+    """The tables of a file, which is made when it is not there; all that is written is there at the
+    end, or nothing. Raises sqlite3.Error."""
     db = sqlite3.connect(path, timeout=60, isolation_level=None)
     try:
-        db.create_function("is_file", 2, lambda asked, there: is_file(asked, there), deterministic=True)
+        db.create_function(
+            "is_file", 2, lambda asked, there: is_file(asked, there), deterministic=True
+        )
         db.execute("pragma synchronous = off")  # derived: what a power cut costs is made again
         db.execute("pragma cache_size = -32000")
         db.execute("begin")

@@ -1,7 +1,9 @@
-"""Text to the words that the full text index holds, and a question to the phrases that are looked up in it.
+"""Text to the words that the full text index holds, and a question to the phrases that are looked
+up in it.
 
-SQLite's own tokenizer parts words at whatever is no letter and no digit, so a name such as `test_foo.py::bar` is
-the phrase `test foo py bar`. What it cannot do is done before: scripts without spaces, and names in capitals.
+SQLite's own tokenizer parts words at whatever is no letter and no digit, so a name such as
+`test_foo.py::bar` is the phrase `test foo py bar`. What it cannot do is done before: scripts
+without spaces, and names in capitals.
 """
 
 from __future__ import annotations
@@ -33,10 +35,14 @@ _CODE = re.compile(
 
 
 def spread(text: str) -> str:
-    """A text as it is indexed: casefolded, scripts without spaces character by character, and the parts of names such
-    as `parseHeader` once each after it."""
+    """A text as it is indexed: casefolded, scripts without spaces character by character, and the
+    parts of names such as `parseHeader` once each after it."""
     text = _plain(text)
-    names = (name for name in dict.fromkeys(_PART.findall(text)) if not name.islower() and _CAMEL.search(name))
+    names = (
+        name
+        for name in dict.fromkeys(_PART.findall(text))
+        if not name.islower() and _CAMEL.search(name)
+    )
     parts = dict.fromkeys(word for name in names for word in _CAMEL.sub(" ", name).split())
     if not text.isascii():
         text = _SPACELESS.sub(lambda run: f" {' '.join(run.group())} ", text)
@@ -45,13 +51,17 @@ def spread(text: str) -> str:
 
 @lru_cache(maxsize=64)  # asked again for each hit of a question
 def phrases(question: str) -> tuple[str, ...]:
-    """What is looked up for a question, each once: its words, its names whole, and in scripts without spaces each
-    pair of neighbours (a character that stands alone by itself). A phrase's words stand one after the other."""
+    """What is looked up for a question, each once: its words, its names whole, and in scripts
+    without spaces each pair of neighbours (a character that stands alone by itself). A phrase's
+    words stand one after the other.
+    """
     found: dict[str, None] = {}
     for chunk in _CHUNK.findall(_plain(question)):
         runs = _SPACELESS.findall(chunk)
         found.update(
-            (run if len(run) == 1 else " ".join(run[i : i + 2]), None) for run in runs for i in range(len(run) - 1 or 1)
+            (run if len(run) == 1 else " ".join(run[i : i + 2]), None)
+            for run in runs
+            for i in range(len(run) - 1 or 1)
         )
         if runs:
             chunk = _SPACELESS.sub(" ", chunk)
@@ -61,15 +71,19 @@ def phrases(question: str) -> tuple[str, ...]:
             found.update((word, None) for word in words)
             if 1 < len(words) <= 12:
                 found[" ".join(words)] = None
-            found.update((part.casefold()[:LONGEST], None) for part in _CAMEL.sub(" ", name).split() if part.isalnum())
+            found.update(
+                (part.casefold()[:LONGEST], None)
+                for part in _CAMEL.sub(" ", name).split()
+                if part.isalnum()
+            )
         if len(found) >= PHRASES:
             break
     return tuple(found)[:PHRASES]
 
 
 def standing(text: str, question: str) -> list[str]:
-    """The words of a question that stand in a text, as words of it or as parts of its names. Of scripts without
-    spaces, pairs of characters."""
+    """The words of a question that stand in a text, as words of it or as parts of its names. Of
+    scripts without spaces, pairs of characters."""
     low, parts = _plain(text).casefold(), ""
     found = list[str]()
     for phrase in phrases(question):
@@ -78,7 +92,9 @@ def standing(text: str, question: str) -> list[str]:
         if " " in shown or not (spaceless or shown in low):
             continue
         if spaceless or not _apart(low, shown):
-            parts = parts or f" {' '.join(_PART.findall(spread(text)))} "  # dear, and seldom asked for
+            parts = (
+                parts or f" {' '.join(_PART.findall(spread(text)))} "
+            )  # dear, and seldom asked for
             if f" {phrase} " not in parts:
                 continue
         found.append(shown)
@@ -86,13 +102,15 @@ def standing(text: str, question: str) -> list[str]:
 
 
 def marked(text: str, question: str) -> list[tuple[str, bool]]:
-    """A text in parts, each with whether it is what `standing` says of the question: a word, a name that has it as a
-    part, of scripts without spaces the characters themselves."""
+    """A text in parts, each with whether it is what `standing` says of the question: a word, a name
+    that has it as a part, of scripts without spaces the characters themselves."""
     stands = bytearray(len(text))
     for run in _PART.finditer(text):
         for word in standing(run[0], question):
             pairs = re.finditer(f"(?={word})", run[0]) if _SPACELESS.search(word) else ()
-            spans = [(run.start() + m.start(), run.start() + m.start() + len(word)) for m in pairs] or [run.span()]
+            spans = [
+                (run.start() + m.start(), run.start() + m.start() + len(word)) for m in pairs
+            ] or [run.span()]
             for start, end in spans:
                 stands[start:end] = b"\1" * (end - start)
     return [(text[m.start() : m.end()], m[0][0] == 1) for m in re.finditer(rb"\x00+|\x01+", stands)]
@@ -110,10 +128,15 @@ def _apart(text: str, word: str) -> bool:
 
 
 def is_code(question: str) -> bool:
-    """Whether a question names things as code does: an error, a file, a function; and not in words alone."""
+    """Whether a question names things as code does: an error, a file, a function; and not in words
+    alone."""
     return _CODE.search(question) is not None
 
 
 def _plain(text: str) -> str:
     text = text.replace("\0", " ")
-    return text if text.isascii() else unicodedata.normalize("NFKC", text).encode("utf-8", "replace").decode()
+    return (
+        text
+        if text.isascii()
+        else unicodedata.normalize("NFKC", text).encode("utf-8", "replace").decode()
+    )

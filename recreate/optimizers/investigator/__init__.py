@@ -1,8 +1,9 @@
 """`recreate`: an agent that investigates before it edits, for strong models.
 
-For every experience of a batch, success and failure alike, one study; then one distilling of what they propose.
-Studies see nothing of each other and run side by side. After ReCreate (arXiv 2601.11100, section 3); ours are the
-evidence that is checked to have been read, the choice to change nothing, and a merge that loses nothing.
+For every experience of a batch, success and failure alike, one study; then one distilling of what
+they propose. Studies see nothing of each other and run side by side. After ReCreate (arXiv
+2601.11100, section 3); ours are the evidence that is checked to have been read, the choice to
+change nothing, and a merge that loses nothing.
 """
 
 from __future__ import annotations
@@ -27,19 +28,24 @@ class Investigator:
     def propose(self, scaffold: Scaffold, experiences: Sequence[Experience]) -> Sequence[Edit]:
         """Edits that the batch supports; [] when every study found that none is needed.
 
-        Raises Fault when every study was lost to one: then nothing was learnt, and a resumed build tries again.
+        Raises Fault when every study was lost to one: then nothing was learnt, and a resumed build
+        tries again.
         """
         studies = self.studies(scaffold, experiences)
         if studies and all(s.ending == "fault" for s in studies):
             raise Fault(
-                f"no study could be made: {studies[-1].why}", fix="mend that, then recreate resume RUN", code="outage"
+                f"no study could be made: {studies[-1].why}",
+                fix="mend that, then recreate resume RUN",
+                code="outage",
             )
         with_edits = [s for s in studies if s.edits]
         if not with_edits:
             return []
         if len(with_edits) == 1 or "distilling" in self.context.without:
             return merged(self.context, scaffold, with_edits)
-        return distil(self.context, scaffold, [s for s in studies if s.ending == "finished"], experiences)
+        return distil(
+            self.context, scaffold, [s for s in studies if s.ending == "finished"], experiences
+        )
 
     def studies(self, scaffold: Scaffold, experiences: Sequence[Experience]) -> list[Study]:
         """One study an experience, in their order; those of an earlier session are read back."""

@@ -1,12 +1,15 @@
-"""A conversation in which a model works with tools until it says that it is done, or its limits are reached.
+"""A conversation in which a model works with tools until it says that it is done, or its limits are
+reached.
 
-Tools are called in the endpoint's own way where the model can, else by one JSON object a reply; a model that could
-call and writes the object all the same is understood too. Every action is on disk when it happens.
+Tools are called in the endpoint's own way where the model can, else by one JSON object a reply; a
+model that could call and writes the object all the same is understood too. Every action is on disk
+when it happens.
 
-A tool is a name, a help text, arguments, and what it does; it answers with text, also when it is asked for the
-impossible: `Wrong` is what it says then.
+A tool is a name, a help text, arguments, and what it does; it answers with text, also when it is
+asked for the impossible: `Wrong` is what it says then.
 
-    kind  inspect   looks at what happened              edit    changes the private copy of the scaffold
+    kind  inspect   looks at what happened              edit    changes the private copy of the
+          scaffold
           try       runs something new                  decide  takes, rejects, ends
 """
 
@@ -31,14 +34,14 @@ from recreate.storage.log import Log, decode
 
 REPLY_TOKENS = 4096
 CUT = (
-    f"your reply was cut off at {REPLY_TOKENS} tokens: say less, and make a long file in parts, each of which `edit` "
-    "with an empty `old` adds at its end"
+    f"your reply was cut off at {REPLY_TOKENS} tokens: say less, and make a long file in parts,"
+    " each of which `edit` with an empty `old` adds at its end"
 )
 ANSWER_CHARS = 24_000
 """What one tool may answer; longer is cut in the middle and says so."""
 HELD = (
-    "not done: {} before it in this reply was refused, and this may build on it. What was made stands; mend the "
-    "refused call, then send this one again"
+    "not done: {} before it in this reply was refused, and this may build on it. What was made"
+    " stands; mend the refused call, then send this one again"
 )
 LEFT_OUT = "\n[... {} characters left out here; ask for less where you can ...]\n"
 PROSE = 3
@@ -66,8 +69,8 @@ class Wrong(Exception):
 
 @dataclass(frozen=True)
 class Tool:
-    """`parameters`: name -> JSON schema of one argument; one that `run` has a default for, or in `also_optional`, may
-    be left out unless it is in `required`.
+    """`parameters`: name -> JSON schema of one argument; one that `run` has a default for, or in
+    `also_optional`, may be left out unless it is in `required`.
 
     run(**arguments) -> text. Raises Wrong.
     """
@@ -110,7 +113,9 @@ class Tool:
             kind = schema.get("enum") or schema["type"]
             kind = "|".join(kind) if isinstance(kind, list) else kind
             optional = ", optional" if name in self.optional else ""
-            arguments.append(f'"{name}" ({kind}{optional}): {schema.get("description", "")}'.rstrip(" :"))
+            arguments.append(
+                f'"{name}" ({kind}{optional}): {schema.get("description", "")}'.rstrip(" :")
+            )
         listed = " Arguments: " + "; ".join(arguments) if arguments else " No arguments."
         return f"- {self.name}: {self.help}{listed}"
 
@@ -132,9 +137,14 @@ class Tool:
             if not isinstance(value, _TYPES[schema["type"]]) or (
                 schema["type"] in ("integer", "number") and isinstance(value, bool)
             ):
-                raise Wrong(f"{name} must be of type {schema['type']}, not {clip(json.dumps(value), 80)}")
+                raise Wrong(
+                    f"{name} must be of type {schema['type']}, not {clip(json.dumps(value), 80)}"
+                )
             if "enum" in schema and value not in schema["enum"]:
-                raise Wrong(f"{name} must be one of {', '.join(schema['enum'])}, not {clip(str(value), 80)!r}")
+                raise Wrong(
+                    f"{name} must be one of {', '.join(schema['enum'])}, not"
+                    f" {clip(str(value), 80)!r}"
+                )
             given[name] = value
         return self.run(**given)
 
@@ -178,7 +188,8 @@ def one_of(*values: str, description: str = "") -> dict[str, Any]:
 
 @dataclass
 class Talk:
-    """`prompt(native)` makes the first messages; `result` is what a tool fills when it hands the work in."""
+    """`prompt(native)` makes the first messages; `result` is what a tool fills when it hands the
+    work in."""
 
     ask: Ask
     thread: str
@@ -192,8 +203,8 @@ class Talk:
     actions: Counter[str] = field(default_factory=Counter)
     steps: int = 0
     refused: dict[str, str] = field(default_factory=dict)
-    """What the edits of this reply were to change that were refused -> which call: what comes after one would work on
-    half a change, but for edits of something else."""
+    """What the edits of this reply were to change that were refused -> which call: what comes after
+    one would work on half a change, but for edits of something else."""
 
     def __post_init__(self) -> None:
         self.by_name = {tool.name: tool for tool in self.tools}
@@ -208,7 +219,8 @@ class Talk:
         return dict(found)
 
     def run(self) -> tuple[Ending, str]:
-        """(how it ended, which limit). Raises what asking raises; the actions until then are on disk."""
+        """(how it ended, which limit). Raises what asking raises; the actions until then are on
+        disk."""
         lines = None
         if self.file is not None:
             self.file.parent.mkdir(parents=True, exist_ok=True)
@@ -240,20 +252,31 @@ class Talk:
             self.usage = self.usage + Usage.of(reply)
             self.refused = {}
             left = self.limits.steps - turn - 1
-            last = f"\n[{left} turns are left: hand your work in with `finish` before they end]" if left < WARN else ""
+            last = (
+                f"\n[{left} turns are left: hand your work in with `finish` before they end]"
+                if left < WARN
+                else ""
+            )
             if reply.tool_calls:
                 prose = 0
                 messages.append(_said(reply))
                 for number, call in enumerate(reply.tool_calls):
                     answer = self._act(lines, call.name, _arguments(call.arguments), reply, number)
-                    messages.append({"role": "tool", "content": answer + last, "tool_call_id": call.id})
+                    messages.append(
+                        {"role": "tool", "content": answer + last, "tool_call_id": call.id}
+                    )
             else:
                 found = read_object(reply.text)
                 messages.append({"role": "assistant", "content": reply.text})
                 if found is None or not isinstance(found.get("tool"), str):
                     prose += 1
                     answer = self._prose(reply)
-                    self._note(lines, Step(step=0, kind="malformed", reply=reply.text, output=answer), reply, 0)
+                    self._note(
+                        lines,
+                        Step(step=0, kind="malformed", reply=reply.text, output=answer),
+                        reply,
+                        0,
+                    )
                     if prose == PROSE:
                         return "prose", ""
                 else:
@@ -287,7 +310,8 @@ class Talk:
         elif not isinstance(arguments, Mapping):
             what = CUT if reply.finish == "length" else "call it again so"
             answer = (
-                f"the arguments of {name} must be one JSON object of {', '.join(tool.parameters) or 'nothing'}; {what}"
+                f"the arguments of {name} must be one JSON object of"
+                f" {', '.join(tool.parameters) or 'nothing'}; {what}"
             )
         else:
             self.actions[name] += 1
@@ -299,7 +323,12 @@ class Talk:
             self.refused.setdefault(_changed(arguments), f"`{clip(name, 60)}` (call {number + 1})")
         answer = cut_middle(answer, ANSWER_CHARS, LEFT_OUT)
         action = f"{name} {json.dumps(arguments, ensure_ascii=False)}"
-        self._note(lines, Step(step=0, reply=reply.text, action=action, output=answer, status=status), reply, number)
+        self._note(
+            lines,
+            Step(step=0, reply=reply.text, action=action, output=answer, status=status),
+            reply,
+            number,
+        )
         return answer
 
     def _held(self, tool: Tool, arguments: Any) -> str:
@@ -315,13 +344,18 @@ class Talk:
         cut = f" ({CUT})" if reply.finish == "length" else ""
         if self.native:
             return f"Only tool calls count{cut}: call one, or `finish`."
-        return f'Only one JSON object counts{cut}: {{"thought": "...", "tool": "...", "arguments": {{...}}}}'
+        return (
+            f'Only one JSON object counts{cut}: {{"thought": "...", "tool": "...", "arguments":'
+            " {...}}"
+        )
 
     def _note(self, lines: Log | None, step: Step, reply: Reply, number: int) -> None:
         if lines is not None:
             usage = Usage() if number else Usage.of(reply)
             record = step.model_copy(update={"step": self.steps, "usage": usage})
-            lines.append(record.model_dump(mode="json", exclude_defaults=True) | {"step": self.steps})
+            lines.append(
+                record.model_dump(mode="json", exclude_defaults=True) | {"step": self.steps}
+            )
         self.steps += 1
 
 
@@ -331,7 +365,11 @@ def _said(reply: Reply) -> Message:
 
 
 def _call(call: ToolCall) -> dict[str, Any]:
-    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+    return {
+        "id": call.id,
+        "type": "function",
+        "function": {"name": call.name, "arguments": call.arguments},
+    }
 
 
 def _changed(arguments: Any) -> str:

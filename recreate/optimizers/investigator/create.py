@@ -1,4 +1,5 @@
-"""`create`: the seed, written by the optimizer from the domain's description and two train tasks."""
+"""`create`: the seed, written by the optimizer from the domain's description and two train
+tasks."""
 
 from __future__ import annotations
 
@@ -21,8 +22,11 @@ from recreate.optimizers.investigator.study import converse, kept
 NOTHING_TO_READ = ("trajectory", "evidence")
 
 
-def create(context: OptimizerContext, start: Scaffold, description: str, tasks: Sequence[Task], model: str) -> Scaffold:
-    """A scaffold made of `start` for the domain of `tasks`, which are train tasks. model: what it will run on.
+def create(
+    context: OptimizerContext, start: Scaffold, description: str, tasks: Sequence[Task], model: str
+) -> Scaffold:
+    """A scaffold made of `start` for the domain of `tasks`, which are train tasks. model: what it
+    will run on.
 
     Raises Fault when the optimizer did not finish one; OutOfBudget, Refused, Interrupted.
     """
@@ -45,7 +49,13 @@ def create(context: OptimizerContext, start: Scaffold, description: str, tasks: 
 
     with Environments(context, reader, draft) as sandboxes:
         looking = [tool for tool in reader.tools() if tool.name == "scaffold"]
-        ending = Tool("finish", "decide", "Hand the agent in.", finish, {"summary": text("what it does, and why so")})
+        ending = Tool(
+            "finish",
+            "decide",
+            "Hand the agent in.",
+            finish,
+            {"summary": text("what it does, and why so")},
+        )
         tools = [*looking, *sandboxes.tools(), *writer.tools(), ending]
 
         done = converse(
@@ -62,7 +72,10 @@ def create(context: OptimizerContext, start: Scaffold, description: str, tasks: 
     if done.ending != "finished":
         raise Fault(
             f"the optimizer did not finish a seed ({done.ending} {done.why}".rstrip() + ")",
-            fix="raise --study.steps, take another --models.optimizer, or start from a seed: leave --scaffold out",
+            fix=(
+                "raise --study.steps, take another --models.optimizer, or start from a seed: leave"
+                " --scaffold out"
+            ),
             code="no-seed",
         )
     return draft.current

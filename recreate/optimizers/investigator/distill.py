@@ -1,7 +1,8 @@
-"""Distilling: one agent turns the ideas of a batch into one update, reading the evidence behind each.
+"""Distilling: one agent turns the ideas of a batch into one update, reading the evidence behind
+each.
 
-It takes, merges, generalises, narrows, rejects and deletes. What it neither used nor rejected is taken as it was:
-nothing is lost in the merge that was not turned down.
+It takes, merges, generalises, narrows, rejects and deletes. What it neither used nor rejected is
+taken as it was: nothing is lost in the merge that was not turned down.
 """
 
 from __future__ import annotations
@@ -25,12 +26,15 @@ from recreate.optimizers.investigator.study import converse
 IDEAS = {
     "type": "array",
     "items": {"type": "string"},
-    "description": 'the ideas this comes from, e.g. ["1.1", "3.2"]: their evidence becomes its evidence',
+    "description": (
+        'the ideas this comes from, e.g. ["1.1", "3.2"]: their evidence becomes its evidence'
+    ),
 }
 
 
 class Ideas:
-    """The edits of a batch's studies, each with an address `STUDY.EDIT` from 1, and what became of it."""
+    """The edits of a batch's studies, each with an address `STUDY.EDIT` from 1, and what became of
+    it."""
 
     def __init__(self, parent: Scaffold, studies: Sequence[Study], kinds: Collection[str]) -> None:
         self.studies = list(studies)
@@ -65,10 +69,14 @@ class Ideas:
         return tuple(dict.fromkeys(e for name in names for e in self.edits[name].evidence))
 
     def tell(self, name: str, whole: bool = True) -> str:
-        """One study's conclusion and its edits, or one edit of it; not `whole`: only which files, and why."""
+        """One study's conclusion and its edits, or one edit of it; not `whole`: only which files,
+        and why."""
         number = int(name.partition(".")[0])
         study = self.studies[number - 1]
-        lines = [f"idea {number}: {study.cause or 'an edit'}; experience {study.experience}", study.summary]
+        lines = [
+            f"idea {number}: {study.cause or 'an edit'}; experience {study.experience}",
+            study.summary,
+        ]
         for each in self.named(name):
             state = "used" if each in self.used else "rejected" if each in self.rejected else "open"
             edit = self.edits[each]
@@ -96,7 +104,8 @@ def take_left(context: OptimizerContext, ideas: Ideas, draft: Draft) -> None:
 
 
 def put(ideas: Ideas, draft: Draft, name: str) -> list[str]:
-    """Put one idea into the draft as it is: beside what is there, or joined with the same edit. [] or why not."""
+    """Put one idea into the draft as it is: beside what is there, or joined with the same edit. []
+    or why not."""
     edit = ideas.edits[name]
     for at, e in enumerate(draft.edits):
         if scaffolds.same_edit(e, edit):
@@ -114,9 +123,12 @@ def put(ideas: Ideas, draft: Draft, name: str) -> list[str]:
 
 
 class Deciding:
-    """The tools with which ideas are looked at, taken, turned down or written anew, and the update is handed in."""
+    """The tools with which ideas are looked at, taken, turned down or written anew, and the update
+    is handed in."""
 
-    def __init__(self, context: OptimizerContext, ideas: Ideas, draft: Draft, batch: Sequence[Experience]) -> None:
+    def __init__(
+        self, context: OptimizerContext, ideas: Ideas, draft: Draft, batch: Sequence[Experience]
+    ) -> None:
         self.context = context
         self.ideas = ideas
         self.draft = draft
@@ -141,7 +153,14 @@ class Deciding:
             Tool("idea", "inspect", shown, self.idea, {**name, "part": PART}),
             Tool("take", "decide", "Put an idea into the update as it is.", self.take, name),
             Tool("reject", "decide", "Turn an idea down.", self.reject, {**name, **why}),
-            Tool("finish", "decide", "Hand the update in.", self.finish, said, tuple(self.forecaster.asked)),
+            Tool(
+                "finish",
+                "decide",
+                "Hand the update in.",
+                self.finish,
+                said,
+                tuple(self.forecaster.asked),
+            ),
         ]
 
     def idea(self, name: str, part: int = 1) -> str:
@@ -154,7 +173,10 @@ class Deciding:
             if each in self.ideas.used:
                 continue
             if faults := put(self.ideas, self.draft, each):
-                raise Wrong(f"{each} cannot be taken as it is: {'; '.join(faults)}; write it anew with `edit`")
+                raise Wrong(
+                    f"{each} cannot be taken as it is: {'; '.join(faults)}; write it anew with"
+                    " `edit`"
+                )
             taken.append(f"{each} is taken")
         return "; ".join(taken) or "it was taken before"
 
@@ -171,12 +193,14 @@ class Deciding:
         if self.ideas.left and not self._warned:
             self._warned = True
             raise Wrong(
-                f"nothing was decided on {', '.join(self.ideas.left)}: take, merge or reject them. What is open at the "
-                "next `finish` is taken as it is."
+                f"nothing was decided on {', '.join(self.ideas.left)}: take, merge or reject them."
+                " What is open at the next `finish` is taken as it is."
             )
         take_left(self.context, self.ideas, self.draft)
         edits = self.forecaster.of(self.draft.edits, forecast)
-        self.result.update(summary=summary, rejected=tuple(self.ideas.rejected.items()), edits=edits)
+        self.result.update(
+            summary=summary, rejected=tuple(self.ideas.rejected.items()), edits=edits
+        )
         return "handed in"
 
     def _cite(self, given: Mapping[str, Any]) -> tuple[Evidence, ...]:
@@ -187,7 +211,8 @@ class Deciding:
         return self.ideas.evidence(names)
 
     def _noting(self, tool: Tool) -> Tool:
-        """A tool of the writer that notes which ideas its edit has used, or gives them free again."""
+        """A tool of the writer that notes which ideas its edit has used, or gives them free
+        again."""
         ideas = self.ideas
 
         def run(**arguments: Any) -> str:
@@ -206,9 +231,13 @@ class Deciding:
 
 
 def distil(
-    context: OptimizerContext, parent: Scaffold, studies: Sequence[Study], batch: Sequence[Experience]
+    context: OptimizerContext,
+    parent: Scaffold,
+    studies: Sequence[Study],
+    batch: Sequence[Experience],
 ) -> list[Edit]:
-    """One coherent update of the studies' edits. A distilling that does not finish counts as none: all are merged.
+    """One coherent update of the studies' edits. A distilling that does not finish counts as none:
+    all are merged.
 
     Raises OutOfBudget, Refused, Interrupted.
     """
@@ -225,15 +254,29 @@ def distil(
             context,
             blank,
             draft,
-            [*reader.tools(), *sandboxes.tools(), *deciding.editing(), *rehearsal.tools(), *deciding.tools()],
+            [
+                *reader.tools(),
+                *sandboxes.tools(),
+                *deciding.editing(),
+                *rehearsal.tools(),
+                *deciding.tools(),
+            ],
             deciding.result,
             agent=tell_agent(parent.agent),
             batch=[outcome(e) for e in batch],
-            ideas=[ideas.tell(str(n), whole=False) for n, study in enumerate(ideas.studies, 1) if study.edits],
-            unchanged=[f"{s.experience}: {s.summary}" for s in ideas.studies if not s.edits and s.summary],
+            ideas=[
+                ideas.tell(str(n), whole=False)
+                for n, study in enumerate(ideas.studies, 1)
+                if study.edits
+            ],
+            unchanged=[
+                f"{s.experience}: {s.summary}" for s in ideas.studies if not s.edits and s.summary
+            ],
         )
     if done.ending != "finished":
-        context.note(f"distilling did not finish ({done.ending} {done.why}): all ideas are kept as they were")
+        context.note(
+            f"distilling did not finish ({done.ending} {done.why}): all ideas are kept as they were"
+        )
         return merged(context, parent, studies)
     for line in tell_rejected([(name, ideas.edits[name].path, why) for name, why in done.rejected]):
         context.note(line)
@@ -245,5 +288,8 @@ def tell_rejected(rejected: Iterable[tuple[str, str, str]]) -> list[str]:
     reasons: dict[str, dict[str, list[str]]] = {}
     for name, path, why in rejected:
         reasons.setdefault(why, {}).setdefault(path, []).append(name)
-    each = {why: "; ".join(f"{', '.join(names)} ({path})" for path, names in of.items()) for why, of in reasons.items()}
+    each = {
+        why: "; ".join(f"{', '.join(names)} ({path})" for path, names in of.items())
+        for why, of in reasons.items()
+    }
     return [f"rejected: {ideas}: {why}" for why, ideas in each.items()]

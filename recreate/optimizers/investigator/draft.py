@@ -1,7 +1,9 @@
-"""A private copy of a scaffold under edit: every edit is checked when it is made, and can be taken back.
+"""A private copy of a scaffold under edit: every edit is checked when it is made, and can be taken
+back.
 
-`merge` puts an edit that was made of the same parent beside those that are already here: where it does not apply
-any more, the lines of both are kept (`git merge-file --union`), so that what was learnt in parallel survives.
+`merge` puts an edit that was made of the same parent beside those that are already here: where it
+does not apply any more, the lines of both are kept (`git merge-file --union`), so that what was
+learnt in parallel survives.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from recreate.optimizers.context import OptimizerContext
 
 
 class Draft:
-    """Starts as `parent`; `edits` made in order give `current`. None of it is seen by anybody else."""
+    """Starts as `parent`; `edits` made in order give `current`. None of it is seen by anybody
+    else."""
 
     def __init__(self, parent: Scaffold, context: OptimizerContext) -> None:
         self.parent = parent
@@ -36,14 +39,17 @@ class Draft:
             return faults
         child = scaffolds.apply(self.current, [edit])
         tool = edit.path.startswith("tools/") and edit.path in child.files
-        if tool and (broken := self.context.smoke_test(child)):  # the parent's tools start: it was checked
+        if tool and (
+            broken := self.context.smoke_test(child)
+        ):  # the parent's tools start: it was checked
             return broken
         self.current = child
         self.edits.append(edit)
         return []
 
     def undo(self, number: int) -> list[str]:
-        """Take the edit `number` (from 1) back; [] or why the later ones cannot stand without it."""
+        """Take the edit `number` (from 1) back; [] or why the later ones cannot stand without
+        it."""
         left = self.edits[: number - 1] + self.edits[number:]
         try:
             self.current = scaffolds.apply(self.parent, left)
@@ -53,17 +59,23 @@ class Draft:
         return []
 
     def join(self, number: int, other: Edit) -> None:
-        """Let the edit `number` (from 1) stand for another one that says the same: it cites what both cite."""
+        """Let the edit `number` (from 1) stand for another one that says the same: it cites what
+        both cite."""
         edit = self.edits[number - 1]
         evidence = tuple(dict.fromkeys(edit.evidence + other.evidence))
         new = edit.new
-        if edit.path.startswith("memory/") and (found := re.search(r"^born_of: .*$", new, re.MULTILINE)):
-            new = new.replace(found[0], "born_of: " + ", ".join(sorted({e.experience for e in evidence})))
+        if edit.path.startswith("memory/") and (
+            found := re.search(r"^born_of: .*$", new, re.MULTILINE)
+        ):
+            new = new.replace(
+                found[0], "born_of: " + ", ".join(sorted({e.experience for e in evidence}))
+            )
         self.edits[number - 1] = edit.model_copy(update={"evidence": evidence, "new": new})
         self.current = scaffolds.apply(self.parent, self.edits)
 
     def merge(self, edit: Edit, based_on: Scaffold) -> list[str]:
-        """Make an edit of a copy that stood at `based_on`; [] or why nothing of it could be kept."""
+        """Make an edit of a copy that stood at `based_on`; [] or why nothing of it could be
+        kept."""
         same = self.current.files.get(edit.path) == based_on.files.get(edit.path)
         if same:
             return self.add(edit)
@@ -85,14 +97,15 @@ class Draft:
         return faults
 
     def _put_beside(self, edit: Edit, wanted: str) -> list[str]:
-        """Of two versions of a tool the second becomes a tool of its own, where the agent is told of it; where only
-        its name is called there is one tool, and it is the first. [] or why not."""
+        """Of two versions of a tool the second becomes a tool of its own, where the agent is told
+        of it; where only its name is called there is one tool, and it is the first. [] or why
+        not."""
         second = edit.model_copy(update={"path": self._beside(edit.path), "old": "", "new": wanted})
         named = PurePosixPath(edit.path).stem in self.current.agent.uses
         if named or second.path in uncalled(scaffolds.apply(self.current, [second])):
             return [
-                f"{edit.path}: another edit rewrote it, and the two cannot be joined; nothing would call a second tool "
-                "beside it, so the first is the one in use"
+                f"{edit.path}: another edit rewrote it, and the two cannot be joined; nothing would"
+                " call a second tool beside it, so the first is the one in use"
             ]
         return self.add(second)
 
@@ -104,14 +117,17 @@ class Draft:
 
 
 def union(base: str, ours: str, theirs: str) -> str:
-    """Both changes of `base`, line by line; where they touch the same lines, the lines of both, ours first."""
+    """Both changes of `base`, line by line; where they touch the same lines, the lines of both,
+    ours first."""
     with tempfile.TemporaryDirectory() as folder:
         names = []
         for name, text in (("ours", ours), ("base", base), ("theirs", theirs)):
             path = Path(folder) / name
             path.write_bytes(text.encode("utf-8"))
             names.append(str(path))
-        made = subprocess.run(["git", "merge-file", "-p", "--union", *names], capture_output=True, check=False)
+        made = subprocess.run(
+            ["git", "merge-file", "-p", "--union", *names], capture_output=True, check=False
+        )
     return made.stdout.decode("utf-8")
 
 

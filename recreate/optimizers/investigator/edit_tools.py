@@ -1,6 +1,8 @@
-"""How an optimizer edits its private copy: one tool for each kind of change, checked when it is made.
+"""How an optimizer edits its private copy: one tool for each kind of change, checked when it is
+made.
 
-An edit that does not apply, breaks the agent, leaks a task or cites what was not read is answered with why.
+An edit that does not apply, breaks the agent, leaks a task or cites what was not read is answered
+with why.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ from recreate.optimizers.investigator.draft import Draft, lesson_of
 
 Cite = Callable[[Mapping[str, Any]], tuple[Evidence, ...]]
 """The evidence that an edit's arguments name. Raises Wrong."""
-PATHS = "system.md, workflow.md, observation.md, format.md, agent.toml, tools/NAME.py or memory/NAME.md"
+PATHS = (
+    "system.md, workflow.md, observation.md, format.md, agent.toml, tools/NAME.py or memory/NAME.md"
+)
 
 
 class Writer:
@@ -39,7 +43,9 @@ class Writer:
     def tools(self) -> list[Tool]:
         """edit, write, lesson, delete, undo."""
 
-        def change(name: str, help: str, run: Callable[..., str], /, **parameters: Mapping[str, Any]) -> Tool:
+        def change(
+            name: str, help: str, run: Callable[..., str], /, **parameters: Mapping[str, Any]
+        ) -> Tool:
             about = {"reason": text("why this helps on other tasks, in a sentence"), **self.citing}
             return Tool(name, "edit", help, run, {**parameters, **about}, self.optional)
 
@@ -48,8 +54,8 @@ class Writer:
         found = [
             change(
                 "edit",
-                "Replace text in a file, or add to it. `old` is replaced by `new` and must be in the file exactly "
-                "once, to the letter; an empty `old` adds `new` at the end.",
+                "Replace text in a file, or add to it. `old` is replaced by `new` and must be in"
+                " the file exactly once, to the letter; an empty `old` adds `new` at the end.",
                 self.edit,
                 path=text(paths),
                 old=text("what is replaced"),
@@ -57,18 +63,24 @@ class Writer:
             ),
             change(
                 "write",
-                "Write a whole file, a new one or one in place of what is there: one call where many `edit`s would be "
-                "needed. A tool is an executable script in one file, whose docstring is the help that the agent sees; "
-                "`--help` must end at once, where there is only the standard library: import what else the agent's "
-                "environment has when it is used. `.recreate/attempt.json` tells it the task's words (`prompt`) and "
-                "which sample this is. The agent only uses what its prompt or agent.toml tells it of.",
+                "Write a whole file, a new one or one in place of what is there: one call where"
+                " many `edit`s would be needed. A tool is an executable script in one file, whose"
+                " docstring is the help that the agent sees; `--help` must end at once, where there"
+                " is only the standard library: import what else the agent's environment has when"
+                " it is used. `.recreate/attempt.json` tells it the task's words (`prompt`) and"
+                " which sample this is. The agent only uses what its prompt or agent.toml tells"
+                " it of.",
                 self.write,
                 path=text(paths),
-                text=text("all of the file; a tool is Python where its name ends in .py, else begin with #!"),
+                text=text(
+                    "all of the file; a tool is Python where its name ends in .py, else begin"
+                    " with #!"
+                ),
             ),
             change(
                 "lesson",
-                "Add a lesson to the agent's memory, or change one: a title and a few sentences, true for any task.",
+                "Add a lesson to the agent's memory, or change one: a title and a few sentences,"
+                " true for any task.",
                 self.lesson,
                 title=text("a short title"),
                 text=text("the advice"),
@@ -76,13 +88,21 @@ class Writer:
             ),
             change(
                 "delete",
-                "Delete a file that does not help."
-                if agent.foreign
-                else "Delete a tool or a lesson that does not help.",
+                (
+                    "Delete a file that does not help."
+                    if agent.foreign
+                    else "Delete a tool or a lesson that does not help."
+                ),
                 self.delete,
                 path=text(paths if agent.foreign else "tools/NAME.py or memory/NAME.md"),
             ),
-            Tool("undo", "edit", "Take back one of your edits.", self.undo, {"edit": number("its number, from 1")}),
+            Tool(
+                "undo",
+                "edit",
+                "Take back one of your edits.",
+                self.undo,
+                {"edit": number("its number, from 1")},
+            ),
         ]
         return [tool for tool in found if tool.name != "lesson"] if agent.foreign else found
 
@@ -93,16 +113,26 @@ class Writer:
             new = new if text.endswith("\n") or not text else "\n" + new
         if not new.endswith("\n") and not old:
             new += "\n"
-        return self._add(Edit(path=path, old=old, new=new, reason=reason, evidence=self.cite(citing)))
+        return self._add(
+            Edit(path=path, old=old, new=new, reason=reason, evidence=self.cite(citing))
+        )
 
     def write(self, path: str, text: str, reason: str, **citing: Any) -> str:
         if not text.strip():
-            raise Wrong("there is no text: give all of the file; `delete` removes a tool or a lesson")
+            raise Wrong(
+                "there is no text: give all of the file; `delete` removes a tool or a lesson"
+            )
         old = self.draft.current.files.get(path, "")
         whole = text.strip("\n") + "\n"
-        made = self._add(Edit(path=path, old=old, new=whole, reason=reason, evidence=self.cite(citing)))
+        made = self._add(
+            Edit(path=path, old=old, new=whole, reason=reason, evidence=self.cite(citing))
+        )
         tool = path.startswith("tools/")
-        return f"{made} Try it with `try_tool`, and see that the agent is told of it." if tool else made
+        return (
+            f"{made} Try it with `try_tool`, and see that the agent is told of it."
+            if tool
+            else made
+        )
 
     def lesson(self, title: str, text: str, reason: str, replaces: str = "", **citing: Any) -> str:
         evidence = self.cite(citing)
@@ -124,13 +154,21 @@ class Writer:
             raise Wrong("only tools and lessons can be deleted: replace the text of other files")
         old = self.draft.current.files.get(path)
         if old is None:
-            raise Wrong(f"there is no file {path!r}; there are: {', '.join(sorted(self.draft.current.files))}")
-        return self._add(Edit(path=path, old=old, new="", reason=reason, evidence=self.cite(citing)))
+            raise Wrong(
+                f"there is no file {path!r}; there are:"
+                f" {', '.join(sorted(self.draft.current.files))}"
+            )
+        return self._add(
+            Edit(path=path, old=old, new="", reason=reason, evidence=self.cite(citing))
+        )
 
     def undo(self, edit: int) -> str:
         if not 1 <= edit <= len(self.draft.edits):
             count = len(self.draft.edits)
-            raise Wrong(f"you have {count} edits: " + (f"name one from 1 to {count}" if count else "none to take back"))
+            raise Wrong(
+                f"you have {count} edits: "
+                + (f"name one from 1 to {count}" if count else "none to take back")
+            )
         if faults := self.draft.undo(edit):
             raise Wrong("; ".join(faults))
         return f"taken back; {len(self.draft.edits)} edits are left"
@@ -140,9 +178,15 @@ class Writer:
         if edit.new.count("\b") > edit.old.count("\b"):
             at = edit.new.rindex("\b")
             raise Wrong(
-                f"not made: {edit.path} would hold a backspace, in {edit.new[max(0, at - 20) : at + 20]!r}: JSON reads "
-                "\\b so. Write \\\\b for the two characters of a pattern"
+                f"not made: {edit.path} would hold a backspace, in"
+                f" {edit.new[max(0, at - 20) : at + 20]!r}: JSON reads \\b so. Write \\\\b for the"
+                " two characters of a pattern"
             )
-        if faults := self.draft.add(edit):  # which number it has in a list of its own says nothing here
-            raise Wrong("not made: " + "; ".join(f.replace(f"edit 1 ({edit.path})", edit.path) for f in faults))
+        if faults := self.draft.add(
+            edit
+        ):  # which number it has in a list of its own says nothing here
+            raise Wrong(
+                "not made: "
+                + "; ".join(f.replace(f"edit 1 ({edit.path})", edit.path) for f in faults)
+            )
         return f"edit {len(self.draft.edits)} is made: {edit.path}."

@@ -1,7 +1,8 @@
-"""What an optimizer looks at: trajectories, the grader's words, submissions, memory, the scaffold, its own past.
+"""What an optimizer looks at: trajectories, the grader's words, submissions, memory, the scaffold,
+its own past.
 
-What was shown is remembered: an edit may only cite a step that was read. The grader's words, the submission and the
-sandbox as it was left belong to an experience's last step.
+What was shown is remembered: an edit may only cite a step that was read. The grader's words, the
+submission and the sandbox as it was left belong to an experience's last step.
 """
 
 from __future__ import annotations
@@ -31,10 +32,15 @@ PART = number("of what is too long for one answer: which part, from 1")
 
 
 class Reader:
-    """`subject` is the experience under study (None while distilling); `batch` are the ones it came with."""
+    """`subject` is the experience under study (None while distilling); `batch` are the ones it came
+    with."""
 
     def __init__(
-        self, context: OptimizerContext, draft: Draft, subject: Experience | None, batch: Sequence[Experience]
+        self,
+        context: OptimizerContext,
+        draft: Draft,
+        subject: Experience | None,
+        batch: Sequence[Experience],
     ) -> None:
         self.context = context
         self.draft = draft
@@ -46,12 +52,17 @@ class Reader:
     def tools(self) -> list[Tool]:
         """The tools that are not switched off."""
 
-        def look(name: str, help: str, run: Callable[..., str], /, **parameters: Mapping[str, Any]) -> Tool:
+        def look(
+            name: str, help: str, run: Callable[..., str], /, **parameters: Mapping[str, Any]
+        ) -> Tool:
             return Tool(name, "inspect", help, run, parameters)
 
         found = []
         if "trajectory" not in self.context.without:
-            facts = 'facts that must agree, e.g. {"outcome": "failed", "error": "TypeError"}; names: outcome, ending, '
+            facts = (
+                'facts that must agree, e.g. {"outcome": "failed", "error": "TypeError"}; names:'
+                " outcome, ending, "
+            )
             found += [
                 look(
                     "index",
@@ -61,9 +72,10 @@ class Reader:
                 ),
                 look(
                     "steps",
-                    "A window of steps: what the agent was told, said and did, and what came of it. A long step has "
-                    "`[...]` in its middle there; asked for alone it is whole. Lines that another step has shown you "
-                    "are named there, not told again. Only steps shown by this can be cited.",
+                    "A window of steps: what the agent was told, said and did, and what came of it."
+                    " A long step has `[...]` in its middle there; asked for alone it is whole."
+                    " Lines that another step has shown you are named there, not told again. Only"
+                    " steps shown by this can be cited.",
                     self.steps,
                     first=number("the first step"),
                     last=number("the last step; left out: `first` alone"),
@@ -72,12 +84,19 @@ class Reader:
                 ),
                 look(
                     "search",
-                    "Search all train experiences ever lived, of other tasks and earlier runs too: does a cause recur, "
-                    "what helped elsewhere?",
+                    "Search all train experiences ever lived, of other tasks and earlier runs too:"
+                    " does a cause recur, what helped elsewhere?",
                     self.search,
                     query=text("what to look for"),
-                    by=one_of("meaning", "words", description="nearest in meaning (default), or holding all words"),
-                    where={"type": "object", "description": facts + "error, grain (experience|step|lesson)"},
+                    by=one_of(
+                        "meaning",
+                        "words",
+                        description="nearest in meaning (default), or holding all words",
+                    ),
+                    where={
+                        "type": "object",
+                        "description": facts + "error, grain (experience|step|lesson)",
+                    },
                     k=number("how many; default 6"),
                 ),
                 look(
@@ -92,11 +111,23 @@ class Reader:
             found.append(look("evidence", help, self.evidence, part=PART, experience=_OF))
         help = "What the agent handed in: for code, a diff."
         found.append(look("submission", help, self.submission, part=PART, experience=_OF))
-        help = "Your private copy of the agent's files: the list of them, or one file to the letter."
+        help = (
+            "Your private copy of the agent's files: the list of them, or one file to the letter."
+        )
         return [
             *found,
-            look("scaffold", help, self.scaffold, path=text("one file; left out: the list"), part=PART),
-            look("rejected", "Edits that were tried before and were not kept, and why.", self.rejected),
+            look(
+                "scaffold",
+                help,
+                self.scaffold,
+                path=text("one file; left out: the list"),
+                part=PART,
+            ),
+            look(
+                "rejected",
+                "Edits that were tried before and were not kept, and why.",
+                self.rejected,
+            ),
         ]
 
     def find(self, id: str = "") -> Experience:
@@ -108,7 +139,9 @@ class Reader:
             near = [e for e in self.batch if id and e.startswith(id)]
             if len(near) == 1:
                 return self.batch[near[0]]
-            raise Wrong(f"there is no train experience {id!r}; in this batch are: {', '.join(self.batch)}")
+            raise Wrong(
+                f"there is no train experience {id!r}; in this batch are: {', '.join(self.batch)}"
+            )
         return found
 
     def cited(self, steps: Sequence[Any], id: str = "") -> tuple[Evidence, ...]:
@@ -118,15 +151,26 @@ class Reader:
         if not steps and "trajectory" in self.context.without:
             steps = [last]
         if not steps:
-            raise Wrong(f"an edit cites at least one step that shows the need: give `steps`, e.g. [{last}]")
+            raise Wrong(
+                f"an edit cites at least one step that shows the need: give `steps`, e.g. [{last}]"
+            )
         found = []
         for step in steps:
             if not isinstance(step, int) or isinstance(step, bool) or not 0 <= step <= last:
-                raise Wrong(f"{e.id} has steps 0 to {last}, not {step!r}: cite the one that shows the need")
+                raise Wrong(
+                    f"{e.id} has steps 0 to {last}, not {step!r}: cite the one that shows the need"
+                )
             evidence = Evidence(experience=e.id, step=step)
             if evidence not in self.read:
-                how = "`steps`" if "trajectory" not in self.context.without else "`submission`, which ends it,"
-                raise Wrong(f"step {step} of {e.id} was not read yet: look at it with {how} before citing it")
+                how = (
+                    "`steps`"
+                    if "trajectory" not in self.context.without
+                    else "`submission`, which ends it,"
+                )
+                raise Wrong(
+                    f"step {step} of {e.id} was not read yet: look at it with {how} before"
+                    " citing it"
+                )
             found.append(evidence)
         return tuple(dict.fromkeys(found))
 
@@ -135,20 +179,25 @@ class Reader:
         if e.trace.steps:
             self.read.add(Evidence(experience=e.id, step=len(e.trace.steps) - 1))
 
-    # ------------------------------------------------------------------------------------------- what tools do
+    # -------------------------------------------------------------------------------------------
+    # what tools do
 
     def index(self, experience: str = "") -> str:
         e = self.find(experience)
         return f"{outcome(e)}\ntask: {clip(e.prompt, 1500)}\n\n{tell_index(index(e.trace))}"
 
-    def steps(self, first: int, last: int | None = None, part: int = 1, experience: str = "") -> str:
+    def steps(
+        self, first: int, last: int | None = None, part: int = 1, experience: str = ""
+    ) -> str:
         e = self.find(experience)
         steps = e.trace.steps
         last = first if last is None else last
         if not steps or not 0 <= first < len(steps) or last < first:
             if not steps:
                 raise Wrong(f"{e.id} has no steps: look at another one of {', '.join(self.batch)}")
-            raise Wrong(f"{e.id} has steps 0 to {len(steps) - 1}: `first` and `last` name some of them")
+            raise Wrong(
+                f"{e.id} has steps 0 to {len(steps) - 1}: `first` and `last` name some of them"
+            )
         if last == first:
             at = Evidence(experience=e.id, step=steps[first].step)
             whole = tell_whole(steps[first], sys.maxsize, partial(self.told.once, at=at))
@@ -167,7 +216,10 @@ class Reader:
             at = Evidence(experience=e.id, step=step.step)
             whole = tell_whole(step, STEP_CHARS, partial(self.told.once, at=at))
             if parts and len(whole) > room:
-                parts.append(f"[steps {step.step} to {min(last, len(steps) - 1)} were left out: ask for fewer at once]")
+                parts.append(
+                    f"[steps {step.step} to {min(last, len(steps) - 1)} were left out: ask for"
+                    " fewer at once]"
+                )
                 break
             room -= len(whole)
             parts.append(whole)
@@ -175,7 +227,9 @@ class Reader:
             self.read.add(at)
         return "\n\n".join(parts)
 
-    def search(self, query: str, by: str = "meaning", where: Mapping[str, Any] | None = None, k: int = 6) -> str:
+    def search(
+        self, query: str, by: str = "meaning", where: Mapping[str, Any] | None = None, k: int = 6
+    ) -> str:
         filters: dict[str, Any] = {"domain": self.context.domain, **(where or {})}
         if "evidence" in self.context.without:
             filters["grain"] = "step"
@@ -196,11 +250,13 @@ class Reader:
             return f"no train attempt has {wanted} yet"
         answer = differ(e, other)
         return (
-            f"{answer}\n\n`index` and `steps` with experience {other.id} show it; its task: {clip(other.prompt, 400)}"
+            f"{answer}\n\n`index` and `steps` with experience {other.id} show it; its task:"
+            f" {clip(other.prompt, 400)}"
         )
 
     def opposite(self, e: Experience) -> Experience | None:
-        """The nearest attempt with the other outcome: of the same task, else by meaning, else in the batch."""
+        """The nearest attempt with the other outcome: of the same task, else by meaning, else in
+        the batch."""
         batch = [o for o in self.batch.values() if o.grade.passed != e.grade.passed]
         for other in batch:
             if other.task == e.task:
@@ -208,7 +264,11 @@ class Reader:
         wanted = {"domain": e.domain, "passed": not e.grade.passed, "grain": "experience"}
         for hit in self.context.recall(e.prompt[:1000], 3, wanted):
             found = self.context.get(hit.experience or hit.id)
-            if found is not None and found.grade.passed != e.grade.passed and found.split == "train":
+            if (
+                found is not None
+                and found.grade.passed != e.grade.passed
+                and found.split == "train"
+            ):
                 return found
         return batch[0] if batch else None
 
@@ -220,7 +280,9 @@ class Reader:
     def submission(self, part: int = 1, experience: str = "") -> str:
         e = self.find(experience)
         self.ended(e)
-        return tell_part(e.trace.answer.strip() or "nothing was handed in", part, "what was handed in")
+        return tell_part(
+            e.trace.answer.strip() or "nothing was handed in", part, "what was handed in"
+        )
 
     def scaffold(self, path: str = "", part: int = 1) -> str:
         files = self.draft.current.files
@@ -237,7 +299,9 @@ class Reader:
             verdict = revision.verdict
             if verdict.diff is not None:
                 why += f"; validation {verdict.before:.3f} -> {verdict.after:.3f}"
-            answer.append(f"not kept: {why}\n" + "\n".join(clip(tell_edit(e), 1200) for e in revision.edits))
+            answer.append(
+                f"not kept: {why}\n" + "\n".join(clip(tell_edit(e), 1200) for e in revision.edits)
+            )
         return "\n\n".join(answer) or "none was rejected so far"
 
 
@@ -245,15 +309,18 @@ def outcome(e: Experience) -> str:
     """How an attempt ended, in one line."""
     passed = "PASSED" if e.grade.passed else f"FAILED (score {e.grade.score:g})"
     ended = f"{e.trace.ending} {e.trace.limit}".strip()
-    samples = f", sample {e.trace.chosen} was handed in" if any(s.sample for s in e.trace.steps) else ""
+    samples = (
+        f", sample {e.trace.chosen} was handed in" if any(s.sample for s in e.trace.steps) else ""
+    )
     return (
-        f"experience {e.id}: {passed}, ended by {ended} after {len(e.trace.steps)} steps{samples}; task {short(e.task)}"
-        f" {e.canary}"
+        f"experience {e.id}: {passed}, ended by {ended} after {len(e.trace.steps)} steps{samples};"
+        f" task {short(e.task)} {e.canary}"
     ).rstrip()
 
 
 class AlreadyTold:
-    """Which lines were told, and by which step first: samples see the same functions again, in another order."""
+    """Which lines were told, and by which step first: samples see the same functions again, in
+    another order."""
 
     def __init__(self) -> None:
         self.texts: list[tuple[Evidence, list[str]]] = []
@@ -268,7 +335,8 @@ class AlreadyTold:
         self.texts.append((at, lines))
 
     def once(self, text: str, at: Evidence) -> str:
-        """A text of the step `at`, with long runs of lines that another step was first to tell replaced by its name."""
+        """A text of the step `at`, with long runs of lines that another step was first to tell
+        replaced by its name."""
         lines = text.split("\n")
         answer, here = [], 0
         while here < len(lines):
@@ -277,7 +345,9 @@ class AlreadyTold:
                 answer.append(lines[here])
                 here += 1
                 continue
-            where = f"step {owner.step}" + (f" of {owner.experience}" if owner.experience != at.experience else "")
+            where = f"step {owner.step}" + (
+                f" of {owner.experience}" if owner.experience != at.experience else ""
+            )
             if count == len(lines):
                 return f"[the same as in {where}]"
             head = clip(lines[here], 60)
@@ -286,7 +356,8 @@ class AlreadyTold:
         return "\n".join(answer)
 
     def _run(self, lines: Sequence[str], here: int, at: Evidence) -> tuple[Evidence, int]:
-        """(who told the lines from `here` on first, how many of them); 0 when that is too little to be worth it."""
+        """(who told the lines from `here` on first, how many of them); 0 when that is too little to
+        be worth it."""
         which, start = self.first.get(lines[here], (-1, 0))
         owner, told = self.texts[which] if which >= 0 else (at, [])
         count = chars = 0
@@ -299,7 +370,8 @@ class AlreadyTold:
 
 
 def tell_part(whole: str, part: int, name: str) -> str:
-    """A text uncut; one that no answer holds is told in parts of WINDOW_CHARS. Raises Wrong for no such part."""
+    """A text uncut; one that no answer holds is told in parts of WINDOW_CHARS. Raises Wrong for no
+    such part."""
     count = max(1, -(-len(whole) // WINDOW_CHARS))
     if not 1 <= part <= count:
         there = f"parts 1 to {count}: ask for one of them" if count > 1 else "one part only"
@@ -318,7 +390,9 @@ def tell_whole(step: Step, limit: int, once: Callable[[str], str] = str) -> str:
     parts = [f"--- step {step.step}" + (f", sample {step.sample}" if step.sample else "")]
     parts[0] += f", which goes on from step {step.after}" if step.after is not None else ""
     if step.kind == "before":
-        parts.append(f"the tool {step.action} ran before the first turn (status {step.status}) and printed:")
+        parts.append(
+            f"the tool {step.action} ran before the first turn (status {step.status}) and printed:"
+        )
         parts.append(clip(once(step.output.strip()), limit))
         return "\n".join(parts)
     if step.kind == "ended":
@@ -335,7 +409,9 @@ def tell_whole(step: Step, limit: int, once: Callable[[str], str] = str) -> str:
     if step.kind == "malformed":
         parts.append(f"which could not be read: {clip(step.output, limit)}")
     elif step.output or step.status is not None:
-        parts.append(f"its action ended with status {step.status}:\n{clip(once(step.output.strip()), limit)}")
+        parts.append(
+            f"its action ended with status {step.status}:\n{clip(once(step.output.strip()), limit)}"
+        )
     if step.restored:
         parts.append(f"it was taken back: {step.restored}")
     return "\n".join(parts)
@@ -345,18 +421,29 @@ def tell_hit(hit: Hit) -> str:
     """One search result."""
     facts = hit.facts
     if hit.grain == "lesson":
-        answer = [f"{hit.id} ({facts.get('scope')} lesson, {facts.get('status')})", clip(hit.text, HIT_CHARS)]
-        for name, words in (("born_of", "born of"), ("supports", "supported by"), ("contradicts", "contradicted by")):
+        answer = [
+            f"{hit.id} ({facts.get('scope')} lesson, {facts.get('status')})",
+            clip(hit.text, HIT_CHARS),
+        ]
+        for name, words in (
+            ("born_of", "born of"),
+            ("supports", "supported by"),
+            ("contradicts", "contradicted by"),
+        ):
             answer += [f"{words} {', '.join(facts[name])}"] if facts.get(name) else []
         return "\n".join(answer)
     passed = {True: "passed", False: "failed"}.get(facts.get("passed", None), "")
     where = f"experience {hit.experience}" + (f" step {hit.step}" if hit.step is not None else "")
-    head = f"{where if hit.experience else hit.id} ({hit.grain} {passed}, task {short(str(facts.get('task', '')))})"
+    head = (
+        f"{where if hit.experience else hit.id} ({hit.grain} {passed}, task"
+        f" {short(str(facts.get('task', '')))})"
+    )
     return f"{head}\n{clip(hit.text, HIT_CHARS)}"
 
 
 def short(task: str) -> str:
-    """A task as a mark that tells it from others and nothing else: ids of real tasks may name what is wrong."""
+    """A task as a mark that tells it from others and nothing else: ids of real tasks may name what
+    is wrong."""
     return digest(task, 6)
 
 
@@ -381,67 +468,96 @@ def tell_agent(agent: AgentConfig) -> str:
     lines = []
     if agent.samples > 1 and agent.branches:
         lines.append(
-            f"It makes up to {agent.samples} samples of a task. Those of one beginning share it: after its first, "
-            f"second, ... result it goes on in {', '.join(map(str, agent.branches))} ways, each in a copy of the "
-            "environment."
+            f"It makes up to {agent.samples} samples of a task. Those of one beginning share it:"
+            " after its first, second, ... result it goes on in"
+            f" {', '.join(map(str, agent.branches))} ways, each in a copy of the environment."
         )
     elif agent.samples > 1:
-        lines.append(f"It makes up to {agent.samples} independent samples of a task, each in a fresh environment.")
+        lines.append(
+            f"It makes up to {agent.samples} independent samples of a task, each in a fresh"
+            " environment."
+        )
     if ahead := agent.lookahead:
         lines.append(
-            f"Before each action {ahead.candidates} candidates are tried out {ahead.steps} steps ahead in copies of "
-            "its environment; the best is carried out."
+            f"Before each action {ahead.candidates} candidates are tried out {ahead.steps} steps"
+            " ahead in copies of its environment; the best is carried out."
         )
     if agent.observe:
         lines.append(
-            f"In the first {agent.observe.steps} turns of a sample, or until it says `act`, its commands run in copies "
-            "of the environment that are thrown away."
+            f"In the first {agent.observe.steps} turns of a sample, or until it says `act`, its"
+            " commands run in copies of the environment that are thrown away."
         )
     if agent.restore:
         lines.append(
-            f"After each action tools/{agent.restore.check} runs: where more fails by it than before, the action is "
-            "taken back."
+            f"After each action tools/{agent.restore.check} runs: where more fails by it than"
+            " before, the action is taken back."
         )
     if agent.memory.recall:
         lines.append(
-            "It may ask memory by `recall WORDS`, and is told of earlier train attempts at other tasks, in at most "
-            f"{agent.memory.recall} tokens an answer ([memory] recall in agent.toml)."
+            "It may ask memory by `recall WORDS`, and is told of earlier train attempts at other"
+            f" tasks, in at most {agent.memory.recall} tokens an answer ([memory] recall in"
+            " agent.toml)."
         )
     if agent.before:
         names = ", ".join(f"tools/{name}" for name in agent.before)
-        lines.append(f"Before the first turn {names} run in it; their output is `before.NAME` in the templates.")
+        lines.append(
+            f"Before the first turn {names} run in it; their output is `before.NAME` in the"
+            " templates."
+        )
     lines.append(
-        f"Then it is shown system.md and workflow.md, rendered, and has {_turns(agent.limits.turns)}. {_action(agent)}"
+        "Then it is shown system.md and workflow.md, rendered, and has"
+        f" {_turns(agent.limits.turns)}. {_action(agent)}"
     )
     lines.append(
-        "What an action prints is shown by observation.md. A reply that cannot be read is answered by format.md."
+        "What an action prints is shown by observation.md. A reply that cannot be read is answered"
+        " by format.md."
     )
     lines.append("Either uses up the turn; after the last one no answer is shown.")
     if agent.done:
-        lines.append(f"After each action tools/{agent.done} runs: exit status 0 ends the sample as handed in.")
-    lines.append("What is in the environment when a sample ends is what it hands in, also when its turns are used up.")
+        lines.append(
+            f"After each action tools/{agent.done} runs: exit status 0 ends the sample as"
+            " handed in."
+        )
+    lines.append(
+        "What is in the environment when a sample ends is what it hands in, also when its turns are"
+        " used up."
+    )
     if agent.choose and agent.samples > 1:
         accepted = " the first accepted one is taken, else" if agent.done else ""
-        lines.append(f"Of several samples{accepted} the one counts for which tools/{agent.choose} prints")
+        lines.append(
+            f"Of several samples{accepted} the one counts for which tools/{agent.choose} prints"
+        )
         lines.append("the highest number on its last line.")
     if agent.vote and agent.samples > 1:
-        lines.append(f"Of several samples the first of the most counts for which tools/{agent.vote} prints the same;")
-        lines.append("one for which it fails or prints nothing has no say, and no more are made than can change that.")
+        lines.append(
+            f"Of several samples the first of the most counts for which tools/{agent.vote} prints"
+            " the same;"
+        )
+        lines.append(
+            "one for which it fails or prints nothing has no say, and no more are made than can"
+            " change that."
+        )
     limits = agent.limits
     lines.append(
-        f"A command may take {limits.command_seconds:g} s and shows at most {limits.observation_chars} characters; a "
-        f"reply has at most {agent.model.max_tokens} tokens."
+        f"A command may take {limits.command_seconds:g} s and shows at most"
+        f" {limits.observation_chars} characters; a reply has at most {agent.model.max_tokens}"
+        " tokens."
     )
     return " ".join(lines)
 
 
 def _foreign(agent: AgentConfig) -> str:
-    runs = f"the command `{agent.command}`" if agent.action == "command" else f"the function {agent.action[7:]}"
+    runs = (
+        f"the command `{agent.command}`"
+        if agent.action == "command"
+        else f"the function {agent.action[7:]}"
+    )
     return (
-        f"It is a program of somebody else's: {runs} reads its files as it likes, and they are no templates. Only "
-        f"those that match {', '.join(agent.texts)} can be edited. A step is one question to its model, with what it "
-        f"told the model that was new; what came of the reply is what its next question tells. It may ask "
-        f"{agent.limits.steps} times. What is in the environment when it ends is what it hands in."
+        f"It is a program of somebody else's: {runs} reads its files as it likes, and they are no"
+        f" templates. Only those that match {', '.join(agent.texts)} can be edited. A step is one"
+        " question to its model, with what it told the model that was new; what came of the reply"
+        f" is what its next question tells. It may ask {agent.limits.steps} times. What is in the"
+        " environment when it ends is what it hands in."
     )
 
 
@@ -452,23 +568,30 @@ def _turns(steps: int) -> str:
 def _action(agent: AgentConfig) -> str:
     if agent.native:
         return (
-            "Where its model takes tools it calls `bash`, several times a turn if it likes, and `submit` alone; else "
-            "each reply must hold one ```bash block, which is run, and `submit` alone hands the work in."
+            "Where its model takes tools it calls `bash`, several times a turn if it likes, and"
+            " `submit` alone; else each reply must hold one ```bash block, which is run, and"
+            " `submit` alone hands the work in."
         )
     if agent.action == "bash":
-        return "Each reply must hold one ```bash block, which is run; `submit` alone hands the work in."
+        return (
+            "Each reply must hold one ```bash block, which is run; `submit` alone hands the"
+            " work in."
+        )
     if agent.action == "tools":
         shell = "`bash`, " if agent.shell else ""
         return (
-            f"It calls functions, several a turn if it likes: {shell}`submit` alone to hand the work in, each tool "
-            "of tools/ (with tools/NAME.json, the JSON schema of its arguments, it gets them as one JSON object on "
-            "standard input; without, the words `args` of its command line), and those of the MCP servers that "
-            "agent.toml names."
+            f"It calls functions, several a turn if it likes: {shell}`submit` alone to hand the"
+            " work in, each tool of tools/ (with tools/NAME.json, the JSON schema of its"
+            " arguments, it gets them as one JSON object on standard input; without, the words"
+            " `args` of its command line), and those of the MCP servers that agent.toml names."
         )
     if agent.action == "json":
-        return 'Each reply is one JSON object {"thought", "command"}; the command is run, `submit` hands the work in.'
+        return (
+            'Each reply is one JSON object {"thought", "command"}; the command is run, `submit`'
+            " hands the work in."
+        )
     name = agent.action.removeprefix("tool:")
     return (
-        f"Each reply goes whole to tools/{name} on its standard input; its exit status 2 says that the reply could not "
-        "be read, and its output how. The agent can run nothing else."
+        f"Each reply goes whole to tools/{name} on its standard input; its exit status 2 says that"
+        " the reply could not be read, and its output how. The agent can run nothing else."
     )

@@ -1,7 +1,8 @@
-"""What an optimizer tries: commands in the environments of attempts, tools of its copy, and attempts with it.
+"""What an optimizer tries: commands in the environments of attempts, tools of its copy, and
+attempts with it.
 
-An environment is rebuilt from an experience when first asked for, and gone when the study ends. Commands run in a
-sandbox with neither keys nor network, with the tools of the private copy on PATH.
+An environment is rebuilt from an experience when first asked for, and gone when the study ends.
+Commands run in a sandbox with neither keys nor network, with the tools of the private copy on PATH.
 """
 
 from __future__ import annotations
@@ -41,7 +42,11 @@ class Environments:
 
     def tools(self) -> list[Tool]:
         """`run` (unless environments are switched off) and `try_tool`."""
-        where = one_of("end", "start", description="the environment as the agent left it (default), or as it was given")
+        where = one_of(
+            "end",
+            "start",
+            description="the environment as the agent left it (default), or as it was given",
+        )
         of = text("the id of another experience; left out: the one studied")
         fresh = {"type": "boolean", "description": "make the environment anew first"}
         found = []
@@ -50,9 +55,9 @@ class Environments:
                 Tool(
                     "run",
                     "inspect",
-                    f"Run a shell command inside the environment of an attempt: no network, at most {SECONDS:g} s, "
-                    "the tools of your private copy on PATH. It is a copy that keeps what you do to it: try what you "
-                    "like, and begin with `fresh` again.",
+                    "Run a shell command inside the environment of an attempt: no network, at most"
+                    f" {SECONDS:g} s, the tools of your private copy on PATH. It is a copy that"
+                    " keeps what you do to it: try what you like, and begin with `fresh` again.",
                     self.run,
                     {"command": text("for bash"), "where": where, "fresh": fresh, "experience": of},
                 )
@@ -62,8 +67,8 @@ class Environments:
                 Tool(
                     "try_tool",
                     "try",
-                    "Run a tool of your private copy, in the environment of the attempt if there is one to look into, "
-                    "else in an empty one.",
+                    "Run a tool of your private copy, in the environment of the attempt if there is"
+                    " one to look into, else in an empty one.",
                     self.try_tool,
                     {
                         "name": text("the tool's name without its ending"),
@@ -76,7 +81,9 @@ class Environments:
             )
         return found
 
-    def run(self, command: str, where: str = "end", fresh: bool = False, experience: str = "") -> str:
+    def run(
+        self, command: str, where: str = "end", fresh: bool = False, experience: str = ""
+    ) -> str:
         e = self.reader.find(experience)
         if fresh and (e.id, where) in self.open:
             self.open.pop((e.id, where)).close()
@@ -84,7 +91,12 @@ class Environments:
         return note + self._shell(sandbox, command, of=e)
 
     def try_tool(
-        self, name: str, arguments: str = "", stdin: str = "", where: str = "end", experience: str = ""
+        self,
+        name: str,
+        arguments: str = "",
+        stdin: str = "",
+        where: str = "end",
+        experience: str = "",
     ) -> str:
         tools: Mapping[str, str] = self.draft.current.tools
         if name not in tools:
@@ -96,7 +108,9 @@ class Environments:
         if ("", "") not in self.open:
             assert self.context.empty is not None
             self.open["", ""] = self.context.empty()
-        return "[in an empty environment]\n" + self._shell(self.open["", ""], f"{name} {arguments}", stdin)
+        return "[in an empty environment]\n" + self._shell(
+            self.open["", ""], f"{name} {arguments}", stdin
+        )
 
     @property
     def inside(self) -> bool:
@@ -118,14 +132,22 @@ class Environments:
             self.reader.ended(e)
         return note, self.open[e.id, where]
 
-    def _shell(self, sandbox: Sandbox, command: str, stdin: str = "", of: Experience | None = None) -> str:
+    def _shell(
+        self, sandbox: Sandbox, command: str, stdin: str = "", of: Experience | None = None
+    ) -> str:
         try:
-            furnish(sandbox, self.draft.current, of.prompt if of else "", of.trace.chosen if of else 0)
+            furnish(
+                sandbox, self.draft.current, of.prompt if of else "", of.trace.chosen if of else 0
+            )
         except BadInput as e:  # a command put something else where they lie
             again = "`run` with `fresh` makes this environment anew"
-            raise Wrong(f"the tools of your copy cannot be put there: {e.message}; {again}") from None
+            raise Wrong(
+                f"the tools of your copy cannot be put there: {e.message}; {again}"
+            ) from None
         line = f'export PATH="$PWD/{BIN}:$PATH"\n{command}'
-        return tell_output(sandbox.run(line, timeout=SECONDS, stdin=stdin.encode("utf-8", "surrogatepass")))
+        return tell_output(
+            sandbox.run(line, timeout=SECONDS, stdin=stdin.encode("utf-8", "surrogatepass"))
+        )
 
 
 def tell_output(output: Output) -> str:
@@ -152,8 +174,9 @@ class Rehearsal:
             Tool(
                 "rehearse",
                 "try",
-                f"Let the agent attempt a task of the batch with your private copy (at most {self.left} times: it "
-                "costs a whole attempt). `index` and `steps` then show what it did.",
+                "Let the agent attempt a task of the batch with your private copy (at most"
+                f" {self.left} times: it costs a whole attempt). `index` and `steps` then show what"
+                " it did.",
                 self.rehearse,
                 {"experience": text("an experience of the task; left out: the one studied")},
                 required=("experience",) if self.reader.subject is None else (),
@@ -163,9 +186,14 @@ class Rehearsal:
     def rehearse(self, experience: str = "") -> str:
         e = self.reader.find(experience)
         if e.id not in self.reader.batch:
-            raise Wrong(f"only tasks of this batch can be rehearsed: name one of {', '.join(self.reader.batch)}")
+            raise Wrong(
+                "only tasks of this batch can be rehearsed: name one of"
+                f" {', '.join(self.reader.batch)}"
+            )
         if self.draft.current.digest == self.draft.parent.digest:
-            raise Wrong("there is no edit to rehearse: that attempt is the one you have; make an edit first")
+            raise Wrong(
+                "there is no edit to rehearse: that attempt is the one you have; make an edit first"
+            )
         if not self.left:
             raise Wrong(f"no rehearsal is left: {GO_ON}")
         assert self.context.attempt is not None

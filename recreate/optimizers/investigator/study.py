@@ -1,7 +1,8 @@
-"""One study: an optimizer investigates one experience, and hands in edits of its private copy, or none.
+"""One study: an optimizer investigates one experience, and hands in edits of its private copy, or
+none.
 
-Only a study that is handed in with `finish` delivers; one that ran into a limit, wrote prose, or lost its endpoint
-leaves a record and no edit.
+Only a study that is handed in with `finish` delivers; one that ran into a limit, wrote prose, or
+lost its endpoint leaves a record and no edit.
 """
 
 from __future__ import annotations
@@ -19,7 +20,13 @@ from recreate.optimizers.investigator.conversation import Talk, Tool, Wrong, num
 from recreate.optimizers.investigator.draft import Draft
 from recreate.optimizers.investigator.edit_tools import Writer
 from recreate.optimizers.investigator.forecast import Forecaster
-from recreate.optimizers.investigator.read_tools import Reader, outcome, short, tell_agent, tell_files
+from recreate.optimizers.investigator.read_tools import (
+    Reader,
+    outcome,
+    short,
+    tell_agent,
+    tell_files,
+)
 from recreate.optimizers.investigator.run_tools import Environments, Rehearsal
 from recreate.storage import files
 from recreate.storage.log import encode
@@ -27,8 +34,8 @@ from recreate.storage.redact import redact
 
 CAUSES = ("knowledge", "strategy", "tool", "none")
 WHERE = (
-    "`knowledge` (it did not know something), `strategy` (it went about it badly), `tool` (it lacked a means, or one "
-    "is wrong) or `none` (no edit would have helped)"
+    "`knowledge` (it did not know something), `strategy` (it went about it badly), `tool` (it"
+    " lacked a means, or one is wrong) or `none` (no edit would have helped)"
 )
 CITING = {
     "steps": numbers("the steps that show the need; you must have read them"),
@@ -36,8 +43,14 @@ CITING = {
 }
 
 
-def study(context: OptimizerContext, scaffold: Scaffold, experience: Experience, batch: Sequence[Experience]) -> Study:
-    """Investigate one experience. A fault of the infrastructure is a record (`ending` fault), not an exception.
+def study(
+    context: OptimizerContext,
+    scaffold: Scaffold,
+    experience: Experience,
+    batch: Sequence[Experience],
+) -> Study:
+    """Investigate one experience. A fault of the infrastructure is a record (`ending` fault), not
+    an exception.
 
     Raises OutOfBudget, Refused, Interrupted.
     """
@@ -65,7 +78,10 @@ def study(context: OptimizerContext, scaffold: Scaffold, experience: Experience,
         def finish(summary: str, cause: str = "", **forecast: Any) -> str:
             if cause == "none" and draft.edits:
                 causes = ", ".join(CAUSES[:-1])
-                raise Wrong(f"you made {len(draft.edits)} edits: name their cause ({causes}), or `undo` them")
+                raise Wrong(
+                    f"you made {len(draft.edits)} edits: name their cause ({causes}), or `undo`"
+                    " them"
+                )
             if cause not in ("none", "") and not draft.edits:
                 raise Wrong("there is no edit: make one, or say that the cause is `none`")
             edits = forecaster.of(draft.edits, forecast)
@@ -90,15 +106,29 @@ def study(context: OptimizerContext, scaffold: Scaffold, experience: Experience,
         )
 
 
-def finishing(context: OptimizerContext, finish: Callable[..., str], forecast: Mapping[str, Mapping[str, Any]]) -> Tool:
+def finishing(
+    context: OptimizerContext, finish: Callable[..., str], forecast: Mapping[str, Mapping[str, Any]]
+) -> Tool:
     """The tool that hands a study in; without guidance nobody asks for the cause."""
     summary = text("what happened, why, and what your edits change (or why none helps)")
     cause = one_of(*CAUSES, description=f"where the need lies: {WHERE}")
-    asked = {"summary": summary} if "guidance" in context.without else {"summary": summary, "cause": cause}
+    asked = (
+        {"summary": summary}
+        if "guidance" in context.without
+        else {"summary": summary, "cause": cause}
+    )
     help = "Hand your work in. With no edit made, it says that none is needed."
     if "cause" in asked:
         help += f" `cause` is {WHERE}."
-    return Tool("finish", "decide", help, finish, {**asked, **forecast}, tuple(forecast), required=tuple(asked))
+    return Tool(
+        "finish",
+        "decide",
+        help,
+        finish,
+        {**asked, **forecast},
+        tuple(forecast),
+        required=tuple(asked),
+    )
 
 
 def converse(
@@ -109,9 +139,11 @@ def converse(
     result: Mapping[str, Any],
     **variables: Any,
 ) -> Study:
-    """Let the model work with the tools until one of them fills `result`, and write down what came of it.
+    """Let the model work with the tools until one of them fills `result`, and write down what came
+    of it.
 
-    The prompt is the one that is named like the study's kind; its `variables` are those of this kind alone.
+    The prompt is the one that is named like the study's kind; its `variables` are those of this
+    kind alone.
     """
 
     asked = context.limits.forecast == "asked"
@@ -130,7 +162,9 @@ def converse(
         )
 
     file = context.folder / blank.id / "steps.jsonl" if context.folder else None
-    talk = Talk(context.ask, blank.id, prompt, tools, context.limits, context.native(), result, file)
+    talk = Talk(
+        context.ask, blank.id, prompt, tools, context.limits, context.native(), result, file
+    )
     try:
         ending, why = talk.run()
         found: dict[str, Any] = {"ending": ending, "why": why}
@@ -138,14 +172,17 @@ def converse(
         found = {"ending": "fault", "why": redact(e.message)}
     if found["ending"] == "finished":
         found |= {"edits": tuple(draft.edits), **result}
-    done = blank.model_copy(update={**found, "actions": dict(talk.actions), "kinds": talk.kinds, "usage": talk.usage})
+    done = blank.model_copy(
+        update={**found, "actions": dict(talk.actions), "kinds": talk.kinds, "usage": talk.usage}
+    )
     save_study(context.folder, done)
     context.studied(done)
     return done
 
 
 def tell_kinds(context: OptimizerContext) -> list[str]:
-    """The kinds of the run's train tasks with the marks of these, one a line; [] when there is one kind only."""
+    """The kinds of the run's train tasks with the marks of these, one a line; [] when there is one
+    kind only."""
     found: dict[str, list[str]] = {}
     for task, kind in context.kinds.items():
         found.setdefault(kind, []).append(short(task))
@@ -156,11 +193,14 @@ def save_study(folder: Path | None, study: Study) -> None:
     """Write a study down beside its steps."""
     if folder is None:
         return
-    files.write(folder / study.id / "study.json", encode(study.model_dump(mode="json")), fix=files.RESUME)
+    files.write(
+        folder / study.id / "study.json", encode(study.model_dump(mode="json")), fix=files.RESUME
+    )
 
 
 def kept(context: OptimizerContext, thread: str) -> Study | None:
-    """A study that ended in an earlier session. One that a fault ended is tried again: its replies are paid."""
+    """A study that ended in an earlier session. One that a fault ended is tried again: its replies
+    are paid."""
     file = context.folder / thread / "study.json" if context.folder else None
     if file is None or not file.is_file():
         return None

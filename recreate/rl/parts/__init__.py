@@ -1,1 +1,2 @@
-"""The parts of the methods, one file a family. `recreate.rl.recipe` says what a part is, and finds them by name."""
+"""The parts of the methods, one file a family. `recreate.rl.recipe` says what a part is, and finds
+them by name."""

@@ -1,4 +1,5 @@
-"""GAPO: the centre of the densest interval in place of the mean. arXiv 2510.21830; TsingZ0/verl-GAPO@58f42b55."""
+"""GAPO: the centre of the densest interval in place of the mean. arXiv 2510.21830;
+TsingZ0/verl-GAPO@58f42b55."""
 
 from __future__ import annotations
 
@@ -34,7 +35,10 @@ class GAPO(GroupAdvantage):
         rollout = recipe.part("rollout")
         if rollout is not None and rollout.latent_steps and not rollout.centred:
             yield (
-                "[gapo]'s advantages do not sum to 0 in a group, which on [lepo]'s latent steps flattens the policy",
+                (
+                    "[gapo]'s advantages do not sum to 0 in a group, which on [lepo]'s latent steps"
+                    " flattens the policy"
+                ),
                 "set centre = true under [lepo], or take [grpo]",
             )
 
@@ -43,9 +47,10 @@ class GAPO(GroupAdvantage):
         if pass_fail and n > 1:
             half, tenth = (idle_on_pass_fail(n, self.fraction, p) for p in (0.5, 0.1))
             yield (
-                f"rewards are 0 and 1 only: in groups of {n} the greater part is [gapo]'s centre and gets no gradient, "
-                f"{half:.0%} of the rows where half of the attempts pass, {tenth:.0%} where a tenth does; [grpo] has "
-                "one for each row of a group that varies"
+                f"rewards are 0 and 1 only: in groups of {n} the greater part is [gapo]'s centre"
+                f" and gets no gradient, {half:.0%} of the rows where half of the attempts pass,"
+                f" {tenth:.0%} where a tenth does; [grpo] has one for each row of a group that"
+                " varies"
             )
 
     def __call__(self, rows: Rows) -> Tensor:
@@ -65,22 +70,26 @@ def gapo(
 ) -> Tensor:
     """(r - Q) / (D + eps): (B,) -> (B,). Equations 3 to 5 of the paper.
 
-    Q is the median (or mean) of the narrowest interval that holds ceil(n * fraction) of the group's n rewards; of
-    equally narrow ones, the lowest. D = sqrt(sum (r - Q)^2 / (n - 1)) over the whole group ("deviation"), the sample
-    std ("std", the paper's ablation, not in its code), or 1 with eps 0 ("none"). Rewards are compared in float64 as
-    they stand in their own dtype, so 0.1 .. 0.8 in float32 are not evenly spaced.
+    Q is the median (or mean) of the narrowest interval that holds ceil(n * fraction) of the group's
+    n rewards; of equally narrow ones, the lowest. D = sqrt(sum (r - Q)^2 / (n - 1)) over the whole
+    group ("deviation"), the sample std ("std", the paper's ablation, not in its code), or 1 with
+    eps 0 ("none"). Rewards are compared in float64 as they stand in their own dtype, so 0.1 .. 0.8
+    in float32 are not evenly spaced.
 
-    fraction = 1 with the mean is GRPO, and is computed by it. Groups of one: 0. Of two, where the published code
-    raises: Q is the smaller reward, so the advantages are 0 and 1; pair="grpo" takes GRPO's. NaN: 0 for the group.
-    Raises BadInput unless 0 < fraction <= 1.
+    fraction = 1 with the mean is GRPO, and is computed by it. Groups of one: 0. Of two, where the
+    published code raises: Q is the smaller reward, so the advantages are 0 and 1; pair="grpo" takes
+    GRPO's. NaN: 0 for the group. Raises BadInput unless 0 < fraction <= 1.
     """
     if not 0 < fraction <= 1:
         raise BadInput(
-            f"gapo: fraction is {fraction:g}", fix="give a share of the group in (0, 1]; the paper takes 0.5"
+            f"gapo: fraction is {fraction:g}",
+            fix="give a share of the group in (0, 1]; the paper takes 0.5",
         )
     plain: Scale = "none" if scale == "none" else "group"
     if fraction == 1 and center == "mean":
-        return scored(lambda r, g: normalised(r, g, scale=plain, eps=eps), rewards, groups, unscored)
+        return scored(
+            lambda r, g: normalised(r, g, scale=plain, eps=eps), rewards, groups, unscored
+        )
 
     def core(r: Tensor, g: Groups) -> Tensor:
         if not len(r):
@@ -94,7 +103,9 @@ def gapo(
             if n == 1:
                 value = torch.zeros_like(x)
             elif n == 2 and pair == "grpo":
-                value = normalised(x.reshape(-1), _pairs(len(x), r), scale=plain, eps=eps).view(-1, 2)
+                value = normalised(x.reshape(-1), _pairs(len(x), r), scale=plain, eps=eps).view(
+                    -1, 2
+                )
             else:
                 value = deviations(x, centres(x, covered(n, fraction), center), scale, eps)
             if whole:
@@ -106,14 +117,19 @@ def gapo(
 
 
 def idle_on_pass_fail(n: int, fraction: float, chance: float) -> float:
-    """The share of rows with an advantage of 0 in groups of n whose rewards are 1 with that chance and else 0."""
+    """The share of rows with an advantage of 0 in groups of n whose rewards are 1 with that chance
+    and else 0."""
     k = covered(n, fraction)
 
     def idle(ones: int) -> int:
-        # the interval holds k equal rewards, of zeros where there are so many: its median is one of them
+        # the interval holds k equal rewards, of zeros where there are so many: its median is one of
+        # them
         return n - ones if n - ones >= k else ones
 
-    return sum(math.comb(n, m) * chance**m * (1 - chance) ** (n - m) * idle(m) for m in range(n + 1)) / n
+    return (
+        sum(math.comb(n, m) * chance**m * (1 - chance) ** (n - m) * idle(m) for m in range(n + 1))
+        / n
+    )
 
 
 def covered(n: int, fraction: float) -> int:
@@ -122,7 +138,8 @@ def covered(n: int, fraction: float) -> int:
 
 
 def centres(x: Tensor, k: int, center: Center) -> Tensor:
-    """The centre of the narrowest k neighbours of each group: (groups, n), without NaN -> (groups,)."""
+    """The centre of the narrowest k neighbours of each group: (groups, n), without NaN ->
+    (groups,)."""
     columns = sorted_columns(x)
     least = torch.full_like(columns[0], math.inf)
     found = _of(columns[:k], center)

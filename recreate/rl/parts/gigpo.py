@@ -1,4 +1,5 @@
-"""GiGPO: groups within groups, of steps that answered the same observation. arXiv 2505.10978; verl-agent core_gigpo.
+"""GiGPO: groups within groups, of steps that answered the same observation. arXiv 2505.10978;
+verl-agent core_gigpo.
 
 Rows are agent steps (a trajectory's stand in time order), so B counts steps, not attempts.
 """
@@ -44,7 +45,9 @@ class GiGPO(GroupAdvantage):
         earned = rows.step_rewards
         if earned is None:
             last = torch.zeros(len(rows.rewards), dtype=torch.bool)
-            last[len(last) - 1 - Groups(trajectories.index.flip(0), trajectories.size).first()] = True
+            last[len(last) - 1 - Groups(trajectories.index.flip(0), trajectories.size).first()] = (
+                True
+            )
             earned = torch.where(last.to(rows.rewards.device), rows.rewards, 0.0)
         return gigpo(
             rows.rewards,
@@ -71,11 +74,11 @@ def gigpo(
 ) -> Tensor:
     """Episode advantage + weight x step advantage, a row each: (B,) -> (B,). Equations 3, 7 and 8.
 
-    rewards (B,) the episode's, on each of its rows; returns (B,) from `discounted_returns`; steps from `step_groups`.
-    across_steps=False is Equation 3, statistics over trajectories; True is the published code's default, over rows,
-    where long trajectories count more. scale: "group" divides by std + eps, "none" does not. A group of one
-    trajectory, or of one step: 0. A reward or return that is not finite gives its group 0 (unscored="row": its
-    trajectory).
+    rewards (B,) the episode's, on each of its rows; returns (B,) from `discounted_returns`; steps
+    from `step_groups`. across_steps=False is Equation 3, statistics over trajectories; True is the
+    published code's default, over rows, where long trajectories count more. scale: "group" divides
+    by std + eps, "none" does not. A group of one trajectory, or of one step: 0. A reward or return
+    that is not finite gives its group 0 (unscored="row": its trajectory).
     """
     rewards = rewards if rewards.is_floating_point() else rewards.float()
     sound = _sound(rewards + returns, groups, trajectories, unscored)
@@ -93,8 +96,14 @@ def gigpo(
             eps=eps,
         )
         return out
-    episode = episode_advantage(rewards, groups, trajectories, scale=scale, across_steps=across_steps, eps=eps)
-    return episode + weight * normalised(returns, steps, scale=scale, eps=eps).to(episode.dtype) if weight else episode
+    episode = episode_advantage(
+        rewards, groups, trajectories, scale=scale, across_steps=across_steps, eps=eps
+    )
+    return (
+        episode + weight * normalised(returns, steps, scale=scale, eps=eps).to(episode.dtype)
+        if weight
+        else episode
+    )
 
 
 def episode_advantage(
@@ -106,18 +115,24 @@ def episode_advantage(
     across_steps: bool = False,
     eps: float = 1e-6,
 ) -> Tensor:
-    """A^E of Equation 3: the episode's reward beside those of the same prompt, (B,) -> (B,). Finite rewards only."""
+    """A^E of Equation 3: the episode's reward beside those of the same prompt, (B,) -> (B,). Finite
+    rewards only."""
     if across_steps or not len(rewards):
         return normalised(rewards, groups, scale=scale, eps=eps).to(rewards.dtype)
     episodes = episodes_of(groups, trajectories)
     first = episodes.first()
-    own = normalised(rewards.index_select(0, first), groups.subset(first), scale=scale, eps=eps).to(rewards.dtype)
+    own = normalised(rewards.index_select(0, first), groups.subset(first), scale=scale, eps=eps).to(
+        rewards.dtype
+    )
     each = torch.zeros(episodes.size, dtype=own.dtype, device=own.device)
     return episodes.spread(each.scatter_(0, episodes.index.index_select(0, first), own))
 
 
-def _sound(values: Tensor, groups: Groups, trajectories: Groups, unscored: Unscored) -> Tensor | None:
-    """(B,) bool: rows of groups ("group") or of trajectories ("row") without a NaN or infinity; None: all."""
+def _sound(
+    values: Tensor, groups: Groups, trajectories: Groups, unscored: Unscored
+) -> Tensor | None:
+    """(B,) bool: rows of groups ("group") or of trajectories ("row") without a NaN or infinity;
+    None: all."""
     if math.isfinite(float(values.sum())):
         return None
     finite = values.isfinite()
@@ -137,7 +152,8 @@ def episodes_of(groups: Groups, trajectories: Groups) -> Groups:
 
 
 def discounted_returns(step_rewards: Tensor, trajectories: Groups, gamma: float = 0.95) -> Tensor:
-    """R_t = sum over k >= t of gamma^(k-t) r_k within each trajectory, in row order: (B,) -> (B,). Equation 5."""
+    """R_t = sum over k >= t of gamma^(k-t) r_k within each trajectory, in row order: (B,) -> (B,).
+    Equation 5."""
     running = [0.0] * trajectories.size
     found = [0.0] * len(step_rewards)
     rows = list(zip(step_rewards.double().tolist(), trajectories.index.tolist(), strict=True))
@@ -152,9 +168,10 @@ def discounted_returns(step_rewards: Tensor, trajectories: Groups, gamma: float 
 def step_groups(anchors: Sequence[Any], groups: Groups, *, similarity: float = 0.0) -> Groups:
     """Steps of one prompt that answered the same observation: B anchors -> groups. Equation 6.
 
-    Equal means equal as JSON values, a list and a tuple alike. similarity in (0, 1): texts are put, in row order, to
-    the first group whose first text has a difflib ratio of at least that (order counts, as in the published code).
-    Raises BadInput for an observation that is None, or not a text under `similarity`.
+    Equal means equal as JSON values, a list and a tuple alike. similarity in (0, 1): texts are put,
+    in row order, to the first group whose first text has a difflib ratio of at least that (order
+    counts, as in the published code). Raises BadInput for an observation that is None, or not a
+    text under `similarity`.
     """
     prompts = groups.index.tolist()
     if not similarity:
@@ -164,11 +181,15 @@ def step_groups(anchors: Sequence[Any], groups: Groups, *, similarity: float = 0
     for prompt, anchor in zip(prompts, anchors, strict=True):
         if not isinstance(anchor, str):
             raise BadInput(
-                f"gigpo: an observation of type {type(anchor).__name__} cannot be compared by similarity",
+                f"gigpo: an observation of type {type(anchor).__name__} cannot be compared by"
+                " similarity",
                 fix="set similarity = 0 under [gigpo]",
             )
         known = found.setdefault(prompt, [])
-        label = next((n for text, n in known if SequenceMatcher(None, anchor, text).ratio() >= similarity), -1)
+        label = next(
+            (n for text, n in known if SequenceMatcher(None, anchor, text).ratio() >= similarity),
+            -1,
+        )
         if label < 0:
             label, size = size, size + 1
             known.append((anchor, label))

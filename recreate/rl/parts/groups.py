@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 
 class Groups:
-    """B rows in at most `size` groups. `index` (B,) int64 holds each row's group, 0..size-1; a group may be empty."""
+    """B rows in at most `size` groups. `index` (B,) int64 holds each row's group, 0..size-1; a
+    group may be empty."""
 
     def __init__(self, index: Tensor, size: int) -> None:
         self.index = index
@@ -42,12 +43,17 @@ class Groups:
 
     def subset(self, rows: Tensor) -> Groups:
         """The same groups, of these rows only; rows: (B,) bool or indices."""
-        return Groups(self.index[rows] if rows.dtype == torch.bool else self.index.index_select(0, rows), self.size)
+        return Groups(
+            self.index[rows] if rows.dtype == torch.bool else self.index.index_select(0, rows),
+            self.size,
+        )
 
     def first(self) -> Tensor:
         """The first row of each group that has rows, in order of the group's number."""
         rows = torch.arange(len(self.index), device=self.index.device)
-        found = torch.full((self.size,), len(rows), device=rows.device).scatter_reduce_(0, self.index, rows, "amin")
+        found = torch.full((self.size,), len(rows), device=rows.device).scatter_reduce_(
+            0, self.index, rows, "amin"
+        )
         return found[found < len(rows)]
 
     @cached_property
@@ -60,7 +66,8 @@ class Groups:
         return _stable_order(self.index, self.size)
 
     def blocks(self) -> Iterator[Tensor]:
-        """Rows of groups of one size, (groups, rows) int64, for each size there is; in each, rows keep their order."""
+        """Rows of groups of one size, (groups, rows) int64, for each size there is; in each, rows
+        keep their order."""
         if not len(self.index):
             return
         least, most = (int(n) for n in torch.aminmax(self._sizes))
@@ -69,13 +76,17 @@ class Groups:
             return
         start = torch.cumsum(self._sizes, 0) - self._sizes
         for n in torch.unique(self._sizes).tolist():
-            yield self._order[start[self._sizes == n].unsqueeze(1) + torch.arange(n, device=start.device)]
+            yield self._order[
+                start[self._sizes == n].unsqueeze(1) + torch.arange(n, device=start.device)
+            ]
 
 
 def grouped(ids: Tensor | Sequence[Hashable]) -> Groups:
-    """Groups from B ids of any kind: an integer tensor or array, or a sequence of strings, numbers, tuples.
+    """Groups from B ids of any kind: an integer tensor or array, or a sequence of strings, numbers,
+    tuples.
 
-    Small non-negative integers are taken as they are; other ids get numbers below B. Raises BadInput for other tensors.
+    Small non-negative integers are taken as they are; other ids get numbers below B. Raises
+    BadInput for other tensors.
     """
     if not isinstance(ids, torch.Tensor):
         if getattr(getattr(ids, "dtype", None), "kind", "") not in ("i", "u"):
@@ -107,7 +118,9 @@ def _numbered(ids: Sequence[Hashable]) -> Groups:
     rows = len(ids)
     first: dict[Hashable, int] = {}
     # a group's number is its first row's
-    return Groups(torch.from_numpy(np.fromiter(map(first.setdefault, ids, range(rows)), np.int64, rows)), rows)
+    return Groups(
+        torch.from_numpy(np.fromiter(map(first.setdefault, ids, range(rows)), np.int64, rows)), rows
+    )
 
 
 def _stable_order(index: Tensor, size: int) -> Tensor:
@@ -116,33 +129,42 @@ def _stable_order(index: Tensor, size: int) -> Tensor:
         return torch.arange(len(index), device=index.device)
     if index.device.type != "cpu":
         return torch.argsort(index, stable=True)
-    # a stable sort of 16-bit keys is a radix sort in numpy: five times as fast as sorting int64 in torch
+    # a stable sort of 16-bit keys is a radix sort in numpy: five times as fast as sorting int64 in
+    # torch
     import numpy as np
 
     keys = index.numpy()
     order = np.argsort((keys & 0xFFFF).astype(np.uint16), kind="stable")
     for shift in range(16, max(size - 1, 1).bit_length(), 16):
-        order = order[np.argsort(((keys[order] >> shift) & 0xFFFF).astype(np.uint16), kind="stable")]
+        order = order[
+            np.argsort(((keys[order] >> shift) & 0xFFFF).astype(np.uint16), kind="stable")
+        ]
     return torch.from_numpy(order)
 
 
 def sorted_columns(block: Tensor) -> list[Tensor]:
-    """The rows of (groups, n), each sorted ascending, as n columns of (groups,). NaN must not be in it.
+    """The rows of (groups, n), each sorted ascending, as n columns of (groups,). NaN must not be in
+    it.
 
-    Few columns are sorted by a network of minima and maxima over whole columns: a tenth of the time of a sort a row.
+    Few columns are sorted by a network of minima and maxima over whole columns: a tenth of the time
+    of a sort a row.
     """
     n = block.shape[1]
     if n > 32:
         return list(torch.sort(block, dim=1).values.unbind(1))
     columns = list(block.t().contiguous().unbind(0))
     for i, j in _network(n):
-        columns[i], columns[j] = torch.minimum(columns[i], columns[j]), torch.maximum(columns[i], columns[j])
+        columns[i], columns[j] = (
+            torch.minimum(columns[i], columns[j]),
+            torch.maximum(columns[i], columns[j]),
+        )
     return columns
 
 
 @lru_cache
 def _network(n: int) -> tuple[tuple[int, int], ...]:
-    """Comparisons that sort n values: Batcher's merge exchange (Knuth, vol. 3, 5.2.2, algorithm M)."""
+    """Comparisons that sort n values: Batcher's merge exchange (Knuth, vol. 3, 5.2.2, algorithm
+    M)."""
     if n < 2:
         return ()
     found = []

@@ -1,7 +1,9 @@
-"""LEPO: the first steps of an answer are mixtures of tokens, not tokens. arXiv 2604.17892; YuyanZhou/lepo@0ca191f.
+"""LEPO: the first steps of an answer are mixtures of tokens, not tokens. arXiv 2604.17892;
+YuyanZhou/lepo@0ca191f.
 
-For models run by transformers: a server cannot hand out the mixture. Gradient ascent on A sum_k z_k log pi_k at a
-latent step has the shape of that on A log pi(token): one estimator for both ("unified").
+For models run by transformers: a server cannot hand out the mixture. Gradient ascent on A sum_k z_k
+log pi_k at a latent step has the shape of that on A log pi(token): one estimator for both
+("unified").
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ Noise = Literal["gumbel", "gaussian", "dirichlet", "soft"]
 
 
 class LEPO(RecipePart):
-    """steps: latent steps at the start of an answer. centre: advantages less their group's mean on those steps."""
+    """steps: latent steps at the start of an answer. centre: advantages less their group's mean on
+    those steps."""
 
     slots = ("rollout", "likelihood")
     rows_per_turn = True
@@ -51,7 +54,8 @@ class LEPO(RecipePart):
     def refuse(self, recipe: Recipe, rollouts: str) -> None:
         if self.steps and self.noise == "soft":
             raise BadInput(
-                '[lepo] noise = "soft" puts noise on the embeddings, which are not kept for training',
+                '[lepo] noise = "soft" puts noise on the embeddings, which are not kept for'
+                " training",
                 fix='take noise = "gumbel", "gaussian" or "dirichlet"',
                 code="not-yet",
             )
@@ -63,7 +67,13 @@ class LEPO(RecipePart):
             )
 
     def on_verl(self, recipe: Recipe) -> Iterator[tuple[str, str]]:
-        yield "[lepo] draws mixtures of tokens, which the servers that verl samples from do not hand out", ONE_MACHINE
+        yield (
+            (
+                "[lepo] draws mixtures of tokens, which the servers that verl samples from do not"
+                " hand out"
+            ),
+            ONE_MACHINE,
+        )
 
     def lay(self, own: Tensor, rows: Rows) -> Tensor:
         """With `centre`, latent steps have their group's mean taken off."""
@@ -72,7 +82,9 @@ class LEPO(RecipePart):
             return out
         groups = rows.groups
         mean = groups.spread(groups.total(own) / groups.count.clamp(min=1)).to(own.dtype)
-        return torch.where(latent_mask(rows.mask, self.steps), centred(own, mean).unsqueeze(-1), out)
+        return torch.where(
+            latent_mask(rows.mask, self.steps), centred(own, mean).unsqueeze(-1), out
+        )
 
     def __call__(self, logits: Tensor, step: int, sampling: Sampling, embedding: Tensor) -> Drawn:
         """The first steps of each reply are mixtures, the rest are tokens."""
@@ -90,13 +102,17 @@ class LEPO(RecipePart):
         logp = (logits[0].float() / max(sampling.temperature, 1e-6)).log_softmax(-1)
         taken = int(made.token_ids[0])
         return Drawn(
-            taken, float(logp[taken]), made.embeds, tuple(made.mix_ids[0].tolist()), tuple(made.mix[0].tolist())
+            taken,
+            float(logp[taken]),
+            made.embeds,
+            tuple(made.mix_ids[0].tolist()),
+            tuple(made.mix[0].tolist()),
         )
 
 
 class LatentStep(NamedTuple):
-    """One step of B rows. token_ids (B,), what EOS, text and reward go by; mix_ids and mix (B,K), the step's soft
-    label, float32; embeds (B,d), the next input, a constant in the loss."""
+    """One step of B rows. token_ids (B,), what EOS, text and reward go by; mix_ids and mix (B,K),
+    the step's soft label, float32; embeds (B,d), the next input, a constant in the loss."""
 
     token_ids: Tensor
     mix_ids: Tensor
@@ -104,8 +120,11 @@ class LatentStep(NamedTuple):
     embeds: Tensor
 
 
-def warp(logits: Tensor, *, temperature: float = 1.0, top_k: int = 30, top_p: float = 0.95) -> Tensor:
-    """Logits (B,V) over the temperature, -inf outside the top_k and then outside the nucleus of top_p."""
+def warp(
+    logits: Tensor, *, temperature: float = 1.0, top_k: int = 30, top_p: float = 0.95
+) -> Tensor:
+    """Logits (B,V) over the temperature, -inf outside the top_k and then outside the nucleus of
+    top_p."""
     out = logits.float() / temperature
     if 0 < top_k < out.shape[-1]:
         least = torch.topk(out, top_k, dim=-1).values[..., -1:]
@@ -130,12 +149,14 @@ def latent_step(
 ) -> LatentStep:
     """A step that is a mixture: warped logits (B,V) and the embedding matrix (V,d).
 
-    gumbel     z = softmax((logits + Gumbel) / strength); strength 0.3 (3B) or 0.5 (7B) in the released configs
+    gumbel     z = softmax((logits + Gumbel) / strength); strength 0.3 (3B) or 0.5 (7B) in the
+               released configs
     gaussian   softmax of logits with noise of strength x their root mean square
     dirichlet  a draw from Dirichlet(strength x probabilities)
     soft       the probabilities, with noise on the embedding instead
-    The token id is the argmax of the clean logits (of the noisy ones for gaussian, as released), or with sample_ids a
-    draw from z; it need not be the argmax of z. The `kept` greatest z are kept, exact when top_k was at most that.
+    The token id is the argmax of the clean logits (of the noisy ones for gaussian, as released), or
+    with sample_ids a draw from z; it need not be the argmax of z. The `kept` greatest z are kept,
+    exact when top_k was at most that.
     """
     scores = warped.float()
     ids = scores.argmax(-1)
@@ -145,8 +166,13 @@ def latent_step(
         z = ((scores + gumbel) / strength).softmax(-1)
     elif noise == "gaussian":
         finite = scores.isfinite()
-        size = (torch.where(finite, scores, 0.0).square().sum(-1, keepdim=True) / finite.sum(-1, keepdim=True)).sqrt()
-        normal = torch.randn(scores.shape, generator=generator, device=scores.device, dtype=scores.dtype)
+        size = (
+            torch.where(finite, scores, 0.0).square().sum(-1, keepdim=True)
+            / finite.sum(-1, keepdim=True)
+        ).sqrt()
+        normal = torch.randn(
+            scores.shape, generator=generator, device=scores.device, dtype=scores.dtype
+        )
         noisy = scores + strength * size * normal
         ids, z = noisy.argmax(-1), noisy.softmax(-1)
     elif noise == "dirichlet":
@@ -154,11 +180,15 @@ def latent_step(
     elif noise == "soft":
         z = scores.softmax(-1)
     else:
-        raise BadInput(f"lepo: no noise is called {noise!r}", fix="gumbel, gaussian, dirichlet or soft")
+        raise BadInput(
+            f"lepo: no noise is called {noise!r}", fix="gumbel, gaussian, dirichlet or soft"
+        )
     mix, mix_ids = z.topk(min(kept, z.shape[-1]), dim=-1)
     embeds = (mix.to(embedding.dtype).unsqueeze(-1) * embedding[mix_ids]).sum(-2)
     if noise == "soft":
-        normal = torch.randn(embeds.shape, generator=generator, device=embeds.device, dtype=embeds.dtype)
+        normal = torch.randn(
+            embeds.shape, generator=generator, device=embeds.device, dtype=embeds.dtype
+        )
         embeds = embeds + strength * embeds.square().mean(-1, keepdim=True).sqrt() * normal
     if sample_ids:
         ids = torch.multinomial(z, 1, generator=generator).squeeze(-1)
@@ -166,18 +196,21 @@ def latent_step(
 
 
 def latent_mask(mask: Tensor, latent_length: int) -> Tensor:
-    """(B,T) bool: the response's first latent_length positions. A row that ended within them is cut by the mask."""
+    """(B,T) bool: the response's first latent_length positions. A row that ended within them is cut
+    by the mask."""
     positions = torch.arange(mask.shape[-1], device=mask.device)
     return (positions < latent_length) & mask.bool()
 
 
 def latent_loss(mixture: Tensor, advantages: Tensor) -> Tensor:
-    """-A sum_k z_k log pi_k: (B,T) -> (B,T). No ratio, no clip; z and the input embeddings are constants."""
+    """-A sum_k z_k log pi_k: (B,T) -> (B,T). No ratio, no clip; z and the input embeddings are
+    constants."""
     return -advantages * mixture
 
 
 def centred(advantages: Tensor, rows_mean: Tensor) -> Tensor:
-    """Advantages less their group's mean: E[z] is flatter than pi, so a constant A > 0 would flatten the policy.
+    """Advantages less their group's mean: E[z] is flatter than pi, so a constant A > 0 would
+    flatten the policy.
 
     Inferred, not released: what makes an advantage that is not centred (GAPO) safe on latent steps.
     """
@@ -185,6 +218,7 @@ def centred(advantages: Tensor, rows_mean: Tensor) -> Tensor:
 
 
 def mixture_embeds(embedding: Tensor, mix_ids: Tensor, mix: Tensor) -> Tensor:
-    """What the model read after latent steps: (n,K), (n,K) -> (n,d), as in the rollout; a constant."""
+    """What the model read after latent steps: (n,K), (n,K) -> (n,d), as in the rollout; a
+    constant."""
     with torch.no_grad():
         return (mix.to(embedding.dtype).unsqueeze(-1) * embedding[mix_ids]).sum(-2)

@@ -1,9 +1,9 @@
-"""The loss of a token from its ratio and its advantage, what keeps the policy near its reference, and one number from
-all tokens; and a loss on pairs of answers.
+"""The loss of a token from its ratio and its advantage, what keeps the policy near its reference,
+and one number from all tokens; and a loss on pairs of answers.
 
-Policy losses are of degree 1 in the advantage, so a weight on the loss is a weight on the advantage (arXiv 2509.04419's
-stabilisation mask, and what lets STEER and A2R weigh tokens and rows). No masked value is read, so a NaN there reaches
-neither the loss nor a gradient.
+Policy losses are of degree 1 in the advantage, so a weight on the loss is a weight on the advantage
+(arXiv 2509.04419's stabilisation mask, and what lets STEER and A2R weigh tokens and rows). No
+masked value is read, so a NaN there reaches neither the loss nor a gradient.
 """
 
 from __future__ import annotations
@@ -91,8 +91,14 @@ class SimPO(RecipePart):
         yield "[simpo] compares two answers, and verl hands a loss single rows", ONE_MACHINE
 
     def __call__(self, tokens: Tokens) -> Loss:
-        rows = tokens.log_prob.new_zeros(0, 2, dtype=torch.long) if tokens.pairs is None else tokens.pairs
-        value = simpo(tokens.log_prob, tokens.mask, rows[:, 0], rows[:, 1], beta=self.beta, margin=self.margin)
+        rows = (
+            tokens.log_prob.new_zeros(0, 2, dtype=torch.long)
+            if tokens.pairs is None
+            else tokens.pairs
+        )
+        value = simpo(
+            tokens.log_prob, tokens.mask, rows[:, 0], rows[:, 1], beta=self.beta, margin=self.margin
+        )
         return Loss(value, {"pairs": torch.tensor(float(len(rows)))})
 
 
@@ -130,7 +136,10 @@ class Aggregate(RecipePart):
         return None
 
     def verl_actor(self, max_response: int) -> dict[str, Any]:
-        return {"loss_agg_mode": self.verl_mode, "loss_scale_factor": self.fixed_length(max_response)}
+        return {
+            "loss_agg_mode": self.verl_mode,
+            "loss_scale_factor": self.fixed_length(max_response),
+        }
 
     def __call__(
         self,
@@ -141,7 +150,9 @@ class Aggregate(RecipePart):
         rows: Count = None,
         max_response: int,
     ) -> Tensor:
-        return aggregate(loss, mask, self.mode, tokens=tokens, rows=rows, length=self.fixed_length(max_response))
+        return aggregate(
+            loss, mask, self.mode, tokens=tokens, rows=rows, length=self.fixed_length(max_response)
+        )
 
 
 class TokenMean(Aggregate):
@@ -170,8 +181,11 @@ class ConstantLength(Aggregate):
         return self.length or max_response
 
 
-def token_ratio(log_prob: Tensor, old_log_prob: Tensor, mask: Tensor, *, limit: float | None = 20.0) -> Tensor:
-    """exp(clamp(l - l_old, +-limit)): (B,T) -> (B,T). GRPO, arXiv 2402.03300; limit is verl's, None is TRL."""
+def token_ratio(
+    log_prob: Tensor, old_log_prob: Tensor, mask: Tensor, *, limit: float | None = 20.0
+) -> Tensor:
+    """exp(clamp(l - l_old, +-limit)): (B,T) -> (B,T). GRPO, arXiv 2402.03300; limit is verl's, None
+    is TRL."""
     change = log_change(log_prob, old_log_prob, mask)
     return (change if limit is None else change.clamp(-limit, limit)).exp()
 
@@ -184,11 +198,12 @@ def sequence_ratio(
     limit: float | None = 10.0,
     straight: bool = True,
 ) -> Tensor:
-    """exp of the row's mean log change, on each of its tokens: (B,T) -> (B,T). GSPO, arXiv 2507.18071, equation 7.
+    """exp of the row's mean log change, on each of its tokens: (B,T) -> (B,T). GSPO, arXiv
+    2507.18071, equation 7.
 
-    straight: each token carries the gradient of its own log-prob (equation 14, GSPO-token, and verl); otherwise the
-    mean's gradient (TRL). Under one clip and one aggregate the two give the same gradient. A row without tokens
-    counts as one token long.
+    straight: each token carries the gradient of its own log-prob (equation 14, GSPO-token, and
+    verl); otherwise the mean's gradient (TRL). Under one clip and one aggregate the two give the
+    same gradient. A row without tokens counts as one token long.
     """
     change = log_change(log_prob, old_log_prob, mask)
     mean = (change * mask).sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)
@@ -214,10 +229,11 @@ def clip(
     dual: float | None = None,
     cap: float | None = None,
 ) -> PolicyLoss:
-    """max(-rho A, -clip(rho, 1 - low, 1 + high) A): (B,T) -> (B,T). PPO, arXiv 1707.06347; high > low is DAPO's.
+    """max(-rho A, -clip(rho, 1 - low, 1 + high) A): (B,T) -> (B,T). PPO, arXiv 1707.06347; high >
+    low is DAPO's.
 
-    dual: where A < 0, at most -dual A (arXiv 1912.09729; verl's clip_ratio_c). cap: the unclipped ratio is at most
-    this (TRL's delta).
+    dual: where A < 0, at most -dual A (arXiv 1912.09729; verl's clip_ratio_c). cap: the unclipped
+    ratio is at most this (TRL's delta).
     """
     free = -advantages * (ratio if cap is None else ratio.clamp(max=cap))
     held = -advantages * ratio.clamp(1 - low, 1 + high)
@@ -227,31 +243,47 @@ def clip(
         return PolicyLoss(loss, clipped, torch.zeros_like(clipped))
     bound = -advantages * dual
     negative = advantages < 0
-    return PolicyLoss(torch.where(negative, torch.minimum(bound, loss), loss), clipped, (loss > bound) & negative)
+    return PolicyLoss(
+        torch.where(negative, torch.minimum(bound, loss), loss), clipped, (loss > bound) & negative
+    )
 
 
 def cispo(
-    ratio: Tensor, advantages: Tensor, log_prob: Tensor, *, lowest: float = 0.0, highest: float = 1.28
+    ratio: Tensor,
+    advantages: Tensor,
+    log_prob: Tensor,
+    *,
+    lowest: float = 0.0,
+    highest: float = 1.28,
 ) -> PolicyLoss:
-    """-sg[clip(rho, lowest, highest)] A log pi: every token keeps a gradient. MiniMax-M1, arXiv 2506.13585, (4)."""
+    """-sg[clip(rho, lowest, highest)] A log pi: every token keeps a gradient. MiniMax-M1, arXiv
+    2506.13585, (4)."""
     held = ratio.clamp(lowest, highest)
     clipped = held != ratio
     return PolicyLoss(-held.detach() * advantages * log_prob, clipped, torch.zeros_like(clipped))
 
 
 def log_likelihood(advantages: Tensor, log_prob: Tensor) -> PolicyLoss:
-    """-A log pi, no ratio and no clip: REINFORCE; with A = 1, supervised training. arXiv 2509.04419, table 1."""
+    """-A log pi, no ratio and no clip: REINFORCE; with A = 1, supervised training. arXiv
+    2509.04419, table 1."""
     none = torch.zeros_like(log_prob, dtype=torch.bool)
     return PolicyLoss(-advantages * log_prob, none, none)
 
 
 def kl(
-    log_prob: Tensor, ref_log_prob: Tensor, kind: Kind = "k3", *, straight: bool = False, clamp: bool = True
+    log_prob: Tensor,
+    ref_log_prob: Tensor,
+    kind: Kind = "k3",
+    *,
+    straight: bool = False,
+    clamp: bool = True,
 ) -> Tensor:
-    """An estimate of KL(pi || ref) from the sampled token: (B,T) -> (B,T). joschu.net/blog/kl-approx.html.
+    """An estimate of KL(pi || ref) from the sampled token: (B,T) -> (B,T).
+    joschu.net/blog/kl-approx.html.
 
-    k1 = l - ref, k2 = k1^2 / 2, k3 = e^-k1 + k1 - 1, abs = |k1|. clamp: verl's bounds on k3 (exponent +-20, value 10).
-    straight: the value of `kind` with the gradient of k2, which is the KL's own in expectation (verl's "k3+").
+    k1 = l - ref, k2 = k1^2 / 2, k3 = e^-k1 + k1 - 1, abs = |k1|. clamp: verl's bounds on k3
+    (exponent +-20, value 10). straight: the value of `kind` with the gradient of k2, which is the
+    KL's own in expectation (verl's "k3+").
     """
     away = log_prob - ref_log_prob
     if kind == "k1":
@@ -271,7 +303,8 @@ def kl(
 
 
 def pairs(rewards: Tensor, groups: Groups, *, margin: float = 0.0) -> Tensor:
-    """(P,2) rows: each group's best and worst, where they differ by more than `margin`; the first row of equals."""
+    """(P,2) rows: each group's best and worst, where they differ by more than `margin`; the first
+    row of equals."""
     found = []
     for rows in groups.blocks():
         scores = rewards[rows]
@@ -283,14 +316,24 @@ def pairs(rewards: Tensor, groups: Groups, *, margin: float = 0.0) -> Tensor:
 
 
 def simpo(
-    log_prob: Tensor, mask: Tensor, chosen: Tensor, rejected: Tensor, *, beta: float = 2.0, margin: float = 1.0
+    log_prob: Tensor,
+    mask: Tensor,
+    chosen: Tensor,
+    rejected: Tensor,
+    *,
+    beta: float = 2.0,
+    margin: float = 1.0,
 ) -> Tensor:
-    """-log sigmoid(beta (mean log pi(chosen) - mean log pi(rejected)) - margin), mean over pairs: a scalar.
+    """-log sigmoid(beta (mean log pi(chosen) - mean log pi(rejected)) - margin), mean over pairs: a
+    scalar.
 
-    log_prob and mask (B,T); chosen and rejected (P,) rows. SimPO, arXiv 2405.14734, equation 6: no reference model,
-    lengths divided out. The paper: beta 2.0 to 2.5, margin 0.3 to 1.6. No pairs: 0.
+    log_prob and mask (B,T); chosen and rejected (P,) rows. SimPO, arXiv 2405.14734, equation 6: no
+    reference model, lengths divided out. The paper: beta 2.0 to 2.5, margin 0.3 to 1.6. No pairs:
+    0.
     """
-    kept = torch.where(mask.bool(), log_prob, 0.0).sum(-1) / mask.to(log_prob.dtype).sum(-1).clamp(min=1)
+    kept = torch.where(mask.bool(), log_prob, 0.0).sum(-1) / mask.to(log_prob.dtype).sum(-1).clamp(
+        min=1
+    )
     if not len(chosen):
         return kept.sum() * 0
     return -torch.nn.functional.logsigmoid(beta * (kept[chosen] - kept[rejected]) - margin).mean()
@@ -307,15 +350,18 @@ def aggregate(
 ) -> Tensor:
     """The mean loss over (B,T): a scalar.
 
-    token-mean     sum over tokens / tokens                                   DAPO, TRL bnpo and dapo
+    token-mean     sum over tokens / tokens                                   DAPO, TRL bnpo and
+                   dapo
     token-sum      sum over tokens
     sequence-mean  mean over rows of each row's mean                          GRPO's 1/G sum 1/|o|
     sequence-sum   mean over rows of each row's sum                           TRL luspo
-    constant       the same / `length` (T unless given)                       Dr.GRPO, arXiv 2503.20783
+    constant       the same / `length` (T unless given)                       Dr.GRPO, arXiv
+                   2503.20783
 
-    tokens and rows are the counts to divide by, of the whole batch when it comes in pieces or from several processes
-    (divided by the number of processes where those average gradients); by default what the mask holds, rows without a
-    token left out. Nothing unmasked: 0, with a gradient of 0. Masked losses are never read.
+    tokens and rows are the counts to divide by, of the whole batch when it comes in pieces or from
+    several processes (divided by the number of processes where those average gradients); by default
+    what the mask holds, rows without a token left out. Nothing unmasked: 0, with a gradient of 0.
+    Masked losses are never read.
     """
     weight = mask.to(loss.dtype)
     kept = torch.where(mask.bool(), loss, 0.0) * weight

@@ -1,4 +1,5 @@
-"""STEER: tokens that would change the entropy most weigh least. arXiv 2510.10150; zz-haooo/STEER@b31df71."""
+"""STEER: tokens that would change the entropy most weigh least. arXiv 2510.10150;
+zz-haooo/STEER@b31df71."""
 
 from __future__ import annotations
 
@@ -19,10 +20,11 @@ Mapping = Literal["exponential", "linear"]
 
 
 class Extent(NamedTuple):
-    """The least, the greatest and the greatest absolute Omega over valid tokens: scalars; of none: inf, -inf, 0.
+    """The least, the greatest and the greatest absolute Omega over valid tokens: scalars; of none:
+    inf, -inf, 0.
 
-    What weights are relative to. `over` joins those of micro-batches (scope mini), or of processes (scope global:
-    all-reduce `low` by minimum, the others by maximum).
+    What weights are relative to. `over` joins those of micro-batches (scope mini), or of processes
+    (scope global: all-reduce `low` by minimum, the others by maximum).
     """
 
     low: Tensor
@@ -36,7 +38,8 @@ class Extent(NamedTuple):
 
 
 class STEER(RecipePart):
-    """What `entropy_change` and `steer` say of each. scope: over which tokens weights are relative to each other."""
+    """What `entropy_change` and `steer` say of each. scope: over which tokens weights are relative
+    to each other."""
 
     slots = ("token weight",)
     form: Form = "released"
@@ -59,16 +62,28 @@ class STEER(RecipePart):
 
     def faults(self, recipe: Recipe) -> Iterator[tuple[str, str]]:
         if recipe.does("ratio") is None:
-            yield f"[steer] weighs by the ratio, which [{recipe.name_of('ratio')}] has not", "leave one of the two out"
+            yield (
+                f"[steer] weighs by the ratio, which [{recipe.name_of('ratio')}] has not",
+                "leave one of the two out",
+            )
 
     def on_verl(self, recipe: Recipe) -> Iterator[tuple[str, str]]:
         if self.wide:
             yield (
-                f'[steer] scope = "{self.scope}" needs a pass over the mini-batch before its loss, which verl has not',
-                f'copy the recipe to a file and set scope = "micro" there, the published one; or {ONE_MACHINE}',
+                (
+                    f'[steer] scope = "{self.scope}" needs a pass over the mini-batch before its'
+                    " loss, which verl has not"
+                ),
+                (
+                    'copy the recipe to a file and set scope = "micro" there, the published one;'
+                    f" or {ONE_MACHINE}"
+                ),
             )
         if self.form == "full":
-            yield '[steer] form = "full" needs sums over the vocabulary that verl does not keep', ONE_MACHINE
+            yield (
+                '[steer] form = "full" needs sums over the vocabulary that verl does not keep',
+                ONE_MACHINE,
+            )
 
     def extent(self, tokens: Tokens, clipped: Callable[[], Tensor]) -> Extent:
         return extent(self.omega(tokens, clipped), _discrete(tokens), signed=self.signed)
@@ -78,13 +93,21 @@ class STEER(RecipePart):
 
     def __call__(self, tokens: Tokens, clipped: Callable[[], Tensor]) -> Tensor:
         knobs = self.model_dump(exclude={"form", "scope"})
-        weight = steer(self.omega(tokens, clipped), _discrete(tokens), within=tokens.extent, **knobs)
-        return weight if tokens.latent is None else torch.where(tokens.latent & tokens.mask.bool(), 1.0, weight)
+        weight = steer(
+            self.omega(tokens, clipped), _discrete(tokens), within=tokens.extent, **knobs
+        )
+        return (
+            weight
+            if tokens.latent is None
+            else torch.where(tokens.latent & tokens.mask.bool(), 1.0, weight)
+        )
 
     def omega(self, tokens: Tokens, clipped: Callable[[], Tensor]) -> Tensor:
         """`entropy_change` of a micro-batch, (B,T). Raises BadInput without entropies."""
         if tokens.entropy is None:
-            raise BadInput("steer needs the entropy of the old policy's pass", fix="ask the token pass for it")
+            raise BadInput(
+                "steer needs the entropy of the old policy's pass", fix="ask the token pass for it"
+            )
         return entropy_change(
             tokens.advantages,
             tokens.entropy,
@@ -112,14 +135,19 @@ def entropy_change(
     square: Tensor | None = None,
     clipped: Tensor | None = None,
 ) -> Tensor:
-    """Omega (B,T), without gradient: how a step on this token changes the entropy; above 0, it rises.
+    """Omega (B,T), without gradient: how a step on this token changes the entropy; above 0, it
+    rises.
 
-    entropy: of the full distribution, from the pass of the old policy; log-probs of the taken token, all from logits
-    of one temperature. With x the token's probability and rho = x / x_old (both at least 1e-8):
-      released  -(A / x_old) x (1 - x) (ln x + H)             the code: one factor x less than the theorem, no clip
-      theorem   -rho A x (1 - x) (ln x + H)                   the paper's four factors; 0 where `clipped`
-      full      -rho A (x (ln x + H) - S)                     all logits move to first order; S = `square`, (B,T), is
-                                                              sum_b p_b^2 (ln p_b + H) of the token pass; inferred
+    entropy: of the full distribution, from the pass of the old policy; log-probs of the taken
+    token, all from logits of one temperature. With x the token's probability and rho = x / x_old
+    (both at least 1e-8):
+      released  -(A / x_old) x (1 - x) (ln x + H)             the code: one factor x less than the
+                theorem, no clip
+      theorem   -rho A x (1 - x) (ln x + H)                   the paper's four factors; 0 where
+                `clipped`
+      full      -rho A (x (ln x + H) - S)                     all logits move to first order; S =
+                                                              `square`, (B,T), is sum_b p_b^2 (ln
+                                                              p_b + H) of the token pass; inferred
     What is not finite counts as 0.
     """
     with torch.no_grad():
@@ -142,7 +170,8 @@ def entropy_change(
 
 
 def extent(omega: Tensor, mask: Tensor, *, signed: bool = False) -> Extent:
-    """Over the valid tokens of this call: `micro`, the published scope. Without `signed`, of |Omega|."""
+    """Over the valid tokens of this call: `micro`, the published scope. Without `signed`, of
+    |Omega|."""
     valid = mask.bool()
     u = omega if signed else omega.abs()
     return Extent(
@@ -163,14 +192,19 @@ def steer(
     floor: float = 0.02,
     within: Extent | None = None,
 ) -> Tensor:
-    """The weight of each token's loss, (B,T), in [least, most] where the mask is set and 0 elsewhere; no gradient.
+    """The weight of each token's loss, (B,T), in [least, most] where the mask is set and 0
+    elsewhere; no gradient.
 
-    exponential  exp(-k |Omega|), k = -ln(least) / max(peak, floor): at most 1, whatever `most` (as published)
-    linear       most at the least |Omega|, least at the greatest; the middle of both when all are equal
-    signed       only tokens that lower the entropy lose weight (upstream's later `asymmetric`, known second-hand)
+    exponential  exp(-k |Omega|), k = -ln(least) / max(peak, floor): at most 1, whatever `most` (as
+                 published)
+    linear       most at the least |Omega|, least at the greatest; the middle of both when all are
+                 equal
+    signed       only tokens that lower the entropy lose weight (upstream's later `asymmetric`,
+                 known second-hand)
     within       what Omega is relative to; by default this call's own tokens
-    `least` = 1 with exponential is no weighting at all. Weights depend on how the batch is cut unless `within` spans
-    it. The paper takes least 0.7 (its script 0.8; linear in the script 0.8 to 1.2).
+    `least` = 1 with exponential is no weighting at all. Weights depend on how the batch is cut
+    unless `within` spans it. The paper takes least 0.7 (its script 0.8; linear in the script 0.8 to
+    1.2).
     """
     with torch.no_grad():
         valid = mask.bool()
@@ -183,5 +217,7 @@ def steer(
             weight = torch.where(width > 0, weight, (least + most) / 2).clamp(least, most)
         else:
             k = -torch.log(omega.new_tensor(least)) / around.peak.clamp(min=floor)
-            weight = (k * u).exp().clamp(least, most) if signed else (-k * u).exp().clamp(least, 1.0)
+            weight = (
+                (k * u).exp().clamp(least, most) if signed else (-k * u).exp().clamp(least, 1.0)
+            )
         return torch.where(valid, weight, 0.0)

@@ -1,8 +1,9 @@
-"""The recipe of this process, and our advantages and policy losses as verl's registries call them: `recreate_gapo` by
-adv_estimator, `recreate_clip` by actor.policy_loss.loss_mode.
+"""The recipe of this process, and our advantages and policy losses as verl's registries call them:
+`recreate_gapo` by adv_estimator, `recreate_clip` by actor.policy_loss.loss_mode.
 
-Ratio, clip, token weight and aggregate are the recipe's, through `Method.loss`, with verl's counts of the whole batch:
-verl averages gradients over processes, so what a process divides by is the batch's count / dp_size.
+Ratio, clip, token weight and aggregate are the recipe's, through `Method.loss`, with verl's counts
+of the whole batch: verl averages gradients over processes, so what a process divides by is the
+batch's count / dp_size.
 """
 
 from __future__ import annotations
@@ -34,16 +35,24 @@ def chosen() -> Recipe:
     if not named:
         raise BadInput(
             f"{RECIPE} is not set, so it is not known which recipe verl trains with",
-            fix=f"set {RECIPE} to a recipe's name or file in every process: run.sh of a run folder does",
+            fix=(
+                f"set {RECIPE} to a recipe's name or file in every process: run.sh of a run folder"
+                " does"
+            ),
             code="no-recipe",
         )
     return _read(named)
 
 
 def method() -> Method:
-    """The recipe's parts, without the penalty: verl adds that to the loss itself, by its own config."""
+    """The recipe's parts, without the penalty: verl adds that to the loss itself, by its own
+    config."""
     how = chosen()
-    return Method(how.model_copy(update={"parts": {k: v for k, v in how.parts.items() if "penalty" not in v.slots}}))
+    return Method(
+        how.model_copy(
+            update={"parts": {k: v for k, v in how.parts.items() if "penalty" not in v.slots}}
+        )
+    )
 
 
 @lru_cache(maxsize=8)
@@ -58,7 +67,8 @@ def expect(slot: str, part: str) -> None:
     how = chosen()
     if how.name_of(slot) != part:
         raise BadInput(
-            f"verl asks for {part}, and in the slot {slot!r} of the recipe {how.name} stands {how.name_of(slot)}",
+            f"verl asks for {part}, and in the slot {slot!r} of the recipe {how.name} stands"
+            f" {how.name_of(slot)}",
             fix=f"take {registered(how.name_of(slot))} in verl's config, or another recipe",
             code="another-part",
         )
@@ -69,8 +79,10 @@ def expect(slot: str, part: str) -> None:
 
 @dataclass
 class AttemptRows:
-    """What verl does not hand to an advantage: whose row each of B rows is, its place among that attempt's rows, the
-    observation that it answered. keep (B,): left behind by the estimate, which rows reach the update."""
+    """What verl does not hand to an advantage: whose row each of B rows is, its place among that
+    attempt's rows, the observation that it answered. keep (B,): left behind by the estimate, which
+    rows reach the update.
+    """
 
     of: Sequence[Hashable]
     turn: Sequence[int]
@@ -83,7 +95,8 @@ _KNOWN: ContextVar[AttemptRows | None] = ContextVar("attempts", default=None)
 
 @contextmanager
 def known(attempts: AttemptRows) -> Iterator[AttemptRows]:
-    """Within it, an attempt that fell into several rows counts once. Without, every row is an attempt."""
+    """Within it, an attempt that fell into several rows counts once. Without, every row is an
+    attempt."""
     token = _KNOWN.set(attempts)
     try:
         yield attempts
@@ -95,16 +108,25 @@ def estimator(part: str) -> Estimate:
     """The function that verl registers for an advantage part."""
 
     def estimate(
-        token_level_rewards: Tensor, response_mask: Tensor, config: Any = None, index: Any = None, **other: Any
+        token_level_rewards: Tensor,
+        response_mask: Tensor,
+        config: Any = None,
+        index: Any = None,
+        **other: Any,
     ) -> tuple[Tensor, Tensor]:
-        """(B,T) rewards and mask, B group ids -> (advantages, returns), the same (B,T); 0 outside the mask.
+        """(B,T) rewards and mask, B group ids -> (advantages, returns), the same (B,T); 0 outside
+        the mask.
 
-        The recipe's reward part comes first, and rows that its filter leaves out get 0. Raises BadInput for a recipe
-        whose advantage is another part.
+        The recipe's reward part comes first, and rows that its filter leaves out get 0. Raises
+        BadInput for a recipe whose advantage is another part.
         """
         expect("advantage", part)
         if index is None:
-            raise BadInput("verl gave no group ids", fix="the data needs a `uid` for each prompt", code="no-groups")
+            raise BadInput(
+                "verl gave no group ids",
+                fix="the data needs a `uid` for each prompt",
+                code="no-groups",
+            )
         with torch.no_grad():
             made = _estimate(token_level_rewards, response_mask.bool(), list(index))
         return made, made
@@ -115,7 +137,8 @@ def estimator(part: str) -> Estimate:
 def _estimate(rewards: Tensor, mask: Tensor, index: list[Hashable]) -> Tensor:
     does, own = method(), rewards.sum(-1)
     attempts = _KNOWN.get() or AttemptRows(of=range(len(own)), turn=[0] * len(own), anchors=[])
-    # a row's number, by attempt and turn: GiGPO needs time order, which verl's balancing of processes does not keep
+    # a row's number, by attempt and turn: GiGPO needs time order, which verl's balancing of
+    # processes does not keep
     first: dict[Hashable, int] = {}
     for name in attempts.of:
         first.setdefault(name, len(first))
@@ -132,9 +155,12 @@ def _estimate(rewards: Tensor, mask: Tensor, index: list[Hashable]) -> Tensor:
     if part is not None and part.rows_per_turn:
         if len(attempts.anchors) != len(own):
             raise BadInput(
-                f"{does.recipe.name_of('advantage')} needs to know whose step each row is, which verl's own trainers "
-                "do not tell",
-                fix="set trainer.v1.trainer_mode=recreate and take our agent loop: the config of a run folder does",
+                f"{does.recipe.name_of('advantage')} needs to know whose step each row is, which"
+                " verl's own trainers do not tell",
+                fix=(
+                    "set trainer.v1.trainer_mode=recreate and take our agent loop: the config of a"
+                    " run folder does"
+                ),
                 code="no-steps",
             )
         made = does.row_advantages(
@@ -147,7 +173,9 @@ def _estimate(rewards: Tensor, mask: Tensor, index: list[Hashable]) -> Tensor:
             )
         )
     else:
-        made = does.row_advantages(Rows(shaped, groups, torch.ones(len(r), 1, dtype=torch.bool)))[whose]
+        made = does.row_advantages(Rows(shaped, groups, torch.ones(len(r), 1, dtype=torch.bool)))[
+            whose
+        ]
     made = torch.where(keep[whose], made, 0.0)
     out, kept = torch.empty_like(made), torch.empty_like(keep[whose])
     out[rows], kept[rows] = made, keep[whose]
@@ -183,35 +211,48 @@ def policy_loss(part: str) -> Callable[..., tuple[Tensor, dict[str, Any]]]:
         config: Any = None,
         rollout_is_weights: Tensor | None = None,
     ) -> tuple[Tensor, dict[str, Any]]:
-        """(B,T) each -> (a scalar with its gradient, what to watch). rollout_is_weights (B,T) multiply the loss.
+        """(B,T) each -> (a scalar with its gradient, what to watch). rollout_is_weights (B,T)
+        multiply the loss.
 
-        Raises BadInput for a recipe with another policy loss or aggregate than verl's config, and for STEER without
-        entropies.
+        Raises BadInput for a recipe with another policy loss or aggregate than verl's config, and
+        for STEER without entropies.
         """
         expect("policy loss", part)
         does = method()
         over = aggregate_mode(does.recipe)
         if loss_agg_mode != over:
             raise BadInput(
-                f"actor.loss_agg_mode is {loss_agg_mode}, and the recipe {does.recipe.name} aggregates by {over}",
-                fix=f"set actor_rollout_ref.actor.loss_agg_mode={over}: the penalty and the entropy follow it",
+                f"actor.loss_agg_mode is {loss_agg_mode}, and the recipe {does.recipe.name}"
+                f" aggregates by {over}",
+                fix=(
+                    f"set actor_rollout_ref.actor.loss_agg_mode={over}: the penalty and the entropy"
+                    " follow it"
+                ),
                 code="another-part",
             )
         counts = dict(getattr(config, "global_batch_info", None) or {})
         processes = counts.get("dp_size") or 1
         tokens, rows = counts.get("batch_num_tokens"), counts.get("global_batch_size")
-        if processes > 1 and (tokens if over.startswith("token-mean") else rows or over == "token-sum") is None:
+        if (
+            processes > 1
+            and (tokens if over.startswith("token-mean") else rows or over == "token-sum") is None
+        ):
             raise BadInput(
                 "verl told no counts of the whole batch, and there are several processes",
-                fix="set trainer.v1.trainer_mode=recreate, or train in one process: trainer.nnodes=1 "
-                "trainer.n_gpus_per_node=1",
+                fix=(
+                    "set trainer.v1.trainer_mode=recreate, or train in one process:"
+                    " trainer.nnodes=1 trainer.n_gpus_per_node=1"
+                ),
                 code="no-counts",
             )
         held = _ENTROPY.get()
         if held is None and does.recipe.does("token weight") is not None:
             raise BadInput(
                 "steer needs the old policy's entropies, which verl does not hand to a loss",
-                fix="load recreate.rl.verl.plugin by VERL_USE_EXTERNAL_MODULES, before verl's workers are imported",
+                fix=(
+                    "load recreate.rl.verl.plugin by VERL_USE_EXTERNAL_MODULES, before verl's"
+                    " workers are imported"
+                ),
                 code="no-entropy",
             )
         made = does.loss(
@@ -234,13 +275,17 @@ def policy_loss(part: str) -> Callable[..., tuple[Tensor, dict[str, Any]]]:
 
 
 def with_entropy(ppo_loss: Callable[..., Any]) -> Callable[..., Any]:
-    """verl's ppo_loss, with the old policy's entropies (which its v1 trainer keeps beside old_log_probs) in reach."""
+    """verl's ppo_loss, with the old policy's entropies (which its v1 trainer keeps beside
+    old_log_probs) in reach."""
 
     def wrapped(config: Any, model_output: Any, data: Any, dp_group: Any = None) -> Any:
         if "entropy" not in data:
             raise BadInput(
                 "steer needs the entropy of the old policy's pass, and the batch holds none",
-                fix="leave algorithm.rollout_correction.bypass_mode at False, with verl's v1 trainer",
+                fix=(
+                    "leave algorithm.rollout_correction.bypass_mode at False, with verl's v1"
+                    " trainer"
+                ),
                 code="no-entropy",
             )
         padded = data.select("entropy", "response_mask").to_padded_tensor()

@@ -1,10 +1,12 @@
-"""A run folder that verl can start from: the config, the tasks, the recipe, the scaffold, and run.sh.
+"""A run folder that verl can start from: the config, the tasks, the recipe, the scaffold, and
+run.sh.
 
     verl.yaml           verl's config, over its own ppo_trainer
     agent.yaml          which agent loop is ours
     train.jsonl, validation.jsonl   a task a line: its id and prompt (nothing hidden)
     recipe/NAME.toml, scaffold/, settings.toml
-    run.sh              makes verl's environment where there is none, and starts; its arguments go to verl
+    run.sh              makes verl's environment where there is none, and starts; its arguments go
+                        to verl
 
 Nothing is started here, and neither torch nor verl is needed.
 """
@@ -28,7 +30,16 @@ from recreate.api.registry import need
 from recreate.api.types import Task
 from recreate.rl import recipe
 from recreate.rl.rollout import pass_fail, refuse_if_too_long, train_tasks
-from recreate.rl.verl.translate import PLUGIN, RECIPE, TRAINER, VERSION, Cluster, agent_loop, config, notes
+from recreate.rl.verl.translate import (
+    PLUGIN,
+    RECIPE,
+    TRAINER,
+    VERSION,
+    Cluster,
+    agent_loop,
+    config,
+    notes,
+)
 from recreate.runs import settings as settings_
 from recreate.runs.settings import Settings
 
@@ -56,11 +67,11 @@ def write(
     save_every: int = 5,
     changes: Sequence[str] = (),
 ) -> Job:
-    """Write the folder. named: the recipe, shipped or a file, with changes as `recipe.load` takes them. settings.model:
-    a folder, or a name on the Hub.
+    """Write the folder. named: the recipe, shipped or a file, with changes as `recipe.load` takes
+    them. settings.model: a folder, or a name on the Hub.
 
-    Raises BadInput for a folder that holds a run already, a recipe that verl cannot train, a scaffold with faults or
-    with limits that the context cannot hold, a domain without train tasks.
+    Raises BadInput for a folder that holds a run already, a recipe that verl cannot train, a
+    scaffold with faults or with limits that the context cannot hold, a domain without train tasks.
     """
     from recreate.memory.store import ExperienceStore
     from recreate.runs.session import open_backend, open_domain
@@ -69,7 +80,10 @@ def write(
     if (folder / "settings.toml").exists():
         raise BadInput(
             f"{folder} already holds a run",
-            fix=f"bash {paths.short(folder / 'run.sh')} goes on with it; or give another folder with --out",
+            fix=(
+                f"bash {paths.short(folder / 'run.sh')} goes on with it; or give another folder"
+                " with --out"
+            ),
             code="run-exists",
         )
     domain = open_domain(settings, workspace)
@@ -95,7 +109,10 @@ def write(
     )
     made = config(how, place)
     folder.mkdir(parents=True, exist_ok=True)
-    _write(folder / "verl.yaml", f"# {how.name} on verl {VERSION}, over verl's own ppo_trainer.yaml\n{_yaml(made)}")
+    _write(
+        folder / "verl.yaml",
+        f"# {how.name} on verl {VERSION}, over verl's own ppo_trainer.yaml\n{_yaml(made)}",
+    )
     _write(folder / "agent.yaml", _yaml(agent_loop(place)))
     _write(folder / "train.jsonl", _lines(domain.name, tasks))
     if validation:
@@ -105,9 +122,15 @@ def write(
     scaffolds.save(scaffold, folder / "scaffold")
     _write(folder / "run.sh", _script(folder, how.name))
     (folder / "run.sh").chmod(0o755)
-    _write(folder / "settings.toml", settings_.dump(settings.model_copy(update={"out": str(folder)})))
+    _write(
+        folder / "settings.toml", settings_.dump(settings.model_copy(update={"out": str(folder)}))
+    )
     return Job(
-        folder, f"bash {paths.short(folder / 'run.sh')}", (*warned, *notes(how, place)), len(tasks), len(validation)
+        folder,
+        f"bash {paths.short(folder / 'run.sh')}",
+        (*warned, *notes(how, place)),
+        len(tasks),
+        len(validation),
     )
 
 
@@ -121,7 +144,8 @@ def _write(file: Path, text: str) -> None:
 
 
 def _lines(domain: str, tasks: Sequence[Task]) -> str:
-    """What verl's dataset reads: `task` and `split` come back to the agent loop, `prompt` is for its logs."""
+    """What verl's dataset reads: `task` and `split` come back to the agent loop, `prompt` is for
+    its logs."""
     rows: list[dict[str, Any]] = [
         {
             "data_source": domain,
@@ -144,10 +168,13 @@ def _script(folder: Path, name: str) -> str:
         else f"{paths.DISTRIBUTION}=={version(paths.DISTRIBUTION)}"
     )
     return f"""#!/usr/bin/env bash
-# Trains with verl {VERSION}: alone, or on the head node of a Ray cluster whose nodes all see this folder, the workspace
-# and the model, and were started with `ray start` in the same environment. Arguments go to verl and win:
+# Trains with verl {VERSION}: alone, or on the head node of a Ray cluster whose nodes all see this \
+folder, the workspace
+# and the model, and were started with `ray start` in the same environment. Arguments go to verl \
+and win:
 #     bash run.sh trainer.nnodes=2 trainer.n_gpus_per_node=8
-# verl's environment is its own: recreate-agents[rl] wants another transformers. VERL_ENV names one that is there.
+# verl's environment is its own: recreate-agents[rl] wants another transformers. VERL_ENV names \
+one that is there.
 set -euo pipefail
 here={shlex.quote(str(folder))}
 env=${{VERL_ENV:-"$here/env"}}

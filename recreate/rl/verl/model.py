@@ -19,10 +19,11 @@ Generate = Callable[..., Coroutine[Any, Any, Any]]
 
 
 class Rolled:
-    """One attempt's model. `reply` is called from the attempt's thread; the servers are asked on verl's event loop.
+    """One attempt's model. `reply` is called from the attempt's thread; the servers are asked on
+    verl's event loop.
 
-    name: the model as it stands, the step included. context: tokens of prompt and reply together. longest: of one
-    reply. steps: which versions of the weights answered, as verl counts them.
+    name: the model as it stands, the step included. context: tokens of prompt and reply together.
+    longest: of one reply. steps: which versions of the weights answered, as verl counts them.
     """
 
     price: Price | None = FREE
@@ -42,15 +43,22 @@ class Rolled:
         template: dict[str, Any] | None = None,
     ) -> None:
         self.name, self.tokenizer, self.generate, self.loop = name, tokenizer, generate, loop
-        self.sampling, self.context, self.longest, self.request = sampling, context, longest, request
+        self.sampling, self.context, self.longest, self.request = (
+            sampling,
+            context,
+            longest,
+            request,
+        )
         self.template = template or {}
         self.steps: list[int] = []
         self.digest = tokenizer_digest(tokenizer)
         self._ends = {e for e in (tokenizer.eos_token_id,) if e is not None}
 
     def reply(self, messages: Sequence[Message], call: Call, **params: Any) -> Reply:
-        """One answer, sampled as the recipe says, whatever the scaffold asks for. Raises BadInput (`context-length`,
-        `no-tokens`), Transient for what the servers raise; a call that is wrong by itself raises what it raises."""
+        """One answer, sampled as the recipe says, whatever the scaffold asks for. Raises BadInput
+        (`context-length`, `no-tokens`), Transient for what the servers raise; a call that is wrong
+        by itself raises what it raises.
+        """
         begun = time.perf_counter()
         with _TOKENIZER:
             prompt = encode(self.tokenizer, messages, "the model", self.template)
@@ -58,17 +66,22 @@ class Rolled:
         asked = {**self.sampling, "max_tokens": most, "logprobs": True}
         try:
             out = asyncio.run_coroutine_threadsafe(
-                self.generate(self.request, prompt_ids=list(prompt), sampling_params=asked), self.loop
+                self.generate(self.request, prompt_ids=list(prompt), sampling_params=asked),
+                self.loop,
             ).result()
         except (TypeError, AttributeError, AssertionError, RecreateError):
             raise  # a mistake in a program is not mended by another try
         except Exception as e:  # whatever else Ray and the engine raise
             raise Transient(
-                f"verl's rollout servers gave no answer: {type(e).__name__}: {e}"[:500], fix=_LOGS, code="server-died"
+                f"verl's rollout servers gave no answer: {type(e).__name__}: {e}"[:500],
+                fix=_LOGS,
+                code="server-died",
             ) from e
         ids = [int(i) for i in out.token_ids]
         if out.stop_reason == "aborted" or not ids:
-            raise Transient("verl's rollout servers broke an answer off", fix=_LOGS, code="server-died")
+            raise Transient(
+                "verl's rollout servers broke an answer off", fix=_LOGS, code="server-died"
+            )
         if out.log_probs is None or len(out.log_probs) != len(ids):
             raise BadInput(
                 "verl's rollout servers tell no log-probs",
@@ -97,6 +110,7 @@ class Rolled:
 
 
 _TOKENIZER = threading.Lock()
-"""A tokenizer of transformers sets its padding and truncation while it works: one thread at a time."""
+"""A tokenizer of transformers sets its padding and truncation while it works: one thread at a
+time."""
 _SHORTER = "give the agent fewer steps or shorter observations, or raise [train] max_prompt"
 _LOGS = "`ray logs` shows what the servers said; run.sh goes on from the last checkpoint"

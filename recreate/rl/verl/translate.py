@@ -1,4 +1,5 @@
-"""A recipe in verl's words: its config, the trainer's differences that follow, and what verl cannot do."""
+"""A recipe in verl's words: its config, the trainer's differences that follow, and what verl cannot
+do."""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ PLUGIN = "recreate.rl.verl.plugin"
 
 @dataclass(frozen=True)
 class Cluster:
-    """What a config names beside the recipe. model: a folder, or a name on the Hub; every node must see all of it.
-    micro_batch: rows of full length in one pass of one GPU."""
+    """What a config names beside the recipe. model: a folder, or a name on the Hub; every node must
+    see all of it. micro_batch: rows of full length in one pass of one GPU."""
 
     folder: Path
     workspace: Path
@@ -46,7 +47,11 @@ def registered(part: str) -> str:
 def aggregate_mode(how: Recipe) -> str:
     """verl's loss_agg_mode for the recipe's aggregate; '' where verl has none like it."""
     over = how.part("aggregate")
-    return str(over.verl_actor(how.train.max_response).get("loss_agg_mode", "")) if over is not None else ""
+    return (
+        str(over.verl_actor(how.train.max_response).get("loss_agg_mode", ""))
+        if over is not None
+        else ""
+    )
 
 
 def refuse(how: Recipe) -> None:
@@ -67,14 +72,19 @@ def notes(how: Recipe, place: Cluster) -> list[str]:
     train, found = how.train, []
     prompts, minis = sizes(how, place.tasks)
     if prompts != train.prompts:
-        found.append(f"{prompts} tasks a step in place of {train.prompts}: there are no more train tasks")
+        found.append(
+            f"{prompts} tasks a step in place of {train.prompts}: there are no more train tasks"
+        )
     if minis != train.mini_batches:
         found.append(
-            f"{minis} mini-batches a step in place of {train.mini_batches}: verl cuts {prompts} tasks a step evenly, "
-            "and by tasks, not by rows; raise [train] prompts for more"
+            f"{minis} mini-batches a step in place of {train.mini_batches}: verl cuts {prompts}"
+            " tasks a step evenly, and by tasks, not by rows; raise [train] prompts for more"
         )
     if train.warmup_steps:
-        found.append(f"warmup_steps = {train.warmup_steps} counts training steps with verl, not optimiser steps")
+        found.append(
+            f"warmup_steps = {train.warmup_steps} counts training steps with verl, not optimiser"
+            " steps"
+        )
     found += [part.verl_note for part in how.parts.values() if part.verl_note]
     if not place.validation:
         found.append("the domain has no validation tasks: leave trainer.test_freq at -1")
@@ -84,11 +94,14 @@ def notes(how: Recipe, place: Cluster) -> list[str]:
 def sizes(how: Recipe, tasks: int) -> tuple[int, int]:
     """(tasks a step, mini-batches a step): verl's mini-batches hold whole tasks, all as many."""
     prompts = min(how.train.prompts, tasks)
-    return prompts, next(n for n in range(min(how.train.mini_batches, prompts), 0, -1) if prompts % n == 0)
+    return prompts, next(
+        n for n in range(min(how.train.mini_batches, prompts), 0, -1) if prompts % n == 0
+    )
 
 
 def config(how: Recipe, place: Cluster) -> dict[str, Any]:
-    """verl's config for this recipe, over its own ppo_trainer. Raises BadInput where `refuse` does."""
+    """verl's config for this recipe, over its own ppo_trainer. Raises BadInput where `refuse`
+    does."""
     refuse(how)
     train, folder = how.train, place.folder
     filter_part = how.does("filter")
@@ -98,7 +111,10 @@ def config(how: Recipe, place: Cluster) -> dict[str, Any]:
         "TENSORBOARD_DIR": str(folder / "tensorboard"),
     }
     return {
-        "hydra": {"searchpath": ["pkg://verl.trainer.config"], "run": {"dir": str(folder / "hydra")}},
+        "hydra": {
+            "searchpath": ["pkg://verl.trainer.config"],
+            "run": {"dir": str(folder / "hydra")},
+        },
         "defaults": ["ppo_trainer", "_self_"],
         "algorithm": {
             "adv_estimator": registered(how.name_of("advantage")),
@@ -131,7 +147,9 @@ def config(how: Recipe, place: Cluster) -> dict[str, Any]:
 def _data(how: Recipe, place: Cluster) -> dict[str, Any]:
     return {
         "train_files": str(place.folder / "train.jsonl"),
-        "val_files": str(place.folder / ("validation.jsonl" if place.validation else "train.jsonl")),
+        "val_files": str(
+            place.folder / ("validation.jsonl" if place.validation else "train.jsonl")
+        ),
         "train_batch_size": sizes(how, place.tasks)[0],
         "max_prompt_length": how.train.max_prompt,
         "max_response_length": how.train.max_response,
@@ -147,7 +165,8 @@ def _actor(how: Recipe, place: Cluster) -> dict[str, Any]:
     prompts, minis = sizes(how, place.tasks)
     actor: dict[str, Any] = {
         "ppo_mini_batch_size": prompts // minis,
-        # by tokens: a fixed number of rows would have to divide every process's share, whatever a filter left of it
+        # by tokens: a fixed number of rows would have to divide every process's share, whatever a
+        # filter left of it
         "use_dynamic_bsz": True,
         "ppo_max_token_len_per_gpu": place.micro_batch * (train.max_prompt + train.max_response),
         "ppo_epochs": train.updates,
@@ -182,7 +201,10 @@ def _rollout(how: Recipe, place: Cluster) -> dict[str, Any]:
         "tensor_model_parallel_size": 1,
         "calculate_log_probs": True,
         "val_kwargs": {"temperature": train.temperature, "top_p": train.top_p, "do_sample": True},
-        "agent": {"default_agent_loop": TRAINER, "agent_loop_config_path": str(place.folder / "agent.yaml")},
+        "agent": {
+            "default_agent_loop": TRAINER,
+            "agent_loop_config_path": str(place.folder / "agent.yaml"),
+        },
         **({"load_format": "safetensors"} if train.lora_rank else {}),
     }
 

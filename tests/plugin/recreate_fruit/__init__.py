@@ -45,7 +45,11 @@ class Fruit:
 
     def grade(self, task: Task, trace: Trace, backend: SandboxBackend) -> Grade:
         right = trace.answer == self.gold(task)
-        return Grade(score=float(right), passed=right, evidence="right" if right else "A fruit is written in capitals.")
+        return Grade(
+            score=float(right),
+            passed=right,
+            evidence="right" if right else "A fruit is written in capitals.",
+        )
 
     def gold(self, task: Task) -> str:
         return str(task.facts["fruit"]).upper()
@@ -74,11 +78,19 @@ class GraderSays:
             return []
         cited = Evidence(experience=failed.id, step=len(failed.trace.steps) - 1)
         text = f"# The grader says\n\n{failed.grade.evidence}\n"
-        return [Edit(path="memory/grader-says.md", new=text, reason="the grader says so", evidence=(cited,))]
+        return [
+            Edit(
+                path="memory/grader-says.md",
+                new=text,
+                reason="the grader says so",
+                evidence=(cited,),
+            )
+        ]
 
 
 class Monkey:
-    """Writes the fruit that it reads, and heeds what it was taught of capitals. `monkey` or `monkey:NAME`."""
+    """Writes the fruit that it reads, and heeds what it was taught of capitals. `monkey` or
+    `monkey:NAME`."""
 
     price: Price | None = Price()
 
