@@ -22,9 +22,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from recreate.domains.rows.published import PublishedDomain
-from recreate.domains.swe.mutation import Source, meant, mutations
 from recreate.domains.validate import validate
+from recreate.plugins.benchmarks.published import PublishedDomain
+from recreate.plugins.swe.mutation import Source, meant, mutations
 from recreate.sandboxes import choose
 
 

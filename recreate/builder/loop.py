@@ -42,18 +42,19 @@ from recreate.api.paths import short
 from recreate.api.ports import Describable, Population, Price, ToolsOnly
 from recreate.api.theirs import all_are, expect
 from recreate.api.types import Edit, Experience, Record, Revision, Split, Task, Verdict, digest
-from recreate.builder import calibration, proposals
+from recreate.builder import proposals
 from recreate.builder.blame import folders_of, versions
 from recreate.builder.curriculum import Tried, draw, summary
 from recreate.builder.estimate import course
 from recreate.builder.learning import Learning
-from recreate.builder.past import attempted_in, tried_before
 from recreate.builder.proposals import Proposals
 from recreate.builder.review import ReviewDesk, Reviewer, human_edits
 from recreate.builder.selection import cannot_decide, strata, tasks_of, too_few
 from recreate.lessons.context import offered
-from recreate.memory.importers.overlap import Overlap
+from recreate.memory.overlap import Overlap
 from recreate.optimizers.investigator.create import create as write_seed
+from recreate.plugins.measuring import calibration
+from recreate.plugins.traces.past import attempted_in, tried_before
 from recreate.runs.attempts import Score, copy_in, ended, fresh, run_attempts, stretch_of
 from recreate.runs.forecasts import ForecastOutcome, forecasts_of, tally, told, train_scores
 from recreate.runs.gate import (

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from recreate.agents.given import from_command
 from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import BadInput
 from recreate.api.ports import Domain, Kinds, Rated, Stratified
@@ -18,6 +17,7 @@ from recreate.api.theirs import all_are, expect
 from recreate.api.types import PassRate, Record, Split, Task
 from recreate.domains.rates import RateFiles
 from recreate.memory.held_out import HeldOut
+from recreate.plugins.foreign.given import from_command
 from recreate.runs.gate import MIN_TASKS
 from recreate.runs.reader import default_seed, find_agent
 from recreate.runs.session import Session

@@ -3,8 +3,8 @@ reading every flag of every command takes longer than most commands do."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from functools import cache
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache, cached_property
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -48,8 +48,6 @@ GROUPS = {
         "Run a command the way agents' commands are run.\n\nExample: recreate sandbox exec -- id"
     ),
     "scaffold": "Look an agent's folder over.\n\nExample: recreate scaffold check seed",
-    "models": "Models that run on this machine.\n\nExample: recreate models list",
-    "recipes": "How a model is trained.\n\nExample: recreate recipes list",
     "memory": (
         'Ask what was attempted in this workspace.\n\nExample: recreate memory recall "width of a'
         ' tab"'
@@ -58,7 +56,6 @@ GROUPS = {
 }
 
 COMMANDS = {
-    "demo": "demo.demo",
     "build": "build.build",
     "resume": "build.resume",
     "plan": "build.plan",
@@ -71,31 +68,18 @@ COMMANDS = {
     "show": "show.show",
     "diff": "show.diff",
     "blame": "show.blame",
-    "view": "view.view",
     "init": "workspace.init",
     "doctor": "workspace.doctor",
     "clean": "workspace.clean",
     "list": "workspace.list_",
-    "export": "export.export",
-    "ci": "ci.ci",
     "compare": "bench.compare",
     "judge": "bench.judge",
     "calibrate": "bench.calibrate",
     "limits": "bench.limits",
-    "credit": "knockouts.credit",
-    "rebase": "knockouts.rebase",
-    "tune": "train.tune",
-    "recipes list": "train.list_recipes",
-    "recipes show": "train.show_recipe",
-    "serve": "train.serve",
     "grade": "tasks.grade",
     "traces list": "traces.list_",
     "traces show": "traces.show",
     "traces search": "traces.search",
-    "traces import": "trace_files.import_",
-    "traces grade": "trace_files.grade",
-    "traces judge": "trace_files.judge",
-    "traces export": "trace_files.export",
     "studies list": "show.list_studies",
     "studies show": "show.show_study",
     "tasks list": "tasks.list_",
@@ -107,10 +91,7 @@ COMMANDS = {
     "tasks rate": "tasks.rate",
     "sandbox exec": "sandbox.execute",
     "scaffold check": "sandbox.check",
-    "models list": "models.list_",
-    "models fetch": "models.fetch",
     "memory recall": "memory.recall",
-    "memory browse": "view.browse",
     "memory stats": "memory.stats",
     "memory rebuild": "memory.rebuild",
     "memory export": "memory.export",
@@ -118,7 +99,6 @@ COMMANDS = {
     "memory prune": "memory.prune",
     "memory forget": "memory.forget",
     "memory add": "memory.add",
-    "memory serve": "memory_server.serve",
     "patterns list": "memory.list_lessons",
     "patterns show": "memory.show_lesson",
     "patterns freeze": "memory.freeze",
@@ -127,7 +107,27 @@ COMMANDS = {
     "patterns split": "memory.split",
     "patterns diff": "memory.diff",
 }
-"""The words of each -> the module in this folder, and the function in it."""
+"""The words of each of the core's commands -> the module in this folder, and the function in it.
+A plug-in's are entry points of the group `recreate.command`, where a dot stands for the space."""
+
+
+@cache
+def targets() -> Mapping[str, str]:
+    """Return the words of each command there is -> its `module:function`."""
+    from recreate.api.plugins import names
+
+    core = {words: f"recreate.cli.{to.replace('.', ':')}" for words, to in COMMANDS.items()}
+    return {name.replace(".", " "): to for name, to in names("command").items()} | core
+
+
+def _load(words: str) -> Any:
+    """Return the function behind a command. Raises BadInput for a plug-in that fails to load."""
+    if words in COMMANDS:
+        module, _, function = COMMANDS[words].partition(".")
+        return getattr(import_module(f"recreate.cli.{module}"), function)
+    from recreate.api.registry import find
+
+    return find("command", words.replace(" ", "."))
 
 
 class _Command(Command):
@@ -153,48 +153,64 @@ class _Commands(Mapping[str, Any]):
     """Those of a group by their names, made one by one. words: the group's."""
 
     def __init__(self, words: str) -> None:
-        above = f"{words} " if words else ""
-        found = [each.removeprefix(above) for each in COMMANDS if each.startswith(above)]
-        self.words = {
-            name: above + name for name in dict.fromkeys(each.partition(" ")[0] for each in found)
-        }
+        self.above = f"{words} " if words else ""
+
+    @cached_property
+    def _names(self) -> Mapping[str, None]:
+        """The names, which are all read only where somebody wants all of them."""
+        return self._in(targets())
+
+    def _in(self, commands: Iterable[str]) -> dict[str, None]:
+        below = (each.removeprefix(self.above) for each in commands if each.startswith(self.above))
+        return dict.fromkeys(each.partition(" ")[0] for each in below)
 
     def __getitem__(self, name: str) -> Any:
-        return _made(self.words[name])
+        if name not in self:
+            raise KeyError(name)
+        return _made(self.above + name)
 
     def __contains__(self, name: object) -> bool:
-        return name in self.words
+        return name in self._in(COMMANDS) or name in self._names
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.words)
+        return iter(self._names)
 
     def __len__(self) -> int:
-        return len(self.words)
+        return len(self._names)
 
 
 @cache
 def _made(words: str) -> Any:
     """The command, or the group of commands, that is called by these words; '' for the whole
     program."""
-    if words in COMMANDS:
-        module, _, function = COMMANDS[words].partition(".")
+    if words in COMMANDS or words in targets():
         own = typer.Typer(add_completion=False, rich_markup_mode=None)
         settings = (
             {"allow_interspersed_args": False} if words == "sandbox exec" else None
         )  # what follows is its own
-        own.command(words.rpartition(" ")[2], cls=_Command, context_settings=settings)(
-            getattr(import_module(f"recreate.cli.{module}"), function)
-        )
+        own.command(words.rpartition(" ")[2], cls=_Command, context_settings=settings)(_load(words))
         return typer.main.get_command(own)
     group = app
     if words:
         group = typer.Typer(
-            name=words, cls=Group, help=GROUPS[words], no_args_is_help=True, rich_markup_mode=None
+            name=words,
+            cls=Group,
+            help=_group_help(words),
+            no_args_is_help=True,
+            rich_markup_mode=None,
         )
         group.callback()(lambda: None)  # it stays a group, also with one command
     made: Any = typer.main.get_group(group)
     made.commands = _Commands(words)
     return made
+
+
+def _group_help(words: str) -> str:
+    """Return what a group of commands says of itself; a plug-in's is its module's docstring."""
+    if words in GROUPS:
+        return GROUPS[words]
+    first = next(target for name, target in targets().items() if name.startswith(f"{words} "))
+    return import_module(first.partition(":")[0]).__doc__ or ""
 
 
 def program() -> Any:

@@ -23,7 +23,7 @@ from recreate.runs.settings import Settings, as_flags
 if TYPE_CHECKING:
     from recreate.agents.scaffold import Scaffold
     from recreate.builder.batch import Batch, Batched
-    from recreate.builder.turns import TurnLimit
+    from recreate.plugins.measuring.turns import TurnLimit
     from recreate.runs.session import Session
 
 TASKS = {
@@ -451,8 +451,8 @@ def calibrate(
 
     Example: recreate calibrate --scaffold seed --domain swe --validation 20
     """
-    from recreate.builder.calibration import calibrate as calibrated
     from recreate.builder.sdk import starting
+    from recreate.plugins.measuring.calibration import calibrate as calibrated
 
     if "repeats" not in typed:
         settings = settings.model_copy(update={"repeats": 3})
@@ -513,8 +513,8 @@ def limits(
     Example: recreate limits calibrate-swe --write scaffolds/swe
     """
     from recreate.agents.scaffold import load
-    from recreate.builder.turns import PERCENTILES, taken
-    from recreate.builder.turns import limits as found_limits
+    from recreate.plugins.measuring.turns import PERCENTILES, taken
+    from recreate.plugins.measuring.turns import limits as found_limits
     from recreate.runs.attempts import read_experience
     from recreate.runs.reader import Run, find_run
 
@@ -655,8 +655,8 @@ def _arms(
     tasks: int | None,
     as_json: bool,
 ) -> None:
-    from recreate.rl import suite as suites
-    from recreate.rl.comparison import compare
+    from recreate.plugins.rl import suite as suites
+    from recreate.plugins.rl.comparison import compare
     from recreate.runs import settings as settings_
 
     chosen = [name for name in names.replace(",", " ").split() if name]

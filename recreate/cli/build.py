@@ -60,10 +60,11 @@ def plan(settings: Settings, where: Path, as_json: Json = False) -> None:
 
     Example: recreate plan --domain swe --model gpt-5-mini --budget 5usd
     """
-    from recreate.builder import calibration, past
     from recreate.builder import estimate as planning
     from recreate.builder.selection import Rater, cannot_decide, fitted, seed_of, select
     from recreate.memory.held_out import HeldOut
+    from recreate.plugins.measuring import calibration
+    from recreate.plugins.traces import past
     from recreate.runs.session import (
         open_domain,
         open_models,

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from recreate.api.ports import Hit
     from recreate.api.types import Lesson
     from recreate.lessons.store import LessonStore
-    from recreate.memory.archive import Packed, Unpacked
-    from recreate.memory.prune import Item
     from recreate.memory.store import ExperienceStore
+    from recreate.plugins.memory_tools.archive import Packed, Unpacked
+    from recreate.plugins.memory_tools.prune import Item
 
 InDomain = Annotated[str, typer.Option("--domain", help="Of one domain; default: wherever it is.")]
 Policy = Annotated[
@@ -71,7 +71,7 @@ def recall(
     Example: recreate memory recall "unicode width of a tab" -k 5 --where outcome=failed --where
     since=2026-11-01
     """
-    from recreate.memory import provisional
+    from recreate.plugins.traces import provisional
 
     words, store = " ".join(query), open_store(searching=True)
     store.patience = PATIENCE
@@ -161,7 +161,7 @@ def match_of(store: ExperienceStore, hit: Hit, words: str) -> str:
     """The surroundings of the words in what was found; its beginning, where it was found by its
     meaning alone."""
     from recreate.cli.traces import around, place
-    from recreate.memory.provisional import whole
+    from recreate.plugins.traces.provisional import whole
 
     found = whole(store, hit.experience) if hit.experience else None
     return around(
@@ -206,7 +206,7 @@ def export(
 
     Example: recreate memory export memory.zip
     """
-    from recreate.memory.archive import pack
+    from recreate.plugins.memory_tools.archive import pack
 
     try:
         found = pack(open_store(), file, domain)
@@ -244,7 +244,7 @@ def import_(
 
     Example: recreate memory import memory.zip
     """
-    from recreate.memory.archive import unpack
+    from recreate.plugins.memory_tools.archive import unpack
 
     found = unpack(open_store(), file, domain, dry=dry)
     say_some(
@@ -313,7 +313,7 @@ def prune(
 
     Example: recreate memory prune --older-than 90d --max-size 2GB --dry-run
     """
-    from recreate.memory import prune as pruning
+    from recreate.plugins.memory_tools import prune as pruning
 
     memory = open_store()
     runs, day = (
@@ -423,7 +423,7 @@ def _forgettable(memory: ExperienceStore, id: str) -> str | Path:
     """The whole id of an experience, or the file of a lesson. Raises BadInput for none, or
     several."""
     from recreate.lessons.store import LessonStore
-    from recreate.memory.ungraded import Ungraded
+    from recreate.plugins.traces.ungraded import Ungraded
 
     memory.metadata.refresh()
     known = (
@@ -784,14 +784,14 @@ def _stores(domain: str, policy: str) -> Iterator[LessonStore]:
 
 def _known_policy(policy: str) -> None:
     """Raises BadInput for a policy that is not there and of which no lesson is."""
-    from recreate.api import registry
+    from recreate.api import plugins
     from recreate.cli.options import unknown
 
     kept = {p.parent.name for p in memory_folder(workspace()).glob("[!@]*/*/*.md")} - {
         "lessons",
         "patterns",
     }
-    known = sorted({*registry.names("policy"), *kept})
+    known = sorted({*plugins.names("policy"), *kept})
     if policy not in known and ":" not in policy:
         raise unknown(f"no policy is called {policy!r}", policy, known, "unknown-policy")
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from recreate.agents.config import AgentConfig
     from recreate.agents.scaffold import Scaffold
     from recreate.api.types import Revision
-    from recreate.rl.suite import Suite
+    from recreate.plugins.rl.suite import Suite
     from recreate.runs.forecasts import ForecastOutcome
     from recreate.runs.reader import Run
 
@@ -198,7 +198,7 @@ def _attempts(run: Run) -> dict[str, dict[str, int]]:
 
 def _suite(file: Path) -> Suite | None:
     """What a table of arms was made from; None for another run, and for a file that was cut off."""
-    from recreate.rl.suite import written
+    from recreate.plugins.rl.suite import written
 
     with suppress(BadInput):
         return written(file) if file.is_file() else None

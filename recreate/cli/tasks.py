@@ -313,8 +313,8 @@ def rate(
 
     Example: recreate tasks rate swe --from last
     """
-    from recreate.builder.past import rates_in
     from recreate.domains import rates
+    from recreate.plugins.traces.past import rates_in
 
     part = domain_of(domain, settings, typed, where)
     domain, beside = domain or part.name, Path(typed.get("data", ""))
@@ -372,7 +372,7 @@ def audit(
 
     Example: recreate tasks audit swe --tasks 100 --each 2 --jobs 2
     """
-    from recreate.domains import audit as audit_
+    from recreate.plugins.audit import audit as audit_
 
     backend = open_backend(sandbox)
     part = domain_of(domain, settings, typed, where, backend)
@@ -426,7 +426,7 @@ def _attacks(
 ) -> list[tuple[Task, str, str]]:
     """(task, the exploit's name, its answer) of all that is to be graded; exploits: only these,
     unless there are none. Raises BadInput (`unknown-exploit`)."""
-    from recreate.domains import audit as audit_
+    from recreate.plugins.audit import audit as audit_
 
     pairs: list[tuple[Task, str, str]] = []
     names: list[str] = []
@@ -608,8 +608,8 @@ def invent(
     """
     from recreate.api.types import digest
     from recreate.cli.runner import ready
-    from recreate.domains.rows import generator, invention
     from recreate.models import default_model
+    from recreate.plugins.generators import generator, invention
     from recreate.runs.session import writer_alone
 
     backend = open_backend(sandbox or settings.sandbox)
@@ -846,7 +846,7 @@ def agree(
     Example: recreate tasks agree essays --labels labels.jsonl --models.judge gpt-5-mini
     """
     from recreate.api.types import Trace
-    from recreate.domains.rows import judge
+    from recreate.plugins.judge import judge
 
     backend = open_backend(sandbox)
     part = domain_of(domain, settings, typed, where, backend)
@@ -951,8 +951,8 @@ class _Generated:
     ) -> int:
         """Make the tasks at the levels that the runs tell of, else at all evenly; 4 where none came
         of it."""
-        from recreate.api.registry import names
-        from recreate.domains.rows import generator, levels
+        from recreate.api.plugins import names
+        from recreate.plugins.generators import generator, levels
 
         name, where = self.domain, workspace()
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name) or name in names("domain"):
@@ -1022,7 +1022,7 @@ def _by_level(
     """level -> (attempts that one learner passed, all of them) of train tasks: what other splits
     tell, no task may be made by. Raises BadInput where the runs hold none, or those of several
     learners."""
-    from recreate.builder.past import rates_in
+    from recreate.plugins.traces.past import rates_in
 
     train = {task.id: task for task in part.tasks("train")}
     found = [

@@ -176,7 +176,7 @@ def _memory() -> ExperienceStore:
 
 def _waiting(filters: Mapping[str, Any]) -> Iterator[Experience]:
     """Imported attempts without a grade; none has passed, and none has failed."""
-    from recreate.memory.ungraded import Ungraded
+    from recreate.plugins.traces.ungraded import Ungraded
 
     if "passed" in filters:
         return
@@ -259,7 +259,7 @@ def experiences(
 
 def _find(id: str, run: str) -> Experience:
     """By id or unique beginning, in memory and then in the runs. Raises BadInput."""
-    from recreate.memory.ungraded import Ungraded
+    from recreate.plugins.traces.ungraded import Ungraded
 
     if run:
         return open_run(run).experience(id)

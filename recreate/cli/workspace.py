@@ -119,7 +119,8 @@ def init(
 
 def _init_domain(folder: Path, name: str, template: str, as_json: bool) -> None:
     """A template's domain in the workspace around `folder`, which is made where there is none."""
-    from recreate.api.registry import names, rows_file
+    from recreate.api.plugins import names
+    from recreate.api.registry import rows_file
     from recreate.domains.rows.templates import SCRIPT, TEMPLATES, write
 
     if template not in TEMPLATES:
@@ -352,9 +353,9 @@ def _git() -> dict[str, Any]:
 def _sandbox() -> tuple[str | None, list[dict[str, Any]]]:
     """(the backend that would be used, a check for that and one for each backend)."""
     from recreate.api.registry import find
+    from recreate.plugins.docker.docker import Containers
     from recreate.runs.settings import load
     from recreate.sandboxes import PREFERENCE, choose, survey
-    from recreate.sandboxes.docker import Containers
     from recreate.sandboxes.limits import holder
 
     try:
@@ -432,7 +433,8 @@ def _uv() -> dict[str, Any]:
 def _model() -> Iterator[dict[str, Any]]:
     """The model that is taken when the settings name none; with one named, whether its weights are
     here."""
-    from recreate.models import catalog, default_model
+    from recreate.models import default_model
+    from recreate.plugins.local_models import catalog
     from recreate.runs.settings import load
 
     try:
@@ -517,8 +519,8 @@ def clean(
     Example: recreate clean --dry-run
     """
     from recreate.models.reply_cache import ON, ReplyCache, folder_of
+    from recreate.plugins.docker.docker import installed
     from recreate.sandboxes import filesystem
-    from recreate.sandboxes.docker import installed
 
     removed: dict[str, list[Any]] = {"folders": [], "containers": [], "images": []}
     in_use, faults, bytes_freed = [], [], 0
@@ -598,7 +600,7 @@ def list_(
 
 
 def _parts(kind: str) -> Iterator[Mapping[str, Any]]:
-    from recreate.api.registry import brought_by, names
+    from recreate.api.plugins import brought_by, names
 
     states: dict[str, str] = {}
     if kind == "sandbox":
@@ -614,11 +616,12 @@ def _parts(kind: str) -> Iterator[Mapping[str, Any]]:
 
 def _lacks(kind: str, name: str) -> str:
     """Why a part could not start here, in few words; '' when nothing is known to be missing."""
-    from recreate.api.registry import BUILT_IN, EXTRAS, find, installed, needs
+    from recreate.api.plugins import is_ours
+    from recreate.api.registry import EXTRAS, find, installed, needs
     from recreate.models.litellm import keys_found
 
     wanted: Sequence[str] = NEEDS.get((kind, name), ())
-    if kind == "optimizer" or name not in BUILT_IN.get(kind, {}):  # only importing it tells
+    if kind == "optimizer" or not is_ours(kind, name):  # only importing it tells
         try:
             wanted = needs(find(kind, name))
         except RecreateError as e:

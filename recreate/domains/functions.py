@@ -17,7 +17,7 @@ from recreate.api.config import read_json
 from recreate.api.paths import shipped
 from recreate.api.ports import Sandbox, SandboxBackend
 from recreate.api.types import Grade, Split, Task, Trace
-from recreate.domains.audit import texts
+from recreate.plugins.audit.audit import texts
 
 FILE = "answer.py"
 _RUN = """

@@ -26,10 +26,10 @@ from recreate.api.paths import short
 from recreate.api.types import Lesson, digest
 from recreate.memory.documents import lesson_document
 from recreate.memory.embedders.cached import forget_texts
-from recreate.memory.provisional import UngradedStore, has_waiting
-from recreate.memory.prune import Item, prune
 from recreate.memory.store import ExperienceStore
-from recreate.memory.ungraded import ProvisionalGrades
+from recreate.plugins.memory_tools.prune import Item, prune
+from recreate.plugins.traces.provisional import UngradedStore, has_waiting
+from recreate.plugins.traces.ungraded import ProvisionalGrades
 from recreate.storage.files import disk, fault, locked, write
 from recreate.storage.log import BLOCK
 

@@ -17,7 +17,7 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from recreate.api import registry
+from recreate.api import plugins, registry
 from recreate.api.errors import BadInput
 from recreate.api.ports import Model, Price
 
@@ -33,7 +33,7 @@ def open_model(spec: str, *, price: Price | None = None, **options: Any) -> Mode
     """
     spec = spec.strip()
     prefix, colon, rest = spec.partition(":")
-    known = registry.names("model")
+    known = plugins.names("model")
     if colon and prefix in known:
         kind, argument = prefix, rest
     elif colon and (meant := _meant(prefix, rest, known)):
@@ -42,9 +42,7 @@ def open_model(spec: str, *, price: Price | None = None, **options: Any) -> Mode
             fix=f"did you mean {meant}:{rest}?",
             code="unknown-model",
         )
-    elif (spec in known and spec not in registry.BUILT_IN["model"]) or (
-        colon and _class(prefix, rest)
-    ):
+    elif (spec in known and not plugins.is_ours("model", spec)) or (colon and _class(prefix, rest)):
         kind, argument = spec, ""
     elif "/" in spec or _in_table(spec):
         kind, argument = "litellm", spec
@@ -73,8 +71,8 @@ def default_model() -> tuple[str, str]:
         model = os.environ[named].strip()
         there = at_endpoint(model, base)
         return there, f"{named} names the model" + ", LLM_API_BASE its endpoint" * (there != model)
-    from recreate.models import catalog
     from recreate.models.litellm import PROVIDERS, keys_found
+    from recreate.plugins.local_models import catalog
 
     name = catalog.default_name()
     e = catalog.entry(name)
@@ -102,7 +100,7 @@ def at_endpoint(model: str, base: str) -> str:
     """A model as RECREATE_MODEL or AGENT_MODEL name it, at LLM_API_BASE where that is set; one that
     is spelled as ours says where it is."""
     prefix, colon, rest = model.partition(":")
-    if not base or prefix in registry.names("model") or (colon and _class(prefix, rest)):
+    if not base or prefix in plugins.names("model") or (colon and _class(prefix, rest)):
         return model
     return f"openai:{base}#{model.removeprefix('openai/')}"
 
@@ -134,7 +132,7 @@ def _in_table(spec: str) -> bool:
 
 
 def _unknown(spec: str) -> BadInput:
-    from recreate.models import catalog
+    from recreate.plugins.local_models import catalog
 
     local = catalog.catalog()
     hint = f"did you mean local:{spec}? " if spec in local else ""

@@ -128,9 +128,9 @@ class OptimizerContext:
         return digest([self.key, name]) if name else self.key
 
 
-def prompt(name: str, **variables: Any) -> list[Message]:
-    """One of the package's prompts, filled in, as the only message."""
-    return [{"role": "user", "content": filled(PROMPTS, name, variables)}]
+def prompt(name: str, *, folder: Path = PROMPTS, **variables: Any) -> list[Message]:
+    """Return the prompt `folder/name.md`, filled in, as the only message."""
+    return [{"role": "user", "content": filled(folder, name, variables)}]
 
 
 def sent_back(messages: Sequence[Message], said: str, faults: Sequence[str]) -> list[Message]:

@@ -22,7 +22,6 @@ from typing import Any
 from pydantic import ValidationError
 
 from recreate.agents.attempt import attempt, attempt_key
-from recreate.agents.foreign import attempt_foreign
 from recreate.agents.retrieval import LessonRetrieval
 from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import IMAGE, UNSOUND, BadInput, Fault, Interrupted, OutOfBudget, Refused
@@ -32,6 +31,7 @@ from recreate.api.theirs import expect
 from recreate.api.types import Call, Experience, Grade, Step, Task, Usage, digest
 from recreate.memory.codec import masked
 from recreate.models.cassette import Cassette
+from recreate.plugins.foreign.foreign import attempt_foreign
 from recreate.runs.budget import CELL_BUDGET
 from recreate.runs.session import Session
 from recreate.storage import files

@@ -24,8 +24,8 @@ from recreate.api.theirs import expect
 from recreate.api.types import Call, Message, Reply, ToolCall, Usage, canaries
 from recreate.models.cassette import STEADY, Cassette, Recording, Replayed
 from recreate.models.chat import content
-from recreate.models.near_cache import NearCache, TaskQuestion
 from recreate.models.reply_cache import ReplyCache
+from recreate.plugins.near_cache.near_cache import NearCache, TaskQuestion
 from recreate.runs.budget import Ledger
 from recreate.runs.journal import Journal
 from recreate.runs.pace import BUSY, LONGEST, Pace, Turn

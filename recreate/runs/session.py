@@ -46,8 +46,8 @@ from recreate.api.theirs import all_are, expect
 from recreate.api.types import Call, Lesson, Message, Reply, Split, Task, digest
 from recreate.memory.held_out import lacking
 from recreate.models.cassette import About, Answerer, Cassette, Recording
-from recreate.models.near_cache import Embedding, NearCache, TaskQuestion
 from recreate.models.reply_cache import ReplyCache, folder_of
+from recreate.plugins.near_cache.near_cache import Embedding, NearCache, TaskQuestion
 from recreate.runs import settings as settings_
 from recreate.runs.budget import Budget, Ledger
 from recreate.runs.calls import Calls

@@ -47,7 +47,7 @@ goes on, to the next one: if it helped, nothing was spent on it, and if not, the
 fallback of Tian and Ramdas, Online control of the familywise error rate, Stat. Methods Med. Res.
 2021, which holds under any dependence).
 
-`python -m tests.evidence` simulates it; figures in docs/log.md.
+`python -m tests.lab.evidence` simulates it; figures in docs/log.md.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import os
 import threading
 from functools import cache
 
-from recreate.api import registry
+from recreate.api import plugins, registry
 from recreate.api.errors import BadInput
 from recreate.api.ports import SandboxBackend
 
@@ -61,7 +61,7 @@ def named(name: str | None = None) -> SandboxBackend | None:
 def survey() -> list[tuple[str, str]]:
     """(name, '' or why it does not work here) of every backend that can be named, the preferred
     ones first."""
-    names = [*PREFERENCE, *(name for name in registry.names("sandbox") if name not in PREFERENCE)]
+    names = [*PREFERENCE, *(name for name in plugins.names("sandbox") if name not in PREFERENCE)]
     return [(name, _probed(name)) for name in names]
 
 

@@ -29,11 +29,11 @@ from recreate.agents.scaffold import Scaffold, diff
 from recreate.api.errors import BadInput, Fault
 from recreate.api.registry import find
 from recreate.api.types import Experience, Revision, Verdict
+from recreate.plugins.view import bench
 from recreate.runs.budget import Spend
 from recreate.runs.reader import BuildResult, Run
 from recreate.storage import files
 from recreate.storage.redact import redact
-from recreate.viewer import bench
 from recreate.viewer.charts import (
     HEIGHT,
     TRACKED,
@@ -66,6 +66,7 @@ from recreate.viewer.traces import Room, citations, read_traces, show_studies
 FILE = "report.html"
 TEMPLATES = ("components", "page", "view", "bench")
 _HERE = Path(__file__).parent
+_SITE = _HERE.parent / "plugins" / "view"
 
 
 Page = Callable[[Run], str]
@@ -392,7 +393,8 @@ def _digest(text: str) -> str:
 @lru_cache(maxsize=8)
 def text_of(name: str) -> str:
     """A file of this room."""
-    return (_HERE / name).read_text("utf-8")
+    own = _HERE / name
+    return (own if own.is_file() else _SITE / name).read_text("utf-8")
 
 
 def _shown(value: Any) -> Any:

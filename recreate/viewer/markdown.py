@@ -240,7 +240,7 @@ def _batches(run: Run) -> list[str]:
 
 def flattery(built: BuildResult) -> str:
     """What it costs that a score is of the tasks that chose its agent: figures of `python -m
-    tests.evidence reuse`."""
+    tests.lab.evidence reuse`."""
     if built.scaffold.digest == built.seed.digest:
         return "These validation tasks chose no agent, so the score does not flatter."
     return (

@@ -255,7 +255,7 @@ from recreate.agents.attempt import parse
 from recreate.agents.template import read_object
 from recreate.api.errors import BadInput
 from recreate.api.types import Reply
-from recreate.memory.importers.mini_swe_agent import ChatMessage, _acted
+from recreate.plugins.traces.mini_swe_agent import ChatMessage, _acted
 from recreate.memory.index import tokenizer
 from recreate.viewer import text as viewed
 

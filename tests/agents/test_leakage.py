@@ -18,7 +18,7 @@ from recreate.agents.leakage import Scanner
 from recreate.agents.scaffold import Scaffold, lesson_file, load
 from recreate.api.paths import shipped
 from recreate.api.types import Edit, Task, digest
-from tests.evidence import leaks as evidence
+from tests.lab.evidence import leaks as evidence
 
 HOW = (
     "\n\nFind the cause in the package and mend it there, so that every test passes again. Run"

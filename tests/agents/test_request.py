@@ -31,10 +31,10 @@ from recreate.api.types import (
     Trace,
 )
 from recreate.cli import run as cli
-from recreate.memory.export import exported
-from recreate.memory.prune import prune
 from recreate.memory.store import ExperienceStore
 from recreate.models.scripted import Scripted
+from recreate.plugins.memory_tools.prune import prune
+from recreate.plugins.traces.export import exported
 from recreate.sandboxes import choose
 from recreate.storage.log import Log, encode
 from tests.agents.test_attempt import TASK, agent, bash

@@ -17,8 +17,8 @@ from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import BadInput, Refused
 from recreate.api.paths import shipped
 from recreate.api.types import Call, Experience, Grade, Message, Reply, ToolCall, Trace
-from recreate.memory.export import messages as exported
 from recreate.models.scripted import Scripted
+from recreate.plugins.traces.export import messages as exported
 from recreate.runs.settings import load
 from recreate.sandboxes import choose
 from recreate.viewer.text import cut_off, wrong

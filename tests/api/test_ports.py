@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from recreate.api import ports, registry
+from recreate.api import plugins, ports, registry
 from recreate.api.errors import BadInput
-from recreate.domains.swe import Swe
 from recreate.models.scripted import Scripted
+from recreate.plugins.swe import Swe
 from tests.toy import Toy
 
 
@@ -27,9 +27,9 @@ def test_an_optional_ability_is_an_attribute_or_a_method_of_that_name() -> None:
     assert not isinstance(Scripted.of([{"text": ""}]), ports.Preparable)
 
 
-@pytest.mark.parametrize("kind", sorted(set(registry.PORTS) & set(registry.BUILT_IN)))
+@pytest.mark.parametrize("kind", sorted(set(registry.PORTS) & set(plugins.BUILT_IN)))
 def test_every_built_in_class_has_the_methods_of_its_port(kind: str) -> None:
-    for name in registry.BUILT_IN[kind]:
+    for name in plugins.BUILT_IN[kind]:
         assert isinstance(registry.find(kind, name), type)
         assert not list(registry._methods(registry.PORTS[kind], registry.find(kind, name)))
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from recreate.api import registry
+from recreate.api import plugins, registry
 from recreate.api.errors import BadInput
 
 ROOT = Path(__file__).parents[2]
@@ -108,9 +108,9 @@ def test_a_package_on_a_path_that_came_later_brings_its_part_too(
     told.mkdir()
     (told / "METADATA").write_text("Metadata-Version: 2.1\nName: pear\nVersion: 1.0\n")
     (told / "entry_points.txt").write_text("[recreate.domain]\npear = pear:Pear\n")
-    assert "pear" not in registry.names("domain")
+    assert "pear" not in plugins.names("domain")
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert registry.names("domain")["pear"] == "pear:Pear"
-    assert registry.brought_by("domain", "pear") == "pear 1.0"
+    assert plugins.names("domain")["pear"] == "pear:Pear"
+    assert plugins.brought_by("domain", "pear") == "pear 1.0"
     monkeypatch.setattr(sys, "path", sys.path[1:])
-    assert "pear" not in registry.names("domain")
+    assert "pear" not in plugins.names("domain")

@@ -18,8 +18,8 @@ from recreate.api.ports import SandboxBackend
 from recreate.api.types import Edit, Evidence, Experience, Grade, Review, Split, Step, Task, Trace
 from recreate.builder import sdk
 from recreate.cli import run as cli
-from recreate.memory.importers.importer import ImportConfig, import_traces
 from recreate.memory.store import ExperienceStore
+from recreate.plugins.traces.importer import ImportConfig, import_traces
 from recreate.runs.reader import Run
 from tests.toy import LESSON, Toy, script
 

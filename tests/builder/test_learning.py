@@ -29,11 +29,11 @@ from recreate.cli import run as cli
 from recreate.lessons import draws
 from recreate.lessons.context import PolicyContext, RerunRequest
 from recreate.lessons.store import CLIMBING, LessonStore
+from recreate.plugins.view.site import Website
 from recreate.runs import settings
 from recreate.runs.reader import Run
 from recreate.runs.session import Parts, open_session
 from recreate.viewer import markdown
-from recreate.viewer.site import Website
 from tests import toy
 from tests.toy import LESSON, Toy, script
 

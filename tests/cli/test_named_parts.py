@@ -239,7 +239,7 @@ def test_an_optimizer_whose_package_is_missing_is_refused_before_anything_is_att
     monkeypatch.setitem(sys.modules, "gepa", None)
     for name, code, fix in (
         ("gepa", "missing", "[gepa]"),
-        ("recreate.optimizers.gepa:Gepa", "missing", "[gepa]"),
+        ("recreate.plugins.methods.gepa:Gepa", "missing", "[gepa]"),
         ("other:Other", "not-importable", "PYTHONPATH"),
         ("other:Wrong", "misfit", "docs/ports/optimizer.md"),
     ):

@@ -19,7 +19,7 @@ from recreate.agents import scaffold as scaffolds
 from recreate.api import registry
 from recreate.api.paths import shipped, workspace
 from recreate.cli import run
-from recreate.models import catalog
+from recreate.plugins.local_models import catalog
 from recreate.runs.settings import Settings, addresses, load
 from tests.toy import write_script
 

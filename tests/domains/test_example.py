@@ -20,7 +20,7 @@ from recreate.api.types import Trace
 from recreate.cli import run as cli
 from recreate.sandboxes import choose
 from tests.examples.domain import Filters
-from tests.perf import house
+from tests.lab.perf import house
 
 NAME = "tests.examples.domain:Filters"
 LESSON = "Blank lines never come out of a filter."
@@ -129,7 +129,7 @@ def test_two_files_of_the_package_make_it_built_in(workspace: Path, tmp_path: Pa
         checkout / "recreate" / "domains" / "filters.py",
     )
     table = checkout / "recreate" / "api" / "registry.py"
-    swe = '"swe": "recreate.domains.swe:Swe"'
+    swe = '"swe": "recreate.plugins.swe:Swe"'
     text = table.read_text("utf-8")
     assert text.count(swe) == 1
     table.write_text(

@@ -6,7 +6,7 @@ from __future__ import annotations
 import difflib
 import random
 
-from recreate.domains.rows import recipes
+from recreate.plugins.benchmarks import recipes
 from tests.faulty import examples, row_of
 
 GOLD = """

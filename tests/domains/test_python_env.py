@@ -19,13 +19,13 @@ from recreate.api.errors import BadInput, Fault
 from recreate.api.types import digest
 from recreate.domains import python_env
 from recreate.domains.python_env import PINS, Environment, environment, interpreter, lacking
-from recreate.domains.swe import Swe
-from recreate.domains.swe.facts import Origin
 from recreate.domains.validate import validate
 from recreate.memory.held_out import HeldOut
+from recreate.plugins.swe import Swe
+from recreate.plugins.swe.facts import Origin
 from recreate.sandboxes import choose
 from recreate.storage import download as fetch
-from tests.swe_project import FILES, install, recipe, write
+from tests.plugins.swe.swe_project import FILES, install, recipe, write
 from tests.web import Web, zipped
 
 FAKE = """#!/bin/sh

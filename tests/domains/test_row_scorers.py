@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recreate.api.types import Task
-from recreate.domains.audit import texts
 from recreate.domains.rows.scorers import (
     NAMED,
     PURE,
@@ -22,6 +21,7 @@ from recreate.domains.rows.scorers import (
     score,
     texts_of,
 )
+from recreate.plugins.audit.audit import texts
 
 S = ScorerSettings()
 WORDS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=60)

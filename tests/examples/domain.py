@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from recreate.api.errors import Fault
 from recreate.api.ports import Sandbox, SandboxBackend
 from recreate.api.types import Grade, Split, Task, Trace
-from recreate.domains.audit import texts
+from recreate.plugins.audit.audit import texts
 
 LETTERS: dict[Split, str] = {"train": "ae", "validation": "io", "test": "st"}
 RULES = {

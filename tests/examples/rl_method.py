@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from recreate.rl.recipe import RecipePart, Rows
+from recreate.plugins.rl.recipe import RecipePart, Rows
 
 if TYPE_CHECKING:
     from torch import Tensor

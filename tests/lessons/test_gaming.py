@@ -13,9 +13,9 @@ import pytest
 from recreate.agents.lesson import headed, read_lesson
 from recreate.api.errors import BadInput
 from recreate.api.types import Change, Draw, Lesson, Sign
-from recreate.domains.audit import python
 from recreate.lessons import gaming
 from recreate.lessons.store import LessonStore, united
+from recreate.plugins.audit.audit import python
 from tests.policies import attempted
 
 PLAIN = Lesson(id="x", title="Read the failing test first", body="It says what is expected.")

@@ -17,9 +17,9 @@ from recreate.api.errors import BadInput
 from recreate.api.types import Draw, Gain, Lesson, Trial
 from recreate.cli import run as cli
 from recreate.lessons.store import LessonStore, united
-from recreate.memory.archive import pack
 from recreate.memory.forget import forget
 from recreate.memory.store import ExperienceStore
+from recreate.plugins.memory_tools.archive import pack
 
 IDS = st.text("abcdef0123456789", min_size=1, max_size=6)
 TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=60)

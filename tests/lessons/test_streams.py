@@ -10,7 +10,7 @@ import pytest
 from recreate.agents.trajectory import tell
 from recreate.api.types import Lesson
 from recreate.lessons.similarity import dot
-from tests.perf import streams, worlds
+from tests.lab.perf import streams, worlds
 
 
 @pytest.mark.parametrize(

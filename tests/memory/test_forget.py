@@ -25,7 +25,7 @@ from recreate.memory.embedders.cached import Cached
 from recreate.memory.embedders.hashed import Hashed
 from recreate.memory.index import load_manifest
 from recreate.memory.store import ExperienceStore
-from recreate.memory.ungraded import Ungraded
+from recreate.plugins.traces.ungraded import Ungraded
 from tests.memory.test_codec import LONG
 from tests.memory.test_recall import fill
 from tests.memory.test_store import experience, task

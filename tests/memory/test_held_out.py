@@ -11,11 +11,11 @@ import pytest
 from recreate.api.errors import BadInput, Fault
 from recreate.api.types import Experience, Step
 from recreate.memory import held_out
-from recreate.memory.archive import pack, unpack
 from recreate.memory.forget import forget
 from recreate.memory.held_out import Held, HeldOut
-from recreate.memory.prune import prune
 from recreate.memory.store import ExperienceStore
+from recreate.plugins.memory_tools.archive import pack, unpack
+from recreate.plugins.memory_tools.prune import prune
 from tests.memory.test_store import experience, task
 
 SECRET = "the zebra crossing is repainted every leap year"

@@ -11,7 +11,7 @@ import pytest
 
 from recreate.memory.store import ExperienceStore
 from recreate.storage.redact import redact
-from tests.retrieval import HERE, KINDS, experiences, queries, questions, relevant
+from tests.lab.retrieval import HERE, KINDS, experiences, queries, questions, relevant
 
 
 def test_the_labels_are_what_their_rules_say() -> None:
@@ -49,7 +49,7 @@ def test_the_set_is_small_and_says_nothing_of_a_machine() -> None:
 def test_keywords_alone_miss_what_was_said_in_other_words(tmp_path: Path) -> None:
     """What the set is for: were paraphrases found by keywords, it could not tell embedders
     apart."""
-    from tests.perf.retrieval import _recall, judged
+    from tests.lab.perf.retrieval import _recall, judged
 
     asked = queries()
     memory = ExperienceStore(tmp_path, "hashed")

@@ -23,11 +23,11 @@ from recreate.api.types import Grade, Lesson, Step
 from recreate.lessons.store import LessonStore
 from recreate.memory import embedders, index
 from recreate.memory.embedders.hashed import Hashed
-from recreate.memory.embedders.minilm import FILES
-from recreate.memory.embedders.sentence import Sentence
 from recreate.memory.index.chroma import Chroma
 from recreate.memory.index.text import Text
 from recreate.memory.store import ExperienceStore
+from recreate.plugins.embedders.minilm import FILES
+from recreate.plugins.embedders.sentence import Sentence
 from tests.memory.test_store import experience
 
 ATTEMPTED = {

@@ -17,7 +17,7 @@ from recreate.api.types import Call, Message, Reply
 from recreate.models import http
 from recreate.models.litellm import LiteLLM
 from recreate.models.openai import OpenAI
-from tests.faults import FREE, ODD, OK, PAID, SLOW, Behaviour, answering
+from tests.lab.faults import FREE, ODD, OK, PAID, SLOW, Behaviour, answering
 from tests.stub import Stub
 
 HELLO: list[Message] = [{"role": "user", "content": "hello"}]

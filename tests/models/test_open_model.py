@@ -13,7 +13,7 @@ from recreate.models import default_model, open_model
 from recreate.models.litellm import LiteLLM
 from recreate.models.openai import OpenAI
 from recreate.models.pricing import known_price, parse_price, price_of
-from recreate.models.served import Local
+from recreate.plugins.local_models.served import Local
 from recreate.runs.settings import load
 
 

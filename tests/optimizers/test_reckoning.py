@@ -24,7 +24,7 @@ from recreate.builder.loop import BuildResult, build
 from recreate.models.pricing import FREE
 from recreate.runs import settings
 from recreate.runs.session import Parts, open_session
-from tests.league import COMMAND, SEED
+from tests.lab.league import COMMAND, SEED
 
 WAYS = {
     r"\d,\d": 'x = x.replace(",", "")',

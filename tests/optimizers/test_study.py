@@ -16,12 +16,12 @@ from recreate.agents.scaffold import Scaffold
 from recreate.api.types import Experience, Grade, Reply, Step, ToolCall
 from recreate.builder.loop import create
 from recreate.optimizers import StudySettings
-from recreate.optimizers.best_of_n import BestOfN
 from recreate.optimizers.investigator.conversation import Talk, Tool, Wrong
 from recreate.optimizers.investigator.draft import Draft
 from recreate.optimizers.investigator.edit_tools import Writer
 from recreate.optimizers.investigator.read_tools import Reader
 from recreate.optimizers.search import Search
+from recreate.plugins.methods.best_of_n import BestOfN
 from recreate.runs import settings
 from recreate.runs.session import Parts, open_session
 from tests.investigator import Investigator

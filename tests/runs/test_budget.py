@@ -787,8 +787,8 @@ def test_tool_calls_survive_the_journal(desk: Calls, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_many_faults_of_an_endpoint_lose_no_attempt_and_spoil_no_grade() -> None:
-    """The whole of it: `python -m tests.faults`."""
-    from tests import faults
+    """The whole of it: `python -m tests.lab.faults`."""
+    from tests.lab import faults
 
     result = faults.trial(15, 120, seed=3, timeout=0.3)
     assert result["faults"] > 60
@@ -799,8 +799,8 @@ def test_many_faults_of_an_endpoint_lose_no_attempt_and_spoil_no_grade() -> None
 
 @pytest.mark.slow
 def test_one_cap_holds_over_four_processes_that_are_killed() -> None:
-    """The whole of it: `python -m tests.cap`."""
-    command = [sys.executable, "-m", "tests.cap", "--kills", "3"]
+    """The whole of it: `python -m tests.lab.cap`."""
+    command = [sys.executable, "-m", "tests.lab.cap", "--kills", "3"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=300)
     result = json.loads(ended.stdout)
     assert (result["kills"], result["over_cap"], result["free_of_charge"], result["failed"]) == (

@@ -15,9 +15,9 @@ import pytest
 from recreate.cli import run as cli
 from recreate.runs.journal import FIELDS
 from recreate.storage.log import Log, seal
-from tests.crash import trial
-from tests.crash.toy import PAID
-from tests.crash.trial import RUN
+from tests.lab.crash import trial
+from tests.lab.crash.toy import PAID
+from tests.lab.crash.trial import RUN
 
 Type = Callable[..., tuple[int, Any]]
 READ = (

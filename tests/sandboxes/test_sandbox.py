@@ -17,10 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recreate import sandboxes
-from recreate.agents.surroundings import furnished
 from recreate.api.errors import BadInput, Fault
 from recreate.api.ports import Copyable, Limits, Sandbox, SandboxBackend
 from recreate.api.registry import find
+from recreate.plugins.foreign.surroundings import furnished
 from recreate.sandboxes import filesystem, process
 from recreate.sandboxes.limits import CoreWaits, counted
 from recreate.sandboxes.process import Deadline, Tail

@@ -111,7 +111,7 @@ def test_a_corpus_of_programs_and_prose_stays() -> None:
     files = [*Path(os.__file__).parent.glob("*.py"), *Path(json.__file__).parent.glob("*.py")]
     files += [
         *Path(__file__).parents[2].glob("docs/**/*.md"),
-        *Path(__file__).parents[1].glob("retrieval/*.jsonl"),
+        *Path(__file__).parents[1].glob("lab/retrieval/*.jsonl"),
     ]
     assert len(files) > 150
     assert [f.name for f in files if redact(text := f.read_text("utf-8", "replace")) != text] == []

@@ -26,12 +26,13 @@ from recreate.api.types import Call
 from recreate.builder.measure import measured_in
 from recreate.models.cassette import ABOUT, LINES, Cassette, read_about
 from recreate.models.reply_cache import ReplyCache
+from recreate.plugins.view import server
+from recreate.plugins.view.live import LiveRun
+from recreate.plugins.view.site import Website
 from recreate.runs.journal import FIELDS, Journal
 from recreate.runs.reader import Run
 from recreate.storage.log import Log, seal
-from recreate.viewer import html, markdown, server
-from recreate.viewer.live import LiveRun
-from recreate.viewer.site import Website
+from recreate.viewer import html, markdown
 
 SEED = scaffolds.load(shipped("scaffolds") / "seed")
 VERDICT = {
@@ -388,7 +389,7 @@ def test_a_run_that_cannot_be_shown_leaves_the_others_in_the_list(
             raise ZeroDivisionError("nobody had foreseen it")
         yield {"name": "kept", "mean": 0.5, "lo": None, "hi": None}
 
-    monkeypatch.setattr("recreate.viewer.site._scores", scores)
+    monkeypatch.setattr("recreate.plugins.view.site._scores", scores)
     site = Website(place)
     site.read_all()
     page = site.page("/")

@@ -73,7 +73,7 @@ def meant_by(data: str) -> str:
 
 
 def _is_swe(path: Path) -> bool:
-    from recreate.domains.swe.rows import FIELDS, is_row
+    from recreate.plugins.swe.rows import FIELDS, is_row
 
     if not path.is_file() or path.suffix.lower() in (".csv", ".tsv"):
         return False
@@ -95,8 +95,8 @@ def _is_swe(path: Path) -> bool:
 
 def _published(path: Path) -> str:
     """The domain of the first row of a file of JSON lines, '' where no recipe is sure of it."""
-    from recreate.domains.apiworld.sources import is_tool_row
-    from recreate.domains.rows import recipes
+    from recreate.plugins.benchmarks import recipes
+    from recreate.plugins.benchmarks.apiworld.sources import is_tool_row
 
     if path.suffix.lower() != ".jsonl" or not path.is_file():
         return ""

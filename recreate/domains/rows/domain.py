@@ -19,19 +19,8 @@ from recreate.api.config import Split
 from recreate.api.errors import UNSOUND, BadInput, Fault
 from recreate.api.ports import AskJudge, Limits, Sandbox, SandboxBackend
 from recreate.api.types import Grade, Task, Trace, digest
-from recreate.domains import audit
 from recreate.domains.python_env import asked, environment
-from recreate.domains.rows import (
-    Columns,
-    analysis,
-    apart,
-    judge,
-    name_of,
-    programs,
-    scorers,
-    snippet,
-    table,
-)
+from recreate.domains.rows import Columns, name_of, programs, scorers, table
 from recreate.domains.rows.definition import (
     FILE,
     Definition,
@@ -44,6 +33,10 @@ from recreate.domains.rows.definition import (
 )
 from recreate.domains.rows.scorers import PURE, Scored, expected_of, kind_of, texts_of
 from recreate.domains.rows.tasks import as_json, files_of, golds_of, possible, tasks_of
+from recreate.plugins.audit import audit
+from recreate.plugins.benchmarks import analysis, snippet
+from recreate.plugins.judge import judge
+from recreate.plugins.withheld import apart
 from recreate.sandboxes.rootfs import interpreter_mounts
 from recreate.storage import files as disk
 

@@ -25,10 +25,10 @@ from recreate.api.config import read_json
 from recreate.api.errors import UNSOUND, BadInput, Fault
 from recreate.api.ports import Limits, Sandbox
 from recreate.api.types import Output, Task
-from recreate.domains.rows import apart
 from recreate.domains.rows.definition import Definition
 from recreate.domains.rows.scorers import Scored, texts_of
 from recreate.domains.rows.tasks import database, paths_of, tests_of
+from recreate.plugins.withheld import apart
 from recreate.storage.redact import redact
 
 VERSION = 1

@@ -16,10 +16,10 @@ from recreate.api.config import Split, read_json
 from recreate.api.errors import BadInput
 from recreate.api.syntax import literal
 from recreate.api.types import Task, digest
-from recreate.domains.rows import dumps
 from recreate.domains.rows.definition import NEEDS_NO_ANSWER, Definition
 from recreate.domains.rows.scorers import PURE, expected_of, kind_of, texts_of
 from recreate.domains.rows.table import BadRow, DataRow, DataTable, refuse
+from recreate.plugins.benchmarks import dumps
 
 SPLITS: Mapping[str, Split] = {
     "train": "train",

@@ -6,7 +6,7 @@ import importlib.util
 import logging
 from collections.abc import Callable
 
-from recreate.api import paths, registry
+from recreate.api import paths, plugins, registry
 from recreate.api.ports import Embedder
 
 log = logging.getLogger("recreate")
@@ -46,4 +46,4 @@ def find(spec: str) -> None:
 
 def _words(spec: str) -> tuple[str, ...]:
     name, _, argument = spec.partition(":")
-    return (name, argument) if argument and name in registry.names("embedder") else (spec,)
+    return (name, argument) if argument and name in plugins.names("embedder") else (spec,)

@@ -1,0 +1,109 @@
+"""Which parts and commands there are: the core's, and those that entry points name.
+
+A plug-in is a package that declares entry points: `recreate.plugins` names its folder,
+`recreate.<kind>` its parts and `recreate.command` its commands. recreate's own plug-ins under
+recreate/plugins/ are found exactly as a stranger's package is. Nothing is imported here: what a
+name means is text until somebody opens it (`registry.find`).
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import cache, lru_cache
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+
+BUILT_IN: dict[str, dict[str, str]] = {
+    "model": {
+        "scripted": "recreate.models.scripted:Scripted",
+        "openai": "recreate.models.openai:OpenAI",
+        "litellm": "recreate.models.litellm:LiteLLM",
+    },
+    "sandbox": {
+        "bwrap": "recreate.sandboxes.bwrap:Bwrap",
+        "unshare": "recreate.sandboxes.unshare:Unshare",
+        "none": "recreate.sandboxes.none:NoSandbox",
+    },
+    "domain": {
+        "rows": "recreate.domains.rows.domain:RowDomain",
+    },
+    "optimizer": {
+        "recreate": "recreate.optimizers.investigator:Investigator",
+        "reflect": "recreate.optimizers.reflect:Reflect",
+    },
+    "embedder": {
+        "hashed": "recreate.memory.embedders.hashed:Hashed",
+    },
+    "policy": {
+        "recreate": "recreate.lessons.ladder:Ladder",
+        "none": "recreate.lessons.context:Nothing",
+    },
+    "page": {"report": "recreate.viewer.html:page"},
+}
+
+
+def _group(kind: str) -> str:
+    """The entry points of a kind: `recreate.domain`, `recreate.recipe_part`."""
+    return f"recreate.{kind.replace('-', '_')}"
+
+
+def brought(kind: str) -> tuple[EntryPoint, ...]:
+    """Return the entry points of a kind that installed packages declare, recreate's own plug-ins
+    among them.
+
+    They are read once for each `sys.path`: a reading opens a file of every package there is, and a
+    build asks hundreds of times.
+    """
+    return _read_entry_points(_group(kind), tuple(sys.path))
+
+
+@lru_cache(maxsize=64)
+def _read_entry_points(group: str, path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
+    return tuple(point for point in entry_points(group=group) if _is_present(point.module))
+
+
+@cache
+def _is_present(module: str) -> bool:
+    """Whether the folder of a plug-in of ours is there; of a stranger's its package says so."""
+    if not module.startswith(PLUGINS):
+        return True
+    return find_spec(".".join(module.split(".")[:3])) is not None
+
+
+PLUGINS = "recreate.plugins."
+"""How the modules of recreate's own plug-ins begin."""
+
+
+def brought_by(kind: str, name: str) -> str:
+    """Return the installed package that brings a part, with its version; '' for recreate itself."""
+    for point in brought(kind):
+        if point.name == name and name not in BUILT_IN.get(kind, {}) and point.dist is not None:
+            ours = point.module.startswith(PLUGINS)
+            return "" if ours else f"{point.dist.name} {point.dist.version}"
+    return ""
+
+
+def is_ours(kind: str, name: str) -> bool:
+    """Whether recreate itself brings the part, in the core or as a plug-in."""
+    return names(kind).get(name, "").startswith("recreate.")
+
+
+def names(kind: str) -> dict[str, str]:
+    """Return all parts of a kind that can be named here: name -> `module:attribute`.
+
+    Of two that share a name the core's is meant, then recreate's own plug-in's; `find` refuses a
+    name that two other packages bring.
+    """
+    found: dict[str, str] = {}
+    for point in sorted(brought(kind), key=lambda point: not point.module.startswith(PLUGINS)):
+        found.setdefault(point.name, point.value)
+    return dict(sorted((found | BUILT_IN.get(kind, {})).items()))
+
+
+def clashes(kind: str) -> dict[str, list[str]]:
+    """Return the names that several packages give to parts of one kind, with what each means."""
+    meant: dict[str, list[str]] = {name: [value] for name, value in BUILT_IN.get(kind, {}).items()}
+    for point in brought(kind):
+        if point.value not in meant.setdefault(point.name, []):
+            meant[point.name].append(point.value)
+    return {name: values for name, values in meant.items() if len(values) > 1}

@@ -1,6 +1,0 @@
-"""The domain `apiworld`: tools that keep a state, over the steps of a task (tau-bench, BFCL
-multi-turn)."""
-
-from recreate.domains.apiworld.domain import ApiWorld
-
-__all__ = ["ApiWorld"]

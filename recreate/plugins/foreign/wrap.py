@@ -1,0 +1,180 @@
+"""`recreate.wrap`: an agent that exists already, made what build, run and bench take as a
+scaffold."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from recreate.agents.lint import problems
+from recreate.agents.scaffold import Scaffold
+from recreate.api.errors import BadInput
+from recreate.api.ports import Agent, Desk
+from recreate.api.types import digest
+from recreate.plugins.foreign.given import from_command, read_files
+from recreate.plugins.foreign.in_process import give
+
+
+def wrap(
+    agent: str | Agent | Callable[[Desk], str | None],
+    texts: Sequence[str] | Mapping[str, str] = (),
+    *,
+    name: str = "",
+    folder: str | Path = ".",
+    files: Sequence[str] = (),
+    venv: str = "",
+    steps: int = 100,
+    tokens: int = 2_000_000,
+    usd: float = 3.0,
+    seconds: float = 1800.0,
+    max_tokens: int = 8192,
+    version: str = "",
+) -> Scaffold:
+    """A scaffold of an agent that exists already.
+
+    agent    a command, which runs in the sandbox (`python3 agent.py {prompt_file}`); or a function
+             of a Desk, or an object with `attempt(desk)`, which runs in this process
+    texts    what may be edited: patterns of files below `folder`, or {path: text}; without any it
+             is only measured
+    files    of a command: patterns of the files that it needs besides; venv: its Python environment
+    steps    requests that it may make at a task; tokens, usd, seconds: of one attempt; max_tokens:
+             of one reply
+    version  of its code: scores are reused only under the same one; "": made of the source of the
+             module it is in
+
+    Raises BadInput: `no-files` for a pattern that matches nothing, `misfit` for what is no agent,
+    `bad-scaffold` for a text that cannot be one (code, of an agent in this process: what a model
+    edits runs in sandboxes alone).
+    """
+    given = dict(texts) if isinstance(texts, Mapping) else {}
+    if strange := [path for path, text in given.items() if not isinstance(text, str)]:
+        raise BadInput(
+            f"the text {strange[0]} is {given[strange[0]]!r}",
+            fix="{path: text}",
+            code="bad-scaffold",
+        )
+    patterns = (
+        [*given] if isinstance(texts, Mapping) else [texts] if isinstance(texts, str) else [*texts]
+    )
+    at = Path(folder).expanduser().resolve()
+    limits = {
+        "steps": steps,
+        "tokens": tokens,
+        "usd": usd,
+        "seconds": seconds,
+        "max_tokens": max_tokens,
+    }
+    if isinstance(agent, str):
+        if given:
+            raise BadInput(
+                "the texts of a command are files", fix="texts=['prompts/*.md']", code="usage"
+            )
+        made = from_command(agent, at, texts=patterns, files=files, venv=venv).limited(limits)
+        return made.model_copy(update={"name": name}) if name else made
+    if files or venv:
+        raise BadInput(
+            "files and venv are of an agent that is a command", fix="leave them out", code="usage"
+        )
+    _fit(agent)
+    lines = [
+        f"action = {json.dumps(_action(agent))}",
+        f"texts = {json.dumps(patterns)}",
+        f"version = {json.dumps(version or _version(agent))}",
+        "",
+        "[limits]",
+        *(f"{key} = {json.dumps(value)}" for key, value in limits.items() if key != "max_tokens"),
+        "",
+        "[model]",
+        f"max_tokens = {max_tokens}",
+    ]
+    found = given or read_files(at, patterns)
+    called = (
+        name or re.sub(r"[^\w.-]+", "-", _named(agent).rpartition(".")[2]).strip("-.") or "agent"
+    )
+    scaffold = Scaffold(name=called, files={"agent.toml": "\n".join(lines) + "\n", **found})
+    if wrong := sorted(problems(scaffold), key=lambda p: not p.startswith("agent.toml")):
+        raise BadInput(
+            f"{called}/{wrong[0]}",
+            fix="docs/agents.md says what an agent's texts are",
+            code="bad-scaffold",
+        )
+    return scaffold
+
+
+def _fit(agent: Any) -> None:
+    if (
+        not isinstance(agent, type)
+        and callable(getattr(agent, "get_graph", None))
+        and hasattr(agent, "invoke")
+    ):
+        raise BadInput(
+            "a compiled graph holds a model of its own, or none: nobody would see what it asks",
+            fix=(
+                "wrap(graph_agent(make)), where make(model, desk) compiles the graph with the model"
+                " that it is given: docs/agents.md"
+            ),
+            code="misfit",
+        )
+    work = agent.attempt if hasattr(agent, "attempt") else agent
+    if not callable(work):
+        raise BadInput(
+            f"{type(agent).__name__} is no agent: it has no attempt(desk), and cannot be called",
+            fix="docs/ports/agent.md has an example",
+            code="misfit",
+        )
+    if inspect.iscoroutinefunction(work):
+        raise BadInput(
+            "the agent is async; recreate calls it from threads",
+            fix="def attempt(desk): return asyncio.run(my_agent(desk))",
+            code="misfit",
+        )
+    try:
+        if isinstance(agent, type):
+            inspect.signature(agent).bind()
+            inspect.signature(work).bind("self", "desk")
+        else:
+            inspect.signature(work).bind("desk")
+    except TypeError as e:
+        if isinstance(agent, type):
+            raise BadInput(
+                f"{agent.__name__} is a class that cannot be made without arguments, or has no"
+                f" attempt(desk): {e}",
+                fix=f"wrap({agent.__name__}(...))",
+                code="misfit",
+            ) from None
+        raise BadInput(
+            f"the agent cannot be called with a desk: {e}",
+            fix="def my_agent(desk): ...",
+            code="misfit",
+        ) from None
+    except ValueError:
+        pass  # written in C: it says nothing of itself
+
+
+def _named(agent: Any) -> str:
+    kind = agent if isinstance(agent, type) or inspect.isroutine(agent) else type(agent)
+    return str(getattr(kind, "__qualname__", "agent"))
+
+
+def _action(agent: Any) -> str:
+    """`python:MODULE:NAME`, found by import where it can be, else kept for as long as this process
+    lives."""
+    kind = agent if isinstance(agent, type) or inspect.isroutine(agent) else type(agent)
+    module = re.sub(r"[^\w.]", "_", str(kind.__module__))
+    name = re.sub(r"[^\w.]+", "_", _named(agent)).strip(".")
+    return give(f"python:{module}:{name}", agent)
+
+
+def _version(agent: Any) -> str:
+    """Of the source of the module that an agent is in; '' where there is none."""
+    kind = agent if isinstance(agent, type) or inspect.isroutine(agent) else type(agent)
+    about = getattr(agent, "source", None)  # what an adapter was made of
+    kind = about if about is not None else kind
+    try:
+        return digest(inspect.getsource(inspect.getmodule(kind) or kind))
+    except (OSError, TypeError):
+        return ""

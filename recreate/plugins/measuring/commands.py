@@ -1,0 +1,310 @@
+"""credit, rebase: what each part of an agent is worth, with the model it was made with or with
+another."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from recreate.api.errors import BadInput
+from recreate.api.paths import short as here
+from recreate.cli import runner
+from recreate.cli.bench import TASKS, counted
+from recreate.cli.options import RUN, SELECT, Json, with_settings
+from recreate.cli.terminal import answer, say
+from recreate.runs.settings import Settings
+
+if TYPE_CHECKING:
+    from recreate.plugins.measuring.knockouts import Credit, Lineage
+    from recreate.plugins.measuring.parts import AgentParts
+
+KNOCKOUTS = (*RUN, "repeats", "seed", "gate.alpha", "gate.margin", *SELECT)
+WORDS = {
+    **TASKS,
+    "repeats": (
+        "Pairs of attempts that each task is given: with half of the parts, and with the other"
+        " half."
+    ),
+    "gate.alpha": "1 - the level of intervals, which hold for all parts at once.",
+    "gate.margin": "A part that is worth less than this, with certainty, is dead weight.",
+}
+REPEATS = 2
+OF_TASKS = (
+    "domain",
+    "data",
+    "repos",
+    "prompt",
+    "score",
+    "columns",
+    "model",
+    "price",
+    "sandbox",
+    "limits",
+    "validation",
+    "seed",
+    "select",
+    "memory",
+    "vllm_python",
+    "name",
+)
+"""What is taken from the build that made an agent, where no flag says it."""
+
+Base = Annotated[
+    str, typer.Option("--base", help="What the agent was made from, where no build says it.")
+]
+WholeEdits = Annotated[
+    bool, typer.Option("--whole-edits", help="An edit is one part, however many rules it wrote.")
+]
+PlanOnly = Annotated[bool, typer.Option("--plan", help="Say what it would take, and stop.")]
+
+
+@with_settings(
+    *KNOCKOUTS,
+    "gate.false_keep",
+    "gate.cheaper",
+    words={**WORDS, "out": "The run folder; default: runs/credit-DOMAIN-DATE."},
+)
+def credit(
+    settings: Settings,
+    where: Path,
+    typed: Mapping[str, Any],
+    what: Annotated[
+        str, typer.Argument(metavar="RUN_OR_SCAFFOLD", help="A build, `last`, or an agent.")
+    ] = "last",
+    base: Base = "",
+    whole_edits: WholeEdits = False,
+    plan: PlanOnly = False,
+    prune: Annotated[
+        bool,
+        typer.Option(
+            "--prune", help="Hand the removal of what it would drop to the gate, as one candidate."
+        ),
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Say what each edit, rule, tool and lesson of an agent is worth, by attempts with half of them
+    switched off.
+
+    On validation tasks (20 unless --tasks says how many, each with --repeats 2). Tasks and model
+    are those of the build that made the agent, unless flags name others.
+
+    Example: recreate credit last --tasks 20 --repeats 4 --budget 5usd
+    """
+    what, lineage, settings = _asked(what, where, base, settings, typed)
+    folder = runner.folder_of(settings, where, f"credit-{settings.domain}")
+    parts = _parts(lineage, settings, whole_edits)
+    if plan:
+        _plan(settings, where, folder, parts, as_json)
+        return
+    from recreate.plugins.measuring.knockouts import credit as credited
+
+    with runner.measured(settings, where, folder) as session:
+        found = credited(session, parts)
+    pruned = _pruned(settings, where, folder, what, parts, found) if prune else None
+    record = {"run": str(folder), **found.model_dump(mode="json", exclude={"break_even"})}
+    answer(
+        as_json,
+        record | ({"pruned": pruned[0]} if pruned else {}),
+        *_table(found),
+        *(pruned[1] if pruned else ()),
+    )
+    _end(found, folder, as_json, prune)
+
+
+@with_settings(
+    *KNOCKOUTS, words={**WORDS, "out": "The run folder; default: runs/rebase-DOMAIN-DATE."}
+)
+def rebase(
+    settings: Settings,
+    where: Path,
+    typed: Mapping[str, Any],
+    what: Annotated[
+        str, typer.Argument(metavar="SCAFFOLD", help="An agent, or the build that made it.")
+    ],
+    base: Base = "",
+    whole_edits: WholeEdits = False,
+    plan: PlanOnly = False,
+    worth: Annotated[
+        float,
+        typer.Option(
+            "--worth",
+            min=0,
+            help="USD that a solved task is worth; default: what one costs without.",
+        ),
+    ] = 0.0,
+    as_json: Json = False,
+) -> None:
+    """Say what each part of an agent is still worth with another model, and when its build is
+    repaid there.
+
+    `relearn`: of no use here, while the model scores lower than the agent's own did. Flags as of
+    `credit`.
+
+    Example: recreate rebase scaffolds/swe --model gpt-5 --tasks 20 --worth 0.50
+    """
+    if "model" not in typed:
+        raise BadInput("which model?", fix=f"recreate rebase {what} --model MODEL", code="usage")
+    what, lineage, settings = _asked(what, where, base, settings, typed)
+    folder = runner.folder_of(settings, where, f"rebase-{settings.domain}")
+    parts = _parts(lineage, settings, whole_edits)
+    if plan:
+        _plan(settings, where, folder, parts, as_json)
+        return
+    from recreate.plugins.measuring.knockouts import rebase as rebased
+
+    with runner.measured(settings, where, folder) as session:
+        found = rebased(session, parts, lineage, worth)
+    even = found.break_even
+    told = [even.says] if even is not None else []
+    answer(as_json, {"run": str(folder), **found.model_dump(mode="json")}, *_table(found), *told)
+    _end(found, folder, as_json, prune=True)
+
+
+def _asked(
+    what: str, where: Path, base: str, settings: Settings, typed: Mapping[str, Any]
+) -> tuple[str, Lineage, Settings]:
+    """(its name, the agent with what it was made from, the settings: of the build that made it,
+    where no flag says more)."""
+    from recreate.plugins.measuring.knockouts import lineage_of, newest_build
+    from recreate.runs.reader import Run, named_run
+
+    what = newest_build(where) if what == "last" else what
+    lineage = lineage_of(what, where, base)
+    named = named_run(what.rpartition(":")[0] or what, where, whole=":" not in what)
+    source = named or next(iter(lineage.runs), None)
+    settings, count = counted(settings)
+    changes: dict[str, Any] = {}
+    if source is not None and not {"domain", "data"} & typed.keys():
+        known = Run(source).settings
+        tables = {
+            address.partition(".")[0]
+            for address in typed
+            if address != "select.tasks" or count is None
+        }
+        price = {"price"} if "model" in typed else set()  # of the build's model
+        changes = {name: getattr(known, name) for name in OF_TASKS if name not in tables | price}
+    if count is not None:
+        changes["validation"] = count
+    if "repeats" not in typed:
+        changes["repeats"] = REPEATS
+    return what, lineage, settings.model_copy(update=changes)
+
+
+def _parts(lineage: Lineage, settings: Settings, whole: bool) -> AgentParts:
+    from recreate.plugins.measuring.knockouts import parts_in
+
+    return parts_in(lineage, settings, whole=whole)
+
+
+def _plan(settings: Settings, where: Path, folder: Path, parts: AgentParts, as_json: bool) -> None:
+    """The estimate: no model is fetched or started, and a folder that was made for it goes
+    again."""
+    from recreate.plugins.measuring.knockouts import Knockouts, told
+    from recreate.runs.session import open_session
+
+    begun = (folder / "settings.toml").exists()
+    try:
+        session = open_session(settings, where, folder, resume=begun)
+        try:
+            made = Knockouts(session, parts).plan()
+        finally:
+            session.close()
+    finally:
+        if not begun:
+            shutil.rmtree(folder, ignore_errors=True)
+    listed = [f"  {part.kind:<7} {part.path:<32} {part.says}" for part in parts.parts]
+    answer(as_json, made.model_dump(mode="json"), told(made), *listed, *_fixed(parts.fixed))
+
+
+def _table(found: Credit) -> Iterator[str]:
+    width = max(len(part.path) for part in found.parts)
+    yield (
+        f"{found.scaffold} with {found.model}: {found.attempts} attempts on {found.tasks}"
+        f" validation tasks of {found.domain}, {found.paid} made now (${found.usd:.4f}); intervals"
+        f" of {found.level}"
+    )
+    for part in sorted(found.parts, key=lambda p: -p.worth):
+        more = f", about {part.needs:,} attempts would tell" if part.needs else ""
+        value = f"{part.worth:+.3f} [{part.lo:+.3f}, {part.hi:+.3f}]"
+        yield f"  {part.path:<{width}}  {value}  {part.advice}{more}  {part.says}"
+        if part.also:
+            yield (
+                f"  {'':<{width}}  goes with it, since it cannot stand alone:"
+                f" {', '.join(part.also)}"
+            )
+    words = {
+        "clash": "get in each other's way",
+        "overlap": "are worth less together than one by one",
+        "need": "need each other",
+    }
+    for pair in found.pairs:
+        yield (
+            f"  {' and '.join(pair.parts)} {words[pair.kind]}: {pair.value:+.3f} [{pair.lo:+.3f},"
+            f" {pair.hi:+.3f}]"
+        )
+    yield from _fixed(found.fixed)
+    yield (
+        f"all parts together: {found.bare:.3f} -> {found.full:.3f}, {found.gain:+.3f} "
+        f"[{found.gain_lo:+.3f}, {found.gain_hi:+.3f}] at 90 %"
+    )
+    if found.excluded:
+        yield f"{found.excluded} attempts were excluded for infrastructure failures"
+    if found.note:
+        yield found.note
+
+
+def _fixed(fixed: tuple[tuple[str, str], ...]) -> Iterator[str]:
+    for path, why in fixed:
+        yield f"  {path} cannot be switched off, alone or with another: {why}"
+
+
+def _pruned(
+    settings: Settings, where: Path, folder: Path, what: str, parts: AgentParts, found: Credit
+) -> tuple[dict[str, Any], list[str]]:
+    """What the gate says of the agent without what it would drop: (the record, the lines)."""
+    from recreate.builder.loop import judge_candidate
+    from recreate.builder.sdk import deliver
+    from recreate.viewer.markdown import verdict_text
+
+    off = [n for n, part in enumerate(found.parts) if part.dropped]
+    if not off:
+        return {"dropped": []}, ["nothing to prune: no part is known to be harmful or dead weight"]
+    each = ((n, found.parts[n]) for n in off)
+    reasons = {
+        n: f"{p.path}: worth {p.worth:+.3f} [{p.lo:+.3f}, {p.hi:+.3f}], {p.advice}" for n, p in each
+    }
+    own = next(
+        (p for p in (Path(what), where / "scaffolds" / what) if (p / "agent.toml").is_file()), None
+    )
+    out = folder.with_name(f"{folder.name}-prune")
+    told = {"out": str(out), "rounds": 1, "validation": 2 * found.tasks}
+    settings = settings.model_copy(update=told | ({"name": own.resolve().name} if own else {}))
+    with runner.measured(settings, where, out, command="prune") as session:
+        built = judge_candidate(session, parts.agent, parts.edits(off, reasons), found.task_ids)
+        domain = session.domain.name
+    made = deliver(where, out, domain, built)
+    dropped = [found.parts[n].path for n in off]
+    line = f"without {', '.join(dropped)}: {verdict_text(built.revisions[0].verdict)}"
+    fate = f"kept in {made.place}" if built.revisions[0].kept else "the agent stays as it was"
+    record = {
+        "run": str(made.run),
+        "dropped": dropped,
+        "kept": built.revisions[0].kept,
+        "scaffold": made.place,
+    }
+    verdict = built.revisions[0].verdict.model_dump(mode="json", exclude={"schema_"})
+    return {**record, "verdict": verdict}, [
+        line,
+        f"{fate}; recreate show {here(made.run)} shows it",
+    ]
+
+
+def _end(found: Credit, folder: Path, as_json: bool, prune: bool) -> None:
+    if found.status == "budget":
+        runner.stopped_by_budget(f"the same command with --out {here(folder)}")
+    if not as_json and not prune and any(part.dropped for part in found.parts):
+        say(f"the same command with --out {here(folder)} --prune hands their removal to the gate")

@@ -1,0 +1,180 @@
+"""`atlas`: a teacher that reads failed attempts, guides the agent through them again, and keeps
+what mended a task.
+
+After Jaglan and Barnes, "Continual Learning, Not Training: Online Adaptation For Agents" (arXiv
+2511.01093): a teacher diagnoses and guides, a student acts; guidance that proved itself is
+distilled into a persistent learning memory of pamphlets, and no weight is trained. Here the student
+is the agent, the teacher the optimizer's model, and the learning memory the agent's file
+memory/guidance.md, which its prompts show as they show every lesson.
+
+Inferred: the teacher speaks between attempts, not within one, since an attempt is the agent's
+alone; the domain's grader says what came of it in place of judges; there is one distilled text for
+all tasks, where the paper retrieves pamphlets by task and chooses how closely to supervise; the
+text is proposed when it beats the parent on train tasks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from pydantic import BaseModel, Field
+
+from recreate.agents.scaffold import Scaffold
+from recreate.agents.template import object_of
+from recreate.agents.trajectory import tell
+from recreate.api.types import Edit, Experience, Message
+from recreate.optimizers.context import REPLY_TOKENS, OptimizerContext, prompt, sent_back
+from recreate.optimizers.search import ATTEMPT_CHARS, Search
+from recreate.plugins.methods import PROMPTS
+
+FILE = "memory/guidance.md"
+TITLE = "# Guidance\n\n"
+NEXT = "\n\n"
+TEACH = object_of(guidance={"type": "string", "maxLength": 800})
+DISTIL = object_of(pamphlet={"type": "string", "maxLength": 1000})
+"""Both fit into one lesson (`lint.MAX_LESSON`): a student has what was distilled before and the new
+guidance."""
+
+
+class AtlasSettings(BaseModel, frozen=True, extra="forbid"):
+    """students: failed tasks of the batch that are tutored; turns: times the teacher guides each,
+    an attempt a time; pamphlets: how many pieces of guidance that mended a task are remembered, the
+    latest ones."""
+
+    students: int = Field(default=3, ge=1, le=1000)
+    turns: int = Field(default=2, ge=1, le=20)
+    pamphlets: int = Field(default=20, ge=1, le=1000)
+
+
+class Atlas:
+    """The optimizer `atlas`; `[optimizer_settings]`: see AtlasSettings."""
+
+    Config = AtlasSettings
+
+    def __init__(self, context: OptimizerContext) -> None:
+        self.context = context
+        self.settings: AtlasSettings = context.settings
+        self.file = context.state / "pamphlets.json"
+        self.taught: dict[str, list[str]] = (
+            json.loads(self.file.read_text()) if self.file.exists() else {}
+        )
+        """By distilled text, the pamphlets that it was made of: with a candidate that is dropped,
+        its are gone."""
+        self.asked = 0
+
+    @staticmethod
+    def takes(settings: AtlasSettings, batch: int) -> tuple[int, int]:
+        tutored = min(settings.students, batch) * settings.turns
+        return tutored + 2, tutored + batch
+
+    def propose(self, scaffold: Scaffold, experiences: Sequence[Experience]) -> Sequence[Edit]:
+        """The edit to the distilled guidance; [] when none mended a task, or it did not do better
+        on the batch."""
+        search = Search(self.context, scaffold, experiences)
+        if not search.evidence:
+            return []
+        failed: dict[str, Experience] = {}
+        for experience in search.parent.experiences:
+            if not experience.grade.passed:
+                failed.setdefault(experience.task, experience)
+        tutored = list(failed.values())[: self.settings.students]
+        mended = [
+            guidance for experience in tutored if (guidance := self.tutor(search, experience))
+        ]
+        self.context.note(f"guidance mended {len(mended)} of {len(tutored)} tutored tasks")
+        if not mended or search.spent:
+            return []
+        pamphlets = list(dict.fromkeys([*self.taught.get(told(scaffold), []), *mended]))[
+            -self.settings.pamphlets :
+        ]
+        edits = self.distil(search, pamphlets)
+        made = search.measure(edits) if edits else None
+        if made is None:
+            return []
+        self.context.note(f"the distilled guidance: {made.mean:.3f} on the batch's train tasks")
+        return made.edits if search.gain(made) > 0 else []
+
+    def tutor(self, search: Search, failed: Experience) -> str:
+        """The guidance of the teacher that helped most at this task; '' when none did."""
+        memory, attempt = told(search.scaffold), tell(failed, ATTEMPT_CHARS, self.context.without)
+        tried: list[dict[str, str]] = []
+        best, gain = "", 0.0
+        for _ in range(0 if search.spent else self.settings.turns):
+            messages = prompt(
+                "atlas_teach",
+                folder=PROMPTS,
+                attempt=attempt,
+                memory=memory,
+                tried=tried,
+                rejected=self.context.dropped(),
+            )
+            guidance = self.ask(messages, TEACH, "guidance")
+            if not guidance:
+                break
+            edits = search.edits(
+                {FILE: f"{TITLE}{memory + NEXT if memory else ''}{guidance}\n"},
+                "guidance at one task",
+            )
+            if faults := self.context.validate(search.scaffold, edits):
+                tried.append(
+                    {"guidance": guidance, "outcome": f"it cannot be used: {'; '.join(faults)}"}
+                )
+                continue
+            made = search.measure(edits, [failed.task])
+            if made is None or not made.experiences:
+                break
+            if search.gain(made) > gain:
+                best, gain = guidance, search.gain(made)
+            if made.experiences[0].grade.passed:
+                break
+            tried.append(
+                {
+                    "guidance": guidance,
+                    "outcome": tell(made.experiences[0], ATTEMPT_CHARS, self.context.without),
+                }
+            )
+        return best
+
+    def distil(self, search: Search, pamphlets: Sequence[str]) -> list[Edit]:
+        """The edit to one text made of all pamphlets; [] when it cannot be used, mended once or
+        not."""
+        messages = prompt(
+            "atlas_distil", folder=PROMPTS, pamphlets=pamphlets, memory=told(search.scaffold)
+        )
+        text = self.ask(messages, DISTIL, "pamphlet")
+        for again in (True, False):
+            edits = search.edits(
+                {FILE: f"{TITLE}{text}\n"}, "guidance that mended the tasks it was given at, as one"
+            )
+            faults = (
+                self.context.validate(search.scaffold, edits)
+                if text and edits
+                else ["there is nothing new in it"]
+            )
+            if not faults:
+                self.file.write_text(json.dumps({**self.taught, text: list(pamphlets)}))
+                return edits
+            if again:
+                text = self.ask(
+                    sent_back(messages, json.dumps({"pamphlet": text}), faults), DISTIL, "pamphlet"
+                )
+        self.context.note(f"the distilled guidance is not used: {'; '.join(faults)}")
+        return []
+
+    def ask(self, messages: Sequence[Message], schema: dict[str, object], key: str) -> str:
+        self.asked += 1
+        reply = self.context.ask(
+            messages,
+            step=self.asked - 1,
+            json_schema=schema,
+            temperature=0.4,
+            max_tokens=REPLY_TOKENS,
+        )
+        found = self.context.read(reply).get(key)
+        return " ".join(found.split()) if isinstance(found, str) else ""
+
+
+def told(scaffold: Scaffold) -> str:
+    """The guidance that an agent has."""
+    return scaffold.files.get(FILE, "").removeprefix(TITLE).strip()

@@ -1,0 +1,252 @@
+"""Provisional grades: what a model thinks of imported attempts that nobody has graded, so that
+recall finds them.
+
+They are marked wherever they are shown, and never taken for grades: the attempts stay outside
+memory, where everything that counts, trains, promotes or judges reads (ungraded.py). Recall over
+them goes by an index of its own:
+
+    memory/index/waiting/   derived, as memory/index is
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
+from typing import Any, ClassVar
+
+from recreate.agents.trajectory import clip, tell_step
+from recreate.api.errors import BadInput
+from recreate.api.ports import AskJudge, Embedder, Hit
+from recreate.api.types import Experience, Lesson, Provisional, Task, digest
+from recreate.memory.documents import Sources
+from recreate.memory.metadata import index_of
+from recreate.memory.store import ExperienceStore, Scope
+from recreate.plugins.judge import judge
+from recreate.plugins.traces.ungraded import ProvisionalGrades
+
+PASS_AT = 0.7
+"""The score from which on an attempt has passed, as for answers that a judge grades."""
+STEP, ANSWER = 4_000, 12_000
+"""Characters of each text of a step, and of what was handed in, that a judge is shown."""
+
+_ABOUT = ("domain", "task", "group", "split", "digest", "model", "run", "since", "until")
+"""Filters that say what an attempt is of, and not how it went."""
+
+RUBRIC = """The answer is the record of a whole attempt at a task, as another tool kept it: what \
+the agent was asked, \
+what it did step by step and what came of it, how it ended, and what it handed in. Say how well \
+the attempt did what \
+the agent was asked.
+
+1: all of it is done, and the record shows it: outputs, tests or replies bear it out.
+0.7: it is done as far as the record shows, and nothing in it speaks against that.
+0.4: a part is done, or it cannot be told from the record whether it is.
+0: it is not done, was given up, or the record shows that it is wrong.
+
+What the agent says of its own success counts for nothing without an output that bears it out."""
+
+
+class UngradedStore(ExperienceStore):
+    """The attempts of a memory that wait for a grade, found as those of memory are; each has its
+    provisional grade, where it has one. A reader sees of them what it would see of memory. To be
+    read: `Ungraded` adds to them.
+    """
+
+    kind: ClassVar[str] = "waiting"
+
+    def __init__(self, memory: ExperienceStore) -> None:
+        super().__init__(
+            memory.root, None, memory.progress, memory.note, memory.patience, memory.namespace
+        )
+        self.memory = memory
+        self.provisional = ProvisionalGrades(self.folder)
+        self._warned = True  # of a missing package memory itself has told
+
+    @property
+    def embedder(self) -> Embedder:
+        """That of memory. Raises Missing when its package is not installed."""
+        return self.memory.embedder
+
+    def lessons(self) -> dict[str, tuple[str, Lesson]]:
+        """None: what nobody graded teaches nothing."""
+        return {}
+
+    def discard_derived(self) -> None:
+        """Throw away all of the index, vectors too: of what was graded since, memory makes its own.
+        And the catalogue: the next question makes both anew."""
+        self.index.discard()
+        self.close()
+        shutil.rmtree(index_of(self.folder, self.kind), ignore_errors=True)
+
+    def waiting(self, domain: str = "") -> list[str]:
+        """The ids of all that wait, of one domain or of all."""
+        ids = [row["id"] for row in self.facts({"domain": domain} if domain else {})]
+        settled = self._settled(ids)
+        return [id for id in ids if id not in settled]
+
+    def provisionally(self, wanted: Mapping[str, Any], reader: str) -> Iterator[Experience]:
+        """Those with a provisional grade, one in memory at a time. wanted: filters, `passed` by
+        that grade."""
+        filters = {name: value for name, value in wanted.items() if name != "passed"}
+        for row in self.facts(filters, reader):
+            e = self.get(row["id"], reader) if row["id"] in self.provisional.read() else None
+            if (
+                e is not None
+                and e.provisional
+                and wanted.get("passed", e.provisional.passed) == e.provisional.passed
+            ):
+                yield e
+
+    def unjudged(self, filters: Mapping[str, Any] | None = None, reader: str = "optimizer") -> int:
+        """How many have no provisional grade either, of those that the reader may see."""
+        judged = self.provisional.read()
+        rows = [row["id"] for row in self.facts(filters, reader) if row["id"] not in judged]
+        return len(rows) - len(self._settled(rows))
+
+    def _settled(self, ids: Iterable[str]) -> set[str]:
+        """Those of them that were graded since."""
+        self.memory.metadata.refresh()
+        return self.memory.metadata.knows(list(ids))
+
+    def _scope(self, reader: str) -> Scope:
+        own = super()._scope(reader)
+        self.memory.metadata.refresh()
+        other = self.memory._scope(reader)
+        return Scope(
+            own.train_only,
+            own.groups | other.groups,
+            own.tasks | other.tasks,
+            own.told | other.told,
+        )
+
+    def _get(
+        self, id: str, scope: Scope, *, whole: bool = False, forgotten: bool = False
+    ) -> Experience | None:
+        found = super()._get(id, scope, whole=whole, forgotten=forgotten)
+        if found is None or self._settled([id]):
+            return None
+        said = self.provisional.read().get(id)
+        return found if said is None else found.model_copy(update={"provisional": said})
+
+    def _sources(self, scope: Scope, lessons: Mapping[str, tuple[str, Lesson]]) -> Sources:
+        """All that wait, each with its provisional grade: one more of these, and what it says is
+        indexed anew."""
+        judged, gone = self.provisional.read(), self.forgotten.read()
+        rows = [row for row in self.metadata.rows() if row["id"] not in gone]
+        settled = self._settled(row["id"] for row in rows)
+        sums = {
+            row["id"]: digest([row["sum"], judged.get(row["id"])])
+            for row in rows
+            if row["id"] not in settled
+        }
+        seen = [
+            (row["id"], sums[row["id"]])
+            for row in rows
+            if row["id"] in sums and scope.sees(row["id"], row["split"], row["group"], row["task"])
+        ]
+        made, last = super()._sources(scope, lessons), len(rows)
+        return made._replace(
+            stamps={made.level: digest(seen)},
+            last=last,
+            since=lambda number: [] if number >= last else seen,
+            known=lambda: sums,
+        )
+
+
+def recall(
+    memory: ExperienceStore,
+    query: str,
+    k: int = 8,
+    filters: Mapping[str, Any] | None = None,
+    reader: str = "optimizer",
+    how: str = "hybrid",
+    *,
+    ungraded: bool = False,
+) -> list[Hit]:
+    """What `memory.recall` finds, and among it imported attempts with a provisional grade; each of
+    these has the fact `grade`, which says so. The k best of both by their scores, graded ones first
+    where these are equal.
+
+    `passed` and `outcome` filter by the provisional grade too. ungraded: also what no judge has
+    seen, whose fact `grade` is `ungraded`. Raises BadInput for an empty question, and as
+    `ExperienceStore.recall` does.
+    """
+    if not query.strip():
+        fix = (
+            "say in a few words what to look for; recreate traces list, recreate patterns list show"
+            " what there is"
+        )
+        raise BadInput("there is nothing to look for: the question is empty", fix=fix, code="usage")
+    hits = memory.recall(query, k, filters, reader, how)
+    if not has_waiting(memory):
+        return hits
+    wanted = dict(filters or {})
+    if not ungraded and not {"passed", "outcome"} & wanted.keys():
+        wanted["passed"] = [True, False]
+    with closing(UngradedStore(memory)) as store:
+        hits += store.recall(query, k, wanted, reader, how)
+    return sorted(hits, key=lambda hit: -hit.score)[:k]
+
+
+def whole(memory: ExperienceStore, id: str, reader: str = "human") -> Experience | None:
+    """The experience with this id, of memory or of what waits for a grade; None as
+    `ExperienceStore.get` has it."""
+    found = memory.get(id, reader)
+    if found is not None or not has_waiting(memory):
+        return found
+    with closing(UngradedStore(memory)) as store:
+        return store.get(id, reader)
+
+
+def hidden(
+    memory: ExperienceStore, filters: Mapping[str, Any] | None = None, reader: str = "optimizer"
+) -> int:
+    """How many attempts, of those that the reader may see, recall passes over since no judge has
+    seen them either."""
+    if not has_waiting(memory):
+        return 0
+    about = {name: value for name, value in (filters or {}).items() if name in _ABOUT}
+    with closing(UngradedStore(memory)) as store:
+        return store.unjudged(about, reader)
+
+
+def has_waiting(memory: ExperienceStore) -> bool:
+    """Whether anything was ever imported without a grade."""
+    return any(memory.folder.glob("*/waiting/*.jsonl"))
+
+
+def judged(
+    e: Experience, rubric: str, ask: AskJudge, model: str, pass_at: float = PASS_AT
+) -> Provisional:
+    """What a judge says of an attempt, asked as `--score judge:` asks (domains/rows/judge.py): all
+    that the attempt's record says, the task included, is fenced as data. Raises Fault,
+    `unsound-task`, when it gives no verdict.
+    """
+    about = Task(
+        id=e.task,
+        domain=e.domain,
+        prompt="It stands in the record of the attempt.",
+        split=e.split,
+        group=e.group,
+    )
+    trace = e.trace.model_copy(update={"attempt": digest([e.id, rubric]), "answer": record_of(e)})
+    found = judge.judged(about, trace, rubric, ask)
+    return Provisional(
+        score=found.score, passed=found.score >= pass_at, evidence=found.why, model=model
+    )
+
+
+def record_of(e: Experience) -> str:
+    """An attempt as a judge reads it: what was asked, said, done and handed in."""
+    system = str(e.foreign.get("system", ""))
+    parts = [f"The agent's instructions:\n{clip(system, STEP)}"] if system.strip() else []
+    parts.append(f"It was asked:\n{clip(e.prompt, ANSWER)}")
+    before = e.prompt
+    for step in e.trace.steps:
+        if (saw := step.observation.strip()) and saw not in (before.strip(), e.prompt.strip()):
+            parts.append(f"It was told:\n{clip(saw, STEP)}")
+        parts.append(tell_step(step, STEP))
+        before = step.output
+    parts.append(f"It ended: {e.trace.ending} {e.trace.limit or e.trace.fault}".rstrip())
+    return "\n\n".join([*parts, f"It handed in:\n{clip(e.trace.answer, ANSWER) or '(nothing)'}"])

@@ -1,0 +1,211 @@
+"""Imported attempts that nobody has graded yet: kept, shown and searched, but no part of memory.
+And the grades that come later: from the domain's grader, from a file of outcomes, or from a person.
+
+    memory/DOMAIN/waiting/RUN.jsonl          a sealed line each, as in memory
+    memory/DOMAIN/provisional/grades.jsonl   what a model thinks of them (provisional.py): the last
+                                             line of an id counts
+
+Whatever counts, contrasts or learns reads memory, where every experience has a grade. So what has
+none stays out, and cannot be taken for a failure. Graded, it moves into memory under the same id;
+its line here is then passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from recreate.api.config import read_json
+from recreate.api.errors import BadInput, Fault
+from recreate.api.ports import Domain, SandboxBackend
+from recreate.api.types import Experience, Grade, Provisional, Task
+from recreate.memory.codec import file_of
+from recreate.memory.store import ExperienceStore
+from recreate.plugins.traces.format import grade as grade_of
+from recreate.plugins.traces.format import list_of, object_of
+from recreate.storage.files import disk, locked, make, write
+from recreate.storage.log import Log, seal
+
+NOT_YET = Grade(score=0.0, passed=False, graded=False, evidence="nobody has graded this yet")
+
+
+class ProvisionalGrades:
+    """What judges said of ungraded attempts, by the attempt's id; beside the attempts, which stay
+    as they came."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._read: tuple[list[tuple[Path, int, int]], dict[str, Provisional]] = [], {}
+
+    def read(self) -> Mapping[str, Provisional]:
+        """By id, the newest of each. Read again where a file has changed."""
+        files = sorted(self.folder.glob("*/provisional/grades.jsonl"))
+        stamps = [(path, (stat := path.stat()).st_size, stat.st_mtime_ns) for path in files]
+        if stamps != self._read[0]:
+            found = dict[str, Provisional]()
+            for record in (record for path in files for record in Log(path).read()):
+                try:
+                    found[str(record["id"])] = Provisional.model_validate(record["provisional"])
+                except (KeyError, ValidationError):
+                    continue
+            self._read = stamps, found
+        return self._read[1]
+
+    def add(self, e: Experience, provisional: Provisional) -> None:
+        """Append one; on the disk when this returns. Raises Fault."""
+        path = self._file(e.domain)
+        make(path.parent, ignored=True)
+        with locked(path.parent), Log(path, durable=True, fix="") as log:
+            log.append({"id": e.id, "provisional": provisional.model_dump(mode="json")})
+
+    def forget(self, ids: Collection[str]) -> None:
+        """Take those of these attempts out of the files. Raises Fault."""
+        for path in sorted(self.folder.glob("*/provisional/grades.jsonl")):
+            with locked(path.parent), disk(path.parent):
+                lines = list(Log(path).read())
+                kept = [record for record in lines if record.get("id") not in ids]
+                if len(kept) < len(lines):
+                    write(path, b"".join(map(seal, kept)))
+
+    def _file(self, domain: str) -> Path:
+        return file_of(self.folder, domain, "grades", "provisional")
+
+
+class Ungraded:
+    """The ungraded attempts of a workspace, each with what a judge said of it."""
+
+    def __init__(self, memory: ExperienceStore) -> None:
+        self.memory = memory
+        self.folder = memory.folder
+        self.provisional = ProvisionalGrades(memory.folder)
+
+    def add(self, experiences: Sequence[Experience]) -> None:
+        """Append these but for forgotten ones; that they are new is the caller's to see. Their
+        texts are masked already."""
+        by_file: dict[Path, list[Experience]] = {}
+        gone = self.memory.forgotten.read()
+        for e in (e for e in experiences if e.id not in gone):
+            by_file.setdefault(file_of(self.folder, e.domain, e.run, "waiting"), []).append(e)
+        for path, new in by_file.items():
+            make(path.parent, ignored=True)
+            with locked(path.parent), Log(path, fix="") as log:
+                log.append(*({"experience": e.model_dump(mode="json")} for e in new))
+
+    def ids(self, domain: str = "*") -> set[str]:
+        """The ids recorded here, graded since or not."""
+        return {e.id for e in self._all(domain)}
+
+    def experiences(self, domain: str = "") -> Iterator[Experience]:
+        """Those that still wait, one in memory at a time, each once."""
+        seen: set[str] = set()
+        self.memory.metadata.refresh()
+        judged = self.provisional.read()
+        for e in self._all(domain or "*"):
+            if e.id not in seen and not self.memory.metadata.knows([e.id]):
+                seen.add(e.id)
+                yield e.model_copy(update={"provisional": judged[e.id]}) if e.id in judged else e
+
+    def settle(self, e: Experience, grade: Grade) -> None:
+        """The attempt goes into memory under its id, with its grade in place of what a judge
+        thought."""
+        self.memory.add([e.model_copy(update={"grade": grade, "provisional": None})])
+
+    def get(self, id: str) -> Experience | None:
+        """By id or unique beginning of one."""
+        found = [e for e in self.experiences() if id and e.id.startswith(id)]
+        return found[0] if len(found) == 1 else None
+
+    def _all(self, domain: str) -> Iterator[Experience]:
+        for path in sorted(p for p in self.folder.glob(f"{domain}/waiting/*.jsonl") if p.is_file()):
+            for record in Log(path).read():
+                try:
+                    yield Experience.model_validate(record["experience"])
+                except (KeyError, ValidationError):
+                    continue
+
+
+def by_domain(
+    waiting: Sequence[Experience], domain: Domain, backend: SandboxBackend
+) -> Iterator[tuple[Experience, Grade | None, str]]:
+    """(experience, its grade, '' or why there is none): what was handed in, graded as an agent's
+    would be."""
+    tasks: dict[str, Task] = {t.id: t for t in domain.tasks()}
+    for e in waiting:
+        task = tasks.get(e.task)
+        if task is None:
+            yield e, None, f"{domain.name} has no task {e.task}"
+        elif e.trace.fault:
+            yield e, None, f"it was ended by a fault, not by the agent: {e.trace.fault}"
+        else:
+            try:
+                yield e, domain.grade(task, e.trace, backend), ""
+            except Fault as fault:
+                yield e, None, fault.message
+
+
+def outcomes(path: Path) -> dict[str, Any]:
+    """task -> score, of a file: SWE-bench's report (`resolved_ids`, `unresolved_ids`), {task:
+    score}, or lines of {"task" or "instance_id", "score" or "resolved"}. Raises BadInput.
+    """
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as e:
+        raise BadInput(
+            f"{path} cannot be read: {e}", fix="name a JSON file", code="no-file"
+        ) from None
+    try:
+        raw: Any = read_json(text)
+    except ValueError:
+        try:
+            raw = [read_json(line) for line in text.splitlines() if line.strip()]
+        except ValueError as e:
+            raise BadInput(
+                f"{path} is neither JSON nor JSON lines: {e}", fix="docs/imports.md shows both"
+            ) from None
+    if isinstance(raw, Mapping):
+        known = {str(i): True for i in list_of(raw.get("resolved_ids"))}
+        known |= {
+            str(i): False
+            for key in ("unresolved_ids", "empty_patch_ids")
+            for i in list_of(raw.get(key))
+        }
+        return known or {
+            str(k): v.get("resolved") if isinstance(v, Mapping) else v for k, v in raw.items()
+        }
+    found = {}
+    for row in map(object_of, list_of(raw)):
+        name = next((row[k] for k in ("task", "instance_id", "id") if row.get(k) is not None), None)
+        score = next(
+            (row[k] for k in ("score", "resolved", "passed") if row.get(k) is not None), None
+        )
+        if name is not None and score is not None:
+            found[str(name)] = score
+    return found
+
+
+def by_outcomes(
+    waiting: Sequence[Experience], known: Mapping[str, Any], file: str
+) -> Iterator[tuple[Experience, Grade | None, str]]:
+    """The same, by the task's id here or its name where it came from.
+
+    What the file says stands in the experience's `foreign`, under `outcome`, and not in the grade's
+    evidence: there it would be among the words and in the vector of each experience, the same in
+    all.
+    """
+    for e in waiting:
+        foreign = str(e.foreign.get("task", ""))
+        names = [n for n in (e.task, foreign, e.task.rpartition(":")[2]) if n in known]
+        if not names:
+            yield e, None, f"{file} does not say how {e.task} ended"
+            continue
+        found = grade_of(known[names[0]], "")
+        said = f"{file} says of {names[0]}: {known[names[0]]}"
+        e = e.model_copy(update={"foreign": {**e.foreign, "outcome": said}})
+        yield (
+            e,
+            found,
+            "" if found else f"{file} says {known[names[0]]!r}, which is no score in 0..1",
+        )

@@ -1,2 +1,0 @@
-"""The parts of the methods, one file a family. `recreate.rl.recipe` says what a part is, and finds
-them by name."""
