@@ -20,7 +20,15 @@ from tests.pages import PORTS, ROOT, examples, port_example, save_all
 from tests.policies import held
 from tests.toy import write_script
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted(
+        page
+        for page in (ROOT / "recreate" / "plugins").rglob("*.md")
+        if page.parent.name != "prompts"
+    ),
+]
 FEW: dict[str, Any] = {
     "validation": 5,
     "train": 2,

@@ -132,7 +132,7 @@ class Scaffold(Record):
 
     @cached_property
     def foreign(self) -> bool:
-        """Whether the agent is a program of somebody else's: docs/agents.md."""
+        """Whether the agent is a program of somebody else's: recreate/plugins/foreign/README.md."""
         return is_foreign(self.files.get("agent.toml", ""))
 
     @property

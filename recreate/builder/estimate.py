@@ -45,7 +45,7 @@ TURNS = (4, 15)
 
 CALL_SECONDS, LOCAL_SECONDS = 12.0, 17.0
 """Of a call that nobody has measured here: to an endpoint, and to `local:` on two cores, which all
-jobs share. That is reckoned from the CPU seconds in docs/serve.md, with half of the calls meeting
+jobs share. That is reckoned from the CPU seconds in recreate/plugins/rl/serve.md, with half of the calls meeting
 their prompt again."""
 
 OPTIMIZER_CALL = 2.0

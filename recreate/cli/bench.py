@@ -120,7 +120,7 @@ def bench(
         Path | None,
         typer.Argument(
             metavar="SUITE.toml",
-            help="What to measure (docs/bench.md), or arms to make (docs/arms.md).",
+            help="What to measure (docs/bench.md), or arms to make (recreate/plugins/rl/arms.md).",
         ),
     ] = None,
     scaffold: Annotated[

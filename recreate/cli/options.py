@@ -185,7 +185,7 @@ HELP = {
     ),
     "agent.command": (
         "An agent that exists already, as the command that starts it, in place of --scaffold: "
-        "docs/agents.md."
+        "recreate/plugins/foreign/README.md."
     ),
     "agent.texts": "Of --agent: patterns of the files that may be edited; repeatable.",
     "agent.files": "Of --agent: patterns of the files that it needs besides; repeatable.",

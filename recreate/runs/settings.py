@@ -191,7 +191,7 @@ class Select(Config):
 
 
 class AgentCommand(Config):
-    """An agent that exists already, in place of a scaffold: see docs/agents.md.
+    """An agent that exists already, in place of a scaffold: see recreate/plugins/foreign/README.md.
 
     command: what a shell runs in the sandbox; texts: patterns, below the current folder, of the
     files that may be edited; files: of those that it needs besides; venv: the folder of its Python

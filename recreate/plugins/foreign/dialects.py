@@ -42,7 +42,9 @@ class BadRequest(BadInput):
 
     def __init__(self, message: str) -> None:
         super().__init__(
-            message, fix="docs/agents.md says what the gateway passes on", code="bad-request"
+            message,
+            fix="recreate/plugins/foreign/README.md says what the gateway passes on",
+            code="bad-request",
         )
 
 

@@ -188,7 +188,7 @@ class _watching:
 
 
 def _ending(talk: Conversation, output: Output) -> tuple[Ending, str]:
-    """How an attempt of a command ended: see docs/agents.md."""
+    """How an attempt of a command ended: see recreate/plugins/foreign/README.md."""
     if talk.over in ("steps", "tokens", "usd", "seconds"):
         return "limit", talk.over
     if talk.over == "flood":

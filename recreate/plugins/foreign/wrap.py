@@ -99,7 +99,7 @@ def wrap(
     if wrong := sorted(problems(scaffold), key=lambda p: not p.startswith("agent.toml")):
         raise BadInput(
             f"{called}/{wrong[0]}",
-            fix="docs/agents.md says what an agent's texts are",
+            fix="recreate/plugins/foreign/README.md says what an agent's texts are",
             code="bad-scaffold",
         )
     return scaffold
@@ -115,7 +115,7 @@ def _fit(agent: Any) -> None:
             "a compiled graph holds a model of its own, or none: nobody would see what it asks",
             fix=(
                 "wrap(graph_agent(make)), where make(model, desk) compiles the graph with the model"
-                " that it is given: docs/agents.md"
+                " that it is given: recreate/plugins/foreign/README.md"
             ),
             code="misfit",
         )

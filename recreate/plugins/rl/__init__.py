@@ -1,4 +1,4 @@
-"""The RL stage: methods made of interchangeable parts, one file a noun. docs/rl.md says which part
+"""The RL stage: methods made of interchangeable parts, one file a noun. recreate/plugins/rl/README.md says which part
 comes from where.
 
 `recipe` needs no torch; every other module imports it. Shapes: B rows, T the padded response

@@ -291,7 +291,9 @@ def _parsed(file: Path) -> tuple[dict[str, Any], dict[str, Any], list[Arm]]:
         table = read_toml(file.read_text("utf-8"))
     except OSError as e:
         raise BadInput(
-            f"{file}: {e.strerror}", fix="name a suite: docs/arms.md has one", code="no-suite"
+            f"{file}: {e.strerror}",
+            fix="name a suite: recreate/plugins/rl/arms.md has one",
+            code="no-suite",
         ) from None
     except ValueError as e:
         raise BadInput(
@@ -378,6 +380,6 @@ def _wrong(at: str, error: ValidationError) -> BadInput:
     key = ".".join(str(p) for p in first["loc"])
     return BadInput(
         f"{at}: {key}: {first['msg'].lower()}, got {first['input']!r}",
-        fix="docs/arms.md has an example",
+        fix="recreate/plugins/rl/arms.md has an example",
         code="bad-suite",
     )

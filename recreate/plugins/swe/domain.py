@@ -50,7 +50,7 @@ class Swe:
     """Tasks from benchmarks/swe: shipped ones, and the workspace's own.
 
     data  another folder of recipes, or one recipe file, instead of those; or rows of SWE-bench: a
-          file, or a data set's name on the hub (docs/swebench.md)
+          file, or a data set's name on the hub (recreate/plugins/swe/README.md)
     repos  a folder of clones of the rows' repositories
     env   a Python environment with pytest and coverage to run tests in, instead of building one for
           each task

@@ -119,7 +119,7 @@ def import_(
         raise BadInput(
             f"no trajectory could be read from {taken.files} files{first}",
             fix=(
-                "docs/imports.md says what each format looks like; --format NAME takes a file"
+                "recreate/plugins/traces/README.md says what each format looks like; --format NAME takes a file"
                 " for one"
             ),
             code="nothing-read",

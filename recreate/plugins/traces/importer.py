@@ -270,7 +270,7 @@ def _formats(name: str) -> dict[str, Format]:
         if not isinstance(form, Format):
             raise BadInput(
                 f"{n} is no format of traces: it lacks reads or read",
-                fix="docs/imports.md says what a format is",
+                fix="recreate/plugins/traces/README.md says what a format is",
                 code="misfit",
             )
     return found

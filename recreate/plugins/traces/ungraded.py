@@ -163,7 +163,8 @@ def outcomes(path: Path) -> dict[str, Any]:
             raw = [read_json(line) for line in text.splitlines() if line.strip()]
         except ValueError as e:
             raise BadInput(
-                f"{path} is neither JSON nor JSON lines: {e}", fix="docs/imports.md shows both"
+                f"{path} is neither JSON nor JSON lines: {e}",
+                fix="recreate/plugins/traces/README.md shows both",
             ) from None
     if isinstance(raw, Mapping):
         known = {str(i): True for i in list_of(raw.get("resolved_ids"))}

@@ -1,5 +1,5 @@
 """GRPO, GAPO, GAPO+STEER and GAPO+STEER+A2R under a noisy grader, over seeds: rewards and
-entropies. See docs/rl.md.
+entropies. See recreate/plugins/rl/README.md.
 
     python -m tests.lab.experiments.noisy FOLDER [--seeds 0 12] [--steps 96] [--methods grpo gapo ...]
     python -m tests.lab.experiments.noisy FOLDER --report

@@ -1,5 +1,5 @@
 """SmolLM2-135M with LoRA learns a small verifiable task family on a CPU, by `recreate tune`. See
-docs/rl.md.
+recreate/plugins/rl/README.md.
 
     python -m tests.lab.experiments.smol FOLDER [--seeds 0 1] [--steps 30]
 

@@ -1,4 +1,4 @@
-"""Agents of other packages, as docs/agents.md glues them: attempted, recorded, and found in
+"""Agents of other packages, as recreate/plugins/foreign/README.md glues them: attempted, recorded, and found in
 memory."""
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ PROMPT = "You write answers with a shell.\n"
 
 def glue(word: str) -> str:
     """The one Python block of the page that holds a word."""
-    (text,) = [block for block in examples(ROOT / "docs" / "agents.md") if word in block]
+    (text,) = [
+        block for block in examples(ROOT / "recreate/plugins/foreign/README.md") if word in block
+    ]
     assert len([line for line in text.splitlines() if line.strip()]) < 20
     return text
 
@@ -111,7 +113,11 @@ def test_mini_swe_agent_in_the_sandbox(workspace: Path, capsys: pytest.CaptureFi
     import minisweagent as mini
 
     capsys.readouterr()  # it greets
-    page = (ROOT / "docs" / "agents.md").read_text("utf-8").partition("## mini-swe-agent")[2]
+    page = (
+        (ROOT / "recreate/plugins/foreign/README.md")
+        .read_text("utf-8")
+        .partition("## mini-swe-agent")[2]
+    )
     found = re.search(r"```toml\n(.*?)```", page, re.DOTALL)
     assert found is not None
     folder = workspace / "scaffolds" / "mini"

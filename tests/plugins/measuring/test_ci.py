@@ -239,7 +239,9 @@ def test_only_an_interval_below_zero_is_a_regression() -> None:
 
 def test_the_workflow_of_the_page_is_yaml_and_types_what_exists() -> None:
     (text,) = re.findall(
-        r"^```yaml\n(.*?)^```$", (ROOT / "docs" / "ci.md").read_text(), re.MULTILINE | re.DOTALL
+        r"^```yaml\n(.*?)^```$",
+        (ROOT / "recreate/plugins/measuring/ci.md").read_text(),
+        re.MULTILINE | re.DOTALL,
     )
     steps = yaml.safe_load(text)["jobs"]["measure"]["steps"]
     (command,) = re.findall(r"recreate ci .*", "\n".join(step.get("run", "") for step in steps))

@@ -1,5 +1,5 @@
 """Does each shipped recipe learn, as it is shipped? A table over seeds, on a tiny model. See
-docs/rl.md.
+recreate/plugins/rl/README.md.
 
     python -m tests.plugins.rl.learn FOLDER [--recipes grpo gapo ...] [--seeds 3] [--steps 40] [--set
     train.lr=1e-6] python -m tests.plugins.rl.learn FOLDER --report

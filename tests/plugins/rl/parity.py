@@ -2,7 +2,7 @@
 stored outputs.
 
 A file is dispatched on its `method` and its keys, never on names of cases. Where our decisions
-differ from those of the published code (docs/rl.md), tests/plugins/rl/published.py makes theirs of our
+differ from those of the published code (recreate/plugins/rl/README.md), tests/plugins/rl/published.py makes theirs of our
 arithmetic. A value agrees within 1e-4 of the published one + 2e-5; max_rel is over published values
 above 0.2, where the relative part is what counts. Exit code 0; 1 on a mismatch; 2 on an unknown
 method or zero cases.

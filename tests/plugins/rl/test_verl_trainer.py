@@ -1,6 +1,6 @@
 """verl's own trainer, whole, on a CPU: `run.sh` with a platform and rollout servers of
 tests.plugins.rl.verl_cpu in place of an accelerator and vLLM. Minutes: it starts Ray and about ten
-processes. Needs verl: docs/verl.md has the command.
+processes. Needs verl: recreate/plugins/rl/verl.md has the command.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ much is certain. What is INFERRED, each with the other readings as options: ambi
 population std over epochs of a task's mean reward (dataset cartography's variability); tasks are
 drawn in proportion to it; what is replayed is the stored rollouts, with their frozen advantages and
 the log-probs of the policy that made them as the ratio's denominator; the divergence is k3 and the
-weight exp(-D / T). docs/rl.md lists the readings.
+weight exp(-D / T). recreate/plugins/rl/README.md lists the readings.
 """
 
 from __future__ import annotations
