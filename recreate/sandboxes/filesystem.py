@@ -219,8 +219,8 @@ def copy(
 def _copy_data(source: str, target: Path, size: int) -> None:
     """Copy a file of this size without what it has no blocks for."""
     with (
-        open(source, "rb", buffering=0) as old,
-        open(target, "xb", buffering=0) as new,
+        source.open("rb", buffering=0) as old,
+        target.open("xb", buffering=0) as new,
     ):
         at = 0
         while at < size:

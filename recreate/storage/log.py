@@ -138,13 +138,7 @@ def fits(record: Mapping[str, Any], fields: Fields) -> bool:
 
 
 def _has(record: Mapping[str, Any], fields: Mapping[str, Any]) -> bool:
-    for (
-        name,
-        wanted,
-    ) in fields.items():  # a plain loop, as below: every line of every log comes by
-        if not _is(record.get(name), wanted):
-            return False
-    return True
+    return all(_is(record.get(name), wanted) for name, wanted in fields.items())
 
 
 _SEVERAL = (tuple, UnionType)

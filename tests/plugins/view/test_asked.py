@@ -201,7 +201,7 @@ def test_a_form_that_is_too_long_is_said_to_be(
 def test_a_port_in_use_is_said_and_without_a_wish_another_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert f"default {server.PORT}," in (ROOT / "docs" / "viewer.md").read_text()
+    assert f"default {server.PORT}," in (ROOT / "recreate/plugins/view/README.md").read_text()
     with server.listening(0) as taken:
         host, port = taken.getsockname()
         assert host == "127.0.0.1"
