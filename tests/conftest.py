@@ -30,9 +30,8 @@ settings.register_profile(
 settings.load_profile("steady")  # a busy machine is no failure
 
 
-if (
-    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-):  # a shell's background job: what is started would not hear Ctrl-C
+# a shell's background job: what is started would not hear Ctrl-C
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

@@ -323,9 +323,8 @@ def typed(page: Path) -> list[str]:
 def fault(words: str) -> str:
     """Why typer does not know this command line, or ''. Its arguments are not looked at."""
     try:
-        tokens = shlex.split(re.split(r"\s{3,}", words)[0], comments=True)[
-            1:
-        ]  # what follows a gap is prose
+        # what follows a gap is prose
+        tokens = shlex.split(re.split(r"\s{3,}", words)[0], comments=True)[1:]
     except ValueError as e:
         return str(e)
     command: Any = program()

@@ -99,11 +99,8 @@ def hold(found: Any, said: Any) -> Any:
         ):
             return said  # an agent's README.md says what stands beside its score since 2026-11-23
         if "files_digest" in said and found["index"]["count"] == 0:
-            found = {
-                **found,
-                "index": said["index"],
-                "digest": said["digest"],
-            }  # replaced at the first question
+            # replaced at the first question
+            found = {**found, "index": said["index"], "digest": said["digest"]}
         if found.get("how") == "keywords":  # BM25 goes by what else the index holds by then
             scores = [hit["score"] for hit in said["hits"]]
             found = {

@@ -98,9 +98,8 @@ class Done:
         if ids := [id for each in self.recalled for id in each.found]:
             found["recalled"] = tuple(dict.fromkeys(ids))
         if called:
-            told = zip(
-                actions, self.answers, strict=False
-            )  # there are fewer when a template could not be filled in
+            # there are fewer when a template could not be filled in
+            told = zip(actions, self.answers, strict=False)
             one = len(called) == 1  # its answer is what the next step saw
             answered = [
                 {"id": action.call, **({} if one else {"text": text})} for action, text in told
@@ -340,10 +339,8 @@ def _end(
                 inner = False
             elif fence:
                 if fence[2].strip() and inner:
-                    return (
-                        -1,
-                        _NESTED,
-                    )  # what looked like the text of a heredoc is another block of the reply
+                    # what looked like the text of a heredoc is another block of the reply
+                    return (-1, _NESTED)
                 inner = not inner
             continue
         if fence and len(fence[1]) >= ticks:

@@ -305,9 +305,8 @@ class Attempt(AttemptProgress):
                         return sandbox, "error", "mcp"
                 before = {n: self.before(sandbox, n, number) for n in self.agent.before}
             elif self.scaffold.tools:
-                with contextlib.suppress(
-                    BadInput, Fault
-                ):  # the agent put something else there, or filled its disk
+                # the agent put something else there, or filled its disk
+                with contextlib.suppress(BadInput, Fault):
                     tell_attempt(sandbox, self.prompt, number)
             try:
                 ending, limit = self.talk(before, number) if path is None else self.turns(path)
@@ -812,9 +811,8 @@ def voted(ballots: Sequence[str | None], left: int) -> tuple[int, bool]:
     nothing any more.
     """
     counts = Counter(ballot for ballot in ballots if ballot is not None)
-    most = max(
-        counts, key=counts.__getitem__, default=None
-    )  # the first of equals: a Counter keeps their order
+    # the first of equals: a Counter keeps their order
+    most = max(counts, key=counts.__getitem__, default=None)
     if most is None:
         return 0, not left
     rest = list(counts)
@@ -844,9 +842,8 @@ def replay(
         furnish(sandbox, scaffold, prompt, path[0].sample if path else trace.chosen)
         if scaffold.agent.action == "tools":
             try:
-                place.open_functions(
-                    sandbox, elsewhere=False
-                )  # what is not in the sandbox is not done twice
+                # what is not in the sandbox is not done twice
+                place.open_functions(sandbox, elsewhere=False)
             except McpError as e:
                 other.append(str(e))
         for step in path:
@@ -866,9 +863,8 @@ def replay(
                 break
             status = _again(place, sandbox, step)
             again += 1
-            if (
-                status != step.status and step.status is not None
-            ):  # what a program of its own ran told no status
+            # what a program of its own ran told no status
+            if status != step.status and step.status is not None:
                 other.append(
                     f"step {step.step} ended with status {status}, it had been {step.status}"
                 )

@@ -28,9 +28,8 @@ def uncalled(scaffold: Scaffold) -> list[str]:
     called."""
     if scaffold.foreign or scaffold.agent.action == "tools":
         return []
-    own = (
-        f"{template}.md" for template in TEMPLATES
-    )  # those that it leaves to the defaults name no tool
+    # those that it leaves to the defaults name no tool
+    own = (f"{template}.md" for template in TEMPLATES)
     templates = [scaffold.files[file] for file in own if file in scaffold.files]
     if any(map(_lists_tools, templates)):
         return []

@@ -145,9 +145,8 @@ class Scanner:
         """Files of tasks: `tree.score` is one, though packages have a `score` too."""
         groups, sources = {task.group for task in tasks}, {_package(task) for task in tasks}
         self.prompts = [(task.group, task.prompt) for task in tasks if task.split == "train"]
-        for task in sorted(
-            tasks, key=lambda t: t.split != "train"
-        ):  # what a train task says is that task's
+        # what a train task says is that task's
+        for task in sorted(tasks, key=lambda t: t.split != "train"):
             package, strings = _package(task), list(_strings(task.facts))
             facts, secret = [text for _, text in strings], list(hidden.get(task.id, ()))
             for part in sorted(_ids(task)):
@@ -326,12 +325,11 @@ class Scanner:
         for found, why in islice(self._named(reading, parent, own, handed_in), 4 * MAX_REASONS):
             named.setdefault(found, why)
         by_length = sorted((found.casefold() for found in named), key=len, reverse=True)
+        # of a name and its parts only the name, where the parts stand nowhere else
         for (
             found,
             why,
-        ) in (
-            named.items()
-        ):  # of a name and its parts only the name, where the parts stand nowhere else
+        ) in named.items():
             rest, part = text, found.casefold()
             for longer in by_length:
                 rest = rest.replace(longer, " ") if part in longer and part != longer else rest
@@ -537,9 +535,8 @@ def _identifiers(text: str) -> set[str]:
         first, second = dotted.split(".")[:2]
         if first in _modules() or first in _EVERYWHERE or dotted.endswith(".py"):
             continue
-        if not (
-            _a_class(first) and _pythons(second)
-        ):  # dict.fromkeys is Python's, dict.of_this_task is not
+        # dict.fromkeys is Python's, dict.of_this_task is not
+        if not (_a_class(first) and _pythons(second)):
             found.add(dotted)
     for word in _WORD.findall(text):
         if (_SNAKE.fullmatch(word) or _CAMEL.fullmatch(word)) and not (
@@ -691,9 +688,8 @@ def _lines(text: str) -> set[tuple[str, int, str]]:
     found = set()
     for line in visible(text).splitlines():
         words, squeezed = _words(line), _squeezed(re.sub(r"^[+-]\s", "", line))
-        telling = len(words) >= 3 or any(
-            map(_strange, words)
-        )  # `except AttributeError:` is anybody's
+        # `except AttributeError:` is anybody's
+        telling = len(words) >= 3 or any(map(_strange, words))
         if telling and len(squeezed) >= SHORTEST and not re.match(r"\s*(?:import|from)\s", line):
             found.add((words[0], _key(words[:RUN]), squeezed))
     return found

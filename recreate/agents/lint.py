@@ -468,9 +468,8 @@ def _starts(scaffold: Scaffold, backend: SandboxBackend, paths: list[str]) -> It
     sandbox = backend.open()
     try:
         for path in paths:
-            sandbox.write(
-                path, scaffold.files[path].replace("\r\n", "\n").encode(), 0o755
-            )  # as `executable`
+            # as `executable`
+            sandbox.write(path, scaffold.files[path].replace("\r\n", "\n").encode(), 0o755)
         for path in paths:
             # -S: what happens to be installed on this machine may not be there on the next
             command = (

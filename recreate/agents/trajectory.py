@@ -35,9 +35,8 @@ _ACTION_CHARS = 8_000
 _KINDS = ("Error", "Exception", "Interrupt", "Exit", "Timeout")
 _EXCEPTION = re.compile(rf"\b(?:[A-Z]\w{{0,60}})?(?:{'|'.join(_KINDS)})\b")
 _MODULE = re.compile(r"\s*(?:E\s+)?(?:\w+\.)*")
-_HEREDOC = re.compile(
-    r"<<-?[ \t]*+(['\"]?)(\w++)\1[^\n]*+\n"
-)  # possessive: ten thousand blank lines cost no more
+# possessive: ten thousand blank lines cost no more
+_HEREDOC = re.compile(r"<<-?[ \t]*+(['\"]?)(\w++)\1[^\n]*+\n")
 _QUOTED = re.compile(r"'[^'\n]*'|\"(?:\\.|[^\"\\\n])*\"")
 _COMMAND = re.compile(r"[;\n|&(]+|`|\bthen\b|\bdo\b|\belse\b")
 _PROGRAM = re.compile(r"(?:[\w.~+-]*/)*([A-Za-z_][\w.+-]*)\Z")
@@ -95,9 +94,8 @@ _VERDICT = re.compile(r"^(OK|FAILED|PASS|FAIL)\b.*$", re.MULTILINE)
 def error_type(text: str) -> str:
     """The name of the last exception that a text mentions, else ''."""
     end = text[-_READ:]
-    if not any(
-        kind in end for kind in _KINDS
-    ):  # most texts name none, and plain searches are quick
+    # most texts name none, and plain searches are quick
+    if not any(kind in end for kind in _KINDS):
         return ""
     found = [name for name in _EXCEPTION.findall(end) if name not in _KINDS]
     return found[-1] if found else ""

@@ -360,9 +360,8 @@ def factory(kind: str, part: Any) -> Callable[[Any], Any]:
             raise _misfit(kind, part, wrong)
     elif isinstance(part, PORTS[kind]) or not callable(part):
         fitting = fit(kind, part)
-        if (
-            kind == "policy"
-        ):  # what it changes are the lessons of its context, which each run has its own of
+        # what it changes are the lessons of its context, which each run has its own of
+        if kind == "policy":
             raise _misfit(
                 kind,
                 part,

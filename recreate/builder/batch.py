@@ -280,9 +280,8 @@ def measure_all(
         except RecreateError as e:
             if len(cells) == 1 and not isinstance(e, OutOfBudget):
                 raise
-            if e.exit_code == 130 or files.of_disk(
-                e
-            ):  # nothing more can be written, the table's files neither
+            # nothing more can be written, the table's files neither
+            if e.exit_code == 130 or files.of_disk(e):
                 raise
             error = e
         results = [cell.result(scores) for cell in cells]

@@ -159,16 +159,14 @@ def versions(agent: Scaffold, folders: Iterable[Path]) -> Iterator[AgentVersion]
                 current = history.read(commit.sha)
             histories = {f: known for f, known in histories.items() if _when(f) <= _when(run)}
             continue
-        began = [
-            f for f, known in histories.items() if current.digest in known
-        ]  # and made nothing of it
+        # and made nothing of it
+        began = [f for f, known in histories.items() if current.digest in known]
         near = [] if current.digest in first else list(_near(current, histories, began))
         if not near:
             yield AgentVersion(current)
             return
-        yield AgentVersion(
-            current, human=True
-        )  # a person wrote in it between two builds, or since the last
+        # a person wrote in it between two builds, or since the last
+        yield AgentVersion(current, human=True)
         _, _, current = max(near, key=lambda found: found[:2])
 
 

@@ -558,9 +558,8 @@ class Learning:
         if task is None or {x.id for x in asked.lessons} & {x.id for x in agent.lessons}:
             return None  # without the lesson that it carries it would be another agent
         told, repeat = exactly(asked.lessons), 1 + asked.repeat
-        if not (
-            key := self._key(agent, task, repeat, told)
-        ):  # its image cannot be had: the attempt says so
+        # its image cannot be had: the attempt says so
+        if not (key := self._key(agent, task, repeat, told)):
             return _Rerun(
                 digest([agent.digest, task.id, repeat, told.digest]),
                 agent,

@@ -120,9 +120,8 @@ def choose_tasks(session: Session) -> tuple[list[Task], list[Task]]:
     if len(validation) < MIN_TASKS:
         raise too_few(len(validation), session)
     count = session.settings.model_copy(update={"validation": len(validation)})
-    begun = any(
-        session.journal.records("proposal")
-    )  # perhaps when a build that learns lessons was not refused
+    # perhaps when a build that learns lessons was not refused
+    begun = any(session.journal.records("proposal"))
     if not begun and (wrong := cannot_decide(count)):
         raise wrong
     return train, validation
@@ -270,9 +269,8 @@ class _Build:
         self.reviewer = reviewer
         self.history = History(session.folder / "scaffold.git")
         self.desk = ReviewDesk(session, self.history)
-        self.train, self.validation = choose_tasks(
-            session
-        )  # first: what is refused there leaves nothing
+        # first: what is refused there leaves nothing
+        self.train, self.validation = choose_tasks(session)
         if seed.digest not in {e.digest for e in self.history.log()}:
             self.history.commit(seed, None, True, f"Start from {seed.name}")
         session.memory.hold_out(
@@ -788,9 +786,8 @@ class _Build:
             return None
         first = ended(self.session, failed[0].attempt)
         assert first is not None
-        at = first.trace.steps[-1].output.partition(": ")[
-            0
-        ]  # where, and not what it met: these tasks are held out
+        # where, and not what it met: these tasks are held out
+        at = first.trace.steps[-1].output.partition(": ")[0]
         words = (
             f"the check failed: {at} cannot be filled in at run time: it ended {len(failed)}"
             " attempts"

@@ -149,10 +149,8 @@ def before(digest: str, folders: list[Path]) -> tuple[Path, str]:
                 found.append((_by_hand(entry), folder, entries[entry.parent].digest))
             elif entry.digest == digest:
                 begun = begun or folder
-    for by_hand in (
-        False,
-        True,
-    ):  # a revision of one run may have been saved as a person's files in a newer one
+    # a revision of one run may have been saved as a person's files in a newer one
+    for by_hand in (False, True):
         for hand, folder, parent in found:
             if hand == by_hand:
                 return folder, parent

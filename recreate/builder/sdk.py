@@ -307,9 +307,8 @@ def deliver(where: Path, folder: Path, domain: str, built: BuildResult) -> Outco
             kept = publish(agent, folder, target, visible(markdown.readme(agent, seen, built)))
     said: dict[str, Any] = {"stays": stays} if stays else {}
     if kept is not None and stranger(kept.before, seen):
-        said["replaced"] = (
-            kept.before
-        )  # of another build, or a person's: the run's history has it now
+        # of another build, or a person's: the run's history has it now
+        said["replaced"] = kept.before
     (folder / "report.md").write_text(visible(markdown.report(seen, built)), "utf-8")
     html.write(seen, built)
     return Outcome(
@@ -384,9 +383,8 @@ def _seed(session: Session, where: Path, scaffold: str | Path | Scaffold) -> Sca
         target = target_of(session.settings.name or session.domain.name, where)
         stood = standing(target)
         record = {"name": chosen.name, "scaffold": chosen.digest}
-        if not any(
-            record.items() <= r.items() for r in session.journal.records("seed")
-        ):  # killed right after it
+        # killed right after it
+        if not any(record.items() <= r.items() for r in session.journal.records("seed")):
             from_ = {"made_of": made_of.digest} if made_of.digest != chosen.digest else {}
             session.journal.add("seed", **record, stood=stood, **from_)
         if stood not in ("", chosen.digest, made_of.digest):

@@ -39,9 +39,8 @@ def _settle(code: int) -> None:
     import signal
 
     signal.signal(signal.SIGINT, lambda *_: os._exit(code))
-    atexit.register(
-        signal.signal, signal.SIGINT, signal.SIG_IGN
-    )  # Python takes handlers of its own away at its end
+    # Python takes handlers of its own away at its end
+    atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
 
 
 def run(arguments: list[str]) -> int:
@@ -58,9 +57,8 @@ def run(arguments: list[str]) -> int:
     as_json = "--json" in ours
     try:
         code = program().main(arguments, prog_name="recreate", standalone_mode=False)
-        if (
-            code == Interrupted.exit_code
-        ):  # typer's own word for a Ctrl-C that no command of ours answered
+        # typer's own word for a Ctrl-C that no command of ours answered
+        if code == Interrupted.exit_code:
             return _fail(Interrupted("interrupted"), as_json)
         return code if isinstance(code, int) else 0
     except RecreateError as e:

@@ -134,15 +134,13 @@ class _Command(Command):
     """A command whose flags are taken in each of their spellings."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        from recreate.cli.options import (
-            as_shown,
-        )  # which reads all settings: `recreate --help` does without
+        # which reads all settings: `recreate --help` does without
+        from recreate.cli.options import as_shown
 
         own = args.index("--") if "--" in args else len(args)
         words = as_shown(args[:own], ctx.command_path.split()[1])
-        for at, word in enumerate(
-            words
-        ):  # a flag with a value that may be left out, which click has no more
+        # a flag with a value that may be left out, which click has no more
+        for at, word in enumerate(words):
             if word == "--cache" and (at + 1 == own or words[at + 1].startswith("-")):
                 words[at] = "--cache=on"
         parsed: list[str] = super().parse_args(ctx, [*words, *args[own:]])
@@ -185,9 +183,8 @@ def _made(words: str) -> Any:
     program."""
     if words in COMMANDS or words in targets():
         own = typer.Typer(add_completion=False, rich_markup_mode=None)
-        settings = (
-            {"allow_interspersed_args": False} if words == "sandbox exec" else None
-        )  # what follows is its own
+        # what follows is its own
+        settings = {"allow_interspersed_args": False} if words == "sandbox exec" else None
         own.command(words.rpartition(" ")[2], cls=_Command, context_settings=settings)(_load(words))
         return typer.main.get_command(own)
     group = app

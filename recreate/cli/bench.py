@@ -543,9 +543,8 @@ def limits(
         lines.append(
             f"{digest}: {len(attempts)} attempts, {sum(a.passed for a in attempts)} passed"
         )
-        told = {
-            row.steps: row for row in table
-        }.values()  # of several percentiles at one limit the highest
+        # of several percentiles at one limit the highest
+        told = {row.steps: row for row in table}.values()
         lines += [
             f"  {row.percentile:>4.0%} of attempts end within {row.steps}"
             f" turn{'s' * (row.steps > 1)}: {row.kept:.0%} [{row.lo:.0%}, {row.hi:.0%}] of what"

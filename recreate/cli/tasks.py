@@ -806,9 +806,8 @@ def grade(
     except Fault as e:
         if e.code != UNSOUND:
             raise
-        raise BadInput(
-            e.message, fix=e.fix, code=e.code
-        ) from None  # the task's own, so the user's to mend
+        # the task's own, so the user's to mend
+        raise BadInput(e.message, fix=e.fix, code=e.code) from None
     answer(
         as_json,
         {

@@ -383,11 +383,8 @@ def _build(
     """Raises as `environment`."""
     make = [uv, "venv", "--quiet", "--no-project", "--python", python.program, str(target)]
     install = [uv, "pip", "install", "--quiet", "--python", str(target / "bin" / "python3")]
-    install += [
-        "--only-binary",
-        ":all:",
-        "--compile-bytecode",
-    ]  # a sandbox cannot write it, and it saves a second
+    # a sandbox cannot write it, and it saves a second
+    install += ["--only-binary", ":all:", "--compile-bytecode"]
     if wanted.index_before:
         install += ["--exclude-newer", _moment(wanted.index_before)]
         # coverage is our tool, and a pytest that is named is meant, whatever the day

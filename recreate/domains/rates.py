@@ -113,9 +113,8 @@ def joined(known: PassRate | None, rate: PassRate) -> PassRate:
     if known is None:
         return rate
     each = {**rate.each, **known.each}
-    told = [
-        (r.attempts - len(r.each), r.passed - sum(r.each.values())) for r in (known, rate)
-    ]  # only as a number
+    # only as a number
+    told = [(r.attempts - len(r.each), r.passed - sum(r.each.values())) for r in (known, rate)]
     attempts, passed = (
         sum(pair) for pair in zip(*told, (len(each), sum(each.values())), strict=True)
     )

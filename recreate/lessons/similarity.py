@@ -126,9 +126,8 @@ def fitting(lessons: Sequence[Lesson], budget: int) -> list[Lesson]:
     over."""
     kept, left = [], budget
     for lesson in lessons:
-        cost = (
-            len(lesson.title) + 1 + len(lesson.body) + 3
-        ) // 4  # tokens(text_of(lesson)), without making the text
+        # tokens(text_of(lesson)), without making the text
+        cost = (len(lesson.title) + 1 + len(lesson.body) + 3) // 4
         if cost <= left:
             kept.append(lesson)
             left -= cost

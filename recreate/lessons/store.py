@@ -131,9 +131,8 @@ class LessonStore:
                 fix="say what to do, in a few sentences",
                 code="no-text",
             )
-        taken = self.domain in ("index", "general") or self.domain.endswith(
-            ".jsonl"
-        )  # of memory's own files
+        # of memory's own files
+        taken = self.domain in ("index", "general") or self.domain.endswith(".jsonl")
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", self.domain) or taken:
             raise BadInput(
                 f"{self.domain!r} cannot be a domain: it names a folder",

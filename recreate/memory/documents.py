@@ -189,9 +189,8 @@ def _ended(e: Experience) -> str:
 def _experience(e: Experience, prompt: int, evidence: int) -> str:
     words = "\n".join(evidence_of(e).strip().splitlines()[:12])
     head = e.prompt.strip()
-    head = (
-        head if len(head) <= prompt else head[: prompt - 2] + " …"
-    )  # a task says what it wants first
+    # a task says what it wants first
+    head = head if len(head) <= prompt else head[: prompt - 2] + " …"
     return f"{head}\n{_ended(e)}\n{words[:evidence]}".strip()
 
 

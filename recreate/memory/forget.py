@@ -137,9 +137,8 @@ def forget(
     with locked(memory.folder), disk(memory.folder):
         for path, lesson in changes.items():
             write(path, headed(lesson))
-        for path in reversed(
-            found.lessons
-        ):  # what was named goes last: killed before, it can be named again
+        # what was named goes last: killed before, it can be named again
+        for path in reversed(found.lessons):
             path.unlink(missing_ok=True)
     memory.purge([*gone, *(f"lesson:{_domain_of(path)}/{path.stem}" for path in found.lessons)])
     forget_texts(vectors, briefs)  # of a process that had been embedding them

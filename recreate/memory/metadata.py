@@ -112,9 +112,8 @@ class Metadata:
                     os.scandir(self.folder / domain / self.kind) as entries,
                 ):
                     for entry in sorted(entries, key=lambda entry: entry.name):
-                        with suppress(
-                            FileNotFoundError
-                        ):  # a link that leads nowhere: others come after it
+                        # a link that leads nowhere: others come after it
+                        with suppress(FileNotFoundError):
                             if entry.name.endswith(".jsonl") and entry.is_file():
                                 found[f"{domain}/{self.kind}/{entry.name}"] = entry.stat()
         except FileNotFoundError:
@@ -466,9 +465,8 @@ class Metadata:
             inode = self.path.stat().st_ino
         except OSError:
             inode = None
-        if (
-            self._process != os.getpid()
-        ):  # forked: SQLite's connections are not to be used, nor closed, by a child
+        # forked: SQLite's connections are not to be used, nor closed, by a child
+        if self._process != os.getpid():
             _LEFT.append((self._db, self._closer and self._closer.detach()))
             self._db, self._closer, self._inode, self._process = None, None, None, os.getpid()
         if self._db is not None and self._in_memory:

@@ -370,9 +370,8 @@ class ExperienceStore:
                 )
                 whole = documents.whole(e, id) if e is not None else ""
                 if found is not None and scope.train_only and e is not None and e.canary:
-                    found = found.model_copy(
-                        update={"text": f"{found.text}\n{e.canary}"}
-                    )  # no model is asked with it
+                    # no model is asked with it
+                    found = found.model_copy(update={"text": f"{found.text}\n{e.canary}"})
             if found is None or not matches(wanted, found):
                 return None
             facts = {**found.facts, "words": standing(whole, query)}

@@ -100,9 +100,8 @@ def completion(
         text = "".join(p.get("text", "") for p in text)
     calls = tool_calls(message.get("tool_calls") or (), len(messages))
     counts, doubtful = _counts(body.get("usage"))
-    if (text or calls) and not counts.get(
-        "tokens_out"
-    ):  # 0, of an answer: as where nothing is told
+    # 0, of an answer: as where nothing is told
+    if (text or calls) and not counts.get("tokens_out"):
         counts.pop("tokens_out", None)
     more: dict[str, Any] = {"doubtful": True} if doubtful else {}
     if not doubtful and not ("tokens_in" in counts and "tokens_out" in counts):
@@ -261,9 +260,8 @@ def retry_after(header: str) -> float | None:
 
 def refuses_tools(status: int, words: str, model: str) -> bool:
     """Whether an answer to a request with tools says that it is the tools that cannot be served."""
-    if status not in _NO_TOOLS or too_long(
-        words
-    ):  # "... 8500 in the messages, 500 in the functions"
+    # "... 8500 in the messages, 500 in the functions"
+    if status not in _NO_TOOLS or too_long(words):
         return False
     return bool(_ABOUT_TOOLS.search(words.lower().replace(model.lower(), "")))
 

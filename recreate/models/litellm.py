@@ -134,24 +134,21 @@ class LiteLLM:
 
         begun = time.perf_counter()
         try:
-            body = within(
-                timeout, ask
-            )  # some providers' clients take no deadline, or mean each read by it
+            # some providers' clients take no deadline, or mean each read by it
+            body = within(timeout, ask)
         except TimeoutError:
             text = f"{self.model} did not answer within {timeout:g} s"
             raise Transient(text, fix="allow more time, or ask for less", code="timeout") from None
-        except (
-            Exception
-        ) as e:  # litellm raises many kinds, its own and its transports': each is attributed
+        # litellm raises many kinds, its own and its transports': each is attributed
+        except Exception as e:
             error = self._error(litellm, e, tools="tools" in sent)
             if isinstance(error, Fault):
                 error.unspent = bool(made) and not any(made)
             raise error from None
         latency = time.perf_counter() - begun
         try:
-            found = body.model_dump(
-                warnings=False
-            )  # its records are often not what their own types say
+            # its records are often not what their own types say
+            found = body.model_dump(warnings=False)
             return chat.completion(
                 found, messages, model=self.model, price=self.price, latency=latency
             )

@@ -184,15 +184,12 @@ class Spend:
     cached: int = 0
     near: tuple[int, int] = (0, 0)
     tapes: set[int] = field(default_factory=set)
-    _then: dict[str, float] = field(
-        default_factory=dict
-    )  # role -> usd that was paid when it was recorded
-    _seconds: dict[int, float] = field(
-        default_factory=dict
-    )  # session -> how long it has run, as last noted
-    _sums: dict[str, dict[str, float]] = field(
-        default_factory=lambda: {ALL: {}}
-    )  # role -> Usage's fields
+    # role -> usd that was paid when it was recorded
+    _then: dict[str, float] = field(default_factory=dict)
+    # session -> how long it has run, as last noted
+    _seconds: dict[int, float] = field(default_factory=dict)
+    # role -> Usage's fields
+    _sums: dict[str, dict[str, float]] = field(default_factory=lambda: {ALL: {}})
 
     @property
     def minutes(self) -> float:
@@ -273,9 +270,8 @@ class Spend:
             self._seconds[session] = line["seconds"] + (0 if session else self._seconds.get(0, 0.0))
         match line["kind"]:
             case "reserve":
-                self._lose(
-                    _held(line)
-                )  # asked again with no word of the first time: that may have been paid as well
+                # asked again with no word of the first time: that may have been paid as well
+                self._lose(_held(line))
                 self.others.pop(_held(line), None)
                 self.held[_held(line)] = line["usd"], line["tokens"]
             case "settle":
@@ -720,9 +716,8 @@ class _Taken:
     __slots__ = ("ledger",)
 
     def __init__(self, ledger: Ledger) -> None:
-        self.ledger = weakref.proxy(
-            ledger
-        )  # or a ledger that nobody has would note its time for ever
+        # or a ledger that nobody has would note its time for ever
+        self.ledger = weakref.proxy(ledger)
 
     def __enter__(self) -> None:
         ledger = self.ledger

@@ -216,9 +216,8 @@ class Calls:
         self.ledger.reserve(call, sum(bound), price.most(*bound))
         try:
             own = type(model).__module__.startswith("recreate.")
-            asked, more = (
-                (messages, params) if own else deepcopy(([*messages], params))
-            )  # a stranger may change them
+            # a stranger may change them
+            asked, more = (messages, params) if own else deepcopy(([*messages], params))
             reply = model.reply(asked, call, **more)
             if isinstance(reply, Reply):
                 return _paid(masked(reply, params), price, *bound, then=isinstance(model, Replayed))
@@ -304,9 +303,8 @@ def _paid(
     if min(cached, written) < 0 or cached + written > kept[0]:
         cached = written = 0
         change |= {"tokens_cached": 0, "tokens_cache_written": 0, "doubtful": True}
-    usd = (
-        price.usd(*kept, cached, written) or reply.usd
-    )  # a model without a price may tell what it took itself
+    # a model without a price may tell what it took itself
+    usd = price.usd(*kept, cached, written) or reply.usd
     usd = usd if math.isfinite(usd) and usd >= 0 else 0.0
     if usd != reply.usd:
         change["usd"] = usd

@@ -101,9 +101,8 @@ def train_scores(records: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], 
     are left out: what it saw before it spoke is no forecast."""
     found: dict[tuple[str, str], list[float]] = {}
     for r in records:
-        if (
-            r["split"] == "train" and r.get("phase", "train") == "train"
-        ):  # old journals do not say what for
+        # old journals do not say what for
+        if r["split"] == "train" and r.get("phase", "train") == "train":
             found.setdefault((r["scaffold"], r["task"]), []).append(r["score"])
     return {key: fmean(values) for key, values in found.items()}
 

@@ -490,9 +490,8 @@ def _counted(units: list[int]) -> list[tuple[int, int]]:
     """All sums with how many flips give them, largest first: one big integer holds the counts side
     by side."""
     width = (len(units) + 8) // 8
-    form = next(
-        (form for form in "BHIQ" if struct.calcsize(f"<{form}") >= width), ""
-    )  # read at once, where that goes
+    # read at once, where that goes
+    form = next((form for form in "BHIQ" if struct.calcsize(f"<{form}") >= width), "")
     width = struct.calcsize(f"<{form}") or width
     polynomial = 1
     for unit in units:

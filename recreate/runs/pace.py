@@ -189,9 +189,8 @@ class Pace:
         self.limiter = Limiter()
         self._told = told
         self._lowest = {"at once": math.inf, "a second": math.inf}
-        self._watched = (
-            math.inf
-        )  # when somebody who waits looks again: one watches the clock for all
+        # when somebody who waits looks again: one watches the clock for all
+        self._watched = math.inf
         self._free = threading.Condition()
 
     @property

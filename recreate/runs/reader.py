@@ -157,9 +157,8 @@ class Run:
             if r["kind"] == "cell"
         }
         for r in records:
-            if (
-                r["kind"] == "experience"
-            ):  # those of before 2026-11-22 have no model, of before 11-23 no domain
+            # those of before 2026-11-22 have no model, of before 11-23 no domain
+            if r["kind"] == "experience":
                 key = CellKey(
                     str(r.get("model") or model),
                     r["scaffold"],
@@ -351,9 +350,8 @@ def find_agent(text: str, where: Path) -> Scaffold:
         ):
             return load(path)
     name, colon, digest = text.rpartition(":")
-    folder = (
-        named_run(name, where) if colon else named_run(text, where, whole=True)
-    )  # a word may be a scaffold's
+    # a word may be a scaffold's
+    folder = named_run(name, where) if colon else named_run(text, where, whole=True)
     if folder is None:
         roots = (where / "scaffolds", shipped("scaffolds"))
         known = sorted({file.parent.name for root in roots for file in root.glob("*/agent.toml")})
@@ -380,9 +378,8 @@ def find_agent(text: str, where: Path) -> Scaffold:
         kept = [r.id for r in revisions if r.kept]
         wanted = kept[-1:] or known_digests[-1:]
     else:
-        known_digests += [
-            e.digest for e in History(folder / "scaffold.git").log()
-        ]  # a person's own files, too
+        # a person's own files, too
+        known_digests += [e.digest for e in History(folder / "scaffold.git").log()]
         known_digests = list(dict.fromkeys(known_digests))
         wanted = [d for d in known_digests if digest and d.startswith(digest)]
     if len(wanted) != 1:

@@ -247,9 +247,8 @@ class Session:
         for task in tasks.values():
             try:
                 hidden[task.id] = _hidden(self.domain, task)
-            except (
-                Exception
-            ) as e:  # a stranger's domain: an answer that cannot be had must not stop a build
+            # a stranger's domain: an answer that cannot be had must not stop a build
+            except Exception as e:
                 unknown.append(
                     f"{task.id}: {str(e).splitlines()[0] if str(e) else type(e).__name__}"
                 )
@@ -1048,13 +1047,12 @@ def _open_store(
 
     if given is None and settings.memory.embedder:
         embedders.find(settings.memory.embedder)
+    # who hears nothing has the log
     return ExperienceStore(
         folder / "replay" if settings.replay else workspace,
         settings.memory.embedder or None if given is None else fit("embedder", given),
         lambda done, total: say("indexing", {"done": done, "total": total}),
-        (
-            log.warning if say is silent else lambda text: say("note", {"text": text})
-        ),  # who hears nothing has the log
+        (log.warning if say is silent else lambda text: say("note", {"text": text})),
         namespace="" if settings.replay else settings.memory.namespace,
     )
 
@@ -1119,11 +1117,8 @@ def _take(journal: Journal, settings: Settings, begun: Begun, objects: Sequence[
     with files.disk(folder):
         try:
             folder.mkdir(parents=True, exist_ok=True)
-        except (
-            FileNotFoundError,
-            NotADirectoryError,
-            FileExistsError,
-        ) as e:  # /proc, /dev and the like
+        # /proc, /dev and the like
+        except (FileNotFoundError, NotADirectoryError, FileExistsError) as e:
             raise BadInput(
                 f"{folder} cannot be made: {e.strerror}", fix="give another --out", code="bad-out"
             ) from None

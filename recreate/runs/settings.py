@@ -349,9 +349,8 @@ def load(
         if name.startswith("RECREATE_") and name not in _OTHER_VARIABLES and value != "":
             address = name.removeprefix("RECREATE_").lower().replace("__", ".")
             if address == "model" and (base := environ.get("LLM_API_BASE", "").strip().rstrip("/")):
-                from recreate.models import (
-                    at_endpoint,
-                )  # with all records, which `--help` does without
+                # with all records, which `--help` does without
+                from recreate.models import at_endpoint
 
                 value = at_endpoint(value.strip(), base)
             if (
@@ -417,9 +416,8 @@ def _as_recorded(
         for name, v in flags.items()
         if v is not None
     }
-    if [text.isdecimal() for text in loaded.select.tasks] == [
-        True
-    ]:  # bench's count, which is no choice of tasks
+    # bench's count, which is no choice of tasks
+    if [text.isdecimal() for text in loaded.select.tasks] == [True]:
         select = recorded.select.model_copy(update={"tasks": loaded.select.tasks})
         recorded = recorded.model_copy(update={"select": select})
     for name in sorted(typed - {*FREE, *OF_THE_MACHINE, "scaffold", "data"}):
@@ -431,9 +429,8 @@ def _as_recorded(
                 code="another-build",
             )
     taken = {name: getattr(loaded, name) for name in OF_THE_MACHINE}
-    own = (
-        recorded.sandbox if ":" in recorded.sandbox else about.sandbox
-    )  # module:Class is no name that others know
+    # module:Class is no name that others know
+    own = recorded.sandbox if ":" in recorded.sandbox else about.sandbox
     taken["sandbox"] = loaded.sandbox if "sandbox" in typed else own
     if (
         "sandbox" not in typed

@@ -313,9 +313,8 @@ class _Walk:
         decision, reason, differences = end.decision, end.reason, self.differences
         lo = _lowest(differences, self.alpha, self.spread)
         hi = -_lowest([-d for d in differences], self.alpha, self.spread)
-        lo = (
-            max(lo, 1e-6) if decision == "better" else min(lo, 0.0)
-        )  # a bisection ends beside the true end
+        # a bisection ends beside the true end
+        lo = max(lo, 1e-6) if decision == "better" else min(lo, 0.0)
         if decision == "undecided" and hi < 0:
             decision, reason = "not-better", "it is worse"
         if 0 < ended < len(self.order):
@@ -393,10 +392,8 @@ class _Deadline:
     def __init__(self, tasks: int, alpha: float) -> None:
         self.bets = (1.0 if tasks <= FEW * math.ceil(math.log2(1 / alpha)) else CAREFUL,)
         self.left, self.alpha, self.worth, self.top = tasks, alpha, alpha, alpha
-        self.weight, self.squares = (
-            2.0,
-            0.5,
-        )  # as if two tasks had been seen, whose differences vary by 0.25
+        # as if two tasks had been seen, whose differences vary by 0.25
+        self.weight, self.squares = (2.0, 0.5)
         self.steps = self.size = 0.0
         self.later: dict[float, _Deadline] = {}
 
@@ -503,9 +500,8 @@ def _hopes(
     for task in reversed(order):
         scores = [before.get((task, repeat)) for repeat in range(repeats)]
         held = [score for score in scores if score is not None]
-        best = (
-            max(0.0, 1 - min(held)) if held else 0.0
-        )  # of what is excluded on the other side nothing is known yet
+        # of what is excluded on the other side nothing is known yet
+        best = max(0.0, 1 - min(held)) if held else 0.0
         hopes.append(
             [hope + more for hope, more in zip(hopes[-1], _grows(best, bets), strict=True)]
         )
@@ -579,9 +575,8 @@ def odds(
     hopeless = len(BETS) / MISS if worth < 1 else math.inf
     a, b = shape * base_rate, shape * (1 - base_rate)
     rates = [draw.betavariate(a, b) for _ in range(2000)] if a > 0 and repeats > 1 else [base_rate]
-    lost = (
-        (1 - part) * (1 - spread) * base_rate * (1 - base_rate)
-    )  # once, over tasks of all difficulties
+    # once, over tasks of all difficulties
+    lost = (1 - part) * (1 - spread) * base_rate * (1 - base_rate)
     won = lost + part * (1 - base_rate)
 
     def drawn(at: float) -> int:

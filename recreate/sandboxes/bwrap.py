@@ -50,10 +50,8 @@ class Bwrap(Walled):
         for name in rootfs.etc():
             words += ["--ro-bind", f"/etc/{name}", f"/etc/{name}"]
         for there in ("/home", "/var", *sandbox.above_mounts()):
-            words += [
-                "--dir",
-                there,
-            ]  # made in passing, it would be closed to all but the sandbox's maker
+            # made in passing, it would be closed to all but the sandbox's maker
+            words += ["--dir", there]
         words += ["--symlink", "../tmp", "/var/tmp", "--proc", "/proc", "--dev", "/dev"]
         for name, there in (
             ("shm", "/dev/shm"),

@@ -219,7 +219,7 @@ def copy(
 def _copy_data(source: str, target: Path, size: int) -> None:
     """Copy a file of this size without what it has no blocks for."""
     with (
-        source.open("rb", buffering=0) as old,
+        Path(source).open("rb", buffering=0) as old,
         target.open("xb", buffering=0) as new,
     ):
         at = 0

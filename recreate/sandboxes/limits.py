@@ -103,10 +103,8 @@ def _set_memory(folder: Path, size: int) -> None:
             (folder / "memory.swap.max").write_text("0")
     else:
         (folder / "memory.limit_in_bytes").write_text(str(size))
-        for beside in (
-            "memory.memsw.limit_in_bytes",
-            "memory.kmem.tcp.limit_in_bytes",
-        ):  # swap; buffers of TCP
+        # swap; buffers of TCP
+        for beside in ("memory.memsw.limit_in_bytes", "memory.kmem.tcp.limit_in_bytes"):
             with contextlib.suppress(OSError):
                 (folder / beside).write_text(str(size))
 
@@ -479,9 +477,8 @@ class CoreWaits:
         longest = 0
         for thread, (ran, waited) in now.items() if self._looked else ():
             before = self._known.get(thread, (0, 0))
-            if (
-                ran < before[0] or waited < before[1]
-            ):  # another one, with the number of one that ended
+            # another one, with the number of one that ended
+            if ran < before[0] or waited < before[1]:
                 before = (0, 0)
             self.used += (ran - before[0]) / 1e9
             longest = max(longest, waited - before[1])

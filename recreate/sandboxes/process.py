@@ -305,9 +305,8 @@ class Child:
             if handle >= 0:
                 waiting = select.poll()
                 waiting.register(handle, select.POLLIN)
-                if not waiting.poll(
-                    4 * PATIENCE * 1000
-                ):  # a fork bomb on a busy machine ends slowly
+                # a fork bomb on a busy machine ends slowly
+                if not waiting.poll(4 * PATIENCE * 1000):
                     raise Fault(
                         f"processes of the {self.backend} sandbox cannot be killed",
                         code="sandbox-failed",
@@ -334,9 +333,8 @@ class Child:
             return -1
         self.tail.add(data)
         if self.tail.cut > _PATIENT_BYTES:
-            time.sleep(
-                0.001
-            )  # nobody will read it: let the pipe hold the command back, not our processor
+            # nobody will read it: let the pipe hold the command back, not our processor
+            time.sleep(0.001)
         return len(data)
 
     def _listen(self, said: int) -> int:

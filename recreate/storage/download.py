@@ -81,9 +81,8 @@ def download(
     )
     tries = RETRIES if retries is None else retries
     with client, home_disk(part, "; what was fetched is kept"), exclusive(part) as out:
-        if (
-            path.exists() and file_sha256(path) == sha256
-        ):  # another process fetched it while we waited
+        # another process fetched it while we waited
+        if path.exists() and file_sha256(path) == sha256:
             part.unlink(missing_ok=True)
             return path
         resumed = out.seek(0, os.SEEK_END) > 0

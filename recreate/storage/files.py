@@ -125,26 +125,22 @@ def locked(folder: Path) -> Iterator[None]:
     """Hold a folder for this thread of this process alone; it is made when it is not there. Raises
     Fault."""
     with disk(folder):
-        for left in reversed(
-            range(1000)
-        ):  # each holder before us may delete it; a dangling link stays one
+        # each holder before us may delete it; a dangling link stays one
+        for left in reversed(range(1000)):
             try:
                 folder.mkdir(parents=True, exist_ok=True)
                 handle = lock(folder, folder=True)
                 break
-            except (
-                FileExistsError,
-                FileNotFoundError,
-            ):  # deleted while we waited, or between two looks of mkdir
+            # deleted while we waited, or between two looks of mkdir
+            except (FileExistsError, FileNotFoundError):
                 if not left:
                     raise
     assert handle is not None
     try:
         yield
     finally:
-        fcntl.flock(
-            handle, fcntl.LOCK_UN
-        )  # closing alone would not do while a child that was forked has it too
+        # closing alone would not do while a child that was forked has it too
+        fcntl.flock(handle, fcntl.LOCK_UN)
         os.close(handle)
 
 

@@ -362,9 +362,8 @@ def redact(text: str, spare: Collection[str] = ()) -> str:
     if spare or len(text) > _LONG:
         return _redact(text, _known(), spare)
     masked = _remembered(text, _known())
-    return (
-        text if masked == text else masked
-    )  # itself: callers tell by identity whether anything was masked
+    # itself: callers tell by identity whether anything was masked
+    return text if masked == text else masked
 
 
 _LONG = 4096
@@ -403,9 +402,8 @@ def _without_keys(text: str, known: _Known, spare: Collection[str]) -> str:
     readable = _readable(text)
     found = words.Match(readable)
     for rule in dict.fromkeys(rule for n in sorted(found or ()) for rule in rules[n]):
-        while spans := list(
-            rule.spans(readable)
-        ):  # again: one that is found may take what begins the next
+        # again: one that is found may take what begins the next
+        while spans := list(rule.spans(readable)):
             text, readable = _cut(text, spans), _cut(readable, spans)
     return text
 
@@ -574,9 +572,8 @@ def _is_path(value: str) -> bool:
 @cache
 def _words() -> frozenset[str]:
     """The words that records, replies and programs are written in."""
-    from recreate.api.types import (
-        Record,
-    )  # what every command reads before it knows whether it needs them
+    # what every command reads before it knows whether it needs them
+    from recreate.api.types import Record
 
     found = {*keyword.kwlist, *dir(builtins)}
     kinds: list[Any] = [Record]

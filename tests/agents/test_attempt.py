@@ -197,9 +197,8 @@ def test_a_template_that_fails_on_what_really_happens_ends_the_attempt_and_no_mo
     assert [s.kind for s in trace.steps] == ["action", "action", "malformed"]
     assert trace.steps[0].output == "a=1\n"
     assert "observation.md:1: " in trace.steps[-1].output
-    assert (
-        trace.usage.calls == 2
-    )  # the step whose answer could not be shown was paid, and stands there
+    # the step whose answer could not be shown was paid, and stands there
+    assert trace.usage.calls == 2
     assert trace.steps[1].usage.calls == 1
     assert list(read_steps(tmp_path)) == list(trace.steps)
 

@@ -184,9 +184,8 @@ def test_a_tool_that_does_not_start_is_a_fault(body: str, line: int, said: str) 
 def test_a_tool_that_does_not_end_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("recreate.agents.lint.START_SECONDS", 0.5)
     found = faults(NoSandbox(), **{"tools/new.py": '"""Waits."""\nimport time\ntime.sleep(60)\n'})
-    messages = [
-        fault.message for fault in found if fault.file == "tools/new.py"
-    ]  # on a busy machine others are late
+    # on a busy machine others are late
+    messages = [fault.message for fault in found if fault.file == "tools/new.py"]
     assert len(messages) == 1
     assert "does not end" in messages[0]
 

@@ -92,9 +92,8 @@ def test_protection_cannot_be_taken_away_nor_a_protected_tool_hidden_behind_anot
     ):
         with pytest.raises(BadEdit, match="takes protection away"):
             apply(agent, [edit, cited("system.md", new="x")])
-    apply(
-        agent, [cited("agent.toml", "protect = [", 'protect = ["format.md", ')]
-    )  # more is welcome
+    # more is welcome
+    apply(agent, [cited("agent.toml", "protect = [", 'protect = ["format.md", ')])
     appended = apply(agent, [cited("agent.toml", new="\n[x]\nprotect = []\n")])
     assert check(appended)
     with pytest.raises(BadEdit, match="is protected"):

@@ -657,9 +657,8 @@ def test_what_went_otherwise_than_memory_has_it_is_paid_once_too(go: Go, workspa
     )
     assert go(*one, "--out", "runs/first")[0] == 0
     shutil.rmtree(workspace / "runs")
-    shutil.copy(
-        workspace / "right.jsonl", workspace / "plain.jsonl"
-    )  # the model answers otherwise by now
+    # the model answers otherwise by now
+    shutil.copy(workspace / "right.jsonl", workspace / "plain.jsonl")
     code, made = go(*one, "--out", "runs/x")
     assert (code, made["cells"][0]["mean"]) == (0, 1.0)
     assert go("show", "runs/x")[1]["spend"]["calls"] == 2 * 2, "memory is no run"

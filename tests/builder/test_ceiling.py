@@ -211,9 +211,8 @@ def test_a_cheaper_agent_of_the_same_score_is_kept_where_that_is_asked_for(
         return
     (revision,) = found["revisions"]
     assert revision["kept"]
-    assert (
-        revision["verdict"]["verdict"] == "undecided"
-    )  # the word stays what it is; the reason says why it is kept
+    # the word stays what it is; the reason says why it is kept
+    assert revision["verdict"]["verdict"] == "undecided"
     assert revision["verdict"]["reason"].startswith("cheaper: ")
     saving = revision["verdict"]["saving"]
     assert saving["unit"] == "tokens"

@@ -369,9 +369,8 @@ def test_what_the_agent_carries_is_tested_by_going_without_it(
         return []
 
     monkeypatch.setattr(Tells, "observe", observe)
-    monkeypatch.setattr(
-        loop._Build, "top", lambda *_: ""
-    )  # it solves all: else the build would end here
+    # it solves all: else the build would end here
+    monkeypatch.setattr(loop._Build, "top", lambda *_: "")
     go("b", rounds=1, seed=built.scaffold)
     assert found == [(1.0, 0.0, 1.0, None)]
 
@@ -481,9 +480,8 @@ def test_a_pattern_that_failed_here_and_stands_elsewhere_is_taken_out_of_this_do
 def test_a_routine_test_of_what_the_agent_carries_waits_where_the_share_cannot_end_it(
     go: Go, workspace: Path, monkeypatch: pytest.MonkeyPatch, budget: str, made: int
 ) -> None:
-    monkeypatch.setattr(
-        loop._Build, "top", lambda *_: ""
-    )  # it solves all: else the build would end here
+    # it solves all: else the build would end here
+    monkeypatch.setattr(loop._Build, "top", lambda *_: "")
     good = Lesson(
         id="good",
         title="How answers end",
@@ -512,9 +510,8 @@ def test_a_removal_that_changes_nothing_is_judged_once_and_dropped(
     go: Go, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Tells, "observe", lambda self, experiences: [])
-    monkeypatch.setattr(
-        "recreate.builder.loop.room", lambda *_, **__: ""
-    )  # the agent passes all there is
+    # the agent passes all there is
+    monkeypatch.setattr("recreate.builder.loop.room", lambda *_, **__: "")
     put(workspace, "quarantined")
     put(workspace, "active", "good")
     built, _ = go(seed=carrying(**{"memory/bad.md": BAD}), rounds=2)
@@ -1001,9 +998,8 @@ def test_the_report_and_its_page_say_what_became_of_each_lesson_and_what_it_cost
         f"{pattern.id} domain, active 8 groups support it, {len(pattern.merged)} joined it" in page
     )
     told = [(r["round"] + 1, c["kind"]) for r in run.records("memory") for c in r["changes"]]
-    (rose,) = [
-        number for number, kind in told if kind == "promoted"
-    ]  # by which attempts ended first
+    # by which attempts ended first
+    (rose,) = [number for number, kind in told if kind == "promoted"]
     assert f"{pattern.born_of[0][:8]} step 1 round {rose}: promoted" in page
 
 
@@ -1035,9 +1031,8 @@ def test_a_lesson_that_passes_by_gaming_is_held_and_named_until_a_person_decides
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(
-        toy.SIZES, "train", 24
-    )  # or a draw or two of so few tasks could leave it open
+    # or a draw or two of so few tasks could leave it open
+    monkeypatch.setitem(toy.SIZES, "train", 24)
     assert cli(plain("--rounds", "4", "--jobs", "1", rows=gamer())) == 0
     _, err = capsys.readouterr()
     run = Run(workspace / "runs/a")

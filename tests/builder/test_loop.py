@@ -648,9 +648,8 @@ def test_a_second_ctrl_c_ends_the_command_while_its_model_answers_nothing_and_re
         assert running.stderr is not None
         assert any(b"Ctrl-C again stops at once" in line for line in running.stderr)
         running.send_signal(signal.SIGINT)
-        out, err = running.communicate(
-            timeout=PATIENCE
-        )  # nothing is released: no call in flight ever ends
+        # nothing is released: no call in flight ever ends
+        out, err = running.communicate(timeout=PATIENCE)
         assert running.returncode == 130
         assert "stopped: at once" in err.decode()
         assert "fix: recreate resume runs/x" in err.decode()

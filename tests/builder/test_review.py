@@ -76,10 +76,8 @@ def go(workspace: Path) -> Go:
             "review": True,
         }
         values |= {"train": 4, "validation": 6, "sandbox": "none", "memory.embedder": "hashed"}
-        values |= {
-            "gate.false_keep": 0,
-            **flags,
-        }  # six tasks: what is asked, and not how sure the gate is
+        # six tasks: what is asked, and not how sure the gate is
+        values |= {"gate.false_keep": 0, **flags}
         folder = workspace / "runs" / "a"
         resume = (folder / "settings.toml").exists()
         session = open_session(
@@ -316,10 +314,8 @@ def test_a_kill_around_a_decision_loses_nothing_and_asks_nothing_twice(
         go(person, rounds=1)
     asked = len(person.seen)
     built, run = go(person, rounds=1)
-    if (when, what) == (
-        "before",
-        "review",
-    ):  # the word was not on disk yet: the one case that asks again
+    # the word was not on disk yet: the one case that asks again
+    if (when, what) == ("before", "review"):
         assert len(person.seen) == asked + 1
         return
     assert person.answers == []
@@ -340,9 +336,8 @@ def test_a_kill_around_a_decision_loses_nothing_and_asks_nothing_twice(
 @pytest.mark.slow
 def test_the_budget_may_end_while_an_edit_is_judged_and_the_word_still_stands(go: Go) -> None:
     person = Person(reworded, ACCEPT)
-    built, _ = go(
-        person, rounds=1, budget=("18attempts",)
-    )  # 6 parent, 4 train, 6 candidate: 2 are left
+    # 6 parent, 4 train, 6 candidate: 2 are left
+    built, _ = go(person, rounds=1, budget=("18attempts",))
     assert (built.status, len(person.seen)) == ("budget", 1)
     built, run = go(person, rounds=1, budget=("40attempts",))
     assert (built.status, len(person.seen)) == ("done", 2)

@@ -322,9 +322,8 @@ def test_ctrl_c_while_the_program_is_loaded_shows_no_traceback(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("recreate.cli.run", loading)
-    monkeypatch.setattr(
-        "recreate.cli._settle", lambda code: None
-    )  # that is of a process which ends; this one goes on
+    # that is of a process which ends; this one goes on
+    monkeypatch.setattr("recreate.cli._settle", lambda code: None)
     monkeypatch.setattr(sys, "argv", ["recreate", "build", "--json"])
     with pytest.raises(SystemExit) as ended:
         main()

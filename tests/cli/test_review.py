@@ -372,9 +372,8 @@ def test_keep_and_revert_go_there_and_back(here: Path, say: Say) -> None:
     assert "0.000 -> 1.000" in (here / "scaffolds/toy/README.md").read_text()
     assert say("keep", "last", "--as", "mine")[0] == 0
     assert scaffolds.load(here / "scaffolds/mine").digest == kept.id
-    assert (
-        json.loads(say("revert", "--json")[1])["scaffold"]["digest"] == seed
-    )  # the domain of recreate.toml
+    # the domain of recreate.toml
+    assert json.loads(say("revert", "--json")[1])["scaffold"]["digest"] == seed
 
 
 @in_built

@@ -135,9 +135,8 @@ def test_time_left_is_unsure_as_long_as_little_is_known() -> None:
     assert many is not None
     assert few[1] == many[1] == pytest.approx(100.0)
     assert few[0] < many[0] < 100 < many[2] < few[2]
-    assert left([10.0] * 3, [4.0, 50.0], 4, 2) == pytest.approx(
-        (13.0, 13.0, 13.0)
-    )  # 6, 0, 10 and 10 s in two lanes
+    # 6, 0, 10 and 10 s in two lanes
+    assert left([10.0] * 3, [4.0, 50.0], 4, 2) == pytest.approx((13.0, 13.0, 13.0))
 
 
 WAY = Course(rounds=2, judged=6, first=4, batch=4, proposing=0, calls=(10, 30), call=2.0)
@@ -187,9 +186,8 @@ def test_what_is_left_of_a_build_shrinks_through_its_stages_to_nothing() -> None
         found.append(whole(known, now))
     likely = [each[1] for each in found if each is not None]
     assert likely == sorted(likely, reverse=True)
-    assert likely[3] == pytest.approx(
-        100 + 60
-    )  # a round: ten attempts, and a proposal as long as the first
+    # a round: ten attempts, and a proposal as long as the first
+    assert likely[3] == pytest.approx(100 + 60)
     assert likely[-1] == 0
     assert shown(known)[2].endswith("  done")
 
@@ -380,9 +378,8 @@ def test_a_terminal_of_20_columns_has_a_panel_that_fits_and_back_at_80_all_of_it
     assert any("toy:validation:" in text for text in wide)
     after = terminal.text().partition("validation 6/6")[2]
     assert after
-    assert "─" not in after, (
-        after
-    )  # above, a rule may stay that was drawn for 80 just as the terminal became 20
+    # above, a rule may stay that was drawn for 80 just as the terminal became 20
+    assert "─" not in after, after
     assert terminal.cursor
     assert terminal.text().count("better: 0.000 -> 1.000") == 1
 

@@ -162,9 +162,8 @@ def test_a_plan_takes_studies_and_the_seeds_score_from_what_was_measured_here(
         (folder / "study.json").write_text(Study(id=str(number), usage=usage).model_dump_json())
     plan = printed(capsys, "plan", *flags)
     assert "studies: the middle half of 3 studies made here before" in plan["assumes"]
-    attempts = (
-        plan["attempts"] - 2 * 9 - 4
-    )  # the high end has rehearsals besides, and a trial of all eight tasks
+    # the high end has rehearsals besides, and a trial of all eight tasks
+    attempts = plan["attempts"] - 2 * 9 - 4
     assert (plan["low"]["calls"], plan["high"]["calls"]) == (
         2 * attempts + 9 * 15,
         2 * plan["attempts"] + 9 * 25,
@@ -335,12 +334,10 @@ def test_the_limits_of_an_agent_are_flags(
     assert (found["ending"], found["limit"], found["steps"]) == ("limit", "steps", 1)
     bench = ["bench", *TOY, *model, "--scaffold", "seed", "--tasks", "1", "--agent.max_tokens"]
     cells = [printed(capsys, *bench, most)["cells"][0]["digest"] for most in ("9", "0")]
-    assert (
-        cells[1] == load(shipped("scaffolds") / "seed").digest != cells[0]
-    )  # 0: as the agent has it
-    assert [
-        row["limits"] for row in (Settings().model_dump(),) if "limits" in row
-    ] == []  # ids of runs are as before
+    # 0: as the agent has it
+    assert cells[1] == load(shipped("scaffolds") / "seed").digest != cells[0]
+    # ids of runs are as before
+    assert [row["limits"] for row in (Settings().model_dump(),) if "limits" in row] == []
 
 
 def test_the_test_split_opens_only_in_bench_and_each_opening_is_counted(

@@ -274,9 +274,8 @@ def test_a_download_tells_bytes_share_and_speed(
     from recreate.cli import terminal
 
     now = iter((0.0, 1.0, 11.0, 12.0))
-    monkeypatch.setattr(
-        terminal, "time", SimpleNamespace(monotonic=lambda: next(now))
-    )  # its own clock alone
+    # its own clock alone
+    monkeypatch.setattr(terminal, "time", SimpleNamespace(monotonic=lambda: next(now)))
     with terminal.Progress("tiny") as progress:
         for done in (0, 1_000_000, 110_000_000, 200_000_000):
             progress(done, 200_000_000)

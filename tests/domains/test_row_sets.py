@@ -46,9 +46,8 @@ def test_a_parquet_file_is_read_with_lists_and_dates(workspace: Path) -> None:
 def test_a_saved_data_set_brings_its_own_splits(
     workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    datasets: Any = pytest.importorskip(
-        "datasets"
-    )  # a second of each worker, were it imported with this file
+    # a second of each worker, were it imported with this file
+    datasets: Any = pytest.importorskip("datasets")
     rows = [{"question": f"{n}?", "answer": f"{n}"} for n in range(60)]
     made = {
         "train": datasets.Dataset.from_list(rows[:45]),

@@ -55,9 +55,8 @@ def test_an_example_makes_a_workspace_where_there_is_none(
     assert (tmp_path / "fresh" / "recreate.toml").is_file()
     assert (tmp_path / "fresh" / "benchmarks" / "shop" / "books.sql").is_file()
     monkeypatch.chdir(tmp_path / "fresh")
-    assert (
-        cli(["init", "--domain", "tools", "--template", "tools"]) == 0
-    )  # a workspace takes another
+    # a workspace takes another
+    assert cli(["init", "--domain", "tools", "--template", "tools"]) == 0
     assert (
         'score = "score.py:score"'
         in (tmp_path / "fresh" / "benchmarks" / "tools" / "domain.toml").read_text()
@@ -67,9 +66,8 @@ def test_an_example_makes_a_workspace_where_there_is_none(
 def test_an_example_goes_beside_what_data_left_in_a_plain_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "benchmarks" / "sums").mkdir(
-        parents=True
-    )  # as `tasks check --data sums.jsonl` makes it
+    # as `tasks check --data sums.jsonl` makes it
+    (tmp_path / "benchmarks" / "sums").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     assert cli(["init", "--domain", "mine", "--template", "qa"]) == 0, capsys.readouterr().err
     assert (tmp_path / "benchmarks" / "mine" / "domain.toml").is_file()

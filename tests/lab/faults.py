@@ -72,9 +72,8 @@ def _hang(wire: socket.socket, body: bytes) -> None:
 def _usage(**usage: Any) -> Behaviour:
     def answer(wire: socket.socket, body: bytes) -> None:
         words = json.dumps({**json.loads(body), "usage": usage})
-        _whole(
-            wire, re.sub(r'"(-?\d+e?\d*)n"', r"\1", words).encode()
-        )  # numbers that json would not write
+        # numbers that json would not write
+        _whole(wire, re.sub(r'"(-?\d+e?\d*)n"', r"\1", words).encode())
 
     return answer
 
@@ -408,9 +407,8 @@ def trial(
     from recreate.runs.session import Parts, open_session
     from recreate.runs.settings import load
 
-    share = faults / (
-        2 * attempts + 0.9 * faults
-    )  # an attempt takes two calls, and an odd answer is one
+    # an attempt takes two calls, and an odd answer is one
+    share = faults / (2 * attempts + 0.9 * faults)
     took: list[float] = []
     with tempfile.TemporaryDirectory() as place, served(seed, share) as url, Lateness() as machine:
         where = Path(place)

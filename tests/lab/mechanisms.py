@@ -735,9 +735,8 @@ def difficulty(
         return fmean(0 < solved[task] < 4 for task in solved)
 
     words = ("tasks", "make", "made", "--generator", made, "--split", "train")
-    typed(
-        folder, *words[:-1], "validation", "--n", "1"
-    )  # where there are none, train rows are taken for it
+    # where there are none, train rows are taken for it
+    typed(folder, *words[:-1], "validation", "--n", "1")
     typed(folder, *words, "--n", str(2 * LEVELS))
     first = [row["id"] for row in rows(folder) if row["split"] == "train"]
     off = Found(useful("off", [f"made:tasks:{id}" for id in first]), 8.0 * LEVELS)

@@ -493,9 +493,8 @@ def test_the_files_of_a_run_that_name_what_was_forgotten_are_named_and_no_others
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(
-        "recreate.memory.forget.BLOCK", 7
-    )  # shorter than the id: it stands in several blocks
+    # shorter than the id: it stands in several blocks
+    monkeypatch.setattr("recreate.memory.forget.BLOCK", 7)
     run = workspace / "runs" / "one"
     (run / "memory").mkdir(parents=True)
     (run / "attempts" / "5ec12e70aaaa").mkdir(parents=True)

@@ -140,9 +140,8 @@ def test_words_need_no_embedder(tmp_path: Path) -> None:
 def test_programs_and_tools_filter(memory: ExperienceStore) -> None:
     assert set(found(memory, "a", "hybrid", tool="pytest")) == {"width"}
     assert set(found(memory, "a", "hybrid", tool=["grep", "build.sh"])) == {"quote", "date"}
-    assert (
-        found(memory, "a", "hybrid", tool="make") == []
-    )  # it stands in a file that is written, and is not run
+    # it stands in a file that is written, and is not run
+    assert found(memory, "a", "hybrid", tool="make") == []
     assert set(found(memory, "a", "hybrid", tool="pytest", grain="experience")) == {"width"}
     assert [r["id"] for r in memory.facts({"tool": "tail"})] == ["width"]
     (hit,) = memory.recall("a", 9, {"tool": "sed", "grain": "step"})

@@ -55,9 +55,8 @@ def experience(id: str, **given: Any) -> Experience:
             score=float(passed), passed=passed, evidence="FAILED test_a.py - AssertionError: 1 != 2"
         ),
     }
-    return Experience.model_validate(
-        {"id": id, **fields, **given}
-    )  # as a file is read: with fields of a newer version
+    # as a file is read: with fields of a newer version
+    return Experience.model_validate({"id": id, **fields, **given})
 
 
 def task(id: str, split: str, group: str = "") -> Task:

@@ -222,9 +222,8 @@ def test_a_disk_that_is_full_while_recording_is_said_and_what_was_recorded_stays
     assert not (folder / PACKED).exists()
     recording.close()  # it holds nothing any more
     monkeypatch.undo()
-    again = Recording(
-        folder, about(), begun=True
-    )  # the disk has space again, and the run is resumed
+    # the disk has space again, and the run is resumed
+    again = Recording(folder, about(), begun=True)
     again.keep("m", ASKED, {}, call(1), Reply(text="So."))
     again.close()
     model = replayed(folder)

@@ -156,9 +156,8 @@ print(", ".join(sorted(f for f in os.listdir() if not f.startswith("."))) or "no
     ),
 }
 
-CHATS: list[
-    dict[str, Any]
-] = [  # graded; ungraded; larger than a line holds (64 KiB); of a task that is held out
+# graded; ungraded; larger than a line holds (64 KiB); of a task that is held out
+CHATS: list[dict[str, Any]] = [
     {
         "messages": [
             {"role": "system", "content": "You answer briefly."},
@@ -682,9 +681,8 @@ def said(place: Place, words: str) -> list[Any]:
     rows = list(stable(place.type(words)))
     if words.startswith(("traces list", "traces search")):
         rows = [{key: value for key, value in row.items() if key in FEW} for row in rows]
-    if (
-        words == BENCH
-    ):  # an opening of the test split is known by the run folder's path: it counts once more elsewhere
+    # an opening of the test split is known by the run folder's path: it counts once more elsewhere
+    if words == BENCH:
         rows = [
             {
                 **row,

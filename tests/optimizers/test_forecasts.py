@@ -154,9 +154,8 @@ def test_the_error_is_least_for_who_says_what_comes(pairs: list[tuple[float, flo
     found = [scored(revision(edit(gain), diff=diff), {}) for gain, diff in pairs]
     together = tally([each for each in found if each is not None])
     assert 0 <= together.error <= 4
-    assert (
-        together.error >= (together.gain - together.seen) ** 2 - 1e-9
-    )  # never below the square of the bias
+    # never below the square of the bias
+    assert together.error >= (together.gain - together.seen) ** 2 - 1e-9
 
 
 def test_a_run_from_before_goes_on_without_forecasts_and_asks_what_it_asked() -> None:

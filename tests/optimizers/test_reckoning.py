@@ -181,9 +181,8 @@ def test_an_agent_that_cannot_add_is_given_one_program_for_all_ways_that_its_att
     built = grow(workspace, optimizer, setting)
     assert list(built.scaffold.tools) == ["add_up"]
     assert all(line in built.scaffold.files["tools/add_up.py"] for line in WAYS.values())
-    assert (
-        "- `add_up`: Adds up the second column" in built.scaffold.files["memory/tools.md"]
-    )  # its prompts tell of none
+    # its prompts tell of none
+    assert "- `add_up`: Adds up the second column" in built.scaffold.files["memory/tools.md"]
     (revision,) = built.revisions
     assert revision.kept
     assert (revision.verdict.before, revision.verdict.after) == (0.0, 1.0)

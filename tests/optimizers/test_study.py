@@ -148,9 +148,8 @@ def test_a_tool_is_written_tried_and_mended_before_it_is_handed_in(attempt: Try)
         assert "edit 1 is made" in said
         said = yield "try_tool", {"name": "shout"}
         assert "done!\n[exit status 0]" in said
-        told = (
-            said.partition("done!")[0].strip().splitlines()[-1]
-        )  # a line before says that all was built anew
+        # a line before says that all was built anew
+        told = said.partition("done!")[0].strip().splitlines()[-1]
         assert told in first  # the task's words, also where the agent had no tool yet
         yield "finish", {"summary": "A tool.", "cause": "tool"}
 
@@ -195,9 +194,8 @@ def test_what_a_reviewer_or_the_gate_turned_down_is_told_to_the_next_study(attem
 def test_the_optimizer_writes_the_seed(workspace: Path, attempt: Try) -> None:
     def study(first: str) -> Acts:
         assert "The domain: toy" in first
-        assert (
-            "The agent runs on scripted:" in first
-        )  # a small model needs another agent than a capable one
+        # a small model needs another agent than a capable one
+        assert "The agent runs on scripted:" in first
         assert "and has 100 turns" in first
         said = yield "run", {"command": "pwd"}
         assert "/work" in said
@@ -285,9 +283,8 @@ def test_a_proposal_with_one_attempt_that_counts_is_not_taken_for_the_best(works
     given.best_of, given.key, given.tasks = 2, "k", ("t1", "t2", "t3")
 
     def evaluate(child: Scaffold, tasks: Sequence[str]) -> list[Experience]:
-        second = (
-            "Second." in child.lessons[0].body
-        )  # solves one task; its other attempts were excluded
+        # solves one task; its other attempts were excluded
+        second = "Second." in child.lessons[0].body
         solved = {"t1": True} if second else {"t1": True, "t2": True, "t3": False}
         made = ((task, experience(1, passed=solved[task])) for task in tasks if task in solved)
         return [e.model_copy(update={"task": task}) for task, e in made]
@@ -440,9 +437,8 @@ def test_what_another_step_has_told_is_named_and_not_told_again() -> None:
     )
     assert "the agent replied:\ntwo" in window
     assert "f = 7" not in reader.steps(1)
-    assert (
-        reader.steps(0).count("f = 7") == 1
-    )  # a step that was first to tell a thing tells it whenever it is asked
+    # a step that was first to tell a thing tells it whenever it is asked
+    assert reader.steps(0).count("f = 7") == 1
 
 
 def test_an_edit_whose_pattern_became_a_backspace_is_refused_with_how_json_writes_it() -> None:

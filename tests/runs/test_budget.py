@@ -243,9 +243,8 @@ def test_a_report_shows_the_figures_under_which_the_cap_is_held(workspace: Path)
         )
         assert seen.record()["usd"] == pytest.approx(paid)
         assert seen.by_role["lost in flight"] == Usage(calls=1, tokens_in=100, usd=0.5)
-        ledger.reserve(
-            call(1), 100, 0.5
-        )  # a resumed run asks again: what was lost may have been paid all the same
+        # a resumed run asks again: what was lost may have been paid all the same
+        ledger.reserve(call(1), 100, 0.5)
         ledger.settle(call(1), Usage(calls=1, tokens_in=5, usd=0.125))
 
 
@@ -465,9 +464,8 @@ def test_tokens_that_were_cached_have_their_own_price_and_a_place_in_the_ledger(
     reserved = next(
         line for line in Log(tmp_path / "ledger.jsonl").read() if line["kind"] == "reserve"
     )
-    assert reserved["usd"] == pytest.approx(
-        (tokens_bound(message) * 6.25 + 10 * 25) / 1e6
-    )  # all might be put by
+    # all might be put by
+    assert reserved["usd"] == pytest.approx((tokens_bound(message) * 6.25 + 10 * 25) / 1e6)
 
 
 def test_attempts_are_counted_once_over_resumes(tmp_path: Path) -> None:

@@ -693,9 +693,8 @@ def test_a_killed_recording_is_played_as_far_as_it_goes_and_resume_makes_it_whol
     assert go(*words)[0] == 3
     tape = workspace / "tape"
     record = unseal((tape / ABOUT).read_bytes()) or {}
-    (tape / LINES).write_bytes(
-        gzip.decompress((tape / PACKED).read_bytes()) + b'{"kind":"rep'
-    )  # as a kill leaves it
+    # as a kill leaves it
+    (tape / LINES).write_bytes(gzip.decompress((tape / PACKED).read_bytes()) + b'{"kind":"rep')
     (tape / PACKED).unlink()
     (tape / ABOUT).write_bytes(seal({**record, "lines": None, "end": {}}))
     code, found = go("build", "--replay", "tape", "--out", "runs/b", "--budget", "500attempts")

@@ -77,9 +77,8 @@ def test_a_narrow_endpoint_gets_no_more_than_it_takes_and_no_call_is_given_up(
     with ThreadPoolExecutor(32) as pool:
         replies = list(pool.map(lambda n: _ask(calls, model, n), range(300)))
     assert [r.text for r in replies] == ["yes"] * 300
-    assert (
-        model.refused < 600
-    )  # some 2,100 without a limit: 32 at once, of which 28 are refused for every 4 answers
+    # some 2,100 without a limit: 32 at once, of which 28 are refused for every 4 answers
+    assert model.refused < 600
     assert told
     assert all("narrow is busy" in text for text in told)
     assert len(told) == len({*told}), "each limit is told once, and not for each refusal"
@@ -127,9 +126,8 @@ def test_a_call_that_is_refused_while_a_rate_lets_others_through_is_not_given_up
     tmp_path: Path,
 ) -> None:
     class Now(threading.Event):
-        def wait(
-            self, timeout: float | None = None
-        ) -> bool:  # while the first call waits another one is answered
+        # while the first call waits another one is answered
+        def wait(self, timeout: float | None = None) -> bool:
             assert _ask(calls, model, 1 + model.refused).text == "yes"
             return False
 

@@ -48,11 +48,8 @@ def test_a_candidate_is_kept_as_soon_as_it_is_clear_and_not_before() -> None:
     assert wins(20, 0.05) == 8
     assert verdict(zeros, side(*[1.0] * 7)) == ("undecided", 7, False)
     assert verdict(zeros, side(*[1.0] * 8)) == ("better", 8, True)
-    assert verdict(zeros, side(*[1.0] * 8, *[0.0] * 12)) == (
-        "better",
-        8,
-        True,
-    )  # what comes after is not looked at
+    # what comes after is not looked at
+    assert verdict(zeros, side(*[1.0] * 8, *[0.0] * 12)) == ("better", 8, True)
 
 
 def test_the_fewer_tasks_are_left_the_bolder_is_bet_so_that_late_wins_count_as_in_a_test_of_all_tasks() -> (
@@ -84,11 +81,12 @@ def test_few_tasks_are_enough_for_what_wins_nearly_all_of_them() -> None:
     assert (wins(5, 0.04), wins(6, 0.02), wins(8, 0.0134), wins(5, 0.02)) == (5, 6, 7, 6)
     order = ORDER[:6]
     assert verdict(side(*[0.0] * 6), side(*[1.0] * 6), order, alpha=0.02) == ("better", 6, True)
+    # a tie harms not
     assert verdict(side(*[0.0] * 5, 1.0), side(*[1.0] * 6), order, alpha=0.04) == (
         "better",
         5,
         True,
-    )  # a tie harms not
+    )
     assert verdict(side(1.0, *[0.0] * 5), side(0.0, *[1.0] * 5), order, alpha=0.04) == (
         "undecided",
         1,

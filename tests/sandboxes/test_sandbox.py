@@ -310,9 +310,8 @@ def test_close_deletes_even_what_is_nested_deeper_than_a_path_may_be_long(
         "n=$(printf %0200d 0); for i in $(seq 60); do mkdir $n && cd $n || exit 1; done; pwd -P |"
         " wc -c"
     )
-    assert (
-        output.limit == "disk"
-    )  # what lies so deep cannot be counted: it ends there, or at the end
+    # what lies so deep cannot be counted: it ends there, or at the end
+    assert output.limit == "disk"
     root = sandbox.root  # type: ignore[attr-defined]
     sandbox.close()
     sandbox.close()

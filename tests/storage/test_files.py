@@ -44,9 +44,8 @@ def test_a_folder_that_is_deleted_while_it_is_made_is_made_again(
     def mkdir(path: str, mode: int = 0o777, **kw: int) -> None:
         looks.append(1)
         if len(looks) == 1:
-            raise FileExistsError(
-                errno.EEXIST, "File exists", str(path)
-            )  # and gone by the time of the second look
+            # and gone by the time of the second look
+            raise FileExistsError(errno.EEXIST, "File exists", str(path))
         real(path, mode, **kw)
 
     monkeypatch.setattr(os, "mkdir", mkdir)

@@ -309,6 +309,5 @@ def test_the_time_grows_with_the_length_whatever_is_in_the_text(piece: str) -> N
         return min(best)
 
     seconds(1000)
-    assert (
-        seconds(400_000) < 16 * seconds(100_000) + 0.05
-    )  # quadratic would be 16 times, and seconds
+    # quadratic would be 16 times, and seconds
+    assert seconds(400_000) < 16 * seconds(100_000) + 0.05

@@ -132,9 +132,8 @@ def load(file: Path) -> Definition:
     try:
         return Definition.model_validate(read_toml(file.read_text("utf-8")))
     except ValidationError as e:
-        first = min(
-            e.errors(), key=lambda error: error["type"] != "extra_forbidden"
-        )  # a typo is why a key is missing
+        # a typo is why a key is missing
+        first = min(e.errors(), key=lambda error: error["type"] != "extra_forbidden")
         where = ".".join(map(str, first["loc"]))
         said = first["msg"].removeprefix("Value error, ").lower()
         if first["type"] == "extra_forbidden":

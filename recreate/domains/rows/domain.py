@@ -480,9 +480,8 @@ class RowDomain:
                 known = known.model_copy(
                     update={"columns": columns, "score": self._wanted.score or known.score}
                 )
-            decided(
-                found, Wanted(score=known.score, columns=known.columns)
-            )  # are these columns there?
+            # are these columns there?
+            decided(found, Wanted(score=known.score, columns=known.columns))
         else:
             if not self._wanted.data:
                 raise BadInput(

@@ -185,9 +185,8 @@ def _parts(
         )
     yield {"facts": facts}
     if given := {name: facts[name] for name in ("files", "place_digest") if name in facts}:
-        yield {
-            "group": digest([" ".join(str(prompt).split()), given], 16)
-        }  # the same question of other files
+        # the same question of other files
+        yield {"group": digest([" ".join(str(prompt).split()), given], 16)}
     for what in ("id", "group", "split"):
         if column := getattr(columns, what):
             value = cells.get(column)

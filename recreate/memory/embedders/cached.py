@@ -172,9 +172,8 @@ class _Open:
                 "create table if not exists vectors(key blob primary key, crc integer, vector blob,"
                 " embedder text not null default '') without rowid"
             )
-            if (
-                len(self.db.execute("pragma table_info(vectors)").fetchall()) == 3
-            ):  # before it said who made them
+            # before it said who made them
+            if len(self.db.execute("pragma table_info(vectors)").fetchall()) == 3:
                 self.db.execute("alter table vectors add column embedder text not null default ''")
         except sqlite3.Error:
             self.db.close()

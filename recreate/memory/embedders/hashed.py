@@ -39,8 +39,7 @@ class Hashed:
             weight = (1.0 + math.log(count)) * (0.35 if feature[0] == "3" else 1.0)
             vector[(h >> 1) % self.dimensions] += weight if h & 1 else -weight
         length = math.sqrt(sum(x * x for x in vector))
-        if (
-            length == 0.0
-        ):  # nothing but punctuation: some fixed direction, because a cosine needs one
+        # nothing but punctuation: some fixed direction, because a cosine needs one
+        if length == 0.0:
             vector[0] = length = 1.0
         return [x / length for x in vector]

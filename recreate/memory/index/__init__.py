@@ -144,10 +144,8 @@ class Index:
         self.path = folder / "text.sqlite"
         self._embedder = embedder
         self._seen: tuple[int, ...] = ()  # of text.sqlite, when its checksum was compared
-        self._stands = (
-            "",
-            dict[str, int](),
-        )  # in how many documents a word stands, of the tables with that total
+        # in how many documents a word stands, of the tables with that total
+        self._stands = ("", dict[str, int]())
         self._behind = _Worker()
 
     @property
@@ -187,9 +185,8 @@ class Index:
             self._embed(question.patience, progress)
             found = self._both(question.text, vector, allowed, depth, each=each)
         if found is None:
-            self._embed(
-                question.patience, progress
-            )  # Chroma is made anew, of vectors that are known
+            # Chroma is made anew, of vectors that are known
+            self._embed(question.patience, progress)
             found = self._both(question.text, vector, allowed, depth, each=each)
         if found is None:
             raise Broken("it broke twice in one question")
@@ -230,9 +227,8 @@ class Index:
             if whole and (made < all_ or self._foreign(manifest) or _mostly_gone(manifest, made)):
                 return None
             text.all, text.stands = manifest.count, self._known(manifest)
-            first = beside.submit(
-                self._nearest, manifest, vector, 2 * n
-            )  # in a process of its own: words meanwhile
+            # in a process of its own: words meanwhile
+            first = beside.submit(self._nearest, manifest, vector, 2 * n)
             lexical = text.by_words(question, allowed, n, each=each)
             try:
                 return (
@@ -297,10 +293,8 @@ class Index:
                 if purged:
                     squeeze(self.path)
                     _add(manifest, gone, -1)
-                    manifest.dead, manifest.made = (
-                        0,
-                        os.urandom(4).hex(),
-                    )  # who embeds meanwhile begins anew
+                    # who embeds meanwhile begins anew
+                    manifest.dead, manifest.made = (0, os.urandom(4).hex())
                     return self._written(manifest)
             except (OSError, sqlite3.Error, Fault):  # a full disk: there is room when it is gone
                 pass
@@ -361,9 +355,8 @@ class Index:
 
     def _sound(self, manifest: Manifest) -> bool:
         """Whether text.sqlite is what was written last."""
-        if self.path.with_name(
-            "text.sqlite-journal"
-        ).exists():  # of a writer that was killed: what it wrote is undone
+        # of a writer that was killed: what it wrote is undone
+        if self.path.with_name("text.sqlite-journal").exists():
             with suppress(sqlite3.Error), connected(self.path):
                 pass
         try:
@@ -573,9 +566,8 @@ class Index:
         if len(found) < n and state is not None and state["count"] > 2 * n:
             near = self._nearest(manifest, vector, WIDER * n)
             found = matching(near)
-            if (
-                len(found) < n and len(near) < state["count"]
-            ):  # Chroma's graph may lead to fewer than it is asked for
+            # Chroma's graph may lead to fewer than it is asked for
+            if len(found) < n and len(near) < state["count"]:
                 among = text.matching(allowed, state["upto"])
                 found = (
                     matching(self._nearest(manifest, vector, min(n, len(among)), among))

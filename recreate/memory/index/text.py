@@ -282,9 +282,8 @@ class Text:
         for word in words:
             if word not in stands:
                 stands[word] = self._counted(word, POSTINGS + 1)
-        if all(
-            stands[word] > POSTINGS for word in words
-        ):  # the rarest of them is looked up all the same
+        # the rarest of them is looked up all the same
+        if all(stands[word] > POSTINGS for word in words):
             stands.update(
                 (word, self._counted(word, -1)) for word in words if stands[word] == POSTINGS + 1
             )

@@ -92,9 +92,8 @@ def standing(text: str, question: str) -> list[str]:
         if " " in shown or not (spaceless or shown in low):
             continue
         if spaceless or not _apart(low, shown):
-            parts = (
-                parts or f" {' '.join(_PART.findall(spread(text)))} "
-            )  # dear, and seldom asked for
+            # dear, and seldom asked for
+            parts = parts or f" {' '.join(_PART.findall(spread(text)))} "
             if f" {phrase} " not in parts:
                 continue
         found.append(shown)

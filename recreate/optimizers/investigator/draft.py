@@ -39,9 +39,8 @@ class Draft:
             return faults
         child = scaffolds.apply(self.current, [edit])
         tool = edit.path.startswith("tools/") and edit.path in child.files
-        if tool and (
-            broken := self.context.smoke_test(child)
-        ):  # the parent's tools start: it was checked
+        # the parent's tools start: it was checked
+        if tool and (broken := self.context.smoke_test(child)):
             return broken
         self.current = child
         self.edits.append(edit)

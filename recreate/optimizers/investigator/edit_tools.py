@@ -182,9 +182,8 @@ class Writer:
                 f" {edit.new[max(0, at - 20) : at + 20]!r}: JSON reads \\b so. Write \\\\b for the"
                 " two characters of a pattern"
             )
-        if faults := self.draft.add(
-            edit
-        ):  # which number it has in a list of its own says nothing here
+        # which number it has in a list of its own says nothing here
+        if faults := self.draft.add(edit):
             raise Wrong(
                 "not made: "
                 + "; ".join(f.replace(f"edit 1 ({edit.path})", edit.path) for f in faults)

@@ -71,9 +71,8 @@ def read(recipe: PublishedSet, row: Row) -> dict[str, Any]:
         row = {**given, "task_id": id, "group": row.get("group", "")}
     found = recipe.read({column: value for column, value in row.items() if value is not None})
     id = str(found.get("id") or row.get("task_id") or row.get("id") or "")
-    id = id or digest(
-        [found["prompt"], found.get("files")], 12
-    )  # gsm8k's rows and defog's have none
+    # gsm8k's rows and defog's have none
+    id = id or digest([found["prompt"], found.get("files")], 12)
     found = {
         "id": id,
         "group": str(row.get("group") or f"{recipe.name}-{id}"),

@@ -74,9 +74,8 @@ def replay(folder: Path | None = None, *, jobs: int = 2, say: Say = silent) -> O
     RECREATE_HOME, where the last replay is kept. Raises Differs, BadInput when no sandbox works."""
     about()
     backend = AnySandbox()
-    if (
-        backend.backend.name == "none"
-    ):  # what commands find there is this machine's, and not what was recorded
+    # what commands find there is this machine's, and not what was recorded
+    if backend.backend.name == "none":
         raise BadInput(
             "the demo needs a sandbox with walls", fix="unset RECREATE_SANDBOX", code="no-sandbox"
         )

@@ -234,9 +234,8 @@ class Engine:
             ours.uid, ours.gid, ours.uname, ours.gname = os.geteuid(), os.getegid(), "", ""
             ours.mode = member.mode & 0o755 | (0o700 if member.isdir() else 0o600)
             kind = "data_filter" if member.islnk() else "tar_filter"
-            tar.extraction_filter = getattr(
-                tarfile, kind, lambda it, _: it
-            )  # there since Python 3.11.4
+            # there since Python 3.11.4
+            tar.extraction_filter = getattr(tarfile, kind, lambda it, _: it)
             tar.extract(ours, target)
 
         argv, wrong = [self.program or self.name, "cp", where, "-"], ""
@@ -268,9 +267,8 @@ class Engine:
         image."""
         with self._lock:
             held = self._held.get(image, "")
-            if (
-                not held or self.tried("container", "inspect", held).returncode
-            ):  # somebody may have pruned containers
+            # somebody may have pruned containers
+            if not held or self.tried("container", "inspect", held).returncode:
                 name = Container(self).name
                 self.ask(
                     "create", "--name", name, *_labels(sandbox), "--network", "none", image, "true"

@@ -73,9 +73,8 @@ class Conversation:
         asked = self._params(params, call)
         try:
             reply = work.ask(sent, call, **asked)
-        except (
-            BaseException
-        ) as e:  # the agent's own code stands between this and the run, which raises it (`failed`)
+        # the agent's own code stands between this and the run, which raises it (`failed`)
+        except BaseException as e:
             if isinstance(e, BadInput) and e.code == "context-length":
                 self.too_long = True
                 raise Denied(e.message, 400, "context_length_exceeded") from None
@@ -151,9 +150,8 @@ class Conversation:
         marks = _marks(messages)
         known = max((len(t) for t in self.threads if marks[: len(t)] == t), default=0)
         follows = bool(self.threads) and known == len(self.threads[-1])
-        if (
-            not known and self.threads
-        ):  # it rewrote its history: what is the same at its beginning is no news
+        # it rewrote its history: what is the same at its beginning is no news
+        if not known and self.threads:
             last = self.threads[-1]
             known = next(
                 (n for n, (a, b) in enumerate(zip(marks, last, strict=False)) if a != b),

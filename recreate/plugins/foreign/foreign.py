@@ -50,6 +50,7 @@ PRINTED = 4000
 """Characters of what a command printed that the last step holds."""
 _LEFT = "\n[... {} characters left out here ...]\n"
 
+# its list of prices is fetched otherwise, from an address that is not here
 ENV = {
     "OPENAI_BASE_URL": "{base_url}/v1",
     "OPENAI_API_BASE": "{base_url}/v1",
@@ -57,9 +58,7 @@ ENV = {
     "ANTHROPIC_BASE_URL": "{base_url}",
     "ANTHROPIC_API_BASE": "{base_url}",
     "ANTHROPIC_API_KEY": KEY,
-    "LITELLM_LOCAL_MODEL_COST_MAP": (
-        "True"
-    ),  # its list of prices is fetched otherwise, from an address that is not here
+    "LITELLM_LOCAL_MODEL_COST_MAP": ("True"),
     "NO_PROXY": "127.0.0.1,localhost",
     "PYTHONPATH": "{agent}",
     "PYTHONDONTWRITEBYTECODE": "1",

@@ -357,9 +357,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))
             if status >= 400:
-                self.send_header(
-                    "x-should-retry", "false"
-                )  # OpenAI's and Anthropic's clients heed it
+                # OpenAI's and Anthropic's clients heed it
+                self.send_header("x-should-retry", "false")
             if self.close_connection:
                 self.send_header("Connection", "close")
             self.end_headers()

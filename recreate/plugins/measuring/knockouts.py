@@ -552,9 +552,8 @@ def break_even(
 
     def tasks(gain: float) -> int | None:
         saved = value * gain - (cost.full - cost.bare)
-        return (
-            math.ceil(build / saved - 1e-9) if saved > 1e-9 * value else None
-        )  # else it is rounding
+        # else it is rounding
+        return math.ceil(build / saved - 1e-9) if saved > 1e-9 * value else None
 
     saved = value * record.gain - (cost.full - cost.bare)
     money = "${:.4g}" if unit == "usd" else "{:,.0f} tokens"
@@ -608,6 +607,7 @@ def _record(
         else ""
     )
     gate = session.settings.gate
+    # a prediction may lie beside what a score can be
     return Credit(
         domain=session.domain.name,
         scaffold=parts.agent.name,
@@ -620,9 +620,7 @@ def _record(
         paid=session.ledger.attempts,
         excluded=len(made) - len(scores),
         usd=round(session.ledger.record()["usd"], 6),
-        full=round(
-            min(1.0, max(0.0, found.full)), 4
-        ),  # a prediction may lie beside what a score can be
+        full=round(min(1.0, max(0.0, found.full)), 4),
         bare=round(min(1.0, max(0.0, found.bare)), 4),
         gain=round(found.gain[0], 4),
         gain_lo=round(found.gain[1], 4),

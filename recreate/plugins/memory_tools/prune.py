@@ -240,9 +240,8 @@ def _cuts(
 ) -> list[_Cut]:
     if not runs and before is None and not ids:
         return []
-    waiting = (
-        sorted(memory.folder.glob("*/waiting/*.jsonl")) if ids else []
-    )  # also what was graded since
+    # also what was graded since
+    waiting = sorted(memory.folder.glob("*/waiting/*.jsonl")) if ids else []
     found = (
         _cut(path, frozenset(runs), before, frozenset(ids)) for path in [*_files(memory), *waiting]
     )

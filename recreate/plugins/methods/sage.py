@@ -87,9 +87,8 @@ class Sage:
         found: dict[str, Skill] = {}
         for chain in chains(search.parent.experiences, self.context.kinds, self.settings.length):
             best: dict[str, Skill] = {}
-            for skill in self.roll(
-                search, chain
-            ):  # of equals the last, which was written in sight of the others
+            # of equals the last, which was written in sight of the others
+            for skill in self.roll(search, chain):
                 if skill.worth > 0 and (
                     skill.path not in best or skill.worth >= best[skill.path].worth
                 ):

@@ -114,9 +114,8 @@ class Mistakes(AskingPolicy):
         """What the batch scores with the notebook and this guidance, less what it scored."""
         for e in batch:
             notebook = [x for x in self.offered_to(e) if before is None or x.id != before.id]
-            repeat = int(
-                digest([guidance.id, e.id], 4), 16
-            )  # a re-run of its own, not the attempt itself
+            # a re-run of its own, not the attempt itself
+            repeat = int(digest([guidance.id, e.id], 4), 16)
             score = self.context.rerun([*notebook, guidance], e, repeat)
             if score is not None:
                 diff = score - e.grade.score

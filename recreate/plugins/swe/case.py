@@ -413,9 +413,8 @@ class InjectedCase(_PackageCase):
             + "\n\n"
             + _HOW.format(suite=" ".join(_quoted(t) for t in bug.public[:2]))
         )
-        source = origin.model_dump(
-            exclude={"seconds"}
-        )  # measured: it would change the task's digest
+        # measured: it would change the task's digest
+        source = origin.model_dump(exclude={"seconds"})
         facts = {"kind": "injected", "origin": source, "bug": bug.model_dump()}
         return Task(
             id=bug.task, domain="swe", prompt=prompt, split=bug.split, group=bug.group, facts=facts

@@ -80,9 +80,8 @@ def _found(
     backend: SandboxBackend, env: Path, suite: ProjectTests, modules: Mapping[str, Path]
 ) -> Copies:
     found = Copies()
-    for _ in range(
-        3
-    ):  # a copy that is masked may show another, as the next folder of sys.path does
+    # a copy that is masked may show another, as the next folder of sys.path does
+    for _ in range(3):
         files, imported = _look(backend, env, without(suite, found), modules)
         installed = {name: origin for name, origin in imported.items() if "-packages/" in origin}
         masks = {mask for path, module in files if (mask := _mask(path, module, modules))}

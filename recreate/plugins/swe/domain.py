@@ -111,9 +111,8 @@ class Swe:
         """The buggy sources with the tests that may be seen, pytest and coverage, and
         `.recreate/public.json`."""
         case = self._case(task)
-        if (
-            case.pass_to_pass is not None
-        ):  # what its tests do here is not known, and an attempt is to be paid for
+        # what its tests do here is not known, and an attempt is to be paid for
+        if case.pass_to_pass is not None:
             self.baseline(task, backend)
         self._alone(case, backend)
         return test_run.open_sandbox(backend, case.given(), self._environment(case), case.seen())
@@ -177,9 +176,8 @@ class Swe:
         # Without the expected values first: what the tests themselves hold is in no sandbox before
         # that is over.
         wrong = self._examined(task, files, backend, patience)
-        if (
-            case.pass_to_pass is not None and files == case.gold()
-        ):  # the very run that the baseline is
+        # the very run that the baseline is
+        if case.pass_to_pass is not None and files == case.gold():
             run = test_run.TestResults(outcomes=dict.fromkeys(baseline.passed, "passed"))
         else:
             run = self._run(backend, case, files, patience)

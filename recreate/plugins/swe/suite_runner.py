@@ -26,9 +26,8 @@ _LINGER = 5.0
 def main() -> None:
     order = json.loads(sys.stdin.readline())
     with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(
-            4, 0, 0, 0, 0
-        )  # PR_SET_DUMPABLE: the command cannot read the mark in our memory
+        # PR_SET_DUMPABLE: the command cannot read the mark in our memory
+        ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)
     mark, out = order["mark"].encode(), sys.stdout.buffer
     out.write(b"begin " + mark + b"\n")
     out.flush()

@@ -221,9 +221,8 @@ def run(
             data = sandbox.read(records)
     finally:
         sandbox.close()
-    if (
-        not suite.first or ready in output.text
-    ):  # where pytest runs on the sources, they can keep it from starting
+    # where pytest runs on the sources, they can keep it from starting
+    if not suite.first or ready in output.text:
         output = _started(output, ready)
     return _judged(data[:_MOST], output, timeout, trace)
 
@@ -522,9 +521,8 @@ def _outcome(phases: list[tuple[str, str]], expected: bool) -> str:
 
 def short(message: str, limit: int = 200) -> str:
     """What a failure says, on one line: facts for a prompt, not the traceback."""
-    words = re.sub(
-        r"(\b0x|(?<=\.\.\.)x?)[0-9a-f]{6,}(?=\W)", "", " ".join(message.split())
-    )  # addresses vary
+    # addresses vary
+    words = re.sub(r"(\b0x|(?<=\.\.\.)x?)[0-9a-f]{6,}(?=\W)", "", " ".join(message.split()))
     return words if len(words) <= limit else words[: limit - 3] + "..."
 
 

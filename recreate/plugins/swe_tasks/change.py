@@ -637,9 +637,8 @@ def ready(
     Raises BadInput when they pass in none.
     """
     refusals: list[tuple[int, BadInput]] = []
-    today = (
-        datetime.now(UTC).date().isoformat()
-    )  # named in the recipe: tomorrow the index of this day is the same
+    # named in the recipe: tomorrow the index of this day is the same
+    today = datetime.now(UTC).date().isoformat()
     for at, each in enumerate(environments):
         if each in environments[:at] or (at and env):
             continue

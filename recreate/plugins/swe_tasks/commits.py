@@ -217,9 +217,8 @@ def of_the_time(day: str) -> dict[str, str]:
     of then, at least 3.8, if it is here and not newer than this one."""
     at = date.fromisoformat(day)
     end = (at.replace(day=28) + timedelta(days=4)).replace(day=1)
-    minor = max(
-        at.year - 2011 - (at.month < 11), OLDEST[1]
-    )  # each October since 2019 has brought one
+    # each October since 2019 has brought one
+    minor = max(at.year - 2011 - (at.month < 11), OLDEST[1])
     python = f"3.{minor}" if minor < sys.version_info[1] else ""
     there = python and interpreter(python) is not None
     return {

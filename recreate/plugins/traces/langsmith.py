@@ -174,9 +174,8 @@ def _message(raw: Any) -> ChatMessage:
     if isinstance(raw, list) and len(raw) == 2 and all(isinstance(x, str) for x in raw):
         return read_message({"role": raw[0], "content": raw[1]})
     raw = object_of(raw)
-    if isinstance(
-        raw.get("kwargs"), Mapping
-    ):  # serialised: {"lc": 1, "id": [..., "AIMessage"], "kwargs": {...}}
+    # serialised: {"lc": 1, "id": [..., "AIMessage"], "kwargs": {...}}
+    if isinstance(raw.get("kwargs"), Mapping):
         kind = (
             str((list_of(raw.get("id")) or [""])[-1])
             .removesuffix("Chunk")

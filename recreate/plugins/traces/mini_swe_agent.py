@@ -83,9 +83,8 @@ def _messages(raw: Any, answer: str) -> list[ChatMessage]:
             if message := _response(each):
                 found.append(message)
             continue
-        if (
-            object_of(each).get("type") == "function_call_output"
-        ):  # OpenAI's newer endpoint has no roles for these
+        # OpenAI's newer endpoint has no roles for these
+        if object_of(each).get("type") == "function_call_output":
             each = {
                 "role": "tool",
                 "content": each.get("output"),
@@ -98,9 +97,8 @@ def _messages(raw: Any, answer: str) -> list[ChatMessage]:
         if message.role == "assistant":
             _acted(message, extra)
         elif found:
-            if (
-                "model_response" in extra and found[-1].role != "assistant"
-            ):  # the reply stands here alone
+            # the reply stands here alone
+            if "model_response" in extra and found[-1].role != "assistant":
                 found.append(ChatMessage("assistant", str(extra["model_response"])))
             _answered(
                 message, extra, next((s for s in reversed(found) if s.role == "assistant"), None)

@@ -192,11 +192,8 @@ def unpack_errors() -> tuple[type[Exception], ...]:
     known = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, OSError, EOFError, ValueError)
     loaded = sys.modules.get("zstandard")
     own = (loaded.ZstdError,) if loaded is not None else ()
-    return (
-        *known,
-        *own,
-        RuntimeError,
-    )  # zipfile's for a password; NotImplementedError, for a method, is one
+    # zipfile's for a password; NotImplementedError, for a method, is one
+    return (*known, *own, RuntimeError)
 
 
 def _bytes(archive: zipfile.ZipFile, info: zipfile.ZipInfo, most: int) -> bytes | str:

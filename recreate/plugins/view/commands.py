@@ -139,9 +139,8 @@ def _decide(live: LiveRun, revision: Revision, word: Review) -> str:
         word.decision
     ]
     if word.decision == "edit":
-        shutil.rmtree(
-            folder / "review", ignore_errors=True
-        )  # what was sent before may have been no agent at all
+        # what was sent before may have been no agent at all
+        shutil.rmtree(folder / "review", ignore_errors=True)
         child = History(folder / "scaffold.git").read(revision.id)
         lay(folder, child)
         scaffolds.save(Scaffold(name=child.name, files=dict(word.files or {})), folder / "review")

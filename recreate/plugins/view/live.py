@@ -86,9 +86,8 @@ class LiveRun(Run):
         for name in _UNSHOWN.get(record["kind"], ()):
             record.pop(name, None)
         record.pop("schema", None)
-        if (
-            record["kind"] == "memory"
-        ):  # of a lesson only what it is now: each round has all of its evidence again
+        # of a lesson only what it is now: each round has all of its evidence again
+        if record["kind"] == "memory":
             newer = {lesson["id"] for lesson in record["after"]}
             for n, kept in enumerate(self._kept):
                 if kept["kind"] == "memory" and any(

@@ -115,10 +115,8 @@ class Browsed:
                 found.hits = sorted([*found.hits, *taught], key=lambda hit: -hit.score)[:HITS]
         elif filters.get("grain") == "lesson":
             found.hits = self._lessons(store, filters)
-        ids, attempts = (
-            list[str](),
-            list[tuple[float | None, bool]](),
-        )  # no more of each: there may be a million
+        # no more of each: there may be a million
+        ids, attempts = (list[str](), list[tuple[float | None, bool]]())
         for row, seen in store.sighted(filters, READER):
             if seen:
                 ids.append(row["id"])

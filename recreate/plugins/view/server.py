@@ -103,9 +103,8 @@ class Guard:
             answer = PlainTextResponse(wrong + "\n", 403)
         elif TOKEN in request.query_params:
             send = self.with_cookie(request, send)
-            if "text/html" in request.headers.get(
-                "accept", ""
-            ):  # a browser: an address may be sent to somebody
+            # a browser: an address may be sent to somebody
+            if "text/html" in request.headers.get("accept", ""):
                 kept = urlencode(
                     [(k, v) for k, v in request.query_params.multi_items() if k != TOKEN]
                 )
@@ -324,10 +323,8 @@ def _decided(
         return decide(live, revision, word)
     except RecreateError as e:
         return e
-    except (
-        OSError,
-        ValueError,
-    ) as e:  # what no command line takes: a reason of 200,000 characters, a NUL
+    # what no command line takes: a reason of 200,000 characters, a NUL
+    except (OSError, ValueError) as e:
         return BadInput(
             f"this cannot be passed on: {e}", fix="give shorter words, without control characters"
         )
@@ -650,9 +647,8 @@ def export(where: Path, target: Path) -> int:
     )
     site.links(Linked("page.css", "view.js", policy=allowed, sizes=SIZES))
     files["index.html"] = "/"
-    write(
-        target / "view.js", _file("view.js") or ""
-    )  # first of all: it tells, of one that was stopped, what it is
+    # first of all: it tells, of one that was stopped, what it is
+    write(target / "view.js", _file("view.js") or "")
     done = set[str]()
     while left := [name for name in files if name not in done]:
         for name in left:

@@ -189,9 +189,8 @@ class Website:
         self.read_all()
         self.indexing = (0, 0)
         while time.monotonic() < self._asked + QUIET:
-            time.sleep(
-                0.1
-            )  # who has just opened a page looks at it first: indexing takes a whole core
+            # who has just opened a page looks at it first: indexing takes a whole core
+            time.sleep(0.1)
         try:
             self.memory.recall("anything", 1, reader="human", how="keywords")
         except RecreateError:
@@ -211,9 +210,8 @@ class Website:
         parts = [part for part in address.split("/") if part]
         self._asked = time.monotonic() if parts[:1] != ["search"] else 0.0
         try:
-            if (
-                not self.where.is_dir()
-            ):  # and is not to come back as a folder with nothing but an index in it
+            # and is not to come back as a folder with nothing but an index in it
+            if not self.where.is_dir():
                 raise BadInput(
                     f"the workspace {short(self.where)} was moved or deleted",
                     fix="stop this viewer, and start one where it is now",
@@ -366,12 +364,8 @@ class Website:
             return {**empty, **self._told_of(self.run(name))}
         except RecreateError as e:
             return {**empty, "fault": e}
-        except (
-            ArithmeticError,
-            LookupError,
-            TypeError,
-            ValueError,
-        ) as e:  # one run must not take the list away
+        # one run must not take the list away
+        except (ArithmeticError, LookupError, TypeError, ValueError) as e:
             said = (
                 f"its files hold what this recreate cannot show: {type(e).__name__}: {str(e)[:200]}"
             )

@@ -76,16 +76,14 @@ def run(
             fix="--sandbox bwrap",
         )
     key = secrets.token_hex(16)
-    longest = (
-        WALL_FACTOR * seconds
-    )  # one that sleeps while the other waits for a core must not be ended
+    # one that sleeps while the other waits for a core must not be ended
+    longest = WALL_FACTOR * seconds
     one = tests.start(["python3", "-B", "-c", program, "tests"], longest)
     try:
         other = answer.start(["python3", "-B", "-c", program, "answer", *told], longest)
         try:
-            one.send(
-                json.dumps({**asked, "key": key}).encode(), seconds
-            )  # which waits until its sandbox stands
+            # which waits until its sandbox stands
+            one.send(json.dumps({**asked, "key": key}).encode(), seconds)
             return _carried(one, other, key, Deadline(seconds, one, other))
         finally:
             other.close()

@@ -415,9 +415,8 @@ class Far:
         return side.ask(ask=what, of=number, args=[side.put(each) for each in args])[0]
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith(
-            "__array"
-        ):  # numpy would take what it says for an array of any shape, wherever it lies
+        # numpy would take what it says for an array of any shape, wherever it lies
+        if name.startswith("__array"):
             raise AttributeError(name)
         side = object.__getattribute__(self, "_side")
         return side.ask(ask="get", of=object.__getattribute__(self, "_far"), name=name)[0]
@@ -615,10 +614,8 @@ class Shells(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def exec_module(self, module: Any) -> None:
         names, said = self.side.ask(ask="import", name=module.__name__)
         far = self.side.get(said["module"])
-        ours = {
-            *dir(builtins),
-            *sys.stdlib_module_names,
-        }  # what `import *` must not put in place of the tests' own
+        # what `import *` must not put in place of the tests' own
+        ours = {*dir(builtins), *sys.stdlib_module_names}
         module.__all__ = [
             name
             for name in names
@@ -701,9 +698,8 @@ def testing(side: Side, asked: Any) -> dict[str, Any]:
                     id(getattr(case, "test_case", case)): (case, text)
                     for case, text in found.failures + found.errors
                 }
-                passed += max(
-                    0, found.testsRun - len(wrong) - len(found.skipped)
-                )  # a test may have many parts
+                # a test may have many parts
+                passed += max(0, found.testsRun - len(wrong) - len(found.skipped))
                 skipped += len(found.skipped)
                 for case, text in wrong.values():
                     failed.append((case.id() + ": " + text.strip().splitlines()[-1])[:300])

@@ -80,10 +80,8 @@ def fresh(folder: Path) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "recreate.toml").write_text("")
-    for name in (
-        "marks",
-        "taught",
-    ):  # an agent to be replaced, and one that knows it all, for a bench
+    # an agent to be replaced, and one that knows it all, for a bench
+    for name in ("marks", "taught"):
         shutil.copytree(shipped("scaffolds") / "seed", folder / "scaffolds" / name)
     with (folder / "scaffolds" / "taught" / "system.md").open("a") as text:
         text.write(lesson(len(MARKS) - 1))

@@ -107,9 +107,8 @@ def nulls(builds: int) -> Iterator[Row]:
         for number in range(each):
             world = World.of(tasks, base, partial, ("nulls", tasks, base, partial, number))
             before, alike = world.scores(), [world.scores() for _ in range(CANDIDATES)]
-            paired += any(
-                judge(before, after).better for after in alike
-            )  # each by itself, as before this gate
+            # each by itself, as before this gate
+            paired += any(judge(before, after).better for after in alike)
             for after in alike:
                 kept, took, _ = tried(world, before, after, share(GATE, CANDIDATES))
                 made += took

@@ -50,9 +50,8 @@ class Synthetic:
     def __init__(self) -> None:
         rng = np.random.default_rng(1)
         self.centres = rng.normal(size=(CLUSTERS, DIMENSIONS)).astype(np.float32)
-        self.centres += 2 * rng.normal(size=DIMENSIONS).astype(
-            np.float32
-        )  # all lie to one side, as E5's do
+        # all lie to one side, as E5's do
+        self.centres += 2 * rng.normal(size=DIMENSIONS).astype(np.float32)
         self.ways = rng.normal(size=(CLUSTERS, FREEDOM, DIMENSIONS)).astype(np.float32) / np.sqrt(
             FREEDOM
         )
@@ -117,9 +116,8 @@ def attempted(n: int) -> Experience:
         grade=Grade(score=float(passed), passed=passed, evidence=f"assert {said(rng, 20)}"),
     )
     when = (BEGUN + timedelta(seconds=n * 10)).isoformat()
-    return Experience.model_validate(
-        {**made.model_dump(), "when": when}
-    )  # an import's, which has a time of its own
+    # an import's, which has a time of its own
+    return Experience.model_validate({**made.model_dump(), "when": when})
 
 
 def filters(experiences: int) -> dict[str, dict[str, Any]]:

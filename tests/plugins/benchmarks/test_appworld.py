@@ -480,9 +480,8 @@ def _made(place: Path) -> AppWorld:
         f"{python} /opt/standin.py root && {python} -m zipfile -c root.zip root/data", timeout=900
     )
     assert made.status == 0, made.text[-2000:]
-    zipfile.ZipFile(io.BytesIO(sandbox.read("root.zip"))).extractall(
-        place / "root"
-    )  # data/ is its top
+    # data/ is its top
+    zipfile.ZipFile(io.BytesIO(sandbox.read("root.zip"))).extractall(place / "root")
     sandbox.close()
     return domain
 
@@ -491,9 +490,8 @@ def _made(place: Path) -> AppWorld:
 def test_appworlds_own_environment_and_evaluator_hold_over_a_world_that_the_package_made(
     tmp_path: Path,
 ) -> None:
-    domain = _made(
-        tmp_path
-    )  # one test, since every test has a home of its own and unpacks the apps
+    # one test, since every test has a home of its own and unpacks the apps
+    domain = _made(tmp_path)
     counted, deleted = domain.tasks()
     proof = validate(domain, deleted, choose(), counted)
     assert proof.ok, proof.reason

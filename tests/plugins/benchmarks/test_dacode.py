@@ -257,9 +257,8 @@ def test_a_row_with_its_labels_in_the_set_s_own_columns_is_the_same_question(bes
     labels = {"id": 7000, "common_answers": own.pop("common_answers")}
     (beside / "da-dev-labels.jsonl").write_text(json.dumps(labels) + "\n")
     assert _domain([own], beside).tasks() == [one]
-    folder = registry.open_domain(
-        "dacode", beside, data=str(beside)
-    )  # where the labels' file is no set of its own
+    # where the labels' file is no set of its own
+    folder = registry.open_domain("dacode", beside, data=str(beside))
     assert list(folder.tasks()) == [one]
 
 

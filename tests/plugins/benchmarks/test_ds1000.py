@@ -479,12 +479,10 @@ def test_execution(solution: str):
 
 HOLLOW = "np.testing.assert_array_equal(result, ans)\n    return 1"
 """Of nothing and a number this finds all pairs equal."""
+# another one, and what is asked of it is right
 FIGURES = [
     ("plt.plot([1, 2], [3, 4], label='one')\nplt.legend()", True),  # the same image
-    (
-        "plt.plot([1, 2], [3, 5], label='one')\nplt.legend()",
-        True,
-    ),  # another one, and what is asked of it is right
+    ("plt.plot([1, 2], [3, 5], label='one')\nplt.legend()", True),
     ("plt.plot([1, 3], [3, 4], label='one')\nplt.legend()", False),
     ("plt.plot([1, 2], [3, 4], label='one')", False),
     ("pass", False),
@@ -502,9 +500,8 @@ FIGURES = [
 
 @pytest.mark.live
 def test_data_comes_to_the_tests_as_the_snippet_made_it(tmp_path: Path) -> None:
-    for value in (
-        VALUES.values()
-    ):  # in one test, since every test has a home of its own and builds the environment
+    # in one test, since every test has a home of its own and builds the environment
+    for value in VALUES.values():
         row = {**ROW, "code_context": DATA.replace("VALUE", value)}
         grade = _graded(row, f"result = {value}", tmp_path, "")
         assert grade.passed, (value, grade.evidence)

@@ -95,9 +95,8 @@ def test_questions_over_a_postgres_dump_are_tasks_over_the_sqlite_database_that_
         (1, "Ulm; NOW() - 'a'", 5.0),
         (2, "public.Bern::text", None),
     ]
-    assert base.execute("SELECT 1 / rent FROM towns").fetchone() == (
-        0.2,
-    )  # money is no whole number
+    # money is no whole number
+    assert base.execute("SELECT 1 / rent FROM towns").fetchone() == (0.2,)
     base.execute("INSERT INTO sales (town_id) VALUES (1)")
     assert base.execute("SELECT id FROM sales").fetchall() == [(1,), (2,), (0,)]
     base.close()

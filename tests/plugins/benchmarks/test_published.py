@@ -435,9 +435,8 @@ def test_exploits_leave_a_row_of_each_set_undone(number: int, tmp_path: Path) ->
 def test_no_exploit_passes_at_a_row_of_any_set(number: int, tmp_path: Path) -> None:
     own = tmp_path / "benchmarks" / "code" / "domain.toml"
     own.parent.mkdir(parents=True)
-    own.write_text(
-        'schema = 1\nscore = "tests"\n[scorer]\napart = true\nseconds = 5\n'
-    )  # some go on to the end
+    # some go on to the end
+    own.write_text('schema = 1\nscore = "tests"\n[scorer]\napart = true\nseconds = 5\n')
     domain = _domain("code", [CODE[number]], tmp_path)
     (task,) = domain.tasks()
     for name, answer in domain.exploits(task).items():

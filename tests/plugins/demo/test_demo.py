@@ -116,9 +116,8 @@ def test_every_task_of_the_demo_is_sound() -> None:
     domain, backend = Functions(), choose(None)
     for task in domain.tasks():
         checks = [call for call, _ in task.facts["checks"]]
-        assert 2 * sum(call in task.prompt for call in checks) < len(
-            checks
-        )  # most of what is graded is not shown
+        # most of what is graded is not shown
+        assert 2 * sum(call in task.prompt for call in checks) < len(checks)
     task = domain.tasks("test")[0]
     calls, wanted = zip(*task.facts["checks"], strict=True)
     assert domain._values(domain.gold(task), calls, backend) == list(wanted)

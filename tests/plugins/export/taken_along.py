@@ -80,9 +80,8 @@ class Watched:
         self, command: str | Sequence[str], timeout: float | None = None, stdin: bytes | None = None
     ) -> Output:
         script = command if isinstance(command, str) else " ".join(command)
-        script = re.sub(
-            r"\$PWD/(?=\.recreate/bin:)|^\./(?=\.recreate/bin/)", "/work/", script
-        )  # one place, spelt whole
+        # one place, spelt whole
+        script = re.sub(r"\$PWD/(?=\.recreate/bin:)|^\./(?=\.recreate/bin/)", "/work/", script)
         self._ran.append((script, (stdin or b"").decode()))
         return self._sandbox.run(command, timeout=timeout, stdin=stdin)
 
@@ -226,6 +225,7 @@ def raised() -> list[Case]:
     task, function = Toy().tasks("train")[0], Functions().tasks("validation")[0]
     long, empty = ("A long thought. " * 100, "length"), ("", "length")
     done = bash("submit")
+    # no room
     return [
         Case(shell(), Toy(), task, [long, long, done], 1024),
         Case(demo(), Functions(), function, [empty, ("None.", "length")], 200),
@@ -235,7 +235,7 @@ def raised() -> list[Case]:
             Filters().tasks("validation")[0],
             [("{", "length"), ("{", "stop")],
             1024,
-        ),  # no room
+        ),
     ]
 
 

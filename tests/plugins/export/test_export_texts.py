@@ -115,9 +115,8 @@ def test_the_loop_is_said_to_be_the_tools(tmp_path: Path) -> None:
 def test_a_skill_is_refused_a_name_that_its_format_forbids(name: str, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="has the name of its folder") as told:
         export(agent(), "skill", tmp_path / name)
-    export(
-        agent(), "skill", Path(told.value.fix.rpartition("--out ")[2])
-    )  # what it says to type works
+    # what it says to type works
+    export(agent(), "skill", Path(told.value.fix.rpartition("--out ")[2]))
 
 
 def test_a_description_is_as_long_as_its_format_lets_it_be(tmp_path: Path) -> None:

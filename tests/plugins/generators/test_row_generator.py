@@ -80,9 +80,8 @@ def test_the_shipped_generator_makes_a_domain_that_holds(
     assert made["levels"] == {str(level): 1 for level in range(1, 6)}
     assert cli(["tasks", "check", "bills", "--jobs", "1", "--json"]) == 0
     assert [json.loads(line)["gold"] for line in capsys.readouterr().out.splitlines()] == [1.0] * 5
-    assert (
-        cli(["tasks", "list", "--data", "benchmarks/bills/tasks.jsonl", "--json"]) == 0
-    )  # as any file of rows
+    # as any file of rows
+    assert cli(["tasks", "list", "--data", "benchmarks/bills/tasks.jsonl", "--json"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 5
 
 
@@ -113,10 +112,8 @@ def test_a_program_of_the_folder_is_a_verifier_too(workspace: Path, make: Make) 
     body = SUM + "task = {**task, 'answer': {'sum': seed + level}, 'gold': str(seed + level)}\n"
     folder = generator(workspace, body, 'score = "score.py:score"', score=score)
     code, made = make(folder, "--n", "1")
-    assert (code, made["refused"]) == (
-        4,
-        {"verifier-fails": 8},
-    )  # int() of the question raises: the row is excluded
+    # int() of the question raises: the row is excluded
+    assert (code, made["refused"]) == (4, {"verifier-fails": 8})
     sound = "def score(answer, row):\n    return answer.strip() == str(row['answer']['sum'])\n"
     (workspace / "gen" / "score.py").write_text(sound)
     code, made = make(folder, "--n", "2")
@@ -451,9 +448,8 @@ def test_the_next_tasks_are_of_the_levels_that_the_learner_solves_half_of(
         "--solve-rate",
         "0.5",
     ]
-    assert (
-        refused(capsys, *words)["code"] == "no-attempts"
-    )  # what test tasks tell, no task is made by
+    # what test tasks tell, no task is made by
+    assert refused(capsys, *words)["code"] == "no-attempts"
 
 
 @pytest.mark.parametrize("kind", ["logistic", "step", "anyhow"])
@@ -483,9 +479,8 @@ def test_rates_never_rise_with_the_level_and_follow_the_attempts() -> None:
     assert (
         levels.solve_rates({3: (8, 8)}, 5)[2] > unknown[2] > levels.solve_rates({3: (0, 8)}, 5)[2]
     )
-    assert (
-        levels.solve_rates({5: (9, 10)}, 5)[0] > 0.8
-    )  # what solves the hardest solves the easiest
+    # what solves the hardest solves the easiest
+    assert levels.solve_rates({5: (9, 10)}, 5)[0] > 0.8
 
 
 def test_a_spread_has_all_tasks_and_the_target_as_its_mean() -> None:

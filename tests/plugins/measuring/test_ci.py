@@ -89,10 +89,8 @@ def test_a_scaffold_that_became_worse_is_a_regression(
     )
     assert found["hi"] < 0
     assert told["base"] == {"ref": "main", "commit": git("rev-parse", "main").strip()}
-    assert git("status", "--porcelain").split() == [
-        "D",
-        "scaffolds/toy/memory/end.md",
-    ]  # it leaves nothing behind
+    # it leaves nothing behind
+    assert git("status", "--porcelain").split() == ["D", "scaffolds/toy/memory/end.md"]
 
 
 def test_one_that_became_better_is_none(repo: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -144,9 +142,8 @@ def test_scores_that_runs_hold_are_not_paid_again(
     ]
     with (repo / "scaffolds" / "toy" / "workflow.md").open("a") as file:
         file.write("\nTake care.\n")
-    assert (
-        cli(["ci", "suite.toml", "--budget", "8attempts", "--json"]) == 4
-    )  # main's are there; the branch's are paid
+    # main's are there; the branch's are paid
+    assert cli(["ci", "suite.toml", "--budget", "8attempts", "--json"]) == 4
 
 
 def test_a_budget_stops_it_and_what_was_paid_is_kept(

@@ -119,9 +119,8 @@ def test_a_build_s_lesson_is_credited_with_its_edit_and_rebased_on_another_model
         "none",
     ]
     assert cli(["build", *flags, "--scaffold", "seed", "--rounds", "1", "--out", "runs/a"]) == 0
-    found = asked(
-        capsys, "credit", "last", "--repeats", "1", "--out", "runs/c"
-    )  # tasks and model are the build's
+    # tasks and model are the build's
+    found = asked(capsys, "credit", "last", "--repeats", "1", "--out", "runs/c")
     (part,) = found["parts"]
     (revision,) = Run(workspace / "runs" / "a").revisions()
     assert (part["advice"], part["worth"]) == ("keep", 1.0)
@@ -216,9 +215,8 @@ CREDIT = Credit(
 
 def test_a_build_is_repaid_by_what_solved_tasks_are_worth_less_what_attempts_cost_more() -> None:
     cost = Cost("usd", full=0.03, bare=0.02)
-    own = break_even(
-        CREDIT, cost, {"usd": 10.0, "tokens": 0.0}
-    )  # a solved task is worth 0.02 / 0.4 = 0.05
+    # a solved task is worth 0.02 / 0.4 = 0.05
+    own = break_even(CREDIT, cost, {"usd": 10.0, "tokens": 0.0})
     assert (own.saved, own.tasks, own.best, own.worst) == (pytest.approx(0.01), 1000, 500, None)
     given = break_even(CREDIT, cost, {"usd": 10.0, "tokens": 0.0}, worth=1.0)
     assert (given.saved, given.tasks, given.best, given.worst) == (pytest.approx(0.39), 26, 17, 53)

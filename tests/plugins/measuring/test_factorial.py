@@ -55,9 +55,8 @@ def test_over_a_stretch_every_part_is_off_in_half_and_no_two_go_together(
         assert all(sum(row[n] for row in both) == len(half) for n in range(parts))
         for a, b in combinations(range(parts), 2):
             assert sum(1 if row[a] == row[b] else -1 for row in both) == 0
-        for a, b, c in list(combinations(range(parts), 3))[
-            :20
-        ]:  # no pair is mistaken for a part: resolution IV
+        # no pair is mistaken for a part: resolution IV
+        for a, b, c in list(combinations(range(parts), 3))[:20]:
             assert sum((1 if row[a] == row[b] else -1) * (1 if row[c] else -1) for row in both) == 0
     assert (True,) * parts in rows[: stretch(parts)]
     assert design(parts, 5, seed) == rows[:5] or len(rows) < 5

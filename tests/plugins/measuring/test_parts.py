@@ -76,10 +76,8 @@ def test_lines_that_were_replaced_come_back_and_those_taken_out_too() -> None:
     assert [(part.kind, part.adds) for part in parts.parts] == [("edit", False)]
     assert parts.without([False]).digest == SEED.digest
     (edit,) = parts.edits([0], {0: "harmful"})
-    assert (edit.origin, edit.reason) == (
-        "search",
-        "harmful",
-    )  # text comes back: that is no pruning
+    # text comes back: that is no pruning
+    assert (edit.origin, edit.reason) == ("search", "harmful")
     assert scaffolds.apply(agent, [edit]).digest == SEED.digest
     shorter = changed(workflow_md=text.splitlines(keepends=True)[0])
     taken = parts_of(shorter, SEED)

@@ -145,9 +145,8 @@ def test_a_run_goes_with_the_texts_that_only_it_names_and_nothing_else(
     )
     memory.add([long("c", run="run-2")])
     one, two = files(workspace)
-    two.write_bytes(
-        one.read_bytes().splitlines(keepends=True)[1] + two.read_bytes() + b'{"torn": '
-    )  # merged by hand
+    # merged by hand
+    two.write_bytes(one.read_bytes().splitlines(keepends=True)[1] + two.read_bytes() + b'{"torn": ')
     lesson = workspace / "memory" / "toy" / "lessons" / "first.md"
     lesson.parent.mkdir()
     lesson.write_text("# First\n\nBody.\n\nborn_of: a\n")

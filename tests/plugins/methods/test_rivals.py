@@ -362,9 +362,8 @@ def test_atlas_distils_guidance_that_mended_a_task_and_gives_none_that_names_one
     assert "guidance mended 3 of 3 tutored tasks" in made.notes
     (pamphlets,) = (made.run.folder / "optimizer").glob("*/pamphlets.json")
     assert json.loads(pamphlets.read_text()) == {LESSON: [f"Be loud. {LESSON}"]}
-    assert (
-        len(made.selecting) == 3 + TRAIN
-    )  # guidance that names a task is sent back to the teacher, and not tried
+    # guidance that names a task is sent back to the teacher, and not tried
+    assert len(made.selecting) == 3 + TRAIN
 
 
 @pytest.mark.slow
@@ -399,10 +398,8 @@ def test_yunjue_merges_tools_that_do_the_same_and_the_agent_runs_the_one_that_ca
     assert "tools: 3 written for attempts that lacked one, 2 after merging" in made.notes
     (revision,) = made.built.revisions
     lacked = {edit.path: len(edit.evidence) for edit in revision.edits}
-    assert lacked == {
-        "tools/shout.py": 2,
-        "tools/cry.py": 1,
-    }  # each cites the attempts that it was written for
+    # each cites the attempts that it was written for
+    assert lacked == {"tools/shout.py": 2, "tools/cry.py": 1}
 
 
 @pytest.mark.slow

@@ -37,9 +37,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(
-    0, str(Path(__file__).parents[3])
-)  # so that the file runs as it stands, from any folder
+# so that the file runs as it stands, from any folder
+sys.path.insert(0, str(Path(__file__).parents[3]))
 
 import torch
 from torch import Tensor

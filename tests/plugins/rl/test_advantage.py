@@ -36,9 +36,8 @@ PARTS: dict[str, Part] = {
 }
 each_part = pytest.mark.parametrize("part", PARTS.values(), ids=PARTS.keys())
 
-grids = st.integers(0, 64).map(
-    lambda n: n / 64
-)  # exact in float32, so that shifts and scales are exact too
+# exact in float32, so that shifts and scales are exact too
+grids = st.integers(0, 64).map(lambda n: n / 64)
 batches = st.lists(st.tuples(st.integers(0, 4), grids), min_size=1, max_size=30)
 
 
@@ -90,9 +89,8 @@ def test_a_scale_of_rewards_scales_or_vanishes(
     plain, scaled = part(*tensors(rows)), part(*tensors([(g, r * factor) for g, r in rows]))
     linear = part in (PARTS["dr-grpo"], PARTS["rloo"], PARTS["gapo-plain"])
     wanted = plain * factor if linear else plain
-    assert torch.allclose(
-        wanted, scaled, rtol=1e-3, atol=1e-5
-    )  # eps stands beside a std of at least 1/128
+    # eps stands beside a std of at least 1/128
+    assert torch.allclose(wanted, scaled, rtol=1e-3, atol=1e-5)
 
 
 @each_part
@@ -189,9 +187,8 @@ def test_gapo_on_binary_rewards_leaves_the_majority_alone(ones: int, right: floa
 
 def test_gapo_takes_the_lowest_of_equal_windows_as_float32_sees_them() -> None:
     assert interval([0.0, 1.0, 2.0, 3.0], 2).median == 0.5
-    steps = (
-        torch.arange(1, 9, dtype=torch.float32) / 10
-    )  # in float32, 0.4 .. 0.7 is narrower than 0.1 .. 0.4
+    # in float32, 0.4 .. 0.7 is narrower than 0.1 .. 0.4
+    steps = torch.arange(1, 9, dtype=torch.float32) / 10
     assert interval(steps.double().tolist(), 4).median == pytest.approx(0.55)
 
 

@@ -42,9 +42,8 @@ class Stopping(tiny.Sheet):
 @pytest.fixture
 def place(workspace: Path) -> Path:
     tiny.model(workspace / "model")
-    tiny.agent(
-        workspace / "agent"
-    )  # of two turns: an empty reply, one in 100 of so small a model, is not all it says
+    # of two turns: an empty reply, one in 100 of so small a model, is not all it says
+    tiny.agent(workspace / "agent")
     tiny.optimizer(workspace / "optimizer.jsonl", ".lower() + 'a' * 50")
     tiny.small(
         "grpo", workspace, prompts=2, group_size=3, mini_batches=1, lora_rank=0, learning_rate=1e-2

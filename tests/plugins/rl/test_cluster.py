@@ -149,10 +149,8 @@ chmod +x python
         )
         return done.stdout == "started\n", (workspace / "asked").read_text().split()
 
-    assert start() == (
-        False,
-        ["venv", "pip"],
-    )  # no network: there is a python by now, and nothing in it
+    # no network: there is a python by now, and nothing in it
+    assert start() == (False, ["venv", "pip"])
     (workspace / "online").touch()
     assert start() == (True, ["venv", "pip"])
     assert start() == (True, [])
@@ -298,9 +296,8 @@ def test_an_attempt_of_several_rows_counts_once(recipes: Any) -> None:
         got, _ = estimate(r, torch.ones(5, 1), None, index=["t"] * 5)
     once, _ = estimate(torch.tensor([[1.0], [0.0], [0.5]]), torch.ones(3, 1), None, index=["t"] * 3)
     assert torch.equal(got, once[[0, 1, 0, 2, 0]])
-    assert not torch.equal(
-        got, estimate(r, torch.ones(5, 1), None, index=["t"] * 5)[0]
-    )  # verl's own trainers
+    # verl's own trainers
+    assert not torch.equal(got, estimate(r, torch.ones(5, 1), None, index=["t"] * 5)[0])
 
 
 def test_gigpo_knows_whose_step_a_row_is(recipes: Any) -> None:

@@ -41,10 +41,8 @@ def test_a_rollout_without_latent_steps_is_compared_as_nothing(
     (tmp_path / "lepo.json").write_text(json.dumps({**data, "rollout_cases": [case]}))
     code, rows = run(capsys, tmp_path)
     assert (code, rows[0]["mismatched"]) == (0, [])
-    case["checks"]["latent_topk_prob_mass"] = [
-        [1.0],
-        [1.0],
-    ]  # something where there is nothing is no agreement
+    # something where there is nothing is no agreement
+    case["checks"]["latent_topk_prob_mass"] = [[1.0], [1.0]]
     (tmp_path / "lepo.json").write_text(json.dumps({**data, "rollout_cases": [case]}))
     assert run(capsys, tmp_path)[0] == 1
 

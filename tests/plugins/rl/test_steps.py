@@ -382,12 +382,8 @@ def test_dapo_takes_the_whole_penalty_from_an_attempt_that_was_cut_off() -> None
     shaped = Method(how).shaped(
         torch.ones(4), torch.tensor([3, 3, 7, 30]), torch.tensor([False, True, False, False])
     )
-    assert shaped.tolist() == [
-        1.0,
-        0.0,
-        0.5,
-        0.0,
-    ]  # 30: over several turns, and never more than the factor
+    # 30: over several turns, and never more than the factor
+    assert shaped.tolist() == [1.0, 0.0, 0.5, 0.0]
 
 
 def test_truncated_attempts_are_masked_where_the_recipe_says_so_and_stay_in_the_statistics() -> (
@@ -451,9 +447,8 @@ def test_an_update_that_is_no_number_is_skipped_and_said(
     def bad(loss: Loss) -> Loss:
         if what == "loss":
             return loss._replace(value=loss.value * math.nan)
-        return loss._replace(
-            value=loss.value + (loss.value * 0).clamp(min=0).sqrt()
-        )  # 0, with a slope without end
+        # 0, with a slope without end
+        return loss._replace(value=loss.value + (loss.value * 0).clamp(min=0).sqrt())
 
     plain = Method.loss
     monkeypatch.setattr(
@@ -518,9 +513,8 @@ def test_all_weights_of_a_bfloat16_model_move_at_the_rate_of_the_papers(
     learner.measure(samples)
     learner.update(MiniBatch(samples))
     moved = sum(int((a != p).sum()) for a, p in zip(before, learner.parameters, strict=True))
-    with_gradient = (
-        sum(p.numel() for p in learner.parameters) - 2 * 97 * 32
-    )  # rows of tokens that nobody wrote
+    # rows of tokens that nobody wrote
+    with_gradient = sum(p.numel() for p in learner.parameters) - 2 * 97 * 32
     assert moved > 0.9 * with_gradient
     from safetensors.torch import load_file
 

@@ -218,11 +218,8 @@ def test_what_is_compared_again_has_the_mean_of_both(workspace: Path) -> None:
         )
 
     fresh = [sample("t", "a", 1.0), sample("t", "b", 0.0)]
-    old = [
-        sample("t@0", "0", 0.0),
-        sample("t@0", "0", 0.0),
-        sample("t@0", "1", 0.0),
-    ]  # "0" fell into two rows
+    # "0" fell into two rows
+    old = [sample("t@0", "0", 0.0), sample("t@0", "0", 0.0), sample("t@0", "1", 0.0)]
     credit.compare_again(Method(recipe.load("dr-grpo")), fresh, old)
     assert [s.advantages.tolist() for s in fresh + old] == [[0.75, 0.0], *[[-0.25, 0.0]] * 4]
 
@@ -256,9 +253,8 @@ def test_an_agent_whose_limits_the_context_cannot_hold_is_refused_before_anythin
     assert "steps = 1" in said["error"]["fix"]
     assert not (workspace / "run").exists()
     file.write_text(file.read_text().replace("steps = 3", "steps = 1"))
-    assert (
-        tune("grpo", *flags, "--set", "train.lr=2e-3", steps=1)[0] == 0
-    )  # the refused run began nothing
+    # the refused run began nothing
+    assert tune("grpo", *flags, "--set", "train.lr=2e-3", steps=1)[0] == 0
     assert tune("grpo", *flags, "--set", "train.lr=1e-3")[1]["error"]["code"] == "another-run"
 
 
@@ -397,9 +393,8 @@ def test_rollouts_by_a_server_that_dies_are_begun_anew(
     assert sum("starting a server" in r.get("text", "") for r in records) == 2
     updates = [r for r in records if r["kind"] == "update"]
     assert [u["attempts"] for u in updates] == [6, 6]
-    assert (
-        max(u["sampler_gap"] for u in updates) < 1e-4
-    )  # the server has the trainer's weights at every step
+    # the server has the trainer's weights at every step
+    assert max(u["sampler_gap"] for u in updates) < 1e-4
 
 
 def test_a_group_that_lost_rows_goes_on_without_them_and_one_of_one_is_left_out(

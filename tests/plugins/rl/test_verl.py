@@ -664,6 +664,7 @@ def test_a_step_counts_attempts_and_replays_what_was_ambiguous(
         assert torch.allclose(row["rollout_is_weights"], (-away.mean()).exp())
         assert 0 < float(row["rollout_is_weights"][0]) < 1
         assert steps.queue.tags[key]["is_padding"] is True
+    # what the servers sampled by is told of fresh rows only
     apart = [
         (
             steps.queue.rows[k]["old_log_probs"].exp()
@@ -671,7 +672,7 @@ def test_a_step_counts_attempts_and_replays_what_was_ambiguous(
         ).abs()
         for k in batch.keys
         if not steps.queue.tags[k].get("is_padding")
-    ]  # what the servers sampled by is told of fresh rows only
+    ]
     assert metrics["training/rollout_probs_diff_mean"] == pytest.approx(
         float(torch.cat(apart).mean()), rel=1e-4
     )

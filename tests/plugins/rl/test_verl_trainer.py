@@ -161,15 +161,13 @@ def test_gapo_with_steer_and_a2r_takes_its_steps(workspace: Path, capsys: Any) -
         scores = [
             e.grade.score for e in attempted if e.trace.model.endswith(f".{n}") for _ in rows_of(e)
         ]
-        assert row["critic/score/mean"] == pytest.approx(
-            sum(scores) / len(scores), abs=1e-3
-        )  # verl's is over rows
+        # verl's is over rows
+        assert row["critic/score/mean"] == pytest.approx(sum(scores) / len(scores), abs=1e-3)
         assert 0.7 <= row["actor/token_weight"] <= 1
         assert row["actor/entropy"] > 1
         assert row["actor/grad_norm"] > 0
-        assert (
-            row["training/rollout_probs_diff_max"] < 1e-2
-        )  # the servers had the weights that the trainer has
+        # the servers had the weights that the trainer has
+        assert row["training/rollout_probs_diff_max"] < 1e-2
     assert metrics[0]["actor/ppo_kl"] != metrics[1]["actor/ppo_kl"]
     # a task needs two epochs before it is ambiguous: nothing is replayed in the first two steps
     assert [row["a2r/replayed"] for row in metrics[:2]] == [0, 0]

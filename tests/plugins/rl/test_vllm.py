@@ -155,9 +155,8 @@ def test_tune_rolls_out_by_vllm_and_goes_on_when_it_was_killed(
         if left[0] == 0:
             members = _group(self.server.pid)
             tree.extend(members)
-            os.kill(
-                members[-1], signal.SIGKILL
-            )  # a worker: what runs out of memory, if anything does
+            # a worker: what runs out of memory, if anything does
+            os.kill(members[-1], signal.SIGKILL)
         return reply(self, *args, **params)
 
     monkeypatch.setattr(Served, "reply", dying)

@@ -199,9 +199,8 @@ def test_untouched_only_what_the_gold_may_have_mended_or_broken_is_run(
         for t in project.swe.baseline(project.task, project.backend).passed
         if t.startswith("tests/test_sums.py")
     ]
-    assert sorted(runs[-1].outcomes) == sorted(
-        whole
-    )  # and nothing of tests/test_words.py, all of which passes
+    # and nothing of tests/test_words.py, all of which passes
+    assert sorted(runs[-1].outcomes) == sorted(whole)
 
 
 @pytest.mark.slow
@@ -263,10 +262,8 @@ def test_shipped_prompts_do_not_name_the_mutated_file_or_hidden_tests() -> None:
     for task in Swe(paths.shipped("benchmarks") / "swe").tasks():
         if task.facts["kind"] == "injected":
             bug = task.facts["bug"]
-            for part in (
-                bug,
-                *bug.get("more", ()),
-            ):  # `test_NAME.py` is another file than `NAME.py`
+            # `test_NAME.py` is another file than `NAME.py`
+            for part in (bug, *bug.get("more", ())):
                 assert not re.search(rf"(?<!\w){re.escape(part['file'])}", task.prompt)
             for hidden in set(bug["fail_to_pass"]) - set(bug["public"]):
                 assert f"- {hidden}\n" not in task.prompt

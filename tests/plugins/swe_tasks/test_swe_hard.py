@@ -323,9 +323,8 @@ def test_hard_tasks_are_sound_and_the_same_again(
         texts = {f: (case.graded() / f).read_text() for f in case.gold()}
         assert beyond_one_token({f: t or "" for f, t in case.gold().items()}, texts)
         assert bug.file not in task.prompt
-        assert set(
-            swe.exploits(task)
-        )  # the place of the bug can be told, even where a function is gone
+        # the place of the bug can be told, even where a function is gone
+        assert set(swe.exploits(task))
 
 
 @pytest.mark.slow
@@ -375,9 +374,8 @@ def test_hard_and_other_tasks_of_one_source_stand_side_by_side(
     file = tmp_path / INJECTED
     easy = project.make(repo=stock, file=file, n=1).tasks
     hard = project.make(repo=stock, file=file, n=1, hard=True).tasks
-    assert {t.id for t in Swe(file).tasks()} == {
-        t.id for t in (*easy, *hard)
-    }  # nor is a group of both split
+    # nor is a group of both split
+    assert {t.id for t in Swe(file).tasks()} == {t.id for t in (*easy, *hard)}
     more = [json.loads(line).get("more") for line in file.read_text().splitlines()]
     assert None in more  # a bug of one part is written as ever
 
@@ -418,9 +416,8 @@ def test_runs_that_share_a_sandbox_see_their_own_change_only_and_one_that_hangs_
     assert found[4].doubt
     assert found[1].messages[high].startswith("assert 4 == 3")
     assert found[6].uncollected == ("tests/test_sums.py",)
-    assert [list(r.outcomes.values()).count("failed") for r in found[-1:]] == [
-        1
-    ]  # it ends at the first
+    # it ends at the first
+    assert [list(r.outcomes.values()).count("failed") for r in found[-1:]] == [1]
     assert all(r.cpu_seconds > 0 for r in found)
 
 
@@ -506,13 +503,11 @@ def test_bugs_in_other_lines_join_and_those_that_touch_do_not(
     assert found == "".join(lines)
 
 
+# as each alone: the suite is run once for both
 @pytest.mark.parametrize(
     ("outcomes", "asked"),
     [
-        (
-            {"a": "failed", "b": "failed", "c": "passed"},
-            1,
-        ),  # as each alone: the suite is run once for both
+        ({"a": "failed", "b": "failed", "c": "passed"}, 1),
         ({"a": "failed", "b": "failed", "c": "failed"}, 3),
         ({"a": "failed", "b": "passed", "c": "passed"}, 3),
     ],

@@ -60,9 +60,8 @@ def test_a_build_learns_from_imported_experience_alone(
     made = json.loads(capsys.readouterr().out)
     assert (made["validation"]["before"], made["validation"]["after"]) == (0.0, 1.0)
     run = Run(workspace / "runs" / "a")
-    assert {r["split"] for r in run.records("experience")} == {
-        "validation"
-    }  # no train attempt was made
+    # no train attempt was made
+    assert {r["split"] for r in run.records("experience")} == {"validation"}
     (revision,) = run.revisions()
     cited = revision.edits[0].evidence[0].experience
     assert run.experience(cited).task.startswith("toy:imported:flower-")

@@ -84,15 +84,13 @@ def test_mini_swe_agents_commands_outputs_and_statuses_are_steps(
 ) -> None:
     bring(SAMPLES / "mini-swe-agent")
     called, stopped, older = (stored(workspace)[f"toy__mean-{n}"] for n in (1, 2, 3))
-    assert (
-        called.prompt == "mean([2, 4]) returns 2.0 instead of 3.0. Mend mean.py."
-    )  # not the template around it
+    # not the template around it
+    assert called.prompt == "mean([2, 4]) returns 2.0 instead of 3.0. Mend mean.py."
     assert [s.status for s in called.trace.steps] == [0, 0, 1, None]
     assert called.trace.steps[1].action == "sed -i 's/ + 1)/)/' mean.py"
     assert "ZeroDivisionError" in called.trace.steps[2].output
-    assert (
-        "<returncode>1</returncode>" in called.trace.steps[3].observation
-    )  # as the agent was shown it
+    # as the agent was shown it
+    assert "<returncode>1</returncode>" in called.trace.steps[3].observation
     assert called.trace.answer.startswith("def mean")
     assert called.trace.usage.usd == 4.0
     assert not called.grade.graded
@@ -358,10 +356,8 @@ def test_the_domains_grader_grades_what_was_handed_in(
         ("toy:imported:elsewhere", None),
     ]
     memory = ExperienceStore(workspace)
-    assert {e.group for e in memory.experiences()} == {
-        "train-0",
-        "train-1",
-    }  # the domain's own groups
+    # the domain's own groups
+    assert {e.group for e in memory.experiences()} == {"train-0", "train-1"}
 
 
 def test_tau_benchs_results_are_attempts_with_its_reward_and_without_the_actions_it_expects(
@@ -397,9 +393,8 @@ def test_tau_benchs_results_are_attempts_with_its_reward_and_without_the_actions
     (tmp_path / "gpt.json").write_text(json.dumps(rows))
     told = bring(tmp_path / "gpt.json")
     assert (told["formats"], told["added"], told["passed"]) == ({"tau-bench": 2}, 2, 1)
-    assert (
-        "nothing was said in it: 429" in told["bad"][0]["reason"]
-    )  # its provider's fault, and no failure
+    # its provider's fault, and no failure
+    assert "nothing was said in it: 429" in told["bad"][0]["reason"]
     found = stored(workspace)
     done, begun = found["airline_test_0"], found["airline_test_1"]
     assert (done.prompt, done.grade.passed) == ("You are u. You want SEA.", True)

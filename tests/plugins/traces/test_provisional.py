@@ -143,9 +143,8 @@ def test_a_provisional_grade_lets_recall_find_an_attempt_marked_as_what_it_is(
 def test_the_judges_reason_is_among_the_words_that_find_an_attempt(
     imported: dict[str, str], workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    recalled(
-        capsys, "bears", "--ungraded", "--how", "keywords"
-    )  # indexed before there was a reason
+    # indexed before there was a reason
+    recalled(capsys, "bears", "--ungraded", "--how", "keywords")
     judge(workspace, capsys)
     found = recalled(capsys, "bears out", "--how", "keywords", "--where", "grain=experience")[
         "hits"
@@ -195,15 +194,13 @@ def test_a_provisional_grade_is_in_nothing_that_counts_learns_or_trains(
     judge(workspace, capsys)
     memory = ExperienceStore(workspace, "hashed")
     for reader in ("optimizer", "human"):
-        assert (
-            memory.recall("harbour", reader=reader) == []
-        )  # what optimizers and policies of a build ask
+        # what optimizers and policies of a build ask
+        assert memory.recall("harbour", reader=reader) == []
         assert memory.search("harbour", reader=reader) == []
         assert list(memory.facts(reader=reader)) == []
         assert list(memory.experiences(reader=reader)) == []  # what SFT and RL read
-        assert (
-            memory.get(imported["harbour"], reader) is None
-        )  # what evidence that is cited must be
+        # what evidence that is cited must be
+        assert memory.get(imported["harbour"], reader) is None
     assert memory.stats()["experiences"] == memory.count("foreign") == 0
     e = provisional.whole(memory, imported["harbour"])
     assert e is not None
@@ -350,9 +347,8 @@ def test_ctrl_c_loses_no_reply_that_is_paid(
     def reply(self: Scripted, messages: Sequence[Message], call: Any, **params: Any) -> Reply:
         if not stopped.is_set():
             stopped.set()
-            assert waiting.wait(
-                60
-            )  # Ctrl-C while a thread is being started would leave it to itself
+            # Ctrl-C while a thread is being started would leave it to itself
+            assert waiting.wait(60)
             _thread.interrupt_main()  # while the first is under way
         return real(self, messages, call, **params)
 

@@ -178,10 +178,8 @@ def test_what_cannot_be_decided_is_said_on_its_page(
 ) -> None:
     status, text, (form,) = decides(BadInput("not so", fix="but so"))
     assert (status, text) == (400, "/review/run: not so but so")
-    assert (form["revision"], form["reason"]) == (
-        "",
-        "too",
-    )  # what is empty is there too: a file that was emptied
+    # what is empty is there too: a file that was emptied
+    assert (form["revision"], form["reason"]) == ("", "too")
     monkeypatch.setattr(site.Website, "page", lambda *_: Shown("gone", 404))
     assert decides(BadInput("not so"))[:2] == (404, "gone")
 
@@ -258,11 +256,8 @@ def test_a_decision_is_passed_on_with_what_a_person_changed() -> None:
     }
     word, _ = decided({"decision": "edit", **form})
     assert word is not None
-    assert word.files == {
-        "a": "one\r\ntwo\n",
-        "b": "",
-        "c": "new\nline",
-    }  # as sent back is unchanged; x is no file
+    # as sent back is unchanged; x is no file
+    assert word.files == {"a": "one\r\ntwo\n", "b": "", "c": "new\nline"}
     word, _ = decided({"decision": "edit", "file:c": ""})
     assert word is not None
     assert word.files == {"a": "one\r\ntwo\n", "b": ""}  # emptied is deleted
@@ -701,9 +696,8 @@ def test_a_hit_shows_the_words_in_their_surroundings() -> None:
     text = "".join(text for text, _ in found["parts"])
     assert (len(text), found["before"], found["after"]) == (420, True, True)
     assert text.startswith("x " * 60 + "Alpha and alphabet and (beta) y")
-    whole = site._hit(
-        SimpleNamespace(text="a" * 420 + "  "), "a"
-    )  # space at the end is no more text
+    # space at the end is no more text
+    whole = site._hit(SimpleNamespace(text="a" * 420 + "  "), "a")
     assert (whole["before"], whole["after"]) == (False, False)
     short = site._hit(SimpleNamespace(text="nothing of it"), "alpha")
     assert short["parts"] == [("nothing of it", False)]

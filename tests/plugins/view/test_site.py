@@ -463,9 +463,8 @@ def test_an_attempt_of_memory_is_shown_though_its_run_is_gone(made: Website) -> 
     assert "the grader on b0" in text
     assert "30 other attempts at" in text
     assert "reply 0." in text_of(made, "/experiences/b0/messages")
-    assert "the grader on b1" in text_of(
-        made, "/compare/-/b0/bench/b1"
-    )  # of a run that has it no more
+    # of a run that has it no more
+    assert "the grader on b1" in text_of(made, "/compare/-/b0/bench/b1")
     found = made.page("/search", {"q": "saw"}).text
     assert "25 best places" in Tree(found).text
     assert any(

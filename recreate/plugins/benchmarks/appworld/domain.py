@@ -135,9 +135,8 @@ class AppWorld:
         words = sources.program("record", task.facts["task"], python=self._python)
         found = sources.asked(self._open(task, backend), words, {"codes": codes}, _SECONDS)
         made = found.get("calls") if isinstance(found, dict) else None
-        if found and not isinstance(
-            made, list
-        ):  # whether the task or the code is what cannot be played
+        # whether the task or the code is what cannot be played
+        if found and not isinstance(made, list):
             self.untouched(task, backend)
             return _failed(f"Its code cannot be played: {found}")
         if not made:

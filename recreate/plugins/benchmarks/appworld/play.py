@@ -126,9 +126,8 @@ def unpacked() -> None:
 
 def main() -> None:
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(
-        os.open(os.devnull, os.O_WRONLY), 1
-    )  # what packages print, and code of an agent's, is no answer
+    # what packages print, and code of an agent's, is no answer
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     what, task = sys.argv[1], "".join(sys.argv[2:])
     if what == "unpack":
         unpacked()

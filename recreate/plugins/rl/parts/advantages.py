@@ -148,9 +148,8 @@ def normalised(
     mean = groups.total(
         shifted if weight is None else torch.where(members, shifted, 0.0)
     ) / n.clamp(min=1)
-    centred = shifted.sub_(
-        groups.spread(mean)
-    )  # in place: a fresh 800 kB costs more than the arithmetic
+    # in place: a fresh 800 kB costs more than the arithmetic
+    centred = shifted.sub_(groups.spread(mean))
     if scale == "none":
         return centred
     if scale == "group":

@@ -134,9 +134,8 @@ class Trainer(PPOTrainerSync):  # type: ignore[misc]
         return made if self.replay is None else self._remember(batch, metrics)
 
     def _save_checkpoint(self) -> None:
-        if (
-            self.replay is not None
-        ):  # first: verl's last act is to name this step as the one to resume from
+        # first: verl's last act is to name this step as the one to resume from
+        if self.replay is not None:
             place = Path(self.config.trainer.default_local_dir) / f"global_step_{self.global_steps}"
             place.mkdir(parents=True, exist_ok=True)
             state, tensors = self.replay.state()
