@@ -326,10 +326,7 @@ class Scanner:
             named.setdefault(found, why)
         by_length = sorted((found.casefold() for found in named), key=len, reverse=True)
         # of a name and its parts only the name, where the parts stand nowhere else
-        for (
-            found,
-            why,
-        ) in named.items():
+        for found, why in named.items():
             rest, part = text, found.casefold()
             for longer in by_length:
                 rest = rest.replace(longer, " ") if part in longer and part != longer else rest
