@@ -27,10 +27,10 @@ from recreate.api.errors import BadInput
 from recreate.api.ports import Estimated, Price
 from recreate.api.types import Record, Usage
 from recreate.builder.share import MOST_RERUNS, rerun_share, share_of
+from recreate.lessons.context import QUESTIONS
 from recreate.lessons.ladder import ASKED
 from recreate.lessons.store import CLIMBING
 from recreate.optimizers.reflect import MOST_CALLS
-from recreate.plugins.policies.randomised import QUESTIONS
 from recreate.runs.budget import Budget
 from recreate.runs.settings import DRAWN, Settings, own
 from recreate.runs.trial import LATTICE, SPREAD, decidable, finds, odds, share

@@ -38,10 +38,9 @@ from recreate.api.types import (
 )
 from recreate.builder.share import MOST_RERUNS, MemoryShare
 from recreate.lessons import draws, gaming
-from recreate.lessons.context import PolicyContext, RerunGroup, RerunRequest
+from recreate.lessons.context import QUESTIONS, PolicyContext, RerunGroup, RerunRequest
 from recreate.lessons.store import CLIMBING, LessonStore
 from recreate.memory.forget import lesson_mark, surviving
-from recreate.plugins.policies.randomised import QUESTIONS
 from recreate.runs.attempts import Score, attempt_task, ended, key_of
 from recreate.runs.budget import CELL_BUDGET
 from recreate.runs.session import Session

@@ -27,9 +27,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
-from typing import Any, TypedDict, get_args
+from typing import Any, TypedDict
 
 from recreate.agents import scaffold as scaffolds
 from recreate.agents.history import History, describe
@@ -40,22 +39,20 @@ from recreate.agents.workplace import try_servers
 from recreate.api.errors import BadInput, Fault, OutOfBudget
 from recreate.api.paths import short
 from recreate.api.ports import Describable, Population, Price, ToolsOnly
+from recreate.api.registry import find
 from recreate.api.theirs import all_are, expect
 from recreate.api.types import Edit, Experience, Record, Revision, Split, Task, Verdict, digest
 from recreate.builder import proposals
-from recreate.builder.blame import folders_of, versions
-from recreate.builder.curriculum import Tried, draw, summary
+from recreate.builder.batches import draw_batch, recall_batch
 from recreate.builder.estimate import course
 from recreate.builder.learning import Learning
+from recreate.builder.past import read_spread
 from recreate.builder.proposals import Proposals
 from recreate.builder.review import ReviewDesk, Reviewer, human_edits
 from recreate.builder.selection import cannot_decide, strata, tasks_of, too_few
 from recreate.lessons.context import offered
-from recreate.memory.overlap import Overlap
 from recreate.optimizers.investigator.create import create as write_seed
-from recreate.plugins.measuring import calibration
-from recreate.plugins.traces.past import attempted_in, tried_before
-from recreate.runs.attempts import Score, copy_in, ended, fresh, run_attempts, stretch_of
+from recreate.runs.attempts import Score, ended, fresh, run_attempts, stretch_of
 from recreate.runs.forecasts import ForecastOutcome, forecasts_of, tally, told, train_scores
 from recreate.runs.gate import (
     MIN_TASKS,
@@ -97,8 +94,8 @@ class BuildState(TypedDict, total=False):
 
 
 def choose_tasks(session: Session) -> tuple[list[Task], list[Task]]:
-    """(train, validation): the first N of each split in an order that the seed fixes; with `choose
-    = learning` all of train, of which each round takes its own.
+    """(train, validation): the first N of each split in an order that the seed fixes; with a
+    curriculum all of train, of which each round takes its own.
 
     What the workspace holds out as another split is left out first, and said, then what is not
     selected. Raises BadInput when there are too few validation tasks for the gate to decide
@@ -110,10 +107,12 @@ def choose_tasks(session: Session) -> tuple[list[Task], list[Task]]:
         random.Random(f"{session.settings.seed}/{split}").shuffle(tasks)
         return tasks[:most]
 
-    learning = session.settings.choose == "learning"
+    uniform = session.settings.choose == "uniform"
+    if not uniform:
+        find("curriculum", session.settings.choose)
     train = pick(
         "train",
-        MOST if learning else session.settings.train,
+        session.settings.train if uniform else MOST,
         needed=not session.settings.from_experience,
     )
     validation = pick("validation", session.settings.validation, needed=False)
@@ -276,10 +275,10 @@ class _Build:
         session.memory.hold_out(
             [t for s in ("validation", "test") for t in session.domain.tasks(s)]
         )
-        measured = calibration.known(
+        measured = read_spread(
             session.workspace, session.domain.name, seed.digest, session.model_name
         )
-        self.spread = measured.spread if measured is not None else SPREAD
+        self.spread = SPREAD if measured is None else measured
         self.learning = Learning(session, self.judging, seed)
         self.known = {seed.digest: seed}
         self.revisions = [
@@ -379,8 +378,9 @@ class _Build:
             "round", {"round": state["round"] + 1, "rounds": self.session.settings.rounds}
         )
         if self.session.settings.from_experience and (state["round"] == 0 or not self.train):
-            return {"experiences": self.remembered(state["round"])}
-        batch = self.batch(state["round"], current)
+            return {"experiences": recall_batch(self.session, state["round"])}
+        kept = [r.id for r in self.revisions if r.kept]
+        batch = draw_batch(self.session, self.train, self.seed, kept, state["round"])
         tasks, first = [task for task, _ in batch], {task.id: repeat for task, repeat in batch}
         offers = self.learning.offers(state["round"], drawn=True)
         scores = run_attempts(
@@ -894,89 +894,6 @@ class _Build:
     def wins(self, verdict: Verdict) -> bool:
         """Whether a candidate is kept: better, or cheaper where that was asked for."""
         return verdict.better or (self.session.settings.gate.cheaper and verdict.saving is not None)
-
-    def batch(self, round: int, current: Scaffold) -> list[tuple[Task, int]]:
-        """A round's train tasks, each with its attempt's number as a repeat; what was drawn stands
-        in the journal."""
-        session, size = self.session, min(self.session.settings.batch_size, len(self.train))
-        if session.settings.choose == "uniform":
-            return [(self.train[(round * size + i) % len(self.train)], 0) for i in range(size)]
-        known = next((r for r in session.journal.records("batch") if r["round"] == round), None)
-        if known is None:
-            lineage, history = self.before
-            lineage = [*lineage, *(r.id for r in self.revisions if r.kept)]
-            history = [*history, *attempted_in(session.journal.records("experience"))]
-            seed = f"{session.settings.seed}/batch/{round}"
-            drawn = draw([task.id for task in self.train], history, lineage, size, seed)
-            tasks, repeats, why = map(list, zip(*drawn, strict=True))
-            known = {"round": round, "scaffold": current.digest, "seed": seed}
-            known |= {"tasks": tasks, "repeats": repeats, "why": why, "told": summary(why)}
-            session.journal.add("batch", **known)
-        session.say("note", {"text": known["told"]})
-        there = {task.id: task for task in self.train}
-        return [
-            (there[id], n)
-            for id, n in zip(known["tasks"], known["repeats"], strict=True)
-            if id in there
-        ]
-
-    @cached_property
-    def before(self) -> tuple[list[str], list[Tried]]:
-        """The versions that the seed came from, itself last, and what they made of train tasks in
-        other runs; with a cassette nothing: who replays it has another workspace."""
-        session = self.session
-        if session.settings.record or session.settings.replay:
-            return [self.seed.digest], []
-        lineage = [v.files.digest for v in versions(self.seed, folders_of(session.workspace))][::-1]
-        return lineage, tried_before(session, lineage)
-
-    def remembered(self, round: int) -> list[str]:
-        """A batch out of memory, brought into the run folder: ids. Of each group one before a
-        second of any, and failures before what passed. Raises BadInput when memory holds nothing
-        that may be learned from.
-        """
-        session = self.session
-        rows = list(
-            session.memory.facts({"domain": session.domain.name, "split": "train"}, "optimizer")
-        )
-        random.Random(f"{session.settings.seed}/experience").shuffle(rows)
-        nth = Counter[str]()
-        ranks = {
-            row["id"]: (nth.update([row["group"]]) or nth[row["group"]], row["passed"])
-            for row in rows
-        }
-        overlap = Overlap(
-            [t for s in get_args(Split) for t in session.domain.tasks(s)], session.memory.held_out
-        )
-        fit = list[Experience]()
-        for id in sorted(ranks, key=lambda id: ranks[id]):
-            e = session.memory.get(id, "optimizer")
-            # a task that was added since may be one of these under another name
-            if e is not None and e.trace.steps and not e.trace.fault and overlap.of(e) == "train":
-                fit.append(e)
-            if len(fit) == session.settings.batch_size * (round + 1):
-                break
-        if not fit:
-            raise BadInput(
-                f"memory holds no graded train experience of {session.domain.name} to start from",
-                fix=(
-                    f"recreate traces import PATH --domain {session.settings.domain}, and recreate"
-                    " traces grade for what has no outcome"
-                ),
-                code="no-experience",
-            )
-        chosen = fit[session.settings.batch_size * round :] or fit[-session.settings.batch_size :]
-        for e in chosen:
-            copy_in(session, e)
-        session.say(
-            "note",
-            {
-                "text": (
-                    f"{len(chosen)} experiences of memory are studied; no attempt was made for them"
-                )
-            },
-        )
-        return [e.id for e in chosen]
 
     def scaffold(self, digest: str) -> Scaffold:
         if digest not in self.known:

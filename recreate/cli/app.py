@@ -67,7 +67,6 @@ COMMANDS = {
     "log": "show.log",
     "show": "show.show",
     "diff": "show.diff",
-    "blame": "show.blame",
     "init": "workspace.init",
     "doctor": "workspace.doctor",
     "clean": "workspace.clean",

@@ -61,10 +61,9 @@ def plan(settings: Settings, where: Path, as_json: Json = False) -> None:
     Example: recreate plan --domain swe --model gpt-5-mini --budget 5usd
     """
     from recreate.builder import estimate as planning
+    from recreate.builder import past
     from recreate.builder.selection import Rater, cannot_decide, fitted, seed_of, select
     from recreate.memory.held_out import HeldOut
-    from recreate.plugins.measuring import calibration
-    from recreate.plugins.traces import past
     from recreate.runs.session import (
         open_domain,
         open_models,
@@ -92,13 +91,12 @@ def plan(settings: Settings, where: Path, as_json: Json = False) -> None:
         if wrong := cannot_decide(settings):
             raise wrong  # as build does
         judged = held.usable(domain, "validation")[0]
-        calibrated = calibration.known(where, domain.name, seed.digest, model.name)
         before = replace(
-            past.attempts(
+            past.read_attempts(
                 where, domain, judged if found is None else found.of(judged), rater, space
             ),
-            studies=past.studies(where, other.name),
-            spread=None if calibrated is None else calibrated.spread,
+            studies=past.read_studies(where, other.name),
+            spread=past.read_spread(where, domain.name, seed.digest, model.name),
         )
         made = planning.plan(settings, seed, opened.price, opened.optimizer_price, before)
         too_small = ""

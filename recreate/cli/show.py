@@ -140,33 +140,6 @@ def diff(
     emit({**sides, "edits": edits, "verdict": verdict, "diff": text})
 
 
-def blame(
-    file: Annotated[
-        str, typer.Argument(metavar="FILE[:LINE]", help="A file of an agent, and one line of it.")
-    ],
-    as_json: Json = False,
-) -> None:
-    """Say who wrote each line of an agent: the seed, a person, or an edit, with its verdict and the
-    steps it cites.
-
-    Example: recreate blame scaffolds/swe/tools/localize.py:12
-    """
-    from recreate.builder.blame import blame as found
-
-    lines = found(file, workspace())
-    one = len(lines) == 1
-    for line in lines:
-        who, revision, edit = line.writer.origin, line.writer.revision, line.writer.edit
-        said = f"{revision.id[:8]} {revision.verdict.diff or 0:+.2f}" if revision else ""
-        answer(as_json, line.record(), f"{who:<5} {said:<14} {line.line:>4}  {line.text}")
-        if one and not as_json and revision is not None:
-            put(f"  {verdict_of(revision)}")
-        if one and not as_json and edit is not None:
-            put(f"  {edit.path}: {edit.reason or 'no reason given'}")
-            for cited in edit.evidence:
-                put(f"  recreate traces show {cited.experience}   step {cited.step}")
-
-
 def verdict_of(revision: Revision) -> str:
     """A revision and its verdict in a line."""
     from recreate.viewer.markdown import verdict_text

@@ -313,8 +313,8 @@ def rate(
 
     Example: recreate tasks rate swe --from last
     """
+    from recreate.builder.past import read_rates
     from recreate.domains import rates
-    from recreate.plugins.traces.past import rates_in
 
     part = domain_of(domain, settings, typed, where)
     domain, beside = domain or part.name, Path(typed.get("data", ""))
@@ -322,7 +322,7 @@ def rate(
     if "data" in typed and not (folder / "domain.toml").is_file() and beside.exists():
         folder = beside if beside.is_dir() else beside.parent
     place = file or folder / rates.RATES
-    found = [each for one in run for each in rates_in(open_run(one), part, name)]
+    found = [each for one in run for each in read_rates(open_run(one), part, name)]
     if not found:
         raise BadInput(
             f"{' and '.join(run)} holds no graded attempt at a task of {domain} as it is now",
@@ -1021,13 +1021,13 @@ def _by_level(
     """level -> (attempts that one learner passed, all of them) of train tasks: what other splits
     tell, no task may be made by. Raises BadInput where the runs hold none, or those of several
     learners."""
-    from recreate.plugins.traces.past import rates_in
+    from recreate.builder.past import read_rates
 
     train = {task.id: task for task in part.tasks("train")}
     found = [
         rate
         for one in dict.fromkeys(runs)
-        for rate in rates_in(open_run(one), part)
+        for rate in read_rates(open_run(one), part)
         if rate.task in train
     ]
     found = [

@@ -209,8 +209,7 @@ class Settings(Config):
 
     optimizer_settings: what the optimizer has of its own, by key; its `Config` knows them (`own`).
     name: what the agent is called under scaffolds/, the domain's name when empty.
-    choose: which train tasks a round attempts: in turn, or where learning is
-    (builder/curriculum.py). record, replay: folders of cassettes; record_replies_only: one without
+    choose: which train tasks a round attempts: `uniform`, in turn, or a curriculum's. record, replay: folders of cassettes; record_replies_only: one without
     what was asked; cache: a folder of replies across runs, or `on`; cache_near: the cosine from
     which a train attempt is answered with the reply to another task's question, 0 for never
     (docs/cassettes.md).
@@ -236,7 +235,7 @@ class Settings(Config):
     validation: int = Field(default=20, ge=1, le=MOST)
     repeats: int = Field(default=1, ge=1, le=MOST)
     batch: int = Field(default=0, ge=0, le=MOST)
-    choose: Literal["uniform", "learning"] = Field(default="uniform", exclude_if="uniform".__eq__)
+    choose: str = Field(default="uniform", exclude_if="uniform".__eq__)
     jobs: int = Field(default=2, ge=1, le=256)
     seed: int = Field(default=0, ge=-(2**63), lt=2**63)
     out: str = ""

@@ -22,6 +22,7 @@ from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import BadInput
 from recreate.api.types import Record
 from recreate.builder.measure import BenchResult, measure, measured_tasks
+from recreate.builder.past import CALIBRATION
 from recreate.runs.gate import MIN_TASKS, Scores, interval, judge, wilson
 from recreate.runs.session import Session
 from recreate.runs.settings import Settings
@@ -29,7 +30,6 @@ from recreate.runs.trial import finds, share, spread_of, trial
 from recreate.storage import files
 from recreate.storage.log import encode
 
-FILE = "calibration.jsonl"
 BUILDS = 400
 """So many builds are simulated, of candidates that change nothing."""
 
@@ -100,7 +100,7 @@ def calibrate(session: Session, scaffold: Scaffold) -> tuple[Calibration, BenchR
     cell = measure(session, scaffold, "validation", settings.validation)
     scores = {place: score for place, score in cell.by_place.items() if score is not None}
     found = calibration(scores, settings, (cell.domain, cell.scaffold, cell.digest, cell.model))
-    keep(session.workspace / "benchmarks" / session.domain.name / FILE, found)
+    keep(session.workspace / "benchmarks" / session.domain.name / CALIBRATION, found)
     return found, cell
 
 
@@ -187,13 +187,6 @@ def keep(file: Path, found: Calibration) -> None:
         others = [c for c in _read(file) if (c.agent, c.model) != (found.agent, found.model)]
         lines = [encode(c.model_dump(mode="json", by_alias=True)) for c in (*others, found)]
         files.write(file, "".join(f"{line}\n" for line in lines))
-
-
-def known(where: Path, domain: str, agent: str, model: str) -> Calibration | None:
-    """What was measured of an agent with a model in this workspace; a line that cannot be read is
-    none."""
-    rows = _read(where / "benchmarks" / domain / FILE)
-    return next((c for c in rows if (c.agent, c.model) == (agent, model)), None)
 
 
 def _read(file: Path) -> Iterator[Calibration]:

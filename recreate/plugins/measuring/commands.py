@@ -1,5 +1,5 @@
-"""credit, rebase: what each part of an agent is worth, with the model it was made with or with
-another."""
+"""blame, credit, rebase: who wrote each line of an agent, and what each part of it is worth, with
+the model it was made with or with another."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ import typer
 
 from recreate.api.errors import BadInput
 from recreate.api.paths import short as here
+from recreate.api.paths import workspace
 from recreate.cli import runner
 from recreate.cli.bench import TASKS, counted
 from recreate.cli.options import RUN, SELECT, Json, with_settings
 from recreate.cli.terminal import answer, say
+from recreate.cli.terminal import show as put
 from recreate.runs.settings import Settings
 
 if TYPE_CHECKING:
@@ -308,3 +310,31 @@ def _end(found: Credit, folder: Path, as_json: bool, prune: bool) -> None:
         runner.stopped_by_budget(f"the same command with --out {here(folder)}")
     if not as_json and not prune and any(part.dropped for part in found.parts):
         say(f"the same command with --out {here(folder)} --prune hands their removal to the gate")
+
+
+def blame(
+    file: Annotated[
+        str, typer.Argument(metavar="FILE[:LINE]", help="A file of an agent, and one line of it.")
+    ],
+    as_json: Json = False,
+) -> None:
+    """Say who wrote each line of an agent: the seed, a person, or an edit, with its verdict and the
+    steps it cites.
+
+    Example: recreate blame scaffolds/swe/tools/localize.py:12
+    """
+    from recreate.cli.show import verdict_of
+    from recreate.plugins.measuring.blame import read_blame
+
+    lines = read_blame(file, workspace())
+    one = len(lines) == 1
+    for line in lines:
+        who, revision, edit = line.writer.origin, line.writer.revision, line.writer.edit
+        said = f"{revision.id[:8]} {revision.verdict.diff or 0:+.2f}" if revision else ""
+        answer(as_json, line.record(), f"{who:<5} {said:<14} {line.line:>4}  {line.text}")
+        if one and not as_json and revision is not None:
+            put(f"  {verdict_of(revision)}")
+        if one and not as_json and edit is not None:
+            put(f"  {edit.path}: {edit.reason or 'no reason given'}")
+            for cited in edit.evidence:
+                put(f"  recreate traces show {cited.experience}   step {cited.step}")

@@ -21,11 +21,12 @@ from recreate.agents.scaffold import Scaffold
 from recreate.agents.workplace import try_servers
 from recreate.api.errors import BadInput, Fault, OutOfBudget
 from recreate.api.types import Record, Task, digest
-from recreate.builder.blame import AgentVersion, LineWriter, folders_of, versions
+from recreate.builder import past
 from recreate.builder.estimate import typical
 from recreate.builder.learning import Learning
 from recreate.builder.measure import bring, measured_tasks
 from recreate.builder.selection import Rater
+from recreate.plugins.measuring.blame import AgentVersion, LineWriter, folders_of, versions
 from recreate.plugins.measuring.factorial import (
     FOLLOWED,
     Analysis,
@@ -40,7 +41,6 @@ from recreate.plugins.measuring.factorial import (
     stretch,
 )
 from recreate.plugins.measuring.parts import AgentPart, AgentParts, parts_of
-from recreate.plugins.traces import past
 from recreate.runs.attempts import Place, Score, Work, fresh, key_of, run_work
 from recreate.runs.budget import Budget
 from recreate.runs.reader import Run, default_seed, find_agent, named_run, runs
@@ -344,7 +344,7 @@ class Knockouts:
         new = sum(not self.held(w.scaffold, w.task, w.repeat) for w in self.each(self.work))
         begun = session.ledger.attempts
         rater = Rater(self.parts.agent.name, self.parts.agent.digest, session.model_name)
-        usages = past.attempts(
+        usages = past.read_attempts(
             session.workspace, session.domain, self.tasks, rater, session.settings.memory.namespace
         ).usages
         span = typical(self.parts.agent, usages, session.price, settings)

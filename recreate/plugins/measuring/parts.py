@@ -27,8 +27,8 @@ from recreate.agents.config import read_agent
 from recreate.agents.lint import problems
 from recreate.agents.scaffold import UNCOUNTED, Scaffold
 from recreate.api.types import Edit
-from recreate.builder.blame import AgentVersion, LineWriter, written
 from recreate.builder.review import change
+from recreate.plugins.measuring.blame import AgentVersion, LineWriter, written
 
 Kind = Literal["lesson", "tool", "rule", "edit", "file"]
 

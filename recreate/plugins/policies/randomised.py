@@ -57,9 +57,6 @@ EFFECT = 0.8
 """The least that a pattern is expected to do, in logits."""
 PATTERN, TRIAL = (0.5, 0.8), (0.15, 0.7)
 """Between these are the propensities of a pattern, and of a lesson on trial."""
-QUESTIONS = 12
-"""A round asks the model so often in a build: for lessons of four failures or more, and which of
-them say the same."""
 KEPT = 400
 """Draws that a lesson remembers: the newest."""
 

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from statistics import fmean, stdev
 from typing import Any
 
-from recreate.builder.curriculum import Tried, draw
+from recreate.plugins.measuring.curriculum import Tried, draw
 
 BATCH, ROUNDS, CAUSES = 8, 60, 6
 RULES = ("again", "turns", "seeds", "learning")

@@ -4,16 +4,16 @@ optimizer's model."""
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import json
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from recreate.agents.scaffold import load
 from recreate.api.errors import BadInput
 from recreate.api.paths import shipped
 from recreate.api.ports import Domain
 from recreate.api.types import PassRate, Task, Usage
-from recreate.builder.curriculum import Tried
 from recreate.builder.estimate import Past
 from recreate.builder.selection import Rater, pass_rate, rates_of
 from recreate.domains.rates import joined
@@ -21,17 +21,17 @@ from recreate.memory.store import ExperienceStore
 from recreate.runs.attempts import read_experience
 from recreate.runs.gate import MIN_TASKS
 from recreate.runs.reader import Run
-from recreate.runs.session import Session
+from recreate.runs.trial import spread_of
 
 
-def attempts(
+def read_attempts(
     where: Path,
     domain: Domain,
     validation: Sequence[Task],
     rater: Rater,
     namespace: str | None = None,
 ) -> Past:
-    """Attempts of the rater's agent with its model; how it did on these validation tasks, by them
+    """Return attempts of the rater's agent with its model; how it did on these validation tasks, by them
     or else by the pass rates that were measured."""
     wanted, usages, scores = (
         {task.id: task for task in validation},
@@ -61,27 +61,8 @@ def attempts(
     return Past(usages)
 
 
-def tried_before(session: Session, lineage: Collection[str]) -> list[Tried]:
-    """What these versions of an agent, with this model, made of the domain's train tasks in other
-    runs of the workspace."""
-    wanted = {"domain": session.domain.name, "split": "train", "model": session.model_name}
-    here = {r["attempt"] for r in session.journal.records("experience")}
-    rows = session.memory.facts(wanted, "optimizer")
-    fit = (
-        r for r in rows if r["digest"] in lineage and r["id"] not in here and r["score"] is not None
-    )
-    return [Tried(r["task"], r["digest"], r["repeat"], r["score"]) for r in fit]
-
-
-def attempted_in(records: Iterable[Mapping[str, Any]]) -> list[Tried]:
-    """What agents made of train tasks, by a journal's `experience` records; re-runs with other
-    lessons left out."""
-    fit = (r for r in records if r["split"] == "train" and r.get("phase") != "rerun")
-    return [Tried(r["task"], r["scaffold"], r["repeat"], r["score"]) for r in fit]
-
-
-def rates_in(run: Run, domain: Domain, model: str = "") -> list[PassRate]:
-    """How often each agent of a run passed each task of the domain that is asked as it was then.
+def read_rates(run: Run, domain: Domain, model: str = "") -> list[PassRate]:
+    """Return how often each agent of a run passed each task of the domain that is asked as it was then.
     model: a name to give it; '' for its own."""
     tasks = {task.id: task for task in domain.tasks()}
     names = _names(run)
@@ -108,8 +89,8 @@ def rates_in(run: Run, domain: Domain, model: str = "") -> list[PassRate]:
     return sorted(found.values(), key=lambda rate: (rate.task, rate.scaffold))
 
 
-def studies(where: Path, model: str) -> list[Usage]:
-    """What each study and distilling took that this model made in the workspace's runs and that
+def read_studies(where: Path, model: str) -> list[Usage]:
+    """Return what each study and distilling took that this model made in the workspace's runs and that
     ended."""
     found = []
     for file in sorted((where / "runs").glob("*/settings.toml")):
@@ -138,3 +119,23 @@ def _names(run: Run) -> dict[str, str]:
 
 def _mean(scores: Mapping[str, Sequence[float]]) -> float:
     return sum(sum(each) / len(each) for each in scores.values()) / len(scores)
+
+
+CALIBRATION = "calibration.jsonl"
+"""The file beside a domain's tasks that says how noisy its agents are (`recreate calibrate`)."""
+
+
+def read_spread(where: Path, domain: str, agent: str, model: str) -> float | None:
+    """Return the part of a score's variance that lies between tasks, as it was calibrated for an
+    agent with a model in this workspace; None where it was not."""
+    try:
+        lines = (where / "benchmarks" / domain / CALIBRATION).read_text("utf-8").splitlines()
+    except (OSError, UnicodeError):
+        return None
+    for line in lines:
+        with contextlib.suppress(ValueError, LookupError, TypeError):
+            row = json.loads(line)
+            noise = float(row["noise"]["within"]), float(row["noise"]["between"])
+            if (row["agent"], row["model"]) == (agent, model) and all(map(math.isfinite, noise)):
+                return spread_of(*noise)
+    return None

@@ -14,8 +14,15 @@ from hypothesis import strategies as st
 
 from recreate.agents import scaffold as scaffolds
 from recreate.api.paths import shipped
-from recreate.builder.curriculum import FLOOR, DrawnTask, Tried, chances, draw, told
 from recreate.builder.loop import BuildResult, build
+from recreate.plugins.measuring.curriculum import (
+    FLOOR,
+    DrawnTask,
+    Tried,
+    chances,
+    describe_task,
+    draw,
+)
 from recreate.runs import settings
 from recreate.runs.reader import Run
 from recreate.runs.session import open_session, run_id
@@ -105,14 +112,14 @@ def test_tasks_that_are_solved_sometimes_or_flipped_are_likelier_than_those_that
     ]
     assert chances(["x", "y"], two, LINEAGE)["x"] > chances(["x", "y"], two, LINEAGE)["y"]
     kinds = [
-        told({0: [0.0], 2: [1.0]}),
-        told({0: [0.0, 1.0]}),
-        told({1: [0.0]}),
-        told({}),
-        told({0: [1.0], 1: [1.0]}),
+        describe_task({0: [0.0], 2: [1.0]}),
+        describe_task({0: [0.0, 1.0]}),
+        describe_task({1: [0.0]}),
+        describe_task({}),
+        describe_task({0: [1.0], 1: [1.0]}),
     ]
     assert kinds == ["flipped", "solved sometimes", "never solved", "never tried", "always solved"]
-    assert told({0: [0.0], 1: [1.0], 2: [1.0]}) == "solved sometimes", (
+    assert describe_task({0: [0.0], 1: [1.0], 2: [1.0]}) == "solved sometimes", (
         "the last two versions both solve it"
     )
 

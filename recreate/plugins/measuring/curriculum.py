@@ -1,5 +1,4 @@
-"""Which train tasks a round attempts with `--choose learning`: those that teach most, and none
-forgotten; pure.
+"""`--choose learning`: a round attempts the train tasks that teach most, and forgets none.
 
 What is known of a task is what this agent and the versions that it came from made of it, older
 versions counting half as much each (`DECAY`). It teaches most where it is solved sometimes: its
@@ -11,8 +10,8 @@ next did not, or the other way round, counts double (`FLIPPED`).
 
 Tasks that no version attempted come first, in an order that the seed fixes. Then the least
 attempted have a share of each batch (`FLOOR`), so that after k * ceil(pool / that share) rounds
-each task was attempted k times at least, and the rest is drawn by weight. `python -m tests.lab.evidence
-tasks` compares it with taking them in turn; figures in docs/log.md.
+each task was attempted k times at least, and the rest is drawn by weight. `python -m
+tests.lab.evidence tasks` compares it with taking them in turn; figures in docs/log.md.
 """
 
 from __future__ import annotations
@@ -20,9 +19,13 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from statistics import fmean
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from recreate.agents.scaffold import Scaffold
+from recreate.plugins.measuring.blame import folders_of, versions
+from recreate.runs.session import Session
 
 FLOOR = 0.5
 DECAY = 0.5
@@ -45,6 +48,22 @@ class DrawnTask(NamedTuple):
     task: str
     repeat: int
     why: str
+
+
+def learning(
+    session: Session, seed: Scaffold, pool: Sequence[str], kept: Sequence[str], size: int, lot: str
+) -> dict[str, Any]:
+    """Return the tasks of a round, by what is known of them in this workspace and this build; with
+    a cassette by this build alone, since who replays it has another workspace."""
+    lineage, history = [seed.digest], list[Tried]()
+    if not session.settings.record and not session.settings.replay:
+        found = versions(seed, folders_of(session.workspace))
+        lineage = [version.files.digest for version in found][::-1]
+        history = list_tried_before(session, lineage)
+    history += list_tried(session.journal.records("experience"))
+    drawn = draw(pool, history, [*lineage, *kept], size, lot)
+    tasks, repeats, why = map(list, zip(*drawn, strict=True))
+    return {"tasks": tasks, "repeats": repeats, "why": why, "told": summarise(why)}
 
 
 def draw(
@@ -71,7 +90,26 @@ def draw(
     for tried in history:
         if tried.agent == lineage[-1]:
             made[tried.task] = max(made[tried.task], tried.repeat + 1)
-    return [DrawnTask(task, made[task], told(known.get(task, {}))) for task in batch]
+    return [DrawnTask(task, made[task], describe_task(known.get(task, {}))) for task in batch]
+
+
+def list_tried_before(session: Session, lineage: Collection[str]) -> list[Tried]:
+    """Return what these versions of an agent, with this model, made of the domain's train tasks in other
+    runs of the workspace."""
+    wanted = {"domain": session.domain.name, "split": "train", "model": session.model_name}
+    here = {r["attempt"] for r in session.journal.records("experience")}
+    rows = session.memory.facts(wanted, "optimizer")
+    fit = (
+        r for r in rows if r["digest"] in lineage and r["id"] not in here and r["score"] is not None
+    )
+    return [Tried(r["task"], r["digest"], r["repeat"], r["score"]) for r in fit]
+
+
+def list_tried(records: Iterable[Mapping[str, Any]]) -> list[Tried]:
+    """Return what agents made of train tasks, by a journal's `experience` records; re-runs with other
+    lessons left out."""
+    fit = (r for r in records if r["split"] == "train" and r.get("phase") != "rerun")
+    return [Tried(r["task"], r["scaffold"], r["repeat"], r["score"]) for r in fit]
 
 
 def chances(
@@ -106,8 +144,8 @@ def flipped(versions: Mapping[int, Sequence[float]]) -> bool:
     return len(set(last)) == 2
 
 
-def told(versions: Mapping[int, Sequence[float]]) -> str:
-    """What is known of a task, in two words: version -> its scores."""
+def describe_task(versions: Mapping[int, Sequence[float]]) -> str:
+    """Return what is known of a task in two words. versions: version -> its scores."""
     mean = fmean([score for scores in versions.values() for score in scores]) if versions else None
     if mean is None:
         return "never tried"
@@ -116,8 +154,8 @@ def told(versions: Mapping[int, Sequence[float]]) -> str:
     return {0.0: "never solved", 1.0: "always solved"}.get(mean, "solved sometimes")
 
 
-def summary(why: Sequence[str]) -> str:
-    """A batch in one line."""
+def summarise(why: Sequence[str]) -> str:
+    """Return a batch in one line."""
     kinds = ", ".join(f"{count} {name}" for name, count in Counter(why).most_common())
     return f"{len(why)} train {'task' if len(why) == 1 else 'tasks'}: {kinds}"
 

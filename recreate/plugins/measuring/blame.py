@@ -77,7 +77,7 @@ class AgentVersion:
     human: bool = False
 
 
-def blame(text: str, where: Path) -> list[BlamedLine]:
+def read_blame(text: str, where: Path) -> list[BlamedLine]:
     """The lines of FILE or FILE:LINE. Raises BadInput for what is no file of an agent, and for a
     line that it lacks."""
     path, number = _place(text, where)
