@@ -86,17 +86,6 @@ def test_the_counting_counts() -> None:
     assert house.between_rooms(modules) == {"x": {"y"}, "y": frozenset()}
 
 
-def test_an_excused_mutant_is_of_code_that_is_there() -> None:
-    rows = tomllib.loads((house.ROOT / "tests" / "lab" / "mutants.toml").read_text("utf-8"))[
-        "mutant"
-    ]
-    words = {
-        row["module"]: " ".join((house.ROOT / row["module"]).read_text("utf-8").split())
-        for row in rows
-    }
-    assert [row for row in rows if row["was"] not in words[row["module"]] or not row["why"]] == []
-
-
 def test_python_is_parsed_in_one_place() -> None:
     """Two threads that make a syntax tree at once can fail before Python 3.11.8:
     recreate.api.syntax says how."""

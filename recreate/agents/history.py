@@ -166,7 +166,8 @@ class History:
 
     def _import(self, scaffold: Scaffold, parent: str, message: str) -> str:
         stream = [
-            f"feature done\ncommit {_NEW}\nmark :1\nauthor {WHO} {WHEN}\ncommitter {WHO} {WHEN}\n".encode()
+            f"feature done\ncommit {_NEW}\nmark :1\n".encode(),
+            f"author {WHO} {WHEN}\ncommitter {WHO} {WHEN}\n".encode(),
         ]
         stream.append(_data(message.encode("utf-8", "replace")))
         if parent:

@@ -126,7 +126,8 @@ class _Bounded(ImmutableSandboxedEnvironment):
         }
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
-        return _Metered().visit(super()._parse(source, name, filename))  # type: ignore[no-any-return]
+        tree: nodes.Template = _Metered().visit(super()._parse(source, name, filename))
+        return tree
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         if attribute == "replace" and isinstance(obj, str):

@@ -454,7 +454,7 @@ class Grade(Record):
     """score in 0..1, passed, and the evidence: the grader's own words, whole.
 
     graded: False while nobody has graded: score and passed then say nothing. Such an experience
-    waits outside memory (`recreate.plugins.traces.ungraded`), so that nothing can take it for a failure.
+    waits outside memory (`recreate.plugins.traces.ungraded`): nothing takes it for a failure.
     """
 
     score: float

@@ -305,9 +305,8 @@ def _text(experience: Experience, full: bool, lessons: Sequence[Lesson] = ()) ->
     usage = trace.usage
     yield f"{experience.id}  {outcome}  {experience.task}  ({experience.split})"
     if foreign := experience.foreign:
-        yield (
-            f"imported from {foreign.get('format')}: {foreign.get('file')} {foreign.get('entry')}".rstrip()
-        )
+        place = f"{foreign.get('file')} {foreign.get('entry')}"
+        yield f"imported from {foreign.get('format')}: {place}".rstrip()
         if "outcome" in foreign:
             yield f"graded by a file of outcomes: {foreign['outcome']}"
     yield (

@@ -17,6 +17,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -148,7 +149,8 @@ class Metadata:
     def closed(self) -> tuple[frozenset[str], frozenset[str]]:
         """The groups and the tasks of which some experience is recorded as validation or test."""
         rows = self._with(lambda db: db.execute("select kind, name from closed").fetchall())
-        return tuple(frozenset(name for kind, name in rows if kind == k) for k in ("group", "task"))  # type: ignore[return-value]
+        groups, tasks = ({name for kind, name in rows if kind == k} for k in ("group", "task"))
+        return frozenset(groups), frozenset(tasks)
 
     def told_of(self, groups: Collection[str], tasks: Collection[str]) -> frozenset[str]:
         """The experiences whose agents recalled one of these groups or tasks, or one that had."""
@@ -321,8 +323,7 @@ class Metadata:
             " at limit 1000"
         )
         while True:
-            place = [file, at]
-            batch = self._with(lambda db, p=place: db.execute(sql, [*p, *values]).fetchall())  # type: ignore[misc]
+            batch = self._with(partial(_fetch_all, sql=sql, values=[file, at, *values]))
             for row in batch:
                 fact = dict(zip(("id", "sum", *FACTS, "file", "at"), row, strict=True))
                 fact["passed"] = bool(fact["passed"])
@@ -610,3 +611,7 @@ def _where(where: Mapping[str, Sequence[Any]]) -> tuple[str, list[Any]]:
         clause += f' and "{name}" in ({",".join("?" * len(allowed))})'
         values += allowed
     return clause, values
+
+
+def _fetch_all(db: sqlite3.Connection, sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+    return db.execute(sql, values).fetchall()

@@ -428,7 +428,8 @@ class Recording:
 
 def _told(e: BadInput | Fault) -> dict[str, Any]:
     told = {"kind": type(e).__name__, "code": e.code, "message": e.message, "fix": e.fix}
-    return redacted(told) | ({"unspent": e.unspent} if isinstance(e, Fault) else {})  # type: ignore[no-any-return]
+    unspent = {"unspent": e.unspent} if isinstance(e, Fault) else {}
+    return {**redacted(told), **unspent}
 
 
 # -------------------------------------------------------------------------------------------------

@@ -265,7 +265,8 @@ readers = [
     tokenizer.spread, tokenizer.phrases, tokenizer.is_code, viewed.visible,
     lambda t: _acted(ChatMessage("assistant", t), {}),
 ]
-for piece in ("```bash\n", "```\n", "```json\n{", "[", "a", "a.", "<<a\n", "E  aError", "+++\n", "\n", "'", "aB"):
+pieces = ["```bash\n", "```\n", "```json\n{", "[", "a", "a.", "<<a\n", "E  aError", "+++\n", "\n"]
+for piece in [*pieces, "'", "aB"]:
     for read in readers:
         try:
             read("+++\n" + piece * (150_000 // len(piece)))

@@ -345,9 +345,7 @@ def test_a_quotation_put_together_by_several_edits_is_found() -> None:
     )
 
 
-def test_wording_that_only_held_out_tasks_share_is_theirs_and_wording_of_train_tasks_is_the_domains() -> (
-    None
-):
+def test_wording_of_held_out_tasks_alone_is_theirs_and_of_train_tasks_the_domains() -> None:
     more = [t.model_copy(update={"id": f"{t.id}x", "group": f"{t.group}x"}) for t in HELD]
     scanner = Scanner([*TASKS, *HELD, *more])
     assert scanner.says("a pre-release with leading zeros sorts before the release")
@@ -534,9 +532,7 @@ def test_what_is_deep_in_the_facts_of_a_task_is_found_and_so_are_the_names_they_
         assert scanner.says(f"Mind {told} here.") == []
 
 
-def test_a_short_text_that_several_groups_have_is_no_secret_and_neither_is_a_word_of_a_train_prompt() -> (
-    None
-):
+def test_a_short_text_of_several_groups_or_of_a_train_prompt_is_no_secret() -> None:
     assert Scanner([held(answer="Zanzibar")]).says("Sail to Zanzibar.")
     assert (
         Scanner([held(answer="Zanzibar"), held(2, answer="Zanzibar")]).says("Sail to Zanzibar.")
@@ -705,9 +701,7 @@ def test_a_name_is_found_however_it_is_written_and_it_is_said_how(written: str, 
     assert any(how in why for why in found), found
 
 
-def test_a_line_of_an_answer_is_found_though_it_is_short_and_what_other_answers_have_too_is_not() -> (
-    None
-):
+def test_a_short_line_of_one_answer_is_found_and_what_other_answers_share_is_not() -> None:
     line, usual = "return level[3] // depth[0]", "return sorted(found)[:10]"
     scanner = Scanner(
         [held(), held(2), held(3)],

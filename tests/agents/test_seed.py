@@ -224,9 +224,7 @@ def short(**limits: float) -> Scaffold:
 CUT = Reply(text="Hm. " * 100, finish="length", tokens_out=100, usd=0.01)
 
 
-def test_after_a_reply_that_was_cut_off_the_next_may_have_twice_the_tokens_once_and_that_is_said() -> (
-    None
-):
+def test_after_a_reply_that_was_cut_off_the_next_may_once_have_twice_the_tokens() -> None:
     replies = [calling("true"), CUT, calling("true"), CUT, calling(submit=True)]
     trace, asked = go(replies, scaffold=short())
     assert [p["max_tokens"] for p in asked.params] == [100, 100, 200, 200, 200]

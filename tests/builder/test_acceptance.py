@@ -148,7 +148,7 @@ SMALL = Scaffold(
 
 
 @pytest.mark.slow
-def test_a_tool_that_nothing_in_the_candidate_calls_is_left_out_before_it_is_measured_and_the_report_says_so(
+def test_a_tool_that_nothing_calls_is_left_out_before_measuring_and_reported(
     workspace: Path,
 ) -> None:
     def wanted(cited: Evidence) -> list[Edit]:

@@ -211,7 +211,7 @@ def test_a_pattern_that_reruns_proved_is_copied_into_the_agent_and_kept_by_the_g
     assert [g.diff for g in stored(workspace)["mark"].gains] == [1.0] * 4
 
 
-def test_a_policy_that_promotes_everything_brings_nothing_into_the_agent_that_the_gate_does_not_keep(
+def test_a_policy_that_promotes_everything_adds_only_what_the_gate_keeps(
     go: Go,
 ) -> None:
     built, _ = go(rounds=1, **{"memory.policy": "tests.builder.test_learning:PromotesAll"})
@@ -255,7 +255,7 @@ def test_a_rerun_is_a_fresh_attempt_that_memory_keeps_and_the_gate_never_sees(go
 
 
 @pytest.mark.slow
-def test_validation_is_offered_what_memory_held_when_the_build_began_train_what_the_round_began_with(
+def test_validation_is_offered_the_memory_of_the_build_and_train_that_of_the_round(
     go: Go,
 ) -> None:
     _, run = go(seed=ASKS)

@@ -265,7 +265,7 @@ def test_what_no_model_is_asked_about_is_refused_before_one_is_fetched_and_leave
         f"{BUILD} --scaffold create",
     ],
 )
-def test_a_model_that_cannot_be_fetched_stops_a_command_that_has_nothing_else_wrong_before_the_test_split_is_opened(
+def test_a_model_that_cannot_be_fetched_stops_before_the_test_split_is_opened(
     words: str, fetched: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert refused(capsys, *words.split(), code=1)["code"] == "fetched"

@@ -281,8 +281,7 @@ class Notebooks:
 
 
 class Words:
-    """tests.lab.faults:Words: say the word of the task's number. The model below says a wrong one for
-    every third."""
+    """Say the word of the task's number. The model below says a wrong one for every third."""
 
     name = "words"
     size = 1000

@@ -14,8 +14,9 @@ optimizer is worth what it shows, asks, tries out and throws away. What a better
 does not follow from it.
 
     python -m tests.lab.league [OPTIMIZER ...] [--worlds 60] [--jobs 2] [--json]
-    python -m tests.lab.league --mechanisms [MECHANISM ...]     mechanisms of agents, memory, tasks and
-    traces: on and off
+    python -m tests.lab.league --mechanisms [MECHANISM ...]
+
+The second is of mechanisms of agents, memory, tasks and traces: on and off.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ mutants, one at a time.
 Each mutant is one small change (a comparison turned, a condition negated, a number one off, `and`
 for `or` ...) in a private copy of the working tree. Killed means that a test of the module's list
 fails, or does not end in time; those lists hold the quick tests of a module only. What survives is
-a hole in the tests, or stands in tests/lab/mutants.toml with the reason why no test can or need tell.
-Exits 4 when fewer than nine of ten of the others are killed.
+a hole in the tests, or stands in tests/lab/mutants.toml with the reason why no test can or need
+tell. Exits 4 when fewer than nine of ten of the others are killed.
 
     python -m tests.lab.mutate                        30 mutants a module, the same ones each time
     python -m tests.lab.mutate gate --per-module 0    all mutants of recreate/runs/gate.py
@@ -27,7 +27,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import tomllib
 import traceback
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -37,8 +36,9 @@ from cosmic_ray import plugins
 from cosmic_ray.ast import ast_nodes, get_ast
 from cosmic_ray.mutating import mutate_code
 
+from tests.lab import mutants
+
 ROOT = Path(__file__).parents[2]
-EXCUSED = ROOT / "tests" / "lab" / "mutants.toml"
 GOAL = 0.9
 SAID = ".said"
 MODULES = {
@@ -235,12 +235,6 @@ def _one_line(lines: list[str]) -> str:
     return " ".join(" ".join(lines).split())
 
 
-def excused() -> dict[tuple[str, str, str], str]:
-    """(module, was, becomes) -> why it may live."""
-    rows = tomllib.loads(EXCUSED.read_text(encoding="utf-8")).get("mutant", [])
-    return {(row["module"], row["was"], row["becomes"]): row["why"] for row in rows}
-
-
 @contextlib.contextmanager
 def copy() -> Iterator[Path]:
     """A private copy of what git sees of the working tree."""
@@ -346,7 +340,7 @@ def main() -> int:
     for name in _LOADED:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
-    reasons = excused()
+    rows = mutants.read_rows()
     alive = dead = 0
     out = args.out.open("w", encoding="utf-8") if args.out else None
     print(f"{'module':40} {'mutants':>7} {'killed':>7} {'timeout':>7} {'excused':>7} {'alive':>6}")
@@ -360,7 +354,9 @@ def main() -> int:
             picked = drawn(name, source, args.per_module, args.seed)
             survivors = []
             for mutant, said, seconds in run(name, picked, folder):
-                fate = "excused" if said == "passed" and mutant.key in reasons else said
+                if said == "passed" and mutants.is_excused(rows, *mutant.key):
+                    said = "excused"
+                fate = said
                 fates[fate] += 1
                 if fate == "passed":
                     survivors.append(mutant)

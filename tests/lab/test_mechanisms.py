@@ -1,5 +1,5 @@
-"""Each row of `python -m tests.lab.league --mechanisms`, in a world or two: what the mechanism does,
-and what it costs."""
+"""Each row of `python -m tests.lab.league --mechanisms`, in a world or two: what the mechanism
+does, and what it costs."""
 
 from __future__ import annotations
 

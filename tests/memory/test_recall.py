@@ -327,7 +327,7 @@ print(json.dumps(found))
         pytest.param(b"", "IS_PERSISTENT", marks=pytest.mark.slow),
     ],
 )
-def test_chroma_answers_alike_by_its_engine_by_its_client_and_vector_by_vector_whatever_another_program_sets(
+def test_chroma_answers_alike_by_engine_by_client_and_vector_by_vector(
     tmp_path: Path, dotenv: bytes, variable: str
 ) -> None:
     (tmp_path / ".env").write_bytes(dotenv)

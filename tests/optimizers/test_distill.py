@@ -189,9 +189,7 @@ def two_versions(parent: Scaffold, path: str) -> tuple[dict[str, str], list[str]
     return files, notes
 
 
-def test_of_two_versions_of_a_tool_that_agent_toml_calls_by_name_one_is_in_use_and_the_other_is_not_carried() -> (
-    None
-):
+def test_of_two_versions_of_a_tool_that_agent_toml_names_only_the_used_is_carried() -> None:
     """In a real build `write_2.py` and `parses_2.py` came along, 1,200 lines that nothing
     called."""
     files, notes = two_versions(

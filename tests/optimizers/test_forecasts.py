@@ -42,7 +42,7 @@ def edit(gain: float, mends: tuple[str, ...] = (), breaks: tuple[str, ...] = ())
 
 
 @pytest.mark.slow
-def test_a_forecast_is_asked_for_stands_in_the_journal_before_the_trial_and_is_shown_beside_what_came(
+def test_a_forecast_is_journalled_before_the_trial_and_shown_beside_what_came(
     attempt: Try,
 ) -> None:
     heard: list[str] = []
@@ -68,9 +68,7 @@ def test_a_forecast_is_asked_for_stands_in_the_journal_before_the_trial_and_is_s
     assert "a gain of 0.25 expected, +" in heard[-1]
 
 
-def test_names_are_true_when_a_kind_of_task_or_a_train_task_rose_or_fell_and_unknown_when_nobody_looked() -> (
-    None
-):
+def test_names_are_true_when_a_kind_or_a_train_task_rose_or_fell_and_else_unknown() -> None:
     strata = (
         Stratum(name="sql", tasks=4, before=0.2, after=0.6),
         Stratum(name="web", tasks=6, before=0.5, after=0.5),

@@ -52,9 +52,7 @@ def test_a_candidate_is_kept_as_soon_as_it_is_clear_and_not_before() -> None:
     assert verdict(zeros, side(*[1.0] * 8, *[0.0] * 12)) == ("better", 8, True)
 
 
-def test_the_fewer_tasks_are_left_the_bolder_is_bet_so_that_late_wins_count_as_in_a_test_of_all_tasks() -> (
-    None
-):
+def test_the_fewer_tasks_are_left_the_bolder_is_the_bet() -> None:
     """Five wins and no loss are 1 in 32 by chance."""
     zeros = side(*[0.0] * 20)
     assert verdict(zeros, side(*[0.0] * 15, *[1.0] * 5)) == ("better", 20, True)
@@ -177,7 +175,7 @@ def test_all_candidates_together_spend_no_more_than_the_build_has(
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=12), st.integers(1, 4))
-def test_what_a_kept_candidate_might_spend_goes_on_and_those_not_kept_spend_no_more_than_the_build_has(
+def test_a_kept_candidate_hands_on_its_error_and_others_spend_no_more_than_there_is(
     kept: list[bool], of: int
 ) -> None:
     known: list[Terms] = []

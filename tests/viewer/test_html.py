@@ -649,17 +649,22 @@ def test_nothing_overflows_is_refused_or_asked_for(
 
 CONTRAST = r"""
 (() => {
-  const parse = c => { const m = c.match(/[\d.]+/g).map(Number); return [...m.slice(0, 3), m[3] ?? 1]; };
+  const parse = c => {
+    const m = c.match(/[\d.]+/g).map(Number);
+    return [...m.slice(0, 3), m[3] ?? 1];
+  };
   const linear = v => (v /= 255) <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4;
   const light = c => { const [r, g, b] = c.map(linear); return .2126 * r + .7152 * g + .0722 * b; };
   const over = (top, under) => under.map((u, i) => top[i] * top[3] + u * (1 - top[3]));
   const page = parse(getComputedStyle(document.body).backgroundColor).slice(0, 3);
-  const ground = e => e ? over(parse(getComputedStyle(e).backgroundColor), ground(e.parentElement)) : page;
+  const ground = e =>
+    e ? over(parse(getComputedStyle(e).backgroundColor), ground(e.parentElement)) : page;
   const bad = [];
   const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   for (let n = walk.nextNode(); n; n = walk.nextNode()) {
     const e = n.parentElement, style = getComputedStyle(e);
-    if (!n.data.trim() || e.closest('script, style, title, dialog:not([open])') || !e.getClientRects().length) continue;
+    if (!n.data.trim() || !e.getClientRects().length) continue;
+    if (e.closest('script, style, title, dialog:not([open])')) continue;
     const colour = parse(e.closest('svg') ? style.fill : style.color), back = ground(e);
     const [a, b] = [light(over(colour, back)), light(back)].sort((x, y) => y - x);
     const large = parseFloat(style.fontSize) >= 24;

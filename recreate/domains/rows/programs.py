@@ -202,7 +202,8 @@ def database():
     else:
         base = sqlite3.connect("file:" + asked["database"] + "?mode=ro&immutable=1", uri=True)
     base.execute("PRAGMA query_only = 1")
-    base.set_authorizer(lambda action, *rest: sqlite3.SQLITE_DENY if action in NOT else sqlite3.SQLITE_OK)
+    verdicts = {action: sqlite3.SQLITE_DENY for action in NOT}
+    base.set_authorizer(lambda action, *rest: verdicts.get(action, sqlite3.SQLITE_OK))
     return base
 def plain(value):
     if isinstance(value, float):
@@ -233,7 +234,8 @@ if not wrong:
     if why:
         found = {"same": False, "why": why}
     else:
-        same = given == wanted if asked["ordered"] else sorted(map(key, given)) == sorted(map(key, wanted))
+        order = list if asked["ordered"] else lambda rows: sorted(map(key, rows))
+        same = order(given) == order(wanted)
         wide = [len(given[0]) if given else None, len(wanted[0]) if wanted else None]
         found = {"same": same, "rows": len(given), "wanted": len(wanted), "wide": wide}
 with open(name + ".part", "w") as out:
@@ -328,8 +330,11 @@ import resource
 used = int(sum(resource.getrusage(resource.RUSAGE_SELF)[:2])) + 1
 resource.setrlimit(resource.RLIMIT_CPU, (used + asked["seconds"], used + asked["seconds"]))
 def read(text):
-    return parse("$" + text + "$", [LatexExtractionConfig(), ExprExtractionConfig()], parsing_timeout=None)
-same = any(verify(read(one), read(asked["answer"]), timeout_seconds=None) for one in asked["expected"])
+    kinds = [LatexExtractionConfig(), ExprExtractionConfig()]
+    return parse("$" + text + "$", kinds, parsing_timeout=None)
+def agrees(one):
+    return verify(read(one), read(asked["answer"]), timeout_seconds=None)
+same = any(map(agrees, asked["expected"]))
 with open(asked["result"] + ".part", "w") as out:
     json.dump({"same": bool(same)}, out)
 os.rename(asked["result"] + ".part", asked["result"])
@@ -428,17 +433,22 @@ for path in asked["files"]:
     for key, value in list(space.items()):
         if inspect.isfunction(value) and key.startswith("test"):
             tried(key, value)
-        elif inspect.isclass(value) and key.startswith("Test") and not issubclass(value, unittest.TestCase):
+        elif not inspect.isclass(value):
+            continue
+        elif key.startswith("Test") and not issubclass(value, unittest.TestCase):
             for method in [each for each in dir(value) if each.startswith("test")]:
                 def one():
                     made = value()
                     getattr(made, "setup_method", lambda: None)()
                     return getattr(made, method)()
                 tried(key + "." + method, one)
-        elif inspect.isclass(value) and issubclass(value, unittest.TestCase) and value is not unittest.TestCase:
+        elif issubclass(value, unittest.TestCase) and value is not unittest.TestCase:
             found = unittest.TestResult()
             unittest.defaultTestLoader.loadTestsFromTestCase(value).run(found)
-            wrong = {id(getattr(case, "test_case", case)): (case, text) for case, text in found.failures + found.errors}
+            wrong = {
+                id(getattr(case, "test_case", case)): (case, text)
+                for case, text in found.failures + found.errors
+            }
             passed += max(0, found.testsRun - len(wrong))
             for case, text in wrong.values():
                 failed.append(case.id() + ": " + text.strip().splitlines()[-1][:200])

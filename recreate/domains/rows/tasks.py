@@ -114,7 +114,8 @@ def handing_in(decided: Definition, answer: Any = None) -> str:
         ),
         "math": "It is a number or a formula, in LaTeX where plain text cannot say it.",
     }.get(kind, "")
-    return f"Write the answer, and nothing else, to the file {decided.answer_file} in /work. {what}".rstrip()
+    where = f"the file {decided.answer_file} in /work."
+    return f"Write the answer, and nothing else, to {where} {what}".rstrip()
 
 
 _ANALYSIS = {

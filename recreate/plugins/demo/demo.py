@@ -112,7 +112,10 @@ def _emptied(folder: Path) -> Path:
 def record(
     folder: Path, into: Path, model: str, optimizer_model: str, *, jobs: int = 2, say: Say = silent
 ) -> Outcome:
-    """Make the cassette that ships, with real models: `python -m tests.plugins.demo.demo --record`."""
+    """Make the cassette that ships, with real models.
+
+    `python -m tests.plugins.demo.demo --record` does so.
+    """
     return build(
         Functions(),
         scaffold=load(paths.shipped("benchmarks") / "demo" / "seed"),

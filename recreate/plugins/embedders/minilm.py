@@ -35,8 +35,8 @@ TOKENS = 256
 
 
 class MiniLM:
-    """384 dimensions. Chosen as the default by `python -m tests.lab.perf retrieval`; docs/memory.md has
-    the figures.
+    """384 dimensions. Chosen as the default by `python -m tests.lab.perf retrieval`;
+    docs/memory.md has the figures.
 
     Another file under the package's name is refused, because its vectors would be others. All cores
     are used unless OMP_NUM_THREADS says otherwise. Raises Missing when a package is not installed,

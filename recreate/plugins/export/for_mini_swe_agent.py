@@ -105,7 +105,8 @@ class ScaffoldAgent(DefaultAgent):  # type: ignore[misc]
             kind = Submitted if ending == "submitted" else LimitsExceeded
             raise kind(_exit(kind.__name__, ending))
         message["content"] = messages[0]["content"]
-        return self.add_messages(*(self.model.format_message(**given) for given in messages[1:]))  # type: ignore[no-any-return]
+        rest = [self.model.format_message(**given) for given in messages[1:]]
+        return self.add_messages(*rest)  # type: ignore[no-any-return]
 
     def do(self, deed: Deed) -> Output:
         """What the environment, which only runs commands, makes of a deed."""

@@ -1,7 +1,7 @@
 """llama.cpp's OpenAI-style server on loopback, until its standard input closes.
 
-    python -m recreate.plugins.local_models.llama_server --model FILE.gguf --port 8000 --threads 2 --parallel 2
-    --context 8192
+    python -m recreate.plugins.local_models.llama_server --model FILE.gguf --port 8000 \\
+        --threads 2 --parallel 2 --context 8192
 
 `recreate.plugins.local_models.server` starts it under a supervisor, which ends it with its parent.
 """

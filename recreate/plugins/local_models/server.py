@@ -334,7 +334,7 @@ class Server:
         self.launch = launch
         self.url = f"http://{HOST}:{launch.port}/v1"
         self.users = 1
-        """How many models ask it, where several do: `recreate.plugins.local_models.served` counts them."""
+        """How many models ask it, where several do; `served` beside this module counts them."""
         self._loaded: set[str] = set()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  closed in stop()
         self._process = subprocess.Popen(

@@ -1,7 +1,9 @@
-"""An OpenAI-style server over `recreate.plugins.local_models.transformers`: for a CPU and for tests; one request
-at a time.
+"""An OpenAI-style server over `transformers` beside it: for a CPU and for tests.
 
-    python -m recreate.plugins.local_models.transformers_server --model FOLDER --name NAME --port 8000
+One request at a time.
+
+    python -m recreate.plugins.local_models.transformers_server \\
+        --model FOLDER --name NAME --port 8000
 
 GET /health, GET /v1/models, POST /v1/chat/completions (no streaming), POST /v1/load_lora_adapter
 and /v1/unload_lora_adapter as vLLM has them. With `return_token_ids` an answer holds token_ids and

@@ -137,7 +137,8 @@ def tune(
 
     from recreate.plugins.rl.trainer import TrainConfig, tune
 
-    config = TrainConfig(steps, settings.seed, micro, max_kl, min_entropy, save_every, rollouts)  # type: ignore[arg-type]
+    limits = (max_kl, min_entropy, save_every, rollouts)
+    config = TrainConfig(steps, settings.seed, micro, *limits)  # type: ignore[arg-type]
     with measured(settings, where, folder) as session:
         done = tune(session, scaffold, read, config)
     _tell(done, folder, as_json)

@@ -73,7 +73,7 @@ class RecipePart(BaseModel):
     filter        (rows, scored (B,) bool: rows with a usable reward) -> (B,) bool, what reaches the
                   update
     advantage     (rows) -> (B,)
-    replay        (seed) -> recreate.plugins.rl.parts.a2r.AmbiguityReplay, which also gives the importance
+    replay        (seed) -> `AmbiguityReplay` of parts/a2r.py, which also gives the importance
                   weights
     rollout       (logits (1,V), step, sampling, embedding (V,d)) -> Drawn, the next token of a
                   reply
@@ -413,8 +413,8 @@ def _kind(name: str) -> type[RecipePart]:
         raise BadInput(
             f"{name} is no part of a recipe",
             fix=(
-                "it is a class that extends recreate.plugins.rl.recipe.RecipePart, its slots some of:"
-                f" {', '.join(SLOTS)}"
+                "it is a class that extends recreate.plugins.rl.recipe.RecipePart,"
+                f" its slots some of: {', '.join(SLOTS)}"
             ),
             code="misfit",
         )

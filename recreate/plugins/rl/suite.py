@@ -244,7 +244,8 @@ def of(settings: Settings, split: str, tasks: Any, arms: Iterable[Arm]) -> Suite
         )
     Budget.parse(settings.budget)
     try:
-        return Suite(settings=settings, split=split, tasks=tasks or 0, arms=tuple(chosen))  # type: ignore[arg-type]
+        about: dict[str, Any] = {"split": split, "tasks": tasks or 0}
+        return Suite(settings=settings, arms=tuple(chosen), **about)
     except ValidationError as e:
         raise _wrong("the suite", e) from None
 

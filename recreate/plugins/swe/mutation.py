@@ -57,7 +57,8 @@ class Source:
             self._starts.append(self._starts[-1] + len(line) + 1)
 
     def span(self, node: ast.AST) -> tuple[int, int]:
-        at: ast.expr = node  # type: ignore[assignment]  # every node that is asked for has a position
+        # every node that is asked for has a position
+        at: ast.expr = node  # type: ignore[assignment]
         assert at.end_lineno is not None
         assert at.end_col_offset is not None
         return (

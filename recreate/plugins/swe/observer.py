@@ -82,10 +82,8 @@ def form(value: Any, depth: int = 60) -> str:
     if isinstance(value, collections.abc.Set):
         return f"{{{', '.join(sorted(form(v, below) for v in value))}}}" if len(value) else "set()"
     if isinstance(value, range):
-        return (
-            f"range["
-            f"{', '.join(map(str, value)) if len(value) < 3 else (value[0], value[-1], len(value))}]"
-        )
+        ends = (value[0], value[-1], len(value)) if len(value) > 2 else ", ".join(map(str, value))
+        return f"range[{ends}]"
     if isinstance(value, datetime.datetime):
         return (
             f"datetime("

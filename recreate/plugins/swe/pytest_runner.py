@@ -39,7 +39,8 @@ class Recorder:
         self._order = order
         self._coverage: Any = None
         if order["observe"]:
-            observe(record)  # type: ignore[name-defined]  # noqa: F821  # observer.py's text stands above
+            # observer.py's text stands above
+            observe(record)  # type: ignore[name-defined]  # noqa: F821
         record({"kind": "start", "pytest": pytest.__version__, "python": sys.version.split()[0]})
 
     @pytest.hookimpl(tryfirst=True)

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from difflib import unified_diff
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
@@ -284,7 +284,7 @@ class ChangeStudy:
             )
             self._budget = self.probes + MOST_PROBES
             if start is not None:
-                least = hunks.minimal(start, lambda some: self._passes(test, some), self._probe)  # noqa: B023
+                least = hunks.minimal(start, partial(self._passes, test), self._probe)
                 if self.probes >= self._budget:
                     self._say(f"left out, {MOST_PROBES} sets of hunks were not enough: {test}")
                     continue

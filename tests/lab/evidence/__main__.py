@@ -1,5 +1,6 @@
-"""How the gate of a whole build and the scan for leaks behave: `python -m tests.lab.evidence [NAME ...]
-[--json]`.
+"""How the gate of a whole build and the scan for leaks behave.
+
+    python -m tests.lab.evidence [NAME ...] [--json]
 
     nulls      2,000 builds of 20 candidates that change nothing: how often is anything kept?
     chooser    the same, of an adversary who picks the next candidate and the end by what was seen

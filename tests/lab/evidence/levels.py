@@ -1,6 +1,6 @@
 """Does the solve rate of generated tasks come near its target, whatever the learner?
-`recreate.plugins.generators.levels` on simulated learners: of six levels, 30 tasks a round, levels that
-follow the attempts beside even ones.
+`recreate.plugins.generators.levels` on simulated learners: of six levels, 30 tasks a round,
+levels that follow the attempts beside even ones.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """GRPO, GAPO, GAPO+STEER and GAPO+STEER+A2R under a noisy grader, over seeds: rewards and
 entropies. See recreate/plugins/rl/README.md.
 
-    python -m tests.lab.experiments.noisy FOLDER [--seeds 0 12] [--steps 96] [--methods grpo gapo ...]
+    python -m tests.lab.experiments.noisy FOLDER [--seeds 0 12] [--steps 96] [--methods grpo ...]
     python -m tests.lab.experiments.noisy FOLDER --report
 
 A seed fixes the tasks, the pre-trained model, the order of tasks, and so the first step's rollouts
-and rewards, of all methods alike. Training is recreate's own (`recreate.plugins.rl.trainer.Tune`, recipes,
-replay); only the attempts are made in one batch without a sandbox, since a run has thousands. Runs
-that are in FOLDER/results.jsonl are not made again.
+and rewards, of all methods alike. Training is recreate's own (`Tune`, recipes, replay); only the
+attempts are made in one batch without a sandbox, since a run has thousands. Runs that are in
+FOLDER/results.jsonl are not made again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What recreate costs, beside a thin client doing the same: `python -m tests.lab.perf NAME [--json]`.
+"""What recreate costs, beside a thin client doing the same.
+
+    python -m tests.lab.perf NAME [--json]
 
     step         own CPU per agent step, against http.client and json sending the same bodies
     throughput   steps per second of 64 agents at once, against 64 threads of the same thin client

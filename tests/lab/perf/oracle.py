@@ -3,10 +3,10 @@ their re-runs.
 
 The oracle tells two hypotheses apart, "the lesson helps as it did" and "it does what it does now",
 and knows both effects, the rate of every task and all other lessons: what
-`recreate.plugins.policies.randomised` has to estimate. An ordinary attempt tells it something where the task
-calls for the lesson (one in four, as in `tests.lab.perf.worlds`) and shows it (the most that a pattern
-is shown, PATTERN of `randomised`). It sums log likelihood ratios (Page's cumulative sum, the
-quickest rule for as rare false alarms where all attempts are alike; Moustakides, Annals of
+`recreate.plugins.policies.randomised` has to estimate. An ordinary attempt tells it something where
+the task calls for the lesson (one in four, as in `tests.lab.perf.worlds`) and shows it (the most
+that a pattern is shown, PATTERN of `randomised`). It sums log likelihood ratios (Page's cumulative
+sum, the quickest rule for as rare false alarms where all attempts are alike; Moustakides, Annals of
 Statistics 14, 1986), and at an alarm re-runs the lesson alone until a sequential test has decided
 (DECIDES nats) or SINGLE are made, as `randomised` does.
 

@@ -3,7 +3,7 @@ turned rule goes.
 
 Ours (`randomised`, `recreate`) beside `playbook` (ACE), `reasoningbank`, `workflows` (Agent
 Workflow Memory), `mistakes` and `none`, on the same streams, with the same simulated model and the
-same budget: tests/lab/perf/worlds.py says what is simulated. In the world `one` the effects and rates
+same budget: worlds.py beside it says what is simulated. In the world `one` the effects and rates
 were written down before any policy was tuned; that a model does not name again what it was shown as
 given, and that rules turn between batches, came later (both are said there). Tuned on its seeds
 from 1000; ALARM was set last, after the seeds from 0 had been seen once with 1.2, so those from 100

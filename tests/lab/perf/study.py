@@ -106,7 +106,7 @@ def _child(*arguments: str) -> dict[str, Any]:
 
 
 class Studied(Still):
-    """tests.lab.perf.study:Studied: the still domain with held-out tasks, as many as a build has."""
+    """The still domain with held-out tasks, as many as a build has."""
 
     def tasks(self, split: Split | None = None) -> list[Task]:
         sizes: dict[Split, int] = {"train": 20, "validation": 20, "test": 20}

@@ -1,5 +1,6 @@
-"""python -m tests.lab.retrieval.make MEMORY/DOMAIN/experiences: makes the set again from a workspace's
-files.
+"""Makes the set again from a workspace's files.
+
+    python -m tests.lab.retrieval.make MEMORY/DOMAIN/experiences
 
 The rules below are the labels; README.md says how they were chosen.
 """

@@ -1,6 +1,6 @@
 """The demo, many times on a busy machine: the same digest each time.
 
-    python -m tests.plugins.demo.demo                50 times beside two busy loops; --times 3, --busy 0
+    python -m tests.plugins.demo.demo          50 times beside two busy loops; --times 3, --busy 0
     python -m tests.plugins.demo.demo --record DIR --model local:NAME --optimizer openai:URL#MODEL
 
 Exits 1 when two replays ended otherwise. --record makes the cassette anew: DIR is then

@@ -99,9 +99,7 @@ def test_two_replays_end_in_the_same_digest_with_other_jobs(tmp_path: Path) -> N
     assert one == other
 
 
-def test_the_shipped_cassette_is_small_and_of_the_shipped_seed_and_tells_no_place_of_a_machine() -> (
-    None
-):
+def test_the_shipped_cassette_is_small_is_of_the_shipped_seed_and_names_no_path() -> None:
     files = list(DEMO.rglob("*"))
     assert sum(f.stat().st_size for f in files if f.is_file()) < 3_000_000
     tape = Cassette(DEMO / "tape")

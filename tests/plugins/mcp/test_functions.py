@@ -246,9 +246,7 @@ def test_a_tool_that_hangs_or_floods_is_an_answer() -> None:
 
 
 @pytest.mark.slow
-def test_a_server_of_the_real_package_runs_in_the_sandbox_in_one_process_for_the_whole_attempt() -> (
-    None
-):
+def test_a_server_of_the_real_package_runs_in_the_sandbox_in_one_process() -> None:
     replies = [
         calls(("notes__add", {"text": "a"}), ("notes__add", {"text": "b"})),
         calls(("notes__add", {}), ("notes__fail", {}), ("notes__add", {"text": "c"})),

@@ -96,9 +96,7 @@ def test_what_a_part_costs_may_be_any_number() -> None:
     assert got.gain[1] < 500 < got.gain[2] < 600
 
 
-def test_two_parts_that_help_alone_and_hurt_together_are_named_and_the_weaker_is_the_one_to_drop() -> (
-    None
-):
+def test_of_two_parts_that_help_alone_and_hurt_together_the_weaker_is_to_drop() -> None:
     def score(on: Row, draw: random.Random) -> float:
         return coin(
             0.4

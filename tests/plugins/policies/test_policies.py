@@ -540,9 +540,7 @@ def test_a_general_pattern_that_fails_here_stays_where_it_stands() -> None:
     assert list(policy.offer("a test fails", 500)) == []
 
 
-def test_a_general_pattern_that_fails_in_a_third_domain_is_not_a_pattern_there_again_by_where_it_stands() -> (
-    None
-):
+def test_a_general_pattern_that_fails_in_a_third_domain_does_not_return_there() -> None:
     general = pattern(scope="general", domains=("math", "sql"))
     twin = pattern("twin", domains=("sql",))
     bad = [attempted(f"w{n}", offered=["p"], passed=n < 8) for n in range(24)]
@@ -561,9 +559,7 @@ def test_a_general_pattern_that_fails_in_a_third_domain_is_not_a_pattern_there_a
     )
 
 
-def test_a_general_pattern_whose_test_in_a_third_domain_says_that_it_helps_is_one_of_that_domain_too() -> (
-    None
-):
+def test_a_general_pattern_that_helps_in_a_third_domain_is_one_of_that_domain_too() -> None:
     general = pattern(scope="general", domains=("math", "sql"))
     lived_ = [attempted(f"w{n}", offered=["p"], passed=n < 12) for n in range(24)]
     silent = Says(title={"title": "", "body": "", "when": ""})

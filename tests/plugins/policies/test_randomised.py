@@ -189,9 +189,7 @@ def test_a_lesson_that_helps_becomes_a_pattern_by_draws_alone_and_falls_soon_aft
     )
 
 
-def test_a_pattern_that_the_agent_carries_and_that_turned_false_is_no_pattern_again_on_its_old_draws() -> (
-    None
-):
+def test_a_carried_pattern_that_turned_false_does_not_return_on_its_old_draws() -> None:
     found = Batches(LESSON, Reruns(with_=0.0, without=1.0))
     found.observe(lambda shown: 1.0 if shown else 0.0, 12)
     assert found.lesson.status == "active"
@@ -286,9 +284,7 @@ def test_a_general_pattern_whose_re_runs_here_say_that_it_helps_is_one_of_this_d
     assert any(c.kind == "supported" and "stands in code too" in c.why for c in found.learned)
 
 
-def test_attempts_whose_agent_carried_a_lesson_are_counted_apart_from_those_that_were_offered_it() -> (
-    None
-):
+def test_attempts_that_carried_a_lesson_count_apart_from_those_offered_it() -> None:
     found = Batches(LESSON.model_copy(update={"status": "active"}), Reruns())
     plain, carrying = (attempted("own", offered=()), attempted("own", offered=("x",)))
     found.known["own"] = plain  # as memory has it: the agent's own files are no offer

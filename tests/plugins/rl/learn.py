@@ -1,8 +1,9 @@
 """Does each shipped recipe learn, as it is shipped? A table over seeds, on a tiny model. See
 recreate/plugins/rl/README.md.
 
-    python -m tests.plugins.rl.learn FOLDER [--recipes grpo gapo ...] [--seeds 3] [--steps 40] [--set
-    train.lr=1e-6] python -m tests.plugins.rl.learn FOLDER --report
+    python -m tests.plugins.rl.learn FOLDER [--recipes grpo gapo ...] [--seeds 3] [--steps 40]
+        [--set train.lr=1e-6]
+    python -m tests.plugins.rl.learn FOLDER --report
 
 Tiny: a Qwen2 of 2 layers, width 64 (83,000 weights), which the seed has half taught to sort six
 letters of ten; 64 train tasks, partial credit, an answer of at most eight tokens. The recipe is the

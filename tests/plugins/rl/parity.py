@@ -1,8 +1,9 @@
-"""python tests/plugins/rl/parity.py FILE_OR_FOLDER... [--json]: our parts beside the published functions'
-stored outputs.
+"""Our parts beside the published functions' stored outputs.
+
+    python tests/rl/parity.py FILE_OR_FOLDER... [--recipe TOML] [--json]
 
 A file is dispatched on its `method` and its keys, never on names of cases. Where our decisions
-differ from those of the published code (recreate/plugins/rl/README.md), tests/plugins/rl/published.py makes theirs of our
+differ from those of the published code (README.md of the plug-in), published.py makes theirs of our
 arithmetic. A value agrees within 1e-4 of the published one + 2e-5; max_rel is over published values
 above 0.2, where the relative part is what counts. Exit code 0; 1 on a mismatch; 2 on an unknown
 method or zero cases.

@@ -95,9 +95,7 @@ def test_a_look_counts_that_ran_is_new_and_is_about_what_was_asked() -> None:
     assert explored([step(0, LOOK), again, failed, step(4, idle), step(5, FINAL)], GOLD) == 0.25
 
 
-def test_queries_that_differ_in_case_space_and_a_semicolon_are_the_same_and_other_values_are_not() -> (
-    None
-):
+def test_queries_that_differ_in_case_space_and_a_semicolon_alone_are_the_same() -> None:
     assert normal(GOLD) == normal(
         f"```sql\n{GOLD.lower().replace('deutschland', 'Deutschland')} ;\n```"
     )

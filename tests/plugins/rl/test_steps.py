@@ -335,9 +335,7 @@ def test_a_row_says_what_cut_its_attempt_off(limit: str, in_reply: bool, cut: st
     assert [row.cut for row in rows_of(attempt_of(limit, cut=in_reply))] == [cut]
 
 
-def test_what_is_earned_beside_the_grade_moves_the_advantages_and_not_what_is_reported_or_filtered() -> (
-    None
-):
+def test_shaping_moves_the_advantages_and_not_what_is_reported_or_filtered() -> None:
     looked, idle, wrong = (
         rollout("t0", name, reward) for name, reward in (("a", 1.0), ("b", 1.0), ("c", 0.0))
     )

@@ -1,8 +1,8 @@
 """A tiny random model with a tokenizer of its own, a domain it can score in, and an agent of
 several turns.
 
-`python -m tests.plugins.rl.tiny FOLDER` makes a workspace of them and prints the commands that train there:
-a run of tune, and a table of arms.
+`python -m tests.plugins.rl.tiny FOLDER` makes a workspace of them and prints the commands that
+train there: a run of tune, and a table of arms.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TEMPLATE = (
 
 
 class Letters:
-    """Write small letters: the score is their share in what was written. tests.plugins.rl.tiny:Letters"""
+    """Write small letters: the score is their share in what was written."""
 
     name = "letters"
     sizes: Mapping[Split, int] = {"train": 3, "validation": 3}
@@ -249,6 +249,6 @@ if __name__ == "__main__":
     print(
         f"{there} bench --arms seed,scaffold,weights,both --recipe ./grpo-small.toml --steps 25"
         " --budget 200attempts --train 3 --validation 6 --repeats 3 --split test"
-        f" --models.optimizer scripted:optimizer.jsonl --domain tests.plugins.rl.tiny:Sheet {parts} --out"
-        " table"
+        " --models.optimizer scripted:optimizer.jsonl"
+        f" --domain tests.plugins.rl.tiny:Sheet {parts} --out table"
     )

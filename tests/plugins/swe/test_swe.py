@@ -134,7 +134,7 @@ def _by_hand(project: Project, *codes: str) -> tuple[Trace, Taped]:
 
 
 @pytest.mark.slow
-def test_the_agent_written_by_hand_is_shown_the_failing_test_and_function_and_tries_until_the_tests_pass(
+def test_the_hand_written_agent_sees_the_failing_test_and_tries_until_it_passes(
     project: Project,
 ) -> None:
     trace, taped = _by_hand(
@@ -152,7 +152,7 @@ def test_the_agent_written_by_hand_is_shown_the_failing_test_and_function_and_tr
 
 
 @pytest.mark.slow
-def test_of_changes_that_mend_nothing_the_agent_written_by_hand_asks_for_none_again_and_hands_in_one(
+def test_the_hand_written_agent_repeats_no_useless_change_and_hands_in_one(
     project: Project,
 ) -> None:
     given = CLAMP.replace("value > high", "value < high")

@@ -1,8 +1,9 @@
 """A world in which a beginning and what is made of it can each go wrong: what samples that share
 beginnings are worth.
 
-    python -m tests.plugins.turns.branching [TASKS]     independent samples and branches, where looking or
-    concluding is hard
+    python -m tests.plugins.turns.branching [TASKS]
+
+Prints independent samples and branches, where looking or concluding is hard.
 
 The model looks once (it looks at the right table with the chance `look`), is told what it saw, and
 answers (rightly with the chance `conclude` where it saw the right table, else with one of seven

@@ -1,8 +1,9 @@
 """A world in which the first action cannot be taken back, and nothing tells it apart but what
 follows from it.
 
-    python -m tests.plugins.turns.lookahead [TASKS]     what acting at once and looking ahead make of it, and
-    their calls
+    python -m tests.plugins.turns.lookahead [TASKS]
+
+Prints what acting at once and looking ahead make of it, and their calls.
 
 A box has three doors. Each opens ("It is open.", status 0), one leaves the letter whole, the other
 two burn it. The model takes a door at random, then copies the letter to answer.txt, then submits.

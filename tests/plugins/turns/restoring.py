@@ -1,8 +1,9 @@
-"""The boxes of `tests.plugins.turns.lookahead` for an agent that observes before it acts, and one whose mistakes
-are taken back.
+"""The boxes of `tests.plugins.turns.lookahead` for an agent that observes before it acts, and one
+whose mistakes are taken back.
 
-    python -m tests.plugins.turns.restoring [TASKS]     what acting at once, observing and restoring make of it,
-    and their calls
+    python -m tests.plugins.turns.restoring [TASKS]
+
+Prints what acting at once, observing and restoring make of it, and their calls.
 
 A box has three doors. Each opens ("It is open.", status 0), one leaves the letter whole, the other
 two burn it. The model opens a door at random; where it is told that this was taken back, one of the

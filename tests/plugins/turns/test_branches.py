@@ -58,9 +58,7 @@ def shape(trace: Trace) -> list[tuple[int, int | None]]:
 
 
 @pytest.mark.slow
-def test_a_beginning_that_samples_share_is_paid_and_done_once_and_the_most_of_their_ends_decide() -> (
-    None
-):
+def test_a_beginning_that_samples_share_is_paid_once_and_most_ends_decide() -> None:
     trace = go(voting("samples = 4\nbranches = [4]"), writes("a", "b", "c", "b"))
     assert shape(trace) == [(0, None), (0, None), (1, 0), (2, 0), (3, 0)]
     assert (trace.answer, trace.chosen, trace.usage.calls) == ("b", 1, 5)
@@ -79,9 +77,7 @@ def test_each_goes_on_from_the_files_and_messages_as_they_were_and_sees_no_other
     assert len(sent[1].messages) == len(sent[0].messages) + 2
 
 
-def test_samples_branch_after_one_result_and_again_after_the_next_those_that_share_least_first() -> (
-    None
-):
+def test_samples_branch_after_one_result_and_the_next_least_shared_first() -> None:
     deep = go(agent("samples = 4\nbranches = [2, 2]\n[limits]\nsteps = 3"), [bash("true")])
     #   0 - 1 - 2      sample 0
     #    \   \- 6      sample 2
@@ -450,9 +446,7 @@ def test_traces_show_and_an_optimizer_are_told_where_a_sample_goes_on_from(
 
 
 @pytest.mark.slow
-def test_in_a_generated_world_a_shared_beginning_pays_where_concluding_is_hard_and_not_where_looking_is() -> (
-    None
-):
+def test_a_shared_beginning_pays_where_concluding_is_hard_and_not_where_looking_is() -> None:
     def solved(toml: str, look: float, conclude: float) -> tuple[float, float]:
         right, calls, _ = play(toml, 150, look, conclude)
         return right, calls

@@ -343,7 +343,8 @@ def serve(world: Any, lines: Any, out: Any) -> None:
 
 
 def main() -> None:
-    out, sys.stdout = sys.stdout, Path(os.devnull).open("w")  # noqa: SIM115 - what tools print is no answer
+    # what tools print is no answer
+    out, sys.stdout = sys.stdout, Path(os.devnull).open("w")  # noqa: SIM115
     sys.path.insert(0, str(HERE))
     sys.dont_write_bytecode = True
     if sys.argv[1] == "serve":

@@ -250,8 +250,8 @@ def policy_loss(part: str) -> Callable[..., tuple[Tensor, dict[str, Any]]]:
             raise BadInput(
                 "steer needs the old policy's entropies, which verl does not hand to a loss",
                 fix=(
-                    "load recreate.plugins.rl.verl.plugin by VERL_USE_EXTERNAL_MODULES, before verl's"
-                    " workers are imported"
+                    "load recreate.plugins.rl.verl.plugin by VERL_USE_EXTERNAL_MODULES,"
+                    " before verl's workers are imported"
                 ),
                 code="no-entropy",
             )

@@ -1,6 +1,6 @@
-"""What verl loads: VERL_USE_EXTERNAL_MODULES=recreate.plugins.rl.verl.plugin, or the entry point `recreate`
-of the group `verl.plugins`. Importing it registers our advantages, losses, agent loop and trainer,
-under names of our own.
+"""What verl loads: VERL_USE_EXTERNAL_MODULES=recreate.plugins.rl.verl.plugin, or the entry point
+`recreate` of the group `verl.plugins`. Importing it registers our
+advantages, losses, agent loop and trainer, under names of our own.
 """
 
 from __future__ import annotations

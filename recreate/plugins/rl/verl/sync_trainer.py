@@ -305,7 +305,8 @@ def _fields(like: Any, sample: Sample, uid: str, session: int) -> dict[str, Any]
     reads."""
     fields = {
         name: value.clone() if isinstance(value, Tensor) else copy.deepcopy(value)
-        for name, value in ((name, like[name]) for name in like.keys())  # noqa: SIM118 (iterating a TensorDict gives rows)
+        # iterating a TensorDict gives rows
+        for name, value in ((name, like[name]) for name in like.keys())  # noqa: SIM118
     }
     ids = torch.cat([sample.prompt, sample.response])
     mask, reward = sample.mask.long(), torch.zeros(len(sample.response))

@@ -1,7 +1,7 @@
 """Makes the samples of the packages that install, in the current folder: python produce.py NAME.
 
-Run by `pytest -m live tests/plugins/traces/test_importers_live.py` in an environment of its own; the suite
-needs nothing of this.
+Run by `pytest -m live tests/plugins/traces/test_importers_live.py` in an environment of its own;
+the suite needs nothing of this.
 mini-swe-agent and langsmith are asked for by PACKAGES.
 """
 
