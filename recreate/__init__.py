@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from recreate.agents.kinds import wrap as wrap
     from recreate.agents.scaffold import Scaffold as Scaffold
     from recreate.api.errors import BadInput as BadInput
     from recreate.api.errors import CheckFailed as CheckFailed
@@ -71,14 +72,13 @@ if TYPE_CHECKING:
     from recreate.domains.rows.domain import domain as domain
     from recreate.memory.store import ExperienceStore as ExperienceStore
     from recreate.optimizers.context import OptimizerContext as OptimizerContext
-    from recreate.plugins.foreign.wrap import wrap as wrap
     from recreate.runs.settings import Settings as Settings
 
 __version__ = "0.1.0"
 
 _WHERE = {
+    "agents.kinds": "wrap",
     "agents.scaffold": "Scaffold",
-    "plugins.foreign.wrap": "wrap",
     "api.errors": (
         "BadInput CheckFailed Fault Interrupted Missing OutOfBudget RecreateError Refused Transient"
     ),

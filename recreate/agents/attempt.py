@@ -72,7 +72,6 @@ from recreate.api.types import (
     Usage,
     digest,
 )
-from recreate.plugins.mcp.mcp import McpError
 from recreate.storage.redact import redact
 
 __all__ = [
@@ -298,10 +297,12 @@ class Attempt(AttemptProgress):
                 if self.agent.action == "tools":
                     try:
                         self.place.open_functions(sandbox)
-                    except McpError as e:
+                    except BadInput as e:
+                        if e.code != "bad-mcp":
+                            raise
                         # what runs before anything is spent has tried the servers: an edit broke
                         # one, or its task did
-                        self.note(sample=number, kind="malformed", action="", output=redact(str(e)))
+                        self.note(sample=number, kind="malformed", action="", output=e.message)
                         return sandbox, "error", "mcp"
                 before = {n: self.before(sandbox, n, number) for n in self.agent.before}
             elif self.scaffold.tools:
@@ -844,8 +845,10 @@ def replay(
             try:
                 # what is not in the sandbox is not done twice
                 place.open_functions(sandbox, elsewhere=False)
-            except McpError as e:
-                other.append(str(e))
+            except BadInput as e:
+                if e.code != "bad-mcp":
+                    raise
+                other.append(e.message)
         for step in path:
             if step.after is not None and scaffold.tools:
                 tell_attempt(sandbox, prompt, step.sample)

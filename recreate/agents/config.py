@@ -15,8 +15,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
+from recreate.agents.kinds import is_foreign_action, open_kind
 from recreate.api.config import read_toml
 from recreate.api.errors import BadInput
+from recreate.api.plugins import lacking, names
 from recreate.api.types import SCHEMA, Record
 
 FOREIGN_TOKENS = 8192
@@ -221,21 +223,14 @@ class AgentConfig(Record):
     @field_validator("action")
     @classmethod
     def _known(cls, value: str) -> str:
-        if value in ("bash", "json", "tools", "command") or re.fullmatch(
-            r"tool:[\w.-]+|python:[\w.]+:[\w.]+", value
-        ):
+        if re.fullmatch(r"bash|json|tools|tool:[\w.-]+", value):
             return value
-        raise ValueError(
-            f"{value!r} is none of bash, json, tools, tool:NAME, command, python:MODULE:NAME"
-        )
-
-    @field_validator("env")
-    @classmethod
-    def _names(cls, value: Mapping[str, str]) -> Mapping[str, str]:
-        for name in value:
-            if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
-                raise ValueError(f"{name!r} cannot be an environment variable")
-        return value
+        if (name := value.partition(":")[0]) in names("agent"):
+            return value
+        if absent := lacking("agent", name):
+            raise ValueError(f"{value!r} needs the plug-in {absent}, which is not installed")
+        kinds = ", ".join(["bash", "json", "tools", "tool:NAME", *names("agent")])
+        raise ValueError(f"{value!r} is none of {kinds}")
 
     @model_validator(mode="after")
     def _foreign(self) -> AgentConfig:
@@ -254,13 +249,12 @@ class AgentConfig(Record):
                 raise ValueError(
                     "limits.extension is told to agents of recreate's own; here, raise limits.steps"
                 )
-            if self.action == "command" and not self.command.strip():
-                raise ValueError('action command needs what is run: command = "..."')
-        for key in ("command", "env", "venv", "mounts") if self.action != "command" else ():
+            if wrong := open_kind(self.action).refusal(self):
+                raise ValueError(wrong)
+            return self
+        for key in ("command", "env", "venv", "mounts", "texts"):
             if getattr(self, key):
-                raise ValueError(f"{key} is for action command, and this is {self.action}")
-        if self.texts and not self.foreign:
-            raise ValueError(f"texts is for foreign agents, and this is action {self.action}")
+                raise ValueError(f"{key} is for foreign agents, and this is action {self.action}")
         return self
 
     @model_validator(mode="after")
@@ -269,6 +263,8 @@ class AgentConfig(Record):
             raise ValueError(f"native is for action bash, and this is {self.action}")
         if self.mcp and self.action != "tools":
             raise ValueError(f"mcp is for action tools, and this is {self.action}")
+        if self.mcp and "mcp" not in names("tool-server"):
+            raise ValueError("mcp: servers need the plug-in mcp, which is not installed")
         return self
 
     @model_validator(mode="after")
@@ -355,7 +351,7 @@ class AgentConfig(Record):
     def foreign(self) -> bool:
         """Whether the agent is a program of somebody else's, of which only the texts are ours to
         edit."""
-        return self.action == "command" or self.action.startswith("python:")
+        return is_foreign_action(self.action)
 
     @property
     def reply_tokens(self) -> int:
@@ -395,7 +391,7 @@ def is_foreign(text: str) -> bool:
         action = read_toml(text).get("action", "")
     except ValueError:
         return False
-    return isinstance(action, str) and (action == "command" or action.startswith("python:"))
+    return isinstance(action, str) and is_foreign_action(action)
 
 
 def with_limits(text: str, limits: Mapping[str, float]) -> str:

@@ -23,7 +23,7 @@ from recreate.agents.config import AgentConfig
 from recreate.agents.retrieval import RECALL
 from recreate.agents.scaffold import Scaffold
 from recreate.agents.template import object_of
-from recreate.plugins.mcp.mcp import McpTool
+from recreate.api.ports import OfferedTool
 from recreate.storage.log import decode
 
 SUBMIT = "submit"
@@ -108,7 +108,7 @@ def own_functions(scaffold: Scaffold) -> list[Function]:
     return found
 
 
-def server_functions(server: str, tools: Iterable[McpTool]) -> list[Function]:
+def server_functions(server: str, tools: Iterable[OfferedTool]) -> list[Function]:
     """The functions that a server's tools are."""
     return [
         Function(spelled(f"{server}__{t.name}"), t.description, t.parameters, t.name, server)

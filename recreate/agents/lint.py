@@ -9,7 +9,6 @@ with nothing but the standard library.
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import lru_cache
 from itertools import zip_longest
@@ -20,6 +19,7 @@ from jinja2 import TemplateSyntaxError, meta, nodes
 
 from recreate.agents.config import ACT, AgentConfig, key_line, read_agent
 from recreate.agents.functions import OWN_FUNCTIONS, own_functions, read_schema
+from recreate.agents.kinds import open_kind
 from recreate.agents.retrieval import RECALL
 from recreate.agents.scaffold import (
     DEFAULTS,
@@ -39,12 +39,10 @@ from recreate.agents.template import (
     reason,
     render_text,
 )
-from recreate.api.config import read_json, read_toml
 from recreate.api.errors import BadInput
 from recreate.api.ports import SandboxBackend
 from recreate.api.syntax import parse_python
 from recreate.api.types import Record
-from recreate.plugins.foreign.surroundings import places
 from recreate.storage.redact import redact
 
 MAX_PROMPT = 24_000
@@ -83,7 +81,7 @@ def check(
     agent, faults = read_agent(scaffold.files.get("agent.toml", ""))
     found += [Problem(file="agent.toml", line=line, message=message) for line, message in faults]
     if scaffold.foreign:
-        found += _foreign(scaffold, agent, backend)
+        found += open_kind(agent.action).check(scaffold, backend) if agent is not None else ()
         return sorted(found, key=lambda fault: (fault.file, fault.line, fault.message))
     if agent is not None:
         found += _named(scaffold, agent)
@@ -138,99 +136,6 @@ def _named(scaffold: Scaffold, agent: AgentConfig) -> Iterator[Problem]:
                 line=line,
                 message=f"{key} names the tool {name!r}; there are: {there}",
             )
-
-
-# ----------------------------------------------------------------------------------------------
-# foreign agents
-
-PLAIN = (".md", ".txt", ".prompt", ".toml", ".json", ".yaml", ".yml", ".csv", "")
-"""How the texts of an agent in our own process may end: a model edits them, and what a model writes
-is not run here."""
-MAX_TEXTS = 200_000
-"""Characters of all texts of a foreign agent together."""
-
-
-def _foreign(
-    scaffold: Scaffold, agent: AgentConfig | None, backend: SandboxBackend | None
-) -> Iterator[Problem]:
-    toml = scaffold.files.get("agent.toml", "")
-    texts = {
-        path: text
-        for path, text in scaffold.files.items()
-        if agent is not None and agent.declares(path)
-    }
-    if agent is not None and agent.texts and not texts:
-        message = f"texts matches no file of this folder: {', '.join(agent.texts)}"
-        yield Problem(file="agent.toml", line=key_line(toml, ("texts",)), message=message)
-    if (size := sum(map(len, texts.values()))) > MAX_TEXTS:
-        message = f"the texts have {size} characters, over {MAX_TEXTS}: name fewer"
-        yield Problem(file="agent.toml", line=key_line(toml, ("texts",)), message=message)
-    inside = agent is not None and agent.action == "command"
-    for path, text in texts.items():
-        if not inside and PurePosixPath(path).suffix not in PLAIN:
-            message = (
-                "is code, and code that a model edits runs in no process of ours:"
-                f" {', '.join(filter(None, PLAIN))}"
-            )
-            yield Problem(file=path, line=1, message=message)
-        elif path.endswith(".py"):
-            yield from _compiles(path, text)
-        elif path.endswith((".json", ".toml")):
-            yield from _parses(path, text)
-    if inside and agent is not None and backend is not None:
-        yield from _runs(agent, toml, backend)
-
-
-def _parses(path: str, text: str) -> Iterator[Problem]:
-    try:
-        read_json(text) if path.endswith(".json") else read_toml(text)
-    except ValueError as e:
-        at = re.search(r"line (\d+)", str(e))
-        message = f"is not {'JSON' if path.endswith('.json') else 'TOML'}: {e}"
-        yield Problem(file=path, line=int(at[1]) if at else 1, message=message)
-
-
-def _runs(agent: AgentConfig, toml: str, backend: SandboxBackend) -> Iterator[Problem]:
-    """Whether the sandbox has the program that the command begins with, and a Python to start
-    it."""
-    line = key_line(toml, ("command",))
-    try:
-        mounts, path = places(agent)
-    except BadInput as e:
-        yield Problem(
-            file="agent.toml", line=key_line(toml, ("venv",)), message=f"{e.message}; {e.fix}"
-        )
-        return
-    try:
-        words = [w for w in shlex.split(agent.command) if not re.match(r"\w+=", w)]
-    except ValueError as e:
-        yield Problem(file="agent.toml", line=line, message=f"command is no shell's: {e}")
-        return
-    program = words[0] if words and re.fullmatch(r"[\w./+-]+", words[0]) else "sh"
-    try:
-        sandbox = backend.open(mounts=mounts)
-    except BadInput as e:
-        yield Problem(file="agent.toml", line=line, message=f"{e.message}; {e.fix}")
-        return
-    try:
-        for name in ("python3", program):
-            output = sandbox.run(
-                f"PATH={shlex.quote(path)}${{PATH:+:$PATH}}\ncommand -v {shlex.quote(name)}"
-            )
-            if output.status:
-                what = (
-                    "which starts the command"
-                    if name != program
-                    else "which the command begins with"
-                )
-                message = (
-                    f"the sandbox has no {name}, {what}: name its environment with venv, or its"
-                    " folder with mounts"
-                )
-                yield Problem(file="agent.toml", line=line, message=message)
-                break
-    finally:
-        sandbox.close()
 
 
 def _functions(scaffold: Scaffold, agent: AgentConfig) -> Iterator[Problem]:
@@ -448,10 +353,11 @@ def _tools(scaffold: Scaffold) -> Iterator[Problem]:
                 message="does not say what runs it: begin with #!/bin/bash or the like",
             )
         if path.endswith(".py"):
-            yield from _compiles(path, text)
+            yield from compile_problems(path, text)
 
 
-def _compiles(path: str, text: str) -> Iterator[Problem]:
+def compile_problems(path: str, text: str) -> Iterator[Problem]:
+    """Find what keeps a text from being Python."""
     try:
         parse_python(text, path)
     except SyntaxError as e:

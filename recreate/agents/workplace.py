@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 import sys
 import threading
@@ -39,12 +38,12 @@ from recreate.api.ports import (
     Domain,
     Sandbox,
     SandboxBackend,
-    Talking,
+    ToolServer,
     ToolsOnly,
 )
+from recreate.api.registry import open
 from recreate.api.theirs import expect
 from recreate.api.types import Output, Task
-from recreate.plugins.mcp.mcp import McpError, McpServer, McpTool, RemoteServer
 from recreate.storage.redact import redact
 
 BIN = ".recreate/bin"  # commands start in the work folder, which without a sandbox is not /work
@@ -83,11 +82,11 @@ class Workplace:
         self.scaffold, self.task, self.domain = scaffold, task, domain
         self.agent = scaffold.agent
         self.functions: dict[str, Function] = {f.name: f for f in shell_functions(self.agent)}
-        self.servers: dict[str, McpServer] = {}
+        self.servers: dict[str, ToolServer] = {}
 
     def open_functions(self, sandbox: Sandbox, *, elsewhere: bool = True) -> None:
-        """What may be called in this sandbox; its MCP servers are started. Raises McpError when one
-        does not start.
+        """What may be called in this sandbox; its MCP servers are started. Raises BadInput (`bad-mcp`)
+        when one does not start.
 
         elsewhere: servers that are not in the sandbox are asked too.
         """
@@ -106,35 +105,12 @@ class Workplace:
         for name, entry in entries.items():
             if entry.url and not elsewhere:
                 continue
-            self.servers[name], tools = self._open_server(sandbox, name, entry)
-            found += server_functions(name, tools)
+            server: ToolServer = open("tool-server", "mcp", sandbox, name, entry, self.agent.limits)
+            self.servers[name] = server
+            found += server_functions(name, server.tools)
         self.functions = {}
         for function in found:
             self.functions.setdefault(function.name, function)
-
-    def _open_server(
-        self, sandbox: Sandbox, name: str, entry: ServerEntry
-    ) -> tuple[McpServer, list[McpTool]]:
-        """A server that runs, and its tools. Raises McpError."""
-        patience = self.agent.limits.command_seconds
-        if entry.url:
-            server = McpServer(
-                name, RemoteServer(entry.url, os.environ.get(entry.token, "")), patience
-            )
-            return server, server.open()
-        if not isinstance(sandbox, Talking):
-            raise McpError(
-                f"the server {name}: sandboxes of {sandbox.backend} cannot keep a program going"
-            )
-        log = f".recreate/mcp/{name}.log"
-        sandbox.write(log, b"", 0o666)
-        command = entry.command or (f"./{BIN}/{entry.server}",)
-        words = ["/bin/sh", "-c", f'exec "$@" 2>>{log}', "sh", *command]
-        server = McpServer(name, sandbox.start(words, self.agent.limits.seconds), patience)
-        try:
-            return server, server.open()
-        except McpError as e:
-            raise McpError(f"{e}{_last_words(sandbox, log)}") from None
 
     def act(
         self, sandbox: Sandbox, action: Action, name: str, *, observing: bool = False
@@ -277,12 +253,6 @@ def try_servers(scaffold: Scaffold, task: Task, domain: Domain, backend: Sandbox
     try:
         furnish(sandbox, scaffold, redact(task.prompt))
         Workplace(scaffold, task, domain).open_functions(sandbox)
-    except McpError as e:
-        raise BadInput(
-            f"MCP: {redact(str(e))}",
-            fix="mend the server, or take it out of [mcp] in agent.toml",
-            code="bad-mcp",
-        ) from None
     finally:
         sandbox.close()
 
@@ -329,12 +299,3 @@ def _masked(output: Output) -> Output:
     """What a command printed becomes what is seen, told and stored: without keys."""
     text = redact(output.text)
     return output if text == output.text else output.model_copy(update={"text": text})
-
-
-def _last_words(sandbox: Sandbox, log: str) -> str:
-    """What a program said on stderr at last."""
-    try:
-        text = sandbox.read(log).decode("utf-8", "replace").strip()
-    except (FileNotFoundError, BadInput):
-        return ""
-    return f"; it said: {text[-500:]}" if text else ""

@@ -70,6 +70,15 @@ def _is_present(module: str) -> bool:
     return find_spec(".".join(module.split(".")[:3])) is not None
 
 
+def lacking(kind: str, name: str) -> str:
+    """Return the plug-in of recreate's own that brings a part, where its folder is not there; ''
+    else."""
+    for point in entry_points(group=_group(kind), name=name):
+        if point.module.startswith(PLUGINS) and not _is_present(point.module):
+            return point.module.split(".")[2]
+    return ""
+
+
 PLUGINS = "recreate.plugins."
 """How the modules of recreate's own plug-ins begin."""
 

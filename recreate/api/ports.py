@@ -15,9 +15,9 @@ method of that name suffices.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from pydantic import BaseModel, Field
 
@@ -672,6 +672,59 @@ class Agent(Protocol):
         returns; None: what lies in the sandbox. What it raises ends the attempt as an `error`, and
         what is in the sandbox is graded.
         """
+        ...
+
+
+@runtime_checkable
+class AgentKind(Protocol):
+    """Agents that recreate's own turns do not carry out: programs of somebody else's. Found by the
+    name that their `action` begins with (`recreate.agent`)."""
+
+    def refusal(self, agent: Any) -> str:
+        """Return what is wrong with an agent.toml (an AgentConfig) of this kind, '' for nothing."""
+        ...
+
+    def check(self, scaffold: Any, backend: SandboxBackend | None) -> Iterable[Any]:
+        """Return the faults (`lint.Problem`) of an agent's folder. With a backend, it is tried
+        whether a sandbox has what the agent needs."""
+        ...
+
+    def attempt(
+        self,
+        scaffold: Any,
+        task: Task,
+        domain: Domain,
+        backend: SandboxBackend,
+        ask: Any,
+        call: Call,
+        **how: Any,
+    ) -> Trace:
+        """Attempt a task, as `recreate.agents.attempt.attempt` does. how: what that takes, and
+        `stop`, an event that is set when the run is being stopped."""
+        ...
+
+    def make(self, agent: Any, folder: Path, **how: Any) -> Any:
+        """Return the scaffold of an agent that exists already: `recreate.wrap` and `--agent`."""
+        ...
+
+
+class OfferedTool(NamedTuple):
+    """One tool of a server. parameters: the JSON schema of its arguments."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+
+
+@runtime_checkable
+class ToolServer(Protocol):
+    """A server that runs, whose tools an agent may call. One is opened for each attempt
+    (`recreate.tool_server`)."""
+
+    tools: Sequence[OfferedTool]
+
+    def call(self, tool: str, arguments: Mapping[str, Any]) -> Output:
+        """Return what a tool answers; what goes wrong is said in it."""
         ...
 
 

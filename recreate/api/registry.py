@@ -30,6 +30,7 @@ from recreate.api import paths
 from recreate.api.errors import BadInput, Missing, RecreateError
 from recreate.api.plugins import clashes, names
 from recreate.api.ports import (
+    AgentKind,
     AsksModel,
     Auditable,
     BringsPackages,
@@ -62,6 +63,7 @@ from recreate.api.ports import (
     Stratified,
     Talking,
     ToolCalling,
+    ToolServer,
     ToolsOnly,
     Validatable,
     Versioned,
@@ -81,6 +83,8 @@ PORTS: dict[str, type] = {
     "embedder": Embedder,
     "optimizer": Optimizer,
     "policy": MemoryPolicy,
+    "agent": AgentKind,
+    "tool-server": ToolServer,
 }
 """Kind of part -> its port; `opened-sandbox` is what a sandbox backend's `open` returns. A format
 of traces has its port beside the importers, which ask for it."""

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from recreate.agents.kinds import open_kind
 from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import BadInput
 from recreate.api.ports import Domain, Kinds, Rated, Stratified
@@ -17,7 +18,6 @@ from recreate.api.theirs import all_are, expect
 from recreate.api.types import PassRate, Record, Split, Task
 from recreate.domains.rates import RateFiles
 from recreate.memory.held_out import HeldOut
-from recreate.plugins.foreign.given import from_command
 from recreate.runs.gate import MIN_TASKS
 from recreate.runs.reader import default_seed, find_agent
 from recreate.runs.session import Session
@@ -139,9 +139,8 @@ def named_or_default(
             code="usage",
         )
     if agent.command:
-        named = from_command(
-            agent.command, Path.cwd(), texts=agent.texts, files=agent.files, venv=agent.venv
-        )
+        how = agent.model_dump(include={"texts", "files", "venv"})
+        named = open_kind("command").make(agent.command, Path.cwd(), **how)
     found = named or default_seed(domain, where, model, settings.name)
     return found.limited(settings.limits.model_dump())
 

@@ -22,6 +22,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from recreate.agents.attempt import attempt, attempt_key
+from recreate.agents.kinds import open_kind
 from recreate.agents.retrieval import LessonRetrieval
 from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import IMAGE, UNSOUND, BadInput, Fault, Interrupted, OutOfBudget, Refused
@@ -31,7 +32,6 @@ from recreate.api.theirs import expect
 from recreate.api.types import Call, Experience, Grade, Step, Task, Usage, digest
 from recreate.memory.codec import masked
 from recreate.models.cassette import Cassette
-from recreate.plugins.foreign.foreign import attempt_foreign
 from recreate.runs.budget import CELL_BUDGET
 from recreate.runs.session import Session
 from recreate.storage import files
@@ -478,7 +478,8 @@ def attempt_and_grade(
         lessons, state = _tells_lessons(offers), session.recallable
         told["recall"] = session.recollection.asked_by(task, tokens, lessons=lessons, state=state)
     if scaffold.agent.foreign:
-        trace = attempt_foreign(*given, **told, stop=session.calls.stop)
+        kind = open_kind(scaffold.agent.action)
+        trace = kind.attempt(*given, **told, stop=session.calls.stop)
     else:
         native = (
             scaffold.agent.calls

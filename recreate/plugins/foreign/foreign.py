@@ -23,6 +23,7 @@ from collections.abc import Callable
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from recreate.agents.progress import AskAgent, AttemptProgress, FullParams, steps_log
 from recreate.agents.retrieval import LessonRetrieval
@@ -87,6 +88,7 @@ def attempt_foreign(
     offers: LessonRetrieval | None = None,
     full: FullParams = dict,
     stop: threading.Event | None = None,
+    **_: Any,
 ) -> Trace:
     """As `recreate.agents.attempt.attempt`, for an agent that is somebody else's. stop: the run is
     being stopped, which an agent that asks no model would not notice."""

@@ -19,37 +19,39 @@ from recreate.plugins.foreign.given import from_command, read_files
 from recreate.plugins.foreign.in_process import give
 
 
-def wrap(
-    agent: str | Agent | Callable[[Desk], str | None],
-    texts: Sequence[str] | Mapping[str, str] = (),
+def wrap_command(
+    agent: str,
+    folder: Path,
     *,
-    name: str = "",
-    folder: str | Path = ".",
+    texts: Sequence[str] | Mapping[str, str] = (),
     files: Sequence[str] = (),
     venv: str = "",
-    steps: int = 100,
-    tokens: int = 2_000_000,
-    usd: float = 3.0,
-    seconds: float = 1800.0,
-    max_tokens: int = 8192,
+    name: str = "",
+    limits: Mapping[str, float] | None = None,
     version: str = "",
 ) -> Scaffold:
-    """A scaffold of an agent that exists already.
+    """Return the scaffold of a command."""
+    if isinstance(texts, Mapping) and texts:
+        raise BadInput(
+            "the texts of a command are files", fix="texts=['prompts/*.md']", code="usage"
+        )
+    made = from_command(agent, folder, texts=_patterns(texts), files=files, venv=venv)
+    made = made.limited(limits or {})
+    return made.model_copy(update={"name": name}) if name else made
 
-    agent    a command, which runs in the sandbox (`python3 agent.py {prompt_file}`); or a function
-             of a Desk, or an object with `attempt(desk)`, which runs in this process
-    texts    what may be edited: patterns of files below `folder`, or {path: text}; without any it
-             is only measured
-    files    of a command: patterns of the files that it needs besides; venv: its Python environment
-    steps    requests that it may make at a task; tokens, usd, seconds: of one attempt; max_tokens:
-             of one reply
-    version  of its code: scores are reused only under the same one; "": made of the source of the
-             module it is in
 
-    Raises BadInput: `no-files` for a pattern that matches nothing, `misfit` for what is no agent,
-    `bad-scaffold` for a text that cannot be one (code, of an agent in this process: what a model
-    edits runs in sandboxes alone).
-    """
+def wrap_agent(
+    agent: Agent | Callable[[Desk], str | None],
+    folder: Path,
+    *,
+    texts: Sequence[str] | Mapping[str, str],
+    files: Sequence[str],
+    venv: str,
+    name: str,
+    limits: Mapping[str, float],
+    version: str,
+) -> Scaffold:
+    """Return the scaffold of a function of a desk, or of an object with `attempt`."""
     given = dict(texts) if isinstance(texts, Mapping) else {}
     if strange := [path for path, text in given.items() if not isinstance(text, str)]:
         raise BadInput(
@@ -57,24 +59,6 @@ def wrap(
             fix="{path: text}",
             code="bad-scaffold",
         )
-    patterns = (
-        [*given] if isinstance(texts, Mapping) else [texts] if isinstance(texts, str) else [*texts]
-    )
-    at = Path(folder).expanduser().resolve()
-    limits = {
-        "steps": steps,
-        "tokens": tokens,
-        "usd": usd,
-        "seconds": seconds,
-        "max_tokens": max_tokens,
-    }
-    if isinstance(agent, str):
-        if given:
-            raise BadInput(
-                "the texts of a command are files", fix="texts=['prompts/*.md']", code="usage"
-            )
-        made = from_command(agent, at, texts=patterns, files=files, venv=venv).limited(limits)
-        return made.model_copy(update={"name": name}) if name else made
     if files or venv:
         raise BadInput(
             "files and venv are of an agent that is a command", fix="leave them out", code="usage"
@@ -82,16 +66,16 @@ def wrap(
     _fit(agent)
     lines = [
         f"action = {json.dumps(_action(agent))}",
-        f"texts = {json.dumps(patterns)}",
+        f"texts = {json.dumps(_patterns(texts))}",
         f"version = {json.dumps(version or _version(agent))}",
         "",
         "[limits]",
         *(f"{key} = {json.dumps(value)}" for key, value in limits.items() if key != "max_tokens"),
         "",
         "[model]",
-        f"max_tokens = {max_tokens}",
+        f"max_tokens = {limits['max_tokens']}",
     ]
-    found = given or read_files(at, patterns)
+    found = given or read_files(folder, _patterns(texts))
     called = (
         name or re.sub(r"[^\w.-]+", "-", _named(agent).rpartition(".")[2]).strip("-.") or "agent"
     )
@@ -103,6 +87,10 @@ def wrap(
             code="bad-scaffold",
         )
     return scaffold
+
+
+def _patterns(texts: Sequence[str] | Mapping[str, str]) -> list[str]:
+    return [texts] if isinstance(texts, str) else [*texts]
 
 
 def _fit(agent: Any) -> None:

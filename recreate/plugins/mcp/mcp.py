@@ -2,8 +2,7 @@
 input and output.
 
     server = McpServer("notes", talk, seconds=60)      # talk: a program that goes on in the sandbox
-    server.open()                                      # -> its tools: name, description, schema of
-    the arguments
+    server.open().tools                                # name, description, schema of the arguments
     server.call("add", {"text": "x"})                  # -> Output: its text, status 1 where it says
     that it failed
 
@@ -16,16 +15,20 @@ same over HTTP (`RemoteServer`).
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections import deque
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from recreate.api.ports import RunningProgram
+from recreate.agents.config import AgentLimits, ServerEntry
+from recreate.agents.workplace import BIN
+from recreate.api.errors import BadInput
+from recreate.api.ports import OfferedTool, RunningProgram, Sandbox, Talking
 from recreate.api.types import Output
 from recreate.sandboxes.process import Deadline
 from recreate.storage.log import decode, encode
-from recreate.storage.redact import redacted
+from recreate.storage.redact import redact, redacted
 
 PROTOCOL = "2025-06-18"
 MOST_TOOLS = 128
@@ -39,17 +42,35 @@ MOST_LINES = 10_000
 """Lines that are passed over while one answer is waited for."""
 
 
-class McpTool(NamedTuple):
-    """One tool of a server. parameters: the JSON schema of its arguments."""
-
-    name: str
-    description: str
-    parameters: Mapping[str, Any]
-
-
-class McpError(Exception):
+class McpError(BadInput):
     """What a server did wrong: it is gone, does not answer in time, or answers what is no
     answer."""
+
+    def __init__(self, message: str) -> None:
+        fix = "mend the server, or take it out of [mcp] in agent.toml"
+        self.why = redact(message)
+        super().__init__(f"MCP: {self.why}", fix=fix, code="bad-mcp")
+
+
+def open_server(sandbox: Sandbox, name: str, entry: ServerEntry, limits: AgentLimits) -> McpServer:
+    """Start the server that an agent.toml or a domain names, and ask for its tools. Raises
+    McpError."""
+    patience = limits.command_seconds
+    if entry.url:
+        remote = RemoteServer(entry.url, os.environ.get(entry.token, ""))
+        return McpServer(name, remote, patience).open()
+    if not isinstance(sandbox, Talking):
+        raise McpError(
+            f"the server {name}: sandboxes of {sandbox.backend} cannot keep a program going"
+        )
+    log = f".recreate/mcp/{name}.log"
+    sandbox.write(log, b"", 0o666)
+    command = entry.command or (f"./{BIN}/{entry.server}",)
+    words = ["/bin/sh", "-c", f'exec "$@" 2>>{log}', "sh", *command]
+    try:
+        return McpServer(name, sandbox.start(words, limits.seconds), patience).open()
+    except McpError as e:
+        raise McpError(f"{e.why}{_last_words(sandbox, log)}") from None
 
 
 class RemoteServer:
@@ -123,15 +144,16 @@ class McpServer:
         self.gone = ""
         self.late = False
         self._next = 0
+        self.tools: Sequence[OfferedTool] = ()
 
-    def open(self) -> list[McpTool]:
-        """Greet it, and its tools. Raises McpError."""
+    def open(self) -> McpServer:
+        """Greet it, and ask for its tools. Raises McpError."""
         about = {"name": "recreate", "version": "1"}
         self._ask(
             "initialize", {"protocolVersion": PROTOCOL, "capabilities": {}, "clientInfo": about}
         )
         self._tell({"method": "notifications/initialized"})
-        found: list[McpTool] = []
+        found: list[OfferedTool] = []
         cursor: Any = None
         while True:
             told = self._ask("tools/list", {"cursor": cursor} if cursor else {})
@@ -144,10 +166,11 @@ class McpServer:
                 words = str(each.get("description") or each["name"])[:MOST_WORDS]
                 # masked as all that enters: it is sent to a model, and stored
                 told_of = redacted([each["name"], words, _schema(each.get("inputSchema"))])
-                found.append(McpTool(*told_of))
+                found.append(OfferedTool(*told_of))
             cursor = told.get("nextCursor")
             if not cursor or len(found) >= MOST_TOOLS:
-                return found[:MOST_TOOLS]
+                self.tools = found[:MOST_TOOLS]
+                return self
 
     def call(self, tool: str, arguments: Mapping[str, Any]) -> Output:
         """What a tool answers; a server that does not answer is ended, and then always says so."""
@@ -161,7 +184,7 @@ class McpServer:
         except McpError as e:
             took = time.monotonic() - began
             return Output(
-                text=str(e), status=124 if self.late else 1, seconds=took, timed_out=self.late
+                text=e.why, status=124 if self.late else 1, seconds=took, timed_out=self.late
             )
         failed = "error" in told or told.get("isError") is True
         text = _refusal(told["error"]) if "error" in told else _text(told)
@@ -252,3 +275,12 @@ def _text(told: Mapping[str, Any]) -> str:
     if not texts and told.get("structuredContent") is not None:
         return json.dumps(told["structuredContent"], ensure_ascii=False)
     return "\n".join(texts)
+
+
+def _last_words(sandbox: Sandbox, log: str) -> str:
+    """What a program said on stderr at last."""
+    try:
+        text = sandbox.read(log).decode("utf-8", "replace").strip()
+    except (FileNotFoundError, BadInput):
+        return ""
+    return f"; it said: {text[-500:]}" if text else ""

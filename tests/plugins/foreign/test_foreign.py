@@ -421,7 +421,7 @@ def test_a_folder_of_somebody_else_s_agent_is_loaded_saved_and_sound(tmp_path: P
             "action = 'command'\ncommand = 'x'\nsamples = 3\n",
             "samples is for agents of recreate's own",
         ),
-        ("action = 'bash'\ncommand = 'x'\n", "command is for action command"),
+        ("action = 'bash'\ncommand = 'x'\n", "command is for foreign agents"),
         ("action = 'command'\ncommand = 'x'\ntexts = ['*.txt']\n", "texts matches no file"),
         ("action = 'command'\ncommand = 'x'\ntextes = ['*.txt']\n", "did you mean 'texts'"),
         ("action = 'command'\ncommand = 'no-such-agent x'\n", "the sandbox has no no-such-agent"),
