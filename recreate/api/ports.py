@@ -9,7 +9,7 @@ What a part may offer besides is a small Protocol of its own, listed under the p
 asked for by `isinstance`: OpensImages (a SandboxBackend); Talking (a Sandbox); TellsWaiting (a
 RunningProgram); Preparable, ToolCalling, Overriding (a Model); Versioned, Describable, Validatable,
 GradesUntouched, ComparesUntouched, AsksModel, Hiding, BringsPackages, BringsServers, ToolsOnly,
-Refusing, Weighing, Auditable, TaskGenerator, Kinds, Rated, Imaged (a Domain). An attribute or
+Refusing, Weighing, Auditable, Kinds, Rated, Imaged (a Domain). An attribute or
 method of that name suffices.
 """
 
@@ -516,34 +516,6 @@ class Rated(Protocol):
 
     def task_sets(self) -> Mapping[str, TaskSet]:
         """Tasks chosen once, by name."""
-        ...
-
-
-@runtime_checkable
-class TaskGenerator(Protocol):
-    """A domain that makes new tasks: `recreate tasks make` needs this."""
-
-    def make(
-        self,
-        *,
-        package: str | None,
-        version: str | None,
-        repo: Path | None,
-        n: int,
-        seed: int,
-        split: Split | None,
-        requires: Sequence[str],
-        tests: Sequence[str],
-        python_path: Sequence[str],
-        modules: Sequence[str],
-        file: Path | None,
-        backend: SandboxBackend | None,
-        on_progress: Callable[[str], None] | None,
-    ) -> Any:
-        """Write up to `n` tasks of a package or a repository to `file` (None: the workspace's), and
-        return an object with `tasks` (Tasks), `tried` (how many candidates there were) and `file`.
-        Raises BadInput.
-        """
         ...
 
 

@@ -44,6 +44,10 @@ GROUPS = {
     "traces": "What agents did, step by step.\n\nExample: recreate traces list last --failed",
     "studies": "What the optimizer looked at and concluded.\n\nExample: recreate studies list last",
     "tasks": "The tasks of a domain.\n\nExample: recreate tasks list swe",
+    "tasks make": (
+        "Make new tasks: of a package, of a repository, or of a program that prints them.\n\n"
+        "Example: recreate tasks make swe --package parse==1.20.2 --n 5"
+    ),
     "sandbox": (
         "Run a command the way agents' commands are run.\n\nExample: recreate sandbox exec -- id"
     ),
@@ -73,8 +77,6 @@ COMMANDS = {
     "list": "workspace.list_",
     "compare": "bench.compare",
     "judge": "bench.judge",
-    "calibrate": "bench.calibrate",
-    "limits": "bench.limits",
     "grade": "tasks.grade",
     "traces list": "traces.list_",
     "traces show": "traces.show",
@@ -83,19 +85,11 @@ COMMANDS = {
     "studies show": "show.show_study",
     "tasks list": "tasks.list_",
     "tasks check": "tasks.check",
-    "tasks audit": "tasks.audit",
-    "tasks agree": "tasks.agree",
-    "tasks make": "tasks.make",
-    "tasks invent": "tasks.invent",
-    "tasks rate": "tasks.rate",
     "sandbox exec": "sandbox.execute",
     "scaffold check": "sandbox.check",
     "memory recall": "memory.recall",
     "memory stats": "memory.stats",
     "memory rebuild": "memory.rebuild",
-    "memory export": "memory.export",
-    "memory import": "memory.import_",
-    "memory prune": "memory.prune",
     "memory forget": "memory.forget",
     "memory add": "memory.add",
     "patterns list": "memory.list_lessons",

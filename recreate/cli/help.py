@@ -96,7 +96,15 @@ class Command(TyperCommand):
 
 
 class Group(TyperGroup):
-    """A group of commands, each with its whole summary."""
+    """A group of commands, each with its whole summary. A name in capitals stands for any word."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command that the first word names, and what follows it: with that word, where
+        the command stands for any."""
+        other = next((name for name in self.commands if name.isupper()), "")
+        if other and args[0] not in self.commands and not args[0].startswith("-"):
+            return other, self.commands[other], args
+        return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:
         return [*self.commands]  # typer's own makes each of them

@@ -7,7 +7,6 @@ import pytest
 from recreate.api import plugins, ports, registry
 from recreate.api.errors import BadInput
 from recreate.models.scripted import Scripted
-from recreate.plugins.swe import Swe
 from tests.toy import Toy
 
 
@@ -20,9 +19,7 @@ def test_an_optional_ability_is_an_attribute_or_a_method_of_that_name() -> None:
     described = Described()
     assert isinstance(described, ports.Versioned)
     assert isinstance(described, ports.Describable)
-    assert not isinstance(described, ports.TaskGenerator | ports.GradesUntouched)
-    assert isinstance(Swe(), ports.TaskGenerator)
-    assert isinstance(Swe(), ports.GradesUntouched)
+    assert not isinstance(described, ports.GradesUntouched)
     assert isinstance(Scripted.of([{"text": ""}]), ports.ToolCalling)
     assert not isinstance(Scripted.of([{"text": ""}]), ports.Preparable)
 

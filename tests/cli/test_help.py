@@ -63,10 +63,13 @@ def test_all_of_it_is_one_screen_and_names_five_commands_to_begin_with(
 def test_a_group_has_an_example_and_whole_summaries(
     group: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said = shown(capsys, group)
+    said = shown(capsys, *group.split())
     assert f"Example: recreate {group} " in said
     assert "..." not in said.partition("Commands:")[2]
-    for name, command in TOP.commands[group].commands.items():
+    found: Any = TOP
+    for word in group.split():
+        found = found.commands[word]
+    for name, command in found.commands.items():
         assert re.search(rf"^  {name} ", said, re.MULTILINE)
         assert help_.summary(command) in " ".join(said.replace("-\n          ", "-").split())
 

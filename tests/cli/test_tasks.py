@@ -1,4 +1,4 @@
-"""tasks list, check, make and grade, on the toy domain and on domains that are wrong."""
+"""tasks list, check and grade, on the toy domain and on domains that are wrong."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from recreate.api.types import Grade, Record, Task, Trace, canary
+from recreate.api.types import Grade, Task, Trace, canary
 from recreate.cli import run
 from recreate.domains.validate import exchanged
 from tests.toy import Toy
@@ -81,25 +81,6 @@ class FromFile(Toy):
     def tasks(self, split: Any = None) -> list[Task]:
         kept = self.data.read_text().split()
         return [t for t in super().tasks(split) if t.id in kept]
-
-
-class _Made(Record):
-    tasks: tuple[Task, ...]
-    tried: int
-    file: str
-
-
-_RUNS_IN = ("python", "pytest", "index_before", "variables")
-
-
-def make(**options: Any) -> _Made:
-    """What `tasks make tests.cli.test_tasks:Unsound` calls."""
-    tasks = [t for t in Toy().tasks(options["split"])][: options["n"]]
-    options["on_progress"](
-        f"making of {options['package']} {options['version']} {options['requires']}"
-    )
-    options["on_progress"](f"in { {k: v for k, v in options.items() if k in _RUNS_IN} }")
-    return _Made(tasks=tuple(tasks), tried=9, file=str(options["file"]))
 
 
 @pytest.fixture
@@ -294,60 +275,6 @@ def test_an_unknown_task_split_or_domain_names_the_near_ones(ask: Ask) -> None:
     assert (code, error["error"]["code"]) == (2, "unknown-domain")
     assert "swe" in error["error"]["fix"]
     assert ask("tasks", "list", TOY, "--split", "dev")[1][0]["error"]["code"] == "bad-split"
-
-
-def test_new_tasks_are_made_by_the_domains_own_maker(
-    ask: Ask, capsys: pytest.CaptureFixture[str]
-) -> None:
-    command = ["tasks", "make", "tests.cli.test_tasks:Unsound", "--package", "parse==1.20.2"]
-    code, rows = ask(*command, "--n", "2", "--split", "test", "--data", "out.jsonl")
-    assert code == 0
-    assert [(r["task"], r["file"]) for r in rows] == [
-        ("toy:test:0", "out.jsonl"),
-        ("toy:test:1", "out.jsonl"),
-    ]
-    assert run([*command, "--requires", "a==1", "--requires", "b==2"]) == 0
-    assert "making of parse 1.20.2 ('a==1', 'b==2')" in capsys.readouterr().err
-    flags = [
-        "--python",
-        "3.9",
-        "--pytest",
-        "7.4.4",
-        "--index-before",
-        "2023-06-01",
-        "--env",
-        "A=b=c",
-        "--env",
-        "D=",
-    ]
-    assert run([*command, *flags]) == 0
-    asked = {
-        "python": "3.9",
-        "pytest": "7.4.4",
-        "index_before": "2023-06-01",
-        "variables": {"A": "b=c", "D": ""},
-    }
-    assert f"in {asked}" in capsys.readouterr().err
-
-
-def test_a_variable_needs_a_value(ask: Ask) -> None:
-    code, (error,) = ask("tasks", "make", "swe", "--package", "a==1", "--env", "A")
-    assert (code, error["error"]["fix"]) == (2, "--env NAME=VALUE")
-
-
-@pytest.mark.parametrize(
-    "flags",
-    [[], ["--package", "parse"], ["--package", "==1"], ["--package", "parse==1", "--repo", "."]],
-    ids=str,
-)
-def test_making_tasks_needs_one_source(ask: Ask, flags: list[str]) -> None:
-    code, (error,) = ask("tasks", "make", "swe", *flags)
-    assert (code, error["error"]["code"]) == (2, "no-source")
-    assert "NAME==VERSION" in error["error"]["fix"]
-
-
-def test_a_domain_without_a_maker_says_so(ask: Ask) -> None:
-    assert ask("tasks", "make", TOY, "--package", "a==1")[1][0]["error"]["code"] == "no-maker"
 
 
 # --- grade ---

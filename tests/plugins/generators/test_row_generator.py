@@ -292,7 +292,7 @@ def test_a_generator_is_run_by_no_sandbox_without_walls(
     ("words", "code"),
     [
         (["made", "--generator", "nosuch"], "no-generator"),
-        (["swe", "--generator", "bills"], "bad-name"),
+        (["math", "--generator", "bills"], "bad-name"),
         (["../x", "--generator", "bills"], "bad-name"),
         (["made", "--generator", "bills", "--package", "a==1"], "usage"),
         (["made", "--generator", "bills", "--solve-rate", "0.5"], "usage"),
