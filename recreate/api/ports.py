@@ -145,6 +145,24 @@ class Limits(Record):
 
 
 @runtime_checkable
+class ModelCatalog(Protocol):
+    """Models that a plug-in brings by name (kind `catalog`), one of them the default of all."""
+
+    def default(self) -> str:
+        """Return the spelling of the model that is used when nobody names one."""
+        ...
+
+    def spellings(self) -> Sequence[str]:
+        """Return how its models are spelled, and what else its kind of model takes."""
+        ...
+
+    def weights(self, spec: str) -> tuple[str, int]:
+        """Return whether a model's weights are here (ready, partial or absent), and their bytes.
+        Raises BadInput for a model that it does not have."""
+        ...
+
+
+@runtime_checkable
 class Sandbox(Protocol):
     """A private folder seen inside as /work, no network, no host environment.
 

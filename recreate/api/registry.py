@@ -48,6 +48,7 @@ from recreate.api.ports import (
     Memory,
     MemoryPolicy,
     Model,
+    ModelCatalog,
     Needing,
     OpensImages,
     Optimizer,
@@ -76,6 +77,7 @@ Part = TypeVar("Part")
 
 PORTS: dict[str, type] = {
     "model": Model,
+    "catalog": ModelCatalog,
     "sandbox": SandboxBackend,
     "opened-sandbox": Sandbox,
     "domain": Domain,

@@ -433,8 +433,7 @@ def _uv() -> dict[str, Any]:
 def _model() -> Iterator[dict[str, Any]]:
     """The model that is taken when the settings name none; with one named, whether its weights are
     here."""
-    from recreate.models import default_model
-    from recreate.plugins.local_models import catalog
+    from recreate.models import catalogs, default_model
     from recreate.runs.settings import load
 
     try:
@@ -447,11 +446,12 @@ def _model() -> Iterator[dict[str, Any]]:
         spec, reason = (
             (named, "recreate.toml or the environment names it") if named else default_model()
         )
-        kind, _, name = spec.partition(":")
-        if kind != "local" or "/" in name:
+        name = spec.removeprefix("local:")
+        catalog = next(iter(catalogs()), None)
+        if catalog is None or name == spec or "/" in name:
             yield _check("default model", True, f"{spec} ({reason})")
             return
-        state, size = catalog.state(name), catalog.entry(name).size
+        state, size = catalog.weights(spec)
     except BadInput as e:
         yield _check("default model", False, e.message, e.fix)
         return

@@ -19,7 +19,7 @@ from typing import Any
 
 from recreate.api import plugins, registry
 from recreate.api.errors import BadInput
-from recreate.api.ports import Model, Price
+from recreate.api.ports import Model, ModelCatalog, Price
 
 __all__ = ["at_endpoint", "default_model", "open_model"]
 
@@ -60,8 +60,8 @@ def default_model() -> tuple[str, str]:
     """(the model used when nobody names one, what to tell the user about it).
 
     AGENT_MODEL or RECREATE_MODEL name a model, and LLM_API_BASE its endpoint. Otherwise it is the
-    catalogue's default, on this machine: a key in the environment is never spent from without being
-    asked to.
+    default of a catalogue that a plug-in brings, on this machine: a key in the environment is never
+    spent from without being asked to. Raises BadInput (no-model) where there is no catalogue.
     """
     named = next(
         (v for v in ("RECREATE_MODEL", "AGENT_MODEL") if os.environ.get(v, "").strip()), ""
@@ -72,28 +72,35 @@ def default_model() -> tuple[str, str]:
         there = at_endpoint(model, base)
         return there, f"{named} names the model" + ", LLM_API_BASE its endpoint" * (there != model)
     from recreate.models.litellm import PROVIDERS, keys_found
-    from recreate.plugins.local_models import catalog
 
-    name = catalog.default_name()
-    e = catalog.entry(name)
-    here = (
-        ""
-        if catalog.state(name) == "ready"
-        else f"; its weights ({e.size / 1e9:.1f} GB) are fetched once"
-    )
-    notice = f"no model is named: using local:{name} on this machine, which costs nothing{here}. "
-    keys = keys_found()
+    catalog = next(iter(catalogs()), None)
+    hosted, keys = "", keys_found()
     if base:
-        notice += "LLM_API_BASE is set, but no model: name one in AGENT_MODEL. "
+        hosted += "LLM_API_BASE is set, but no model: name one in AGENT_MODEL. "
+    hosted += "A hosted model does better, and costs money: " if catalog else ""
     if keys:
-        notice += "A hosted model does better, and costs money: " + " or ".join(
+        hosted += " or ".join(
             f"--model {spec} (the key in {variable} is found)" for variable, spec in keys[:2]
         )
     else:
         variable, model = PROVIDERS["anthropic"]
-        notice += "A hosted model does better, and costs money: "
-        notice += f"export {variable}=... and --model litellm:anthropic/{model}"
-    return f"local:{name}", notice
+        hosted += f"export {variable}=... and --model litellm:anthropic/{model}"
+    if catalog is None:
+        raise BadInput(
+            "no model is named, and the plug-in local_models, which brings one, is not installed",
+            fix=hosted,
+            code="no-model",
+        )
+    spec = catalog.default()
+    state, size = catalog.weights(spec)
+    fetched = "" if state == "ready" else f"; its weights ({size / 1e9:.1f} GB) are fetched once"
+    free = f"no model is named: using {spec} on this machine, which costs nothing{fetched}. "
+    return spec, free + hosted
+
+
+def catalogs() -> list[ModelCatalog]:
+    """Return the catalogues of models that plug-ins bring."""
+    return [registry.open("catalog", name) for name in plugins.names("catalog")]
 
 
 def at_endpoint(model: str, base: str) -> str:
@@ -132,15 +139,11 @@ def _in_table(spec: str) -> bool:
 
 
 def _unknown(spec: str) -> BadInput:
-    from recreate.plugins.local_models import catalog
-
-    local = catalog.catalog()
-    hint = f"did you mean local:{spec}? " if spec in local else ""
+    local = [each for catalog in catalogs() for each in catalog.spellings()]
+    near = next((f"did you mean {each}? " for each in local if each.endswith(f":{spec}")), "")
+    some = ", ".join(["litellm:PROVIDER/NAME", "openai:URL#MODEL", *local])
     return BadInput(
         f"no model is called {spec!r}",
-        fix=(
-            f"{hint}write litellm:PROVIDER/NAME, openai:URL#MODEL, local:NAME ({', '.join(local)}),"
-            " local:/FILE.gguf, scripted:FILE.jsonl or module:Class"
-        ),
+        fix=f"{near}write {some}, scripted:FILE.jsonl or module:Class",
         code="unknown-model",
     )

@@ -117,6 +117,20 @@ def entry(name: str) -> Entry:
     return known[name]
 
 
+class LocalCatalog:
+    """The catalogue as the core asks it. See `recreate.api.ports.ModelCatalog`."""
+
+    def default(self) -> str:
+        return f"local:{default_name()}"
+
+    def spellings(self) -> list[str]:
+        return [*(f"local:{name}" for name in catalog()), "local:/FILE.gguf"]
+
+    def weights(self, spec: str) -> tuple[str, int]:
+        name = spec.removeprefix("local:")
+        return state(name), entry(name).size
+
+
 def locate(name: str) -> tuple[Path, int, str]:
     """(the .gguf file, the tokens of its context, its entry here) of `local:NAME` or, with '' for
     the entry and 8192 tokens, of `local:/FILE.gguf`; an entry's file may still have to be fetched.
