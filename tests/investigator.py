@@ -114,7 +114,7 @@ LOOKS = (
 started."""
 
 
-def looks(first: str, tools: Sequence[str]) -> Acts:
+def looks(first: str, tools: Sequence[str]) -> Acts:  # noqa: C901
     """Look with every tool there is, and keep each sentence that states a rule, citing where it
     stands.
 

@@ -6,9 +6,10 @@ from __future__ import annotations
 import ast
 import re
 import tomllib
+from pathlib import Path
 from typing import Any
 
-from tests.lab.perf import house
+from tests import house
 
 ROOMS = [
     "agents",
@@ -52,38 +53,61 @@ def test_each_layer_knows_only_those_below_it() -> None:
         for n, row in enumerate(layers)
         for name in row.split("|")
     }
-    rooms = house.between_rooms(house.imports(house.ROOT))
-    assert [
-        f"{a} -> {b}" for a in sorted(rooms) for b in sorted(rooms[a]) if depth[b] <= depth[a]
-    ] == []
-    assert house.levels(rooms) <= 9
+    rooms = house.fold(house.imports(house.ROOT), house.room)
+    assert [(a, b) for a in sorted(rooms) for b in sorted(rooms[a]) if depth[b] <= depth[a]] == []
 
 
-def test_no_two_modules_import_each_other_not_even_by_way_of_others() -> None:
-    assert house.circles(house.imports(house.ROOT)) == []
+def test_neither_modules_nor_plug_ins_import_each_other_in_a_circle() -> None:
+    graph = house.imports(house.ROOT)
+    assert house.find_circle(graph) == []
+    assert house.find_circle(house.fold(graph, house.plugin)) == []
 
 
 def test_a_class_name_stands_once() -> None:
     assert house.repeated_classes(house.ROOT) == {}
 
 
-def test_the_counting_counts() -> None:
-    graph = {
-        "a": frozenset("bc"),
-        "b": frozenset("c"),
-        "c": frozenset("d"),
-        "d": frozenset("b"),
-        "e": frozenset("a"),
-    }
-    assert house.circles(graph) == [["b", "c", "d"]]
-    assert house.levels(graph) == 3  # e, a and the circle
-    assert house.circles({"a": frozenset("b"), "b": frozenset()}) == []
-    modules = {
-        "p.x.one": frozenset({"p.y.two", "p.x.three", "p"}),
-        "p.x.three": frozenset(),
-        "p.y.two": frozenset(),
-    }
-    assert house.between_rooms(modules) == {"x": {"y"}, "y": frozenset()}
+def test_no_room_grows() -> None:
+    sentences = house.compare_numbers(house.read_numbers(), house.measure_rooms(house.ROOT))
+    assert not sentences, "\n".join(sentences)
+
+
+def test_what_grew_is_named_with_the_number_to_raise() -> None:
+    allowed = {"api": {"nodes": 100.0, "bare": 2.0}, "plugins/gone": {"nodes": 9.0}}
+    said = house.compare_numbers(allowed, {"api": {"nodes": 101, "bare": 2}})
+    assert len(said) == 1
+    assert 'raise `nodes` of "api" in tests/house.toml to 101 in a commit of its own' in said[0]
+    assert house.compare_numbers(allowed, {"api": {"nodes": 99, "bare": 2}}) == []
+    for numbers in ({"nodes": 90, "bare": 2}, {"nodes": 100, "bare": 1}):
+        (sentence,) = house.compare_numbers(allowed, {"api": numbers})
+        assert sentence.endswith("`python -m tests.house --write` writes it down")
+    assert "is new" in house.compare_numbers(allowed, {"cli": {"nodes": 1}})[0]
+
+
+def test_writing_lowers_numbers_and_raises_none(tmp_path: Path) -> None:
+    allowed = {"api": {"nodes": 100.0, "bare": 2.0}, "plugins/gone": {"nodes": 9.0}}
+    counted = {"api": {"nodes": 120.0, "bare": 1.0}, "plugins/new": {"nodes": 5.0}}
+    lowered = house.lower_numbers(allowed, counted)
+    assert lowered == {"api": {"nodes": 100.0, "bare": 1.0}, "plugins/new": {"nodes": 5.0}}
+    house.write_numbers(lowered, tmp_path / "house.toml")
+    assert house.read_numbers(tmp_path / "house.toml") == lowered
+
+
+def test_the_counting_counts(tmp_path: Path) -> None:
+    graph = {"a": frozenset("b"), "b": frozenset("c"), "c": frozenset("b")}
+    assert sorted(set(house.find_circle(graph))) == ["b", "c"]
+    assert house.find_circle({"a": frozenset("b"), "b": frozenset()}) == []
+    modules = {"p.x.one": frozenset({"p.y.two", "p.x.three", "p"}), "p.y.two": frozenset({"p.y"})}
+    assert house.fold(modules, house.room) == {"x": {"y"}, "y": frozenset()}
+    folder = tmp_path / "recreate" / "api"
+    folder.mkdir(parents=True)
+    (folder / "one.py").write_text(
+        '"""Docstring."""\n# a comment\n\ndef told(x):\n    import recreate.plugins.swe\n'
+        '    return 1 if x else "recreate.plugins.rl.tune"\n'
+    )
+    numbers = house.measure_rooms(tmp_path)["api"]
+    assert [numbers[key] for key in ("nodes", "branches", "bare", "outward")] == [11, 1, 1, 2]
+    assert numbers["nodes_a_line"] == 3.7
 
 
 def test_python_is_parsed_in_one_place() -> None:

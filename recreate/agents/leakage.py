@@ -122,7 +122,7 @@ class Scanner:
     """What the tasks of a domain say. hidden: a task's id -> texts of it that no agent is shown.
     packages: requirements that every sandbox of the domain has, whose public names are nobody's."""
 
-    def __init__(
+    def __init__(  # noqa: C901
         self,
         tasks: Sequence[Task],
         hidden: Mapping[str, Sequence[str]] | None = None,

@@ -314,7 +314,7 @@ def _docstring(text: str) -> str:
 # apply, diff
 
 
-def apply(scaffold: Scaffold, edits: Iterable[Edit]) -> Scaffold:
+def apply(scaffold: Scaffold, edits: Iterable[Edit]) -> Scaffold:  # noqa: C901
     """The scaffold with the edits made, in order; nothing else is changed, not a space.
 
     Semantics in `Edit`. Raises BadEdit naming the first edit that cannot be made.

@@ -480,7 +480,7 @@ class Screen:
             )
         return Text("\n".join(map(printable, lines)), no_wrap=True, overflow="crop")
 
-    def __call__(self, event: str, facts: dict[str, Any]) -> None:
+    def __call__(self, event: str, facts: dict[str, Any]) -> None:  # noqa: C901
         from recreate.viewer.markdown import study_text, verdict_text
         from recreate.viewer.text import reasons
 

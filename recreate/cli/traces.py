@@ -295,7 +295,7 @@ def _limit(trace: Trace) -> str:
     return f" by the limit on {trace.limit}" if trace.ending == "limit" else f" ({trace.limit})"
 
 
-def _text(experience: Experience, full: bool, lessons: Sequence[Lesson] = ()) -> Iterator[str]:
+def _text(experience: Experience, full: bool, lessons: Sequence[Lesson] = ()) -> Iterator[str]:  # noqa: C901
     """An attempt for a person to read. full: with all that the model was sent; lessons: those that
     it speaks for."""
     from recreate.agents.request import Recorded

@@ -217,7 +217,7 @@ class Child:
                     if handle >= 0:
                         os.close(handle)
 
-    def _pump(self, seconds: float, check: Check, most: float) -> Output:
+    def _pump(self, seconds: float, check: Check, most: float) -> Output:  # noqa: C901
         feed, out, said = (stream.fileno() for stream in self._streams())
         for handle in (feed, out, said):
             os.set_blocking(handle, False)

@@ -19,8 +19,8 @@ import recreate
 from recreate.api.types import Trace
 from recreate.cli import run as cli
 from recreate.sandboxes import choose
+from tests import house
 from tests.examples.domain import Filters
-from tests.lab.perf import house
 
 NAME = "tests.examples.domain:Filters"
 LESSON = "Blank lines never come out of a filter."
@@ -157,4 +157,4 @@ def test_two_files_of_the_package_make_it_built_in(workspace: Path, tmp_path: Pa
 
     changed = list(_differing(house.ROOT / "recreate", checkout / "recreate"))
     assert changed == ["api/registry.py", "domains/filters.py"]
-    assert house.circles(house.imports(checkout)) == []
+    assert house.find_circle(house.imports(checkout)) == []

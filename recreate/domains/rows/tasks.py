@@ -141,7 +141,7 @@ def _handing_in_analysis(decided: Definition, answer: Mapping[str, Any]) -> str:
     return _ANALYSIS[answer["kind"]].format(**names) + there
 
 
-def _parts(
+def _parts(  # noqa: C901
     row: DataRow, decided: Definition, kind: str, base: Path
 ) -> Iterator[str | dict[str, Any]]:
     """What a row has for its task, piece by piece; a text is what is wrong with a piece."""

@@ -39,7 +39,7 @@ def telling(text: bytes) -> set[int]:
     }
 
 
-def main() -> None:
+def main() -> None:  # noqa: C901
     order = json.loads(sys.stdin.readline())
     modules: dict[str, list[tuple[str, set[int]]]] = {}
     for path, lines in order["modules"].items():

@@ -44,7 +44,7 @@ class Opaque(Exception):
     """A value about which nothing can be said but that it is itself."""
 
 
-def form(value: Any, depth: int = 60) -> str:
+def form(value: Any, depth: int = 60) -> str:  # noqa: C901
     """A text that is the same for equal values: 1, 1.0 and True, a dict in any order, a subclass of
     str. LOOSE is in it when it goes by what an object says of itself.
 

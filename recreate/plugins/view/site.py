@@ -205,7 +205,7 @@ class Website:
     # ---------------------------------------------------------------------------------------------
     # the pages
 
-    def page(self, address: str, query: Mapping[str, str] | None = None, told: str = "") -> Shown:
+    def page(self, address: str, query: Mapping[str, str] | None = None, told: str = "") -> Shown:  # noqa: C901
         """The document at an address. told: what is said above it. An error is a page too."""
         parts = [part for part in address.split("/") if part]
         self._asked = time.monotonic() if parts[:1] != ["search"] else 0.0

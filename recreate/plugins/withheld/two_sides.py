@@ -660,7 +660,7 @@ def _method(kind: type, name: str) -> Callable[..., Any]:
     return test
 
 
-def testing(side: Side, asked: Any) -> dict[str, Any]:
+def testing(side: Side, asked: Any) -> dict[str, Any]:  # noqa: C901
     """The tests' side: runs test files, and what came of them."""
     sys.path.insert(0, os.getcwd())
     more = [name for name in asked["more"] if name not in sys.modules and not _is_here(name)]

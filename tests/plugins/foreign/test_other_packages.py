@@ -1,5 +1,5 @@
-"""Agents of other packages, as recreate/plugins/foreign/README.md glues them: attempted, recorded, and found in
-memory."""
+"""Agents of other packages, as recreate/plugins/foreign/README.md glues them: attempted, recorded,
+and found in memory."""
 
 from __future__ import annotations
 

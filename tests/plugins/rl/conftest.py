@@ -1,7 +1,7 @@
 """Most of these tests need torch: `pytest -m rl tests/rl`. Where it is not installed they are not
 collected.
 
-Those of test_verl*.py need verl, in an environment of its own: recreate/plugins/rl/verl.md has the command.
+Those of test_verl*.py need verl, in an environment of its own: see verl.md of the plug-in.
 """
 
 import re

@@ -1,7 +1,7 @@
 """In verl's own environment: what its registries, its config loading and its agent loop make of
 ours.
 
-pytest -m verl tests/plugins/rl/test_verl.py        recreate/plugins/rl/verl.md says how that environment is made
+pytest -m verl tests/plugins/rl/test_verl.py     verl.md says how that environment is made
 """
 
 from __future__ import annotations
