@@ -18,6 +18,8 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import merge
+from itertools import dropwhile
+from typing import Any
 
 from recreate.api.types import UNASKED, Edit, Experience, Record, Step, Trace
 from recreate.storage.log import decode
@@ -537,3 +539,14 @@ def uncited(edits: Sequence[Edit], experiences: Mapping[str, Experience]) -> lis
                     f"{edit.path}: {cited.experience} has steps 0 to {last}, not {cited.step}"
                 )
     return faults
+
+
+def swebench_prediction(e: Experience) -> dict[str, Any]:
+    """Return what SWE-bench's harness takes (`--predictions_path`): the answer, under the row's
+    instance_id. What an answer says of itself in lines before its diff is left out."""
+    lines = e.trace.answer.splitlines(keepends=True)
+    return {
+        "instance_id": e.task.rpartition(":")[2],
+        "model_name_or_path": f"recreate.{e.digest}.{e.trace.model}",
+        "model_patch": "".join(dropwhile(lambda line: line.startswith("# "), lines)),
+    }

@@ -30,13 +30,13 @@ from typing import Any, Literal, get_args
 from pydantic import Field, ValidationError
 
 from recreate.agents.scaffold import Scaffold
+from recreate.agents.trajectory import swebench_prediction
 from recreate.api.config import Config, Split, read_toml
 from recreate.api.errors import BadInput, OutOfBudget, RecreateError
 from recreate.api.ports import Model, Price
 from recreate.api.types import Task
 from recreate.builder.measure import BenchResult, Cell, begin, bring, test_openings
 from recreate.builder.selection import matching
-from recreate.plugins.traces.export import prediction
 from recreate.runs import settings as settings_
 from recreate.runs.attempts import Place, Score, key_of, read_experience, run_work
 from recreate.runs.budget import Budget
@@ -606,4 +606,4 @@ def _predictions(run: Path, cell: BenchResult) -> Iterator[dict[str, Any]]:
         known = read_experience(run / "attempts" / score["experience"], steps=False)
         if known is not None:
             seen.add(score["task"])
-            yield {"task": known.task, "answer": known.trace.answer, **prediction(known)}
+            yield {"task": known.task, "answer": known.trace.answer, **swebench_prediction(known)}

@@ -67,7 +67,7 @@ def recall_batch(session: Session, round: int) -> list[str]:
     for id in sorted(ranks, key=lambda id: ranks[id]):
         e = session.memory.get(id, "optimizer")
         # a task that was added since may be one of these under another name
-        if e is not None and e.trace.steps and not e.trace.fault and overlap.of(e) == "train":
+        if e is not None and e.trace.steps and not e.trace.fault and overlap.split_of(e) == "train":
             fit.append(e)
         if len(fit) == settings.batch_size * (round + 1):
             break

@@ -67,13 +67,13 @@ def recall(
     Example: recreate memory recall "unicode width of a tab" -k 5 --where outcome=failed --where
     since=2026-11-01
     """
-    from recreate.plugins.traces import provisional
+    from recreate.memory import waiting
 
     words, store = " ".join(query), open_store(searching=True)
     store.patience = PATIENCE
     filters = _filters(where or [])
-    hits = provisional.recall(store, words, k, filters, reader, how, ungraded=ungraded)
-    hidden = 0 if ungraded else provisional.hidden(store, filters, reader)
+    hits = waiting.recall(store, words, k, filters, reader, how, ungraded=ungraded)
+    hidden = 0 if ungraded else waiting.count_hidden(store, filters, reader)
     if reader == "human":
         say(
             "as human: validation and test are among what is searched; no optimizer or agent ever"
@@ -157,9 +157,9 @@ def match_of(store: ExperienceStore, hit: Hit, words: str) -> str:
     """The surroundings of the words in what was found; its beginning, where it was found by its
     meaning alone."""
     from recreate.cli.traces import around, place
-    from recreate.plugins.traces.provisional import whole
+    from recreate.memory.waiting import find_experience
 
-    found = whole(store, hit.experience) if hit.experience else None
+    found = find_experience(store, hit.experience) if hit.experience else None
     return around(
         hit.text if found is None else place(found, hit.step, steps=True), words
     ) or around(hit.text, "")
@@ -237,11 +237,12 @@ def _forgettable(memory: ExperienceStore, id: str) -> str | Path:
     """The whole id of an experience, or the file of a lesson. Raises BadInput for none, or
     several."""
     from recreate.lessons.store import LessonStore
-    from recreate.plugins.traces.ungraded import Ungraded
+    from recreate.memory.waiting import open_waiting
 
     memory.metadata.refresh()
+    beside = [kept.ids() for kept in open_waiting(memory)]
     known = (
-        {*memory.metadata.beginning(id), *memory.forgotten.read(), *Ungraded(memory).ids()}
+        {*memory.metadata.beginning(id), *memory.forgotten.read()}.union(*beside)
         if id
         else set[str]()
     )

@@ -176,12 +176,12 @@ def _memory() -> ExperienceStore:
 
 def _waiting(filters: Mapping[str, Any]) -> Iterator[Experience]:
     """Imported attempts without a grade; none has passed, and none has failed."""
-    from recreate.plugins.traces.ungraded import Ungraded
+    from recreate.memory.waiting import waiting_experiences
 
     if "passed" in filters:
         return
     rest = {k: v for k, v in filters.items() if k != "domain"}
-    found = Ungraded(_memory()).experiences(filters.get("domain", ""))
+    found = waiting_experiences(_memory(), filters.get("domain", ""))
     yield from (e for e in found if all(getattr(e, k) == v for k, v in rest.items()))
 
 
@@ -259,14 +259,16 @@ def experiences(
 
 def _find(id: str, run: str) -> Experience:
     """By id or unique beginning, in memory and then in the runs. Raises BadInput."""
-    from recreate.plugins.traces.ungraded import Ungraded
+    from recreate.memory.waiting import waiting_experiences
 
     if run:
         return open_run(run).experience(id)
     memory = _memory()
-    found = memory.get(id) or Ungraded(memory).get(id)
-    if found is not None:
+    if (found := memory.get(id)) is not None:
         return found
+    near = [e for e in waiting_experiences(memory) if id and e.id.startswith(id)]
+    if len(near) == 1:
+        return near[0]
     known = [row["id"] for row in memory.facts() if id and row["id"].startswith(id)]
     if len(known) == 1 and (found := memory.get(known[0])) is not None:
         return found

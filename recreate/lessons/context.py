@@ -22,8 +22,8 @@ PROMPTS = Path(__file__).parent / "prompts"
 TOKENS = 900
 STRING = {"type": "string"}
 QUESTIONS = 12
-"""So often a round asks the model where memory has a share of the budget: for lessons of four failures or more, and which of
-them say the same."""
+"""A round asks the model so often where lessons are drawn: for lessons of four failures or more,
+and which of them say the same."""
 SPENT = "memory-share"
 """The code of an OutOfBudget that ends what a policy may ask in a round, and not the build."""
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Collection, Iterator
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,12 +23,11 @@ from recreate.agents.lesson import headed, lesson_at
 from recreate.api.errors import BadInput
 from recreate.api.paths import short
 from recreate.api.types import Lesson, digest
+from recreate.memory.cut import Item, cut_experiences
 from recreate.memory.documents import lesson_document
 from recreate.memory.embedders.cached import forget_texts
 from recreate.memory.store import ExperienceStore
-from recreate.plugins.memory_tools.prune import Item, prune
-from recreate.plugins.traces.provisional import UngradedStore, has_waiting
-from recreate.plugins.traces.ungraded import ProvisionalGrades
+from recreate.memory.waiting import open_waiting
 from recreate.storage.files import disk, fault, locked, write
 from recreate.storage.log import BLOCK
 
@@ -120,7 +118,7 @@ def forget(
     found.changed = list(changes)
     found.recalled = [id for id in memory.metadata.told(gone) if id not in gone]
     if dry:
-        found.items = prune(memory, ids=gone, dry=True)
+        found.items = _cut_everywhere(memory, gone, dry=True)
         return found
     memory.forgotten.add([*gone, *(lesson_mark(_domain_of(path), path.stem) for path in lessons)])
     # First what is derived, while the texts that it was derived from are there: nobody derives it
@@ -130,10 +128,7 @@ def forget(
         list(_briefs(memory, gone, found.lessons)),
     )
     forget_texts(vectors, briefs)
-    waits = bool(gone) and has_waiting(memory)
-    if gone:
-        found.items = prune(memory, ids=gone, follow=True)
-        ProvisionalGrades(memory.folder).forget(gone)
+    found.items = _cut_everywhere(memory, gone, dry=False)
     with locked(memory.folder), disk(memory.folder):
         for path, lesson in changes.items():
             write(path, headed(lesson))
@@ -142,10 +137,16 @@ def forget(
             path.unlink(missing_ok=True)
     memory.purge([*gone, *(f"lesson:{_domain_of(path)}/{path.stem}" for path in found.lessons)])
     forget_texts(vectors, briefs)  # of a process that had been embedding them
-    if waits:
-        with closing(UngradedStore(memory)) as waiting:
-            waiting.discard_derived()
     return found
+
+
+def _cut_everywhere(memory: ExperienceStore, gone: Collection[str], *, dry: bool) -> list[Item]:
+    """Delete experiences of memory and of what plug-ins keep beside it, unless `dry`; return what
+    goes."""
+    if not gone:
+        return []
+    items = cut_experiences(memory, gone, dry=dry)
+    return items + [item for kept in open_waiting(memory) for item in kept.forget(gone, dry=dry)]
 
 
 def _derived(

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from recreate.api.types import Experience, Split, Task
 from recreate.memory.held_out import HeldOut
-from recreate.plugins.traces.format import Foreign
 
 SHINGLE = 6
 """Words in a row by which a prompt is looked up in a longer text; a shorter prompt must be the
@@ -48,36 +47,36 @@ class Overlap:
                 self._paragraphs.setdefault(words[at : at + SHINGLE], []).append((task, words, at))
         self.held = held.read()  # raises for a damaged line
 
-    def known(self, found: Foreign) -> Known | None:
-        """What the trajectory belongs to; None when nobody here has met its task. One that names a
-        train task, and was asked what a held-out one asks, belongs to that: what it holds counts,
-        not what it is called.
+    def find(self, names: Sequence[str], texts: Sequence[str]) -> Known | None:
+        """Return what a trajectory belongs to, by its task's names and the texts that its agent was
+        asked with; None when nobody here has met its task.
+
+        One that names a train task, and was asked what a held-out one asks, belongs to that: what
+        it holds counts, not what it is called.
         """
-        named = self._named(found)
+        named = self._find_by_name(names)
         if named is not None and named.split != "train":
             return named
-        asked = self._asked(found)
+        asked = self._find_by_texts(texts)
         if named is not None or asked is not None:
             return (
                 asked if named is None or (asked is not None and asked.split != "train") else named
             )
-        for name in (found.task, *found.names):
+        for name in names:
             if split := self.closed(name, name):
                 return Known(None, split, f"the task {name} is held out in this workspace")
         return None
 
-    def _named(self, found: Foreign) -> Known | None:
-        for name in (found.task, *found.names):
+    def _find_by_name(self, names: Sequence[str]) -> Known | None:
+        for name in names:
             same = self._names.get(name, []) if name else []
             if len({t.id for t in same}) == 1:
                 return self._of(same[0], f"its task is {same[0].id}")
         return None
 
-    def _asked(self, found: Foreign) -> Known | None:
+    def _find_by_texts(self, texts: Sequence[str]) -> Known | None:
         known = None
-        for text in dict.fromkeys(
-            (found.prompt, found.steps[0].observation if found.steps else "", found.system)
-        ):
+        for text in dict.fromkeys(texts):
             task = self._by_text(text)
             if task is not None:
                 known = self._of(task, f"it was asked what {task.id} asks")
@@ -85,10 +84,11 @@ class Overlap:
                     break
         return known
 
-    def of(self, e: Experience) -> Split:
-        """The split that an experience belongs to by what is known now; its own when nobody says
-        otherwise."""
-        known = self.known(Foreign(task=e.task, prompt=e.prompt, steps=e.trace.steps[:1]))
+    def split_of(self, e: Experience) -> Split:
+        """Return the split that an experience belongs to by what is known now; its own when nobody
+        says otherwise."""
+        first = e.trace.steps[0].observation if e.trace.steps else ""
+        known = self.find([e.task], [e.prompt, first])
         if known and known.split != "train":
             return known.split
         return self.closed(e.task, e.group) or e.split

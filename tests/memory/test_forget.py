@@ -400,7 +400,9 @@ def test_what_had_joined_a_lesson_goes_with_it_and_what_only_has_its_words_is_na
     )
 
 
-@pytest.mark.parametrize("at", ["forget_texts", "prune", "write", "cut", "purge", "squeeze"])
+@pytest.mark.parametrize(
+    "at", ["forget_texts", "cut_experiences", "write", "cut", "purge", "squeeze"]
+)
 def test_killed_in_the_middle_it_is_shown_to_nobody_and_forgetting_again_finishes(
     memory: ExperienceStore, workspace: Path, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:

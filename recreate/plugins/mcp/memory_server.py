@@ -114,7 +114,7 @@ def server(memory: ExperienceStore, where: Path) -> MCPServer[Any]:
 
 def _recalled(memory: ExperienceStore, query: str, k: int, where: dict[str, str]) -> str:
     from recreate.cli.memory import match_of, standing_of
-    from recreate.plugins.traces.provisional import recall
+    from recreate.memory.waiting import recall
 
     hits = recall(memory, query, max(1, min(k, MOST)), dict(where), READER)
     told = []
@@ -132,11 +132,12 @@ def _recalled(memory: ExperienceStore, query: str, k: int, where: dict[str, str]
 
 def _shown(memory: ExperienceStore, id: str, step: int | None) -> str:
     from recreate.cli.memory import standing
-    from recreate.plugins.traces.provisional import whole
 
     if (lesson := memory.lesson(id, READER)) is not None:
         return f"# {lesson.title}\n\n({standing(lesson.scope, lesson.status)})\n\n{lesson.body}"
-    found = whole(memory, id.partition("/")[0], READER)
+    from recreate.memory.waiting import find_experience
+
+    found = find_experience(memory, id.partition("/")[0], READER)
     if found is None or found.judged is None:
         raise BadInput(
             f"nothing that you may see is called {id!r}",

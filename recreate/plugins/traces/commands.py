@@ -294,7 +294,9 @@ def judge(
 
     text = provisional.RUBRIC if rubric is None else read_rubric(str(rubric))
     store = provisional.UngradedStore(ExperienceStore(where))
-    every = [i for i in store.waiting(domain) if not ids or any(i.startswith(each) for each in ids)]
+    every = [
+        i for i in store.waiting_ids(domain) if not ids or any(i.startswith(each) for each in ids)
+    ]
     if not every:
         raise BadInput(
             f"nothing{f' of {domain}' if domain else ''} waits for a grade"

@@ -12,11 +12,10 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
-from itertools import dropwhile
 from typing import Any, NamedTuple
 
 from recreate.agents.request import Recorded
-from recreate.agents.trajectory import summary_of_tests
+from recreate.agents.trajectory import summary_of_tests, swebench_prediction
 from recreate.api.types import UNASKED, Experience, Grade, Step, digest
 from recreate.plugins.traces.format import parsed
 
@@ -39,7 +38,7 @@ def exported(e: Experience, form: str, *, purified: bool = False) -> list[dict[s
         case "otel":
             return [spans(e)]
         case "predictions":
-            return [prediction(e)]
+            return [swebench_prediction(e)]
         case _:
             return [e.model_dump(mode="json")]
 
@@ -56,17 +55,6 @@ def _marked(e: Experience) -> dict[str, Any]:
             "provisional_passed": said.passed,
             "provisional_score": said.score,
         }
-    }
-
-
-def prediction(e: Experience) -> dict[str, Any]:
-    """What SWE-bench's harness takes (`--predictions_path`): the answer, under the row's
-    instance_id. What an answer says of itself in lines before its diff is left out."""
-    lines = e.trace.answer.splitlines(keepends=True)
-    return {
-        "instance_id": e.task.rpartition(":")[2],
-        "model_name_or_path": f"recreate.{e.digest}.{e.trace.model}",
-        "model_patch": "".join(dropwhile(lambda line: line.startswith("# "), lines)),
     }
 
 

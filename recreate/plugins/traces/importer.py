@@ -21,7 +21,7 @@ from recreate.api.errors import BadInput
 from recreate.api.types import Experience, Split, Task, Trace, digest
 from recreate.memory.codec import masked
 from recreate.memory.held_out import Held
-from recreate.memory.overlap import Overlap
+from recreate.memory.overlap import Known, Overlap
 from recreate.memory.store import ExperienceStore
 from recreate.plugins.traces.format import Bad, Foreign, Format, SplitFormat, Unreadable
 from recreate.plugins.traces.readers import documents, files, line_at
@@ -171,6 +171,12 @@ def read(
         yield from _read(formats[name], name, again, key, source, f"trace {key}")
 
 
+def _find_task(overlap: Overlap, found: Foreign) -> Known | None:
+    """Return the task that a trajectory is an attempt at."""
+    first = found.steps[0].observation if found.steps else ""
+    return overlap.find([found.task, *found.names], [found.prompt, first, found.system])
+
+
 def experience(
     found: Foreign | Experience,
     form: str,
@@ -187,7 +193,7 @@ def experience(
                 f"it is of the domain {found.domain}: import it with --domain {found.domain}"
             )
         like = Foreign(task=found.task, prompt=found.prompt, steps=found.trace.steps[:1])
-        known = overlap.known(like)
+        known = _find_task(overlap, like)
         split = (
             known.split
             if known and known.split != "train"
@@ -199,7 +205,7 @@ def experience(
             closed = found.model_copy(update={"split": split, **own})
             return masked(closed), (closed.task, why)
         return masked(found), None
-    known = overlap.known(found)
+    known = _find_task(overlap, found)
     asked = _asked(found.prompt)
     if known and known.task:
         task, group, split, why = known.task.id, known.task.group, known.split, known.why

@@ -11,27 +11,23 @@ them goes by an index of its own:
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from recreate.agents.trajectory import clip, tell_step
-from recreate.api.errors import BadInput
-from recreate.api.ports import AskJudge, Embedder, Hit
+from recreate.api.ports import AskJudge, Embedder
 from recreate.api.types import Experience, Lesson, Provisional, Task, digest
+from recreate.memory.cut import Item, cut_lines, find_cut
 from recreate.memory.documents import Sources
 from recreate.memory.metadata import index_of
 from recreate.memory.store import ExperienceStore, Scope
-from recreate.plugins.judge import judge
-from recreate.plugins.traces.ungraded import ProvisionalGrades
+from recreate.plugins.traces.ungraded import ProvisionalGrades, Ungraded
+from recreate.storage.files import locked
 
 PASS_AT = 0.7
 """The score from which on an attempt has passed, as for answers that a judge grades."""
 STEP, ANSWER = 4_000, 12_000
 """Characters of each text of a step, and of what was handed in, that a judge is shown."""
-
-_ABOUT = ("domain", "task", "group", "split", "digest", "model", "run", "since", "until")
-"""Filters that say what an attempt is of, and not how it went."""
 
 RUBRIC = """The answer is the record of a whole attempt at a task, as another tool kept it: what \
 the agent was asked, \
@@ -72,15 +68,36 @@ class UngradedStore(ExperienceStore):
         """None: what nobody graded teaches nothing."""
         return {}
 
-    def discard_derived(self) -> None:
-        """Throw away all of the index, vectors too: of what was graded since, memory makes its own.
-        And the catalogue: the next question makes both anew."""
+    def has_any(self) -> bool:
+        """Return whether anything was ever imported without a grade."""
+        return any(self.folder.glob("*/waiting/*.jsonl"))
+
+    def waiting(self, domain: str = "") -> Iterator[Experience]:
+        """Return all that still wait, of one domain or of all."""
+        return Ungraded(self.memory).experiences(domain)
+
+    def ids(self) -> set[str]:
+        """Return the ids of all, graded since or not."""
+        return Ungraded(self.memory).ids()
+
+    def forget(self, ids: Collection[str], *, dry: bool) -> list[Item]:
+        """Delete those of these that wait, with what judges said of them, unless `dry`; return what
+        goes. What was derived is thrown away: the next question makes it anew."""
+        files = sorted(self.folder.glob("*/waiting/*.jsonl"))
+        cuts = [cut for path in files if (cut := find_cut(path, frozenset(ids)))]
+        if dry:
+            return [cut_lines(self, cut, dry=True) for cut in cuts]
+        self.memory.held_out.add(held for cut in cuts for held in cut.held)
+        with locked(self.folder):
+            items = [cut_lines(self, cut, dry=False) for cut in cuts]
+        self.provisional.forget(ids)
         self.index.discard()
         self.close()
         shutil.rmtree(index_of(self.folder, self.kind), ignore_errors=True)
+        return items
 
-    def waiting(self, domain: str = "") -> list[str]:
-        """The ids of all that wait, of one domain or of all."""
+    def waiting_ids(self, domain: str = "") -> list[str]:
+        """Return the ids of all that wait, of one domain or of all."""
         ids = [row["id"] for row in self.facts({"domain": domain} if domain else {})]
         settled = self._settled(ids)
         return [id for id in ids if id not in settled]
@@ -98,7 +115,9 @@ class UngradedStore(ExperienceStore):
             ):
                 yield e
 
-    def unjudged(self, filters: Mapping[str, Any] | None = None, reader: str = "optimizer") -> int:
+    def count_unjudged(
+        self, filters: Mapping[str, Any] | None = None, reader: str = "optimizer"
+    ) -> int:
         """How many have no provisional grade either, of those that the reader may see."""
         judged = self.provisional.read()
         rows = [row["id"] for row in self.facts(filters, reader) if row["id"] not in judged]
@@ -154,68 +173,6 @@ class UngradedStore(ExperienceStore):
         )
 
 
-def recall(
-    memory: ExperienceStore,
-    query: str,
-    k: int = 8,
-    filters: Mapping[str, Any] | None = None,
-    reader: str = "optimizer",
-    how: str = "hybrid",
-    *,
-    ungraded: bool = False,
-) -> list[Hit]:
-    """What `memory.recall` finds, and among it imported attempts with a provisional grade; each of
-    these has the fact `grade`, which says so. The k best of both by their scores, graded ones first
-    where these are equal.
-
-    `passed` and `outcome` filter by the provisional grade too. ungraded: also what no judge has
-    seen, whose fact `grade` is `ungraded`. Raises BadInput for an empty question, and as
-    `ExperienceStore.recall` does.
-    """
-    if not query.strip():
-        fix = (
-            "say in a few words what to look for; recreate traces list, recreate patterns list show"
-            " what there is"
-        )
-        raise BadInput("there is nothing to look for: the question is empty", fix=fix, code="usage")
-    hits = memory.recall(query, k, filters, reader, how)
-    if not has_waiting(memory):
-        return hits
-    wanted = dict(filters or {})
-    if not ungraded and not {"passed", "outcome"} & wanted.keys():
-        wanted["passed"] = [True, False]
-    with closing(UngradedStore(memory)) as store:
-        hits += store.recall(query, k, wanted, reader, how)
-    return sorted(hits, key=lambda hit: -hit.score)[:k]
-
-
-def whole(memory: ExperienceStore, id: str, reader: str = "human") -> Experience | None:
-    """The experience with this id, of memory or of what waits for a grade; None as
-    `ExperienceStore.get` has it."""
-    found = memory.get(id, reader)
-    if found is not None or not has_waiting(memory):
-        return found
-    with closing(UngradedStore(memory)) as store:
-        return store.get(id, reader)
-
-
-def hidden(
-    memory: ExperienceStore, filters: Mapping[str, Any] | None = None, reader: str = "optimizer"
-) -> int:
-    """How many attempts, of those that the reader may see, recall passes over since no judge has
-    seen them either."""
-    if not has_waiting(memory):
-        return 0
-    about = {name: value for name, value in (filters or {}).items() if name in _ABOUT}
-    with closing(UngradedStore(memory)) as store:
-        return store.unjudged(about, reader)
-
-
-def has_waiting(memory: ExperienceStore) -> bool:
-    """Whether anything was ever imported without a grade."""
-    return any(memory.folder.glob("*/waiting/*.jsonl"))
-
-
 def judged(
     e: Experience, rubric: str, ask: AskJudge, model: str, pass_at: float = PASS_AT
 ) -> Provisional:
@@ -223,6 +180,8 @@ def judged(
     that the attempt's record says, the task included, is fenced as data. Raises Fault,
     `unsound-task`, when it gives no verdict.
     """
+    from recreate.plugins.judge import judge
+
     about = Task(
         id=e.task,
         domain=e.domain,

@@ -113,11 +113,6 @@ class Ungraded:
         thought."""
         self.memory.add([e.model_copy(update={"grade": grade, "provisional": None})])
 
-    def get(self, id: str) -> Experience | None:
-        """By id or unique beginning of one."""
-        found = [e for e in self.experiences() if id and e.id.startswith(id)]
-        return found[0] if len(found) == 1 else None
-
     def _all(self, domain: str) -> Iterator[Experience]:
         for path in sorted(p for p in self.folder.glob(f"{domain}/waiting/*.jsonl") if p.is_file()):
             for record in Log(path).read():

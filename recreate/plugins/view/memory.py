@@ -22,7 +22,7 @@ from recreate.lessons.promotion import free
 from recreate.lessons.store import LessonStore
 from recreate.memory.forget import Forgetting, forget
 from recreate.memory.store import ExperienceStore
-from recreate.plugins.traces.provisional import hidden, recall
+from recreate.memory.waiting import count_hidden, recall
 from recreate.plugins.traces.ungraded import Ungraded
 from recreate.runs import settings
 from recreate.storage.log import iso
@@ -127,7 +127,7 @@ class Browsed:
         if not words and filters.get("grain") != "lesson":
             newest = sorted(range(len(ids)), key=lambda n: attempts[n][0] or 0.0, reverse=True)
             found.rows = Newest(store, [ids[n] for n in newest])
-        if unseen := hidden(store, filters, READER):
+        if unseen := count_hidden(store, filters, READER):
             many = (
                 "attempt that nobody graded is"
                 if unseen == 1

@@ -47,8 +47,8 @@ from recreate.memory.documents import evidence_of
 from recreate.memory.forget import lesson_files
 from recreate.memory.index.tokenizer import marked
 from recreate.memory.store import ExperienceStore
+from recreate.memory.waiting import find_experience, recall
 from recreate.plugins.traces.export import chats
-from recreate.plugins.traces.provisional import recall, whole
 from recreate.plugins.view.live import LiveRun
 from recreate.plugins.view.memory import Browsed, Found, mark
 from recreate.runs.attempts import read_experience, read_steps
@@ -550,7 +550,7 @@ class Website:
                 code="no-attempt",
             )
         if name == "-":
-            found = whole(self.memory, id)
+            found = find_experience(self.memory, id)
             if found is None:
                 raise BadInput(
                     f"memory has no attempt {id}",

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from recreate.agents.trajectory import swebench_prediction
 from recreate.api import paths
 from recreate.api.errors import UNSOUND, Fault
 from recreate.api.ports import SandboxBackend
@@ -18,7 +19,6 @@ from recreate.api.types import Experience, Grade, Task, Trace
 from recreate.cli import run
 from recreate.domains.validate import validate
 from recreate.plugins.swe import Swe, patch, rows, test_log
-from recreate.plugins.traces.export import prediction
 from recreate.sandboxes import choose
 from tests.plugins.swe.swe_project import _environment
 from tests.plugins.swe.swebench_rows import (
@@ -409,7 +409,7 @@ def test_a_prediction_is_the_diff_alone() -> None:
         "digest": "d",
     }
     e = Experience(id="e", trace=trace, grade=Grade(score=0.0, passed=False), **facts)
-    assert prediction(e) == {
+    assert swebench_prediction(e) == {
         "instance_id": "a__b-1",
         "model_name_or_path": "recreate.d.m",
         "model_patch": "diff --git\n",

@@ -17,6 +17,7 @@ from recreate.api.errors import Interrupted
 from recreate.api.types import Experience, Grade, Message, Provisional, Reply
 from recreate.cli import run as cli
 from recreate.memory.store import ExperienceStore
+from recreate.memory.waiting import find_experience, recall
 from recreate.models.scripted import Scripted
 from recreate.plugins.traces import provisional
 from recreate.plugins.traces.ungraded import NOT_YET, ProvisionalGrades, Ungraded
@@ -202,7 +203,7 @@ def test_a_provisional_grade_is_in_nothing_that_counts_learns_or_trains(
         # what evidence that is cited must be
         assert memory.get(imported["harbour"], reader) is None
     assert memory.stats()["experiences"] == memory.count("foreign") == 0
-    e = provisional.whole(memory, imported["harbour"])
+    e = find_experience(memory, imported["harbour"])
     assert e is not None
     assert e.grade == NOT_YET
     out = workspace / "out.jsonl"
@@ -458,18 +459,12 @@ def test_a_held_out_attempt_is_shown_to_no_optimizer_or_agent_with_a_provisional
             e, Provisional(score=1.0, passed=True, evidence="", model="m")
         )
     (memory.folder / "held_out.jsonl").unlink()  # as where the files were copied in
-    found = {
-        h.experience for h in provisional.recall(memory, "secret lighthouse", 20, reader="agent")
-    }
+    found = {h.experience for h in recall(memory, "secret lighthouse", 20, reader="agent")}
     assert found == {"open"}
     assert (
-        provisional.whole(memory, "exam", "agent")
-        is provisional.whole(memory, "shut", "agent")
-        is None
+        find_experience(memory, "exam", "agent") is find_experience(memory, "shut", "agent") is None
     )
-    found = {
-        h.experience for h in provisional.recall(memory, "secret lighthouse", 20, reader="human")
-    }
+    found = {h.experience for h in recall(memory, "secret lighthouse", 20, reader="human")}
     assert found >= {"open", "exam", "near", "shut"}
 
 
