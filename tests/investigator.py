@@ -70,8 +70,6 @@ class Investigator:
         if isinstance(action, str):
             return Reply(text=action, **tokens)
         tool, arguments = action
-        if tool == "finish" and "`gain`" in messages[0]["content"]:
-            arguments = {"gain": 0.1, **arguments}
         if self.native_tools:
             made = ToolCall(id=f"call-{len(messages)}", name=tool, arguments=json.dumps(arguments))
             return Reply(text="", tool_calls=(made,), finish="tool_calls", **tokens)

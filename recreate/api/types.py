@@ -674,19 +674,6 @@ class Change(Record):
     why: str = ""
 
 
-class Forecast(Record):
-    """What an edit is expected to do, said before it is judged.
-
-    gain    by how much the mean score of tasks that its author never saw is expected to rise, 0..1
-    mends   ids of train tasks, or kinds of task, that it is expected to help
-    breaks  those that it may hurt
-    """
-
-    gain: float = Field(ge=0, le=1, allow_inf_nan=False)
-    mends: tuple[str, ...] = ()
-    breaks: tuple[str, ...] = ()
-
-
 class Edit(Record):
     """One change to one file of a scaffold.
 
@@ -697,7 +684,7 @@ class Edit(Record):
     origin is given by whoever accepts the edit, never by who proposes it: `experience` for an
     optimizer's (without evidence it is refused), `search` for the writing of a seed and for text
     that a pruning puts back, `human` for a review, `prune` for a removal by the loop, which may
-    only take lines away. forecast: what was expected of it, or of all edits that it came with.
+    only take lines away.
     """
 
     path: str
@@ -706,7 +693,6 @@ class Edit(Record):
     reason: str = ""
     origin: Origin = "experience"
     evidence: tuple[Evidence, ...] = ()
-    forecast: Forecast | None = Field(default=None, exclude_if=not_)
 
 
 class Saving(Record):

@@ -53,7 +53,6 @@ from recreate.builder.selection import cannot_decide, strata, tasks_of, too_few
 from recreate.lessons.context import offered
 from recreate.optimizers.investigator.create import create as write_seed
 from recreate.runs.attempts import Score, ended, fresh, run_attempts, stretch_of
-from recreate.runs.forecasts import ForecastOutcome, forecasts_of, tally, told, train_scores
 from recreate.runs.gate import (
     MIN_TASKS,
     Scores,
@@ -234,27 +233,6 @@ def _are_several(made: Any) -> bool:
     """Whether what a stranger returned is a list of its kind: a record and a text can be iterated
     over too."""
     return isinstance(made, Iterable) and not isinstance(made, Record | str | Mapping)
-
-
-def forecasts_before(session: Session) -> str:
-    """What came of the forecasts of this workspace's other builds of the domain, by the same model;
-    '' for none. With a cassette none is read: who replays it has other builds in the workspace."""
-    if session.settings.record or session.settings.replay:
-        return ""
-    found = list[ForecastOutcome]()
-    for file in sorted((session.workspace / "runs").glob("*/settings.toml")):
-        if file.parent.resolve() == session.folder.resolve():
-            continue
-        try:
-            run = Run(file.parent)
-        except BadInput:
-            continue  # of a newer recreate, or damaged: its forecasts are missed, and nothing else
-        start = next(run.records("start"), {})
-        ours = run.settings.models.optimizer or run.settings.model
-        mine = session.settings.models.optimizer or session.settings.model
-        if start.get("domain") == session.domain.name and ours == mine:
-            found += forecasts_of(run.revisions(), run.records("experience"))
-    return tally(found).text()
 
 
 class _NoRoom(Exception):
@@ -655,9 +633,7 @@ class _Build:
     ) -> Proposals:
         """The batch as the optimizer and the check of its edits know it."""
         tasks = [task.id for task in self.train]
-        kinds, record = (
-            (strata(self.session.domain, self.train), self.forecasts()) if key else ({}, [])
-        )
+        kinds = strata(self.session.domain, self.train) if key else {}
         return Proposals(
             self.session,
             key,
@@ -669,21 +645,7 @@ class _Build:
             retrieval,
             tasks,
             kinds,
-            record,
         )
-
-    def forecasts(self) -> list[str]:
-        """What came of the optimizer's forecasts so far; that of earlier builds as it stood when it
-        was first asked, or a resumed build would ask other questions than it did."""
-        session = self.session
-        if session.settings.study.forecast == "none":
-            return []
-        known = next(session.journal.records("forecasts"), None)
-        if known is None:
-            known = {"earlier": forecasts_before(session)}
-            session.journal.add("forecasts", **known)
-        scores = train_scores(session.journal.records("experience"))
-        return told(self.revisions, scores, str(known["earlier"]))
 
     def scores(self, scaffold: Scaffold) -> list[Score]:
         """Validation scores: run once, read back ever after."""

@@ -41,7 +41,6 @@ class Proposals:
     scaffold_of  an agent of this run by digest; raises BadInput for one that is not
     retrieval    the lessons that its agents are shown
     tasks        ids of the run's train tasks; kinds: the stratum of each, where there are several
-    record       what came of the optimizer's forecasts
     """
 
     def __init__(
@@ -56,7 +55,6 @@ class Proposals:
         retrieval: LessonRetrieval | None = None,
         tasks: Sequence[str] = (),
         kinds: Mapping[str, str] = MappingProxyType({}),
-        record: Sequence[str] = (),
     ) -> None:
         self.session = session
         self.key = key
@@ -68,7 +66,6 @@ class Proposals:
         self.retrieval = retrieval
         self.tasks = tasks
         self.kinds = kinds
-        self.record = record
         self.attempted: dict[str, Experience] = {}
         """Attempts of candidates, made for this proposal. They come into memory when it is made:
         until then a search must find what it found before, or a resumed build would ask other
@@ -105,7 +102,6 @@ class Proposals:
             attempt=self.attempt if settings.study.rehearsals else None,
             rejected=[r for r in self.tried if not r.kept],
             kinds=self.kinds,
-            record=self.record,
             settings=self.session.optimizer_settings,
             without=settings.without,
             limits=settings.study,
@@ -345,11 +341,6 @@ def proposed(edit: Edit) -> Edit:
     of itself. Who else makes edits (a person in a review, the loop that takes a lesson out, the
     writing of a seed) is known by where they are made."""
     texts = redacted({"old": edit.old, "new": edit.new, "reason": edit.reason})
-    if edit.forecast is not None:
-        named = redacted({"mends": list(edit.forecast.mends), "breaks": list(edit.forecast.breaks)})
-        texts["forecast"] = edit.forecast.model_copy(
-            update={key: tuple(names) for key, names in named.items()}
-        )
     return edit.model_copy(update={**texts, "origin": "experience"})
 
 

@@ -61,7 +61,6 @@ MAKES = (
     "study.usd",
     "study.rehearsals",
     "study.tools",
-    "study.forecast",
     "rounds",
     "train",
     "validation",

@@ -74,9 +74,6 @@ HELP = {
     "study.tokens": "Tokens one study may use.",
     "study.usd": "USD one study may cost.",
     "study.rehearsals": "Attempts at train tasks one study may make with its edits.",
-    "study.forecast": (
-        "Whether the optimizer says beforehand what its edits will do: asked or none."
-    ),
     "study.tools": "How an optimizer calls its tools: native, json, or auto (what the model can).",
     "optimizer_settings": "KEY=VALUE of what an optimizer of your own has besides; repeatable.",
     "scaffold": (
@@ -287,7 +284,6 @@ BUILD = (
     "study.usd",
     "study.rehearsals",
     "study.tools",
-    "study.forecast",
     "budget",
     "rounds",
     "train",

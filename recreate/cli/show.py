@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from recreate.agents.scaffold import Scaffold
     from recreate.api.types import Revision
     from recreate.plugins.rl.suite import Suite
-    from recreate.runs.forecasts import ForecastOutcome
     from recreate.runs.reader import Run
 
 RUNS = 5
@@ -36,10 +35,9 @@ def log(run: RunName = "last", as_json: Json = False) -> None:
     Example: recreate log last
     """
     from recreate.api.types import Revision
-    from recreate.viewer.markdown import forecasts, revision_record, verdict_text
+    from recreate.viewer.markdown import revision_record, verdict_text
 
     found, count = open_run(run), 0
-    said = forecasts(found)
     for record in found.records("revision", "nothing"):
         if record["kind"] == "nothing":
             if not as_json:
@@ -52,7 +50,7 @@ def log(run: RunName = "last", as_json: Json = False) -> None:
         person = f"; a person {revision.review}" if revision.review else ""
         answer(
             as_json,
-            revision_record(revision, said.get(revision.id)),
+            revision_record(revision),
             f"round {revision.round + 1}  {fate}{person}",
         )
     if not count:
@@ -184,10 +182,9 @@ class _ShownRun:
     def __init__(self, run: Run) -> None:
         from recreate.builder.batch import batched
         from recreate.builder.measure import measured_in
-        from recreate.viewer.markdown import forecasts
 
         self.run, self.settings = run, run.settings
-        self.status, self.revisions, self.said = run.status(), run.revisions(), forecasts(run)
+        self.status, self.revisions = run.status(), run.revisions()
         self.seed = seed = run.seed()
         self.final = next(
             (r.id for r in reversed(self.revisions) if r.kept), seed.digest if seed else ""
@@ -216,7 +213,7 @@ class _ShownRun:
             "scaffold": {"digest": self.final} if self.final else None,
             "validation": self.verdict.model_dump(mode="json") if self.verdict else None,
             "attempts": self.attempts,
-            "revisions": [revision_record(r, self.said.get(r.id)) for r in self.revisions],
+            "revisions": [revision_record(r) for r in self.revisions],
             "date": self.run.date,
             "command": self.run.command,
             "spend": self.spend.record(),
@@ -264,7 +261,7 @@ class _ShownRun:
             yield from (line_of(cell.row()) for cell in self.cells)
         for number, revision in enumerate(self.revisions, 1):
             yield f"\n{number}. {_fate(revision)} {revision.id}, from {revision.parent}"
-            yield from _edits(revision, self.said.get(revision.id))
+            yield from _edits(revision)
         for row in self.excluded:
             yield (
                 f"{EXCLUDED}: {row['task']} (repeat {row['repeat']}, {row['phase']}):"
@@ -325,14 +322,12 @@ def _show_run(run: Run, as_json: bool) -> None:
         say(f"a candidate waits for you: recreate review {here(run.folder)} shows it")
 
 
-def _edits(revision: Revision, said: ForecastOutcome | None) -> Iterator[str]:
+def _edits(revision: Revision) -> Iterator[str]:
     from recreate.viewer.markdown import verdict_text
 
     yield f"   {verdict_text(revision.verdict)}"
     if revision.review:
         yield f"   a person {revision.review}"
-    if said is not None:
-        yield f"   forecast: {said.text()}"
     for edit, told in reasons(revision.edits):
         cited = ", ".join(f"{e.experience} step {e.step}" for e in edit.evidence)
         yield f"   {told} ({edit.origin}{': ' + cited if cited else ''})"
@@ -355,7 +350,7 @@ def _write_page(folder: Path | None, what: str, revision: str, page: str, as_jso
 def _show_revision(run: Run, text: str, as_json: bool) -> None:
     from recreate.agents import scaffold as scaffolds
     from recreate.agents.history import History
-    from recreate.viewer.markdown import forecasts, revision_record
+    from recreate.viewer.markdown import revision_record
 
     revisions = run.revisions()
     found = [r for r in revisions if r.id.startswith(text)]
@@ -366,14 +361,13 @@ def _show_revision(run: Run, text: str, as_json: bool) -> None:
             code="no-revision",
         )
     (revision,) = found
-    said = forecasts(run).get(revision.id)
     history = History(run.folder / "scaffold.git")
     changed = scaffolds.diff(history.read(revision.parent), history.read(revision.id))
     answer(
         as_json,
-        {**revision_record(revision, said), "diff": changed},
+        {**revision_record(revision), "diff": changed},
         f"{_fate(revision)} {revision.id}, from {revision.parent}, round {revision.round + 1}",
-        *_edits(revision, said),
+        *_edits(revision),
         "",
         changed.rstrip("\n"),
     )

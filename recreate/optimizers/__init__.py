@@ -15,8 +15,6 @@ class StudySettings(Config):
     or json.
 
     rehearsals: attempts at train tasks that one study may make with its edits.
-    forecast: asked or none: what is handed in says the gain it expects, and where; later rounds are
-    told what came.
     """
 
     steps: int = Field(default=40, ge=2, le=100_000)
@@ -24,6 +22,3 @@ class StudySettings(Config):
     usd: float = Field(default=2.0, gt=0, le=1e6)
     rehearsals: int = Field(default=2, ge=0, le=100_000)
     tools: Literal["auto", "native", "json"] = "auto"
-    forecast: Literal["asked", "none"] = Field(
-        default="asked", exclude_if=lambda value: value == "none"
-    )

@@ -47,8 +47,6 @@ class OptimizerContext:
     attempt     the same for the task of one experience; None when there is no budget for it
     rejected    revisions that were dropped, by the gate or by a person
     kinds       train task -> its kind (stratum), where the domain has several
-    record      what came of earlier forecasts (`Edit.forecast`), as lines of text; [] with
-                `study.forecast` off
     settings    the optimizer's own (`[optimizer_settings]`), as its `Config` made them; None when
                 it has none
     without     what was switched off (`--without`)
@@ -74,7 +72,6 @@ class OptimizerContext:
     attempt: Callable[[Scaffold, Experience], Experience | None] | None = None
     rejected: Sequence[Revision] = ()
     kinds: Mapping[str, str] = field(default_factory=dict)
-    record: Sequence[str] = ()
     settings: Any = None
     without: Collection[str] = ()
     limits: StudySettings = field(default_factory=StudySettings)

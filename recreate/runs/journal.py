@@ -71,7 +71,6 @@ FIELDS: Fields = {
         "after": [Lesson],
     },
     "proposal": {"attempt": str, "round": int, "edits": list},
-    "forecasts": {"earlier": str},
     "nothing": {"round": int, "reason": str},
     "selection": {"tasks": [str]},
     "batch": {"round": int, "tasks": [str], "repeats": [int], "why": [str], "told": str},

@@ -457,7 +457,7 @@ def _without_walls(backend: str) -> bool:
 
 def as_begun(values: Mapping[str, Any]) -> Settings:
     """The settings that a run, or a cassette, was begun with. Raises ValidationError."""
-    before: dict[str, dict[str, Any]] = {"gate": {"false_keep": 0}, "study": {"forecast": "none"}}
+    before: dict[str, dict[str, Any]] = {"gate": {"false_keep": 0}}
     before["memory"] = {"policy": "none"} | (
         WERE if values.get("memory", {}).get("policy", "none") != "none" else {}
     )
@@ -552,7 +552,6 @@ def _whole(settings: Settings) -> dict[str, Any]:
     made of that."""
     values = settings.model_dump()
     values["gate"] = {**values["gate"], "false_keep": settings.gate.false_keep}
-    values["study"] = {**values["study"], "forecast": settings.study.forecast}
     return values
 
 

@@ -54,7 +54,6 @@ from recreate.viewer.markdown import (
     REHEARSED,
     ended,
     flattery,
-    forecasts,
     learned,
     lessons_cost,
     reruns,
@@ -299,7 +298,6 @@ def _rounds(
     history = History(run.folder / "scaffold.git")
     read |= {built.seed.digest: built.seed, built.scaffold.digest: built.scaffold}
     rows: list[dict[str, Any]] = []
-    said = forecasts(run)
     for number, revision in enumerate(built.revisions, 1):
         before, after = (per_task(scores.get(d, {})) for d in (revision.parent, revision.id))
         moved = (
@@ -314,7 +312,6 @@ def _rounds(
                 "revision": revision,
                 "fate": fate(revision),
                 "why": why(revision),
-                "forecast": said[revision.id].text() if revision.id in said else "",
                 "files": _diff(revision, history, read),
                 "won": sorted(t for t, o in moved.items() if o == "won"),
                 "lost": sorted(t for t, o in moved.items() if o == "lost"),

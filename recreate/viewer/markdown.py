@@ -14,7 +14,6 @@ from recreate.api.paths import short
 from recreate.api.types import Change, Lesson, Revision, Study, Verdict
 from recreate.lessons import draws
 from recreate.lessons.context import offered
-from recreate.runs.forecasts import ForecastOutcome, forecasts_of, tally
 from recreate.runs.gate import unjudged
 from recreate.runs.reader import BuildResult, Run
 from recreate.viewer.charts import per_task, read_scores
@@ -58,9 +57,8 @@ def _validation(verdict: Verdict) -> dict[str, Any]:
     return {k: getattr(verdict, k) for k in keys}
 
 
-def revision_record(revision: Revision, said: ForecastOutcome | None = None) -> dict[str, Any]:
-    """One revision as `log --json` and `show --json` print it. said: its forecast beside its
-    outcome."""
+def revision_record(revision: Revision) -> dict[str, Any]:
+    """Return a revision as `log --json` and `show --json` print it."""
     return {
         "id": revision.id,
         "parent": revision.parent,
@@ -80,14 +78,6 @@ def revision_record(revision: Revision, said: ForecastOutcome | None = None) -> 
         "verdict": revision.verdict.model_dump(mode="json"),
         "faults": list(revision.faults),
         "review": revision.review,
-        **({"forecast": said.record()} if said is not None else {}),
-    }
-
-
-def forecasts(run: Run) -> dict[str, ForecastOutcome]:
-    """A run's revisions of which something was forecast, by id, with what came of it."""
-    return {
-        each.revision: each for each in forecasts_of(run.revisions(), run.records("experience"))
     }
 
 
@@ -189,11 +179,8 @@ def report(run: Run, built: BuildResult) -> str:
         reasons = [r["reason"] for r in run.records("nothing")]
         lines.append("No candidate was judged." + "".join(f"\n- {reason}" for reason in reasons))
     history = History(run.folder / "scaffold.git")
-    said = forecasts(run)
     for number, revision in enumerate(built.revisions, 1):
-        lines += _revision(number, revision, history, said.get(revision.id))
-    if together := tally(list(said.values())).text():
-        lines += ["## Forecasts", "", together, ""]
+        lines += _revision(number, revision, history)
     lines += _studies(run.studies())
     lines += _rehearsed(run, built)
     lines += _learned(run)
@@ -263,13 +250,10 @@ def _promised(run: Run) -> str:
     )
 
 
-def _revision(
-    number: int, revision: Revision, history: History, said: ForecastOutcome | None
-) -> list[str]:
+def _revision(number: int, revision: Revision, history: History) -> list[str]:
     outcome = "kept" if revision.kept else "dropped"
     lines = [f"### {number}. {revision.id}, {outcome}", "", verdict_text(revision.verdict), ""]
     lines += [f"A person {revision.review}.", ""] if revision.review else []
-    lines += [f"Forecast: {said.text()}.", ""] if said is not None else []
     for edit, told in reasons(revision.edits):
         cited = ", ".join(f"`{e.experience}` step {e.step}" for e in edit.evidence) or "none"
         lines.append(f"- `{edit.path}`{told.removeprefix(edit.path)} Evidence: {cited}.")

@@ -122,7 +122,6 @@ BUILD: tuple[dict[str, Any], ...] = (
         "after": [LESSON],
     },
     {"kind": "proposal", "attempt": "p", "round": 0, "edits": [EDIT]},
-    {"kind": "forecasts", "earlier": "none"},
     {"kind": "nothing", "round": 0, "reason": "why"},
     {"kind": "trial", "terms": TERMS},
     {"kind": "revision", "revision": REVISION},

@@ -7,7 +7,7 @@ taken as it was: nothing is lost in the merge that was not turned down.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,6 @@ from recreate.optimizers.context import OptimizerContext
 from recreate.optimizers.investigator.conversation import Tool, Wrong, text
 from recreate.optimizers.investigator.draft import Draft, tell_edit
 from recreate.optimizers.investigator.edit_tools import Writer
-from recreate.optimizers.investigator.forecast import Forecaster, tell_forecast
 from recreate.optimizers.investigator.read_tools import PART, Reader, outcome, tell_agent, tell_part
 from recreate.optimizers.investigator.run_tools import Environments, Rehearsal
 from recreate.optimizers.investigator.study import converse
@@ -36,9 +35,8 @@ class Ideas:
     """The edits of a batch's studies, each with an address `STUDY.EDIT` from 1, and what became of
     it."""
 
-    def __init__(self, parent: Scaffold, studies: Sequence[Study], kinds: Collection[str]) -> None:
+    def __init__(self, parent: Scaffold, studies: Sequence[Study]) -> None:
         self.studies = list(studies)
-        self.kinds = kinds
         self.edits: dict[str, Edit] = {}
         self.based: dict[str, Scaffold] = {}
         self.used: set[str] = set()
@@ -81,7 +79,7 @@ class Ideas:
             state = "used" if each in self.used else "rejected" if each in self.rejected else "open"
             edit = self.edits[each]
             lines.append(
-                f"\n{each} ({state}): {tell_edit(edit)}{tell_forecast(edit, self.kinds)}"
+                f"\n{each} ({state}): {tell_edit(edit)}"
                 if whole
                 else f"{each} {edit.path}: {edit.reason}"
             )
@@ -90,7 +88,7 @@ class Ideas:
 
 def merged(context: OptimizerContext, parent: Scaffold, studies: Sequence[Study]) -> list[Edit]:
     """All edits of the studies side by side, without a model: what is done when nobody distils."""
-    ideas = Ideas(parent, studies, context.kinds.values())
+    ideas = Ideas(parent, studies)
     draft = Draft(parent, context)
     take_left(context, ideas, draft)
     return draft.edits
@@ -132,7 +130,6 @@ class Deciding:
         self.context = context
         self.ideas = ideas
         self.draft = draft
-        self.forecaster = Forecaster(context, batch)
         self.writer = Writer(draft, self._cite, {"ideas": IDEAS}, ())
         self.result: dict[str, Any] = {}
         """What was handed in; empty until then."""
@@ -147,7 +144,7 @@ class Deciding:
         """idea, take, reject, finish."""
         name = {"name": text("an idea's number: 2 for all of study 2, 2.1 for its first edit")}
         why = {"why": text("the reason, which is kept")}
-        said = {"summary": text("what the update does, and why so"), **self.forecaster.asked}
+        said = {"summary": text("what the update does, and why so")}
         shown = "One study's conclusion with its edits, or one edit, as a diff."
         return [
             Tool("idea", "inspect", shown, self.idea, {**name, "part": PART}),
@@ -159,7 +156,6 @@ class Deciding:
                 "Hand the update in.",
                 self.finish,
                 said,
-                tuple(self.forecaster.asked),
             ),
         ]
 
@@ -189,7 +185,7 @@ class Deciding:
         self.ideas.rejected.update(dict.fromkeys(names, why))
         return f"rejected: {', '.join(names)}"
 
-    def finish(self, summary: str, **forecast: Any) -> str:
+    def finish(self, summary: str) -> str:
         if self.ideas.left and not self._warned:
             self._warned = True
             raise Wrong(
@@ -197,9 +193,10 @@ class Deciding:
                 " What is open at the next `finish` is taken as it is."
             )
         take_left(self.context, self.ideas, self.draft)
-        edits = self.forecaster.of(self.draft.edits, forecast)
         self.result.update(
-            summary=summary, rejected=tuple(self.ideas.rejected.items()), edits=edits
+            summary=summary,
+            rejected=tuple(self.ideas.rejected.items()),
+            edits=tuple(self.draft.edits),
         )
         return "handed in"
 
@@ -242,7 +239,7 @@ def distil(
     Raises OutOfBudget, Refused, Interrupted.
     """
     blank = Study(id=context.thread("distil"), kind="distil", scaffold=parent.digest)
-    ideas = Ideas(parent, studies, context.kinds.values())
+    ideas = Ideas(parent, studies)
     draft = Draft(parent, context)
     reader = Reader(context, draft, None, batch)
     for edit in ideas.edits.values():

@@ -19,7 +19,6 @@ from recreate.optimizers.context import OptimizerContext, prompts
 from recreate.optimizers.investigator.conversation import Talk, Tool, Wrong, numbers, one_of, text
 from recreate.optimizers.investigator.draft import Draft
 from recreate.optimizers.investigator.edit_tools import Writer
-from recreate.optimizers.investigator.forecast import Forecaster
 from recreate.optimizers.investigator.read_tools import (
     Reader,
     outcome,
@@ -73,9 +72,8 @@ def study(
     with Environments(context, reader, draft) as sandboxes:
         rehearsal = Rehearsal(context, reader, draft)
         result: dict[str, Any] = {}
-        forecaster = Forecaster(context, batch)
 
-        def finish(summary: str, cause: str = "", **forecast: Any) -> str:
+        def finish(summary: str, cause: str = "") -> str:
             if cause == "none" and draft.edits:
                 causes = ", ".join(CAUSES[:-1])
                 raise Wrong(
@@ -84,12 +82,11 @@ def study(
                 )
             if cause not in ("none", "") and not draft.edits:
                 raise Wrong("there is no edit: make one, or say that the cause is `none`")
-            edits = forecaster.of(draft.edits, forecast)
-            result.update(summary=summary, cause=cause, edits=edits)
+            result.update(summary=summary, cause=cause, edits=tuple(draft.edits))
             return "handed in"
 
         tools = [*reader.tools(), *sandboxes.tools(), *writer.tools(), *rehearsal.tools()]
-        tools.append(finishing(context, finish, forecaster.asked))
+        tools.append(finishing(context, finish))
         return converse(
             context,
             blank,
@@ -106,9 +103,7 @@ def study(
         )
 
 
-def finishing(
-    context: OptimizerContext, finish: Callable[..., str], forecast: Mapping[str, Mapping[str, Any]]
-) -> Tool:
+def finishing(context: OptimizerContext, finish: Callable[..., str]) -> Tool:
     """The tool that hands a study in; without guidance nobody asks for the cause."""
     summary = text("what happened, why, and what your edits change (or why none helps)")
     cause = one_of(*CAUSES, description=f"where the need lies: {WHERE}")
@@ -125,8 +120,7 @@ def finishing(
         "decide",
         help,
         finish,
-        {**asked, **forecast},
-        tuple(forecast),
+        asked,
         required=tuple(asked),
     )
 
@@ -146,8 +140,6 @@ def converse(
     kind alone.
     """
 
-    asked = context.limits.forecast == "asked"
-
     def prompt(native: bool) -> list[Message]:
         return prompts(
             blank.kind,
@@ -155,9 +147,7 @@ def converse(
             turns=context.limits.steps,
             domain=context.domain,
             files=tell_files(draft),
-            forecast=asked,
-            kinds=tell_kinds(context) if asked else [],
-            record=context.record,
+            kinds=tell_kinds(context),
             **variables,
         )
 
