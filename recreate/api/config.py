@@ -3,8 +3,8 @@ for the records."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Literal
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -18,6 +18,38 @@ class Config(BaseModel):
     """Settings of one part: frozen, and a name that it does not know is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class PluginSettings(Config):
+    """The settings that a plug-in brings: one table, named by its entry point of the group
+    `recreate.settings`.
+
+    `near_cache = "recreate.plugins.near_cache.settings:NearSettings"` makes its field `near`
+    `[near_cache] near` and `--near_cache.near`. A field's description is the help of its flag.
+
+    short     shorter names of flags -> the field: {"cache-near": "near"} is `--cache-near`
+    taken_by  which commands have its flags: `build` (build, plan, bench and the like), `attempt`
+              (whatever attempts tasks)
+    panel     the heading under which help shows them
+    free      fields that may change when a run goes on, such as a place on this machine
+    """
+
+    short: ClassVar[Mapping[str, str]] = {}
+    taken_by: ClassVar[frozenset[str]] = frozenset()
+    panel: ClassVar[str] = ""
+    free: ClassVar[frozenset[str]] = frozenset()
+
+    def check(self, settings: Any) -> None:
+        """Raise BadInput for what cannot be, given all Settings, before any part is opened."""
+
+    @property
+    def brings_agent(self) -> bool:
+        """Whether these settings name an agent in place of a scaffold."""
+        return False
+
+    def agent(self) -> Any:
+        """Return the Scaffold of that agent. Raises BadInput for one that cannot be read."""
+        raise NotImplementedError
 
 
 MAX_DEPTH = 64

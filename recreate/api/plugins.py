@@ -10,8 +10,13 @@ from __future__ import annotations
 
 import sys
 from functools import cache, lru_cache
+from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from recreate.api.config import PluginSettings
 
 BUILT_IN: dict[str, dict[str, str]] = {
     "model": {
@@ -107,6 +112,33 @@ def names(kind: str) -> dict[str, str]:
     for point in sorted(brought(kind), key=lambda point: not point.module.startswith(PLUGINS)):
         found.setdefault(point.name, point.value)
     return dict(sorted((found | BUILT_IN.get(kind, {})).items()))
+
+
+@lru_cache(maxsize=8)
+def _load_tables(declared: tuple[tuple[str, str], ...]) -> dict[str, type[PluginSettings] | str]:
+    tables: dict[str, type[PluginSettings] | str] = {}
+    for name, target in declared:
+        module, _, attribute = target.partition(":")
+        try:
+            tables[name] = getattr(import_module(module), attribute)
+        except Exception as e:
+            tables[name] = f"{type(e).__name__}: {e}"
+    return tables
+
+
+def settings_tables() -> dict[str, type[PluginSettings]]:
+    """Return the tables of settings that plug-ins bring, by name; without those that fail to
+    load."""
+    loaded = _load_tables(tuple(names("settings").items()))
+    return {name: table for name, table in loaded.items() if not isinstance(table, str)}
+
+
+def why_no_table(name: str) -> str:
+    """Return why a table of settings is not there, where some plug-in would bring it; else ''."""
+    if plugin := lacking("settings", name):
+        return f"[{name}] is of the plug-in {plugin}, which is not installed"
+    failed = _load_tables(tuple(names("settings").items())).get(name)
+    return f"[{name}] cannot be loaded: {failed}" if isinstance(failed, str) else ""
 
 
 def clashes(kind: str) -> dict[str, list[str]]:

@@ -186,7 +186,7 @@ def of(settings: Settings, several: Mapping[str, Sequence[str]], **own: Any) -> 
         if twice := [name for at, name in enumerate(named) if name in named[:at]]:
             raise BadInput(f"the {axis} {twice[0]} is named twice", fix=_ONCE, code="named-twice")
     lists = {axis: names or (getattr(settings, axis),) for axis, names in lists.items()}
-    if lists["scaffold"] == ("",) and not settings.agent.command:
+    if lists["scaffold"] == ("",) and settings.agent_table is None:
         raise BadInput(
             "nothing to measure is named",
             fix="--scaffold NAME, --agent COMMAND, --arms or a SUITE.toml",
@@ -422,7 +422,7 @@ def _open(settings: Settings, name: str) -> tuple[Model, Price]:
     from recreate.models.pricing import known_price, parse_price
 
     options: dict[str, Any] = {"jobs": settings.jobs, "threads": settings.models.threads}
-    model = open_model(name, vllm_python=settings.vllm_python, **options)
+    model = open_model(name, **settings.plugins, **options)
     try:
         return model, known_price(model)
     except BadInput:

@@ -576,10 +576,9 @@ def _refuse_another(folder: Path, loaded: Settings) -> None:
         loaded = loaded.model_copy(update={"optimizer": known.optimizer})
     if not loaded.memory.named:
         loaded = loaded.learning(known.memory.policy)
-    for name in settings_.differing(known, loaded):
+    for name, (then, now) in settings_.differing(known, loaded).items():
         raise BadInput(
-            f"{paths.short(folder)} holds a run with {name} = {getattr(known, name)!r}, and this is"
-            f" {getattr(loaded, name)!r}",
+            f"{paths.short(folder)} holds a run with {name} = {then!r}, and this is {now!r}",
             fix="give the settings it was begun with, or another out=",
             code="another-run",
         )

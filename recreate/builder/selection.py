@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from recreate.agents.kinds import open_kind
 from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import BadInput
 from recreate.api.ports import Domain, Kinds, Rated, Stratified
@@ -123,26 +122,18 @@ def seed_of(settings: Settings, domain: str, where: Path, model: str) -> Scaffol
 def named_or_default(
     settings: Settings, named: Scaffold | None, domain: str, where: Path, model: str
 ) -> Scaffold:
-    """The agent that was named, else the command of `--agent`, else the domain's own or a seed;
+    """The agent that was named, else that of a plug-in (`--agent`), else the domain's own or a seed;
     with the limits that the settings give. Raises BadInput (`usage`) when two are named."""
-    agent = settings.agent
-    if agent.command and named is not None:
+    if (table := settings.agent_table) is not None and named is not None:
         raise BadInput(
             "--agent is in place of --scaffold, and both are given",
             fix="leave one out",
             code="usage",
         )
-    if not agent.command and (agent.texts or agent.files or agent.venv):
-        raise BadInput(
-            "--texts, --files and --venv are of --agent",
-            fix='--agent "python3 agent.py"',
-            code="usage",
-        )
-    if agent.command:
-        how = agent.model_dump(include={"texts", "files", "venv"})
-        named = open_kind("command").make(agent.command, Path.cwd(), **how)
-    found = named or default_seed(domain, where, model, settings.name)
-    return found.limited(settings.limits.model_dump())
+    if table is not None:
+        named = table.agent()
+    agent = named or default_seed(domain, where, model, settings.name)
+    return agent.limited(settings.limits.model_dump())
 
 
 def select(domain: Domain, wanted: Select, where: Path, rater: Rater) -> Selected:

@@ -202,7 +202,7 @@ def bench(
     if suite is not None:
         found = batch.read(suite, where, typed, chosen, **own)
     else:
-        if not chosen.get("scaffold") and settings.agent.command:
+        if not chosen.get("scaffold") and settings.agent_table is not None:
             chosen["scaffold"] = ("",)
         settings = settings.model_copy(update={"scaffold": ""})
         found = batch.of(

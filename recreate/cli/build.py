@@ -192,7 +192,7 @@ def run(
     from recreate.builder.sdk import attempt_one, starting
     from recreate.viewer.text import cut_off
 
-    if settings.agent.command and not task:
+    if settings.agent_table is not None and not task:
         scaffold, task = "", scaffold
     if not task:
         raise BadInput(

@@ -50,14 +50,13 @@ def panel_of(address: str) -> str:
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "Tasks": ("domain", "data", "repos", "prompt", "score", "columns.*", "select.*"),
-    "Agent": ("scaffold", "agent", "name", "agent.*", "limits.*"),
+    "Agent": ("scaffold", "name", "limits.*"),
     "Models": (
         "model",
         "models.optimizer",
         "price",
         "models.optimizer_price",
         "models.*",
-        "vllm_python",
     ),
     "Optimizer": (
         "optimizer",
@@ -81,7 +80,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "seed",
     ),
     "Gate": ("gate.*",),
-    "Where": ("out", "sandbox", "record", "record_replies_only", "replay", "cache", "cache_near"),
+    "Where": ("out", "sandbox", "record", "record_replies_only", "replay", "cache"),
 }
 """Group of flags -> the addresses in it; `x.*` is the rest of a table."""
 

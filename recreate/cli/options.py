@@ -15,7 +15,8 @@ import typer
 from recreate.api.config import Split
 from recreate.api.errors import BadInput
 from recreate.api.paths import workspace
-from recreate.cli.help import panel_of
+from recreate.api.plugins import settings_tables
+from recreate.cli.help import panel_of as core_panel_of
 from recreate.runs import settings as settings_
 from recreate.runs.settings import Settings, addresses
 
@@ -102,7 +103,6 @@ HELP = {
         "What the agent is called: the folder under scaffolds/ that the result goes into, and that"
         " a build without --scaffold begins from when it is there; default: the domain's name."
     ),
-    "vllm_python": "The environment that vLLM is in, its folder or its Python; default: this one.",
     "record": "Write every model reply into this folder, so that it can be replayed.",
     "record_replies_only": (
         "With --record: leave out what was asked, so that no task stands there; who replays it has "
@@ -115,10 +115,6 @@ HELP = {
     "cache": (
         "Pay for a reply only once over all runs: a folder, or nothing for the one below"
         " RECREATE_HOME."
-    ),
-    "cache_near": (
-        "With --cache: answer a train attempt with the reply to another task's question whose"
-        " vector is at least so near, such as 0.95 (a cosine); 0: never."
     ),
     "models.optimizer": "The optimizer's model; default: the agent's.",
     "models.optimizer_price": "IN,OUT in USD per million tokens, of the optimizer's model.",
@@ -180,13 +176,6 @@ HELP = {
         "What cheaper means: usd, tokens, calls (of the model) or seconds (that replies took);"
         " default: usd where the model has a price, else tokens."
     ),
-    "agent.command": (
-        "An agent that exists already, as the command that starts it, in place of --scaffold: "
-        "recreate/plugins/foreign/README.md."
-    ),
-    "agent.texts": "Of --agent: patterns of the files that may be edited; repeatable.",
-    "agent.files": "Of --agent: patterns of the files that it needs besides; repeatable.",
-    "agent.venv": "Of --agent: the folder of the Python environment that it runs in.",
     "select.tasks": "Only these: ids, comma-separated, or @FILE with one a line; repeatable.",
     "select.kind": "Only tasks of one kind: real or injected, for swe.",
     "select.difficulty": (
@@ -196,8 +185,22 @@ HELP = {
 
 LIMITS = ("limits.steps", "limits.tokens", "limits.usd", "limits.seconds", "limits.max_tokens")
 
-SHORT = {address: f"--{name}" for name, address in settings_.ALIASES.items()}
+SHORT = {address: f"--{name}" for name, address in settings_.short_names().items()}
 """Addresses with a shorter flag."""
+
+
+def help_of(address: str) -> str:
+    """Return what a setting means, in a line."""
+    if address in HELP:
+        return HELP[address]
+    table, _, field = address.partition(".")
+    return settings_tables()[table].model_fields[field].description or ""
+
+
+def panel_of(address: str) -> str:
+    """Return the heading under which help shows a setting's flag, '' for none."""
+    table = settings_tables().get(address.partition(".")[0])
+    return core_panel_of(address) if table is None else table.panel
 
 
 def flag_of(address: str) -> str:
@@ -248,8 +251,9 @@ SandboxName = Annotated[
     ),
 ]
 
-TAPES = (*settings_.TAPES, "record_replies_only", "cache_near")
-AGENT = ("agent.command", "agent.texts", "agent.files", "agent.venv")
+TAPES = (*settings_.TAPES, "record_replies_only", *settings_.taken_by("tape"))
+ATTEMPT = settings_.taken_by("attempt")
+"""What plug-ins bring for whatever attempts tasks."""
 SELECT = ("select.tasks", "select.kind", "select.difficulty")
 DATA = (
     "data",
@@ -309,11 +313,11 @@ BUILD = (
     "memory.share",
     "memory.odds",
     "memory.namespace",
-    "vllm_python",
     "gate.cheaper",
     "gate.margin",
     "gate.cost",
-    *AGENT,
+    *ATTEMPT,
+    *settings_.taken_by("build"),
     *LIMITS,
     *SELECT,
 )
@@ -331,8 +335,7 @@ RUN = (
     "models.timeout",
     "memory.policy",
     "memory.namespace",
-    "vllm_python",
-    *AGENT,
+    *ATTEMPT,
     *LIMITS,
 )
 
@@ -348,7 +351,8 @@ def with_settings(
     addresses whose flag may be repeated; the settings have the first, and all come as `several`, by
     address.
     """
-    chosen: Sequence[str] = names or tuple(addresses())
+    known = addresses()
+    chosen = [name for name in names or known if name in known or name == settings_.OWN]
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         signature = inspect.signature(command, eval_str=True)
@@ -359,7 +363,8 @@ def with_settings(
         ]
         taken = {name for p in own for name in _names(p)}
         flags = [
-            _flag(a, (words or {}).get(a, HELP[a]), taken, repeated=a in several) for a in chosen
+            _flag(a, (words or {}).get(a) or help_of(a), taken, repeated=a in several)
+            for a in chosen
         ]
 
         @wraps(command)

@@ -19,7 +19,7 @@ from recreate.api import paths
 from recreate.api.errors import BadInput, CheckFailed, Fault, RecreateError
 from recreate.api.paths import home, shipped, workspace
 from recreate.api.paths import short as here
-from recreate.cli.options import HELP, Json, unknown
+from recreate.cli.options import Json, help_of, unknown
 from recreate.cli.terminal import answer, answers
 from recreate.storage.files import disk
 
@@ -234,7 +234,7 @@ def settings_text() -> str:
     for address, default in addresses().items():
         table, _, name = address.rpartition(".")
         tables.setdefault(table, [f"[{table}]"])
-        tables[table] += [f"# {HELP[address]}", f"# {name} = {toml(default)}", ""]
+        tables[table] += [f"# {help_of(address)}", f"# {name} = {toml(default)}", ""]
     lines = [line for own in tables.values() for line in own]
     return "\n".join(lines).replace("\n\n\n", "\n\n").rstrip("\n") + "\n"
 

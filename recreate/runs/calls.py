@@ -19,13 +19,12 @@ from copy import deepcopy
 from typing import Any
 
 from recreate.api.errors import BadInput, CheckFailed, Fault, Interrupted, Transient
-from recreate.api.ports import Model, Overriding, Price
+from recreate.api.ports import Model, NearReplies, Overriding, Price, TaskQuestion
 from recreate.api.theirs import expect
 from recreate.api.types import Call, Message, Reply, ToolCall, Usage, canaries
 from recreate.models.cassette import STEADY, Cassette, Recording, Replayed
 from recreate.models.chat import content
 from recreate.models.reply_cache import ReplyCache
-from recreate.plugins.near_cache.near_cache import NearCache, TaskQuestion
 from recreate.runs.budget import Ledger
 from recreate.runs.journal import Journal
 from recreate.runs.pace import BUSY, LONGEST, Pace, Turn
@@ -61,7 +60,7 @@ class Calls:
         backoff: float = 1.0,
         recorder: Recording | None = None,
         cache: ReplyCache | Cassette | None = None,
-        near: NearCache | None = None,
+        near: NearReplies | None = None,
         told: Callable[[str], None] = lambda text: None,
     ) -> None:
         """told: takes what a user is to hear of a model that is busy."""

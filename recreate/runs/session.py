@@ -23,7 +23,7 @@ from pydantic import BaseModel
 
 from recreate.agents.leakage import Scanner
 from recreate.agents.progress import AskAgent
-from recreate.api import paths, registry
+from recreate.api import paths, plugins, registry
 from recreate.api.errors import BadInput, Fault
 from recreate.api.ports import (
     AskJudge,
@@ -36,9 +36,11 @@ from recreate.api.ports import (
     Memory,
     MemoryPolicy,
     Model,
+    NearReplies,
     Optimizer,
     Price,
     SandboxBackend,
+    TaskQuestion,
     Validatable,
 )
 from recreate.api.registry import fit, fit_tasks, spelled
@@ -47,13 +49,12 @@ from recreate.api.types import Call, Lesson, Message, Reply, Split, Task, digest
 from recreate.memory.held_out import lacking
 from recreate.models.cassette import About, Answerer, Cassette, Recording
 from recreate.models.reply_cache import ReplyCache, folder_of
-from recreate.plugins.near_cache.near_cache import Embedding, NearCache, TaskQuestion
 from recreate.runs import settings as settings_
 from recreate.runs.budget import Budget, Ledger
 from recreate.runs.calls import Calls
 from recreate.runs.journal import Journal, passed_over
 from recreate.runs.recall import READER, Recallable, Recollection
-from recreate.runs.settings import DRAWN, FREE, OWN, TRUSTED, Settings, as_begun
+from recreate.runs.settings import DRAWN, FORMAT, TRUSTED, Settings
 from recreate.storage import files
 from recreate.storage.log import Log, now
 from recreate.storage.redact import redact, redacted
@@ -291,8 +292,7 @@ class Session:
     def near(self) -> str:
         """How near another question may be whose reply is taken, and by whose vectors, as an
         attempt's key has it."""
-        settings = self.settings
-        return f"{settings.cache_near:g} {settings.memory.embedder}" if settings.cache_near else ""
+        return self.calls.near.key if self.calls.near is not None else ""
 
     def asking(self, task: Task) -> AskAgent:
         """The agent's model as an attempt at this task asks it: where near questions are answered,
@@ -438,9 +438,7 @@ OPENED = frozenset(
 def run_id(settings: Settings) -> str:
     """Derived from what was asked for, not from the clock: the same settings give the same run
     id."""
-    return digest(
-        settings.model_dump(exclude={*FREE} if settings.optimizer_settings else {*FREE, OWN}), 12
-    )
+    return digest(settings.identity(), 12)
 
 
 def run_folder(workspace: Path, settings: Settings) -> Path:
@@ -496,7 +494,7 @@ def open_models(
     parts = parts or Parts()
     spec, told = (settings.model, "") if settings.model else default_model()
     options: dict[str, Any] = {"jobs": settings.jobs, "threads": settings.models.threads}
-    options |= {"vllm_python": settings.vllm_python, "asked": asked}
+    options |= {**settings.plugins, "asked": asked}
     given = parse_price(settings.price) if settings.price else None
     model = (
         open_model(spec, price=given, **options)
@@ -533,7 +531,7 @@ def open_judge(
         return other
     given = parse_price(settings.models.judge_price) if settings.models.judge_price else None
     options: dict[str, Any] = {"jobs": settings.jobs, "threads": settings.models.threads}
-    model = open_model(spec, price=given, vllm_python=settings.vllm_python, **options)
+    model = open_model(spec, price=given, **settings.plugins, **options)
     return model, given or known_price(model, flag="--models.judge_price")
 
 
@@ -775,7 +773,7 @@ def tried(settings: Settings, workspace: Path) -> Iterator[tuple[str, str, Calla
         return registry.factory("policy", settings.memory.policy)
 
     def model(spec: str) -> Callable[[], Any]:
-        return lambda: open_model(spec, vllm_python=settings.vllm_python).close()
+        return lambda: open_model(spec, **settings.plugins).close()
 
     memory = settings.memory
     found: tuple[tuple[str, str, Callable[[], Any]], ...] = (
@@ -960,7 +958,7 @@ def open_session(
         retries=settings.models.retries,
         recorder=recorder,
         cache=cache,
-        near=open_near(settings, memory) if cassette is None else None,
+        near=open_near_replies(settings, memory) if cassette is None else None,
         told=lambda text: say("note", {"text": text}),
     )
     return Session(
@@ -1015,9 +1013,10 @@ def refuse(settings: Settings, folder: Path, resume: bool = False) -> None:
     ):
         parse_price(price)
     if settings.models.judge and not settings.replay:
-        open_model(settings.models.judge, vllm_python=settings.vllm_python, asked=False).close()
+        open_model(settings.models.judge, asked=False, **settings.plugins).close()
     _refuse_tapes(settings)
-    _refuse_near(settings)
+    for table in settings.plugins.values():
+        table.check(settings)
 
 
 def _named(
@@ -1127,35 +1126,18 @@ def _take(journal: Journal, settings: Settings, begun: Begun, objects: Sequence[
     _refuse_emptied(journal)
     process = {"run": begun.run, "pid": os.getpid(), "at": now()}
     journal.add("start", **{**process, **vars(begun)}, **({"objects": objects} if objects else {}))
-    files.write(folder / "settings.toml", settings_.dump(settings), fix=files.RESUME)
+    files.write(folder / "settings.toml", settings_text(settings), fix=files.RESUME)
 
 
-def open_near(settings: Settings, memory: Any) -> NearCache | None:
-    """The cache that answers near questions by the vectors of the workspace's embedder; None where
-    nobody wants it."""
-    if not settings.cache_near:
-        return None
-
-    def embedding() -> Embedding:
-        return Embedding(memory.embedder.name, memory.embed)
-
-    def held_out(task: str, group: str) -> bool:
-        return memory.held_out.read().split(task, group) is not None
-
-    return NearCache(folder_of(settings.cache), settings.cache_near, embedding, held_out)
+def settings_text(settings: Settings) -> str:
+    """Return the settings as a run folder keeps them, with its format."""
+    return f"format = {FORMAT}\n{settings_.dump(settings)}"
 
 
-def _refuse_near(settings: Settings) -> None:
-    """Raises BadInput where near questions are to be answered and there is no cache."""
-    if not settings.cache_near or settings.replay:
-        return
-    if not settings.cache:
-        raise BadInput(
-            f"--cache-near {settings.cache_near:g} says how near a question must be, and there is"
-            " no cache",
-            fix=f"--cache --cache-near {settings.cache_near:g}",
-            code="usage",
-        )
+def open_near_replies(settings: Settings, memory: Any) -> NearReplies | None:
+    """Return what answers near questions, where a plug-in brings it and the settings want it."""
+    made = (registry.find("replies", name)(settings, memory) for name in plugins.names("replies"))
+    return next((replies for replies in made if replies is not None), None)
 
 
 def _recorded(settings: Settings) -> dict[str, Any]:
@@ -1163,7 +1145,7 @@ def _recorded(settings: Settings) -> dict[str, Any]:
     elsewhere."""
     if settings.record_replies_only:
         settings = settings.model_copy(update={"data": Path(settings.data).name})
-    return settings.model_dump(mode="json", exclude={*FREE})
+    return settings.identity()
 
 
 def _refuse_tapes(settings: Settings) -> None:
@@ -1265,6 +1247,16 @@ def _holds(path: Path) -> bool:
     return any(path.iterdir()) if path.is_dir() else path.is_file() and path.stat().st_size > 0
 
 
+def _other_format(folder: Path, version: Any) -> BadInput:
+    old = version == 1
+    return BadInput(
+        f"{paths.short(folder)} was made by {'recreate 0.1' if old else 'another recreate'}; its"
+        " report.md can still be read",
+        fix="start a new run",
+        code="other-format",
+    )
+
+
 def load_run(folder: Path) -> Settings:
     """The settings of an existing run folder. Raises BadInput: `no-run`, or `damaged` for one that
     cannot be read."""
@@ -1278,7 +1270,10 @@ def load_run(folder: Path) -> Settings:
             code="no-run",
         )
     try:
-        return as_begun(tomllib.loads(file.read_text("utf-8")))
+        table = tomllib.loads(file.read_text("utf-8"))
+        if table and (version := table.pop("format", 1)) != FORMAT:
+            raise _other_format(folder, version)
+        return Settings.model_validate(table)
     except (ValueError, RecursionError) as e:  # not UTF-8, not TOML, not settings
         said = " ".join(str(e).split("\n")[:3])
         raise BadInput(

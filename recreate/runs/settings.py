@@ -2,9 +2,9 @@
 RECREATE_MODELS__OPTIMIZER.
 
 Later wins: the defaults here, recreate.toml, the environment, flags. An unknown address is an error
-that names the nearest known one. By hand, since importing pydantic-settings takes half as long
-again as pydantic itself, which every command would wait for, and its errors name neither the place
-of a wrong value nor the nearest address.
+that names the nearest known one. A plug-in brings a table of its own (`PluginSettings`). By hand,
+since importing pydantic-settings takes half as long again as pydantic itself, which every command
+would wait for, and its errors name neither the place of a wrong value nor the nearest address.
 """
 
 from __future__ import annotations
@@ -12,28 +12,35 @@ from __future__ import annotations
 import difflib
 import json
 import os
-from collections.abc import Collection, Mapping
-from operator import not_
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import (
     BaseModel,
     Field,
+    SerializationInfo,
     SerializerFunctionWrapHandler,
     ValidationError,
     model_serializer,
+    model_validator,
 )
 
-from recreate.api.config import Config, read_toml
+from recreate.api import plugins
+from recreate.api.config import Config, PluginSettings, read_toml
 from recreate.api.errors import BadInput
 from recreate.domains.rows import NamedColumns, meant_by
 from recreate.lessons.promotion import ODDS
 from recreate.optimizers import StudySettings
 
+Table = TypeVar("Table", bound=PluginSettings)
+
 OWN = "optimizer_settings"
 """The table of what an optimizer has of its own: `[optimizer_settings] key = 1` is
 `--optimizer_settings key=1`."""
+
+FORMAT = 2
+"""The format of run folders, the first line of settings.toml; one of another is refused."""
 
 MOST = 100_000
 """No count in a run is larger: what would not end in a year is a slip of the keyboard."""
@@ -43,17 +50,13 @@ PLACES = ("data", "repos")
 """Files and folders: written down whole, so that a run goes on from anywhere."""
 TAPES = ("record", "replay", "cache")
 """Folders of replies: the same, also where none is there yet."""
-ALIASES = {
+SHORT = {
     "memory": "memory.policy",
     "keep-cheaper": "gate.cheaper",
     "tasks": "select.tasks",
     "kind": "select.kind",
     "difficulty": "select.difficulty",
     "agent.max_tokens": "limits.max_tokens",
-    "agent": "agent.command",
-    "texts": "agent.texts",
-    "files": "agent.files",
-    "venv": "agent.venv",
     "answer": "columns.answer",
     "id": "columns.id",
     "group": "columns.group",
@@ -61,7 +64,7 @@ ALIASES = {
     "row-files": "columns.files",
     "gold": "columns.gold",
 }
-"""Shorter names that flags have for some addresses."""
+"""Shorter names that flags have for some addresses of the core."""
 
 _OTHER_VARIABLES = {"RECREATE_HOME", "RECREATE_MODEL_CATALOG"}
 
@@ -71,8 +74,8 @@ class Models(Config):
 
     optimizer: str = ""
     optimizer_price: str = ""
-    judge: str = Field(default="", exclude_if=not_)
-    judge_price: str = Field(default="", exclude_if=not_)
+    judge: str = ""
+    judge_price: str = ""
     threads: int = Field(default=0, ge=0, le=1024)
     timeout: float = Field(default=0.0, ge=0, le=MOST_SECONDS)
     retries: int = Field(default=3, ge=0, le=10)
@@ -80,9 +83,6 @@ class Models(Config):
 
 DRAWN = "randomised"
 """The policy whose evidence is drawn, so that few re-runs do."""
-
-WERE = {"reruns": 192, "share": 1.0}
-"""Of MemorySettings, as runs had it that were begun before it could be set."""
 
 
 class MemorySettings(Config):
@@ -105,25 +105,8 @@ class MemorySettings(Config):
     recall: str = ""
     reruns: int = Field(default=-1, ge=-1, le=MOST)
     share: float = Field(default=0.15, gt=0, le=1)
-    odds: float = Field(default=ODDS, gt=1, le=1e9, exclude_if=lambda odds: bool(odds == ODDS))
-    namespace: str = Field(default="", pattern=r"^([a-z0-9][a-z0-9_-]{0,39})?$", exclude_if=not_)
-
-    @model_serializer(mode="wrap")
-    def _told(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without what was so before it could be set, and what says nothing where nothing is
-        learned: ids of runs are made of this."""
-        fields = type(self).model_fields
-        values: dict[str, Any] = handler(self)
-        idle = {
-            name
-            for name in WERE
-            if self.policy == "none" and getattr(self, name) == fields[name].default
-        }
-        return {
-            name: v
-            for name, v in values.items()
-            if name not in idle and (name not in WERE or v != WERE[name])
-        }
+    odds: float = Field(default=ODDS, gt=1, le=1e9)
+    namespace: str = Field(default="", pattern=r"^([a-z0-9][a-z0-9_-]{0,39})?$")
 
     @property
     def named(self) -> bool:
@@ -151,26 +134,22 @@ class AgentCaps(Config):
     max_tokens: int = Field(default=0, ge=0, le=10_000_000)
 
 
-def _none(caps: AgentCaps) -> bool:
-    return caps == AgentCaps()
-
-
 class Gate(Config):
     """What it takes for a revision to be kept: see docs/format.md.
 
     false_keep: how often, at most, a build keeps anything that does not help, all its candidates
-    together; 0: each candidate by itself, by the paired test at `alpha` on all tasks, as in runs
-    before 2026-11-23. alpha: 1 - the level of intervals. cheaper: one that is measurably cheaper is
-    kept too when its score is not lower, and a fall of `margin` or more is ruled out. cost: what is
-    counted, usd, tokens, calls of the model (a step is one, or one a sample) or seconds that
-    replies took; '': usd where the model has a price, else tokens.
+    together; 0: each candidate by itself, by the paired test at `alpha` on all tasks. alpha: 1 -
+    the level of intervals. cheaper: one that is measurably cheaper is kept too when its score is
+    not lower, and a fall of `margin` or more is ruled out. cost: what is counted, usd, tokens,
+    calls of the model (a step is one, or one a sample) or seconds that replies took; '': usd where
+    the model has a price, else tokens.
     """
 
     alpha: float = Field(default=0.10, gt=0, lt=1)
-    false_keep: float = Field(default=0.05, ge=0, le=0.5, exclude_if=not_)
-    cheaper: bool = Field(default=False, exclude_if=not_)
-    margin: float = Field(default=0.10, ge=0.01, le=0.5, exclude_if=lambda value: value == 0.10)
-    cost: Literal["", "usd", "tokens", "calls", "seconds"] = Field(default="", exclude_if=not_)
+    false_keep: float = Field(default=0.05, ge=0, le=0.5)
+    cheaper: bool = False
+    margin: float = Field(default=0.10, ge=0.01, le=0.5)
+    cost: Literal["", "usd", "tokens", "calls", "seconds"] = ""
 
 
 class Select(Config):
@@ -190,36 +169,22 @@ class Select(Config):
         return bool(self.tasks or self.kind or self.difficulty)
 
 
-class AgentCommand(Config):
-    """An agent that exists already, in place of a scaffold: see recreate/plugins/foreign/README.md.
-
-    command: what a shell runs in the sandbox; texts: patterns, below the current folder, of the
-    files that may be edited; files: of those that it needs besides; venv: the folder of its Python
-    environment.
-    """
-
-    command: str = ""
-    texts: tuple[str, ...] = ()
-    files: tuple[str, ...] = ()
-    venv: str = ""
-
-
 class Settings(Config):
     """All that can be set for a build, a run or a bench, with its default.
 
     optimizer_settings: what the optimizer has of its own, by key; its `Config` knows them (`own`).
-    name: what the agent is called under scaffolds/, the domain's name when empty.
-    choose: which train tasks a round attempts: `uniform`, in turn, or a curriculum's. record, replay: folders of cassettes; record_replies_only: one without
-    what was asked; cache: a folder of replies across runs, or `on`; cache_near: the cosine from
-    which a train attempt is answered with the reply to another task's question, 0 for never
-    (docs/cassettes.md).
+    name: what the agent is called under scaffolds/, the domain's name when empty. choose: which
+    train tasks a round attempts: `uniform`, in turn, or a
+    curriculum's. record, replay: folders of cassettes; record_replies_only: one without what was asked; cache: a folder
+    of replies across runs, or `on`. plugins: the tables of plug-ins in which something is set, by
+    name; `of` has them, and in TOML each is a table of its own.
     """
 
     domain: str = "swe"
-    data: str = Field(default="", exclude_if=not_)
-    repos: str = Field(default="", exclude_if=not_)
-    prompt: str = Field(default="", exclude_if=not_)
-    score: str = Field(default="", exclude_if=not_)
+    data: str = ""
+    repos: str = ""
+    prompt: str = ""
+    score: str = ""
     model: str = ""
     optimizer: str = ""
     without: tuple[Switch, ...] = ()
@@ -235,30 +200,55 @@ class Settings(Config):
     validation: int = Field(default=20, ge=1, le=MOST)
     repeats: int = Field(default=1, ge=1, le=MOST)
     batch: int = Field(default=0, ge=0, le=MOST)
-    choose: str = Field(default="uniform", exclude_if="uniform".__eq__)
+    choose: str = "uniform"
     jobs: int = Field(default=2, ge=1, le=256)
     seed: int = Field(default=0, ge=-(2**63), lt=2**63)
     out: str = ""
-    name: str = Field(default="", exclude_if=not_)
-    vllm_python: str = ""
-    record: str = Field(default="", exclude_if=not_)
-    record_replies_only: bool = Field(default=False, exclude_if=not_)
-    replay: str = Field(default="", exclude_if=not_)
-    cache: str = Field(default="", exclude_if=not_)
-    cache_near: float = Field(default=0.0, ge=0, le=1, exclude_if=not_)
+    name: str = ""
+    record: str = ""
+    record_replies_only: bool = False
+    replay: str = ""
+    cache: str = ""
     models: Models = Models()
     study: StudySettings = StudySettings()
     optimizer_settings: Mapping[str, Any] = {}
     gate: Gate = Gate()
-    limits: AgentCaps = Field(default=AgentCaps(), exclude_if=_none)
-    agent: AgentCommand = Field(
-        default=AgentCommand(), exclude_if=lambda value: value == AgentCommand()
-    )
-    select: Select = Field(default=Select(), exclude_if=lambda value: not value.given)
-    columns: NamedColumns = Field(
-        default=NamedColumns(), exclude_if=lambda value: value == NamedColumns()
-    )
+    limits: AgentCaps = AgentCaps()
+    select: Select = Select()
+    columns: NamedColumns = NamedColumns()
     memory: MemorySettings = MemorySettings()
+    plugins: Mapping[str, Any] = Field(default={}, exclude=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather_tables(cls, values: Any) -> Any:
+        """Make what no field is named a table of a plug-in."""
+        if not isinstance(values, Mapping):
+            return values
+        strange = [name for name in values if name not in cls.model_fields]
+        tables = dict(values.get("plugins", {}))
+        for name in strange:
+            if (table := _read_table(name, values[name])) != type(table)():
+                tables[name] = table
+        own = {name: value for name, value in values.items() if name not in strange}
+        return {**own, "plugins": tables}
+
+    @model_serializer(mode="wrap")
+    def _spread_tables(
+        self, handler: SerializerFunctionWrapHandler, info: SerializationInfo
+    ) -> dict[str, Any]:
+        values: dict[str, Any] = handler(self)
+        tables = self.plugins.items()
+        return values | {name: table.model_dump(mode=info.mode) for name, table in tables}
+
+    def of(self, table: type[Table]) -> Table:
+        """Return a plug-in's settings, its defaults where nothing of them is set."""
+        return next((t for t in self.plugins.values() if isinstance(t, table)), table())
+
+    @property
+    def agent_table(self) -> PluginSettings | None:
+        """The settings of a plug-in that name an agent in place of a scaffold; None for none."""
+        return next((t for t in self.plugins.values() if t.brings_agent), None)
 
     def learning(self, policy: str) -> Settings:
         """The same, with this memory policy."""
@@ -276,51 +266,78 @@ class Settings(Config):
         """Train tasks per round: `batch`, else all train tasks spread evenly over the rounds."""
         return self.batch or max(1, -(-self.train // max(1, self.rounds)))
 
+    def identity(self) -> dict[str, Any]:
+        """Return what tells a run from every other: all but what may change when it goes on."""
+        bound = {
+            name: table.model_copy(
+                update={field: getattr(type(table)(), field) for field in table.free}
+            )
+            for name, table in self.plugins.items()
+        }
+        tables = {name: table for name, table in bound.items() if table != type(table)()}
+        plain = self.model_copy(update={"plugins": tables})
+        return plain.model_dump(mode="json", exclude={*FREE})
 
-FREE = (
-    "out",
-    "name",
-    "jobs",
-    "budget",
-    "review",
-    "vllm_python",
-    "repos",
-    "record_replies_only",
-    *TAPES,
-)
+
+def _read_table(name: str, values: Any) -> PluginSettings:
+    """Return a plug-in's settings. Raises BadInput for a table that none brings, and a wrong
+    value."""
+    if (table := plugins.settings_tables().get(name)) is None:
+        raise _unknown_address(name, "settings")
+    try:
+        return table.model_validate(values)
+    except ValidationError as e:
+        raise _wrong_value(e, f"{name}.") from None
+
+
+FREE = ("out", "name", "jobs", "budget", "review", "repos", "record_replies_only", *TAPES)
 """What may change when a run goes on; the rest is in its id."""
-OF_THE_MACHINE = (
-    "out",
-    "name",
-    "jobs",
-    "vllm_python",
-    "repos",
-    "sandbox",
-    "record_replies_only",
-    *TAPES,
-)
+OF_THE_MACHINE = ("out", "name", "jobs", "repos", "sandbox", "record_replies_only", *TAPES)
 """What a replay does not take from its cassette."""
 
 
-def differing(one: Settings, other: Settings) -> list[str]:
-    """The settings in which two runs differ, but for those that are free."""
-    return [
-        name
-        for name in Settings.model_fields
-        if name not in FREE and getattr(one, name) != getattr(other, name)
-    ]
+def differing(one: Settings, other: Settings) -> dict[str, tuple[Any, Any]]:
+    """Return the addresses at which two runs differ, but for those that are free, with what each
+    says there."""
+    sides = flat(one.identity()), flat(other.identity())
+    names = dict.fromkeys(name for side in sides for name in side)
+    defaults = addresses()
+    pairs = {
+        n: (s, t) for n in names for s, t in [[side.get(n, defaults.get(n)) for side in sides]]
+    }
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
 def addresses(model: type[BaseModel] = Settings, prefix: str = "") -> dict[str, Any]:
-    """Every address there is, with its default; an optimizer's own are known to its `Config`
-    alone."""
-    found: dict[str, Any] = {}
+    """Return every address there is, with its default, those of plug-ins last; an optimizer's own
+    are known to its `Config` alone."""
+    values: dict[str, Any] = {}
     for name, field in model.model_fields.items():
         if isinstance(field.default, Config):
-            found.update(addresses(type(field.default), f"{prefix}{name}."))
-        elif name != OWN:
-            found[prefix + name] = field.default
-    return found
+            values.update(addresses(type(field.default), f"{prefix}{name}."))
+        elif name not in (OWN, "plugins"):
+            values[prefix + name] = field.get_default(call_default_factory=True)
+    for name, table in plugins.settings_tables().items() if model is Settings else ():
+        values.update(addresses(table, f"{name}."))
+    return values
+
+
+def short_names() -> dict[str, str]:
+    """Return the shorter names that flags have -> the addresses that they mean."""
+    tables = plugins.settings_tables().items()
+    return SHORT | {
+        short: f"{name}.{field}" for name, table in tables for short, field in table.short.items()
+    }
+
+
+def taken_by(command: str) -> tuple[str, ...]:
+    """Return the addresses of plug-ins whose flags such a command has: see `PluginSettings`."""
+    return tuple(
+        f"{name}.{field}"
+        for name, table in plugins.settings_tables().items()
+        if command in table.taken_by
+        for field in table.model_fields
+    )
 
 
 def load(
@@ -328,12 +345,35 @@ def load(
     flags: Mapping[str, Any] | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Settings:
-    """The settings in force in a workspace; of a replay those of its cassette. Raises BadInput
-    naming where a wrong value stands, `another-build` for a flag that says something else than the
-    cassette, `no-walls` for a cassette of `--sandbox none` where nobody says that now."""
-    environ = os.environ if environ is None else environ
+    """Return the settings in force in a workspace; of a replay those of its cassette. Raises
+    BadInput naming where a wrong value stands, `another-build` for a flag that says something else
+    than the cassette, `no-walls` for a cassette of `--sandbox none` where nobody says that now."""
+    environ, flags = os.environ if environ is None else environ, flags or {}
     values: dict[str, Any] = {}
-    file = workspace / "recreate.toml"
+    sources = (_read_file(workspace), _read_environment(environ), _read_flags(flags))
+    for address, value, source in (entry for entries in sources for entry in entries):
+        base = workspace if source == FILE else Path()
+        _put(values, address, _placed(address, value, base), source)
+    if values.get("data") and flags.get("domain") is None and values.get("domain", "swe") == "swe":
+        values["domain"] = meant_by(values["data"])
+    if named := values.get("select", {}).get("tasks"):
+        values["select"]["tasks"] = tuple(
+            id for each in named for id in _read_tasks(each, workspace)
+        )
+    try:
+        loaded = Settings.model_validate(values)
+        return _as_recorded(loaded, flags, environ) if loaded.replay else loaded
+    except ValidationError as e:
+        raise _wrong_value(e) from None
+
+
+FILE = "recreate.toml"
+Entries = Iterator[tuple[str, Any, str]]
+"""(address, value, where it stands) of each setting in one source."""
+
+
+def _read_file(workspace: Path) -> Entries:
+    file = workspace / FILE
     if file.is_file():
         try:
             table = read_toml(file.read_text("utf-8"))
@@ -341,49 +381,58 @@ def load(
             raise BadInput(
                 f"{file} cannot be read: {e}", fix="mend the line that it names"
             ) from None
-        for address, value in flat(table).items():
-            _put(values, address, _placed(address, value, workspace), f"{file.name}")
-    known = addresses()
-    for name, value in sorted(environ.items()):
-        if name.startswith("RECREATE_") and name not in _OTHER_VARIABLES and value != "":
-            address = name.removeprefix("RECREATE_").lower().replace("__", ".")
-            if address == "model" and (base := environ.get("LLM_API_BASE", "").strip().rstrip("/")):
-                # with all records, which `--help` does without
-                from recreate.models import at_endpoint
+        yield from ((address, value, FILE) for address, value in flat(table).items())
 
-                value = at_endpoint(value.strip(), base)
-            if (
-                address in known
-                or ("." in address and address in ALIASES)
-                or address.startswith(OWN + ".")
-            ):
-                _put(values, address, _placed(address, value, Path()), name)
-    for name, value in (flags or {}).items():
+
+def _read_environment(environ: Mapping[str, str]) -> Entries:
+    known, short = addresses(), short_names()
+    for name, value in sorted(environ.items()):
+        if not name.startswith("RECREATE_") or name in _OTHER_VARIABLES or value == "":
+            continue
+        address = name.removeprefix("RECREATE_").lower().replace("__", ".")
+        if address == "model" and (base := environ.get("LLM_API_BASE", "").strip().rstrip("/")):
+            from recreate.models import at_endpoint  # with all records: `--help` does without
+
+            value = at_endpoint(value.strip(), base)
+        if (
+            address in known
+            or ("." in address and address in short)
+            or address.startswith(OWN + ".")
+        ):
+            yield address, value, name
+
+
+def _read_flags(flags: Mapping[str, Any]) -> Entries:
+    short = short_names()
+    for name, value in flags.items():
         if value is not None:
-            address = ALIASES.get(name, ALIASES.get(name.replace("_", "-"), name))
-            _put(values, address, _placed(address, value, Path()), "--" + name)
-    if (
-        values.get("data")
-        and (flags or {}).get("domain") is None
-        and values.get("domain", "swe") == "swe"
-    ):
-        values["domain"] = meant_by(values["data"])
-    if named := values.get("select", {}).get("tasks"):
-        values["select"]["tasks"] = tuple(id for each in named for id in _named(each, workspace))
-    try:
-        loaded = Settings.model_validate(values)
-        return _as_recorded(loaded, flags or {}, environ) if loaded.replay else loaded
-    except ValidationError as e:
-        first = e.errors()[0]
-        where = ".".join(str(p) for p in first["loc"] if isinstance(p, str))
-        raise BadInput(
-            f"{where or 'the settings'}: {first['msg'].lower()}, got {first['input']!r}",
-            fix=(
-                f"the default is {known.get(where)!r}; give it as --{where} VALUE or in"
-                " recreate.toml"
-            ),
-            code="bad-setting",
-        ) from None
+            yield short.get(name, short.get(name.replace("_", "-"), name)), value, f"--{name}"
+
+
+def _wrong_value(error: ValidationError, prefix: str = "") -> BadInput:
+    first = error.errors()[0]
+    where = prefix + ".".join(str(p) for p in first["loc"] if isinstance(p, str))
+    return BadInput(
+        f"{where or 'the settings'}: {first['msg'].lower()}, got {first['input']!r}",
+        fix=(
+            f"the default is {addresses().get(where)!r}; give it as --{where} VALUE or in"
+            " recreate.toml"
+        ),
+        code="bad-setting",
+    )
+
+
+def _unknown_address(address: str, source: str) -> BadInput:
+    if why := plugins.why_no_table(address.partition(".")[0]):
+        fix = "recreate plugins lists those that are here"
+        return BadInput(f"{source}: {why}", fix=fix, code="unknown-setting")
+    known = addresses()
+    near = difflib.get_close_matches(address, known, 1)
+    return BadInput(
+        f"{source}: there is no setting {address!r}",
+        fix=f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known)}",
+        code="unknown-setting",
+    )
 
 
 TRUSTED = (
@@ -395,23 +444,23 @@ TRUSTED = (
 def _as_recorded(
     loaded: Settings, flags: Mapping[str, Any], environ: Mapping[str, str]
 ) -> Settings:
-    """The settings of the cassette, but for what is the machine's, and for a scaffold, whose files
-    are compared."""
+    """Return the settings of the cassette, but for what is the machine's, and for a scaffold, whose
+    files are compared."""
     from recreate.models.cassette import read_about
 
     folder = Path(loaded.replay)
     about = read_about(folder)
     try:
-        recorded = as_begun({**about.settings, "budget": about.budget})
-    except ValidationError as e:
+        recorded = Settings.model_validate({**about.settings, "budget": about.budget})
+    except (ValidationError, BadInput) as e:
         raise BadInput(
-            f"{folder} was recorded with settings that this recreate does not have:"
-            f" {e.errors()[0]['loc']}",
+            f"{folder} was recorded with settings that this recreate does not have: {e}",
             fix="record it again: the same command with --record",
             code="other-version",
         ) from None
+    short = short_names()
     typed = {
-        ALIASES.get(name.replace("_", "-"), name).partition(".")[0]
+        short.get(name.replace("_", "-"), name).partition(".")[0]
         for name, v in flags.items()
         if v is not None
     }
@@ -419,22 +468,26 @@ def _as_recorded(
     if [text.isdecimal() for text in loaded.select.tasks] == [True]:
         select = recorded.select.model_copy(update={"tasks": loaded.select.tasks})
         recorded = recorded.model_copy(update={"select": select})
+    here = {name: t for name, t in loaded.plugins.items() if t.free}
+    now, then = loaded.identity(), recorded.identity()
     for name in sorted(typed - {*FREE, *OF_THE_MACHINE, "scaffold", "data"}):
-        if (now := getattr(loaded, name)) != (then := getattr(recorded, name)):
+        if now.get(name, {}) != then.get(name, {}):
             raise BadInput(
                 f"the cassette {folder} is of another build: it was recorded with {name} ="
-                f" {_said(then)}, and this is {_said(now)}",
+                f" {json.dumps(then.get(name))}, and this is {json.dumps(now.get(name))}",
                 fix=f"leave --{name} out: a replay has the settings of its cassette",
                 code="another-build",
             )
     taken = {name: getattr(loaded, name) for name in OF_THE_MACHINE}
-    # module:Class is no name that others know
-    own = recorded.sandbox if ":" in recorded.sandbox else about.sandbox
+    taken["plugins"] = {**recorded.plugins, **here}
+    own = (
+        recorded.sandbox if ":" in recorded.sandbox else about.sandbox
+    )  # module:Class is no name that others know
     taken["sandbox"] = loaded.sandbox if "sandbox" in typed else own
     if (
         "sandbox" not in typed
         and environ.get("RECREATE_SANDBOX") not in ("none", own)
-        and _without_walls(own)
+        and _is_without_walls(own)
     ):
         raise BadInput(
             f"the cassette {folder} was recorded without a sandbox", fix=TRUSTED, code="no-walls"
@@ -448,57 +501,33 @@ def _as_recorded(
     return recorded.model_copy(update=taken)
 
 
-def _without_walls(backend: str) -> bool:
+def _is_without_walls(backend: str) -> bool:
     """Whether it is `none`, by whatever name: a cassette may come from a stranger."""
     from recreate.api import registry  # with all records, which `--help` does without
 
     return bool(registry.open("sandbox", backend).name == "none") if backend else False
 
 
-def as_begun(values: Mapping[str, Any]) -> Settings:
-    """The settings that a run, or a cassette, was begun with. Raises ValidationError."""
-    before: dict[str, dict[str, Any]] = {"gate": {"false_keep": 0}}
-    before["memory"] = {"policy": "none"} | (
-        WERE if values.get("memory", {}).get("policy", "none") != "none" else {}
-    )
-    return Settings.model_validate(
-        {**values, **{name: {**then, **values.get(name, {})} for name, then in before.items()}}
-    )
-
-
-def _said(value: Any) -> str:
-    return json.dumps(value.model_dump() if isinstance(value, BaseModel) else value, default=str)
-
-
 def _placed(address: str, value: Any, base: Path) -> Any:
-    """The whole path of a place that is there; a data set's name, and a scorer's, stay."""
-    if address == "score" and isinstance(value, str) and ":" in value:
-        kind, _, rest = (
-            value.partition(":") if value.startswith("judge:") else value[::-1].partition(":")
+    """Return the whole path of a place that is there; a data set's name, and a scorer's, stay."""
+    if not isinstance(value, str) or not value:
+        return value
+    if address == "score" and ":" in value:
+        before, after = (
+            ("judge:", "") if value.startswith("judge:") else ("", value.rpartition(":"))
         )
-        named = rest if kind == "judge" else rest[::-1]
+        named, end = (value.removeprefix(before), "") if before else (after[0], f":{after[2]}")
         place = base / Path(named).expanduser()
-        if place.is_file():
-            return (
-                f"judge:{place.resolve()}" if kind == "judge" else f"{place.resolve()}:{kind[::-1]}"
-            )
-        return value
-    if (
-        address in TAPES
-        and isinstance(value, str)
-        and value
-        and (address, value) != ("cache", "on")
-    ):
+        return f"{before}{place.resolve()}{end}" if place.is_file() else value
+    if address in TAPES and (address, value) != ("cache", "on"):
         return str((base / Path(value).expanduser()).resolve())
-    if address not in PLACES or not isinstance(value, str) or not value:
-        return value
     place = base / Path(value).expanduser()
-    return str(place.resolve()) if place.exists() else value
+    return str(place.resolve()) if address in PLACES and place.exists() else value
 
 
 def own(part: Any, name: str, values: Mapping[str, Any]) -> BaseModel | None:
-    """What an optimizer makes of the settings that are its own: its `Config`, None when it has
-    none.
+    """Return what an optimizer makes of the settings that are its own: its `Config`, None when it
+    has none.
 
     Raises BadInput naming the key that it does not know, or its wrong value.
     """
@@ -534,10 +563,10 @@ def own(part: Any, name: str, values: Mapping[str, Any]) -> BaseModel | None:
 
 
 def dump(settings: Settings) -> str:
-    """The settings as TOML: what a run folder keeps as settings.toml."""
+    """Return the settings as TOML."""
     lines: list[str] = []
     tables: list[str] = []
-    for name, value in _whole(settings).items():
+    for name, value in settings.model_dump().items():
         if name == OWN and not value:
             continue
         if isinstance(value, dict):
@@ -547,22 +576,14 @@ def dump(settings: Settings) -> str:
     return "\n".join(lines + tables) + "\n"
 
 
-def _whole(settings: Settings) -> dict[str, Any]:
-    """All values. Without these two, settings are of a run before there were such: ids of runs are
-    made of that."""
-    values = settings.model_dump()
-    values["gate"] = {**values["gate"], "false_keep": settings.gate.false_keep}
-    return values
-
-
 def as_flags(settings: Settings, names: Collection[str] = ()) -> list[str]:
-    """The words of a command line that give what differs from the defaults, but for the place of
-    what is written: of a replay its cassette alone. names: only these addresses, all when none is
-    given."""
+    """Return the words of a command line that give what differs from the defaults, but for the
+    place of what is written: of a replay its cassette alone. names: only these addresses, all when
+    none is given."""
     if settings.replay:
         return ["--replay", settings.replay]
     defaults, words = addresses(), list[str]()
-    for address, value in flat(_whole(settings)).items():
+    for address, value in flat(settings.model_dump()).items():
         written = address in ("out", "record", "record_replies_only")
         if written or value == defaults.get(address) or (names and address not in names):
             continue
@@ -574,24 +595,25 @@ def as_flags(settings: Settings, names: Collection[str] = ()) -> list[str]:
 
 
 def toml(value: Any) -> str:
-    """A value as TOML writes it: texts, numbers and lists are written as in JSON."""
+    """Return a value as TOML writes it: texts, numbers and lists are written as in JSON."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """A table of TOML by address: {"models": {"optimizer": x}} is {"models.optimizer": x}."""
-    found: dict[str, Any] = {}
+    """Return a table of TOML by address: {"models": {"optimizer": x}} is {"models.optimizer":
+    x}."""
+    values: dict[str, Any] = {}
     for key, value in table.items():
         if isinstance(value, dict):
-            found.update(flat(value, f"{prefix}{key}."))
+            values.update(flat(value, f"{prefix}{key}."))
         else:
-            found[prefix + key] = value
-    return found
+            values[prefix + key] = value
+    return values
 
 
-def _named(text: str, workspace: Path) -> list[str]:
-    """An id, or the ids of @FILE: one a line, what follows a # left out. A run keeps the ids, not
-    the file's name."""
+def _read_tasks(text: str, workspace: Path) -> list[str]:
+    """Return an id, or the ids of @FILE: one a line, what follows a # left out. A run keeps the
+    ids, not the file's name."""
     if not text.startswith("@"):
         return [text]
     file = next(
@@ -614,7 +636,9 @@ def _named(text: str, workspace: Path) -> list[str]:
 
 
 def _put(values: dict[str, Any], address: str, value: Any, source: str) -> None:
-    known, address = addresses(), ALIASES.get(address, address) if "." in address else address
+    known = addresses()
+    if "." in address:
+        address = short_names().get(address, address)
     if address == OWN:
         given = [value] if isinstance(value, str) else value
         for key, each in (
@@ -625,12 +649,7 @@ def _put(values: dict[str, Any], address: str, value: Any, source: str) -> None:
             _put(values, f"{OWN}.{key}", each, source)
         return
     if address not in known and not address.startswith(OWN + "."):
-        near = difflib.get_close_matches(address, known, 1)
-        raise BadInput(
-            f"{source}: there is no setting {address!r}",
-            fix=f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known)}",
-            code="unknown-setting",
-        )
+        raise _unknown_address(address, source)
     if isinstance(known.get(address), tuple):
         given = value if isinstance(value, list | tuple) else [value]
         parts = ([e] if e.startswith("@") else e.replace(",", " ").split() for e in map(str, given))

@@ -16,9 +16,8 @@ from recreate.builder.selection import find_task
 from recreate.cli import run as cli
 from recreate.domains import rates
 from recreate.memory.held_out import HeldOut
-from recreate.runs import settings as settings_
 from recreate.runs.reader import Run
-from recreate.runs.session import load_run, run_id
+from recreate.runs.session import load_run
 from tests.toy import Toy, write_script
 
 
@@ -285,14 +284,6 @@ def test_bench_takes_a_number_of_tasks_as_ever(
 ) -> None:
     assert printed(capsys, "bench", *flags, "--tasks", "3")["cells"][0]["n"] == 3
     assert printed(capsys, "bench", *flags, "--tasks", "toy:validation:3")["cells"][0]["n"] == 1
-
-
-def test_a_run_that_selects_nothing_has_the_id_that_it_always_had(workspace: Path) -> None:
-    plain = settings_.load(workspace, {"domain": "toy"}, {})
-    assert run_id(settings_.as_begun({"domain": "toy"})) == "fbaabd9dd868"
-    assert run_id(settings_.load(workspace, {"domain": "toy", "kind": "real"}, {})) != run_id(plain)
-    assert "select" not in settings_.dump(plain)
-    assert "cheaper" not in settings_.dump(plain)
 
 
 def test_plan_refuses_what_build_refuses(

@@ -19,8 +19,7 @@ from recreate.builder.loop import build
 from recreate.lessons.context import PolicyContext, RerunRequest
 from recreate.runs import settings as settings_
 from recreate.runs.reader import Run
-from recreate.runs.session import Parts, open_session, run_id
-from recreate.runs.settings import Settings, as_begun, dump
+from recreate.runs.session import Parts, open_session
 from tests.toy import script
 
 SEED = scaffolds.load(shipped("scaffolds") / "seed")
@@ -204,17 +203,3 @@ def test_a_build_that_goes_on_is_not_given_its_share_anew(go: Go) -> None:
     (run.folder / "checkpoint.sqlite").unlink()
     again, _ = go(budget=["100attempts", "1Mtokens"])
     assert (reruns(again), spent(again, "observe")) == before
-
-
-def test_ids_of_runs_that_learn_nothing_are_what_they_were_and_old_runs_keep_their_terms() -> None:
-    plain = Settings.model_validate({"memory": {"policy": "none"}})
-    assert plain.model_dump()["memory"] == {"policy": "none", "embedder": "", "recall": ""}
-    old = as_begun({"memory": {"policy": "recreate", "embedder": "", "recall": ""}})
-    assert (old.memory.reruns, old.memory.share) == (192, 1.0)
-    assert old.model_dump()["memory"] == {"policy": "recreate", "embedder": "", "recall": ""}
-    assert as_begun({}).memory == plain.memory
-    new = Settings.model_validate({"memory": {"policy": "randomised"}})
-    import tomllib
-
-    assert as_begun(tomllib.loads(dump(new))) == new
-    assert run_id(as_begun(tomllib.loads(dump(old)))) == run_id(old)

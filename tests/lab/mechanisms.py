@@ -479,7 +479,7 @@ def near(folder: Path, seed: int, *, again: int, opposite: int = 0) -> tuple[Fou
         return ("look", f"write {_count(said[1])}", "submit")[min(len(said) // 2 - 1, 2)]
 
     made, plain, results = World(folder, world, does, policy), agent("[limits]\nsteps = 4\n"), []
-    for name, settings in (("off", {}), ("on", {"cache_near": 0.9})):
+    for name, settings in (("off", {}), ("on", {"near_cache.near": 0.9})):
         cell = made.bench(plain, "train", name, cache=str(folder / f"replies-{name}"), **settings)
         assert cell.mean is not None
         paid = Run(folder / "runs" / name).spend().total

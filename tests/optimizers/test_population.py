@@ -19,7 +19,7 @@ from recreate.builder.loop import BuildResult, build
 from recreate.models import open_model
 from recreate.runs import settings
 from recreate.runs.reader import Run
-from recreate.runs.session import Parts, load_run, open_session, run_id
+from recreate.runs.session import Parts, load_run, open_session
 from recreate.viewer import markdown
 from tests.toy import LESSON, SIZES
 
@@ -222,7 +222,3 @@ def test_its_own_settings_are_checked_by_its_own_config_before_anything_is_spent
     with pytest.raises(BadInput, match="the optimizer reflect has no setting"):
         Built(workspace, "b", optimizer="reflect")
     assert not (workspace / "runs" / "b").exists()
-
-
-def test_a_run_without_such_settings_keeps_the_id_that_it_always_had(workspace: Path) -> None:
-    assert run_id(settings.as_begun({})) == "ff86fdbbcf88"

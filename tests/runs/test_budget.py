@@ -37,6 +37,7 @@ from recreate.runs.budget import Budget, Ledger, Spend, unwritten
 from recreate.runs.calls import Calls, request_check, tokens_bound
 from recreate.runs.journal import Journal
 from recreate.runs.reader import Run
+from recreate.runs.session import settings_text
 from recreate.storage.log import Log
 
 
@@ -227,7 +228,7 @@ def test_a_reservation_lost_in_a_kill_stays_charged(tmp_path: Path) -> None:
 def test_a_report_shows_the_figures_under_which_the_cap_is_held(workspace: Path) -> None:
     folder = workspace / "runs" / "killed"
     folder.mkdir(parents=True)
-    (folder / "settings.toml").write_text(settings.dump(settings.load(workspace, {}, {})))
+    (folder / "settings.toml").write_text(settings_text(settings.load(workspace, {}, {})))
     file = Log(folder / "ledger.jsonl")
     ledger = Ledger(file, Budget())
     ledger.reserve(call(0), 100, 0.6)
@@ -251,7 +252,7 @@ def test_a_report_shows_the_figures_under_which_the_cap_is_held(workspace: Path)
 def test_a_run_that_is_read_while_it_goes_on_tells_what_it_spent_by_now(workspace: Path) -> None:
     folder = workspace / "runs" / "live"
     folder.mkdir(parents=True)
-    (folder / "settings.toml").write_text(settings.dump(settings.load(workspace, {}, {})))
+    (folder / "settings.toml").write_text(settings_text(settings.load(workspace, {}, {})))
     seen = Run(folder)
     assert seen.spend().total == Usage()
     ledger = Ledger(Log(folder / "ledger.jsonl"), Budget())

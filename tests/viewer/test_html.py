@@ -720,7 +720,9 @@ def test_a_training_is_shown_and_has_a_page_with_its_curves(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "recreate.toml").write_text("")
     (tmp_path / "runs" / "t").mkdir(parents=True)
-    (tmp_path / "runs" / "t" / "settings.toml").write_text('domain = "toy"\nmodel = "<i>m"\n')
+    (tmp_path / "runs" / "t" / "settings.toml").write_text(
+        'format = 2\ndomain = "toy"\nmodel = "<i>m"\n'
+    )
     start = {
         "kind": "start",
         "run": "r",

@@ -29,6 +29,7 @@ from recreate.plugins.local_models.server import (
     cores,
     plan,
 )
+from recreate.plugins.local_models.settings import LocalModels
 from recreate.storage.download import Progress
 
 TIMEOUT_SECONDS = 1800.0
@@ -163,7 +164,7 @@ class Local(ServedModel):
 
 class VLLM(ServedModel):
     """A model, a run of tune or one of its checkpoints, by vLLM: no dependency, but in this
-    environment or in the one that `vllm_python` or RECREATE_VLLM_PYTHON names. context: tokens of a
+    environment or in the one that `--vllm-python` or RECREATE_VLLM_PYTHON names. context: tokens of a
     prompt and its reply, 0 for the model's.
     """
 
@@ -174,10 +175,11 @@ class VLLM(ServedModel):
         what: str,
         *,
         timeout: float = TIMEOUT_SECONDS,
-        vllm_python: str = "",
+        local_models: LocalModels | None = None,
         context: int | None = None,
     ) -> None:
-        config = ServeConfig(engine=self.engine, vllm_python=vllm_python, context=context or 0)
+        python = local_models.vllm_python if local_models else ""
+        config = ServeConfig(engine=self.engine, vllm_python=python, context=context or 0)
         super().__init__(f"vllm:{what}", what, config, timeout)
         plan(what, config)  # what is wrong with it is said before anything is spent
 

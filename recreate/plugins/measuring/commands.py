@@ -50,7 +50,7 @@ OF_TASKS = (
     "seed",
     "select",
     "memory",
-    "vllm_python",
+    "local_models.vllm_python",
     "name",
 )
 """What is taken from the build that made an agent, where no flag says it."""

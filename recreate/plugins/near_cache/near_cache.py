@@ -28,16 +28,22 @@ import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import ValidationError
 
 from recreate.api.errors import BadInput, Fault
+from recreate.api.ports import TaskQuestion
 from recreate.api.types import Call, Message, Near, Reply, digest
 from recreate.models.cassette import Request
-from recreate.models.reply_cache import weights
+from recreate.models.reply_cache import folder_of, weights
+from recreate.plugins.near_cache.settings import NearSettings
+from recreate.runs.settings import Settings
 from recreate.storage.files import locked
 from recreate.storage.log import Fields, Log
+
+if TYPE_CHECKING:
+    from recreate.memory.store import ExperienceStore
 
 QUESTION_CHARS = 500
 """Characters of a question that every shipped embedder reads whole: minilm sees 256 tokens."""
@@ -55,13 +61,6 @@ LINES: Fields = {
         "reply": Reply,
     },
 }
-
-
-class TaskQuestion(NamedTuple):
-    """What a task asks, and the group it belongs to."""
-
-    text: str
-    group: str = ""
 
 
 class Embedding(NamedTuple):
@@ -88,6 +87,7 @@ class NearCache:
     ) -> None:
         self.folder = folder / "near"
         self.near = near
+        self.key = f"{near:g}"
         self.embedding = embedding
         self.held_out = held_out
         self._lock = threading.Lock()
@@ -192,6 +192,23 @@ class NearCache:
             call.sample,
         ]
         return self.folder / f"{digest(key, 32)}.jsonl"
+
+
+def open_near_cache(settings: Settings, memory: ExperienceStore) -> NearCache | None:
+    """Return the cache that answers near questions by the vectors of the workspace's embedder; None
+    where nobody wants it."""
+    if not (near := settings.of(NearSettings).near):
+        return None
+
+    def embedding() -> Embedding:
+        return Embedding(memory.embedder.name, memory.embed)
+
+    def is_held_out(task: str, group: str) -> bool:
+        return memory.held_out.read().split(task, group) is not None
+
+    cache = NearCache(folder_of(settings.cache), near, embedding, is_held_out)
+    cache.key = f"{near:g} {settings.memory.embedder}"
+    return cache
 
 
 _WORD = re.compile(r"""[^\W_]+|[.?!:\n"']""")

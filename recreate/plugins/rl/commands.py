@@ -16,6 +16,7 @@ from recreate.api.paths import short as here
 from recreate.cli.options import Json, one_of, with_settings
 from recreate.cli.runner import folder_of, measured, stopped_by_budget
 from recreate.cli.terminal import answer, answers, say
+from recreate.plugins.local_models.settings import LocalModels
 from recreate.runs.settings import Settings
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ FLAGS = {
         "Train also on what memory holds of the train tasks in this model's tokens: beside new "
         "attempts, with [a2r] as the epochs before the first."
     ),
-    "vllm_python": (
+    "local_models.vllm_python": (
         "With --rollouts vllm: the environment vLLM is in, its folder or its Python; default: this"
         " one."
     ),
@@ -129,7 +130,7 @@ def tune(
             code="usage",
         )
     if rollouts == "vllm":
-        vllm_python(settings.vllm_python)
+        vllm_python(settings.of(LocalModels).vllm_python)
     read = recipe.load(how, changes or ())
     recipe.installed()
     settings = settings.model_copy(update={"model": trainable(settings.model)})
@@ -295,7 +296,9 @@ def _lines(how: Recipe) -> Iterator[str]:
     yield text_of(how).partition("\n\n")[2].rstrip()
 
 
-@with_settings("vllm_python", "jobs", "models.threads", words={"jobs": "Requests at once."})
+@with_settings(
+    "local_models.vllm_python", "jobs", "models.threads", words={"jobs": "Requests at once."}
+)
 def serve(
     settings: Settings,
     where: Path,
@@ -339,7 +342,7 @@ def serve(
     config = ServeConfig(
         port=port,
         engine=engine,  # type: ignore[arg-type]
-        vllm_python=settings.vllm_python,
+        vllm_python=settings.of(LocalModels).vllm_python,
         context=context,
         threads=settings.models.threads,
         parallel=settings.jobs,

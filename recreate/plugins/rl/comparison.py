@@ -34,6 +34,7 @@ from recreate.builder.measure import measure, test_openings
 from recreate.builder.selection import CREATE, Rater, fitted, select
 from recreate.memory.held_out import HeldOut
 from recreate.plugins.local_models.server import vllm_python
+from recreate.plugins.local_models.settings import LocalModels
 from recreate.plugins.local_models.transformers import Transformers
 from recreate.plugins.rl import recipe
 from recreate.plugins.rl import suite as suites
@@ -227,7 +228,7 @@ class _Bench:
         try:
             recipe.load(arm.recipe).refuse(arm.rollouts)
             if arm.rollouts == "vllm":
-                vllm_python(self.suite.settings.vllm_python)
+                vllm_python(self.suite.settings.of(LocalModels).vllm_python)
         except BadInput as e:
             fix = e.fix.replace("--rollouts here", 'rollouts = "here"')
             raise BadInput(f"arms.{arm.name}: {e.message}", fix=fix, code=e.code) from None

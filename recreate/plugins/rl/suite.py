@@ -271,7 +271,7 @@ def unknown_arm(name: str, known: Iterable[str]) -> BadInput:
 def joined(earlier: Suite, now: Suite) -> Suite:
     """`now` with the arms that the folder has besides. Raises BadInput (`another-run`) where they
     contradict."""
-    other = settings_.differing(earlier.settings, now.settings)
+    other = [*settings_.differing(earlier.settings, now.settings)]
     other += [name for name in ("split", "tasks") if getattr(earlier, name) != getattr(now, name)]
     old = {arm.name: arm for arm in earlier.arms}
     other += [f"arms.{arm.name}" for arm in now.arms if old.get(arm.name, arm) != arm]

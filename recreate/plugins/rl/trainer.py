@@ -27,6 +27,7 @@ from recreate.api.errors import BadInput, Interrupted, OutOfBudget
 from recreate.api.ports import Validatable
 from recreate.api.registry import need
 from recreate.api.types import Task, digest
+from recreate.plugins.local_models.settings import LocalModels
 from recreate.plugins.local_models.transformers import Transformers
 from recreate.plugins.rl import checkpoint, credit
 from recreate.plugins.rl.learner import Learner, MiniBatch
@@ -148,7 +149,7 @@ class Tune:
                 session.folder / "adapter",
                 plan.rollouts,
                 self.note,
-                vllm_python=session.settings.vllm_python,
+                vllm_python=session.settings.of(LocalModels).vllm_python,
             )
         self.replay = self.method.replay(plan.seed)
         self.each_turn = how.rows_per_turn

@@ -15,9 +15,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from recreate.api.ports import TaskQuestion
 from recreate.api.types import Call, Message, Reply
 from recreate.memory.embedders import named
-from recreate.plugins.near_cache.near_cache import Embedding, NearCache, TaskQuestion
+from recreate.plugins.near_cache.near_cache import Embedding, NearCache
 from tests.lab.perf.table import Row
 
 ASKED = {

@@ -125,7 +125,7 @@ def fill(where: Path, attempts: int) -> str:
         count = attempts // 2 if n == 0 else attempts // 2 // RUNS
         folder = where / "runs" / f"run-{n}"
         folder.mkdir(parents=True)
-        (folder / "settings.toml").write_text('domain = "perf"\n')
+        (folder / "settings.toml").write_text('format = 2\ndomain = "perf"\n')
         with Log(folder / "journal.jsonl") as journal, Log(folder / "ledger.jsonl") as ledger:
             journal.append(
                 {"kind": "start", "run": f"r{n}", "model": "m", "domain": "perf", "command": ""}

@@ -25,7 +25,7 @@ from recreate.plugins.measuring.curriculum import (
 )
 from recreate.runs import settings
 from recreate.runs.reader import Run
-from recreate.runs.session import open_session, run_id
+from recreate.runs.session import open_session
 from recreate.viewer import markdown
 from tests.toy import script
 
@@ -201,16 +201,6 @@ def test_the_sample_of_the_gate_is_the_same_however_train_tasks_are_chosen(works
     # and taken in turn, tasks are what they always were
     assert train(runs[0]) == [(task, 0) for task in dict.fromkeys(t for t, _ in train(runs[0]))]
     assert list(runs[0].records("batch")) == []
-
-
-def test_how_train_tasks_are_chosen_is_in_a_runs_id_only_where_it_is_not_as_ever(
-    workspace: Path,
-) -> None:
-    plain = settings.load(workspace, {"domain": "toy"}, {})
-    chosen = settings.load(workspace, {"domain": "toy", "choose": "learning"}, {})
-    assert "choose" not in settings.dump(plain)
-    assert run_id(plain) != run_id(chosen)
-    assert settings.as_begun(json.loads(chosen.model_dump_json())) == chosen
 
 
 def test_a_drawn_task_says_what_was_known_of_it() -> None:

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from recreate.api.ports import TaskQuestion
 from recreate.api.types import Call, Message, Reply
 from recreate.models.reply_cache import ReplyCache
 from recreate.plugins.near_cache.near_cache import (
     QUESTION_CHARS,
     Embedding,
     NearCache,
-    TaskQuestion,
     framed,
     particulars,
 )

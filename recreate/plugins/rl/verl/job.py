@@ -40,7 +40,7 @@ from recreate.plugins.rl.verl.translate import (
     config,
     notes,
 )
-from recreate.runs import settings as settings_
+from recreate.runs.session import settings_text
 from recreate.runs.settings import Settings
 
 
@@ -123,7 +123,7 @@ def write(
     _write(folder / "run.sh", _script(folder, how.name))
     (folder / "run.sh").chmod(0o755)
     _write(
-        folder / "settings.toml", settings_.dump(settings.model_copy(update={"out": str(folder)}))
+        folder / "settings.toml", settings_text(settings.model_copy(update={"out": str(folder)}))
     )
     return Job(
         folder,

@@ -1,0 +1,79 @@
+"""A plug-in brings a table of settings: an address space, help and a refusal of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from pydantic import Field
+
+from recreate.api import plugins
+from recreate.api.config import PluginSettings
+from recreate.api.errors import BadInput
+from recreate.runs import settings
+from recreate.runs.session import load_run, run_id, settings_text
+
+
+class TeaSettings(PluginSettings):
+    short: ClassVar = {"sugar": "sugar"}
+    taken_by: ClassVar = frozenset({"build"})
+    free: ClassVar = frozenset({"cup"})
+
+    sugar: int = Field(default=0, ge=0, description="Spoons of it.")
+    cup: str = ""
+
+
+@pytest.fixture
+def tea(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugins, "settings_tables", lambda: {"tea": TeaSettings})
+
+
+def load(workspace: Path, flags: dict[str, Any] | None = None) -> settings.Settings:
+    return settings.load(workspace, flags or {}, {})
+
+
+@pytest.mark.usefixtures("tea")
+def test_a_table_is_set_by_its_address_its_flag_and_the_file(workspace: Path) -> None:
+    assert load(workspace).of(TeaSettings) == TeaSettings()
+    assert load(workspace, {"sugar": 2}).of(TeaSettings).sugar == 2
+    (workspace / "recreate.toml").write_text("[tea]\nsugar = 3\n")
+    assert load(workspace).of(TeaSettings).sugar == 3
+    assert load(workspace, {"tea.sugar": "1"}).of(TeaSettings).sugar == 1
+    assert settings.taken_by("build") == ("tea.sugar", "tea.cup")
+    with pytest.raises(BadInput, match=r"tea\.sugar: .* greater than or equal to 0"):
+        load(workspace, {"sugar": -1})
+    with pytest.raises(BadInput, match=r"no setting 'tea\.salt'"):
+        load(workspace, {"tea.salt": 1})
+
+
+@pytest.mark.usefixtures("tea")
+def test_it_is_in_a_runs_folder_and_its_id_but_for_what_is_free(workspace: Path) -> None:
+    sweet = load(workspace, {"sugar": 2})
+    run = workspace / "runs" / "a"
+    run.mkdir(parents=True)
+    (run / "settings.toml").write_text(settings_text(sweet))
+    assert load_run(run) == sweet
+    assert run_id(sweet) != run_id(load(workspace))
+    assert run_id(sweet) == run_id(load(workspace, {"sugar": 2, "tea.cup": "blue"}))
+    assert run_id(load(workspace)) == run_id(load(workspace, {"tea.cup": "blue"}))
+    assert settings.differing(sweet, load(workspace)) == {"tea.sugar": (2, 0)}
+    assert settings.as_flags(sweet) == ["--tea.sugar", "2"]
+
+
+def test_a_table_of_a_plug_in_that_is_not_here_is_refused_by_its_name(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plugins, "why_no_table", lambda name: f"[{name}] is of the plug-in tea")
+    with pytest.raises(BadInput, match=r"\[tea\] is of the plug-in tea"):
+        load(workspace, {"tea.sugar": 1})
+    with pytest.raises(BadInput, match=r"\[tea\] is of the plug-in tea"):
+        settings.Settings.model_validate({"tea": {"sugar": 1}})
+
+
+def test_a_run_of_an_older_format_is_refused_in_a_sentence(workspace: Path) -> None:
+    run = workspace / "runs" / "old"
+    run.mkdir(parents=True)
+    (run / "settings.toml").write_text('domain = "toy"\nvllm_python = ""\n')
+    with pytest.raises(BadInput, match=r"was made by recreate 0\.1; its report\.md can still"):
+        load_run(run)
