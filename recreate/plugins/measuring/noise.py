@@ -1,4 +1,4 @@
-"""calibrate, limits, tasks rate: what attempts teach of an agent's noise, its turns, and how hard tasks are."""
+"""calibrate, limits, tasks rate: what attempts teach of noise, of turns, and of how hard tasks are."""
 
 from __future__ import annotations
 
