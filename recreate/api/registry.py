@@ -28,7 +28,7 @@ from typing import Any, TypeVar, get_args
 
 from recreate.api import paths
 from recreate.api.errors import BadInput, Missing, RecreateError
-from recreate.api.plugins import clashes, names
+from recreate.api.plugins import clashes, lacking, names
 from recreate.api.ports import (
     AgentKind,
     AsksModel,
@@ -175,6 +175,8 @@ def find(kind: str, name: str) -> Any:
             code="ambiguous-name",
         )
     target = known.get(name) or (name if ":" in name else "")
+    if not target and lacking(kind, name):
+        raise absent(kind, name, f"no {kind} is called {name!r} here")
     if not target:
         here = [p.parent.name for p in sorted(paths.workspace().glob("benchmarks/*/domain.toml"))]
         here = [each for each in here if kind == "domain" and each not in known]
@@ -215,6 +217,16 @@ def find(kind: str, name: str) -> Any:
             f"{module} has no {attribute!r}", fix=f"check the spelling of {target!r}"
         ) from None
     return found
+
+
+def absent(kind: str, name: str, what: str) -> BadInput:
+    """Return the error for what a plug-in brings that is not there."""
+    plugin = lacking(kind, name)
+    return BadInput(
+        f"{what}: it is brought by the plug-in {plugin}, which is not installed",
+        fix=f"install recreate with its folder recreate/plugins/{plugin}",
+        code=f"unknown-{kind}",
+    )
 
 
 def _see_workspace(module: str) -> None:

@@ -12,10 +12,12 @@ import typer
 from recreate.api.errors import BadInput, CheckFailed, OutOfBudget
 from recreate.api.paths import short as here
 from recreate.api.paths import workspace
+from recreate.api.registry import absent
 from recreate.api.types import Stratum
 from recreate.cli.options import BUILD, RUN, TAPES, Json, one_of, with_settings
-from recreate.cli.runner import folder_of, measured, opened, stopped_by_budget
+from recreate.cli.runner import folder_of, measured, stopped_by_budget
 from recreate.cli.terminal import EXCLUDED, answer, say
+from recreate.cli.variants import with_variants
 from recreate.runs.settings import Settings
 
 if TYPE_CHECKING:
@@ -80,33 +82,10 @@ Baseline = Annotated[
         ),
     ),
 ]
-Arms = Annotated[
-    str,
-    typer.Option(
-        "--arms", help="seed,scaffold,weights,both: make these under --budget, and compare."
-    ),
-]
-Optimizers = Annotated[
-    str,
-    typer.Option(
-        "--optimizers",
-        help="recreate,gepa,ace,...: make an agent with each under --budget, and compare.",
-    ),
-]
-Steps = Annotated[
-    int | None,
-    typer.Option("--steps", min=1, help="With --arms: training steps at most. [default: 50]"),
-]
-BuildShare = Annotated[
-    float | None,
-    typer.Option(
-        "--build-share",
-        help="With --arms: the part of the budget that `both` builds with. [default: 0.5]",
-    ),
-]
 
 
 @with_settings(*FLAGS, words={**TASKS, **SEVERAL, **MEASURED}, several=tuple(SEVERAL))
+@with_variants("bench")
 def bench(
     settings: Settings,
     where: Path,
@@ -116,7 +95,7 @@ def bench(
         Path | None,
         typer.Argument(
             metavar="SUITE.toml",
-            help="What to measure (docs/bench.md), or arms to make (recreate/plugins/rl/arms.md).",
+            help="What to measure (docs/bench.md).",
         ),
     ] = None,
     scaffold: Annotated[
@@ -140,55 +119,24 @@ def bench(
             "--format", help="Files in the run folder: jsonl,csv,predictions. [default: jsonl,csv]"
         ),
     ] = "",
-    arms: Arms = "",
-    optimizers: Optimizers = "",
-    recipe: Annotated[
-        str, typer.Option("--recipe", help="With --arms: how weights are tuned.")
-    ] = "",
-    steps: Steps = None,
-    build_share: BuildShare = None,
     as_json: Json = False,
 ) -> None:
     """Measure scaffolds with models on domains. `--split test` opens the test tasks, which is
     written down and counted.
 
-    What any run in runs/ measured under the same key is not paid again. With --arms, or a suite of
-    arms: first make what is compared, each under the budget, and measure it in one table.
+    What any run in runs/ measured under the same key is not paid again.
 
     Example: recreate bench --scaffold seed --scaffold swe --domain swe --split test
-
-    Example: recreate bench --arms seed,scaffold,weights,both --recipe grpo --domain swe --model
-    ./SmolLM2-135M --budget 4000attempts
-
-    Example: recreate bench --optimizers recreate,gepa,ace --domain code --budget 300attempts
-    --split test
     """
     from recreate.builder import batch
 
     settings, count = counted(settings)
+    typed, suite = suite_of(suite, typed)
     if count is not None:
         typed = {address: value for address, value in typed.items() if address != "select.tasks"}
-    begun = [
-        suite / name
-        for name in ("suite.toml", "bench.toml")
-        if suite is not None and (suite / name).is_file()
-    ]
-    if suite is not None and begun:  # a table that was begun
-        typed, suite = {"out": str(suite), **typed}, begun[0]
-    how = {"recipe": recipe or None, "steps": steps, "build_share": build_share}
-    how = {key: value for key, value in how.items() if value is not None}
-    making = _makes_arms(suite, arms, optimizers, how)
-    chosen = {
-        axis: tuple(names)
-        for axis, names in {**several, "scaffold": tuple(scaffold or ())}.items()
-        if names
-    }
-    if making:
-        _refuse_in_arms(typed, chosen)
-        flags = {**typed, **({"scaffold": chosen["scaffold"][0]} if "scaffold" in chosen else {})}
-        _arms(where, flags, suite, arms, optimizers, how, split, count, as_json)
-        return
     _refuse_in_measuring(typed)
+    axes = {**several, "scaffold": tuple(scaffold or ())}
+    chosen = {axis: tuple(names) for axis, names in axes.items() if names}
     own = {
         "split": split,
         "tasks": count,
@@ -200,6 +148,8 @@ def bench(
         one_of("format", name, kinds) for name in formats.replace(",", " ").split()
     )
     if suite is not None:
+        if batch.has_arms(suite):
+            raise absent("variant", "bench.arms", f"{here(suite)} has arms, which are made first")
         found = batch.read(suite, where, typed, chosen, **own)
     else:
         if not chosen.get("scaffold") and settings.agent_table is not None:
@@ -211,19 +161,13 @@ def bench(
     _measure(found, where, fresh, as_json)
 
 
-def _makes_arms(suite: Path | None, arms: str, optimizers: str, how: Mapping[str, Any]) -> bool:
-    """Whether agents are made, and not only measured. how: what is said of weights."""
-    from recreate.builder import batch
-
-    if optimizers and suite is not None:
-        fix = 'write arms into it: [arms.gepa] build = true, optimizer = "gepa"'
-        raise BadInput("--optimizers goes without a suite", fix=fix, code="usage")
-    making = bool(arms) or bool(optimizers) or (suite is not None and batch.has_arms(suite))
-    if how and (suite is not None or not arms):
-        flag = "--" + next(iter(how)).replace("_", "-")
-        fix = "write it into the suite's arms" if suite is not None else "--arms seed,weights"
-        raise BadInput(f"{flag} goes with --arms, and without a suite", fix=fix, code="usage")
-    return making
+def suite_of(suite: Path | None, typed: Mapping[str, Any]) -> tuple[Mapping[str, Any], Path | None]:
+    """Return what was typed, and the suite's file; a folder is a table that was begun there."""
+    if suite is not None:
+        for name in ("suite.toml", "bench.toml"):
+            if (suite / name).is_file():
+                return {"out": str(suite), **typed}, suite / name
+    return typed, suite
 
 
 def _refuse_in_measuring(typed: Mapping[str, Any]) -> None:
@@ -234,20 +178,6 @@ def _refuse_in_measuring(typed: Mapping[str, Any]) -> None:
             fix="leave it out, or --arms scaffold --budget 200attempts",
             code="usage",
         )
-
-
-def _refuse_in_arms(typed: Mapping[str, Any], chosen: Mapping[str, tuple[str, ...]]) -> None:
-    """What is of measuring alone."""
-    if tape := next((name for name in ("record", "replay") if name in typed), ""):
-        fix = f"make the agents first, then recreate bench --scaffold NAME ... --{tape} DIR"
-        raise BadInput(
-            f"--{tape} is of one build or one measuring, not of several arms", fix=fix, code="usage"
-        )
-    for axis, names in chosen.items():
-        if len(names) > 1:
-            raise BadInput(
-                f"all arms begin with one {axis}", fix=f"name one --{axis}", code="usage"
-            )
 
 
 def _measure(found: Batch, where: Path, fresh: bool, as_json: bool) -> None:
@@ -460,45 +390,6 @@ def opening_text(cell: Mapping[str, Any]) -> str:
         text
         + f"; the same was asked of this agent before, by opening {earlier}: all of them count"
         * bool(earlier)
-    )
-
-
-def _arms(
-    where: Path,
-    flags: Mapping[str, Any],
-    file: Path | None,
-    names: str,
-    optimizers: str,
-    how: Mapping[str, Any],
-    split: str,
-    tasks: int | None,
-    as_json: bool,
-) -> None:
-    from recreate.plugins.rl import suite as suites
-    from recreate.plugins.rl.comparison import compare
-    from recreate.runs import settings as settings_
-
-    chosen = [name for name in names.replace(",", " ").split() if name]
-    if file is not None:
-        suite = suites.read(file, where, flags, split, tasks)
-        suite = suites.chosen(suite, chosen) if chosen else suite
-    else:
-        arms = [
-            *suites.of_names(chosen, how),
-            *suites.of_optimizers(optimizers.replace(",", " ").split()),
-        ]
-        suite = suites.of(settings_.load(where, flags), split or "validation", tasks, arms)
-    folder = folder_of(suite.settings, where, f"bench-{suite.settings.domain}")
-    say(f"run folder {here(folder)}; the same with --out {here(folder)} goes on where it stopped")
-    table = compare(suite, where, folder, opened)
-    record = {
-        "run": str(table.run),
-        "budget": suite.budget.caps,
-        "cells": table.rows,
-        "test_openings": table.openings,
-    }
-    answer(
-        as_json, record, table.text.partition("\n\n")[2], f"report: {here(table.run / 'report.md')}"
     )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from recreate.api.config import read_toml
 from recreate.api.errors import BadInput
 from recreate.api.paths import short as here
 from recreate.api.paths import workspace
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from recreate.agents.config import AgentConfig
     from recreate.agents.scaffold import Scaffold
     from recreate.api.types import Revision
-    from recreate.plugins.rl.suite import Suite
     from recreate.runs.reader import Run
 
 RUNS = 5
@@ -167,12 +167,12 @@ def _attempts(run: Run) -> dict[str, dict[str, int]]:
     return found
 
 
-def _suite(file: Path) -> Suite | None:
-    """What a table of arms was made from; None for another run, and for a file that was cut off."""
-    from recreate.plugins.rl.suite import written
-
-    with suppress(BadInput):
-        return written(file) if file.is_file() else None
+def _budget_of_arms(file: Path) -> tuple[str, ...] | None:
+    """Return the caps that each arm of a table was made under; None for another run, and for a file
+    that was cut off."""
+    with suppress(OSError, ValueError):
+        table = read_toml(file.read_text("utf-8"))
+        return tuple(map(str, table.get("budget", ()))) if "arms" in table else None
     return None
 
 
@@ -196,9 +196,10 @@ class _ShownRun:
         self.made = batched(run, self.cells)
         self.start: dict[str, Any] = next(iter(run.records("start")), {})
         self.updates = list(run.records("update"))
-        self.arms = _suite(run.folder / "suite.toml")
+        self.arms = _budget_of_arms(run.folder / "suite.toml")
 
     def record(self) -> dict[str, Any]:
+        from recreate.runs.budget import Budget
         from recreate.viewer.charts import CURVE
         from recreate.viewer.markdown import revision_record
 
@@ -225,7 +226,7 @@ class _ShownRun:
             ),
             **({"cells": [cell.row() for cell in self.cells]} if self.cells else {}),
             **({"differences": list(self.made.differences)} if self.cells else {}),
-            **({"budget": self.arms.budget.caps} if self.arms else {}),
+            **({"budget": Budget.parse(self.arms).caps} if self.arms is not None else {}),
         }
 
     def lines(self) -> Iterator[str]:
@@ -289,10 +290,7 @@ class _ShownRun:
         """Its caps; of a table of arms those that each was made under, since measuring has none."""
         if self.arms is None:
             return " ".join(self.settings.budget) or "no cap"
-        return (
-            f"{' '.join(self.arms.settings.budget) or 'no cap'} for making each arm, no cap for"
-            " measuring"
-        )
+        return f"{' '.join(self.arms) or 'no cap'} for making each arm, no cap for measuring"
 
     def _spent(self) -> str:
         total, spend = self.spend.total, self.spend

@@ -1,0 +1,42 @@
+"""Flags that plug-ins bring to a command of the core: another way to do it, which they ask for."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+
+def with_variants(words: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a command the flags of its variants: parts of the kind `variant` that are called as the
+    command, a dot and a word of their own.
+
+    A variant is a function. It takes what it wants of the command's parameters by their names, and
+    its own. Each is asked before the command; one that was not meant returns NotImplemented.
+    """
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        from recreate.api import plugins, registry
+
+        every = [name for name in plugins.names("variant") if name.rpartition(".")[0] == words]
+        variants = [registry.find("variant", name) for name in every]
+        parameters = dict(inspect.signature(command, eval_str=True).parameters)
+        own = tuple(parameters)
+        taken = [tuple(inspect.signature(variant).parameters) for variant in variants]
+        for variant in variants:
+            for name, parameter in inspect.signature(variant, eval_str=True).parameters.items():
+                parameters.setdefault(name, parameter.replace(kind=parameter.KEYWORD_ONLY))
+
+        @wraps(command)
+        def called(**values: Any) -> Any:
+            for variant, names in zip(variants, taken, strict=True):
+                done = variant(**{name: values[name] for name in names})
+                if done is not NotImplemented:
+                    return done
+            return command(**{name: values[name] for name in own})
+
+        called.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
+        return called
+
+    return decorate
