@@ -283,28 +283,28 @@ def open_domain(
     A name that no part has is one of rows, where there is data for it: given, or named in
     benchmarks/NAME/domain.toml. Raises BadInput as `open`, and for what is not there or not
     taken."""
-    folders = {
-        "data": Path(data).expanduser() if data else None,
-        "repos": Path(repos).expanduser() if repos else None,
-    }
-    if (place := folders["data"]) is not None and not place.exists() and not _HUB.fullmatch(data):
-        raise BadInput(
-            f"there is no {data}", fix="name a file or folder of tasks", code="no-tasks-file"
-        )
-    if (place := folders["repos"]) is not None and not place.is_dir():
+    source: str | Path | None = Path(data).expanduser() if data else None
+    if isinstance(source, Path) and not source.exists():
+        if not _HUB.fullmatch(data):
+            raise BadInput(
+                f"there is no {data}", fix="name a file or folder of tasks", code="no-tasks-file"
+            )
+        if data.startswith("hf:"):
+            source = data  # as a path it would lose a slash
+    clones = Path(repos).expanduser() if repos else None
+    if clones is not None and not clones.is_dir():
         raise BadInput(
             f"{repos} is not a folder", fix="name a folder of repositories", code="no-repos"
         )
     columns = {what: column for what, column in (columns or {}).items() if column}
     given: dict[str, Any] = {
-        **folders,
+        "data": source,
+        "repos": clones,
         "prompt": prompt or None,
         "score": score or None,
         "columns": columns or None,
     }
     part = "rows" if is_rows(name, workspace, data) else name
-    if part in ROWS and data.startswith("hf:"):
-        given["data"] = data  # as a path it would lose a slash
     takes = inspect.signature(find("domain", part)).parameters
     for flag, value in given.items():
         if value is not None and flag not in takes:
@@ -314,10 +314,6 @@ def open_domain(
     own = [name] if part == "rows" else []
     domain: Domain = open("domain", part, *own, workspace=workspace, backend=backend, **offered)
     return domain
-
-
-ROWS = ("rows", "code", "math", "sql", "ds1000", "dacode")
-"""Domains that read rows, and data sets by `hf:NAME`."""
 
 
 def is_rows(name: str, workspace: Path, data: str) -> bool:

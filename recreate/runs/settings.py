@@ -29,7 +29,7 @@ from pydantic import (
 from recreate.api import plugins
 from recreate.api.config import Config, PluginSettings, read_toml
 from recreate.api.errors import BadInput
-from recreate.domains.rows import NamedColumns, meant_by
+from recreate.domains.rows import NamedColumns, name_domain
 from recreate.lessons.promotion import ODDS
 from recreate.optimizers import StudySettings
 
@@ -355,7 +355,7 @@ def load(
         base = workspace if source == FILE else Path()
         _put(values, address, _placed(address, value, base), source)
     if values.get("data") and flags.get("domain") is None and values.get("domain", "swe") == "swe":
-        values["domain"] = meant_by(values["data"])
+        values["domain"] = name_domain(values["data"])
     if named := values.get("select", {}).get("tasks"):
         values["select"]["tasks"] = tuple(
             id for each in named for id in _read_tasks(each, workspace)

@@ -42,7 +42,7 @@ def test_only_plain_examples_are_shown() -> None:
 def test_a_row_is_one_of_humanevalfix() -> None:
     row = row_of(GIVEN, random.Random(1))
     assert row is not None
-    recipe = recipes.of(row, "code")
+    recipe = recipes.find_recipe(row, "code")
     assert recipe is not None
     assert recipe.name == "humanevalfix"
     read = recipes.read(recipe, row)

@@ -11,7 +11,7 @@ import pytest
 
 from recreate.api import registry
 from recreate.api.errors import BadInput
-from recreate.domains.rows import meant_by
+from recreate.domains.rows import name_domain
 from recreate.domains.rows.domain import domain
 from recreate.domains.rows.table import read
 
@@ -26,7 +26,7 @@ ROWS = [
 
 def test_a_parquet_file_is_read_with_lists_and_dates(workspace: Path) -> None:
     parquet.write_table(pyarrow.Table.from_pylist(ROWS), workspace / "sets.parquet")
-    assert meant_by(str(workspace / "sets.parquet")) == "sets"
+    assert name_domain(str(workspace / "sets.parquet")) == "sets"
     part = registry.open_domain("sets", workspace, str(workspace / "sets.parquet"), score="exact")
     task = part.tasks()[4]
     assert (task.id, task.facts["answer"], task.facts["row"]["day"]) == (
@@ -39,7 +39,7 @@ def test_a_parquet_file_is_read_with_lists_and_dates(workspace: Path) -> None:
         read(str(workspace / "bad.parquet"))
     swe = [{"instance_id": "a", "repo": "a/b", "patch": "x", "FAIL_TO_PASS": "[]"}]
     parquet.write_table(pyarrow.Table.from_pylist(swe), workspace / "swe-rows.parquet")
-    assert meant_by(str(workspace / "swe-rows.parquet")) == "swe"
+    assert name_domain(str(workspace / "swe-rows.parquet")) == "swe"
 
 
 @pytest.mark.slow

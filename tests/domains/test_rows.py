@@ -27,7 +27,7 @@ from recreate.api.ports import (
 )
 from recreate.api.types import Trace
 from recreate.builder.selection import Rater, select
-from recreate.domains.rows import meant_by, name_of
+from recreate.domains.rows import name_domain, name_of
 from recreate.domains.rows.definition import Shares
 from recreate.domains.rows.domain import RowDomain
 from recreate.runs.settings import Select
@@ -465,14 +465,14 @@ def test_rows_of_swe_bench_and_recipes_stay_swes(workspace: Path) -> None:
     row = {"instance_id": "a__b-1", "repo": "a/b", "patch": "x", "FAIL_TO_PASS": "[]"}
     recipe = {"schema": 1, "kind": "source", "name": "x"}
     for name, first in (("a.jsonl", row), ("b.jsonl", recipe)):
-        assert meant_by(put(workspace / name, [first])) == "swe"
+        assert name_domain(put(workspace / name, [first])) == "swe"
     (workspace / "c.json").write_text(json.dumps([row]))
-    assert [meant_by(str(workspace / name)) for name in ("c.json", "d.toml", "e")] == ["swe"] * 3
-    assert meant_by("princeton-nlp/SWE-bench_Lite") == "swe"
+    assert [name_domain(str(workspace / name)) for name in ("c.json", "d.toml", "e")] == ["swe"] * 3
+    assert name_domain("princeton-nlp/SWE-bench_Lite") == "swe"
 
 
 def test_any_other_file_is_named_by_its_stem(workspace: Path) -> None:
-    assert meant_by(put(workspace / "my questions (1).jsonl", ROWS)) == "my-questions-1"
-    assert meant_by(put(workspace / "swe.jsonl", ROWS)) == "swe-rows"
-    assert meant_by(put(workspace / "bad.jsonl", ["{", *ROWS])) == "bad"
+    assert name_domain(put(workspace / "my questions (1).jsonl", ROWS)) == "my-questions-1"
+    assert name_domain(put(workspace / "swe.jsonl", ROWS)) == "swe-rows"
+    assert name_domain(put(workspace / "bad.jsonl", ["{", *ROWS])) == "bad"
     assert (name_of("hf:openai/gsm8k,main:train"), name_of("hf:./x/y")) == ("gsm8k", "y")

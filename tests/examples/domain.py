@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from recreate.api.errors import Fault
 from recreate.api.ports import Sandbox, SandboxBackend
 from recreate.api.types import Grade, Split, Task, Trace
-from recreate.plugins.audit.audit import texts
+from recreate.domains.exploits import text_exploits
 
 LETTERS: dict[Split, str] = {"train": "ae", "validation": "io", "test": "st"}
 RULES = {
@@ -103,7 +103,7 @@ class Filters:
 
     def exploits(self, task: Task) -> dict[str, str]:
         """Answers that fit every question, and scripts that attack, for `recreate tasks audit`."""
-        return {**texts(task), **SCRIPTS}
+        return {**text_exploits(task), **SCRIPTS}
 
 
 def _output(script: str, backend: SandboxBackend) -> str:

@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field
 
 from recreate.api.config import Config
+from recreate.api.errors import Missing
+from recreate.api.plugins import names
+from recreate.api.registry import find, need
 
 SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
 HUB = "hf:"
-PUBLISHED = ("code", "math", "sql", "ds1000", "dacode")
-"""Domains whose rows are known by their fields: recipes.py."""
 
 
 class Columns(Config):
@@ -58,27 +61,32 @@ def name_of(data: str) -> str:
     return name or "rows"
 
 
-def meant_by(data: str) -> str:
-    """The domain that `--data` without `--domain` means: `swe` for what that one reads (recipes,
-    rows of SWE-bench by their fields, a data set's plain name), a published one for rows that its
-    recipes know, else one of rows, named by the file's stem."""
-    path = Path(data).expanduser()
+def name_domain(data: str) -> str:
+    """Return the domain that `--data` without `--domain` means: the one whose plug-in says that
+    these are rows of its own, else one of rows, named by the file's stem."""
     if data.startswith(HUB):
         return name_of(data)
-    if path.is_dir() or path.suffix.lower() not in SUFFIXES or _is_swe(path):
-        return "swe"
+    path = Path(data).expanduser()
+    for brought in names("rows-format"):
+        if domain := find("rows-format", brought)(path):
+            return str(domain)
     name = name_of(data)
-    taken = ("swe", "apiworld", "appworld", "index", *PUBLISHED)
-    return _published(path) or (f"{name}-rows" if name in taken else name)
+    return f"{name}-rows" if name in names("domain").keys() - {"rows"} | {"index"} else name
 
 
-def _is_swe(path: Path) -> bool:
-    from recreate.plugins.swe.rows import FIELDS, is_row
-
-    if not path.is_file() or path.suffix.lower() in (".csv", ".tsv"):
-        return False
-    if path.suffix.lower() == ".parquet":
-        return {*_parquet_columns(path)} >= FIELDS
+def read_first_row(path: Path) -> Mapping[str, Any]:
+    """Return the first row of a file as it stands, without the others; of a Parquet file its
+    columns; {} for what cannot be read: reading all rows will say."""
+    suffix = path.suffix.lower()
+    if not path.is_file() or suffix not in (".jsonl", ".json", ".parquet"):
+        return {}
+    if suffix == ".parquet":
+        try:
+            return dict.fromkeys(need("pyarrow.parquet").read_schema(path).names)
+        except Exception as e:  # whatever is in the file
+            if isinstance(e, Missing):
+                raise
+            return {}
     with path.open(encoding="utf-8", errors="replace") as lines:
         first = next((line for line in lines if line.strip()), "").strip()
     if first.startswith("["):
@@ -86,41 +94,6 @@ def _is_swe(path: Path) -> bool:
     try:
         value = json.loads(first)
     except (ValueError, RecursionError):
-        return '"instance_id"' in first[:10_000]
+        return {}
     value = value[0] if isinstance(value, list) and value else value
-    return isinstance(value, dict) and (
-        is_row(value) or "instance_id" in value or value.keys() >= {"schema", "kind"}
-    )
-
-
-def _published(path: Path) -> str:
-    """The domain of the first row of a file of JSON lines, '' where no recipe is sure of it."""
-    from recreate.plugins.benchmarks import recipes
-    from recreate.plugins.benchmarks.apiworld.sources import is_tool_row
-
-    if path.suffix.lower() != ".jsonl" or not path.is_file():
-        return ""
-    with path.open(encoding="utf-8", errors="replace") as lines:
-        first = next((line for line in lines if line.strip()), "")
-    try:
-        value = json.loads(first)
-    except (ValueError, RecursionError):
-        return ""
-    if not isinstance(value, dict):
-        return ""
-    if is_tool_row(value):
-        return "apiworld"
-    found = recipes.of(value)
-    return found.domain if found else ""
-
-
-def _parquet_columns(path: Path) -> list[str]:
-    """The columns of a Parquet file, without its rows; none for what cannot be read: reading its
-    rows will tell."""
-    from recreate.api.registry import need
-
-    parquet = need("pyarrow.parquet")
-    try:
-        return list(parquet.read_schema(path).names)
-    except Exception:  # whatever is in the file
-        return []
+    return value if isinstance(value, dict) else {}

@@ -19,7 +19,13 @@ from recreate.api.config import Config, Split, read_toml
 from recreate.api.errors import BadInput
 from recreate.api.types import digest
 from recreate.domains.rows import HUB, Columns
-from recreate.domains.rows.scorers import CHOICE, ScorerSettings, kind_of, number_in
+from recreate.domains.rows.scorers import (
+    Scorer,
+    ScorerSettings,
+    find_scorer,
+    number_in,
+    scorer_choice,
+)
 from recreate.domains.rows.table import DataTable, shown
 
 FILE = "domain.toml"
@@ -44,27 +50,6 @@ GUESSES: Mapping[str, Sequence[str]] = {
     "gold": ("gold", "canonical_solution"),
 }
 """What a column is likely called, the likeliest first."""
-FIRST: Mapping[str, Mapping[str, Sequence[str]]] = {
-    "tests": {"answer": ("tests", "test"), "gold": ("solution", "canonical_solution", "gold")},
-    "sql": {"answer": ("sql", "query"), "prompt": ("prompt", "question", "problem", "input")},
-    "regex": {"answer": ("regex", "pattern"), "gold": ("gold", "example")},
-    "snippet": {"answer": ("code_context",), "gold": ("reference_code",)},
-    "json-schema": {"answer": ("schema", "json_schema"), "gold": ("gold", "example", "answer")},
-}
-"""What is looked for before that, by scorer."""
-COUNTS: Mapping[str, Sequence[str]] = {
-    "numeric": ("tolerance",),
-    "exact": ("ignore_case",),
-    "contains": ("longest",),
-    "tests": ("seconds", "answer_file"),
-    "sql": ("seconds", "database"),
-    "math": ("seconds",),
-    "snippet": ("seconds",),
-    "analysis": ("seconds",),
-    "file": ("seconds",),
-}
-"""Of [scorer], what is written down for each."""
-NEEDS_NO_ANSWER = ("judge", "file")
 
 
 class Shares(Config):
@@ -167,17 +152,12 @@ def absolute(definition: Definition, folder: Path) -> Definition:
 
 
 def _placed(definition: Definition, place: Callable[[str], str]) -> Definition:
-    data, (kind, named) = definition.data, kind_of(definition.score)
+    data = definition.data
     if not data.startswith(HUB):
         data = place(data)
     elif data.startswith((f"{HUB}.", f"{HUB}/", f"{HUB}~")):
         data = HUB + place(data.removeprefix(HUB))
-    score = definition.score
-    if kind == "file":
-        path, _, function = named.rpartition(":")
-        score = f"{place(path)}:{function}"
-    elif kind == "judge":
-        score = f"judge:{place(named)}"
+    score = find_scorer(definition.score).with_files(place)
     return definition.model_copy(update={"data": data, "score": score})
 
 
@@ -205,13 +185,13 @@ def decided(table: DataTable, wanted: Wanted) -> tuple[Definition, list[str]]:
                 code="no-column",
             )
     told: list[str] = []
-    kind = kind_of(wanted.score)[0] if wanted.score else ""
+    scorer = find_scorer(wanted.score) if wanted.score else Scorer()
     for what, column in named.items():
-        if not column and (found := _guess(what, kind, table, named)):
+        if not column and (found := _guess(what, scorer, table, named)):
             named[what] = found
             told.append(f"{what} = {found}")
     for what in ("prompt", "answer"):
-        if not named[what] and not (what == "answer" and kind in NEEDS_NO_ANSWER):
+        if not named[what] and not (what == "answer" and not scorer.needs_answer):
             raise BadInput(
                 f"which column of {shown(table)} is the {what}? There are:"
                 f" {', '.join(table.columns)}",
@@ -228,14 +208,14 @@ def decided(table: DataTable, wanted: Wanted) -> tuple[Definition, list[str]]:
 
 def open_questions(table: DataTable, wanted: Wanted) -> list[str]:
     """What `decided` could not guess: of prompt, answer, score."""
-    kind = kind_of(wanted.score)[0] if wanted.score else ""
+    scorer = find_scorer(wanted.score) if wanted.score else Scorer()
     named = wanted.columns.model_dump()
     for what in named:
-        named[what] = named[what] or _guess(what, kind, table, named)
+        named[what] = named[what] or _guess(what, scorer, table, named)
     left = [
         w
         for w in ("prompt", "answer")
-        if not named[w] and not (w == "answer" and kind in NEEDS_NO_ANSWER)
+        if not named[w] and not (w == "answer" and not scorer.needs_answer)
     ]
     if not wanted.score and named["answer"]:
         try:
@@ -245,11 +225,11 @@ def open_questions(table: DataTable, wanted: Wanted) -> list[str]:
     return left
 
 
-def _guess(what: str, kind: str, table: DataTable, named: Mapping[str, str]) -> str:
+def _guess(what: str, scorer: Scorer, table: DataTable, named: Mapping[str, str]) -> str:
     """The likeliest column that nothing else is; '' for none."""
     free = {column.casefold(): column for column in table.columns if column not in named.values()}
-    likely = [*FIRST.get(kind, {}).get(what, ()), *GUESSES[what]]
-    if what == "gold" and kind not in FIRST:
+    likely = [*scorer.columns.get(what, ()), *GUESSES[what]]
+    if what == "gold" and not scorer.columns:
         return ""  # the answer itself is right
     return next((free[name] for name in likely if name in free), "")
 
@@ -272,7 +252,7 @@ def _scorer(table: DataTable, answer: str) -> str:
             return "exact"
     raise BadInput(
         f"how are answers of {shown(table)} scored? They are too long to be compared as they are",
-        fix=CHOICE,
+        fix=scorer_choice(),
         code="no-scorer",
     )
 
@@ -286,7 +266,7 @@ def text(definition: Definition, folder: Path, workspace: Path) -> str:
         return os.path.relpath(path, folder.resolve()) if inside else path
 
     definition = _placed(definition, seen)
-    counts = COUNTS.get(kind_of(definition.score)[0], ())
+    counts = find_scorer(definition.score).settings
     asked = definition.model_dump(by_alias=True)
     lines = [
         "# The tasks of this folder's domain: docs/data.md. Yours to edit; recreate writes it once"

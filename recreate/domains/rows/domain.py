@@ -3,7 +3,6 @@ docs/data.md is its page."""
 
 from __future__ import annotations
 
-import json
 import sys
 import threading
 from collections import Counter
@@ -20,7 +19,7 @@ from recreate.api.errors import UNSOUND, BadInput, Fault
 from recreate.api.ports import AskJudge, Limits, Sandbox, SandboxBackend
 from recreate.api.types import Grade, Task, Trace, digest
 from recreate.domains.python_env import asked, environment
-from recreate.domains.rows import Columns, name_of, programs, scorers, table
+from recreate.domains.rows import Columns, name_of, table
 from recreate.domains.rows.definition import (
     FILE,
     Definition,
@@ -31,40 +30,14 @@ from recreate.domains.rows.definition import (
     load,
     text,
 )
-from recreate.domains.rows.scorers import PURE, Scored, expected_of, kind_of, texts_of
-from recreate.domains.rows.tasks import as_json, files_of, golds_of, possible, tasks_of
-from recreate.plugins.audit import audit
-from recreate.plugins.benchmarks import analysis, snippet
-from recreate.plugins.judge import judge
-from recreate.plugins.withheld import apart
+from recreate.domains.rows.programs import OWN, OwnScorer
+from recreate.domains.rows.scorers import Case, Scored, Scorer, find_scorer
+from recreate.domains.rows.tasks import files_of, tasks_of
 from recreate.sandboxes.rootfs import interpreter_mounts
 from recreate.storage import files as disk
 
-PASS_AT = {"f1": 0.8, "judge": 0.7}
-"""The score from which an answer has passed, where domain.toml does not say; else 1."""
-_LONGEST, _MOST = 1_000_000, 6_000_000
-"""Characters of an answer that are handed in; of one of many files."""
-_FILES, _BYTES = 200, 1_000_000
-"""How many changed files an answer may have, and how large a one."""
-OWN = "function"
-"""How a function of the caller's is called where a scorer has a name."""
-RUN = {
-    "file": programs.of_function,
-    "sql": programs.of_query,
-    "tests": programs.of_tests,
-    "math": programs.of_math,
-    "snippet": snippet.of_snippet,
-}
-"""Scorers that run something: (definition, task, answer, what opens a sandbox) -> Scored."""
-PROGRAMS = {
-    "ends at once": "import os\nos._exit(0)\n",
-    "exits well": "import sys\nsys.exit(0)\n",
-    "prints a verdict": 'print(\'{"passed": 99, "failed": [], "count": 99}\')\n',
-    "writes results": (
-        "import os\nfor n in os.listdir('.'):\n    open(n + '.result', 'w').write('1')\n"
-    ),
-}
-"""What a program may try in place of doing what it is asked."""
+_MOST = 6_000_000
+"""Characters of an answer that are graded."""
 
 
 @dataclass(frozen=True)
@@ -195,7 +168,7 @@ class RowDomain:
             }
         sandbox = backend.open(mounts=mounts, env=env, limits=limits)
         try:
-            for path, data in files_of(task, self._opened.base):
+            for path, data in files_of(task, self._opened.base, self._scorer):
                 sandbox.write(path, data)
         except BaseException:
             sandbox.close()
@@ -203,82 +176,27 @@ class RowDomain:
         return sandbox
 
     def collect(self, task: Task, sandbox: Sandbox) -> str:
-        """The text of the answer's file, '' where there is none; for `tests` the files that were
-        changed, as JSON."""
-        if self.scored_by == "tests":
-            return changed(sandbox, dict(files_of(task, self._opened.base)))
-        if self.scored_by == "analysis":
-            return self._analysis_in(task, sandbox)
-        try:
-            data = sandbox.read(self.definition.answer_file)
-        except FileNotFoundError:
-            return ""
-        return self._trimmed(data[: 4 * _LONGEST].decode("utf-8", "replace")[:_LONGEST])
-
-    def _analysis_in(self, task: Task, sandbox: Sandbox) -> str:
-        """The text of the file that the row names; '' for none, and for one that lies there as it
-        was given."""
-        name = analysis.file_of(task.facts["answer"], self.definition.answer_file)
-        try:
-            data = sandbox.read(name)
-        except FileNotFoundError:
-            return ""
-        given = dict(files_of(task, self._opened.base)).get(name)
-        return (
-            ""
-            if data == given
-            else self._trimmed(data[: 4 * _MOST].decode("utf-8", "replace")[:_MOST])
-        )
-
-    def _golds(self, task: Task) -> list[str]:
-        """The files that are right, of `analysis`. Raises BadInput for one that is gone or was
-        changed."""
-        try:
-            found = golds_of(task.facts["answer"], self._opened.base)
-            if digest(found) != task.facts["gold_digest"]:
-                raise ValueError("was changed while this ran")
-        except ValueError as e:
-            raise BadInput(
-                f"{task.id}: its gold {e}", fix="put it back, then the same again", code="bad-rows"
-            ) from None
-        return found
-
-    def _trimmed(self, text: str) -> str:
-        """Without the blank around it, but for the indentation of code."""
-        return text.strip("\n").rstrip() if self.scored_by == "snippet" else text.strip()
+        """Return what the scorer takes for the answer, '' for none."""
+        return self._scorer.collect(self._case(task), sandbox)
 
     def grade(self, task: Task, trace: Trace, backend: SandboxBackend) -> Grade:
-        """What the scorer says of the answer. Raises Fault with the code `unsound-task` where it
-        cannot tell."""
-        found = self._scored(task, trace, backend)
-        least = self.definition.scorer.pass_at or PASS_AT.get(self.scored_by, 1.0)
-        passed = found.score >= least if found.passed is None else found.passed
-        return Grade(score=round(found.score, 6), passed=passed, evidence=found.why)
+        """Return what the scorer says of the answer. Raises Fault (`unsound-task`) where it cannot
+        say."""
+        scored = self._score(task, trace, backend)
+        least = self.definition.scorer.pass_at or self._scorer.pass_at
+        passed = scored.score >= least if scored.passed is None else scored.passed
+        return Grade(score=round(scored.score, 6), passed=passed, evidence=scored.why)
 
-    def _scored(self, task: Task, trace: Trace, backend: SandboxBackend) -> Scored:
-        answer = trace.answer[:_MOST]
-        if not answer.strip() or (self.scored_by == "tests" and answer.strip() == "{}"):
-            what = f"no {self.definition.answer_file}, or an empty one"
-            what = "no file was changed" if self.scored_by == "tests" else what
-            return Scored(0.0, f"There is nothing to grade: {what}.")
+    def _score(self, task: Task, trace: Trace, backend: SandboxBackend) -> Scored:
+        trace = trace.model_copy(update={"answer": trace.answer[:_MOST]})
+        if why := self._scorer.explain_nothing(self.definition, trace.answer):
+            return Scored(0.0, f"There is nothing to grade: {why}.")
 
-        def opened(limits: Limits) -> Sandbox:
+        def open_sandbox(limits: Limits) -> Sandbox:
             return self._sandbox(task, backend, limits)
 
         try:
-            if self._function is not None:
-                return programs.of_own(self._function, task, answer)
-            if self.scored_by == "judge":
-                return judge.judged(task, trace, judge.read_rubric(self._named), self._asking)
-            if self.scored_by in RUN:
-                return RUN[self.scored_by](self.definition, task, answer, opened)
-            if self.scored_by == "analysis":
-                return analysis.of_analysis(
-                    self.definition, task, answer, opened, self._golds(task)
-                )
-            return scorers.score(
-                self.scored_by, answer, task.facts["answer"], self.definition.scorer
-            )
+            return self._scorer.score(self._case(task), trace, open_sandbox)
         except ValueError as e:
             raise Fault(f"{task.id}: its answer {e}", fix="mend the row", code=UNSOUND) from None
 
@@ -286,7 +204,7 @@ class RowDomain:
         """A person's scorer on a few right answers, once: where it fails on each it is broken, and
         no row is."""
         with self._trying:
-            if self.scored_by != "file" or self._tried:
+            if not self._scorer.tried_first or self._tried:
                 return
             tasks = self._opened.tasks
             for task in (tasks[at] for at in sorted({0, len(tasks) // 2, len(tasks) - 1})):
@@ -298,7 +216,7 @@ class RowDomain:
                     attempt="try", task=task.id, scaffold="", model="", answer=answer or "an answer"
                 )
                 try:
-                    self._scored(task, trace, backend)
+                    self._score(task, trace, backend)
                 except Fault as e:
                     wrong = e
                     if e.code != UNSOUND:
@@ -314,128 +232,46 @@ class RowDomain:
     @property
     def asks_model(self) -> bool:
         """Whether a model is asked while an answer is graded."""
-        return self.scored_by == "judge"
+        return self._scorer.asks_model
 
     def judged_by(self, model: str, ask: AskJudge) -> RowDomain:
-        """The same domain, whose judge is the model of that name."""
+        """Return the same domain, whose judge is the model of that name."""
         made = copy(self)
         made._judge = model, ask
         return made
 
     @property
-    def _asking(self) -> AskJudge:
-        if self._judge is None:
-            raise BadInput(
-                f"{self.name} is scored by a judge, and no model is there to ask",
-                fix="--models.judge MODEL; or --score with a scorer that asks none",
-                code="no-judge",
-            )
-        return self._judge[1]
-
-    @property
-    def _named(self) -> str:
-        """The file that the scorer names."""
-        return kind_of(self.definition.score)[1]
-
-    @property
     def grader(self) -> str:
-        """Changes with the scorer, its file, what it was told, and what our scorers decide."""
-        known = self.definition
-        made = [scorers.VERSION, self.scored_by, known.scorer, known.answer_file]
-        if self.scored_by == "analysis":
-            made += [analysis.version()]
-        if self.scored_by in RUN:
-            made += [programs.VERSION, known.requires, *([known.python] if known.python else [])]
-        if self.scored_by == "judge":
-            made += [
-                judge.VERSION,
-                judge.read_rubric(self._named),
-                self._judge[0] if self._judge else "",
-            ]
-        elif self._function is not None:
-            made += [programs.source_of(self._function)]
-        elif self.scored_by == "file":
-            path, _, function = known.score.rpartition(":")
-            made += [function, programs.read_scorer(path)]
-        return digest(made)
+        """Changes with the scorer, what it reads, what domain.toml says of it and who judges."""
+        known, scorer = self.definition, self._scorer
+        judge = self._judge[0] if self._judge and scorer.asks_model else ""
+        of_sandbox = [known.requires, known.python]
+        own = [scorer.name, scorer.version, *scorer.fingerprint(known)]
+        return digest([own, known.scorer, known.answer_file, of_sandbox, judge])
 
     @property
     def description(self) -> str:
-        """What `--scaffold create` is told."""
+        """What `--scaffold create` reads."""
         if self.definition.about:
             return self.definition.about
         return f"The questions of {self.name}, each answered in {self.definition.answer_file}."
 
     def packages(self) -> Sequence[str]:
-        """What domain.toml requires; what a row requires besides is that row's own."""
+        """Return what domain.toml requires; what a row requires besides is that row's own."""
         return self.definition.requires
 
     def gold(self, task: Task) -> str:
-        """A right answer. Raises BadInput where the row has none."""
-        if self.scored_by == "analysis":
-            return analysis.gold(task, self._golds(task))
-        itself = self.scored_by not in ("regex", "json-schema", "tests", "snippet")
-        value = task.facts.get("gold", task.facts.get("answer") if itself else None)
-        if value is None:
-            raise BadInput(
-                f"{task.id} has no right answer: its {self.definition.columns.answer or 'answer'}"
-                " is none itself",
-                fix="name a column that holds one: --gold COLUMN",
-                code="no-gold",
-            )
-        try:
-            if self.scored_by == "tests":
-                files = programs.changes_of(as_json(value), self.definition.scorer.answer_file)
-                return json.dumps(files, ensure_ascii=False, sort_keys=True)
-            return (
-                as_json(value)
-                if self.scored_by == "json-schema"
-                else self._trimmed(texts_of(value)[0])
-            )
-        except ValueError as e:
-            raise BadInput(
-                f"{task.id}: its {self.definition.columns.gold} {e}",
-                fix="mend the row",
-                code="no-gold",
-            ) from None
+        """Return a right answer. Raises BadInput where the row has none."""
+        return self._scorer.gold(self._case(task))
 
     def hidden(self, task: Task) -> Sequence[str]:
-        """The right answers, and what the answer is checked with."""
-        if self.scored_by == "analysis":
-            return analysis.hidden(task, self._golds(task))
-        found = [as_json(task.facts[name]) for name in ("answer", "gold") if name in task.facts]
-        if "answer" in task.facts and self.scored_by in PURE:
-            found += expected_of(self.scored_by, task.facts["answer"])
-        return list(dict.fromkeys(text for text in found if text.strip()))
+        """Return the right answers, and what the answer is checked with."""
+        texts = self._scorer.hidden(self._case(task))
+        return list(dict.fromkeys(text for text in texts if text.strip()))
 
     def exploits(self, task: Task) -> dict[str, str]:
-        """Answers that fit every question, for `recreate tasks audit`; of `tests`, functions and
-        programs as wrong as they were, and around them what bends tests or the machine."""
-        if self.scored_by == "analysis":
-            return analysis.exploits(
-                task, self._golds(task), dict(files_of(task, self._opened.base))
-            )
-        if self.scored_by == "sql":
-            return {**audit.texts(task), **programs.QUERIES}
-        if self.scored_by != "tests":
-            return audit.texts(task)
-        given = task.facts.get("files") or {}
-        named = self.definition.scorer.answer_file
-        file = (
-            named
-            if named in given
-            else next((name for name in given if name.endswith(".py")), named)
-        )
-        if not file.endswith(".py"):
-            return audit.texts(task)
-        row = task.facts["row"]
-        entry = str(row.get("entry") or row.get("entry_point") or "answer")
-        source = str(given.get(file) or "")
-        if f"def {entry}(" not in source or not _parses(source):
-            source = f"def {entry}(*args, **named):\n    return None\n{apart.any_name(entry)}"
-        made = {**audit.python(file, source, entry), **apart.exploits(file)}
-        made |= {name: {file: f"{source}\n{code}"} for name, code in PROGRAMS.items()}
-        return {**audit.texts(task), **{name: json.dumps(files) for name, files in made.items()}}
+        """Return answers that leave the task undone, for `recreate tasks audit`."""
+        return self._scorer.exploits(self._case(task))
 
     # --- what it is made of ---
 
@@ -446,8 +282,17 @@ class RowDomain:
 
     @property
     def scored_by(self) -> str:
-        """What kind of scorer it has: `numeric`, `tests`, `file` for FILE.py:function."""
-        return kind_of(self.definition.score)[0]
+        """The name of its scorer: `numeric`, `tests`, `file` for FILE.py:function."""
+        return self._scorer.name
+
+    @cached_property
+    def _scorer(self) -> Scorer:
+        own = self._function
+        return OwnScorer(own) if own is not None else find_scorer(self.definition.score)
+
+    def _case(self, task: Task) -> Case:
+        ask = self._judge[1] if self._judge else None
+        return Case(task, self.definition, self._opened.base, ask)
 
     @property
     def folder(self) -> Path:
@@ -529,35 +374,3 @@ class RowDomain:
     def _base(self, data: str) -> Path:
         path = Path(data).expanduser()
         return path.parent.resolve() if path.is_file() else self._where
-
-
-def _parses(source: str) -> bool:
-    try:
-        compile(source, "source", "exec")
-    except (SyntaxError, ValueError):
-        return False
-    return bool(source)
-
-
-def changed(sandbox: Sandbox, before: Mapping[str, bytes]) -> str:
-    """What differs from the files that were there, as JSON: path -> text, null for a file that is
-    gone. What is no text, too large, or one too many is left out; `.git`, `.recreate` and caches
-    are no part of an answer.
-    """
-    listed = sandbox.run(
-        "find . -type f -not -path './.recreate/*' -not -path './.git/*' -not -path"
-        " '*/__pycache__/*' -not -path '*/.pytest_cache/*' -size -1025k -printf '%P\\0' | sort -z"
-    )
-    found: dict[str, str | None] = {}
-    there = {name for name in listed.text.split("\0") if possible(name)}
-    for name in sorted(there):
-        if len(found) >= _FILES:
-            break
-        try:
-            data = sandbox.read(name)
-            if len(data) <= _BYTES and data != before.get(name):
-                found[name] = data.decode("utf-8")
-        except (FileNotFoundError, BadInput, UnicodeDecodeError):
-            continue
-    found |= {name: None for name in before if name not in there and len(before[name]) <= _BYTES}
-    return json.dumps(found, ensure_ascii=False, sort_keys=True) if found else ""

@@ -1,12 +1,13 @@
-"""Scorers of texts: pure functions of an answer and what is expected. What runs something is in
-programs.py, what asks a model in judge.py.
+"""What a scorer is, and the plain ones: pure functions of an answer and what is expected.
 
-    exact        the text itself, but for the blank around it        f1           words in common,
-                 as SQuAD counts them
-    numeric      the last number of the answer                       regex        a pattern of RE2,
-                 found in the answer
-    contains     the text occurs in a short answer, as whole words   json-schema  the answer is JSON
-                 that fits a schema
+    exact        the text itself, but for the blank around it
+    numeric      the last number of the answer
+    contains     the text occurs in a short answer, as whole words
+    f1           words in common, as SQuAD counts them
+    regex        a pattern of RE2, found in the answer
+    json-schema  the answer is JSON that fits a schema
+
+A plug-in brings another as a subclass of `Scorer`, an entry point of `recreate.scorer`.
 """
 
 from __future__ import annotations
@@ -16,19 +17,26 @@ import re
 import string
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import Field
 
 from recreate.api.config import Config, read_json
 from recreate.api.errors import BadInput
+from recreate.api.plugins import names
+from recreate.api.ports import AskJudge, Limits, Sandbox
+from recreate.api.registry import find
+from recreate.api.types import Task, Trace
+from recreate.domains.exploits import text_exploits
+from recreate.domains.rows.places import read_files
 
-VERSION = 1
-"""Of what these functions decide: part of the grader's version, so that no earlier score is reused
-under another."""
+if TYPE_CHECKING:
+    from recreate.domains.rows.definition import Definition
 
 LONGEST = 1_000_000
 """Characters of an answer that are looked at."""
@@ -74,34 +82,188 @@ class Scored(NamedTuple):
     passed: bool | None = None
 
 
-NAMED = (
-    "exact",
-    "numeric",
-    "contains",
-    "regex",
-    "f1",
-    "json-schema",
-    "tests",
-    "sql",
-    "math",
-    "snippet",
-    "analysis",
-)
-CHOICE = f"--score {', '.join(NAMED)}, judge:RUBRIC.md or FILE.py:function"
-"""What may be typed."""
+Open = Callable[[Limits], Sandbox]
+"""A fresh sandbox with the row's files."""
 
 
-def kind_of(score: str) -> tuple[str, str]:
-    """(the scorer's kind, the file that it names or ''). Raises BadInput."""
-    if score in NAMED:
-        return score, ""
-    kind, _, rubric = score.partition(":")
-    if kind == "judge" and rubric:
-        return "judge", rubric
+@dataclass(frozen=True)
+class Case:
+    """A row's task with what its domain decides. base: the folder that paths in cells count from;
+    ask: the judge's model, None for none."""
+
+    task: Task
+    definition: Definition
+    base: Path
+    ask: AskJudge | None = None
+
+    @property
+    def expected(self) -> Any:
+        """The cell of the answer's column."""
+        return self.task.facts["answer"]
+
+    def files(self) -> dict[str, bytes]:
+        """Return what lies in the task's sandbox before anybody works there."""
+        from recreate.domains.rows.tasks import files_of
+
+        return dict(files_of(self.task, self.base, find_scorer(self.definition.score)))
+
+
+class Scorer:
+    """How answers of rows are scored, `--score NAME` or `--score NAME:ARGUMENT`.
+
+    version         of what it decides: part of the grader's
+    pass_at         the score from which an answer has passed, where domain.toml does not say
+    settings        of [scorer], what domain.toml writes down for it
+    columns         what its columns are likely called, before what all are called
+    needs_answer    whether a row must have an answer
+    answer_is_gold  whether an answer in a row is one that could be handed in
+    asks_model      whether a model is asked: `Case.ask`
+    tried_first     whether it is a person's, which is tried on right answers before a model is paid
+    """
+
+    name = ""
+    version = 1
+    pass_at = 1.0
+    settings: Sequence[str] = ()
+    columns: Mapping[str, Sequence[str]] = {}
+    needs_answer = True
+    answer_is_gold = True
+    asks_model = False
+    tried_first = False
+    longest = LONGEST
+
+    def __init__(self, argument: str = "") -> None:
+        if argument:
+            raise unknown_scorer(f"{self.name}:{argument}")
+
+    def with_files(self, place: Callable[[str], str]) -> str:
+        """Return how the scorer is spelled once each file that it names is put through `place`."""
+        return self.name
+
+    def fingerprint(self, definition: Definition) -> Sequence[Any]:
+        """Return what else changes its verdicts: part of the grader's version."""
+        return ()
+
+    # --- of a row ---
+
+    def read_answer(self, value: Any) -> Any:
+        """Return the cell of the answer as the task keeps it. Raises ValueError."""
+        if value in (None, "", [], {}):
+            raise ValueError("is empty")
+        return value
+
+    def read_place(self, place: Path) -> tuple[list[tuple[str, bytes]], list[tuple[str, bytes]]]:
+        """Return the files (path, bytes) that a cell's path names, and what their digest is of.
+        Raises ValueError."""
+        found = read_files(place)
+        return found, found
+
+    def add_facts(self, answer: Any, base: Path) -> Mapping[str, Any]:
+        """Return what a task keeps besides its row. Raises ValueError that says what is wrong with
+        the answer."""
+        return {}
+
+    def check_files(self, definition: Definition, facts: Mapping[str, Any]) -> str:
+        """Return what is wrong with a row's files, '' for nothing."""
+        return ""
+
+    def instruct(self, definition: Definition, answer: Any) -> str:
+        """Return what a prompt ends with: where the answer goes."""
+        about = self.describe_answer()
+        first = (
+            f"Write the answer, and nothing else, to the file {definition.answer_file} in /work."
+        )
+        return f"{first} {about}".rstrip()
+
+    def describe_answer(self) -> str:
+        """Return what an answer is, '' where that needs no words."""
+        return ""
+
+    # --- of an answer ---
+
+    def collect(self, case: Case, sandbox: Sandbox) -> str:
+        """Return what is handed in, '' for nothing."""
+        try:
+            data = sandbox.read(case.definition.answer_file)
+        except FileNotFoundError:
+            return ""
+        return self.trim(data[: 4 * self.longest].decode("utf-8", "replace")[: self.longest])
+
+    def trim(self, text: str) -> str:
+        """Return the text without the blank around it."""
+        return text.strip()
+
+    def explain_nothing(self, definition: Definition, answer: str) -> str:
+        """Return why there is nothing to grade, '' where there is something."""
+        return "" if answer.strip() else f"no {definition.answer_file}, or an empty one"
+
+    def score(self, case: Case, trace: Trace, open: Open) -> Scored:
+        """Return what the answer is worth. Raises ValueError for a row that cannot be compared
+        with, Fault."""
+        raise NotImplementedError
+
+    def gold(self, case: Case) -> str:
+        """Return a right answer. Raises BadInput (`no-gold`) where the row has none."""
+        facts, columns = case.task.facts, case.definition.columns
+        value = facts.get("gold", facts.get("answer") if self.answer_is_gold else None)
+        if value is None:
+            raise BadInput(
+                f"{case.task.id} has no right answer: its {columns.answer or 'answer'} is none"
+                " itself",
+                fix="name a column that holds one: --gold COLUMN",
+                code="no-gold",
+            )
+        try:
+            return self.write_gold(case, value)
+        except ValueError as e:
+            why = f"{case.task.id}: its {columns.gold} {e}"
+            raise BadInput(why, fix="mend the row", code="no-gold") from None
+
+    def write_gold(self, case: Case, value: Any) -> str:
+        """Return the cell of a right answer in the form that is handed in. Raises ValueError."""
+        return self.trim(texts_of(value)[0])
+
+    def hidden(self, case: Case) -> list[str]:
+        """Return what no agent is shown: right answers, and what an answer is checked with."""
+        return [as_json(case.task.facts[n]) for n in ("answer", "gold") if n in case.task.facts]
+
+    def exploits(self, case: Case) -> dict[str, str]:
+        """Return answers that leave the task undone and try to be scored all the same."""
+        return text_exploits(case.task)
+
+
+def split_score(score: str) -> tuple[str, str]:
+    """Return (the scorer's name, its argument or ''); `file` for FILE.py:function. Raises
+    BadInput."""
+    name, _, argument = score.partition(":")
+    if name in names("scorer"):
+        return name, argument
     path, _, function = score.rpartition(":")
     if path.endswith(".py") and function.isidentifier():
         return "file", score
-    raise BadInput(f"{score!r} is no scorer", fix=CHOICE, code="unknown-scorer")
+    raise unknown_scorer(score)
+
+
+def find_scorer(score: str) -> Scorer:
+    """Return the scorer that `--score` means. Raises BadInput."""
+    name, argument = split_score(score)
+    scorer: Scorer = find("scorer", name)(argument)
+    return scorer
+
+
+def unknown_scorer(score: str) -> BadInput:
+    """Return the error for what is no scorer, with those that there are."""
+    return BadInput(f"{score!r} is no scorer", fix=scorer_choice(), code="unknown-scorer")
+
+
+def scorer_choice() -> str:
+    """Return what may be typed."""
+    return f"--score {', '.join(sorted(names('scorer').keys() - {'file'}))} or FILE.py:function"
+
+
+def as_json(value: Any) -> str:
+    """Return a cell as text, for what is shown or searched."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def texts_of(value: Any) -> list[str]:
@@ -127,132 +289,199 @@ def texts_of(value: Any) -> list[str]:
     raise ValueError("is neither a text nor a number, nor a list of them")
 
 
-# --- one answer
-# ------------------------------------------------------------------------------------------
+# --- the scorers
+# -----------------------------------------------------------------------------------------
 
 
-def exact(answer: str, expected: str, settings: ScorerSettings) -> Scored:
+class TextScorer(Scorer):
+    """A scorer that compares an answer with each of the right ones; the best counts."""
+
+    def compare(self, answer: str, expected: str, settings: ScorerSettings) -> Scored:
+        """Return what one answer is worth beside one right one."""
+        raise NotImplementedError
+
+    def check_text(self, text: str) -> str:
+        """Return why nothing can be compared with a right answer, '' where it can."""
+        return "" if text.strip() else "is blank"
+
+    def read_expected(self, value: Any) -> list[str]:
+        """Return what a cell holds, in the form that `compare` takes. Raises ValueError."""
+        found = texts_of(value)
+        if why := next(filter(None, map(self.check_text, found)), ""):
+            raise ValueError(why)
+        return found
+
+    def compare_all(self, answer: str, value: Any, settings: ScorerSettings) -> Scored:
+        """Return the best that an answer scores over the right ones of a cell; an empty one scores
+        0."""
+        answer = answer[:LONGEST].encode("utf-8", "replace").decode()  # half a character is none
+        if not answer.strip():
+            return Scored(0.0, "There is no answer.")
+        each = (self.compare(answer, right, settings) for right in self.read_expected(value))
+        return max(each, key=lambda scored: scored.score)
+
+    def read_answer(self, value: Any) -> Any:
+        self.read_expected(value)
+        return value
+
+    def score(self, case: Case, trace: Trace, open: Open) -> Scored:
+        return self.compare_all(trace.answer, case.expected, case.definition.scorer)
+
+    def hidden(self, case: Case) -> list[str]:
+        right = self.read_expected(case.expected) if "answer" in case.task.facts else []
+        return [*super().hidden(case), *right]
+
+
+class Exact(TextScorer):
     """1 for the text itself; blank around it and the spelling of characters (Unicode NFC) do not
     count."""
-    found, right = _plain(answer), _plain(expected)
-    if settings.ignore_case:
-        found, right = found.casefold(), right.casefold()
-    return Scored(
-        float(found == right),
-        "The answer is another text." if found != right else "The answer is right.",
-    )
 
+    name = "exact"
+    settings = ("ignore_case",)
 
-def contains(answer: str, expected: str, settings: ScorerSettings) -> Scored:
-    """1 when the text occurs as whole words, whatever the capitals, in an answer that is not much
-    longer."""
-    found, right = _words(answer), _words(expected)
-    most = settings.longest or 100 + 10 * len(expected)
-    if len(answer.strip()) > most:
-        return Scored(
-            0.0, f"The answer has {len(answer.strip())} characters, and {most} are the most."
-        )
-    edge = r"(?:^|\W)"
-    held = bool(right) and re.search(f"{edge}{re.escape(right)}(?:$|\\W)", found) is not None
-    return Scored(
-        float(held),
-        "The answer holds what it must." if held else "What the answer must hold is not in it.",
-    )
-
-
-def numeric(answer: str, expected: str, settings: ScorerSettings) -> Scored:
-    """1 when the last number of the answer is the expected one; 1,234.5, 3/4, 1 1/2, 12%, 1e3 and
-    -5 are numbers."""
-    right, found = readings(expected), readings(answer)
-    if not found:
-        return Scored(0.0, "There is no number in the answer.")
-    for one, one_percent in found:
-        for other, other_percent in right:
-            if one_percent == other_percent or len(found) != len(right):
-                allowed = Fraction(settings.tolerance) * max(Fraction(1), abs(other))
-                if abs(one - other) <= allowed:
-                    return Scored(1.0, "The number is right.")
-    shown = found[0][0]
-    return Scored(0.0, f"The last number of the answer, {_shown(shown)}, is not the right one.")
-
-
-def f1(answer: str, expected: str, settings: ScorerSettings) -> Scored:
-    """The harmonic mean of precision and recall of words, as SQuAD 1.1's evaluate script counts
-    them."""
-    found, right = squad_words(answer), squad_words(expected)
-    if not found or not right:
+    def compare(self, answer: str, expected: str, settings: ScorerSettings) -> Scored:
+        found, right = _plain(answer), _plain(expected)
+        if settings.ignore_case:
+            found, right = found.casefold(), right.casefold()
         return Scored(
             float(found == right),
-            "The answer has no words." if not found else "Other words are wanted.",
+            "The answer is another text." if found != right else "The answer is right.",
         )
-    same = sum((Counter(found) & Counter(right)).values())
-    if not same:
-        return Scored(0.0, "No word of the answer is among the right ones.")
-    precision, recall = same / len(found), same / len(right)
-    score = 2 * precision * recall / (precision + recall)
-    return Scored(
-        score,
-        f"{same} of the answer's {len(found)} words are among the right ones (F1 {score:.2f}).",
-    )
 
 
-def regex(answer: str, expected: str, settings: ScorerSettings) -> Scored:
+class Contains(TextScorer):
+    """1 when the text occurs as whole words, whatever the capitals, in an answer that is not much
+    longer."""
+
+    name = "contains"
+    settings = ("longest",)
+
+    def compare(self, answer: str, expected: str, settings: ScorerSettings) -> Scored:
+        found, right = _words(answer), _words(expected)
+        most = settings.longest or 100 + 10 * len(expected)
+        if len(answer.strip()) > most:
+            return Scored(
+                0.0, f"The answer has {len(answer.strip())} characters, and {most} are the most."
+            )
+        edge = r"(?:^|\W)"
+        held = bool(right) and re.search(f"{edge}{re.escape(right)}(?:$|\\W)", found) is not None
+        return Scored(
+            float(held),
+            "The answer holds what it must." if held else "What the answer must hold is not in it.",
+        )
+
+    def check_text(self, text: str) -> str:
+        return "" if _words(text) else "is blank"
+
+
+class Numeric(TextScorer):
+    """1 when the last number of the answer is the expected one; 1,234.5, 3/4, 1 1/2, 12%, 1e3 and
+    -5 are numbers."""
+
+    name = "numeric"
+    settings = ("tolerance",)
+
+    def compare(self, answer: str, expected: str, settings: ScorerSettings) -> Scored:
+        right, found = readings(expected), readings(answer)
+        if not found:
+            return Scored(0.0, "There is no number in the answer.")
+        for one, one_percent in found:
+            for other, other_percent in right:
+                if one_percent == other_percent or len(found) != len(right):
+                    allowed = Fraction(settings.tolerance) * max(Fraction(1), abs(other))
+                    if abs(one - other) <= allowed:
+                        return Scored(1.0, "The number is right.")
+        shown = found[0][0]
+        return Scored(0.0, f"The last number of the answer, {_shown(shown)}, is not the right one.")
+
+    def check_text(self, text: str) -> str:
+        return "" if number_in(text) is not None else "has no number"
+
+    def describe_answer(self) -> str:
+        return "The answer is a number; the last one in the file counts."
+
+
+class F1(TextScorer):
+    """The harmonic mean of precision and recall of words, as SQuAD 1.1's evaluate script counts
+    them."""
+
+    name = "f1"
+    pass_at = 0.8
+
+    def compare(self, answer: str, expected: str, settings: ScorerSettings) -> Scored:
+        found, right = squad_words(answer), squad_words(expected)
+        if not found or not right:
+            return Scored(
+                float(found == right),
+                "The answer has no words." if not found else "Other words are wanted.",
+            )
+        same = sum((Counter(found) & Counter(right)).values())
+        if not same:
+            return Scored(0.0, "No word of the answer is among the right ones.")
+        precision, recall = same / len(found), same / len(right)
+        score = 2 * precision * recall / (precision + recall)
+        return Scored(
+            score,
+            f"{same} of the answer's {len(found)} words are among the right ones (F1 {score:.2f}).",
+        )
+
+    def check_text(self, text: str) -> str:
+        return "" if squad_words(text) else "has no words" if text.strip() else "is blank"
+
+
+class Regex(TextScorer):
     """1 when the row's pattern (RE2: linear time, no look-around) is found in the answer."""
-    held = _pattern(expected).search(answer.strip()) is not None
-    return Scored(
-        float(held), "The answer has the right form." if held else "The answer does not match."
-    )
+
+    name = "regex"
+    answer_is_gold = False
+    columns: Mapping[str, Sequence[str]] = {
+        "answer": ("regex", "pattern"),
+        "gold": ("gold", "example"),
+    }
+
+    def compare(self, answer: str, expected: str, settings: ScorerSettings) -> Scored:
+        held = _pattern(expected).search(answer.strip()) is not None
+        return Scored(
+            float(held), "The answer has the right form." if held else "The answer does not match."
+        )
+
+    def check_text(self, text: str) -> str:
+        _pattern(text)
+        return super().check_text(text)
 
 
-def json_schema(answer: str, expected: str, settings: ScorerSettings) -> Scored:
+class JsonSchema(TextScorer):
     """1 when the answer is JSON that the row's schema (draft 2020-12, unless it says another)
     allows."""
-    try:
-        value = read_json(answer)
-    except ValueError as e:
-        return Scored(0.0, f"The answer is not JSON: {str(e)[:200]}.")
-    try:
-        error = next(iter(_validator(expected).iter_errors(value)), None)
-    except RecursionError:
-        return Scored(0.0, "The answer is nested too deeply.")
-    # a reference within the schema that leads nowhere: only following it tells
-    except Exception as e:
-        raise ValueError(f"has a schema that cannot be followed: {str(e)[:100]}") from None
-    if error is None:
-        return Scored(1.0, "The answer fits its schema.")
-    where = "/".join(map(str, error.absolute_path))[:100]
-    return Scored(
-        0.0, f"The answer does not fit its schema at /{where}: it breaks `{error.validator}`."
-    )
 
+    name = "json-schema"
+    answer_is_gold = False
+    columns: Mapping[str, Sequence[str]] = {
+        "answer": ("schema", "json_schema"),
+        "gold": ("gold", "example", "answer"),
+    }
 
-PureScorer = Callable[[str, str, ScorerSettings], Scored]
-PURE: Mapping[str, PureScorer] = {
-    "exact": exact,
-    "numeric": numeric,
-    "contains": contains,
-    "regex": regex,
-    "f1": f1,
-    "json-schema": json_schema,
-}
-"""By name. Each takes (answer, what is expected, settings)."""
+    def compare(self, answer: str, expected: str, settings: ScorerSettings) -> Scored:
+        try:
+            value = read_json(answer)
+        except ValueError as e:
+            return Scored(0.0, f"The answer is not JSON: {str(e)[:200]}.")
+        try:
+            error = next(iter(_validator(expected).iter_errors(value)), None)
+        except RecursionError:
+            return Scored(0.0, "The answer is nested too deeply.")
+        except (
+            Exception
+        ) as e:  # a reference within the schema that leads nowhere: only following it tells
+            raise ValueError(f"has a schema that cannot be followed: {str(e)[:100]}") from None
+        if error is None:
+            return Scored(1.0, "The answer fits its schema.")
+        where = "/".join(map(str, error.absolute_path))[:100]
+        return Scored(
+            0.0, f"The answer does not fit its schema at /{where}: it breaks `{error.validator}`."
+        )
 
-
-def score(kind: str, answer: str, value: Any, settings: ScorerSettings) -> Scored:
-    """The best that an answer scores over the right ones of a cell. An empty answer scores 0."""
-    answer = answer[:LONGEST].encode("utf-8", "replace").decode()  # half a character is none
-    if not answer.strip():
-        return Scored(0.0, "There is no answer.")
-    return max(
-        (PURE[kind](answer, right, settings) for right in expected_of(kind, value)),
-        key=lambda s: s.score,
-    )
-
-
-def expected_of(kind: str, value: Any) -> list[str]:
-    """What a cell holds, in the form that the scorer takes. Raises ValueError that says what is
-    wrong with it."""
-    if kind == "json-schema":
+    def read_expected(self, value: Any) -> list[str]:
         schema = value if isinstance(value, Mapping | bool) else None
         if isinstance(value, str):
             try:
@@ -264,19 +493,12 @@ def expected_of(kind: str, value: Any) -> list[str]:
         text = json.dumps(schema)
         _validator(text)
         return [text]
-    found = texts_of(value)
-    for each in found:
-        if kind == "numeric" and number_in(each) is None:
-            raise ValueError("has no number")
-        if kind == "regex":
-            _pattern(each)
-        if not each.strip():
-            raise ValueError("is blank")
-        if kind == "f1" and not squad_words(each):
-            raise ValueError("has no words")
-        if kind == "contains" and not _words(each):
-            raise ValueError("is blank")
-    return found
+
+    def write_gold(self, case: Case, value: Any) -> str:
+        return as_json(value)
+
+    def describe_answer(self) -> str:
+        return "The answer is JSON."
 
 
 # --- how texts are read

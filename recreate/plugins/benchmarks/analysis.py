@@ -10,15 +10,22 @@ what that tells is the data.
 from __future__ import annotations
 
 import json
+import re
+import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from recreate.api.errors import UNSOUND, Fault
-from recreate.api.types import Task, digest
+from recreate.api.config import read_json
+from recreate.api.errors import UNSOUND, BadInput, Fault
+from recreate.api.ports import Sandbox
+from recreate.api.syntax import literal
+from recreate.api.types import Task, Trace, digest
+from recreate.domains.exploits import text_exploits
 from recreate.domains.rows.definition import Definition
-from recreate.domains.rows.programs import Open, _ended, _run
-from recreate.domains.rows.scorers import Scored
+from recreate.domains.rows.places import read_files, refuse_path
+from recreate.domains.rows.programs import describe_ending, run_program
+from recreate.domains.rows.scorers import Case, Open, Scored, Scorer
 from recreate.plugins.audit import audit
 from recreate.storage.redact import redact
 
@@ -30,50 +37,173 @@ def _program(name: str = "measures") -> str:
     return Path(__file__).with_name(f"{name}.py").read_text("utf-8")
 
 
-def version() -> str:
-    """Changes with the programs that compare: part of a grader's version."""
-    return digest(_program() + _program("figures"), 12)
+_INSTRUCTIONS = {
+    "named": (
+        "Write the answer, and nothing else, to the file {file} in /work: a line @name[value] for"
+        " each name."
+    ),
+    "fields": "Write the answer, and nothing else, to the file {file} in /work: the JSON object.",
+    "table": "What is handed in is the file {file} in /work.",
+    "predictions": "What is handed in is the file {file} in /work.",
+    "figure": (
+        "What is handed in is the Python program that draws the figure, the file {file} in /work."
+        " It is run once more, in /work with the files as they are given, and must save {image}"
+        " there with matplotlib."
+    ),
+}
 
 
-def of_analysis(
-    decided: Definition, task: Task, answer: str, opened: Open, golds: Sequence[str]
-) -> Scored:
-    """From 0 to 1. golds: the texts of the files that are right, where the row names some."""
-    known = task.facts["answer"]
-    if known["kind"] == "figure":
-        drawn, why = _drawn(decided, known, answer, opened)
-        if not drawn:
-            return Scored(0.0, why)
-        answer = json.dumps(drawn)
-    asked = {"options": {}, **known, "gold": list(golds) or known.get("gold") or known["values"]}
-    command = ["python3", "-I", "-c", _program()]
-    found, output = _run(decided, opened, command, {**asked, "answer": answer}, {})
-    if isinstance(found, Mapping) and isinstance(found.get("score"), int | float):
-        return Scored(float(found["score"]), redact(str(found["why"]))[:2000])
-    if output.limit or output.timed_out:  # the right answer was measured once, by `tasks check`
-        return Scored(0.0, f"To compare the answer {_ended(output, decided.scorer.seconds)}.")
-    right = gold(task, golds)
-    if known["kind"] == "figure":
-        right = json.dumps({**json.loads(golds[0]), "data": json.loads(golds[1])})
-    if answer != right and isinstance(
-        _run(decided, opened, command, {**asked, "answer": right}, {})[0], Mapping
-    ):
-        return Scored(0.0, "The answer cannot be compared with anything.")
-    why = f"what {task.id} is compared with cannot be read: {output.text.strip()[-300:]}"
-    raise Fault(
-        redact(why), fix="mend the row, or leave it out: [left_out] of domain.toml", code=UNSOUND
-    )
+class AnalysisScorer(Scorer):
+    """From 0 to 1: what an analysis found, compared as its paper does it."""
+
+    name = "analysis"
+    settings = ("seconds",)
+    longest = 6_000_000
+
+    def fingerprint(self, definition: Definition) -> Sequence[Any]:
+        return (digest(_program() + _program("figures"), 12),)
+
+    def read_answer(self, value: Any) -> Any:
+        return read_expected(super().read_answer(value))
+
+    def add_facts(self, answer: Any, base: Path) -> Mapping[str, Any]:
+        return {"gold_digest": digest(read_golds(answer, base))}
+
+    def instruct(self, definition: Definition, answer: Any) -> str:
+        packages = [re.split(r"[^\w.-]", each)[0] for each in definition.requires]
+        there = f" python3 there has {', '.join(packages)}." if packages else ""
+        file = file_of(answer, definition.answer_file)
+        return _INSTRUCTIONS[answer["kind"]].format(file=file, image=answer.get("image")) + there
+
+    def collect(self, case: Case, sandbox: Sandbox) -> str:
+        """Return the text of the file that the row names; '' for none, and for one that lies there
+        as it was given."""
+        name = file_of(case.expected, case.definition.answer_file)
+        try:
+            data = sandbox.read(name)
+        except FileNotFoundError:
+            return ""
+        if data == case.files().get(name):
+            return ""
+        return self.trim(data[: 4 * self.longest].decode("utf-8", "replace")[: self.longest])
+
+    def golds(self, case: Case) -> list[str]:
+        """Return the texts of the files that are right. Raises BadInput for one that is gone or was
+        changed."""
+        try:
+            golds = read_golds(case.expected, case.base)
+            if digest(golds) != case.task.facts["gold_digest"]:
+                raise ValueError("was changed while this ran")
+        except ValueError as e:
+            why, fix = f"{case.task.id}: its gold {e}", "put it back, then the same again"
+            raise BadInput(why, fix=fix, code="bad-rows") from None
+        return golds
+
+    def score(self, case: Case, trace: Trace, open: Open) -> Scored:
+        known, golds, answer = case.expected, self.golds(case), trace.answer
+        if known["kind"] == "figure":
+            drawn, why = _draw(case, known, answer, open)
+            if not drawn:
+                return Scored(0.0, why)
+            answer = json.dumps(drawn)
+        asked = {
+            "options": {},
+            **known,
+            "gold": list(golds) or known.get("gold") or known["values"],
+        }
+        command = ["python3", "-I", "-c", _program()]
+        found, output = run_program(case, open, command, {**asked, "answer": answer}, {})
+        if isinstance(found, Mapping) and isinstance(found.get("score"), int | float):
+            return Scored(float(found["score"]), redact(str(found["why"]))[:2000])
+        if output.limit or output.timed_out:  # the right answer was measured once, by `tasks check`
+            return Scored(0.0, f"To compare the answer {describe_ending(output, case)}.")
+        right = write_gold(case.task, golds)
+        if known["kind"] == "figure":
+            right = json.dumps({**json.loads(golds[0]), "data": json.loads(golds[1])})
+        if answer != right and isinstance(
+            run_program(case, open, command, {**asked, "answer": right}, {})[0], Mapping
+        ):
+            return Scored(0.0, "The answer cannot be compared with anything.")
+        why = f"what {case.task.id} is compared with cannot be read: {output.text.strip()[-300:]}"
+        raise Fault(
+            redact(why),
+            fix="mend the row, or leave it out: [left_out] of domain.toml",
+            code=UNSOUND,
+        )
+
+    def gold(self, case: Case) -> str:
+        return write_gold(case.task, self.golds(case))
+
+    def hidden(self, case: Case) -> list[str]:
+        return hidden_texts(case.task, self.golds(case))
+
+    def exploits(self, case: Case) -> dict[str, str]:
+        return analysis_exploits(case.task, self.golds(case), case.files())
 
 
-def _drawn(
-    decided: Definition, known: Mapping[str, Any], answer: str, opened: Open
+def read_expected(value: Any) -> dict[str, Any]:
+    """Return what an answer is compared with: an object with its `kind`. named: `values`, name ->
+    text; fields: `gold`, a list of objects; the others: `file`, what is handed in, and `gold`, paths
+    beside the data. Raises ValueError."""
+    if isinstance(value, str):
+        try:
+            value = read_json(value)
+        except ValueError:
+            raise ValueError("is no JSON") from None
+    if not isinstance(value, Mapping) or value.get("kind") not in _INSTRUCTIONS:
+        raise ValueError(f"has no kind that is one of {', '.join(_INSTRUCTIONS)}")
+    kind, gold = value["kind"], value.get("values" if value["kind"] == "named" else "gold")
+    if not gold or not isinstance(gold, Mapping if kind == "named" else list):
+        raise ValueError("has nothing that an answer is compared with")
+    if kind == "fields" and not all(isinstance(each, Mapping) and each for each in gold):
+        raise ValueError("has a right answer that is no object")
+    if kind not in ("named", "fields"):
+        for path in (value.get("file"), *gold):
+            if not isinstance(path, str):
+                raise ValueError("names no file")
+            refuse_path(path)
+    return dict(value)
+
+
+def read_golds(answer: Mapping[str, Any], base: Path) -> list[str]:
+    """Return the texts of the files that are right; of an array of numpy its rows as JSON. Raises
+    ValueError."""
+    if answer["kind"] in ("named", "fields"):
+        return []
+    files = [(path, read_files(base / path)[0][1]) for path in answer["gold"]]
+    return [
+        _array(data) if path.endswith(".npy") else data.decode("utf-8", "replace")
+        for path, data in files
+    ]
+
+
+def _array(data: bytes) -> str:
+    """Return the rows of a plain array as numpy saves it, without numpy and without pickles. Raises
+    ValueError."""
+    try:
+        start = 10 + int.from_bytes(data[8:10], "little")
+        header = literal(data[10:start].decode("latin-1"))
+        (rows, wide), kind = (
+            (*header["shape"], 1)[:2],
+            {"f8": "d", "i8": "q", "f4": "f", "i4": "i"}[header["descr"][1:]],
+        )
+        numbers = struct.unpack(f"<{rows * wide}{kind}", data[start:])
+        if header["fortran_order"] or header["descr"][0] != "<":
+            raise ValueError
+    except (ValueError, KeyError, TypeError, SyntaxError, struct.error):
+        raise ValueError("is an array that is not read without numpy") from None
+    return json.dumps([numbers[row * wide : (row + 1) * wide] for row in range(rows)])
+
+
+def _draw(
+    case: Case, known: Mapping[str, Any], answer: str, open: Open
 ) -> tuple[dict[str, Any], str]:
     """(what the figure shows that the program saves, {} for none; why there is none)."""
     asked = {"program": known["file"], "image": known["image"]}
     command = ["python3", "-B", "-c", _program("figures")]
-    found, output = _run(decided, opened, command, asked, {known["file"]: answer})
+    found, output = run_program(case, open, command, asked, {known["file"]: answer})
     if not isinstance(found, Mapping):
-        return {}, redact(f"The program {_ended(output, decided.scorer.seconds)}.")
+        return {}, redact(f"The program {describe_ending(output, case)}.")
     raised = f" It raised {found['raised']}." if isinstance(found.get("raised"), str) else ""
     if not isinstance(found.get("figure"), dict) or not found["figure"]:
         return {}, redact(f"The program saves no figure as {known['image']}.{raised}")
@@ -116,7 +246,7 @@ def _drawing(known: Mapping[str, Any], told: Mapping[str, Any], rows: Any) -> st
     )
 
 
-def gold(task: Task, golds: Sequence[str]) -> str:
+def write_gold(task: Task, golds: Sequence[str]) -> str:
     """A right answer, as it is handed in."""
     known = task.facts["answer"]
     if known["kind"] == "named":
@@ -130,24 +260,26 @@ def gold(task: Task, golds: Sequence[str]) -> str:
     )
 
 
-def hidden(task: Task, golds: Sequence[str]) -> list[str]:
+def hidden_texts(task: Task, golds: Sequence[str]) -> list[str]:
     """What no agent is shown. Of predictions nothing: a column of labels is in every text. Of a
     figure what it shows: the program that draws it is anybody's."""
     kind = task.facts["answer"]["kind"]
     if kind == "predictions":
         return []
-    found = golds if kind == "figure" else [gold(task, golds), *golds]
+    found = golds if kind == "figure" else [write_gold(task, golds), *golds]
     return [text for text in dict.fromkeys(found) if len(text) <= _LONGEST]
 
 
-def exploits(task: Task, golds: Sequence[str], given: Mapping[str, bytes]) -> dict[str, str]:
+def analysis_exploits(
+    task: Task, golds: Sequence[str], given: Mapping[str, bytes]
+) -> dict[str, str]:
     """name -> an answer that leaves the task undone: what fits every question, what is right by
     chance, what was given.
 
     given: the files of the task's sandbox.
     """
     known = task.facts["answer"]
-    found = audit.texts(task)
+    found = text_exploits(task)
     if known["kind"] == "named":
         names = list(known["values"])
         every = [

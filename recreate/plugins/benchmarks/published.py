@@ -25,9 +25,7 @@ from recreate.domains.rows.domain import RowDomain, _RowsRead
 from recreate.domains.rows.scorers import ScorerSettings
 from recreate.domains.rows.table import BadRow, DataRow, DataTable
 from recreate.domains.rows.tasks import tasks_of
-from recreate.plugins.audit import audit
-from recreate.plugins.benchmarks import recipes, snippet
-from recreate.plugins.withheld import apart
+from recreate.plugins.benchmarks import recipes
 
 COLUMNS = Columns(
     prompt="prompt",
@@ -69,18 +67,6 @@ class PublishedDomain(RowDomain):
         self._data = str(data)
         self._lacking: dict[str, str] = {}
 
-    @property
-    def grader(self) -> str:
-        """Changes with what RowDomain's does, and with the program that keeps tests and answers
-        apart."""
-        return digest(
-            [
-                super().grader,
-                apart.version() if self.definition.scorer.apart else "",
-                snippet.version() if self.scored_by == "snippet" else "",
-            ]
-        )
-
     def stratum(self, task: Task) -> str:
         """The set that it is of."""
         return str(task.facts["row"]["source"])
@@ -95,12 +81,6 @@ class PublishedDomain(RowDomain):
             if id.partition(":")[0] in sources
         }
         return [(f"{self.name}:{id}", why) for id, why in {**out, **self._lacking}.items()]
-
-    def exploits(self, task: Task) -> dict[str, str]:
-        """As RowDomain's; of a snippet, what leaves the task undone at its place in the program."""
-        if self.scored_by == "snippet":
-            return {**audit.texts(task), **snippet.exploits(task)}
-        return super().exploits(task)
 
     # --- where the rows are ---
 
@@ -153,7 +133,7 @@ class PublishedDomain(RowDomain):
         for place in self._places(known):
             read = self._table(place)
             table.refuse(read, read.faults)
-            kinds = [recipes.of(row.values, self.name) for row in read.rows]
+            kinds = [recipes.find_recipe(row.values, self.name) for row in read.rows]
             usual = next((kind for kind in kinds if kind), None)
             rows = (row._replace(file=f"{table.shown(read)} {read.place}") for row in read.rows)
             for row, recipe in zip(rows, kinds, strict=True):

@@ -11,10 +11,12 @@ import ast
 import json
 import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from recreate.api.syntax import parse_python
 from recreate.api.types import digest
+from recreate.domains.rows import read_first_row
 from recreate.plugins.benchmarks import dumps
 
 Row = Mapping[str, Any]
@@ -39,9 +41,15 @@ _EXCHANGE = {"dataset", "instruction", "input", "gold", "eval"}
 _SPLITS = {"valid": "validation"}
 
 
-def of(row: Row, domain: str = "") -> PublishedSet | None:
-    """The recipe that a row's fields fit: of one domain, or, without, of any whose rows cannot be
-    mistaken."""
+def domain_of_file(path: Path) -> str:
+    """Return the published domain whose rows a file holds, by its first; '' where none is sure."""
+    recipe = find_recipe(read_first_row(path)) if path.suffix.lower() == ".jsonl" else None
+    return recipe.domain if recipe else ""
+
+
+def find_recipe(row: Row, domain: str = "") -> PublishedSet | None:
+    """Return the recipe that a row's fields fit: of one domain, or, without, of any whose rows
+    cannot be mistaken."""
     if row.keys() >= _EXCHANGE:
         named = str(row["dataset"])
         known = [

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from recreate.api.ports import Limits, Sandbox
-from recreate.api.types import Task
+from recreate.api.ports import Limits
+from recreate.api.types import Task, Trace
 from recreate.domains.rows.definition import Definition
-from recreate.domains.rows.scorers import Scored, texts_of
+from recreate.domains.rows.scorers import Case, Open, Scored, Scorer, texts_of
 from recreate.plugins.audit import audit
 from recreate.plugins.withheld import apart
 from recreate.storage.redact import redact
@@ -25,31 +26,57 @@ _WARM = ("numpy", "pandas", "scipy.sparse", "sklearn", "matplotlib.pyplot", "sea
 it."""
 
 
-def version() -> str:
-    """Changes with the programs that decide: part of a grader's version."""
-    return apart.version(data=True)
-
-
-def of_snippet(
-    decided: Definition, task: Task, answer: str, opened: Callable[[Limits], Sandbox]
-) -> Scored:
+class SnippetScorer(Scorer):
     """1 when the row's test_execution passes with the snippet at [insert], and its test_string,
     where it has one."""
-    program, seconds = texts_of(task.facts["answer"])[0], decided.scorer.seconds
-    warm = [name for name in _WARM if re.search(rf"\b{name.partition('.')[0]}\b", program)]
-    limits = LIMITS.model_copy(update={"seconds": seconds})
-    own, other = opened(limits), opened(limits)
-    try:
-        asked = {"program": program, "solution": answer}
-        found, why = apart.run(apart.for_data(), own, other, asked, seconds, warm)
-    finally:
-        own.close()
-        other.close()
-    if not found.get("count"):
-        return Scored(0.0, f"The snippet could not be run to its end: {why or 'there is no test'}.")
-    if found["failed"]:
-        return Scored(0.0, redact(f"The snippet fails: {found['failed'][0]}."))
-    return Scored(1.0, "The snippet is right.")
+
+    name = "snippet"
+    settings = ("seconds",)
+    columns: Mapping[str, Sequence[str]] = {
+        "answer": ("code_context",),
+        "gold": ("reference_code",),
+    }
+    answer_is_gold = False
+
+    def fingerprint(self, definition: Definition) -> Sequence[Any]:
+        return (apart.version(data=True),)
+
+    def read_answer(self, value: Any) -> Any:
+        text = str(super().read_answer(value))
+        if not ("[insert]" in text and "def test_execution(" in text):
+            raise ValueError("has no exec_context with an [insert] and no test_execution")
+        return value
+
+    def describe_answer(self) -> str:
+        return (
+            "It is the code that takes the place of the solution, indented as it must be there:"
+            " what is given around it runs before and after it."
+        )
+
+    def trim(self, text: str) -> str:
+        """Return the text without blank lines around it: indentation counts."""
+        return text.strip("\n").rstrip()
+
+    def score(self, case: Case, trace: Trace, open: Open) -> Scored:
+        program, seconds = texts_of(case.expected)[0], case.definition.scorer.seconds
+        warm = [name for name in _WARM if re.search(rf"\b{name.partition('.')[0]}\b", program)]
+        limits = LIMITS.model_copy(update={"seconds": seconds})
+        own, other = open(limits), open(limits)
+        try:
+            asked = {"program": program, "solution": trace.answer}
+            found, why = apart.run(apart.for_data(), own, other, asked, seconds, warm)
+        finally:
+            own.close()
+            other.close()
+        if not found.get("count"):
+            because = why or "there is no test"
+            return Scored(0.0, f"The snippet could not be run to its end: {because}.")
+        if found["failed"]:
+            return Scored(0.0, redact(f"The snippet fails: {found['failed'][0]}."))
+        return Scored(1.0, "The snippet is right.")
+
+    def exploits(self, case: Case) -> dict[str, str]:
+        return {**super().exploits(case), **snippet_exploits(case.task)}
 
 
 # --- what an audit tries
@@ -183,8 +210,8 @@ value = None
 result."""
 
 
-def exploits(task: Task) -> dict[str, str]:
-    """name -> a snippet that leaves the task undone: the list, around a function that gives
+def snippet_exploits(task: Task) -> dict[str, str]:
+    """Return name -> a snippet that leaves the task undone: the list, around a function that gives
     nothing, and ours."""
     program = texts_of(task.facts["answer"])[0]
     wrong = "def answer(*args, **named):\n    return None\n"

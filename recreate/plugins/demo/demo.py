@@ -21,8 +21,8 @@ from recreate.api import paths
 from recreate.api.errors import BadInput
 from recreate.api.ports import Limits, Sandbox, SandboxBackend
 from recreate.builder.sdk import Outcome, build
-from recreate.domains.functions import Functions
 from recreate.models.cassette import About, read_about
+from recreate.plugins.demo.functions import Functions
 from recreate.runs.session import Say, silent
 from recreate.sandboxes import choose
 from recreate.storage import files

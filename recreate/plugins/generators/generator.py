@@ -29,7 +29,7 @@ from recreate.api.types import Record, Trace, digest
 from recreate.domains.rows import Columns, table
 from recreate.domains.rows.definition import FILE, Definition, Shares, absolute, load, text
 from recreate.domains.rows.domain import RowDomain
-from recreate.domains.rows.scorers import PURE, ScorerSettings, kind_of, texts_of
+from recreate.domains.rows.scorers import ScorerSettings, split_score, texts_of
 from recreate.domains.validate import validate
 from recreate.storage import files
 
@@ -42,7 +42,8 @@ machine."""
 _COLUMNS = Columns(
     prompt="prompt", answer="answer", id="id", split="split", files="files", gold="gold"
 )
-_SCORES = (*PURE, "tests", "sql", "file")
+_PLAIN = ("exact", "numeric", "contains", "regex", "f1", "json-schema")
+_SCORES = (*_PLAIN, "tests", "sql", "file")
 _HANGS = 3
 """Time limits in a row after which no more is tried."""
 _SHORT = 3
@@ -106,7 +107,7 @@ def find(name: str) -> tuple[Path, GeneratorSettings]:
     folder = folder.resolve()
     try:
         known = GeneratorSettings.model_validate(read_toml((folder / SETTINGS).read_text("utf-8")))
-        kind, named = kind_of(known.score)
+        kind, named = split_score(known.score)
     except (OSError, ValueError) as e:
         said = str(e).replace("\n", " ")[:300]
         raise BadInput(
@@ -239,7 +240,7 @@ class _Making:
         before: Sequence[Mapping[str, Any]],
     ) -> None:
         self.name, self.folder, self.known, self.decided = name, folder, known, decided
-        self.backend, self.split, self.kind = backend, split, kind_of(decided.score)[0]
+        self.backend, self.split, self.kind = backend, split, split_score(decided.score)[0]
         self.version = digest(
             [(p.name, p.read_bytes().hex()) for p in sorted(folder.iterdir()) if p.is_file()], 12
         )
@@ -503,7 +504,7 @@ def _alike(one: Sequence[Mapping[str, Any]], two: Sequence[Mapping[str, Any]]) -
 
 def _definition(folder: Path, known: GeneratorSettings, file: Path) -> Definition:
     """What domain.toml says of rows of this generator in this file."""
-    score = f"{folder / known.score}" if kind_of(known.score)[0] == "file" else known.score
+    score = f"{folder / known.score}" if split_score(known.score)[0] == "file" else known.score
     return Definition(
         data=str(file.absolute()),
         score=score,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,11 +19,9 @@ from recreate.api.errors import UNSOUND, BadInput, Fault
 from recreate.api.ports import AskJudge
 from recreate.api.types import Message, Record, Task, Trace, digest
 from recreate.domains.rows import table
-from recreate.domains.rows.scorers import Scored
-from recreate.domains.rows.tasks import as_json
+from recreate.domains.rows.definition import Definition
+from recreate.domains.rows.scorers import Case, Open, Scored, Scorer, as_json
 
-VERSION = 1
-"""Of what a judge is asked: part of the grader's version."""
 LEAST = 20
 """Labelled answers without which an agreement says nothing."""
 _SHOWN = 60_000
@@ -112,9 +110,40 @@ def verdict_in(reply: str) -> Scored | None:
     return Scored(float(score), f"The judge: {why.strip()[:1500]}")
 
 
-def judged(task: Task, trace: Trace, rubric: str, ask: AskJudge) -> Scored:
-    """What the judge says of an answer, from 0 to 1. A reply that is no verdict is asked for once
-    more; then the attempt is excluded: Fault (`unsound-task`), since that is not the agent's
+class JudgeScorer(Scorer):
+    """What a model says of an answer by a rubric, from 0 to 1."""
+
+    name = "judge"
+    pass_at = 0.7
+    needs_answer = False
+    asks_model = True
+
+    def __init__(self, argument: str = "") -> None:
+        if not argument:
+            raise BadInput(
+                "a judge needs a rubric", fix="--score judge:RUBRIC.md", code="unknown-scorer"
+            )
+        self.rubric = argument
+
+    def with_files(self, place: Callable[[str], str]) -> str:
+        return f"judge:{place(self.rubric)}"
+
+    def fingerprint(self, definition: Definition) -> Sequence[Any]:
+        return (read_rubric(self.rubric),)
+
+    def score(self, case: Case, trace: Trace, open: Open) -> Scored:
+        if case.ask is None:
+            raise BadInput(
+                f"{case.task.domain} is scored by a judge, and no model is there to ask",
+                fix="--models.judge MODEL; or --score with a scorer that asks none",
+                code="no-judge",
+            )
+        return ask_judge(case.task, trace, read_rubric(self.rubric), case.ask)
+
+
+def ask_judge(task: Task, trace: Trace, rubric: str, ask: AskJudge) -> Scored:
+    """Return what the judge says of an answer, from 0 to 1. A reply that is no verdict is asked for
+    once more; then the attempt is excluded: Fault (`unsound-task`), since that is not the agent's
     fault."""
     messages = messages_for(task, rubric, trace.answer)
     attempt = digest(["judge", trace.attempt, task.id, trace.answer])

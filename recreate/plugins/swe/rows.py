@@ -26,6 +26,7 @@ from recreate.api.config import Split, read_json
 from recreate.api.errors import BadInput
 from recreate.api.registry import need
 from recreate.api.types import Record
+from recreate.domains.rows import SUFFIXES, read_first_row
 
 _SPLITS: Mapping[str, Split] = {
     "train": "train",
@@ -92,6 +93,16 @@ def is_row(value: object) -> bool:
         and value.keys() >= FIELDS
         and ("FAIL_TO_PASS" in value or "fail_to_pass" in value)
     )
+
+
+def domain_of_file(path: Path) -> str:
+    """Return `swe` for what that domain reads: rows of SWE-bench, recipes, folders, a data set's
+    plain name; else ''."""
+    if path.is_dir() or path.suffix.lower() not in SUFFIXES:
+        return "swe"
+    row = read_first_row(path)
+    ours = row.keys() >= {"schema", "kind"} or "instance_id" in row
+    return "swe" if ours or row.keys() >= FIELDS else ""
 
 
 def holds_rows(source: str | Path) -> bool:

@@ -176,7 +176,7 @@ class UngradedStore(ExperienceStore):
 def judged(
     e: Experience, rubric: str, ask: AskJudge, model: str, pass_at: float = PASS_AT
 ) -> Provisional:
-    """What a judge says of an attempt, asked as `--score judge:` asks (domains/rows/judge.py): all
+    """What a judge says of an attempt, asked as `--score judge:` asks (plugins/judge): all
     that the attempt's record says, the task included, is fenced as data. Raises Fault,
     `unsound-task`, when it gives no verdict.
     """
@@ -190,7 +190,7 @@ def judged(
         group=e.group,
     )
     trace = e.trace.model_copy(update={"attempt": digest([e.id, rubric]), "answer": record_of(e)})
-    found = judge.judged(about, trace, rubric, ask)
+    found = judge.ask_judge(about, trace, rubric, ask)
     return Provisional(
         score=found.score, passed=found.score >= pass_at, evidence=found.why, model=model
     )

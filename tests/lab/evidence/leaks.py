@@ -50,10 +50,10 @@ from recreate.agents.leakage import Scanner
 from recreate.agents.scaffold import load
 from recreate.api.paths import shipped
 from recreate.api.types import Edit, Task, canary, digest
-from recreate.domains.functions import Functions
 from recreate.domains.rows import templates
 from recreate.domains.rows.domain import RowDomain
 from recreate.domains.rows.templates import TEMPLATES
+from recreate.plugins.demo.functions import Functions
 from recreate.plugins.swe import Swe
 from recreate.runs.gate import wilson
 from tests.lab.planted import KINDS, Planted

@@ -14,8 +14,9 @@ import pytest
 from recreate.api import registry
 from recreate.api.errors import BadInput, Fault
 from recreate.api.types import Grade, Task, Trace
-from recreate.domains.rows import meant_by
+from recreate.domains.rows import name_domain
 from recreate.domains.validate import validate
+from recreate.plugins.benchmarks.analysis import AnalysisScorer
 from recreate.plugins.benchmarks.measures import METRICS, CsvTable, NotComparable, scored, values_in
 from recreate.plugins.benchmarks.published import Dacode
 from recreate.sandboxes import choose
@@ -158,7 +159,7 @@ def test_the_gold_of_each_kind_of_row_passes_and_doing_nothing_does_not(beside: 
     for task in domain.tasks():
         proof = validate(domain, task, choose())
         assert proof.ok, proof.reason
-    assert meant_by(str(beside / "given.jsonl")) == "dacode"
+    assert name_domain(str(beside / "given.jsonl")) == "dacode"
 
 
 def test_an_agent_has_the_row_s_files_and_never_what_is_right(beside: Path) -> None:
@@ -271,7 +272,9 @@ def test_no_exploit_of_any_kind_of_row_passes(beside: Path) -> None:
         asked = {
             "options": {},
             **known,
-            "gold": domain._golds(task) or known.get("gold") or known["values"],
+            "gold": AnalysisScorer().golds(domain._case(task))
+            or known.get("gold")
+            or known["values"],
         }
         for name, answer in found.items():
             if answer.strip():
@@ -291,7 +294,7 @@ def test_a_task_of_da_code_in_its_own_columns_is_the_same_task(beside: Path) -> 
     assert task.id == "dacode:dacode:dm-1"
     assert task.prompt.startswith("Do dm-1 with towns.csv.")
     assert _graded(domain, task, domain.gold(task)).passed
-    assert meant_by(str(beside / "given.jsonl")) == "dacode"
+    assert name_domain(str(beside / "given.jsonl")) == "dacode"
 
 
 # --- named values

@@ -16,7 +16,7 @@ from recreate.api import registry
 from recreate.api.errors import BadInput
 from recreate.api.paths import shipped
 from recreate.api.types import Call, Grade, Trace
-from recreate.domains.rows import meant_by
+from recreate.domains.rows import name_domain
 from recreate.domains.validate import validate
 from recreate.plugins.benchmarks.published import PublishedDomain
 from recreate.sandboxes import choose
@@ -140,7 +140,7 @@ def test_a_row_in_the_layout_of_an_exchange_file_is_the_same_task(tmp_path: Path
         other.group,
         other.facts["answer"],
     )
-    assert meant_by(str(tmp_path / "given.jsonl")) == "ds1000"
+    assert name_domain(str(tmp_path / "given.jsonl")) == "ds1000"
 
 
 def test_rows_are_left_out_by_what_their_ids_have_in_common_and_that_is_said(

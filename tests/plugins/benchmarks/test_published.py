@@ -14,11 +14,11 @@ import pytest
 from recreate.api import registry
 from recreate.api.errors import BadInput, Missing
 from recreate.api.types import Grade, Task, Trace
-from recreate.domains.rows import meant_by, table
-from recreate.domains.rows.programs import math_answer
+from recreate.domains.rows import name_domain, table
 from recreate.domains.validate import validate
 from recreate.plugins.audit import audit
 from recreate.plugins.benchmarks import recipes
+from recreate.plugins.benchmarks.mathematics import read_math
 from recreate.plugins.benchmarks.published import PublishedDomain
 from recreate.plugins.withheld import apart
 from recreate.sandboxes import choose
@@ -184,9 +184,9 @@ def test_data_alone_means_the_domain_that_knows_its_rows(tmp_path: Path) -> None
     ):
         file = tmp_path / "mine.jsonl"
         file.write_text(json.dumps(row) + "\n")
-        assert meant_by(str(file)) == name
+        assert name_domain(str(file)) == name
     file.write_text('{"question": "Why?", "answer": "So."}\n')
-    assert meant_by(str(file)) == "mine"
+    assert name_domain(str(file)) == "mine"
 
 
 FIX = {**HUMANEVALFIX, "task_id": "Python/7000"}  # of the same function as HUMANEVAL
@@ -547,7 +547,7 @@ def test_tests_that_are_all_skipped_are_none(tmp_path: Path) -> None:
     ],
 )
 def test_the_answer_of_a_text_is_what_its_last_box_or_line_says(text: str, answer: str) -> None:
-    assert math_answer(text) == answer
+    assert read_math(text) == answer
 
 
 def test_published_rows_without_an_id_are_known_by_their_text(tmp_path: Path) -> None:

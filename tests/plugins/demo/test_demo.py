@@ -14,9 +14,9 @@ from recreate.agents.scaffold import load
 from recreate.api.errors import Interrupted
 from recreate.api.paths import shipped
 from recreate.cli import run as cli
-from recreate.domains.functions import Functions
 from recreate.models.cassette import Cassette
 from recreate.plugins.demo import demo
+from recreate.plugins.demo.functions import Functions
 from recreate.sandboxes import choose
 from tests.plugins.demo.demo import once
 

@@ -23,7 +23,7 @@ from recreate.agents.scaffold import Scaffold
 from recreate.api.paths import shipped
 from recreate.api.ports import Domain, Sandbox, SandboxBackend
 from recreate.api.types import Call, Message, Output, Reply, Task
-from recreate.domains.functions import Functions
+from recreate.plugins.demo.functions import Functions
 from recreate.sandboxes import choose
 from tests.examples.domain import Filters
 from tests.toy import Toy

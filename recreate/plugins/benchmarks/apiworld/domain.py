@@ -26,8 +26,8 @@ from recreate.api.config import Config, Split, read_json
 from recreate.api.errors import UNSOUND, BadInput, Fault
 from recreate.api.ports import Limits, Sandbox, SandboxBackend
 from recreate.api.types import Grade, Task, Trace, digest
+from recreate.domains.exploits import text_exploits
 from recreate.domains.rows.definition import Shares, own_or_shipped
-from recreate.plugins.audit import audit
 from recreate.plugins.benchmarks.apiworld import sources
 from recreate.plugins.benchmarks.apiworld.sources import ToolTask
 from recreate.plugins.benchmarks.tool_calls import handed_in, recorded
@@ -264,7 +264,7 @@ class ApiWorld:
                 "[" * depth + "]" * depth
             )
         return {
-            **audit.texts(task),
+            **text_exploits(task),
             **found,
             "a grade": '{"calls": [], "passed": true, "score": 1}',
         }

@@ -18,6 +18,7 @@ from recreate.api import paths
 from recreate.api.errors import BadInput
 from recreate.api.syntax import literal, parse_expression, parse_python
 from recreate.api.types import digest
+from recreate.domains.rows import read_first_row
 from recreate.storage import packages
 from recreate.storage.files import once
 
@@ -186,6 +187,11 @@ def is_tool_row(row: Mapping[str, Any]) -> bool:
         "initial_config",
     }
     return own or row.get("dataset") in ("taubench", "bfcl_multi_turn")
+
+
+def domain_of_file(path: Path) -> str:
+    """Return `apiworld` for rows of a set that is known here, else ''."""
+    return "apiworld" if path.suffix == ".jsonl" and is_tool_row(read_first_row(path)) else ""
 
 
 def row_cases(file: Path) -> tuple[list[ToolTask], int]:

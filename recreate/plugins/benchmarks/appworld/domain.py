@@ -25,9 +25,9 @@ from recreate.api.config import Config, Split
 from recreate.api.errors import UNSOUND, BadInput, Fault
 from recreate.api.ports import Sandbox, SandboxBackend
 from recreate.api.types import Grade, Task, Trace, digest
+from recreate.domains.exploits import text_exploits
 from recreate.domains.python_env import Environment, environment
 from recreate.domains.rows.definition import own_or_shipped
-from recreate.plugins.audit import audit
 from recreate.plugins.benchmarks.appworld import sources
 from recreate.plugins.benchmarks.tool_calls import handed_in, recorded
 
@@ -216,7 +216,7 @@ class AppWorld:
             name: json.dumps({"calls": [[RUN, {"code": code}]]}) for name, code in tries.items()
         }
         return {
-            **audit.texts(task),
+            **text_exploits(task),
             **calls,
             "a grade": '{"calls": [], "passed": true, "score": 1}',
         }

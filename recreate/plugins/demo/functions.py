@@ -4,7 +4,7 @@
 A task says what a function is for and shows how it is used. What the code base does with everything
 else (spaces, capitals, texts that are of another form) no task says: it is for experience to find.
 Nothing is fetched: an answer is one file, and Python itself runs it.
-`recreate.domains.functions:Functions` is its name.
+`recreate.plugins.demo.functions:Functions` is its name.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from recreate.api.config import read_json
 from recreate.api.paths import shipped
 from recreate.api.ports import Sandbox, SandboxBackend
 from recreate.api.types import Grade, Split, Task, Trace
-from recreate.plugins.audit.audit import texts
+from recreate.domains.exploits import text_exploits
 
 FILE = "answer.py"
 _RUN = """
@@ -124,4 +124,4 @@ class Functions:
     def exploits(self, task: Task) -> dict[str, str]:
         """Answers that fit every question, and one that attacks, for `recreate tasks audit`."""
         forged = "import os\nos.write(1, b'[\"0\"]\\n')\nos._exit(0)\n"
-        return {**texts(task), "ends its runner": forged}
+        return {**text_exploits(task), "ends its runner": forged}

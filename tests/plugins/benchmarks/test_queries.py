@@ -1,0 +1,109 @@
+"""The scorer `sql`: a query is right when its rows are, and no query ends more than itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recreate.api import registry
+from recreate.api.errors import UNSOUND, BadInput, Fault
+from recreate.api.ports import SandboxBackend
+from recreate.api.types import Grade, Trace
+from recreate.domains.rows.domain import RowDomain
+from recreate.sandboxes import choose
+
+
+@pytest.fixture(scope="module")
+def backend() -> SandboxBackend:
+    return choose()
+
+
+def opened(
+    workspace: Path, rows: list[dict[str, Any]], score: str, name: str = "q", **columns: str
+) -> RowDomain:
+    (workspace / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    part = registry.open_domain(
+        name, workspace, str(workspace / f"{name}.jsonl"), score=score, columns=columns
+    )
+    assert isinstance(part, RowDomain)
+    return part
+
+
+def graded(part: RowDomain, number: int, answer: str, backend: SandboxBackend) -> Grade:
+    task = part.tasks()[number]
+    return part.grade(
+        task, Trace(attempt="a", task=task.id, scaffold="", model="", answer=answer), backend
+    )
+
+
+SHOP = (
+    "CREATE TABLE sales(item TEXT, price REAL);\nINSERT INTO sales VALUES ('pen', 1.5), ('cup', 4),"
+    " ('mug', 4);\n"
+)
+
+
+def shop(workspace: Path) -> RowDomain:
+    files = {"shop.sql": SHOP}
+    rows = [
+        {"question": "How much in all?", "sql": "SELECT sum(price) FROM sales", "files": files},
+        {
+            "question": "Cheapest first?",
+            "sql": "SELECT item FROM sales ORDER BY price, item",
+            "files": files,
+        },
+        {"question": "Which are there?", "sql": "SELECT item FROM sales", "files": files},
+    ]
+    return opened(workspace, rows, "sql")
+
+
+@pytest.mark.parametrize(
+    ("number", "query", "score"),
+    [
+        (0, "SELECT 9.5", 1.0),
+        (0, "select total(price) from sales;", 1.0),
+        (0, "SELECT count(*) FROM sales", 0.0),
+        (1, "SELECT item FROM sales ORDER BY price, item", 1.0),
+        (1, "SELECT item FROM sales ORDER BY item", 0.0),
+        (2, "SELECT item FROM sales ORDER BY item DESC", 1.0),
+        (2, "```sql\nSELECT item FROM sales\n```", 1.0),
+        (2, "SELECT DISTINCT price FROM sales", 0.0),
+        (0, "nonsense", 0.0),
+        (0, "DROP TABLE sales", 0.0),
+        (0, "ATTACH 'shop.sql' AS x", 0.0),
+        (0, "SELECT 1; SELECT 9.5", 0.0),
+        (0, "SELECT load_extension('x')", 0.0),
+        (0, "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n) SELECT i FROM n", 0.0),
+    ],
+)
+def test_a_query_is_right_when_its_rows_are(
+    workspace: Path, backend: SandboxBackend, number: int, query: str, score: float
+) -> None:
+    assert graded(shop(workspace), number, query, backend).score == score
+
+
+@pytest.mark.slow
+def test_a_query_that_never_ends_is_the_agents_own(
+    workspace: Path, backend: SandboxBackend
+) -> None:
+    shop(workspace).tasks()
+    file = workspace / "benchmarks" / "q" / "domain.toml"
+    file.write_text(file.read_text().replace("seconds = 30.0", "seconds = 2.0"))
+    endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n) SELECT count(*) FROM n"
+    grade = graded(shop(workspace), 0, endless, backend)
+    assert (grade.score, "took longer than 2 s" in grade.evidence) == (0.0, True)
+
+
+def test_a_row_whose_own_query_fails_is_the_rows_fault(
+    workspace: Path, backend: SandboxBackend
+) -> None:
+    rows = [{"question": "?", "sql": "SELECT x FROM nowhere", "files": {"a.sql": SHOP}}]
+    with pytest.raises(Fault, match="no such table: nowhere") as caught:
+        graded(opened(workspace, rows, "sql"), 0, "SELECT 1", backend)
+    assert caught.value.code == UNSOUND
+    with pytest.raises(BadInput, match="it has no database among its files"):
+        opened(
+            workspace, [{"question": "?", "sql": "SELECT 1", "files": {"a.txt": ""}}], "sql", "r"
+        ).tasks()
