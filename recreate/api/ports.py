@@ -469,8 +469,8 @@ class Auditable(Protocol):
 
     def exploits(self, task: Task) -> Mapping[str, str]:
         """name -> an answer, in the form `collect` returns, that leaves the task unsolved and tries
-        to be scored all the same. `recreate.plugins.audit.audit` has lists to take: `python`
-        for code, `texts` for text.
+        to be scored all the same. `recreate.domains.exploits` has a list for text, the plug-in
+        audit one for Python.
         """
         ...
 

@@ -96,48 +96,19 @@ def _told_of_splits(made: Sequence[tuple[DataRow, Mapping[str, Any]]], column: s
 def _parts(
     row: DataRow, decided: Definition, scorer: Scorer, base: Path
 ) -> Iterator[str | dict[str, Any]]:
-    """What a row has for its task, piece by piece; a text is what is wrong with a piece."""
+    """Yield what a row has for its task, piece by piece; a text is what is wrong with a piece."""
     columns, cells = decided.columns, row.values
     prompt = cells.get(columns.prompt)
     if not isinstance(prompt, str) or not prompt.strip():
         yield f"its {columns.prompt} {_why(prompt)}"
     else:
         yield {"prompt": prompt.strip(), "group": digest(" ".join(prompt.split()), 16)}
-    facts: dict[str, Any] = {
-        "row": {
-            name: value
-            for name, value in cells.items()
-            if name not in (columns.split, columns.files)
-        }
-    }
-    if columns.answer:
-        value = cells.get(columns.answer)
-        try:
-            facts["answer"] = scorer.read_answer(value)
-        except ValueError as e:
-            if scorer.needs_answer or value not in (None, ""):
-                yield f"its {columns.answer} {e}"
-    if columns.gold and cells.get(columns.gold) not in (None, ""):
-        facts["gold"] = cells[columns.gold]
-    if "answer" in facts:
-        try:
-            facts |= scorer.add_facts(facts["answer"], base)
-        except ValueError as e:
-            yield f"its {columns.answer} {e}"
-    unread = False
-    if columns.files:
-        try:
-            facts |= _files(cells.get(columns.files), base, scorer)
-        except ValueError as e:
-            unread = True
-            yield f"its {columns.files} {e}"
-    if not unread and (why := scorer.check_files(decided, facts)):
-        yield why
+    facts, faults = _read_facts(cells, decided, scorer, base)
+    yield from faults
     yield {"facts": facts}
-    if given := {name: facts[name] for name in ("files", "place_digest") if name in facts}:
-        yield {
-            "group": digest([" ".join(str(prompt).split()), given], 16)
-        }  # the same question of other files
+    given = {name: facts[name] for name in ("files", "place_digest") if name in facts}
+    if given:  # the same question of other files is another one
+        yield {"group": digest([" ".join(str(prompt).split()), given], 16)}
     for what in ("id", "group", "split"):
         if column := getattr(columns, what):
             value = cells.get(column)
@@ -151,6 +122,33 @@ def _parts(
                 yield f"its {column} is none of train, validation and test"
             else:
                 yield {what: str(value).strip()}
+
+
+def _read_facts(
+    cells: Mapping[str, Any], decided: Definition, scorer: Scorer, base: Path
+) -> tuple[dict[str, Any], list[str]]:
+    """Return (the facts of a row's task, what is wrong with its cells)."""
+    columns, faults = decided.columns, list[str]()
+    apart = (columns.split, columns.files)
+    facts: dict[str, Any] = {"row": {n: value for n, value in cells.items() if n not in apart}}
+    if columns.answer:
+        value = cells.get(columns.answer)
+        try:
+            facts["answer"] = scorer.read_answer(value)
+            facts |= scorer.add_facts(facts["answer"], base)
+        except ValueError as e:
+            if scorer.needs_answer or value not in (None, ""):
+                faults.append(f"its {columns.answer} {e}")
+    if columns.gold and cells.get(columns.gold) not in (None, ""):
+        facts["gold"] = cells[columns.gold]
+    try:
+        if columns.files:
+            facts |= _files(cells.get(columns.files), base, scorer)
+        if why := scorer.check_files(decided, facts):
+            faults.append(why)
+    except ValueError as e:
+        faults.append(f"its {columns.files} {e}")
+    return facts, faults
 
 
 def _why(value: Any) -> str:
