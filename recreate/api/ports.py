@@ -202,6 +202,17 @@ class ModelCatalog(Protocol):
         ...
 
 
+class Check(NamedTuple):
+    """One line of `recreate doctor`. A plug-in's are yielded by its function of the kind `check`.
+    fix: what to type where it is not ok; needed: nothing goes without."""
+
+    name: str
+    ok: bool
+    detail: str
+    fix: str = ""
+    needed: bool = False
+
+
 @runtime_checkable
 class Sandbox(Protocol):
     """A private folder seen inside as /work, no network, no host environment.
@@ -317,6 +328,20 @@ class SandboxBackend(Protocol):
         (PATH, HOME, LANG).
 
         Raises BadInput for a mount that cannot be, Fault when none can be made."""
+        ...
+
+
+@runtime_checkable
+class EngineBackend(SandboxBackend, Protocol):
+    """A backend on an engine of its own, which keeps things besides the folders of sandboxes.
+    start: what to type when it does not answer."""
+
+    start: str
+
+    def sweep(self, really: bool) -> Mapping[str, list[dict[str, Any]]]:
+        """Remove what recreates that were killed left with the engine, unless not `really`. Return
+        rows of `engine` and `name`: `containers`, `images` (with `bytes`), images `in_use`, and
+        `faults` (with `message` and `fix`)."""
         ...
 
 

@@ -41,6 +41,7 @@ from recreate.api.ports import (
     Describable,
     Domain,
     Embedder,
+    EngineBackend,
     GradesUntouched,
     Hiding,
     Imaged,
@@ -93,7 +94,7 @@ of traces has its port beside the importers, which ask for it."""
 
 BESIDES: dict[str, tuple[type, ...]] = {
     "model": (Preparable, ToolCalling, Overriding),
-    "sandbox": (OpensImages,),
+    "sandbox": (OpensImages, EngineBackend),
     "opened-sandbox": (Copyable, Talking),
     "domain": (
         Validatable,

@@ -14,9 +14,7 @@ from typing import Any
 
 import pytest
 
-from recreate import sandboxes
 from recreate.agents import scaffold as scaffolds
-from recreate.api import registry
 from recreate.api.paths import shipped, workspace
 from recreate.cli import run
 from recreate.plugins.local_models import catalog
@@ -470,15 +468,6 @@ def test_recall_where_nothing_was_ever_attempted_says_what_makes_a_memory(
     said = capsys.readouterr()
     assert said.out == ""
     assert "nothing is remembered here yet: recreate build --domain swe" in said.err
-
-
-def test_doctor_says_once_what_to_do_about_an_engine_that_is_not_started(
-    ask: Ask, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    start = registry.find("sandbox", "docker")().engine.start
-    monkeypatch.setattr(sandboxes, "survey", lambda: [("docker", f"docker ps: no daemon; {start}")])
-    (docker,) = [c for c in ask("doctor")[1][0]["checks"] if c["name"] == "sandbox.docker"]
-    assert (docker["detail"], docker["fix"]) == ("docker ps: no daemon", start)
 
 
 def test_a_missing_file_is_a_fault_and_a_missing_folder_bad_input(ask: Ask, agent: Path) -> None:

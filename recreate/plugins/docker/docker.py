@@ -487,6 +487,30 @@ class Containers:
     def engine(self) -> Engine:
         return _engine(self.name)
 
+    @property
+    def start(self) -> str:
+        """See `recreate.api.ports.EngineBackend`."""
+        return self.engine.start
+
+    def sweep(self, really: bool) -> dict[str, list[dict[str, Any]]]:
+        """See `recreate.api.ports.EngineBackend`."""
+        swept: dict[str, list[dict[str, Any]]] = {"containers": [], "images": [], "in_use": []}
+        if not self.engine.program:
+            return swept
+        try:
+            gone = self.engine.abandoned()
+            for name in gone:
+                if really:
+                    self.engine.ask("rm", "--force", name)
+                swept["containers"].append({"engine": self.name, "name": name})
+            for image, size in self.engine.images().items():
+                row = {"engine": self.name, "name": image, "bytes": size}
+                forgotten = self.engine.forget(image, gone, really=really)
+                swept["images" if forgotten else "in_use"].append(row)
+        except Fault as e:
+            swept["faults"] = [{"engine": self.name, "message": e.message, "fix": e.fix}]
+        return swept
+
     def probe(self) -> str:
         """'' when a container was really made, and holds what it should, else why not."""
         return _probed(self.name)
@@ -677,11 +701,6 @@ def first_name(second: str) -> str:
     """What `second_name` was made of."""
     coded = second.removeprefix(PULLED).removesuffix(":latest").upper()
     return base64.b32decode(coded + "=" * (-len(coded) % 8)).decode()
-
-
-def installed() -> list[Engine]:
-    """The engines whose client is installed."""
-    return [engine for engine in map(_engine, ("docker", "podman")) if engine.program]
 
 
 @cache
