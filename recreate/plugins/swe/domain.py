@@ -6,9 +6,8 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from inspect import signature
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, get_args
+from typing import get_args
 
 from recreate.api import paths
 from recreate.api.errors import UNSOUND, BadInput, Fault
@@ -26,9 +25,6 @@ from recreate.plugins.swe.rows import Refusal
 from recreate.plugins.swe.trees import weight
 from recreate.sandboxes.rootfs import interpreter_mounts
 from recreate.storage.files import once
-
-if TYPE_CHECKING:
-    from recreate.plugins.swe_tasks.generate import MadeTasks
 
 _FILES, _BYTES, _TOTAL = 200, 1_000_000, 5_000_000
 """How many changed files, how large a one, and how much in all an answer may hold."""
@@ -286,23 +282,6 @@ class Swe:
             name: patch.make({p: before[p] for p in files if p in before}, files)
             for name, files in made.items()
         }
-
-    def make(self, **options: Any) -> MadeTasks:
-        """New tasks out of a package or a repository: bugs that were mended (`releases`, or
-        `history` of a repository, see `releases.make`), else injected ones (`generate.make`)."""
-        if options.get("releases") or options.pop("history", False):
-            from recreate.plugins.swe_tasks.releases import make as mended
-
-            return mended(
-                **{
-                    name: value
-                    for name, value in options.items()
-                    if name in signature(mended).parameters
-                }
-            )
-        from recreate.plugins.swe_tasks.generate import make
-
-        return make(**options)
 
     def baseline(self, task: Task, backend: SandboxBackend) -> Baseline:
         """What passes once the task is mended, twice the same; kept in home(). Raises Fault when

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from inspect import signature
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from recreate.api import registry
 from recreate.api.errors import BadInput
-from recreate.api.paths import workspace
 from recreate.cli.options import Json, SandboxName, open_backend, split_of
 from recreate.cli.tasks import line_of_task, task_record
 from recreate.cli.terminal import answers, say
+
+if TYPE_CHECKING:
+    from recreate.plugins.swe_tasks.generate import MadeTasks
 
 DealtSplit = Annotated[
     str, typer.Option("--split", help="Of all of them; default: train and validation by module.")
@@ -118,7 +120,7 @@ def make(
         raise BadInput(
             "--history is that of a repository", fix="--repo PATH --history", code="usage"
         )
-    asked = {
+    asked: dict[str, Any] = {
         "python": python,
         "pytest": pytest,
         "index_before": index_before,
@@ -130,7 +132,7 @@ def make(
         "since": since,
         "ask": _ask(model) if model else None,
     }
-    made = registry.open("domain", "swe", workspace=workspace()).make(
+    made = make_tasks(
         package=name,
         version=version,
         repo=repo,
@@ -150,6 +152,17 @@ def make(
     answers(as_json, rows)
     say(f"{len(made.tasks)} tasks of {made.tried} bugs tried, written to {made.file}")
     say("recreate tasks check swe validates them")
+
+
+def make_tasks(**options: Any) -> MadeTasks:
+    """Make tasks of bugs that releases or a repository's history mended (`releases.make`), else of
+    injected ones (`generate.make`)."""
+    from recreate.plugins.swe_tasks import generate, releases
+
+    if not (options.pop("history", False) or options.get("releases")):
+        return generate.make(**options)
+    taken = signature(releases.make).parameters
+    return releases.make(**{name: value for name, value in options.items() if name in taken})
 
 
 def _release(

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -24,6 +25,7 @@ from recreate.plugins.swe.facts import Bug, wrong_issue
 from recreate.plugins.swe.test_run import TestResults as Results
 from recreate.plugins.swe_tasks import change, commits, releases
 from recreate.plugins.swe_tasks.change import Candidate, ChangeStudy
+from recreate.plugins.swe_tasks.commands import make_tasks
 from recreate.sandboxes import choose
 from tests.plugins.swe.swe_project import Project, _environment, write
 
@@ -536,15 +538,14 @@ def test_commits_become_tasks_newest_first_and_the_same_command_goes_on(
 
     def make(n: int) -> releases.MadeTasks:
         said.clear()
-        domain = Swe(env=project.env)
-        how = {
+        how: dict[str, Any] = {
             "history": True,
             "file": file,
             "env": project.env,
             "backend": choose(),
             "on_progress": said.append,
         }
-        return domain.make(repo=repo, n=n, **how)
+        return make_tasks(repo=repo, n=n, **how)
 
     main = sources.commits(repo)
     whole = make(1)
