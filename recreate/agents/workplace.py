@@ -33,13 +33,12 @@ from recreate.agents.scaffold import Scaffold
 from recreate.agents.trajectory import cut_middle
 from recreate.api.errors import BadInput, Fault
 from recreate.api.ports import (
-    BringsServers,
     Copyable,
     Domain,
     Sandbox,
     SandboxBackend,
     ToolServer,
-    ToolsOnly,
+    extras,
 )
 from recreate.api.registry import open
 from recreate.api.theirs import expect
@@ -93,14 +92,11 @@ class Workplace:
         self.servers.clear()
         found = [*shell_functions(self.agent), *own_functions(self.scaffold)]
         entries: dict[str, ServerEntry] = {}
-        if isinstance(self.domain, BringsServers):
-            for name, what in self.domain.servers(self.task).items():
-                entry = (
-                    ServerEntry(url=what)
-                    if isinstance(what, str)
-                    else ServerEntry(command=tuple(what))
-                )
-                entries[spelled(name)] = entry
+        for name, what in extras(self.domain).servers(self.task).items():
+            entry = (
+                ServerEntry(url=what) if isinstance(what, str) else ServerEntry(command=tuple(what))
+            )
+            entries[spelled(name)] = entry
         entries |= self.agent.mcp
         for name, entry in entries.items():
             if entry.url and not elsewhere:
@@ -232,7 +228,7 @@ def try_servers(scaffold: Scaffold, task: Task, domain: Domain, backend: Sandbox
     Raises BadInput (`bad-mcp`) when one does not start, (`calls-no-tools`) for an agent that could
     do nothing in this domain, and (`no-lookahead`, `no-observe`, ...) for what needs copies where
     no sandbox can be copied."""
-    if scaffold.agent.action != "tools" and isinstance(domain, ToolsOnly) and domain.tools_only:
+    if scaffold.agent.action != "tools" and extras(domain).tools_only:
         raise BadInput(
             f"tasks of {domain.name} are done by calling tools, and the agent {scaffold.name} calls"
             " none",
@@ -245,9 +241,7 @@ def try_servers(scaffold: Scaffold, task: Task, domain: Domain, backend: Sandbox
             _copyable(sandbox, scaffold.agent)
         finally:
             sandbox.close()
-    if scaffold.agent.action != "tools" or not (
-        scaffold.agent.mcp or isinstance(domain, BringsServers)
-    ):
+    if scaffold.agent.action != "tools" or not (scaffold.agent.mcp or extras(domain).servers(task)):
         return
     sandbox = prepared(domain, task, backend)
     try:

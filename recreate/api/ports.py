@@ -7,10 +7,8 @@ port has a page with an example in docs/ports/.
 
 What a part may offer besides is a small Protocol of its own, listed under the port it adds to and
 asked for by `isinstance`: OpensImages (a SandboxBackend); Talking (a Sandbox); TellsWaiting (a
-RunningProgram); Preparable, ToolCalling, Overriding (a Model); Versioned, Describable, Validatable,
-GradesUntouched, ComparesUntouched, AsksModel, Hiding, BringsPackages, BringsServers, ToolsOnly,
-Refusing, Weighing, Auditable, Kinds, Rated, Imaged (a Domain). An attribute or
-method of that name suffices.
+RunningProgram); Preparable, ToolCalling, Overriding (a Model); Validatable, Auditable, AsksModel,
+Rated and `DomainExtras` (a Domain). An attribute or method of that name suffices.
 """
 
 from __future__ import annotations
@@ -421,71 +419,96 @@ class Validatable(Protocol):
         ...
 
 
-@runtime_checkable
-class GradesUntouched(Protocol):
-    """A domain whose grader may refuse an empty answer unseen, so that it grades the task as it was
-    given besides."""
+class DomainExtras:
+    """What a domain may offer besides, with what is taken of one that does not: `extras` has it of
+    any. Nobody must inherit; who does may call the defaults.
 
-    def untouched(self, task: Task, backend: SandboxBackend) -> Grade:
-        """What the grader says of the task before anything is mended: its score should be 0."""
-        ...
+    grader       the grader's version: scores are reused only under the same one
+    description  what the domain is about: what `--scaffold create` is told
+    tools_only   its tasks are done by calling its servers' tools and in no other way: an agent that
+                 calls no tools is refused before anything is paid
+    pass_fail    whether its scores are 0 and 1 only; None: nobody says
+    """
 
+    grader: str = ""
+    description: str = ""
+    tools_only: bool = False
+    pass_fail: bool | None = None
 
-@runtime_checkable
-class ComparesUntouched(Protocol):
-    """A domain that knows, besides, what the gold breaks: `tasks check` asks it in place of
-    `untouched`."""
+    def hidden(self, task: Task) -> Sequence[str]:
+        """Return what no agent is shown of a task (right answers, hidden tests), as text: no edit,
+        tool or lesson may carry it. Asked once for every task of every split; what it raises leaves
+        the task's answers out, and is said."""
+        gold = getattr(self, "gold", None)
+        return [] if gold is None else [gold(task)]
 
-    def compared(self, task: Task, backend: SandboxBackend) -> tuple[Grade, Sequence[str]]:
-        """What `untouched` gives, and the names of the tests that pass there and not with the gold:
-        of a sound task none."""
-        ...
-
-
-@runtime_checkable
-class BringsServers(Protocol):
-    """A domain that brings MCP servers: agents with `action = "tools"` are offered their tools, as
-    NAME__TOOL."""
+    def packages(self) -> Sequence[str]:
+        """Return requirements that the Python of every task's sandbox meets, as pandas==1.5.3: an
+        edit may say their public names whatever tasks say. None that tasks are about."""
+        return []
 
     def servers(self, task: Task) -> Mapping[str, str | Sequence[str]]:
-        """name -> the command that starts a server in the sandbox that `prepare` made; it speaks
-        MCP over its standard input and output, and what it says on stderr is shown when it does not
-        start. A text is the address of a server elsewhere, which is asked over HTTP."""
-        ...
+        """Return name -> the command that starts an MCP server in the sandbox that `prepare` made:
+        agents with `action = "tools"` are offered its tools, as NAME__TOOL. It speaks MCP over its
+        standard input and output, and what it says on stderr is shown when it does not start. A
+        text is the address of a server elsewhere, which is asked over HTTP."""
+        return {}
 
+    def lacking(self, task: Task) -> str:
+        """Return '' when the task can be attempted and graded on this machine, else what is not
+        here and what to type to get it: a run leaves it out, and says so. Asked often and of every
+        task: it looks, and prepares nothing."""
+        return ""
 
-@runtime_checkable
-class ToolsOnly(Protocol):
-    """A domain whose tasks are done by calling its servers' tools and in no other way: where it is
-    true, an agent that calls no tools is refused before anything is paid."""
+    def image(self, task: Task) -> str:
+        """Return what tells the task's container image from every other, whatever it is called; ''
+        for a task of none. The image is pulled when it is not here. Raises Fault, with the code
+        `image`, when it cannot be had."""
+        return ""
 
-    tools_only: bool
+    def kind(self, task: Task) -> str:
+        """Return the task's kind in one word (real, injected): what `--kind` chooses from."""
+        return ""
 
-
-@runtime_checkable
-class PassFail(Protocol):
-    """A domain that says whether its scores are 0 and 1 only: `tune` then says what a method makes
-    of that."""
-
-    pass_fail: bool
-
-
-@runtime_checkable
-class Refusing(Protocol):
-    """A domain that leaves out what it was given and cannot use here: `tasks check` lists it."""
+    def stratum(self, task: Task) -> str:
+        """Return what the task is counted with in verdicts, in a word or two: a library, a level of
+        difficulty."""
+        return self.kind(task)
 
     def refused(self) -> Sequence[tuple[str, str]]:
-        """(what it is called, why it is no task here), in a stable order."""
-        ...
+        """Return (what it is called, why it is no task here) of what the domain was given and
+        leaves out, in a stable order: `tasks check` lists it."""
+        return []
+
+    def bytes(self, task: Task) -> int | None:
+        """Return the bytes that are kept on the disk for this task alone, made when they are not
+        there yet: `tasks check` tells them."""
+        return None
+
+    def untouched(self, task: Task, backend: SandboxBackend) -> Grade | None:
+        """Return what the grader says of the task before anything is mended: its score should be 0.
+        None: what it says of an empty answer."""
+        return None
+
+    def compared(self, task: Task, backend: SandboxBackend) -> tuple[Grade | None, Sequence[str]]:
+        """Return what `untouched` does, and the names of the tests that pass there and not with the
+        gold: of a sound task none."""
+        return self.untouched(task, backend), ()
 
 
-@runtime_checkable
-class Weighing(Protocol):
-    """A domain that knows what a task takes on the disk: `tasks check` tells it."""
+EXTRAS = tuple(name for name in vars(DomainExtras) if not name.startswith("_"))
+"""The names of what a domain may offer besides."""
 
-    def bytes(self, task: Task) -> int:
-        """Bytes of what is kept for this task alone; it is made when it is not there yet."""
-        ...
+
+def extras(domain: Domain) -> DomainExtras:
+    """Return what a domain offers besides, defaults for the rest."""
+    if isinstance(domain, DomainExtras):
+        return domain
+    offered = DomainExtras()
+    vars(offered).update(
+        {name: getattr(domain, name) for name in (*EXTRAS, "gold") if hasattr(domain, name)}
+    )
+    return offered
 
 
 @runtime_checkable
@@ -526,69 +549,6 @@ class AsksModel(Protocol):
 
 
 @runtime_checkable
-class Hiding(Protocol):
-    """A domain that says what no agent is shown of a task: no edit, tool or lesson may carry it.
-    Without it `gold` is asked."""
-
-    def hidden(self, task: Task) -> Sequence[str]:
-        """Right answers, hidden tests, as text. Asked once for every task of every split; what it
-        raises leaves the task's answers out, and is said."""
-        ...
-
-
-@runtime_checkable
-class BringsPackages(Protocol):
-    """A domain whose sandboxes have packages of the index: an edit may say their public names
-    whatever tasks say."""
-
-    def packages(self) -> Sequence[str]:
-        """Requirements that the Python of every task's sandbox meets, as pandas==1.5.3. None that
-        tasks are about."""
-        ...
-
-
-@runtime_checkable
-class Demanding(Protocol):
-    """A domain of whose tasks some need what not every machine has: a run leaves those out, and
-    says so."""
-
-    def lacking(self, task: Task) -> str:
-        """'' when the task can be attempted and graded on this machine, else what is not here and
-        what to type to get it. Asked often and of every task: it looks, and prepares nothing."""
-        ...
-
-
-@runtime_checkable
-class Imaged(Protocol):
-    """A domain of whose tasks some run in a container image: which one it was is part of an
-    attempt's key."""
-
-    def image(self, task: Task) -> str:
-        """What tells the task's image from every other, whatever it is called; '' for a task of
-        none. The image is pulled when it is not here. Raises Fault, with the code `image`, when it
-        cannot be had."""
-        ...
-
-
-@runtime_checkable
-class Kinds(Protocol):
-    """A domain with several kinds of task: what `--kind` chooses from."""
-
-    def kind(self, task: Task) -> str:
-        """The task's kind, in one word: real, injected."""
-        ...
-
-
-@runtime_checkable
-class Stratified(Protocol):
-    """A domain whose verdicts are split: by kind where it has no word for it (`Kinds`)."""
-
-    def stratum(self, task: Task) -> str:
-        """What the task is counted with, in a word or two: a library, a level of difficulty."""
-        ...
-
-
-@runtime_checkable
 class Rated(Protocol):
     """A domain that knows how hard its tasks were: what `--difficulty` chooses by. One without it
     is asked for in the workspace's benchmarks/NAME/pass_rates.jsonl and sets.toml."""
@@ -600,21 +560,6 @@ class Rated(Protocol):
     def task_sets(self) -> Mapping[str, TaskSet]:
         """Tasks chosen once, by name."""
         ...
-
-
-@runtime_checkable
-class Versioned(Protocol):
-    """A domain that names its grader's version: scores are reused only under the same one."""
-
-    grader: str
-
-
-@runtime_checkable
-class Describable(Protocol):
-    """A domain that says what it is about: what `--scaffold create` is told, in place of the
-    class's docstring."""
-
-    description: str
 
 
 class Hit(Record):

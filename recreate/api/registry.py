@@ -19,7 +19,7 @@ import inspect
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
@@ -30,22 +30,17 @@ from recreate.api import paths
 from recreate.api.errors import BadInput, Missing, RecreateError
 from recreate.api.plugins import clashes, lacking, names
 from recreate.api.ports import (
+    EXTRAS as DOMAIN_EXTRAS,
+)
+from recreate.api.ports import (
     AgentKind,
     AsksModel,
     Auditable,
-    BringsPackages,
-    BringsServers,
-    ComparesUntouched,
     Copyable,
-    Demanding,
-    Describable,
     Domain,
+    DomainExtras,
     Embedder,
     EngineBackend,
-    GradesUntouched,
-    Hiding,
-    Imaged,
-    Kinds,
     Memory,
     MemoryPolicy,
     Model,
@@ -59,17 +54,12 @@ from recreate.api.ports import (
     Price,
     Randomising,
     Rated,
-    Refusing,
     Sandbox,
     SandboxBackend,
-    Stratified,
     Talking,
     ToolCalling,
     ToolServer,
-    ToolsOnly,
     Validatable,
-    Versioned,
-    Weighing,
 )
 from recreate.api.theirs import all_are, expect, raised, said
 from recreate.api.types import Split, Task
@@ -98,23 +88,9 @@ BESIDES: dict[str, tuple[type, ...]] = {
     "opened-sandbox": (Copyable, Talking),
     "domain": (
         Validatable,
-        GradesUntouched,
-        ComparesUntouched,
-        BringsPackages,
-        BringsServers,
-        ToolsOnly,
-        Refusing,
-        Weighing,
         Auditable,
         AsksModel,
-        Hiding,
-        Demanding,
-        Imaged,
-        Kinds,
-        Stratified,
         Rated,
-        Versioned,
-        Describable,
     ),
     "optimizer": (Population,),
     "policy": (Randomising,),
@@ -430,11 +406,18 @@ def _misfits(kind: str, part: Any) -> list[str]:
     )
     beside = [port for port in BESIDES.get(kind, ()) if port not in later]
     ports = [PORTS[kind], *(port for port in beside if isinstance(part, port))]
-    return [wrong for port in ports for wrong in (*_attributes(port, part), *_methods(port, part))]
+    wrong = [why for port in ports for why in (*_attributes(port, part), *_methods(port, part))]
+    if kind == "domain":
+        offered = [name for name in DOMAIN_EXTRAS if hasattr(part, name)]
+        wrong += _attributes(DomainExtras, part, offered)
+        wrong += _methods(DomainExtras, part, offered)
+    return wrong
 
 
-def _attributes(port: type, part: Any) -> Iterator[str]:
-    for name in port.__annotations__:
+def _attributes(port: type, part: Any, only: Collection[str] | None = None) -> Iterator[str]:
+    for name in port.__annotations__ if only is None else only:
+        if name not in port.__annotations__:
+            continue
         if not hasattr(part, name):
             yield f"it has no `{name}`" + (
                 " (None when nobody knows it)" if name == "price" else ""
@@ -465,8 +448,11 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str) and value != "" and not _HALF.search(value)
 
 
-def _methods(port: type, part: Any) -> Iterator[str]:
+def _methods(port: type, part: Any, only: Collection[str] | None = None) -> Iterator[str]:
+    """Find what is wrong with the methods of a part. only: these, all when None is given."""
     for name, wanted, shown in _promised(port):
+        if only is not None and name not in only:
+            continue
         have = getattr(part, name, None)
         if not callable(have):
             yield f"it has no {shown}" + (

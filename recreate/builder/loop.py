@@ -38,7 +38,7 @@ from recreate.agents.scaffold import BadEdit, Scaffold
 from recreate.agents.workplace import try_servers
 from recreate.api.errors import BadInput, Fault, OutOfBudget
 from recreate.api.paths import short
-from recreate.api.ports import Describable, Population, Price, ToolsOnly
+from recreate.api.ports import Population, Price, extras
 from recreate.api.registry import find
 from recreate.api.theirs import all_are, expect
 from recreate.api.types import Edit, Experience, Record, Revision, Split, Task, Verdict, digest
@@ -134,7 +134,7 @@ def build(session: Session, seed: Scaffold, review: Reviewer | None = None) -> B
     everything paid for is on disk.
     """
     refuse(seed, session.backend)
-    if seed.agent.action == "tools" or isinstance(session.domain, ToolsOnly):
+    if seed.agent.action == "tools" or extras(session.domain).tools_only:
         for task in session.tasks("validation", needed=False)[:1]:
             try_servers(seed, task, session.domain, session.backend)
     return _Build(session, seed, review).run()
@@ -157,11 +157,7 @@ def create(session: Session, start: Scaffold) -> Scaffold:
         validate=lambda scaffold, edits: _unfit(session, scaffold, edits),
     )
     domain = session.domain
-    description = (
-        (domain.description if isinstance(domain, Describable) else "")
-        or inspect.getdoc(type(domain))
-        or ""
-    )
+    description = extras(domain).description or inspect.getdoc(type(domain)) or ""
     text = (
         "the optimizer writes a seed from the domain's description and two train tasks; run folder "
     )

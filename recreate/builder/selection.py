@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import BadInput
-from recreate.api.ports import Domain, Kinds, Rated, Stratified
+from recreate.api.ports import Domain, Rated, extras
 from recreate.api.theirs import all_are, expect
 from recreate.api.types import PassRate, Record, Split, Task
 from recreate.domains.rates import RateFiles
@@ -37,12 +37,8 @@ class Rater(NamedTuple):
 
 def strata(domain: Domain, tasks: Sequence[Task]) -> dict[str, str]:
     """What each task is counted with; {} where that is the same for all."""
-    found: dict[str, str] = {}
-    if isinstance(domain, Stratified):
-        found = {task.id: str(domain.stratum(task)) for task in tasks}
-    elif isinstance(domain, Kinds):
-        found = {task.id: str(domain.kind(task)) for task in tasks}
-    return found if len(set(found.values())) > 1 else {}
+    of = {task.id: str(extras(domain).stratum(task)) for task in tasks}
+    return of if len(set(of.values())) > 1 else {}
 
 
 class Selected(Record):
@@ -147,13 +143,9 @@ def select(domain: Domain, wanted: Select, where: Path, rater: Rater) -> Selecte
             for id in dict.fromkeys(id for text in wanted.tasks for id in matching(tasks, text))
         ]
     if wanted.kind:
-        kinds = (
-            {task.id: domain.kind(task) for task in domain.tasks()}
-            if isinstance(domain, Kinds)
-            else {}
-        )
+        kinds = {task.id: extras(domain).kind(task) for task in domain.tasks()}
         if wanted.kind not in kinds.values():
-            there = ", ".join(sorted(set(kinds.values())))
+            there = ", ".join(sorted({*kinds.values()} - {""}))
             raise BadInput(
                 f"{domain.name} has no tasks of the kind {wanted.kind!r}",
                 fix=(

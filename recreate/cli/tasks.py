@@ -157,14 +157,14 @@ def _check(
     backend: SandboxBackend,
     as_json: bool,
 ) -> int:
-    from recreate.api.ports import Refusing, Versioned
+    from recreate.api.ports import extras
     from recreate.api.types import digest
     from recreate.domains.validate import exchanged, proved, unfinished, validate
 
     tasks = _selected(part, split, settings, where)
     if task:
         tasks = [_one(tasks, id) for id in dict.fromkeys(task)]
-    refused = part.refused() if isinstance(part, Refusing) and not task and not split else ()
+    refused = extras(part).refused() if not task and not split else ()
     if not tasks and not refused:
         raise BadInput(
             f"{domain} has no {split} tasks to check".replace("  ", " "),
@@ -206,7 +206,7 @@ def _check(
                 if proof.task not in before:
                     tell(f", {wrong} wrong" * bool(wrong))
     except KeyboardInterrupt:
-        fix = "the same command goes on with the others" if isinstance(part, Versioned) else ""
+        fix = "the same command goes on with the others" if extras(part).grader else ""
         raise Interrupted(
             f"{done} of {len(tasks)} tasks were checked, {wrong} wrong", fix=fix
         ) from None

@@ -11,13 +11,10 @@ from collections.abc import Mapping, Sequence
 from recreate.api import paths
 from recreate.api.errors import BadInput, Fault
 from recreate.api.ports import (
-    ComparesUntouched,
     Domain,
-    GradesUntouched,
     SandboxBackend,
     Validatable,
-    Versioned,
-    Weighing,
+    extras,
 )
 from recreate.api.types import Grade, Record, Split, Task, Trace, digest
 from recreate.storage.log import Log
@@ -72,7 +69,7 @@ def unfinished(
     these others' golds, this grader and kind of sandbox."""
     pairs = [(t.id, t.digest, others[t.id].digest if t.id in others else "") for t in tasks]
     name = digest(
-        [domain.name, domain.grader if isinstance(domain, Versioned) else "", backend.name, pairs],
+        [domain.name, extras(domain).grader, backend.name, pairs],
         16,
     )
     return Log(
@@ -84,11 +81,7 @@ def unfinished(
 def proved(domain: Domain, log: Log) -> dict[str, Proof]:
     """By task, what held when that check was interrupted; what did not hold is worth another look.
     Of a domain that does not name its grader's version nothing: it may be another one by now."""
-    found = (
-        (Proof.model_validate(record) for record in log.read())
-        if isinstance(domain, Versioned)
-        else ()
-    )
+    found = (Proof.model_validate(record) for record in log.read()) if extras(domain).grader else ()
     return {proof.task: proof for proof in found if proof.ok}
 
 
@@ -115,15 +108,12 @@ def validate(
         right = domain.gold(task)
         gold = domain.grade(task, _trace(task, right), backend)
         empty = domain.grade(task, _trace(task, ""), backend)
-        if isinstance(domain, ComparesUntouched):
-            untouched, broken = domain.compared(task, backend)
-        else:
-            untouched = (
-                domain.untouched(task, backend) if isinstance(domain, GradesUntouched) else empty
-            )
+        untouched, broken = extras(domain).compared(task, backend)
+        untouched = empty if untouched is None else untouched
         if other is not None and (foreign := _gold(domain, other)) not in ("", right):
             swapped = domain.grade(task, _trace(task, foreign), backend)
-        disk = domain.bytes(task) / 1e6 if isinstance(domain, Weighing) else None
+        size = extras(domain).bytes(task)
+        disk = None if size is None else size / 1e6
     except (Fault, BadInput) as e:
         reason = e.message
     if not reason and gold is not None and not gold.passed:

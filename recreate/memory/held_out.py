@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from recreate.api.errors import BadInput
-from recreate.api.ports import Demanding, Domain
+from recreate.api.ports import Domain, extras
 from recreate.api.types import Experience, Split, Task
 from recreate.storage.files import fault, locked
 from recreate.storage.log import Log
@@ -233,6 +233,5 @@ def _split(e: Experience, closed: Collection[str]) -> Split:
 def lacking(domain: Domain, split: Split) -> dict[str, str]:
     """task -> what this machine lacks to attempt it, of those tasks of a split for which it lacks
     something."""
-    if not isinstance(domain, Demanding):
-        return {}
-    return {task.id: why for task in domain.tasks(split) if (why := domain.lacking(task))}
+    asked = extras(domain)
+    return {task.id: why for task in domain.tasks(split) if (why := asked.lacking(task))}

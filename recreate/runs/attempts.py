@@ -27,7 +27,7 @@ from recreate.agents.retrieval import LessonRetrieval
 from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import IMAGE, UNSOUND, BadInput, Fault, Interrupted, OutOfBudget, Refused
 from recreate.api.paths import short
-from recreate.api.ports import Imaged, ToolCalling, Versioned
+from recreate.api.ports import ToolCalling, extras
 from recreate.api.theirs import expect
 from recreate.api.types import Call, Experience, Grade, Step, Task, Usage, digest
 from recreate.memory.codec import masked
@@ -396,16 +396,14 @@ def key_of(
     if scaffold.agent.memory.recall:
         memory = digest([memory, session.recallable.digest, _tells_lessons(told)])
     if image is None:
-        image = session.domain.image(task) if isinstance(session.domain, Imaged) else ""
+        image = extras(session.domain).image(task)
     return attempt_key(
         scaffold,
         task,
         model=session.model_name,
         sandbox=f"{session.backend.name}@{image}" if image else session.backend.name,
         memory=memory,
-        grader=(
-            session.domain.grader if isinstance(session.domain, Versioned) else session.domain.name
-        ),
+        grader=extras(session.domain).grader or session.domain.name,
         repeat=repeat,
         near=session.near,
     )

@@ -28,10 +28,8 @@ from recreate.api.errors import BadInput, Fault
 from recreate.api.ports import (
     AskJudge,
     AsksModel,
-    BringsPackages,
     Domain,
     Embedder,
-    Hiding,
     Hit,
     Memory,
     MemoryPolicy,
@@ -41,7 +39,7 @@ from recreate.api.ports import (
     Price,
     SandboxBackend,
     TaskQuestion,
-    Validatable,
+    extras,
 )
 from recreate.api.registry import fit, fit_tasks, spelled
 from recreate.api.theirs import all_are, expect
@@ -410,21 +408,14 @@ class Session:
 
 
 def _hidden(domain: Domain, task: Task) -> list[str]:
-    if isinstance(domain, Hiding):
-        hidden = domain.hidden(task)
-        expect(all_are(hidden, str), domain, "hidden", hidden)
-        return list(hidden)
-    if not isinstance(domain, Validatable):
-        return []
-    gold = domain.gold(task)
-    expect(isinstance(gold, str), domain, "gold", gold)
-    return [gold]
+    hidden = extras(domain).hidden(task)
+    method = "hidden" if hasattr(domain, "hidden") else "gold"
+    expect(all_are(hidden, str), domain, method, hidden)
+    return list(hidden)
 
 
 def _packages(domain: Domain) -> list[str]:
-    if not isinstance(domain, BringsPackages):
-        return []
-    packages = domain.packages()
+    packages = extras(domain).packages()
     expect(all_are(packages, str), domain, "packages", packages)
     return list(packages)
 

@@ -17,9 +17,10 @@ class Described(Toy):
 
 def test_an_optional_ability_is_an_attribute_or_a_method_of_that_name() -> None:
     described = Described()
-    assert isinstance(described, ports.Versioned)
-    assert isinstance(described, ports.Describable)
-    assert not isinstance(described, ports.GradesUntouched)
+    offered = ports.extras(described)
+    assert (offered.grader, offered.description) == ("toy-2", "numbers to add")
+    assert (offered.packages(), offered.kind(described.tasks()[0])) == ([], "")
+    assert list(offered.hidden(described.tasks()[0])) == [described.gold(described.tasks()[0])]
     assert isinstance(Scripted.of([{"text": ""}]), ports.ToolCalling)
     assert not isinstance(Scripted.of([{"text": ""}]), ports.Preparable)
 

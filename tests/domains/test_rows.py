@@ -18,12 +18,8 @@ from recreate.api import registry
 from recreate.api.errors import BadInput
 from recreate.api.ports import (
     Auditable,
-    BringsPackages,
-    Describable,
     Domain,
-    Hiding,
     Validatable,
-    Versioned,
 )
 from recreate.api.types import Trace
 from recreate.builder.selection import Rater, select
@@ -60,7 +56,7 @@ def refused(workspace: Path, rows: list[Any], **given: Any) -> BadInput:
 
 def test_a_file_is_a_domain_with_all_that_one_may_offer(workspace: Path) -> None:
     part = opened(workspace, data=put(workspace / "sums.jsonl", ROWS))
-    for port in (Domain, Validatable, Versioned, Hiding, BringsPackages, Describable, Auditable):
+    for port in (Domain, Validatable, Auditable):
         assert isinstance(part, port), port
     registry.fit("domain", part)
     registry.fit_tasks(part)

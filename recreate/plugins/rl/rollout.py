@@ -18,7 +18,7 @@ from typing import Any
 from recreate.agents.config import AgentLimits
 from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import BadInput, Fault
-from recreate.api.ports import Domain, Model, PassFail
+from recreate.api.ports import Domain, Model, extras
 from recreate.api.types import UNASKED, Call, Experience, Message, Reply, Task
 from recreate.models.openai import OpenAI
 from recreate.models.pricing import FREE
@@ -146,8 +146,8 @@ def pass_fail(domain: Domain, memory: Any) -> bool:
     """Whether the domain's rewards are 0 and 1 only: it says so (`pass_fail = True`), or the train
     experience that memory holds of it, eight attempts at least, says so. memory: the
     workspace's."""
-    if isinstance(domain, PassFail):
-        return domain.pass_fail
+    if (says := extras(domain).pass_fail) is not None:
+        return says
     known = memory.experiences(domain=domain.name, split="train", reader="optimizer")
     scores = [e.grade.score for e in islice(known, 64)]
     return len(scores) >= 8 and set(scores) <= {0.0, 1.0}

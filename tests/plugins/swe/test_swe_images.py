@@ -14,7 +14,7 @@ import pytest
 
 from recreate.api import paths
 from recreate.api.errors import IMAGE, UNSOUND, Fault
-from recreate.api.ports import Imaged, OpensImages
+from recreate.api.ports import OpensImages
 from recreate.api.registry import find
 from recreate.api.types import Task, Trace
 from recreate.cli import run
@@ -266,7 +266,6 @@ def test_what_is_cached_and_attempted_is_known_by_what_the_image_holds(
     tmp_path: Path, calm: dict[str, Any]
 ) -> None:
     first = Opened(tmp_path, calm)
-    assert isinstance(first.swe, Imaged)
     known = first.swe.image(first.task)
     first.swe.baseline(first.task, first.backend)
     again = Opened(tmp_path, calm)
