@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from recreate.agents.functions import SUBMIT, Function, read_arguments, read_call
@@ -56,14 +57,15 @@ class Action:
 
 @dataclass
 class Done:
-    """What came of the actions of one reply. answers: one to each, as it is sent."""
+    """What came of the actions of one reply. answers: one to each, as it is sent. undone: the kind of the
+    step, where nothing of it stands; restored: why it was taken back."""
 
     answers: list[str] = field(default_factory=list)
     commands: list[str] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
     recalled: list[MemoryAnswer] = field(default_factory=list)
-    observed: bool = False
+    undone: str = ""
     restored: str = ""
     status: int | None = None
     seconds: float = 0.0
@@ -71,7 +73,7 @@ class Done:
     @property
     def counts(self) -> bool:
         """Whether something was done that stands."""
-        return bool(self.commands) and not self.observed and not self.restored
+        return bool(self.commands) and not self.undone and not self.restored
 
     def add(self, command: str, text: str, output: Output) -> None:
         self.commands.append(command)
@@ -91,8 +93,8 @@ class Done:
             }
         else:
             found |= {"kind": "malformed", "output": "\n".join(self.wrong)}
-        if self.observed:
-            found["kind"] = "observe"
+        if self.undone:
+            found["kind"] = self.undone
         if self.restored:
             found["restored"] = self.restored
         if ids := [id for each in self.recalled for id in each.found]:
@@ -108,11 +110,18 @@ class Done:
         return found
 
 
-def asked_for(
-    kind: str, reply: Reply, *, native: bool = False, recalls: bool = False
+def read_actions(
+    kind: str,
+    reply: Reply,
+    functions: Mapping[str, Function] = MappingProxyType({}),
+    *,
+    native: bool = False,
+    recalls: bool = False,
 ) -> list[Action]:
-    """What a reply asks for: its tool calls, else what its text says; never none. recalls: it may
-    ask memory."""
+    """Return what a reply asks for: its tool calls, else what its text says; never none. functions:
+    what may be called, with action tools. recalls: it may ask memory."""
+    if kind == "tools":
+        return function_calls(reply, functions, native=native, recalls=recalls)
     if native and reply.tool_calls:
         return [
             _called(call, cut=reply.finish == "length", recalls=recalls)

@@ -13,22 +13,24 @@ from functools import lru_cache
 from operator import not_
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from recreate.agents.kinds import is_foreign_action, open_kind
 from recreate.api.config import read_toml
 from recreate.api.errors import BadInput
 from recreate.api.plugins import lacking, names
+from recreate.api.registry import find
 from recreate.api.types import SCHEMA, Record
 
 FOREIGN_TOKENS = 8192
 """Of a reply to a foreign agent, when its agent.toml does not say."""
-
-ACT = "act"
-"""The command that ends observing."""
-
-COPYING = ("lookahead", "observe", "restore", "branches")
-"""Tables and keys of agent.toml for which the sandbox is copied."""
 
 LEAST_RECALLED = 100
 """Tokens of an answer of memory: in fewer nothing can be told."""
@@ -108,29 +110,6 @@ class AgentMemory(Record):
         return value
 
 
-class LookAhead(Record):
-    """How far an agent looks before each action: so many candidates for it, each tried out in a
-    copy of the sandbox for so many steps, itself the first of them (MAXS, arXiv 2601.09259)."""
-
-    candidates: int = Field(default=3, ge=2, le=20)
-    steps: int = Field(default=2, ge=1, le=20)
-
-
-class Observe(Record):
-    """How many turns a sample may observe before it acts: what its commands do then is done in a
-    copy of the sandbox that is thrown away after each turn (the Probe of AOI, which only reads,
-    arXiv 2512.13956)."""
-
-    steps: int = Field(default=3, ge=1, le=1000)
-
-
-class Restore(Record):
-    """When an action is taken back: where more of what the tool `check` tests fails after it than
-    before."""
-
-    check: str = Field(min_length=1)
-
-
 class ServerEntry(Record):
     """An MCP server. server: the scaffold's tool that it is; or command: a program that the sandbox
     has, and its arguments; or url: one elsewhere, and token: the environment variable that has its
@@ -172,9 +151,8 @@ class AgentConfig(Record):
              highest wins
     vote     the tool that prints what a sample came to: of the most that print the same the first
              is handed in
-    branches in how many ways samples go on after their first, second, ... result: those of one
-    beginning share it
-    lookahead, observe, restore  the tables of these names, None where there is none
+    turns    what stands under each key or table that a strategy of turns is found by
+             (`recreate.turns`): branches, lookahead, observe, restore
     protect  patterns of files no edit may touch: see `protects`
 
     Of a foreign agent:
@@ -199,9 +177,6 @@ class AgentConfig(Record):
     samples: int = Field(default=1, ge=1, le=100)
     choose: str = ""
     vote: str = Field(default="", exclude_if=not_)
-    branches: tuple[Annotated[int, Field(ge=1, le=100)], ...] = Field(
-        default=(), max_length=20, exclude_if=not_
-    )
     limits: AgentLimits = AgentLimits()
     model: AgentModel = AgentModel()
     memory: AgentMemory = AgentMemory()
@@ -212,9 +187,7 @@ class AgentConfig(Record):
     venv: str = Field(default="", exclude_if=not_)
     mounts: Mapping[str, str] = Field(default={}, exclude_if=not_)
     version: str = Field(default="", exclude_if=not_)
-    lookahead: LookAhead | None = Field(default=None, exclude_if=not_)
-    observe: Observe | None = Field(default=None, exclude_if=not_)
-    restore: Restore | None = Field(default=None, exclude_if=not_)
+    turns: Mapping[str, Any] = Field(default={}, exclude_if=not_)
     shell: bool = Field(default=True, exclude_if=bool)
     mcp: Mapping[Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,29}$")], ServerEntry] = (
         Field(default={}, exclude_if=not_)
@@ -236,10 +209,9 @@ class AgentConfig(Record):
     def _foreign(self) -> AgentConfig:
         if self.foreign:
             ours = [
-                key
-                for key in ("native", "before", "done", "choose", "vote", *COPYING)
-                if getattr(self, key)
+                key for key in ("native", "before", "done", "choose", "vote") if getattr(self, key)
             ]
+            ours += self.turns
             ours += ["samples"] * (self.samples > 1)
             if ours:
                 raise ValueError(
@@ -290,48 +262,11 @@ class AgentConfig(Record):
         return self
 
     @model_validator(mode="after")
-    def _looks(self) -> AgentConfig:
-        if self.copies and self.action == "tools":
-            raise ValueError(
-                f"{self.copies} is for actions bash, json and tool:NAME: what a server did cannot"
-                " be copied"
-            )
-        if self.observe and self.action.startswith("tool:"):
-            raise ValueError(
-                "observe is for actions bash and json: of another it is not known when it begins"
-                " to act"
-            )
-        if self.observe and self.observe.steps >= self.limits.steps:
-            raise ValueError(
-                "observe.steps leaves no turn to act: let it be fewer than limits.steps"
-            )
-        if self.lookahead and self.model.temperature == 0:
-            raise ValueError(
-                "lookahead needs candidates that differ: set model.temperature above 0, or leave"
-                " it out"
-            )
+    def _turns(self) -> AgentConfig:
+        for key in self.turns:
+            if wrong := find("turns", key).refusal(self):
+                raise ValueError(wrong)
         return self
-
-    @model_validator(mode="after")
-    def _branches(self) -> AgentConfig:
-        if self.branches and (self.samples == 1 or max(self.branches) == 1):
-            raise ValueError(
-                "branches says in how many ways `samples` go on: both need a number above 1"
-            )
-        if self.branches and self.lookahead:
-            raise ValueError(
-                "branches go on from each candidate, lookahead from the best: name one of the two"
-            )
-        if self.branches and self.model.temperature == 0:
-            raise ValueError(
-                "branches needs replies that differ: set model.temperature above 0, or leave it out"
-            )
-        return self
-
-    @property
-    def copies(self) -> str:
-        """The first of the tables and keys for which sandboxes are copied; '' for none."""
-        return next((key for key in COPYING if getattr(self, key)), "")
 
     @property
     def calls(self) -> bool:
@@ -366,7 +301,8 @@ class AgentConfig(Record):
         key}."""
         named = {name: "before" for name in self.before}
         named |= {name: key for key in ("done", "choose", "vote") if (name := getattr(self, key))}
-        named |= {self.restore.check: "restore"} if self.restore else {}
+        for key, value in self.turns.items():
+            named |= dict.fromkeys(getattr(value, "tools", ()), key)
         named |= {entry.server: "mcp" for entry in self.mcp.values() if entry.server}
         if self.action.startswith("tool:"):
             named[self.action.removeprefix("tool:")] = "action"
@@ -453,7 +389,9 @@ def _read(text: str) -> tuple[AgentConfig | None, list[tuple[int, str]]]:
     except ValueError as e:
         at = re.search(r"at line (\d+)", str(e))
         return None, [(int(at[1]) if at else max(1, text.count("\n") + 1), f"not TOML: {e}")]
-    faults = _unknown(raw, AgentConfig, text, ())
+    turns, faults = _read_turns(raw, text)
+    raw = {key: value for key, value in raw.items() if key not in names("turns")}
+    faults += _unknown(raw, AgentConfig, text, ())
     schema = raw.get("schema", SCHEMA)
     if isinstance(schema, int) and schema > SCHEMA:
         faults.append(
@@ -463,14 +401,37 @@ def _read(text: str) -> tuple[AgentConfig | None, list[tuple[int, str]]]:
             )
         )
     try:
-        agent = AgentConfig.model_validate(raw)
+        agent = AgentConfig.model_validate({**raw, "turns": turns})
     except ValidationError as e:
-        for error in e.errors(include_url=False):
-            keys = tuple(str(k) for k in error["loc"] if isinstance(k, str))
-            message = error["msg"].removeprefix("Value error, ")
-            faults.append((key_line(text, keys), f"{'.'.join(keys)}: {message}"))
+        faults += _faults(e, text, ())
         agent = None
     return (None if faults else agent), sorted(faults)
+
+
+def _read_turns(raw: Mapping[str, Any], text: str) -> tuple[dict[str, Any], list[tuple[int, str]]]:
+    """Return what stands under the keys of strategies, and what is wrong with it."""
+    turns: dict[str, Any] = {}
+    faults: list[tuple[int, str]] = []
+    for key in names("turns"):
+        if key not in raw:
+            continue
+        value, kind = raw[key], find("turns", key).Config
+        try:
+            turns[key] = TypeAdapter(kind).validate_python(value)
+        except ValidationError as e:
+            faults += _faults(e, text, (key,))
+        if isinstance(value, Mapping) and isinstance(kind, type) and issubclass(kind, BaseModel):
+            faults += _unknown(value, kind, text, (key,))
+    return turns, faults
+
+
+def _faults(error: ValidationError, text: str, under: tuple[str, ...]) -> list[tuple[int, str]]:
+    faults = []
+    for each in error.errors(include_url=False):
+        keys = (*under, *(str(k) for k in each["loc"] if isinstance(k, str)))
+        message = each["msg"].removeprefix("Value error, ")
+        faults.append((key_line(text, keys), f"{'.'.join(keys)}: {message}"))
+    return faults
 
 
 def _unknown(
@@ -479,7 +440,10 @@ def _unknown(
     known = [f.alias or name for name, f in kind.model_fields.items()]
     faults = []
     for key, value in raw.items():
-        if key not in known:
+        if key not in known and not under and (absent := lacking("turns", key)):
+            message = f"{key} needs the plug-in {absent}, which is not installed"
+            faults.append((key_line(text, (key,)), message))
+        elif key not in known:
             near = difflib.get_close_matches(key, known, 1, 0.5)
             hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known)}"
             faults.append(
@@ -498,9 +462,6 @@ _TABLES: dict[str, type[BaseModel]] = {
     "limits": AgentLimits,
     "model": AgentModel,
     "memory": AgentMemory,
-    "lookahead": LookAhead,
-    "observe": Observe,
-    "restore": Restore,
 }
 
 

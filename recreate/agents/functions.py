@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,19 +104,21 @@ def own_functions(scaffold: Scaffold) -> list[Function]:
         schema = scaffold.files.get(f"tools/{name}.json")
         parameters = WORDS if schema is None else read_schema(schema)[0] or WORDS
         words = scaffold.help(name) or path
-        found.append(Function(spelled(name), words, parameters, tool=name, words=schema is None))
+        found.append(
+            Function(function_name(name), words, parameters, tool=name, words=schema is None)
+        )
     return found
 
 
 def server_functions(server: str, tools: Iterable[OfferedTool]) -> list[Function]:
     """The functions that a server's tools are."""
     return [
-        Function(spelled(f"{server}__{t.name}"), t.description, t.parameters, t.name, server)
+        Function(function_name(f"{server}__{t.name}"), t.description, t.parameters, t.name, server)
         for t in tools
     ]
 
 
-def spelled(name: str) -> str:
+def function_name(name: str) -> str:
     """A name as endpoints take it: at most 64 letters, digits, `_` and `-`."""
     return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64]
 
@@ -177,8 +179,8 @@ def read_arguments(function: Function, text: str) -> tuple[dict[str, Any], str]:
     return given, ""
 
 
-def told(functions: Sequence[Function]) -> str:
-    """What a model that calls no tools is told of them."""
+def describe_functions(functions: Iterable[Function]) -> str:
+    """Return what a model that calls no tools is told of them."""
     lines = [
         f"- {f.name}: {f.description}\n  arguments: {json.dumps(f.parameters)}" for f in functions
     ]

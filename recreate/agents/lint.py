@@ -17,7 +17,7 @@ from typing import Any
 
 from jinja2 import TemplateSyntaxError, meta, nodes
 
-from recreate.agents.config import ACT, AgentConfig, key_line, read_agent
+from recreate.agents.config import AgentConfig, key_line, read_agent
 from recreate.agents.functions import OWN_FUNCTIONS, own_functions, read_schema
 from recreate.agents.kinds import open_kind
 from recreate.agents.retrieval import RECALL
@@ -41,6 +41,7 @@ from recreate.agents.template import (
 )
 from recreate.api.errors import BadInput
 from recreate.api.ports import SandboxBackend
+from recreate.api.registry import find
 from recreate.api.syntax import parse_python
 from recreate.api.types import Record
 from recreate.storage.redact import redact
@@ -145,12 +146,11 @@ def _functions(scaffold: Scaffold, agent: AgentConfig) -> Iterator[Problem]:
             f"is called {RECALL!r}, by which the agent asks memory ([memory] recall): rename it"
         )
         yield Problem(file=path, line=1, message=message)
-    if agent.observe and (path := scaffold.tools.get(ACT)):
-        yield Problem(
-            file=path,
-            line=1,
-            message=f"is called {ACT!r}, which ends observing ([observe]): rename it",
-        )
+    for key in agent.turns:
+        for name in find("turns", key).commands:
+            if path := scaffold.tools.get(name):
+                message = f"is called {name!r}, which is a command to [{key}]: rename it"
+                yield Problem(file=path, line=1, message=message)
     if agent.action != "tools":
         return
     taken = dict.fromkeys(OWN_FUNCTIONS, "the agent's own")

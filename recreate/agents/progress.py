@@ -135,14 +135,14 @@ class AttemptProgress:
         )
 
     @property
-    def shown(self) -> dict[str, Any]:
+    def variables(self) -> dict[str, Any]:
         """What every template may use."""
         return {"task": {"prompt": self.prompt}, "native": self.native}
 
     def render(self, name: Template, **shown: Any) -> str:
         """A template filled in, as it is sent: what its words and a text make together may look
         like a key."""
-        return redact(self.scaffold.render(name, **shown, **self.shown))
+        return redact(self.scaffold.render(name, **shown, **self.variables))
 
     def note(self, **fields: Any) -> None:
         step = Step(step=len(self.steps), **fields)
@@ -153,7 +153,7 @@ class AttemptProgress:
         if self.on_step is not None:
             self.on_step(step)
 
-    def offered(self, why: str, seen: str, so_far: OfferedSoFar) -> str:
+    def offer(self, why: str, seen: str, so_far: OfferedSoFar) -> str:
         """What memory has to say about what the agent sees, as it is shown; '' for nothing, or
         nothing new."""
         if self.offers is None or not (
@@ -186,11 +186,11 @@ class AttemptProgress:
         ]
         return "\n\n" + self.render("offer", offered=given, why=why).strip("\n")
 
-    def offered_at_start(self) -> tuple[str, dict[str, Any]]:
+    def offer_at_start(self) -> tuple[str, dict[str, Any]]:
         """(the same, what its step says of it) for an agent that runs by itself: it is offered
         nothing later."""
         so_far = OfferedSoFar()
-        return self.offered("start", self.prompt, so_far), so_far.fresh
+        return self.offer("start", self.prompt, so_far), so_far.fresh
 
 
 def steps_log(folder: Path | None) -> Log | None:
@@ -202,7 +202,7 @@ def steps_log(folder: Path | None) -> Log | None:
     return Log(path)
 
 
-def in_tokens(reply: Reply, past: tuple[int, ...] = ()) -> dict[str, TurnTokens]:
+def turn_tokens(reply: Reply, past: tuple[int, ...] = ()) -> dict[str, TurnTokens]:
     """{"tokens": ...} of a reply whose model tells all that training needs; else {}. past: the last
     turn's ids."""
     if reply.token_ids is None or reply.logprobs is None or reply.prompt_ids is None:

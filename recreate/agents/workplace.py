@@ -8,39 +8,36 @@ hidden, because nothing hidden is in the sandbox. What they may know of the atte
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
-import re
-import sys
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
-from recreate.agents.action import ALONE, CUT_CHARS, Action
-from recreate.agents.config import ACT, AgentConfig, ServerEntry
+from recreate.agents.action import ALONE, Action
+from recreate.agents.config import ServerEntry
 from recreate.agents.functions import (
     SUBMIT,
     Function,
+    function_name,
     own_functions,
     server_functions,
     shell_functions,
-    spelled,
 )
 from recreate.agents.retrieval import RECALL
 from recreate.agents.scaffold import Scaffold
 from recreate.agents.trajectory import cut_middle
 from recreate.api.errors import BadInput, Fault
 from recreate.api.ports import (
-    Copyable,
     Domain,
     Sandbox,
     SandboxBackend,
     ToolServer,
     extras,
 )
-from recreate.api.registry import open
+from recreate.api.registry import find, open
 from recreate.api.theirs import expect
 from recreate.api.types import Output, Task
 from recreate.storage.redact import redact
@@ -64,14 +61,7 @@ _OPENED = threading.Lock()
 _opened: weakref.WeakValueDictionary[int, Sandbox] = weakref.WeakValueDictionary()
 """Sandboxes that domains gave: each is of one attempt alone."""
 _OF_A_SANDBOX = ("run", "write", "read", "close")
-_ACT_ALONE = "observing goes on: act counts when it is the only call of a reply, and by itself"
 _NOT_ALONE = "nothing was recalled: recall WORDS counts when it is the whole command, in one line"
-_COPYING = {
-    "lookahead": "looks ahead",
-    "observe": "observes in copies",
-    "restore": "takes back what fails its check",
-    "branches": "goes on in several ways from one beginning",
-}
 
 
 class Workplace:
@@ -81,6 +71,8 @@ class Workplace:
         self.scaffold, self.task, self.domain = scaffold, task, domain
         self.agent = scaffold.agent
         self.functions: dict[str, Function] = {f.name: f for f in shell_functions(self.agent)}
+        self.shell = ""
+        """Lines that go before a command of the shell's."""
         self.servers: dict[str, ToolServer] = {}
 
     def open_functions(self, sandbox: Sandbox, *, elsewhere: bool = True) -> None:
@@ -96,7 +88,7 @@ class Workplace:
             entry = (
                 ServerEntry(url=what) if isinstance(what, str) else ServerEntry(command=tuple(what))
             )
-            entries[spelled(name)] = entry
+            entries[function_name(name)] = entry
         entries |= self.agent.mcp
         for name, entry in entries.items():
             if entry.url and not elsewhere:
@@ -108,27 +100,24 @@ class Workplace:
         for function in found:
             self.functions.setdefault(function.name, function)
 
-    def act(
-        self, sandbox: Sandbox, action: Action, name: str, *, observing: bool = False
-    ) -> tuple[Output, str]:
+    def act(self, sandbox: Sandbox, action: Action, name: str) -> tuple[Output, str]:
         """(what came of an action, its text as it is shown). name: of the file that keeps what is
-        left out of that. observing: the action is done in a copy, which `act` beside other commands
-        does not end."""
+        left out of that."""
         kind, limit = self.agent.action, self.agent.limits.observation_chars
         if action.function is not None:
             output = self._call(sandbox, action.function, action.arguments)
             return output, self._kept(sandbox, output, f"{KEPT}/{name}.txt")
         if kind.startswith("tool:"):
-            output = self.tool(sandbox, kind.removeprefix("tool:"), action.command)
+            output = self.run_tool(sandbox, kind.removeprefix("tool:"), action.command)
             return output, cut_middle(output.text, limit, LEFT_OUT, dropped=output.cut)
         line = f'export PATH="$PWD/{BIN}:$PATH"\n'
         if SUBMIT not in self.scaffold.tools:
             line += f"{SUBMIT}() {{ echo '{ALONE}' >&2; return 1; }}\n"
         if self.agent.memory.recall:
             line += f"{RECALL}() {{ echo '{_NOT_ALONE}' >&2; return 1; }}\n"
-        if observing:
-            line += f"{ACT}() {{ echo '{_ACT_ALONE}' >&2; return 127; }}\n"
-        output = _run(sandbox, line + action.command, timeout=self.agent.limits.command_seconds)
+        output = _run(
+            sandbox, line + self.shell + action.command, timeout=self.agent.limits.command_seconds
+        )
         return output, self._kept(sandbox, output, f"{KEPT}/{name}.txt")
 
     def _call(self, sandbox: Sandbox, function: Function, arguments: Mapping[str, Any]) -> Output:
@@ -138,7 +127,7 @@ class Workplace:
         if function.words:
             command = [f"./{BIN}/{function.tool}", *arguments["args"]]
             return _run(sandbox, command, timeout=self.agent.limits.command_seconds)
-        return self.tool(sandbox, function.tool, json.dumps(arguments, ensure_ascii=False))
+        return self.run_tool(sandbox, function.tool, json.dumps(arguments, ensure_ascii=False))
 
     def _kept(self, sandbox: Sandbox, output: Output, file: str) -> str:
         """Head and tail of an output, the whole in a file of the sandbox when that is not all."""
@@ -154,7 +143,7 @@ class Workplace:
                 mark = KEPT_OUT % (line, line + 100, file)
         return cut_middle(text, limit, mark, dropped=output.cut)
 
-    def tool(self, sandbox: Sandbox, name: str, stdin: str = "") -> Output:
+    def run_tool(self, sandbox: Sandbox, name: str, stdin: str = "") -> Output:
         """What comes of a tool of the scaffold's."""
         return _run(
             sandbox,
@@ -166,7 +155,7 @@ class Workplace:
     def rank(self, sandbox: Sandbox) -> float:
         """What the `choose` tool thinks of a sample: the number on its last line, lowest when there
         is none."""
-        lines = self.tool(sandbox, self.agent.choose).text.strip().splitlines()
+        lines = self.run_tool(sandbox, self.agent.choose).text.strip().splitlines()
         try:
             rank = float(lines[-1])
         except (IndexError, ValueError):
@@ -176,21 +165,11 @@ class Workplace:
     def ballot(self, sandbox: Sandbox) -> str | None:
         """What the `vote` tool prints of a sample; None where it has no say: it failed, or printed
         nothing."""
-        output = self.tool(sandbox, self.agent.vote)
+        output = self.run_tool(sandbox, self.agent.vote)
         return None if output.status else output.text.strip() or None
 
-    def failures(self, sandbox: Sandbox, check: str) -> tuple[int, str]:
-        """(how much fails: 0 where the tool exits with 0, else the number on its last line, 1
-        without one; what it said)."""
-        output = self.tool(sandbox, check)
-        last = output.text.strip().rpartition("\n")[2].strip()
-        many = min(int(last), sys.maxsize) if re.fullmatch(r"\d{1,18}", last, re.ASCII) else 1
-        return max(1, many) if output.status else 0, cut_middle(
-            output.text.strip(), CUT_CHARS, LEFT_OUT
-        )
 
-
-def prepared(domain: Domain, task: Task, backend: SandboxBackend) -> Sandbox:
+def prepare_sandbox(domain: Domain, task: Task, backend: SandboxBackend) -> Sandbox:
     """A sandbox in which the task can be worked on. Raises BadInput where the domain gives none."""
     sandbox = domain.prepare(task, backend)
     expect(
@@ -199,7 +178,7 @@ def prepared(domain: Domain, task: Task, backend: SandboxBackend) -> Sandbox:
         "prepare",
         sandbox,
     )
-    with suppress(TypeError):  # one that no weak reference can name is taken at its word
+    with contextlib.suppress(TypeError):  # one that no weak reference can name is taken at its word
         with _OPENED:
             again = _opened.get(id(sandbox)) is sandbox
             _opened[id(sandbox)] = sandbox
@@ -235,20 +214,15 @@ def try_servers(scaffold: Scaffold, task: Task, domain: Domain, backend: Sandbox
             fix='name one with action = "tools" in its agent.toml, such as --scaffold seed-tools',
             code="calls-no-tools",
         )
-    if scaffold.agent.copies:
-        sandbox = prepared(domain, task, backend)
-        try:
-            _copyable(sandbox, scaffold.agent)
-        finally:
-            sandbox.close()
+    if scaffold.agent.turns:
+        with contextlib.closing(prepare_sandbox(domain, task, backend)) as sandbox:
+            for key in scaffold.agent.turns:
+                find("turns", key).try_sandbox(sandbox)
     if scaffold.agent.action != "tools" or not (scaffold.agent.mcp or extras(domain).servers(task)):
         return
-    sandbox = prepared(domain, task, backend)
-    try:
+    with contextlib.closing(prepare_sandbox(domain, task, backend)) as sandbox:
         furnish(sandbox, scaffold, redact(task.prompt))
         Workplace(scaffold, task, domain).open_functions(sandbox)
-    finally:
-        sandbox.close()
 
 
 def executable(text: str) -> bytes:
@@ -256,31 +230,6 @@ def executable(text: str) -> bytes:
     lines as Windows has them, with which the kernel finds no such program."""
     text = text.replace("\r\n", "\n")
     return (text if text.startswith("#!") else "#!/usr/bin/env python3\n" + text).encode("utf-8")
-
-
-def _copyable(sandbox: Sandbox, agent: AgentConfig) -> Copyable:
-    """Raises BadInput (`no-lookahead`, ...) for a sandbox that cannot be copied."""
-    if not isinstance(sandbox, Copyable):
-        raise BadInput(
-            f"the agent {_COPYING[agent.copies]}, and sandboxes of {sandbox.backend} cannot be"
-            " copied",
-            fix=(
-                f"use --sandbox bwrap or --sandbox unshare, or take {agent.copies} out of"
-                " agent.toml"
-            ),
-            code=f"no-{agent.copies}",
-        )
-    return sandbox
-
-
-def copied(sandbox: Sandbox, agent: AgentConfig) -> Sandbox | None:
-    """A copy; None where the agent made a file that cannot be copied: then it acts without one."""
-    try:
-        return _copyable(sandbox, agent).copy()
-    except BadInput as e:
-        if e.code != "no-copy":
-            raise
-        return None
 
 
 def _run(sandbox: Sandbox, command: str | Sequence[str], **how: Any) -> Output:

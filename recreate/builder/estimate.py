@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from statistics import quantiles
 from typing import NamedTuple
 
-from recreate.agents.config import AgentConfig
 from recreate.agents.scaffold import Scaffold
 from recreate.api import registry
 from recreate.api.errors import BadInput
@@ -116,9 +115,9 @@ def typical(scaffold: Scaffold, past: Sequence[Usage], price: Price, settings: S
 
     def guess(turns: int, cached: bool) -> Usage:
         turns = min(turns, agent.limits.turns)
-        ahead = agent.lookahead
-        calls = turns * agent.samples * (ahead.candidates * ahead.steps if ahead else 1)
-        calls -= _shared(agent, turns)
+        calls = turns * agent.samples
+        for key in agent.turns:
+            calls = registry.find("turns", key).count_calls(agent, calls, turns)
         # a transcript grows with every turn: on average half of it is sent again
         tokens_in = min(agent.limits.tokens, calls * (2500 + 700 * turns // 2))
         tokens_out = calls * min(agent.model.max_tokens, 500)
@@ -130,21 +129,6 @@ def typical(scaffold: Scaffold, past: Sequence[Usage], price: Price, settings: S
     return Span(
         few, many, f"a guess from the scaffold's limits{where}: no attempts were made here before"
     )
-
-
-def _shared(agent: AgentConfig, turns: int) -> int:
-    """The turns of all samples that are another's too, where each turn has a result and no sample
-    ends early."""
-    forks, shared = list[int](), 0
-    for made in range(1, agent.samples + 1):
-        began = min(forks, default=0)
-        forks = sorted(forks)[1:]
-        shared += began
-        for at in range(began + 1, turns):
-            ways = agent.branches[at - 1] - 1 if at <= len(agent.branches) else 0
-            left = agent.samples - made - sum(fork <= at for fork in forks)
-            forks += [at] * min(ways, max(0, left))
-    return shared
 
 
 def _local(settings: Settings) -> bool:

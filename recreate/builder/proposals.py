@@ -11,15 +11,15 @@ from types import MappingProxyType
 from typing import Any
 
 from recreate.agents import scaffold as scaffolds
-from recreate.agents.attempt import replay
 from recreate.agents.callers import uncalled
 from recreate.agents.config import read_agent
 from recreate.agents.lesson import read_lesson
 from recreate.agents.lint import problems
+from recreate.agents.replay import replay
 from recreate.agents.retrieval import LessonRetrieval
 from recreate.agents.scaffold import BadEdit, Scaffold
 from recreate.agents.trajectory import uncited
-from recreate.agents.workplace import furnish, prepared
+from recreate.agents.workplace import furnish, prepare_sandbox
 from recreate.api.errors import BadInput, Missing, OutOfBudget
 from recreate.api.ports import Hit, Sandbox, ToolCalling
 from recreate.api.types import Call, Edit, Experience, Message, Reply, Revision, Task, digest
@@ -259,7 +259,7 @@ class Proposals:
             scaffold = self.agent
             other = "; its agent's files are not in this run, so those of the present one were used"
         if not done:
-            sandbox = prepared(self.session.domain, task, self.session.backend)
+            sandbox = prepare_sandbox(self.session.domain, task, self.session.backend)
             furnish(sandbox, scaffold, task.prompt)
             return sandbox, "as the agent found it" + other
         sandbox, how = replay(
@@ -333,7 +333,7 @@ class Proposals:
             return []
 
 
-CLOSED = ("limits", "model", "samples", "branches", "lookahead", "observe", "restore", "protect")
+CLOSED = ("limits", "model", "samples", "protect")
 
 
 def proposed(edit: Edit) -> Edit:
@@ -390,6 +390,8 @@ def closed(before: Scaffold, after: Scaffold) -> list[str]:
         for key in CLOSED
         if agent is not None and getattr(before.agent, key) != getattr(agent, key)
     ]
+    ways = (before.agent.turns, agent.turns) if agent is not None else ({}, {})
+    changed += [key for key in {**ways[0], **ways[1]} if ways[0].get(key) != ways[1].get(key)]
     if changed:
         whose = "what an attempt may cost and touch is a person's to decide; leave them as they are"
         wrong.append(f"agent.toml: {', '.join(changed)}: {whose}")

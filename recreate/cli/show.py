@@ -14,6 +14,7 @@ from recreate.api.config import read_toml
 from recreate.api.errors import BadInput
 from recreate.api.paths import short as here
 from recreate.api.paths import workspace
+from recreate.api.registry import find
 from recreate.cli.options import Full, Json, RunName, open_run
 from recreate.cli.terminal import EXCLUDED, answer, answers, emit, fold, head, say
 from recreate.cli.terminal import show as put
@@ -415,29 +416,9 @@ def _agent(agent: Scaffold, settings: AgentConfig) -> Iterator[str]:
     if settings.samples > 1:
         chosen = f", the best by {settings.choose}" if settings.choose else ", the first handed in"
         chosen = f", the one that most agree with by {settings.vote}" if settings.vote else chosen
-        tries = (
-            "tries at a task that share their beginnings"
-            if settings.branches
-            else "independent tries at a task"
-        )
-        yield f"samples    {settings.samples} {tries}{chosen}"
-    if settings.branches:
-        yield (
-            f"branches   {', '.join(map(str, settings.branches))} ways to go on after the results"
-            " of commands in turn"
-        )
-    if ahead := settings.lookahead:
-        yield (
-            f"looks ahead {ahead.candidates} candidates for each action, {ahead.steps} steps in"
-            " copies of the sandbox"
-        )
-    if settings.observe:
-        yield f"observes   {settings.observe.steps} turns in copies of the sandbox before it acts"
-    if settings.restore:
-        yield (
-            f"restores   the sandbox where more fails by {settings.restore.check} after an action"
-            " than before"
-        )
+        yield f"samples    {settings.samples} tries at a task{chosen}"
+    for key in settings.turns:
+        yield f"{key:<10} {find('turns', key).describe(settings)}"
     if settings.memory.recall:
         yield (
             f"recalls    asks memory by itself; an answer has at most {settings.memory.recall}"

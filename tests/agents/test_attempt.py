@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recreate.agents import scaffold as scaffolds
-from recreate.agents.attempt import LEFT_OUT, attempt, voted
+from recreate.agents.attempt import attempt, count_votes
 from recreate.agents.scaffold import Scaffold
 from recreate.agents.trajectory import cut_middle
+from recreate.agents.workplace import LEFT_OUT
 from recreate.api.paths import shipped
 from recreate.api.types import Call, Message, Reply, Task, Trace
 from recreate.models.scripted import Scripted
@@ -361,10 +362,10 @@ def test_samples_that_vote_go_on_after_one_is_accepted() -> None:
 
 @given(st.lists(st.sampled_from([None, "a", "b", "c"]), min_size=1, max_size=9))
 def test_a_vote_that_is_settled_early_ends_as_all_samples_would(ballots: list[str | None]) -> None:
-    whole, settled = voted(ballots, 0)
+    whole, settled = count_votes(ballots, 0)
     assert settled
     for made in range(1, len(ballots)):
-        early, settled = voted(ballots[:made], len(ballots) - made)
+        early, settled = count_votes(ballots[:made], len(ballots) - made)
         assert early == whole or not settled
     counts = Counter(b for b in ballots if b)
     assert counts[ballots[whole] or ""] == max(counts.values(), default=0)

@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 
 from recreate.agents import scaffold as scaffolds
-from recreate.agents.attempt import attempt, bash_blocks, furnish, parse, replay
+from recreate.agents.action import bash_blocks, parse
+from recreate.agents.attempt import attempt
 from recreate.agents.config import read_agent, with_limits
 from recreate.agents.lint import problems
+from recreate.agents.replay import replay
 from recreate.agents.scaffold import Scaffold
+from recreate.agents.workplace import furnish
 from recreate.api.errors import BadInput, Refused
 from recreate.api.paths import shipped
 from recreate.api.types import Call, Experience, Grade, Message, Reply, ToolCall, Trace

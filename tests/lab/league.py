@@ -36,8 +36,8 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from recreate.agents.attempt import BIN
 from recreate.agents.scaffold import Scaffold
+from recreate.agents.workplace import BIN
 from recreate.api.ports import Price, Sandbox, SandboxBackend
 from recreate.api.types import Call, Grade, Message, Reply, Split, Task, Trace
 from recreate.builder.loop import build

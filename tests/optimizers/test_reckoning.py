@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from recreate.agents.attempt import BIN
 from recreate.agents.scaffold import Scaffold
+from recreate.agents.workplace import BIN
 from recreate.api.ports import Price, Sandbox, SandboxBackend
 from recreate.api.types import Call, Grade, Message, Reply, Split, Task, Trace
 from recreate.builder.loop import BuildResult, build

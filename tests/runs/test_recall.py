@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 import recreate
-from recreate.agents.attempt import attempt, replay
+from recreate.agents.attempt import attempt
 from recreate.agents.config import read_agent
 from recreate.agents.lint import problems
+from recreate.agents.replay import replay
 from recreate.agents.retrieval import MemoryAnswer, recall_query
 from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import BadInput, Interrupted

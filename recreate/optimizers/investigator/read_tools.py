@@ -16,6 +16,7 @@ from recreate.agents.config import AgentConfig
 from recreate.agents.trajectory import clip, differ, index, tell_index, tell_reply
 from recreate.api.errors import BadInput, Missing
 from recreate.api.ports import Hit
+from recreate.api.registry import find
 from recreate.api.types import Evidence, Experience, Step, digest
 from recreate.optimizers.context import OptimizerContext
 from recreate.optimizers.investigator.conversation import Tool, Wrong, number, one_of, text
@@ -466,32 +467,12 @@ def tell_agent(agent: AgentConfig) -> str:
     if agent.foreign:
         return _foreign(agent)
     lines = []
-    if agent.samples > 1 and agent.branches:
-        lines.append(
-            f"It makes up to {agent.samples} samples of a task. Those of one beginning share it:"
-            " after its first, second, ... result it goes on in"
-            f" {', '.join(map(str, agent.branches))} ways, each in a copy of the environment."
-        )
-    elif agent.samples > 1:
+    if agent.samples > 1:
         lines.append(
             f"It makes up to {agent.samples} independent samples of a task, each in a fresh"
             " environment."
         )
-    if ahead := agent.lookahead:
-        lines.append(
-            f"Before each action {ahead.candidates} candidates are tried out {ahead.steps} steps"
-            " ahead in copies of its environment; the best is carried out."
-        )
-    if agent.observe:
-        lines.append(
-            f"In the first {agent.observe.steps} turns of a sample, or until it says `act`, its"
-            " commands run in copies of the environment that are thrown away."
-        )
-    if agent.restore:
-        lines.append(
-            f"After each action tools/{agent.restore.check} runs: where more fails by it than"
-            " before, the action is taken back."
-        )
+    lines += [find("turns", key).describe(agent) for key in agent.turns]
     if agent.memory.recall:
         lines.append(
             "It may ask memory by `recall WORDS`, and is told of earlier train attempts at other"

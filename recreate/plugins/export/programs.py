@@ -68,12 +68,7 @@ def differences(scaffold: Scaffold) -> list[str]:
             f"samples = {agent.samples}: it tries once, and the tools `choose` and `vote` are not"
             " asked"
         )
-    if agent.lookahead:
-        found.append("lookahead: it acts at once, no candidates are tried out before")
-    if agent.observe:
-        found.append("observe: it acts at once, nothing is done in a copy first")
-    if agent.restore:
-        found.append("restore: nothing is taken back, and it runs no check after an action")
+    found += [f"{key}: not taken along, one turn follows the other" for key in agent.turns]
     if agent.memory.recall:
         found.append("memory.recall: there is no command `recall`, and nothing says that there is")
     if agent.memory.tokens:

@@ -134,8 +134,7 @@ def _body(scaffold: Scaffold, tools: dict[str, str], lessons: list[str]) -> tupl
         )
     if agent.samples > 1:
         differences.append(f"samples = {agent.samples}: the tool tries once")
-    if agent.lookahead:
-        differences.append("lookahead: the tool acts at once, no candidates are tried out before")
+    differences += [f"{key}: not taken along, one turn follows the other" for key in agent.turns]
     scripts = {
         "before": ", ".join(agent.before),
         "done": agent.done,
@@ -151,12 +150,6 @@ def _body(scaffold: Scaffold, tools: dict[str, str], lessons: list[str]) -> tupl
         differences.append(
             f"mcp: the servers {', '.join(agent.mcp)} are not taken along; name them to the tool"
             " itself"
-        )
-    if agent.observe:
-        differences.append("observe: the tool acts at once, nothing is done in a copy first")
-    if agent.restore:
-        differences.append(
-            "restore: nothing is taken back, and the tool runs no check after an action"
         )
     if agent.memory.recall:
         differences.append(

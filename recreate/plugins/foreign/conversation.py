@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from recreate.agents.action import asked_for
-from recreate.agents.progress import AttemptProgress, in_tokens, tokens
+from recreate.agents.action import read_actions
+from recreate.agents.progress import AttemptProgress, tokens, turn_tokens
 from recreate.agents.trajectory import cut_middle
 from recreate.api.errors import BadInput, Interrupted
 from recreate.api.types import Call, Message, Output, Reply, Usage
@@ -49,7 +49,7 @@ class Conversation:
     answered_at: float = 0.0
 
     def __post_init__(self) -> None:
-        text, self.offered = self.work.offered_at_start()
+        text, self.offered = self.work.offer_at_start()
         self.prompt = self.work.prompt + text
 
     def answer(self, asked: Asked) -> tuple[Reply, str]:
@@ -91,7 +91,7 @@ class Conversation:
         record: dict[str, Any] = {"observation": seen, "reply": reply.text, "usage": usage}
         record["sent"] = work.requests.add(step, sent, work.full(asked), seen)
         record |= {"cut": True} if reply.finish == "length" else {}
-        record |= {"action": action_of(reply), **in_tokens(reply)}
+        record |= {"action": action_of(reply), **turn_tokens(reply)}
         foreign: dict[str, Any] = {}
         if reply.tool_calls:
             foreign["tool_calls"] = [c.model_dump(exclude={"schema_"}) for c in reply.tool_calls]
@@ -214,7 +214,7 @@ def action_of(reply: Reply) -> str:
             command_of(c.name, arguments_of(c)) or f"{c.name} {c.arguments}"
             for c in reply.tool_calls
         )
-    (action,) = asked_for("bash", reply)
+    (action,) = read_actions("bash", reply)
     return action.command
 
 

@@ -29,7 +29,7 @@ from recreate.agents.progress import AskAgent, AttemptProgress, FullParams, step
 from recreate.agents.retrieval import LessonRetrieval
 from recreate.agents.scaffold import Scaffold
 from recreate.agents.trajectory import cut_middle
-from recreate.agents.workplace import prepared
+from recreate.agents.workplace import prepare_sandbox
 from recreate.api.errors import Interrupted
 from recreate.api.ports import Domain, Sandbox, SandboxBackend
 from recreate.api.theirs import expect
@@ -113,7 +113,7 @@ def _command(work: AttemptProgress, stop: threading.Event | None) -> tuple[Endin
         inside = INSIDE if walls else str(listens)
         mounts, path = places(agent)
         backend = furnished(work.backend, {inside: listens, **mounts}, agent.limits.seconds)
-        sandbox = prepared(work.domain, work.task, backend)
+        sandbox = prepare_sandbox(work.domain, work.task, backend)
         try:
             _furnish(sandbox, work, talk.prompt)
             told = {

@@ -15,7 +15,7 @@ from typing import Any
 
 from recreate.agents.progress import AttemptProgress
 from recreate.agents.trajectory import cut_middle
-from recreate.agents.workplace import prepared
+from recreate.agents.workplace import prepare_sandbox
 from recreate.api.errors import BadInput, RecreateError
 from recreate.api.ports import Agent, Sandbox
 from recreate.api.registry import need
@@ -145,7 +145,7 @@ def attempt_here(work: AttemptProgress, stop: threading.Event | None) -> tuple[E
     said = ""
     answer: Any = None
     with Gateway(talk.answer, lambda: talk.end("flood")) as gateway:
-        sandbox = prepared(work.domain, work.task, work.backend)
+        sandbox = prepare_sandbox(work.domain, work.task, work.backend)
         try:
             began = time.monotonic()
             try:

@@ -48,6 +48,7 @@ from typing import Any, NamedTuple
 
 from recreate.agents.leakage import Scanner
 from recreate.agents.scaffold import load
+from recreate.agents.template import read_object
 from recreate.api.paths import shipped
 from recreate.api.types import Edit, Task, canary, digest
 from recreate.domains.rows import templates
@@ -413,7 +414,7 @@ def recorded() -> list[str]:
     ) as file:
         for row in map(json.loads, file):
             if row["kind"] == "reply" and row["role"] == "optimizer":
-                said = json.loads(row["reply"]["text"])
+                said = read_object(row["reply"]["text"]) or {}
                 found += [e["text"] for e in [*said.get("edits", ()), *said.get("update", ())]]
     return list(dict.fromkeys(found))
 

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from recreate.agents.attempt import attempt, try_servers
+from recreate.agents.attempt import attempt
 from recreate.agents.scaffold import Scaffold, load
+from recreate.agents.workplace import try_servers
 from recreate.api import registry
 from recreate.api.errors import UNSOUND, BadInput, Fault
 from recreate.api.paths import shipped

@@ -129,7 +129,7 @@ def test_an_agent_whose_tools_are_functions_is_refused_and_named(
 
 
 def test_json_replies_are_asked_for_as_here(tmp_path: Path) -> None:
-    from recreate.agents.attempt import COMMAND_SCHEMA
+    from recreate.agents.action import COMMAND_SCHEMA
 
     export(json_agent(), "inspect", tmp_path / "i")
     export(json_agent(), "mini-swe-agent", tmp_path / "m")

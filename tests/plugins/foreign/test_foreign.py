@@ -15,8 +15,8 @@ import pytest
 
 import recreate
 from recreate.agents import scaffold as scaffolds
-from recreate.agents.attempt import replay
 from recreate.agents.lint import problems
+from recreate.agents.replay import replay
 from recreate.agents.request import Recorded
 from recreate.agents.scaffold import BadEdit, Scaffold, apply
 from recreate.api.errors import BadInput, Interrupted, OutOfBudget

@@ -14,9 +14,11 @@ from typing import Any, ClassVar
 import pytest
 
 from recreate import bench
-from recreate.agents.attempt import attempt, replay, try_servers
+from recreate.agents.attempt import attempt
 from recreate.agents.lint import problems
+from recreate.agents.replay import replay
 from recreate.agents.scaffold import BadEdit, Scaffold, apply, load
+from recreate.agents.workplace import try_servers
 from recreate.api.errors import BadInput, Fault, Refused
 from recreate.api.paths import shipped
 from recreate.api.ports import Sandbox, SandboxBackend

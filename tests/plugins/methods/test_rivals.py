@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from recreate.agents import scaffold as scaffolds
-from recreate.agents.attempt import BIN
 from recreate.agents.lint import problems
+from recreate.agents.workplace import BIN
 from recreate.api.errors import BadInput
 from recreate.api.paths import shipped
 from recreate.api.types import Edit, Experience, Step, Trace

@@ -20,7 +20,8 @@ from types import MappingProxyType
 from typing import Any
 
 from recreate.agents import scaffold as scaffolds
-from recreate.agents.attempt import AskAgent, attempt
+from recreate.agents.attempt import attempt
+from recreate.agents.progress import AskAgent
 from recreate.agents.scaffold import Scaffold
 from recreate.api.paths import shipped
 from recreate.api.ports import Sandbox, SandboxBackend

@@ -12,19 +12,21 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from recreate.agents.attempt import attempt, replay, try_servers
+from recreate.agents.attempt import attempt
 from recreate.agents.config import AgentConfig, read_agent
+from recreate.agents.replay import replay
 from recreate.agents.request import Recorded
 from recreate.agents.scaffold import Scaffold
 from recreate.agents.trajectory import index, tell_index, tell_step
+from recreate.agents.workplace import try_servers
 from recreate.api.errors import BadInput, Interrupted
 from recreate.api.ports import Sandbox, SandboxBackend
 from recreate.api.types import Call, Experience, Grade, Message, Reply, Step, Task, Trace, Usage
-from recreate.builder.estimate import _shared
 from recreate.cli import run as cli
 from recreate.models.scripted import Scripted
 from recreate.plugins.measuring.turns import taken
 from recreate.plugins.rl.samples import rows_of
+from recreate.plugins.turns.branches import Branches
 from recreate.runs.budget import Budget, Ledger
 from recreate.runs.calls import Calls
 from recreate.runs.journal import Journal
@@ -335,7 +337,7 @@ def test_whatever_the_tree_each_sample_is_whole_and_each_call_is_made_once(
         assert path[-1].sample == number
         shared += sum(s.sample != number for s in path)
     if not ending and made == samples:
-        assert shared == _shared(scaffold.agent, steps)
+        assert shared == -Branches.count_calls(scaffold.agent, 0, steps)
     experience = lived(trace)
     (took,) = taken([experience])
     assert took.turns == max(len(trace.path(n)) for n in range(made))
@@ -430,7 +432,7 @@ def test_traces_show_and_an_optimizer_are_told_where_a_sample_goes_on_from(
     assert [s.get("after") for s in steps] == [None, None, 0, 0]
     assert cli(["show", "tree"]) == 0
     assert (
-        "3 tries at a task that share their beginnings, the one that most agree with"
+        "3 tries at a task, the one that most agree with"
         in capsys.readouterr().out
     )
     assert cli([*words, "--replay", "tape", "--out", "runs/two", "--json"]) == 0

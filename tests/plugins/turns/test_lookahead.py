@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
-from recreate.agents.attempt import attempt, attempt_key, replay, try_servers
+from recreate.agents.attempt import attempt, attempt_key
 from recreate.agents.config import read_agent
+from recreate.agents.replay import replay
 from recreate.agents.request import Recorded
 from recreate.agents.scaffold import Scaffold
+from recreate.agents.workplace import try_servers
 from recreate.api.errors import BadInput, Interrupted
 from recreate.api.ports import Sandbox, SandboxBackend
 from recreate.api.types import Call, Message, Reply, Task, Trace

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
-from recreate.agents.attempt import attempt, replay, try_servers
+from recreate.agents.attempt import attempt
 from recreate.agents.config import read_agent
 from recreate.agents.lint import problems
+from recreate.agents.replay import replay
 from recreate.agents.scaffold import Scaffold
+from recreate.agents.workplace import try_servers
 from recreate.api.errors import BadInput
 from recreate.api.ports import Sandbox, SandboxBackend
 from recreate.api.types import Call, Message, Reply, Task, Trace
