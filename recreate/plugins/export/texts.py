@@ -99,7 +99,7 @@ def _description(scaffold: Scaffold) -> str:
     return (what if len(what) <= room else what[: room - 3] + "...") + when
 
 
-def _body(scaffold: Scaffold, tools: dict[str, str], lessons: list[str]) -> tuple[str, list[str]]:  # noqa: C901
+def _body(scaffold: Scaffold, tools: dict[str, str], lessons: list[str]) -> tuple[str, list[str]]:
     """(the text, differences). tools: name -> path there; lessons: a line of Markdown each."""
     agent = scaffold.agent
     differences = [

@@ -431,10 +431,7 @@ def test_traces_show_and_an_optimizer_are_told_where_a_sample_goes_on_from(
     steps = json.loads(capsys.readouterr().out)["steps"]
     assert [s.get("after") for s in steps] == [None, None, 0, 0]
     assert cli(["show", "tree"]) == 0
-    assert (
-        "3 tries at a task, the one that most agree with"
-        in capsys.readouterr().out
-    )
+    assert "3 tries at a task, the one that most agree with" in capsys.readouterr().out
     assert cli([*words, "--replay", "tape", "--out", "runs/two", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["passed"]
 
