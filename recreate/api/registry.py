@@ -20,14 +20,13 @@ import json
 import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 from recreate.api import paths
-from recreate.api.errors import BadInput, Missing, RecreateError
+from recreate.api.errors import BadInput, Missing
 from recreate.api.plugins import clashes, lacking, names
 from recreate.api.ports import (
     EXTRAS as DOMAIN_EXTRAS,
@@ -61,7 +60,7 @@ from recreate.api.ports import (
     ToolServer,
     Validatable,
 )
-from recreate.api.theirs import all_are, expect, raised, said
+from recreate.api.theirs import all_are, boundary, describe_error, expect, spelled
 from recreate.api.types import Split, Task
 
 Part = TypeVar("Part")
@@ -313,28 +312,8 @@ def rows_file(name: str, workspace: Path) -> Path:
 def _made(kind: str, name: str, part: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
     """What a part makes of itself. A stranger's that fails, or ends the process, is the user's to
     mend."""
-    with _theirs(part, f"the {kind} {name} cannot be made", "cannot-be-made"):
+    with boundary(part, f"the {kind} {name} cannot be made", "cannot-be-made"):
         return part(*arguments, **options)
-
-
-@contextmanager
-def _theirs(part: Any, what: str, code: str) -> Iterator[None]:
-    """Turn what a stranger's part raises into BadInput; our own errors pass."""
-    try:
-        yield
-    except (RecreateError, KeyboardInterrupt):
-        raise
-    except BaseException as e:
-        module = getattr(
-            part if isinstance(part, type) or inspect.isroutine(part) else type(part),
-            "__module__",
-            "",
-        )
-        if str(module).partition(".")[0] == "recreate":
-            raise
-        if (theirs := raised(e)) is not None:
-            raise BadInput(f"{what}: {theirs.message}", fix=theirs.fix, code=code) from e
-        raise BadInput(f"{what}: {said(e)}", fix=f"mend {spelled(part)}", code=code) from e
 
 
 def factory(kind: str, part: Any) -> Callable[[Any], Any]:
@@ -520,7 +499,7 @@ def fit_tasks(domain: Domain) -> None:
     ids: set[str] = set()
     groups: dict[str, str] = {}
     for split in get_args(Split):
-        with _theirs(domain, f"domain {domain.name} does not tell its tasks", "bad-tasks"):
+        with boundary(domain, f"domain {domain.name} does not tell its tasks", "bad-tasks"):
             found = domain.tasks(split)
             expect(isinstance(found, Iterable), domain, "tasks", found)
             found = list(found)
@@ -575,12 +554,6 @@ def _bad(domain: Domain, why: str) -> BadInput:
         fix="docs/ports/domain.md says what tasks are",
         code="bad-tasks",
     )
-
-
-def spelled(part: Any) -> str:
-    """How an object is named in settings: `module:Class`, or `module:function` for a function."""
-    kind = part if isinstance(part, type) or inspect.isroutine(part) else type(part)
-    return f"{kind.__module__}:{kind.__qualname__}"
 
 
 def need(module: str) -> Any:
@@ -649,7 +622,7 @@ def reachable(module: str) -> bool:
 def _broken(module: str, error: BaseException) -> BadInput:
     """A stranger's module that fails to import: the user's to mend."""
     return BadInput(
-        f"the module {module!r} cannot be imported: {said(error)}",
+        f"the module {module!r} cannot be imported: {describe_error(error)}",
         fix=f"python -c 'import {module}' shows where",
         code="not-importable",
     )

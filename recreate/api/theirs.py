@@ -1,5 +1,4 @@
-"""Code that somebody else wrote: what is said when it raises, returns the wrong thing, or does not
-return at all.
+"""Code that somebody else wrote: what is said when it raises or returns the wrong thing.
 
 A part may be anybody's (a domain, a model, an optimizer, a callback), and its mistakes are its
 author's to mend. So they are named by method, file and line, with what was expected, and are no
@@ -9,28 +8,22 @@ Fault; what it means for the user to mend, BadInput.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import inspect
-import sys
 import sysconfig
-import threading
-import time
 import traceback
-from collections.abc import Callable
-from concurrent.futures import Future, wait
-from functools import cache, wraps
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import ValidationError
 
 from recreate.api import paths, ports
-from recreate.api.errors import BadInput, Interrupted, RecreateError
-
-T = TypeVar("T")
+from recreate.api.errors import BadInput, RecreateError
 
 RETURNS = {
     "tasks": ("a list of recreate.Task", "docs/ports/domain.md"),
@@ -58,10 +51,6 @@ RETURNS = {
 }
 """Method of a port -> what it returns, and the page that has an example."""
 
-PATIENCE = 600.0
-"""Seconds that a call of somebody else's may stay in its own code on end, where it says nothing of
-it itself."""
-
 _ROOT = Path(__file__).resolve().parents[1]
 _LIBRARY = tuple(str(Path(sysconfig.get_path(name)).resolve()) for name in ("stdlib", "platstdlib"))
 
@@ -76,25 +65,52 @@ def _methods() -> frozenset[str]:
     return frozenset(found)
 
 
-def callback(call: Callable[..., T]) -> Callable[..., T]:
-    """A function of the caller's, under whatever name, whose mistakes are said to be its own."""
+@contextmanager
+def boundary(
+    part: Any = None, what: str = "", code: str = "their-code", *, anything: bool = False
+) -> Iterator[None]:
+    """Attribute what escapes to the part of somebody else's that raised it: BadInput that names its
+    method, file and line. Our own mistakes, our own words (RecreateError) and Ctrl-C pass as they
+    are.
 
-    @wraps(call)
-    def called(*arguments: Any, **named: Any) -> T:
-        try:
-            return call(*arguments, **named)
-        except Exception as e:
-            if (theirs := raised(e, anything=True)) is None:
-                raise
-            raise theirs from e
+    part: the one that is called; without it, the traceback says which. what: what is said before,
+    such as "the domain x cannot be made". anything: it may be raised by whatever function, not only
+    a port's method.
+    """
+    try:
+        yield
+    except (Exception, SystemExit) as e:
+        ours = part is None or module_of(part).partition(".")[0] == "recreate"
+        if isinstance(e, RecreateError) or (part is not None and ours):
+            raise
+        mistake = attribute_error(e, anything=anything)
+        if mistake is None and not ours:
+            mistake = BadInput(describe_error(e), fix=f"mend {spelled(part)}")
+        if mistake is None:
+            raise
+        if what:
+            mistake = BadInput(f"{what}: {mistake.message}", fix=mistake.fix, code=code)
+        raise mistake from e
 
-    return called
+
+def module_of(part: Any) -> str:
+    """Return the module of a class or function, or of an object's class."""
+    return str(getattr(_kind_of(part), "__module__", ""))
 
 
-def raised(error: BaseException, *, anything: bool = False) -> BadInput | None:
-    """What to say of an exception that a part of somebody else's raised where we called it; None
-    for one of ours, and for one that says already what it is. anything: whatever the function is
-    called."""
+def spelled(part: Any) -> str:
+    """Return how an object is named in settings: `module:Class`, or `module:function`."""
+    return f"{module_of(part)}:{_kind_of(part).__qualname__}"
+
+
+def _kind_of(part: Any) -> Any:
+    return part if isinstance(part, type) or inspect.isroutine(part) else type(part)
+
+
+def attribute_error(error: BaseException, *, anything: bool = False) -> BadInput | None:
+    """Return what to say of an exception that a part of somebody else's raised where we called it;
+    None for one of ours, and for one that says already what it is. anything: whatever the function
+    is called."""
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
     if isinstance(error, RecreateError) or not isinstance(error, Exception | SystemExit) or full:
         return None
@@ -114,14 +130,14 @@ def raised(error: BaseException, *, anything: bool = False) -> BadInput | None:
         return None
     name, place = last
     return BadInput(
-        f"{name} raised {said(error)} ({place})",
+        f"{name} raised {describe_error(error)} ({place})",
         fix=f"mend {place}{_expected(name)}",
         code="their-code",
     )
 
 
-def said(error: BaseException) -> str:
-    """An exception in a line: its type and words; of a record that cannot be made, which field and
+def describe_error(error: BaseException) -> str:
+    """Return an exception in a line: its type and words; of a record that cannot be made, which field and
     why."""
     if isinstance(error, ValidationError):
         first, *more = error.errors(include_url=False)
@@ -129,120 +145,6 @@ def said(error: BaseException) -> str:
         rest = f", and {len(more)} more" if more else ""
         return f"ValidationError: {error.title}: {field}: {first['msg']}{rest}"
     return f"{type(error).__name__}: {error}".partition("\n")[0]
-
-
-class OwnTime:
-    """The time that calls of one part take for themselves: none may stay in the part's own code for
-    longer than its patience on end. What it asks of us meanwhile, by functions that `asked` made,
-    takes what it takes.
-
-    A call that stays longer is given up. Whoever waits for it is told where it is; what it asks of
-    us from then on raises Interrupted, so that it spends nothing any more; and its thread is told
-    to end, which one that waits for something outside of Python hears late or never.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._asking = 0
-        self._back = time.monotonic()
-        self._given_up = False
-
-    def asked(self, call: Callable[..., T]) -> Callable[..., T]:
-        """A function of ours, for the part."""
-
-        @wraps(call)
-        def asking(*arguments: Any, **named: Any) -> T:
-            with self._lock:
-                if self._given_up:
-                    raise Interrupted("nobody waits for this any more")
-                self._asking += 1
-            try:
-                return call(*arguments, **named)
-            finally:
-                with self._lock:
-                    self._asking -= 1
-                    self._back = time.monotonic()
-
-        return asking
-
-    def run(self, call: Callable[..., T], name: str, patience: float, *arguments: Any) -> T:
-        """What the call returns, or raises. patience: in seconds; 0: without end. Raises BadInput,
-        `hangs`, which names the call, when it is given up."""
-        done: Future[T] = Future()
-
-        def work() -> None:
-            try:
-                done.set_result(call(*arguments))
-            except BaseException as e:
-                done.set_exception(e)
-
-        thread, began = threading.Thread(target=work, name=name, daemon=True), time.monotonic()
-        thread.start()
-        try:
-            while not wait([done], self._left(began, patience)).done:
-                if self._gives_up(began, patience):
-                    raise _hangs(name, patience, _place_in(thread))
-        finally:
-            with self._lock:
-                self._given_up |= not done.done()
-            if not done.done() and thread.is_alive():
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                    ctypes.c_ulong(thread.ident or 0), ctypes.py_object(SystemExit)
-                )
-        return done.result()
-
-    def _left(self, began: float, patience: float) -> float | None:
-        """Seconds to wait before a look at how long it has been away."""
-        with self._lock:
-            since = time.monotonic() - max(began, self._back)
-            return (
-                None if not patience else patience if self._asking else max(0.0, patience - since)
-            )
-
-    def _gives_up(self, began: float, patience: float) -> bool:
-        with self._lock:
-            self._given_up |= (
-                not self._asking and time.monotonic() - max(began, self._back) >= patience
-            )
-            return self._given_up
-
-
-def patience_of(part: Any) -> float:
-    """Seconds that a part's calls may stay in its own code on end: its `patience`, 0 for without
-    end; 0 for ours. Raises BadInput."""
-    if type(part).__module__.partition(".")[0] == __name__.partition(".")[0]:
-        return 0.0
-    found = getattr(part, "patience", PATIENCE)
-    if isinstance(found, bool) or not isinstance(found, int | float) or not found >= 0:
-        raise BadInput(
-            f"{type(part).__name__}.patience is {found!r}",
-            fix="seconds, such as 60.0; 0 for without end",
-            code="misfit",
-        )
-    return float(found)
-
-
-def _hangs(name: str, patience: float, place: str) -> BadInput:
-    return BadInput(
-        f"{name} did not come back: it was in its own code for {patience:g}"
-        f" s{f', last at {place}' if place else ''}",
-        fix=(
-            f"mend {place or name}, or say `patience = SECONDS` in its class if it takes so long;"
-            " what was attempted and paid for is kept, and recreate resume asks it again"
-        ),
-        code="hangs",
-    )
-
-
-def _place_in(thread: threading.Thread) -> str:
-    """FILE:LINE where a thread is in somebody else's code; '' where it is not."""
-    frame = sys._current_frames().get(thread.ident or 0)
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if not _is_ours(file) and _is_theirs(file, str(frame.f_globals.get("__name__"))):
-            return f"{_short(file)}:{frame.f_lineno}"
-        frame = frame.f_back
-    return ""
 
 
 def expect(fits: bool, part: Any, method: str, value: Any, why: str = "") -> None:
@@ -271,6 +173,13 @@ def place_of(part: Any, method: str) -> str:
     except (AttributeError, ValueError):
         return ""
     return f" ({_short(code.co_filename)}:{code.co_firstlineno})"
+
+
+def place_of_frame(frame: FrameType) -> str:
+    """Return FILE:LINE of a frame of somebody else's code; '' for any other."""
+    file = frame.f_code.co_filename
+    theirs = not _is_ours(file) and _is_theirs(file, str(frame.f_globals.get("__name__")))
+    return f"{_short(file)}:{frame.f_lineno}" if theirs else ""
 
 
 def _expected(name: str) -> str:

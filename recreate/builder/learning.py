@@ -20,9 +20,10 @@ from recreate.agents.lesson import lesson_file
 from recreate.agents.retrieval import LessonRetrieval, Retriever, exactly, frozen, support
 from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import BadInput, Fault, Missing, OutOfBudget
+from recreate.api.own_time import PATIENCE, OwnTime, patience_of
 from recreate.api.paths import short
 from recreate.api.ports import MemoryPolicy, Randomising
-from recreate.api.theirs import PATIENCE, OwnTime, all_are, expect, patience_of
+from recreate.api.theirs import all_are, expect
 from recreate.api.types import (
     Call,
     Change,

@@ -32,8 +32,7 @@ from recreate.api.ports import (
     Preparable,
     SandboxBackend,
 )
-from recreate.api.registry import spelled
-from recreate.api.theirs import callback, raised
+from recreate.api.theirs import boundary, spelled
 from recreate.api.types import Experience, Revision, Split, Task, Verdict
 from recreate.builder.estimate import refuse_if_too_small
 from recreate.builder.learning import Learning
@@ -167,7 +166,7 @@ def build(
         "memory": memory,
     }
     named |= {_ADDRESS.get(name, name): part for name, part in (parts | {"recall": recall}).items()}
-    with _named(), _started(named, workspace, say, settings) as (session, where):
+    with boundary(), _started(named, workspace, say, settings) as (session, where):
         built = improve(session, where, scaffold, review=review if callable(review) else None)
         folder, name = session.folder, session.domain.name
     return deliver(where, folder, name, built)
@@ -202,7 +201,7 @@ def run(
         )
     id = task if isinstance(task, str) else task.id
     with (
-        _named(),
+        boundary(),
         _started(named, workspace, say, settings, prefix="run", scaffold=scaffold, task=id) as (
             session,
             where,
@@ -244,7 +243,7 @@ def bench(
     ):
         settings = {"scaffold": str(several[0]), **settings}  # whose pass rates it goes by
     with (
-        _named(),
+        boundary(),
         _started(named, workspace, say, settings, prefix="bench-{domain}") as (session, where),
     ):
         agents = [starting(session.settings, where, each) for each in several]
@@ -478,17 +477,6 @@ def stopping(
 
 
 @contextmanager
-def _named() -> Iterator[None]:
-    """What a caller's own part raises is said to be that, with its place."""
-    try:
-        yield
-    except (Exception, SystemExit) as e:
-        if (theirs := raised(e)) is None:
-            raise
-        raise theirs from e
-
-
-@contextmanager
 def _started(
     named: Mapping[str, Any],
     workspace: str | Path | None,
@@ -544,7 +532,7 @@ def _started(
         loaded,
         where,
         folder,
-        say=callback(say),
+        say=boundary(anything=True)(say),
         resume=resume,
         parts=parts,
         command="" if prefix else "build",

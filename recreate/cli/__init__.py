@@ -80,9 +80,9 @@ def run(arguments: list[str]) -> int:
         if isinstance(e, BrokenPipeError) or isinstance(e.__context__, BrokenPipeError):
             _hush()  # click leaves by SystemExit(1) when the pipe breaks
             return 0
-        from recreate.api.theirs import raised
+        from recreate.api.theirs import attribute_error
 
-        return _fail(raised(e) or _ours(e), as_json)  # also of a part that calls sys.exit
+        return _fail(attribute_error(e) or _ours(e), as_json)  # also of a part that calls sys.exit
 
 
 def _fail(error: RecreateError, as_json: bool) -> int:

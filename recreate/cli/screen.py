@@ -352,7 +352,7 @@ def _score(known: Progressing) -> str:
 
 def _proposer(session: Any) -> str:
     """Who proposes edits, and by which model where that is another than the agent's."""
-    from recreate.api.registry import spelled
+    from recreate.api.theirs import spelled
 
     given = session.given.optimizer
     name = session.settings.optimizer if given is None else spelled(given)

@@ -41,8 +41,8 @@ from recreate.api.ports import (
     TaskQuestion,
     extras,
 )
-from recreate.api.registry import fit, fit_tasks, spelled
-from recreate.api.theirs import all_are, expect
+from recreate.api.registry import fit, fit_tasks
+from recreate.api.theirs import all_are, expect, spelled
 from recreate.api.types import Call, Lesson, Message, Reply, Split, Task, digest
 from recreate.memory.held_out import lacking
 from recreate.models.cassette import About, Answerer, Cassette, Recording

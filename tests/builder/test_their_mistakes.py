@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 
 import recreate
-from recreate.api import theirs
+from recreate.api import own_time
 from recreate.api.errors import Interrupted
+from recreate.api.own_time import OwnTime, patience_of
 from recreate.api.ports import Price
-from recreate.api.theirs import OwnTime, patience_of, raised
+from recreate.api.theirs import attribute_error
 from recreate.builder import learning
 from recreate.builder.learning import _checked
 from recreate.cli import run as cli
@@ -216,7 +217,7 @@ def test_an_embedder_is_named(workspace: Path, how: str) -> None:
     kind = breaks(Hashed, "embed", how)
     with pytest.raises((recreate.BadInput, AttributeError)) as told:
         recreate.ExperienceStore(workspace, kind()).recall("word", how="vectors")
-    error = told.value if isinstance(told.value, recreate.BadInput) else raised(told.value)
+    error = told.value if isinstance(told.value, recreate.BadInput) else attribute_error(told.value)
     assert error is not None
     assert "Hashed.embed " in error.message
     assert FILE in error.message
@@ -305,8 +306,8 @@ def test_the_command_says_it_too_and_leaves_no_crash_report(
 def test_our_own_mistakes_stay_ours() -> None:
     with pytest.raises(ValueError, match="property name") as told:
         json.loads("{")
-    assert raised(told.value) is None
-    assert raised(recreate.BadInput("said already")) is None
+    assert attribute_error(told.value) is None
+    assert attribute_error(recreate.BadInput("said already")) is None
 
 
 def forever() -> None:
@@ -414,7 +415,7 @@ def test_what_a_policy_asks_of_us_takes_what_it_takes(monkeypatch: pytest.Monkey
         looked.release()
         return now[0]
 
-    monkeypatch.setattr(theirs, "time", SimpleNamespace(monotonic=monotonic))
+    monkeypatch.setattr(own_time, "time", SimpleNamespace(monotonic=monotonic))
     own = OwnTime()
 
     def looked_at() -> None:
