@@ -64,7 +64,6 @@ if TYPE_CHECKING:
     from recreate.api.types import Trial as Trial
     from recreate.api.types import Usage as Usage
     from recreate.api.types import Verdict as Verdict
-    from recreate.builder.measure import BenchResult as BenchResult
     from recreate.builder.sdk import Outcome as Outcome
     from recreate.builder.sdk import bench as bench
     from recreate.builder.sdk import build as build
@@ -72,6 +71,7 @@ if TYPE_CHECKING:
     from recreate.domains.rows.domain import domain as domain
     from recreate.memory.store import ExperienceStore as ExperienceStore
     from recreate.optimizers.context import OptimizerContext as OptimizerContext
+    from recreate.runs.results import BenchResult as BenchResult
     from recreate.runs.settings import Settings as Settings
 
 __version__ = "0.1.0"
@@ -90,7 +90,7 @@ _WHERE = {
         "Call Change Edit Evidence Experience Gain Grade Lesson Message Output Reply "
         "Review Revision Split Step Study Task ToolCall Trace Trial Usage Verdict"
     ),
-    "builder.measure": "BenchResult",
+    "runs.results": "BenchResult",
     "builder.sdk": "Outcome bench build run",
     "domains.rows.domain": "domain",
     "memory.store": "ExperienceStore",

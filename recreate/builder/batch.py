@@ -35,13 +35,13 @@ from recreate.api.config import Config, Split, read_toml
 from recreate.api.errors import BadInput, OutOfBudget, RecreateError
 from recreate.api.ports import Model, Price
 from recreate.api.types import Task
-from recreate.builder.measure import BenchResult, Cell, begin, bring, test_openings
+from recreate.builder.measure import Cell, begin, bring, count_openings
 from recreate.builder.selection import matching
 from recreate.runs import settings as settings_
 from recreate.runs.attempts import Place, Score, key_of, read_experience, run_work
 from recreate.runs.budget import Budget
-from recreate.runs.gate import judge
 from recreate.runs.reader import Run
+from recreate.runs.results import WHOSE, BenchResult, judge_pairs, pair_cells
 from recreate.runs.session import Session, open_domain
 from recreate.runs.settings import Settings, addresses, toml
 from recreate.storage import files
@@ -286,7 +286,7 @@ def measure_all(
             error = e
         results = [cell.result(scores) for cell in cells]
         openings = sum(
-            test_openings(each) for each in {s.domain.name: s for s in opened.values()}.values()
+            count_openings(each) for each in {s.domain.name: s for s in opened.values()}.values()
         )
         short = [
             f"{cell.name}: {len(result.scores) - result.set_aside} of {totals[cell.name]} attempts"
@@ -295,52 +295,20 @@ def measure_all(
             if len(result.scores) < totals[cell.name] or (error is not None and result.set_aside)
         ]
         told = (*short, *((error.message,) if error else ()))
-        found = differences(results, against, session.settings, Run(session.folder).kinds())
-    return Batched(session.folder, tuple(results), tuple(found), openings, told, error)
+        paired = [
+            (results[at], cell) for at, cell in zip(against, results, strict=True) if at is not None
+        ]
+        kinds = Run(session.folder).kinds()
+        judged = [each.record() for each in judge_pairs(paired, session.settings, kinds)]
+    return Batched(session.folder, tuple(results), tuple(judged), openings, told, error)
 
 
-def differences(
-    results: Sequence[BenchResult],
-    against: Sequence[int | None],
-    settings: Settings,
-    kinds: Mapping[str, str],
-) -> Iterator[dict[str, Any]]:
-    """The gate's verdict on each cell against its baseline, over the tasks and repeats that both
-    have. against: the place of each cell's baseline, None where it has none; kinds: task -> its
-    kind. No correction is made for how many there are."""
-    for cell, place in zip(results, against, strict=True):
-        if place is None:
-            continue
-        before, after = results[place].by_place, cell.by_place
-        verdict = judge(before, after, alpha=settings.gate.alpha, seed=settings.seed, kinds=kinds)
-        both = ((old, after.get(at)) for at, old in before.items())
-        pairs = [(old, new) for old, new in both if old is not None and new is not None]
-        yield {
-            **{
-                key: getattr(cell, key)
-                for key in ("scaffold", "digest", "model", "domain", "split")
-            },
-            "baseline": {
-                key: getattr(results[place], key) for key in ("scaffold", "digest", "model")
-            },
-            **verdict.model_dump(mode="json", exclude={"schema_"}),
-            "won": sum(new > old for old, new in pairs),
-            "lost": sum(new < old for old, new in pairs),
-        }
-
-
-def batched(run: Run, cells: Sequence[BenchResult]) -> Batched:
-    """What a run measured, as a batch that has ended. cells: read back from it."""
-    order = {cell.key: n for n, cell in enumerate(cells)}
-    bases = run.baselines() or {}
-    against = [order.get(bases[cell.key]) if cell.key in bases else None for cell in cells]
-    found = differences(cells, against, run.settings, run.kinds())
-    return Batched(
-        run.folder,
-        tuple(cells),
-        tuple(found),
-        max((cell.test_openings for cell in cells), default=0),
-    )
+def read_batched(run: Run, cells: Sequence[BenchResult]) -> Batched:
+    """Return what a run measured as a batch that has ended. cells: read back from it."""
+    pairs = pair_cells(run, cells) if run.baselines() is not None else []
+    judged = judge_pairs(pairs, run.settings, run.kinds())
+    openings = max((cell.test_openings for cell in cells), default=0)
+    return Batched(run.folder, tuple(cells), tuple(each.record() for each in judged), openings)
 
 
 def write(batched: Batched, formats: Collection[str]) -> list[Path]:
@@ -534,7 +502,7 @@ def _interleaved(work: Sequence[Sequence[Any]]) -> list[Any]:
 
 
 def _of(cell: BenchResult) -> dict[str, Any]:
-    return {key: getattr(cell, key) for key in ("scaffold", "digest", "model", "domain", "split")}
+    return {key: getattr(cell, key) for key in WHOSE}
 
 
 def _csv(batched: Batched) -> str:
@@ -557,7 +525,7 @@ def _csv(batched: Batched) -> str:
     rows = csv.writer(out, lineterminator="\n")
     rows.writerow(
         [
-            *("scaffold", "digest", "model", "domain", "split"),
+            *WHOSE,
             *plain,
             *(f"pass^{k}" for k in range(1, most + 1)),
             *("diff", "diff_lo", "diff_hi", "p", "verdict"),

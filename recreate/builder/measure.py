@@ -13,16 +13,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
-
-from pydantic import Field
+from typing import Any
 
 from recreate.agents.lint import problems, refuse
 from recreate.agents.retrieval import LessonRetrieval
 from recreate.agents.scaffold import Scaffold
 from recreate.agents.workplace import try_servers
 from recreate.api.errors import BadInput, Fault
-from recreate.api.types import Record, Split, Task, Usage, digest
+from recreate.api.types import Split, Task, digest
 from recreate.builder.learning import Learning
 from recreate.builder.selection import strata, tasks_of
 from recreate.runs.attempts import (
@@ -34,79 +32,11 @@ from recreate.runs.attempts import (
     run_attempts,
     write_whole,
 )
-from recreate.runs.gate import interval, judge, pass_hat
 from recreate.runs.reader import CellKey, Run
+from recreate.runs.results import BenchResult, Opening, openings_log, sum_up
 from recreate.runs.session import Session
 from recreate.storage.files import locked
 from recreate.storage.log import KIND, Log
-
-
-class BenchResult(Record):
-    """One scaffold on one split. mean with its 90 % interval [lo, hi] over `n` tasks; None when
-    nothing was graded.
-
-    set_aside: attempts that an infrastructure failure excluded; scores: task, repeat, score,
-    experience of each, how it ended and what it took. usd, tokens, calls: of the graded attempts,
-    when they were made; latency: seconds a reply took, their mean. pass_1 with its interval: the
-    share that passed; pass_hat: k (as a text) -> the chance that k attempts at a task all pass.
-    endings: how many ended how, `passed` and `failed` those that handed in. test_openings: on the
-    test split the number of this opening, else how many there were; opened_before: the openings
-    that asked the same of the same agent; test_agents: how many agents the split was opened for by
-    then, this one counted. date: the UTC day on which the run last measured; command: what measures
-    it anew, '' where no command can.
-    """
-
-    scaffold: str
-    digest: str
-    model: str
-    domain: str
-    split: str
-    n: int
-    repeats: int
-    mean: float | None
-    lo: float | None
-    hi: float | None
-    usd: float
-    tokens: int
-    set_aside: int
-    test_openings: int
-    scores: tuple[Mapping[str, Any], ...]
-    pass_1: float | None = None
-    pass_1_lo: float | None = None
-    pass_1_hi: float | None = None
-    pass_hat: Mapping[str, float] = Field(default={})
-    tokens_in: int = 0
-    tokens_out: int = 0
-    calls: int = 0
-    latency: float | None = None
-    endings: Mapping[str, int] = Field(default={})
-    opened_before: tuple[int, ...] = ()
-    test_agents: int = 0
-    date: str = ""
-    command: str = ""
-
-    @property
-    def key(self) -> CellKey:
-        """Which place of a table it is."""
-        return CellKey(self.model, self.digest, self.split, self.domain)
-
-    @property
-    def by_place(self) -> dict[tuple[str, int], float | None]:
-        """(task, repeat) -> score, None for an attempt that was excluded."""
-        return {(s["task"], s["repeat"]): s["score"] for s in self.scores}
-
-    def row(self) -> dict[str, Any]:
-        """The object that `--json` prints as a cell of the table."""
-        return self.model_dump(mode="json", exclude={"schema_"})
-
-
-class Opening(NamedTuple):
-    """One measuring on a domain's test split: its number, and before, agents: as opened_before and
-    test_agents of BenchResult. Of another split: how many openings there were."""
-
-    number: int
-    before: tuple[int, ...] = ()
-    agents: int = 0
 
 
 @dataclass(frozen=True)
@@ -140,7 +70,8 @@ class Cell:
             return self
         repeats = self.session.settings.repeats
         return replace(
-            self, opening=opening(self.session, self.scaffold, self.tasks, repeats, self.offers)
+            self,
+            opening=record_opening(self.session, self.scaffold, self.tasks, repeats, self.offers),
         )
 
     def work(self) -> list[Work]:
@@ -155,7 +86,7 @@ class Cell:
         """What came of it; an attempt without a score was not made."""
         session, made = self.session, [scores[w.place] for w in self.work() if w.place in scores]
         run, repeats = Run(session.folder), session.settings.repeats
-        return _result(
+        return sum_up(
             run, self.key, self.scaffold.name, made, repeats=repeats, opening=self.opening
         )
 
@@ -183,7 +114,7 @@ def measure(
     return cell.result({("", s.task, s.repeat): s for s in scores})
 
 
-def startable(session: Session, scaffold: Scaffold) -> None:
+def warn_of_faults(session: Session, scaffold: Scaffold) -> None:
     """Before an agent is only attempted or measured: refuse one whose program the sandbox has not,
     as a build does, and say what is wrong with one of ours, which is measured as it stands."""
     if scaffold.foreign:
@@ -220,10 +151,10 @@ def begin(
         session.tape.agent(scaffold.name, scaffold.digest, scaffold.files)
     if scaffold.agent.memory.recall:
         session.recollection.state()  # before any cell adds to memory
-    startable(session, scaffold)
+    warn_of_faults(session, scaffold)
     for task in tasks[:1]:
         try_servers(scaffold, task, session.domain, session.backend)
-    return Cell(session, scaffold, split, tasks, offers, Opening(test_openings(session)), name)
+    return Cell(session, scaffold, split, tasks, offers, Opening(count_openings(session)), name)
 
 
 def bring(session: Session, work: Sequence[Work]) -> int:
@@ -290,73 +221,6 @@ def _ended_at(attempt: Path) -> float:
         return math.inf
 
 
-def _result(
-    run: Run,
-    key: CellKey,
-    name: str,
-    made: Sequence[Score],
-    *,
-    repeats: int,
-    opening: Opening,
-) -> BenchResult:
-    held = {(s.task, s.repeat): s for s in made if s.score is not None}
-    alpha, nothing = run.settings.gate.alpha, (None, None, None)
-    mean, lo, hi = (
-        interval({place: s.score for place, s in held.items()}, alpha=alpha) if held else nothing
-    )
-    passes = {place: s.passed for place, s in held.items()}
-    passed = {place: float(value) for place, value in passes.items()}
-    pass_1, pass_lo, pass_hi = interval(passed, alpha=alpha) if held else nothing
-    usage = sum((s.usage for s in held.values()), Usage())
-    return BenchResult(
-        scaffold=name,
-        digest=key.agent,
-        model=key.model,
-        domain=key.domain,
-        split=key.split,
-        n=len({task for task, _ in held}),
-        repeats=repeats,
-        mean=mean,
-        lo=lo,
-        hi=hi,
-        usd=round(usage.usd, 6),
-        tokens=usage.tokens_in + usage.tokens_out,
-        tokens_in=usage.tokens_in,
-        tokens_out=usage.tokens_out,
-        calls=usage.calls,
-        latency=round(usage.seconds / usage.calls, 3) if usage.calls else None,
-        set_aside=len(made) - len(held),
-        pass_1=pass_1,
-        pass_1_lo=pass_lo,
-        pass_1_hi=pass_hi,
-        pass_hat={str(k): value for k, value in pass_hat(passes).items()},
-        endings=dict(sorted(Counter(s.how for s in made).items())),
-        test_openings=opening.number,
-        opened_before=opening.before,
-        test_agents=opening.agents,
-        date=run.date,
-        command=run.command,
-        scores=tuple(_score(s) for s in made),
-    )
-
-
-def _score(s: Score) -> dict[str, Any]:
-    row = {
-        "task": s.task,
-        "repeat": s.repeat,
-        "score": s.score,
-        "experience": s.attempt,
-        "passed": s.passed,
-    }
-    paid = {
-        "usd": round(s.usage.usd, 6),
-        "tokens": s.usage.tokens_in + s.usage.tokens_out,
-        "calls": s.usage.calls,
-    }
-    paid |= {"seconds": round(s.usage.seconds, 3)}
-    return row | {"ending": s.how} | paid | ({"fault": s.fault} if s.fault else {})
-
-
 def measured_tasks(session: Session, split: Split, most: int = 0) -> list[Task]:
     """The tasks that `measure` takes, in their order."""
     tasks = tasks_of(session, split)
@@ -366,126 +230,9 @@ def measured_tasks(session: Session, split: Split, most: int = 0) -> list[Task]:
     return tasks
 
 
-def measured_in(run: Run, workspace: Path) -> list[BenchResult]:
-    """What a run measured, read back: of a build its result on validation, else each agent on each
-    split.
-
-    Raises BadInput when there is nothing.
-    """
-    seed, found = run.seed(), run.results()
-    if not found:
-        raise BadInput(
-            f"{run.folder} measured nothing",
-            fix="name a run of bench or of build",
-            code="no-scores",
-        )
-    names = {r["scaffold"]: r["name"] for r in run.records("agent")} | (
-        {seed.digest: seed.name} if seed else {}
-    )
-    alone, arms = seed is None and len(found) == 1, run.arms()
-    opened = Counter(r.get("domain") for r in openings_of(workspace).read())
-    return [
-        _result(
-            run,
-            key,
-            arms.get((key.model, key.agent)) or names.get(key.agent, key.agent),
-            [
-                _made(run, row)
-                for _, row in sorted((_excluded(run, key, alone=alone) | rows).items())
-            ],
-            repeats=len({repeat for _, repeat in rows}),
-            opening=_opened(run, key, opened[key.domain]),
-        )
-        for key, rows in found.items()
-    ]
-
-
-def _excluded(run: Run, key: CellKey, *, alone: bool) -> dict[tuple[str, int], dict[str, Any]]:
-    """(task, repeat) -> the record of an attempt of this cell that was excluded. alone: the run has
-    no other cell, and those whose cell is not known are its own."""
-    whose = {"scaffold": key.agent, "model": key.model, "domain": key.domain}
-    return {
-        (row["task"], row["repeat"]): row
-        for row in run.excluded()
-        if row["phase"] == key.split
-        and (whose.items() <= row.items() or (alone and "scaffold" not in row))
-    }
-
-
-def _made(run: Run, row: Mapping[str, Any]) -> Score:
-    """An attempt as a run's journal and its folder have it; one whose folder is damaged has its
-    score."""
-    if "fault" in row:
-        return Score(
-            row["attempt"], row["task"], row["repeat"], None, ending="error", fault=row["fault"]
-        )
-    try:
-        known = read_experience(run.folder / "attempts" / row["attempt"], steps=False)
-    except BadInput:
-        known = None
-    trace = known.trace if known is not None else None
-    return Score(
-        attempt=row["attempt"],
-        task=row["task"],
-        repeat=row["repeat"],
-        score=row["score"],
-        passed=bool(row["passed"]),
-        ending=row["ending"],
-        limit=trace.limit if trace is not None else "",
-        usage=trace.usage if trace is not None else Usage(),
-    )
-
-
-def compared(
-    before: Sequence[BenchResult],
-    after: Sequence[BenchResult],
-    *,
-    alpha: float = 0.10,
-    seed: int = 0,
-    kinds: Mapping[str, str] = {},
-) -> list[dict[str, Any]]:
-    """The gate's verdict on each agent of `after` against each of `before`, over the tasks of one
-    split that both were measured on; a pair without such tasks is left out. kinds: task -> its
-    kind."""
-    verdicts = []
-    for a in before:
-        for b in after:
-            old, new = a.by_place, b.by_place
-            both = sorted(old.keys() & new.keys())
-            verdict = judge(
-                {k: old[k] for k in both},
-                {k: new[k] for k in both},
-                alpha=alpha,
-                seed=seed,
-                kinds=kinds,
-            )
-            if (a.domain, a.split) != (b.domain, b.split) or not verdict.tasks:
-                continue
-            place = {
-                "split": a.split,
-                "domain": a.domain,
-                "before_agent": a.scaffold,
-                "after_agent": b.scaffold,
-            }
-            place |= {"before_digest": a.digest, "after_digest": b.digest}
-            place |= {"before_model": a.model, "after_model": b.model}
-            verdicts.append({**place, **verdict.model_dump(mode="json", exclude={"schema_"})})
-    return verdicts
-
-
-def openings_of(workspace: Path) -> Log:
-    """A workspace's list of test openings."""
-    return Log(workspace / "runs" / "test_openings.jsonl", durable=True)
-
-
-def openings_file(session: Session) -> Log:
-    """The list of the session's workspace."""
-    return openings_of(session.workspace)
-
-
-def test_openings(session: Session) -> int:
+def count_openings(session: Session) -> int:
     """How often the test split of this domain was opened in this workspace."""
-    return len(_openings(session, openings_file(session)))
+    return len(_openings(session, openings_log(session.workspace)))
 
 
 def _openings(session: Session, file: Log) -> list[Mapping[str, Any]]:
@@ -494,7 +241,7 @@ def _openings(session: Session, file: Log) -> list[Mapping[str, Any]]:
     return [r or {} for r in records if r is None or r.get("domain") == session.domain.name]
 
 
-def opening(
+def record_opening(
     session: Session,
     scaffold: Scaffold,
     tasks: Sequence[Task],
@@ -521,7 +268,7 @@ def opening(
         **known,
         **asked,
     }
-    file = openings_file(session)
+    file = openings_log(session.workspace)
     with locked(file.path.parent), file:
         opened = _openings(session, file)
         number = next((n for n, r in enumerate(opened, 1) if known.items() <= r.items()), 0)
@@ -546,16 +293,3 @@ def _numbered(number: int, opened: Sequence[Mapping[str, Any]]) -> Opening:
         and not {*own["of"]}.isdisjoint(r.get("of", own["of"]))
     )
     return Opening(number, before, len({r.get("scaffold") for r in opened}))
-
-
-def _opened(run: Run, key: CellKey, many: int) -> Opening:
-    """The last opening of a cell that is read back; for none of its own, how many there were."""
-    own = {"scaffold": key.agent, "model": key.model}
-    found = [
-        r for r in run.records("test-opened") if key.split == "test" and own.items() <= r.items()
-    ]
-    return (
-        Opening(found[-1]["number"], tuple(found[-1]["before"]), found[-1]["agents"])
-        if found
-        else Opening(many)
-    )

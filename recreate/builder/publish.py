@@ -18,7 +18,8 @@ from recreate.api.errors import BadInput
 from recreate.runs.journal import Journal
 from recreate.runs.reader import Run
 from recreate.storage import files
-from recreate.viewer.markdown import chosen, readme
+from recreate.viewer.facts import choose_agent
+from recreate.viewer.markdown import readme
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ def publish(agent: Scaffold, folder: Path, target: Path, text: str = "") -> Kept
     agent = agent.model_copy(update={"name": target.name})
     if not text:
         run = Run(folder)
-        text = readme(agent, run, chosen(agent, run))
+        text = readme(agent, run, choose_agent(agent, run))
     if before:  # its files are replaced one by one
         files.write(target / WRITING, agent.digest)
     scaffolds.save(agent.model_copy(update={"files": {**agent.files, "README.md": text}}), target)

@@ -38,7 +38,7 @@ from recreate.builder.estimate import refuse_if_too_small
 from recreate.builder.learning import Learning
 from recreate.builder.loop import build as build_loop
 from recreate.builder.loop import create
-from recreate.builder.measure import BenchResult, measure, opening, startable
+from recreate.builder.measure import measure, record_opening, warn_of_faults
 from recreate.builder.publish import Kept, left_alone, publish, standing, stranger, target_of
 from recreate.builder.review import Reviewer
 from recreate.builder.selection import CREATE, find_task, fitted, named_or_default, selected
@@ -47,9 +47,11 @@ from recreate.models.cassette import Cassette
 from recreate.runs import settings as settings_
 from recreate.runs.attempts import attempt_task, ended
 from recreate.runs.reader import BuildResult, Run, find_agent
+from recreate.runs.results import BenchResult
 from recreate.runs.session import Parts, Say, Session, load_run, open_session, run_folder, silent
 from recreate.runs.settings import AgentCaps, Settings
 from recreate.viewer import html, markdown
+from recreate.viewer.facts import RunFacts
 from recreate.viewer.text import visible
 
 _OLD = {"optimizer_model": "models__optimizer", "policy": "memory"}
@@ -296,6 +298,7 @@ def deliver(where: Path, folder: Path, domain: str, built: BuildResult) -> Outco
     True.
     """
     seen = Run(folder)
+    facts = RunFacts(seen, built)
     target = target_of(seen.settings.name or domain, where)
     agent = built.scaffold.model_copy(update={"name": target.name})
     place, stays, kept = str(target), "", None
@@ -308,7 +311,7 @@ def deliver(where: Path, folder: Path, domain: str, built: BuildResult) -> Outco
     if kept is not None and stranger(kept.before, seen):
         # of another build, or a person's: the run's history has it now
         said["replaced"] = kept.before
-    (folder / "report.md").write_text(visible(markdown.report(seen, built)), "utf-8")
+    (folder / "report.md").write_text(visible(markdown.report(facts)), "utf-8")
     html.write(seen, built)
     return Outcome(
         run=folder,
@@ -320,7 +323,7 @@ def deliver(where: Path, folder: Path, domain: str, built: BuildResult) -> Outco
         scaffold=built.scaffold,
         verdict=built.verdict,
         revisions=built.revisions,
-        record={**markdown.result(seen, built, place), **said},
+        record={**markdown.result(facts, place), **said},
         waiting=built.waiting,
         kept=kept,
     )
@@ -334,11 +337,11 @@ def attempt_one(session: Session, agent: Scaffold, task: str) -> Experience:
     if session.tape is not None:
         session.tape.agent(agent.name, agent.digest, agent.files)
     wanted, offers = known.model_copy(update={"split": split}), Learning(session).offers()
-    startable(session, agent)
+    warn_of_faults(session, agent)
     try_servers(agent, wanted, session.domain, session.backend)
     session.start()
     if split == "test":
-        opening(session, agent, [wanted], 1, offers)
+        record_opening(session, agent, [wanted], 1, offers)
     score = attempt_task(session, agent, wanted, 0, split, offers=offers)
     experience = ended(session, score.attempt)
     if experience is None:

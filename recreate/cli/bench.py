@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
@@ -22,7 +22,8 @@ from recreate.runs.settings import Settings
 
 if TYPE_CHECKING:
     from recreate.agents.scaffold import Scaffold
-    from recreate.builder.batch import Batch, Batched
+    from recreate.builder.batch import Batch
+    from recreate.runs.results import BenchResult
     from recreate.runs.session import Session
 
 TASKS = {
@@ -210,7 +211,7 @@ def _measure(found: Batch, where: Path, fresh: bool, as_json: bool) -> None:
     lines = (
         [line_of(cell.row()) for cell in made.cells]
         if alone
-        else [*table(made), *dict.fromkeys(agents(made))]
+        else [*table(made.cells, made.differences), *dict.fromkeys(agents(made.cells))]
     )
     written = (
         f"{here(folder)}:"
@@ -238,10 +239,10 @@ def _measure(found: Batch, where: Path, fresh: bool, as_json: bool) -> None:
         raise typer.Exit(made.error.exit_code)
 
 
-def table(made: Batched) -> list[str]:
+def table(cells: Sequence[BenchResult], differences: Sequence[Mapping[str, Any]]) -> list[str]:
     """The cells as lines of a table, those of a domain together; then the differences to the
     baseline."""
-    most = max((int(k) for cell in made.cells for k in cell.pass_hat), default=1)
+    most = max((int(k) for cell in cells for k in cell.pass_hat), default=1)
     hats = [f"pass^{k}" for k in sorted({1, most})]
     head = [
         "scaffold",
@@ -256,7 +257,7 @@ def table(made: Batched) -> list[str]:
         "s/call",
         "ended",
     ]
-    rows, agents = [head], {(cell.scaffold, cell.digest) for cell in made.cells}
+    rows, agents = [head], {(cell.scaffold, cell.digest) for cell in cells}
 
     def called(scaffold: str, digest: str) -> str:
         """Several agents may have one name: the seed, and what a build made of it."""
@@ -266,7 +267,7 @@ def table(made: Batched) -> list[str]:
             else scaffold
         )
 
-    for cell in made.cells:
+    for cell in cells:
         score = "none" if cell.mean is None else f"{cell.mean:.3f} [{cell.lo:.3f}, {cell.hi:.3f}]"
         hats = [
             f"{cell.pass_hat[str(k)]:.3f}" if str(k) in cell.pass_hat else "-"
@@ -297,7 +298,7 @@ def table(made: Batched) -> list[str]:
         "  ".join(text.ljust(w) for text, w in zip(row, widths, strict=True)).rstrip()
         for row in rows
     ]
-    for d in made.differences:
+    for d in differences:
         of, to = (
             f"{called(side['scaffold'], side['digest'])} with {side['model']}"
             for side in (d, d["baseline"])
@@ -316,9 +317,9 @@ def table(made: Batched) -> list[str]:
             + (f"; {d['reason']}" if d["reason"] else "")
             + _by_kind(d)
         )
-    if len(made.differences) > 1:
+    if len(differences) > 1:
         lines.append(
-            f"these are {len(made.differences)} comparisons, and no correction is made for that"
+            f"these are {len(differences)} comparisons, and no correction is made for that"
         )
     return [*([said] if said else []), *lines]
 
@@ -339,10 +340,10 @@ def _of_one(verdict: Mapping[str, Any]) -> str:
     )
 
 
-def agents(made: Batched) -> Iterator[str]:
+def agents(cells: Sequence[BenchResult]) -> Iterator[str]:
     """What a table has no columns for: the agents' digests, the split, the day, and how often it
     was opened."""
-    for cell in made.cells:
+    for cell in cells:
         yield (
             f"{cell.scaffold} ({cell.digest}) on {cell.split} tasks,"
             f" {cell.date}{opening_text(cell.row())}"
@@ -441,9 +442,6 @@ def compare(
         str, typer.Argument(metavar="RUN", help="A run's folder or name, `last` for the newest.")
     ],
     after: Annotated[str, typer.Argument(metavar="RUN", help="The run that is compared with it.")],
-    html: Annotated[
-        bool, typer.Option("--html", help="Write a page of both too, and print its path.")
-    ] = False,
     as_json: Json = False,
 ) -> None:
     """Put what two runs measured side by side, and judge it where the tasks are the same. Nothing
@@ -453,16 +451,16 @@ def compare(
 
     Example: recreate compare runs/swe-20261120-183000 last
     """
-    from recreate.builder.measure import compared, measured_in
     from recreate.runs.reader import Run, find_run
+    from recreate.runs.results import judge_runs, read_results
 
     where = workspace()
     runs = [Run(find_run(name, where)) for name in (before, after)]
-    sides = [measured_in(run, where) for run in runs]
+    sides = [read_results(run, where) for run in runs]
     cells = [cell for side in sides for cell in side]
     first = runs[0].settings
     kinds = {task: kind for run in runs for task, kind in run.kinds().items()}
-    verdicts = compared(*sides, alpha=first.gate.alpha, seed=first.seed, kinds=kinds)
+    verdicts = judge_runs(sides[0], sides[1], first, kinds)
     openings = max((cell.test_openings for cell in cells), default=0)
     record = {
         "runs": [str(run.folder) for run in runs],
@@ -500,12 +498,5 @@ def compare(
             " there",
         )
     again = dict.fromkeys(f"again: {cell.command}" for cell in cells if cell.command)
-    page = []
-    if html:
-        from recreate.viewer.html import beside
-
-        file = beside(*runs)
-        record["html"] = str(file)
-        page = [here(file)]
     each = (line_of(cell.row(), several=len(domains) > 1) for cell in cells)
-    answer(as_json, record, *each, *lines, *again, *page)
+    answer(as_json, record, *each, *lines, *again)

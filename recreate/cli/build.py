@@ -188,7 +188,7 @@ def run(
 
     Example: recreate run scaffolds/swe swe:parse-1.20.1:1
     """
-    from recreate.builder.measure import test_openings
+    from recreate.builder.measure import count_openings
     from recreate.builder.sdk import attempt_one, starting
     from recreate.viewer.text import cut_off
 
@@ -202,7 +202,7 @@ def run(
     folder = runner.folder_of(settings, where, "run")
     with runner.opened(settings, where, folder, scaffold=scaffold, task=task) as session:
         experience = attempt_one(session, starting(settings, where, scaffold), task)
-        opened = {"test_openings": test_openings(session)} if experience.split == "test" else {}
+        opened = {"test_openings": count_openings(session)} if experience.split == "test" else {}
     trace, grade = experience.trace, experience.grade
     record = {
         "run": str(folder),

@@ -41,7 +41,7 @@ def build(
 ) -> None:
     from recreate.builder import sdk
     from recreate.cli.reviewer import at_terminal, how
-    from recreate.viewer import html, markdown
+    from recreate.viewer import facts, html, markdown
 
     with opened(settings, where, folder, resume=again, command="build") as session:
         built = sdk.improve(session, where, review=at_terminal(session, review))
@@ -71,7 +71,7 @@ def build(
         say(f"{made.waiting.id} waits for your review: recreate review {here(folder)} shows it")
         say(how(folder))
     if made.status == "ceiling":
-        say(markdown.HARDER)
+        say(facts.HARDER)
     elif made.status == "done" and not made.waiting and not made.stays and not as_json:
         if any(revision.kept for revision in made.revisions):
             seen = f"diff {here(folder)}/seed {agent} shows what changed"

@@ -158,16 +158,6 @@ def _fate(revision: Revision) -> str:
     return "kept" if revision.kept else "dropped"
 
 
-def _attempts(run: Run) -> dict[str, dict[str, int]]:
-    """Attempts by split: how many ended, how many passed."""
-    found: dict[str, dict[str, int]] = {}
-    for record in run.records("experience"):
-        split = found.setdefault(record["split"], {"attempts": 0, "passed": 0})
-        split["attempts"] += 1
-        split["passed"] += bool(record["passed"])
-    return found
-
-
 def _budget_of_arms(file: Path) -> tuple[str, ...] | None:
     """Return the caps that each arm of a table was made under; None for another run, and for a file
     that was cut off."""
@@ -181,22 +171,14 @@ class _ShownRun:
     """A run, read once: as one JSON object, or as lines."""
 
     def __init__(self, run: Run) -> None:
-        from recreate.builder.batch import batched
-        from recreate.builder.measure import measured_in
+        from recreate.viewer.facts import RunFacts
 
-        self.run, self.settings = run, run.settings
-        self.status, self.revisions = run.status(), run.revisions()
-        self.seed = seed = run.seed()
+        self.run, self.settings, self.facts = run, run.settings, RunFacts(run)
+        self.revisions, self.seed = self.facts.revisions, self.facts.seed
         self.final = next(
-            (r.id for r in reversed(self.revisions) if r.kept), seed.digest if seed else ""
+            (r.id for r in reversed(self.revisions) if r.kept),
+            self.seed.digest if self.seed else "",
         )
-        judged = seed is not None and (self.final != seed.digest or self.status == "ceiling")
-        self.verdict = run.validation(seed.digest, self.final) if seed and judged else None
-        self.spend, self.excluded, self.attempts = run.spend(), run.excluded(), _attempts(run)
-        self.cells = measured_in(run, workspace()) if seed is None and run.cells() else []
-        self.made = batched(run, self.cells)
-        self.start: dict[str, Any] = next(iter(run.records("start")), {})
-        self.updates = list(run.records("update"))
         self.arms = _budget_of_arms(run.folder / "suite.toml")
 
     def record(self) -> dict[str, Any]:
@@ -204,74 +186,73 @@ class _ShownRun:
         from recreate.viewer.charts import CURVE
         from recreate.viewer.markdown import revision_record
 
-        seed = self.seed
-        return {
+        facts, seed = self.facts, self.seed
+        record = {
             "run": str(self.run.folder),
-            "status": self.status,
+            "status": facts.status,
             "settings": self.settings.model_dump(mode="json"),
-            "model": self.start.get("model", self.settings.model),
-            "sandbox": self.start.get("sandbox", self.settings.sandbox),
+            "model": facts.model,
+            "sandbox": facts.sandbox,
             "seed": {"name": seed.name, "digest": seed.digest} if seed else None,
             "scaffold": {"digest": self.final} if self.final else None,
-            "validation": self.verdict.model_dump(mode="json") if self.verdict else None,
-            "attempts": self.attempts,
+            "validation": facts.verdict.model_dump(mode="json") if facts.verdict else None,
+            "attempts": {split: n._asdict() for split, n in facts.attempts.items()},
             "revisions": [revision_record(r) for r in self.revisions],
             "date": self.run.date,
             "command": self.run.command,
-            "spend": self.spend.record(),
-            "set_aside": self.excluded,
-            **(
-                {"curve": [{k: u.get(k) for k in ("step", *CURVE)} for u in self.updates]}
-                if self.updates
-                else {}
-            ),
-            **({"cells": [cell.row() for cell in self.cells]} if self.cells else {}),
-            **({"differences": list(self.made.differences)} if self.cells else {}),
-            **({"budget": Budget.parse(self.arms).caps} if self.arms is not None else {}),
+            "spend": facts.spend.record(),
+            "set_aside": facts.excluded,
         }
+        if facts.updates:
+            record["curve"] = [{k: u.get(k) for k in ("step", *CURVE)} for u in facts.updates]
+        if facts.cells:
+            record["cells"] = [cell.row() for cell in facts.cells]
+            record["differences"] = facts.differences
+        if self.arms is not None:
+            record["budget"] = Budget.parse(self.arms).caps
+        return record
 
     def lines(self) -> Iterator[str]:
         from recreate.cli.bench import agents, line_of, table
-        from recreate.viewer.charts import curves
+        from recreate.viewer.charts import draw_curves
         from recreate.viewer.markdown import verdict_text
 
-        run, seed = self.run, self.seed
-        yield f"run        {here(run.folder)} ({self.status})"
+        run, seed, facts = self.run, self.seed, self.facts
+        yield f"run        {here(run.folder)} ({facts.status})"
         yield from self._settings()
         if seed:
             yield f"started    from {seed.name} ({seed.digest}), now {self.final}"
         counts = [
-            f"{n['attempts']} {split} ({n['passed']} passed)" for split, n in self.attempts.items()
+            f"{n.attempts} {split} ({n.passed} passed)" for split, n in facts.attempts.items()
         ]
-        without = f", {len(self.excluded)} {EXCLUDED}" if self.excluded else ""
+        without = f", {len(facts.excluded)} {EXCLUDED}" if facts.excluded else ""
         yield f"attempts   {', '.join(counts) or 'none has ended'}{without}"
         yield self._spent()
-        if self.verdict:
-            yield f"validation {verdict_text(self.verdict)}"
-        yield f"measured   {run.date or 'not yet'}" + (
-            f"; again: {run.command}" if run.command else ""
-        )
-        for told in curves(self.updates):
+        if facts.verdict:
+            yield f"validation {verdict_text(facts.verdict)}"
+        again = f"; again: {run.command}" if run.command else ""
+        yield f"measured   {run.date or 'not yet'}{again}"
+        for drawn in draw_curves(facts.updates):
             yield (
-                f"training   {told.name}: {told.first:.4g} -> {told.last:.4g} in"
-                f" {len(self.updates)} steps"
+                f"training   {drawn.name}: {drawn.first:.4g} -> {drawn.last:.4g} in"
+                f" {len(facts.updates)} steps"
             )
-        if len(self.cells) > 1:
-            yield from table(self.made)
-            yield from dict.fromkeys(agents(self.made))
+        if len(facts.cells) > 1:
+            yield from table(facts.cells, facts.differences)
+            yield from dict.fromkeys(agents(facts.cells))
         else:
-            yield from (line_of(cell.row()) for cell in self.cells)
+            yield from (line_of(cell.row()) for cell in facts.cells)
         for number, revision in enumerate(self.revisions, 1):
             yield f"\n{number}. {_fate(revision)} {revision.id}, from {revision.parent}"
             yield from _edits(revision)
-        for row in self.excluded:
+        for row in facts.excluded:
             yield (
                 f"{EXCLUDED}: {row['task']} (repeat {row['repeat']}, {row['phase']}):"
                 f" {row['fault']}"
             )
 
     def _settings(self) -> Iterator[str]:
-        settings, start = self.settings, self.start
+        settings, start = self.settings, self.facts.start
         optimizer = (
             f"optimizer {proposer(settings)}, " if start.get("command", "build") == "build" else ""
         )
@@ -294,7 +275,7 @@ class _ShownRun:
         return f"{' '.join(self.arms) or 'no cap'} for making each arm, no cap for measuring"
 
     def _spent(self) -> str:
-        total, spend = self.spend.total, self.spend
+        total, spend = self.facts.spend.total, self.facts.spend
         unpaid = "".join(
             f"; {text.rstrip('.')}" for text in spend.unpaid.strip().split(". ") if text
         )
@@ -306,18 +287,18 @@ class _ShownRun:
 
 
 def _show_run(run: Run, as_json: bool) -> None:
-    from recreate.viewer.markdown import HARDER
+    from recreate.viewer.facts import HARDER
 
     shown = _ShownRun(run)
     if as_json:
         emit(shown.record())
         return
     put(*shown.lines())
-    if shown.status == "ceiling":
+    if shown.facts.status == "ceiling":
         say(HARDER)
-    if shown.status in ("stopped", "budget"):
+    if shown.facts.status in ("stopped", "budget"):
         say(f"recreate resume {here(run.folder)} goes on")
-    if run.waiting():
+    if shown.facts.waiting:
         say(f"a candidate waits for you: recreate review {here(run.folder)} shows it")
 
 

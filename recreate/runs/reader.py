@@ -18,7 +18,7 @@ from recreate.agents.scaffold import Scaffold, load
 from recreate.api.errors import BadInput
 from recreate.api.paths import shipped, short
 from recreate.api.types import Experience, Revision, Study, Usage, Verdict
-from recreate.runs.attempts import read_experience
+from recreate.runs.attempts import Score, read_experience
 from recreate.runs.budget import LINES, Spend, unwritten
 from recreate.runs.gate import alone, judge
 from recreate.runs.journal import FIELDS, passed_over, records
@@ -221,6 +221,25 @@ class Run:
                     k: record[k] for k in (*_EXCLUDED, *_WHOSE) if k in record
                 }
         return [row for attempt, row in excluded.items() if attempt not in ended]
+
+    def read_score(self, row: Mapping[str, Any]) -> Score:
+        """Return an attempt as the journal and its folder have it; a damaged one has its score.
+        row: its `experience` record, or that of one that was excluded."""
+        place = row["attempt"], row["task"], row["repeat"]
+        if "fault" in row:
+            return Score(*place, None, ending="error", fault=row["fault"])
+        try:
+            known = read_experience(self.folder / "attempts" / row["attempt"], steps=False)
+        except BadInput:
+            known = None
+        return Score(
+            *place,
+            row["score"],
+            passed=bool(row["passed"]),
+            ending=str(row["ending"]),
+            limit=known.trace.limit if known else "",
+            usage=known.trace.usage if known else Usage(),
+        )
 
     def end(self) -> dict[str, Any] | None:
         """The last `end` record: how the run ended, or None while it has not."""

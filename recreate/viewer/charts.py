@@ -13,13 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from recreate.api.types import Revision
-from recreate.runs.gate import interval
-from recreate.runs.reader import BuildResult, Run
-from recreate.storage.log import LARGEST
-
-Scores = Mapping[str, Mapping[tuple[str, int], float]]
-"""scaffold digest -> (task, repeat) -> validation score"""
+from recreate.viewer.facts import Version, read_figure
 
 CURVE = {
     "reward": "mean reward",
@@ -33,103 +27,6 @@ CURVE = {
 
 HEIGHT = 240
 """Of the learning curve's plot, in pixels."""
-
-
-@dataclass(frozen=True)
-class Version:
-    """The seed (number 0) or a candidate (from 1, in the order they were judged). parent: a number,
-    None if unknown.
-
-    mean, lo, hi: its validation score with the interval of that score; None when it was not
-    measured.
-    """
-
-    number: int
-    id: str
-    parent: int | None
-    fate: str
-    title: str
-    why: str
-    tasks: Mapping[str, float]
-    mean: float | None = None
-    lo: float | None = None
-    hi: float | None = None
-
-    @property
-    def on(self) -> bool:
-        """Whether the agent went on from here."""
-        return self.fate in ("seed", "kept")
-
-
-def fate(revision: Revision) -> str:
-    """kept | rejected (by a person) | dropped (by the gate)."""
-    return (
-        "kept"
-        if revision.kept
-        else "rejected"
-        if revision.review.startswith("rejected")
-        else "dropped"
-    )
-
-
-def why(revision: Revision) -> str:
-    """The reason for a revision's fate, in one line."""
-    if fate(revision) == "rejected":
-        return "rejected by review" + revision.review.removeprefix("rejected")
-    v = revision.verdict
-    if v.diff is None:
-        return f"not measured: {v.reason}" if v.reason else "not measured"
-    held = f" [{v.lo:+.3f}, {v.hi:+.3f}]" if v.lo is not None else ""
-    return f"{v.verdict}, {v.diff:+.3f}{held}" + (f": {v.reason}" if v.reason else "")
-
-
-def title(revision: Revision) -> str:
-    """What a revision is about: its edits' reasons, or else the files."""
-    reasons = [" ".join(e.reason.split()) for e in revision.edits if e.reason.strip()]
-    text = (
-        reasons[0]
-        if reasons
-        else ", ".join(dict.fromkeys(e.path for e in revision.edits)) or "no edit"
-    )
-    more = f" (and {len(revision.edits) - 1} more)" if len(revision.edits) > 1 else ""
-    return (text if len(text) <= 200 else text[:197].rstrip() + "...") + more
-
-
-def versions(built: BuildResult, scores: Scores, alpha: float) -> list[Version]:
-    """The seed and every judged candidate, in order."""
-
-    def score(digest: str) -> tuple[float | None, float | None, float | None]:
-        held = scores.get(digest)
-        return interval(held, alpha=alpha) if held else (None, None, None)
-
-    seed = built.seed.digest
-    found = [
-        Version(0, seed, None, "seed", "the seed", "", per_task(scores.get(seed, {})), *score(seed))
-    ]
-    for number, r in enumerate(built.revisions, 1):
-        parent = next((v.number for v in reversed(found) if v.id == r.parent), None)
-        tasks = per_task(scores.get(r.id, {}))
-        found.append(Version(number, r.id, parent, fate(r), title(r), why(r), tasks, *score(r.id)))
-    return found
-
-
-def read_scores(run: Run) -> Scores:
-    """What the journal says of validation."""
-    found: dict[str, dict[tuple[str, int], float]] = {}
-    for record in run.records("experience"):
-        if record["split"] == "validation":
-            found.setdefault(record["scaffold"], {})[record["task"], record["repeat"]] = record[
-                "score"
-            ]
-    return found
-
-
-def per_task(scores: Mapping[tuple[str, int], float]) -> dict[str, float]:
-    """Mean score by task."""
-    found: dict[str, list[float]] = {}
-    for (task, _), score in scores.items():
-        found.setdefault(task, []).append(score)
-    return {task: sum(values) / len(values) for task, values in found.items()}
 
 
 # ------------------------------------------------------------------------------------------- the
@@ -156,14 +53,14 @@ class Curve:
     steps: Sequence[tuple[float, float, float, float]]
 
 
-def curve(found: Sequence[Version]) -> Curve | None:
-    """The learning curve over what was measured; None when nothing was."""
+def draw_curve(found: Sequence[Version]) -> Curve | None:
+    """Return the learning curve over what was measured; None when nothing was."""
     measured = [v for v in found if v.mean is not None]
     if not measured:
         return None
     low = min(v.lo for v in measured if v.lo is not None)
     high = max(v.hi for v in measured if v.hi is not None)
-    ticks = _ticks(low, high)
+    ticks = _round_ticks(low, high)
     low, high = ticks[0], ticks[-1]
 
     def y(value: float | None) -> float:
@@ -184,7 +81,7 @@ def curve(found: Sequence[Version]) -> Curve | None:
     )
 
 
-def _ticks(low: float, high: float) -> list[float]:
+def _round_ticks(low: float, high: float) -> list[float]:
     """Four to seven round values that hold low and high."""
     span = max(high - low, 1e-3)
     unit = 10 ** math.floor(math.log10(span / 4))
@@ -218,8 +115,8 @@ class ChartRow:
     segments: Sequence[CurveSegment]
 
 
-def lineage(found: Sequence[Version]) -> tuple[list[ChartRow], int]:
-    """(rows from the seed down, number of lanes). Works for any tree; what was kept in a row stays
+def draw_lineage(found: Sequence[Version]) -> tuple[list[ChartRow], int]:
+    """Return (rows from the seed down, number of lanes). Works for any tree; what was kept in a row stays
     in one lane.
 
     An edge runs down its parent's lane and bends just above the child. When another node is in the
@@ -285,8 +182,8 @@ TRACKED = 14
 """Versions that the tasks' squares show."""
 
 
-def tracked(found: Sequence[Version]) -> list[Version]:
-    """The versions to draw squares of: all, or the seed and, of the rest, first what was kept and
+def choose_tracked(found: Sequence[Version]) -> list[Version]:
+    """Return the versions to draw squares of: all, or the seed and, of the rest, first what was kept and
     then the latest."""
     rest = sorted(found[1:], key=lambda v: (not v.on, -v.number))[: TRACKED - 1]
     return [found[0], *sorted(rest, key=lambda v: v.number)]
@@ -309,11 +206,11 @@ class Flip:
     changes: int
 
 
-def flips(found: Sequence[Version], final: str) -> list[Flip]:
-    """Every validation task, the ones that changed most first."""
+def list_flips(found: Sequence[Version], final: str) -> list[Flip]:
+    """Return every validation task, the ones that changed most first."""
     last = next((v for v in reversed(found) if v.id == final), found[0])
     tasks = dict.fromkeys(task for v in found for task in v.tasks)
-    squares, made = tracked(found), []
+    squares, made = choose_tracked(found), []
     for task in tasks:
         held = [v.tasks[task] for v in found if task in v.tasks]
         made.append(
@@ -322,7 +219,7 @@ def flips(found: Sequence[Version], final: str) -> list[Flip]:
                 before=found[0].tasks.get(task),
                 after=last.tasks.get(task),
                 track=[v.tasks.get(task) for v in squares],
-                outcome=outcome(found[0].tasks.get(task), last.tasks.get(task)),
+                outcome=name_outcome(found[0].tasks.get(task), last.tasks.get(task)),
                 changes=sum(a != b for a, b in pairwise(held)),
             )
         )
@@ -330,8 +227,8 @@ def flips(found: Sequence[Version], final: str) -> list[Flip]:
     return sorted(made, key=lambda f: (order[f.outcome], -f.changes, f.task))
 
 
-def outcome(before: float | None, after: float | None) -> str:
-    """won | lost | same | unknown."""
+def name_outcome(before: float | None, after: float | None) -> str:
+    """Return won | lost | same | unknown."""
     if before is None or after is None:
         return "unknown"
     return "won" if after > before else "lost" if after < before else "same"
@@ -354,8 +251,8 @@ class Series:
     last: float
 
 
-def series(name: str, values: Sequence[float], most: int = 400) -> Series:
-    """Of many values at most `most` are drawn: each the mean of its neighbours."""
+def draw_series(name: str, values: Sequence[float], most: int = 400) -> Series:
+    """Return the drawing of a number; of many values at most `most` are drawn: each the mean of its neighbours."""
     count = min(len(values), most)
     parts = [
         values[i * len(values) // count : (i + 1) * len(values) // count] for i in range(count)
@@ -367,15 +264,10 @@ def series(name: str, values: Sequence[float], most: int = 400) -> Series:
     return Series(name, points, low, high, values[0], values[-1])
 
 
-def curves(updates: Sequence[Mapping[str, Any]]) -> list[Series]:
-    """What a training told of its steps, as far as it can be drawn."""
-    told = {name: [figure(step.get(key)) for step in updates] for key, name in CURVE.items()}
+def draw_curves(updates: Sequence[Mapping[str, Any]]) -> list[Series]:
+    """Return what a training told of its steps, as far as it can be drawn."""
+    told = {name: [read_figure(step.get(key)) for step in updates] for key, name in CURVE.items()}
     drawn = {
         name: [value for value in values if value is not None] for name, values in told.items()
     }
-    return [series(name, values) for name, values in drawn.items() if values]
-
-
-def figure(value: Any) -> float | None:
-    """What a training tells, where it is a number that can be drawn: a loss may have become nan."""
-    return float(value) if type(value) in (int, float) and abs(value) <= LARGEST else None
+    return [draw_series(name, values) for name, values in drawn.items() if values]

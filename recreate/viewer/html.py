@@ -3,12 +3,13 @@ trusted in it.
 
 A page is a function from a run to a document: `report` (report.html, a build to look at) is one,
 others are found as every part is (kind `page`: installed, or named `module:function`), written into
-the run folder under their names. `document` makes one of a template.
+the run folder under their names. That of a bench is called `bench`, of a training `tune`.
+`document` makes a page of a template, `render` of a template's file.
 
-Every value goes through `_shown` (keys masked, control characters visible) and is then escaped;
-style and script are the package's own and the only ones that the page's Content-Security-Policy
-lets in, by their digests. There is no style attribute, no address to fetch from, and no data that
-the script would have to parse.
+Every value goes through `_show_value` (keys masked, control characters visible) and is then
+escaped; style and script are the package's own and the only ones that the page's
+Content-Security-Policy lets in, by their digests. There is no style attribute, no address to fetch
+from, and no data that the script would have to parse.
 
 Scores are shown of all validation tasks, their traces of none: nobody should tune an agent on them
 by eye.
@@ -27,89 +28,31 @@ from typing import Any
 from recreate.agents.history import History
 from recreate.agents.scaffold import Scaffold, diff
 from recreate.api.errors import BadInput, Fault
+from recreate.api.plugins import names
 from recreate.api.registry import find
 from recreate.api.types import Experience, Revision, Verdict
-from recreate.plugins.view import bench
 from recreate.runs.budget import Spend
 from recreate.runs.reader import BuildResult, Run
+from recreate.runs.results import average_by_task
 from recreate.storage import files
 from recreate.storage.redact import redact
 from recreate.viewer.charts import (
     HEIGHT,
     TRACKED,
-    Scores,
-    curve,
-    curves,
-    fate,
-    flips,
-    lineage,
-    outcome,
-    per_task,
-    read_scores,
-    tracked,
-    versions,
-    why,
+    choose_tracked,
+    draw_curve,
+    draw_lineage,
+    list_flips,
+    name_outcome,
 )
-from recreate.viewer.markdown import (
-    REHEARSED,
-    ended,
-    flattery,
-    learned,
-    lessons_cost,
-    reruns,
-    whose,
-)
+from recreate.viewer.facts import REHEARSED, RunFacts, count, explain_fate, name_fate
 from recreate.viewer.text import FileDiff, cut, read_diff, visible
 from recreate.viewer.traces import Room, citations, read_traces, show_studies
 
 FILE = "report.html"
-TEMPLATES = ("components", "page", "view", "bench")
-_HERE = Path(__file__).parent
-_SITE = _HERE.parent / "plugins" / "view"
-
+HERE = Path(__file__).parent
 
 Page = Callable[[Run], str]
-
-DOCUMENT = """\
-<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-{% if linked is defined %}
-{% if linked.policy %}<meta http-equiv="Content-Security-Policy" content="{{ linked.policy }}">{% \
-endif %}
-{% else %}
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'sha256-{{ \
-style|digest }}'; \
-script-src {{ ("'sha256-%s'"|format(script|digest) if script else "'none'")|safe }}; base-uri \
-'none'; \
-form-action 'none'">
-{% endif %}
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<meta name="referrer" content="{{ "same-origin" if linked is defined else "no-referrer" }}">
-<title>{% block title %}{{ title }}{% endblock %}</title>
-{% if linked is defined %}
-<link rel="icon" href="data:,">
-<link rel="stylesheet" href="{{ linked.style }}">
-{% if linked.sizes %}<link rel="stylesheet" href="{{ linked.sizes }}" id="sizes">{% endif %}
-
-<script src="{{ linked.script }}" defer></script>
-{% endif %}
-{% if style %}<style>{{ style|safe }}</style>{% endif %}
-</head>
-<body{% if linked is defined %} class="view" data-events="{{ linked.events }}"{% endif %}>
-{% block body %}<main id="main">
-{% block main %}{% endblock %}
-</main>
-{% endblock %}
-{% if script %}<script>{{ script|safe }}</script>
-{% endif %}
-</body>
-</html>
-"""
-"""linked: style and script are files of their own (`Linked` in site.py); else they are in the
-document."""
 
 
 def write(run: Run, built: BuildResult | None = None, name: str = "report") -> Path:
@@ -126,147 +69,112 @@ def write(run: Run, built: BuildResult | None = None, name: str = "report") -> P
     return file
 
 
-def beside(before: Run, after: Run) -> Path:
-    """Write the page of two runs beside each other into the folder of the second, and return its
-    path.
-
-    Raises BadInput (`no-scores`) when one measured nothing; Fault when it cannot be written.
-    """
-    text = filled(
-        "bench", style=text_of("page.css"), script=text_of("bench.js"), **bench.facts(before, after)
-    )
-    file = after.folder / f"beside-{before.folder.name}.html"
-    files.write(file, text, fix="make the folder writable, free some space")
-    return file
-
-
 def document(title: str, main: str, **values: Any) -> str:
-    """A whole page: what stands in `main`, a Jinja template, is filled with the values, each
+    """Return a whole page: what stands in `main`, a Jinja template, is filled with the values, each
     escaped."""
     text = '{% extends "document" %}{% block main %}' + main + "{% endblock %}"
-    made: str = (
-        environment()
-        .from_string(text)
-        .render(title=title, style=text_of("page.css"), script="", **values)
-    )
+    template = environment().from_string(text)
+    made: str = template.render(title=title, style=read_text("page.css"), script="", **values)
     return made
 
 
-def filled(template: str, **values: Any) -> str:
-    """A template of this room by its file's stem, filled with the values, each escaped."""
-    made: str = environment().get_template(template).render(**values)
+def render(template: str, folder: Path = HERE, **values: Any) -> str:
+    """Return a template filled with the values, each escaped. template: its file's stem, in
+    `folder` or in this room."""
+    made: str = environment(folder).get_template(template).render(**values)
     return made
-
-
-TRAINING = """\
-{% import "components" as part with context %}
-<header><p class="eyebrow">recreate tune report</p><h1>{{ title }}</h1>
-<p>domain {{ run.settings.domain }}, {{ run.settings.model or "?" }}; {{ status }}</p></header>
-{{ part.training() }}
-"""
 
 
 def page(run: Run, built: BuildResult | None = None) -> str:
-    """The report of a build; without `built`, from what the folder holds. Of a bench, or a table of
-    arms, its cells; of a training its curves."""
-    if built is None and (tune := next(iter(run.records("tune")), None)):
-        updates = list(run.records("update"))
-        drawn = {
-            "series": curves(updates),
-            "updates": len(updates),
-            "tune": tune,
-            "status": run.status(),
-        }
-        return document(f"Training: {run.folder.name}", TRAINING, run=run, **drawn)
-    if built is None and run.seed() is None and any(run.records("agent", "arm")):
-        told = bench.facts(run)
-        told["shares"] = shares(told["spend"])
-        return filled("bench", style=text_of("page.css"), script=text_of("bench.js"), **told)
-    built = built or ended(run)
-    room, studies = Room(), run.studies()
+    """Return the page of a build; without `built`, from what the folder holds. Of a bench, or of a
+    training, the page that a plug-in brings."""
+    facts = RunFacts(run, built)
+    if facts.kind in ("bench", "tune"):
+        if facts.kind not in names("page"):
+            raise BadInput(
+                f"the page of a {facts.kind} is brought by the plug-in view, which is not here",
+                fix="recreate plugins lists what is",
+                code="no-plugin",
+            )
+        other: Page = find("page", facts.kind)
+        return other(run)
+    room, revisions = Room(), facts.built.revisions
     attempts = list(run.records("experience", "brought"))
-    again = reruns(run)
-    phases = {r["attempt"]: REHEARSED.get(r.get("phase", ""), "") for r in attempts} | again
+    phases = {r["attempt"]: REHEARSED.get(r.get("phase", ""), "") for r in attempts}
+    phases |= facts.reruns
     train = {
         r["attempt"]: (r["attempt"], r["task"], bool(r["passed"]))
         for r in attempts
         if r["split"] == "train"
     }
-    traces = read_traces(
-        run.folder, list(train.values()), citations(built.revisions, studies), studies, room
-    )
+    cited = citations(revisions, facts.studies)
+    traces = read_traces(run.folder, list(train.values()), cited, facts.studies, room)
     shown = {trace.experience.id for trace in traces.shown}
 
     def cite(experience: str, step: int | None = None) -> str:
         there = experience in shown if step is None else (experience, step) in traces.anchors
         return f"#e-{_anchor(experience)}" + ("" if step is None else f"-{step}") if there else ""
 
-    def ran(e: Experience) -> str:
-        """Whose files an attempt ran, and what for where it was not the agent's own."""
-        return ", ".join(
-            filter(None, [whose(e.digest, built, e.id in again), phases.get(e.id, "")])
-        )
+    def whose(e: Experience) -> str:
+        agent = facts.tell_agent(e.digest, e.id in facts.reruns)
+        return ", ".join(filter(None, [agent, phases.get(e.id, "")]))
 
-    told, count = facts(run, built)
-    told |= {"whose": ran}
-    told |= {"cite": cite, "traces": traces, "studies": show_studies(run.folder, studies, room)}
-    return filled(
-        "page", style=text_of("page.css") + sizes(*count), script=text_of("page.js"), **told
-    )
+    values, size = lay_out(facts)
+    studies = show_studies(run.folder, facts.studies, room)
+    values |= {"whose": whose, "cite": cite, "traces": traces, "studies": studies}
+    style, script = read_text("page.css") + sizes(*size), read_text("page.js")
+    return render("page", style=style, script=script, **values)
 
 
-def facts(
-    run: Run, built: BuildResult, read: dict[str, Scaffold] | None = None
+def lay_out(
+    facts: RunFacts, read: dict[str, Scaffold] | None = None
 ) -> tuple[dict[str, Any], tuple[int, int]]:
-    """What the components show of a build, and what `sizes` goes by: how many versions and lanes
-    there are.
+    """Return what the components show of a build, and what `sizes` goes by: how many versions and
+    lanes there are.
 
     read: agents of its lineage that were read already, by digest; those that are read now are
     added.
     """
-    settings, alpha, scores = run.settings, run.settings.gate.alpha, read_scores(run)
-    found = versions(built, scores, alpha)
-    rows, lanes = lineage(found)
-    changed = flips(found, built.scaffold.digest)
-    spend = run.spend()
-    told = {
-        "run": run,
+    built, versions = facts.built, facts.versions
+    rows, lanes = draw_lineage(versions)
+    flips = list_flips(versions, built.scaffold.digest)
+    values = {
+        "facts": facts,
+        "run": facts.run,
         "built": built,
-        "flattery": flattery(built),
-        "settings": settings,
-        "start": next(run.records("start"), {}),
-        "level": round(100 * (1 - alpha)),
-        "lead": lead(built),
-        "before": found[0],
-        "after": next((v for v in reversed(found) if v.id == built.scaffold.digest), found[0]),
-        "curve": curve(found),
+        "settings": facts.settings,
+        "start": facts.start,
+        "level": round(100 * (1 - facts.settings.gate.alpha)),
+        "lead": tell_outcome(built),
+        "before": facts.before,
+        "after": facts.after,
+        "curve": draw_curve(versions),
         "height": HEIGHT,
         "rows": rows,
         "pitch": _pitch(lanes),
-        "flips": changed,
-        "tracked": tracked(found),
-        "versions": len(found),
+        "flips": flips,
+        "tracked": choose_tracked(versions),
+        "versions": len(versions),
         "counts": {
-            o: sum(f.outcome == o for f in changed) for o in ("won", "lost", "same", "unknown")
+            o: sum(f.outcome == o for f in flips) for o in ("won", "lost", "same", "unknown")
         },
-        "rounds": _rounds(built, scores, run, {} if read is None else read),
+        "rounds": _rounds(facts, {} if read is None else read),
         "scale": scale([built.verdict, *(r.verdict for r in built.revisions)]),
-        "spend": spend,
-        "shares": shares(spend),
-        "lessons": (lessons := learned(run)),
-        "lessons_cost": lessons_cost(run, lessons),
-        "aside": run.excluded(),
+        "spend": facts.spend,
+        "shares": shares(facts.spend),
+        "lessons": facts.lessons,
+        "aside": facts.excluded,
     }
-    return told, (len(found), lanes)
+    return values, (len(versions), lanes)
 
 
-def lead(built: BuildResult) -> str:
-    """The outcome in one sentence."""
-    count, kept, v = len(built.revisions), sum(r.kept for r in built.revisions), built.verdict
-    judged = f"{count} candidate{'s' if count != 1 else ''} judged"
+def tell_outcome(built: BuildResult) -> str:
+    """Return the outcome of a build in one sentence."""
+    kept, v = sum(r.kept for r in built.revisions), built.verdict
+    judged = f"{count(len(built.revisions), 'candidate')} judged"
     if built.status == "unfinished":
         return f"This build has not ended: {judged} so far, {kept} kept."
-    if built.status == "ceiling" and not count:
+    if built.status == "ceiling" and not built.revisions:
         return f"The build stopped before training: {v.reason}."
     if built.status == "review":
         return (
@@ -276,7 +184,7 @@ def lead(built: BuildResult) -> str:
     if v.verdict == "better":
         return f"The new agent is better than the seed: {judged}, {kept} kept."
     if built.scaffold.digest == built.seed.digest:
-        if not count:
+        if not built.revisions:
             return "No candidate was judged, so the agent is the seed."
         return f"Nothing was kept, so the agent is the seed: {judged}, none of them clearly better."
     measured = (
@@ -287,47 +195,38 @@ def lead(built: BuildResult) -> str:
     return f"A new agent came of it, but {measured}: {judged}, {kept} kept."
 
 
-# ------------------------------------------------------------------------------------------------
-# its parts
-
-
-def _rounds(
-    built: BuildResult, scores: Scores, run: Run, read: dict[str, Scaffold]
-) -> list[dict[str, Any]]:
-    """Revisions, and rounds of which no candidate came, in order."""
-    history = History(run.folder / "scaffold.git")
+def _rounds(facts: RunFacts, read: dict[str, Scaffold]) -> list[dict[str, Any]]:
+    """Return revisions, and rounds of which no candidate came, in order."""
+    built, history = facts.built, History(facts.run.folder / "scaffold.git")
     read |= {built.seed.digest: built.seed, built.scaffold.digest: built.scaffold}
     rows: list[dict[str, Any]] = []
     for number, revision in enumerate(built.revisions, 1):
-        before, after = (per_task(scores.get(d, {})) for d in (revision.parent, revision.id))
-        moved = (
-            {task: outcome(before.get(task), after.get(task)) for task in {**before, **after}}
-            if after
-            else {}
+        before, after = (
+            average_by_task(facts.scores.get(d, {})) for d in (revision.parent, revision.id)
         )
+        tasks = {**before, **after} if after else {}
+        moved = {task: name_outcome(before.get(task), after.get(task)) for task in tasks}
         rows.append(
             {
                 "round": revision.round,
                 "number": number,
                 "revision": revision,
-                "fate": fate(revision),
-                "why": why(revision),
+                "fate": name_fate(revision),
+                "why": explain_fate(revision),
                 "files": _diff(revision, history, read),
                 "won": sorted(t for t, o in moved.items() if o == "won"),
                 "lost": sorted(t for t, o in moved.items() if o == "lost"),
                 "same": sum(o == "same" for o in moved.values()),
             }
         )
-    rows += [
-        {"round": r["round"], "number": 0, "reason": r["reason"]} for r in run.records("nothing")
-    ]
+    rows += [{**row, "number": 0} for row in facts.idle_rounds]
     return sorted(rows, key=lambda row: row["round"])
 
 
 def _diff(
     revision: Revision, history: History, read: dict[str, Scaffold]
 ) -> Sequence[FileDiff] | None:
-    """What a revision changed; None when its files or its parent's are not in the lineage."""
+    """Return what a revision changed; None when its files or its parent's are not in the lineage."""
     for name in (revision.parent, revision.id):
         if name not in read:
             try:
@@ -340,13 +239,13 @@ def _diff(
 
 
 def scale(verdicts: Sequence[Verdict]) -> float:
-    """Half the width of all difference charts: what holds every interval, at least 0.1."""
+    """Return half the width of all difference charts: what holds every interval, at least 0.1."""
     ends = [abs(end) for v in verdicts for end in (v.lo, v.hi, v.diff) if end is not None]
     return max([0.1, *ends]) * 1.05
 
 
 def shares(spend: Spend) -> list[dict[str, Any]]:
-    """Each role's part of the bar, in per cent: of the dollars, or of the tokens when nothing cost
+    """Return each role's part of the bar, in per cent: of the dollars, or of the tokens when nothing cost
     any."""
     free = spend.total.usd <= 0
     total = spend.total.tokens_in + spend.total.tokens_out if free else spend.total.usd
@@ -365,7 +264,7 @@ def shares(spend: Spend) -> list[dict[str, Any]]:
 
 
 def sizes(versions: int, lanes: int) -> str:
-    """Sizes that depend on the run, as rules: the page may have no style attribute."""
+    """Return sizes that depend on the run, as rules: the page may have no style attribute."""
     lane = round(14 + _pitch(lanes) * lanes)
     return (
         ".plot"
@@ -377,40 +276,41 @@ def sizes(versions: int, lanes: int) -> str:
 
 
 def _pitch(lanes: int) -> float:
-    """Pixels from one lane of the lineage to the next: a tree with many branches must not push its
+    """Return pixels from one lane of the lineage to the next: a tree with many branches must not push its
     texts away."""
     return round(min(20.0, 100 / max(1, lanes)), 2)
 
 
 def _digest(text: str) -> str:
-    """Of a style or script that stands in a document, as its Content-Security-Policy names it."""
+    """Return the digest of a style or script that stands in a document, as its Content-Security-Policy names it."""
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-@lru_cache(maxsize=8)
-def text_of(name: str) -> str:
-    """A file of this room."""
-    own = _HERE / name
-    return (own if own.is_file() else _SITE / name).read_text("utf-8")
+@lru_cache(maxsize=16)
+def read_text(name: str, folder: Path = HERE) -> str:
+    """Return a file of a folder, or of this room where it has none."""
+    own = folder / name
+    return (own if own.is_file() else HERE / name).read_text("utf-8")
 
 
-def _shown(value: Any) -> Any:
-    """What the template writes of a value, before it is escaped."""
+def _show_value(value: Any) -> Any:
+    """Return what the template writes of a value, before it is escaped."""
     if hasattr(value, "__html__") or isinstance(value, _Raw):
         return value
     return visible(redact(str(value)))
 
 
-@lru_cache(maxsize=1)
-def environment() -> Any:
-    """Where templates become pages: every value is masked, made visible and escaped."""
-    from jinja2 import DictLoader, Environment, StrictUndefined
+@lru_cache(maxsize=8)
+def environment(folder: Path = HERE) -> Any:
+    """Return where templates become pages: every value is masked, made visible and escaped.
+    folder: of a plug-in, whose templates stand beside those of this room."""
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
 
     environment = Environment(
-        loader=DictLoader({"document": DOCUMENT, **{n: text_of(f"{n}.html") for n in TEMPLATES}}),
+        loader=FunctionLoader(lambda name: read_text(f"{name}.html", folder)),
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=_shown,
+        finalize=_show_value,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -436,12 +336,12 @@ class _Raw(str):
 
 
 def _place(value: float, scale: float) -> float:
-    """A difference in -scale..scale as per cent of a chart's width."""
+    """Return a difference in -scale..scale as per cent of a chart's width."""
     return round(50 + 50 * value / scale, 2)
 
 
 def _anchor(id: str) -> str:
-    """An experience's id as part of an anchor: ids are hex digits, but a file may say anything."""
+    """Return an experience's id as part of an anchor: ids are hex digits, but a file may say anything."""
     return (
         id
         if id.isalnum() and id.isascii()
@@ -450,5 +350,5 @@ def _anchor(id: str) -> str:
 
 
 def _edit_diff(edit: Any) -> Mapping[str, Any]:
-    """Old and new of an edit that was not judged, cut."""
+    """Return old and new of an edit that was not judged, cut."""
     return {"old": cut(edit.old, 1500), "new": cut(edit.new, 1500)}

@@ -34,6 +34,7 @@ from recreate.runs import settings
 from recreate.runs.reader import Run
 from recreate.runs.session import Parts, open_session
 from recreate.viewer import markdown
+from recreate.viewer.facts import RunFacts
 from tests import toy
 from tests.toy import LESSON, Toy, script
 
@@ -806,7 +807,7 @@ def test_a_frozen_pattern_stays_as_it_stands(learned: Path, go: Go) -> None:
 @pytest.mark.slow
 def test_the_report_says_which_lesson_each_re_run_had_or_lacked(go: Go) -> None:
     built, run = go(rounds=1)
-    told = markdown.report(run, built)
+    told = markdown.report(RunFacts(run, built))
     part = told.partition("## Re-runs with and without a lesson")[2].partition("\n## ")[0]
     assert (
         part.count(": a re-run with mark, run by the seed")

@@ -29,6 +29,7 @@ from recreate.runs.reader import Run
 from recreate.runs.session import open_session
 from recreate.storage.log import Log
 from recreate.viewer import markdown
+from recreate.viewer.facts import RunFacts
 from tests.stub import Stub
 from tests.toy import LESSON, script, write_script
 
@@ -137,7 +138,7 @@ def test_a_trial_takes_the_tasks_in_an_order_that_stands_before_it_and_ends_when
     assert len(tries) == 2
     assert kinds.index(("trial", None)) < tries[0]
     assert run.validation(built.seed.digest, revision.id) == revision.verdict
-    assert "had 4.0% of that to spend" in markdown.report(run, built)
+    assert "had 4.0% of that to spend" in markdown.report(RunFacts(run, built))
 
 
 @pytest.mark.slow
@@ -310,7 +311,7 @@ def test_a_fault_of_ours_is_set_aside_and_reported_not_the_agents_failure(go: Go
     aside = run.excluded()
     assert {row["task"] for row in aside} == {"toy:validation:3"}
     assert built.verdict.tasks == 7
-    assert "toy:validation:3" in markdown.report(run, built)
+    assert "toy:validation:3" in markdown.report(RunFacts(run, built))
     read = run.validation(built.seed.digest, built.scaffold.digest)
     assert read == built.verdict, (
         "what show and a report of the run say later is what the build said"
@@ -433,7 +434,7 @@ def test_a_leaking_proposal_is_sent_back_and_then_thrown_away(go: Go) -> None:
 def test_the_report_counts_what_is_really_there(go: Go) -> None:
     """A promise: statistics say 8 memories there, and 2 are kept."""
     built, run = go()
-    text = markdown.report(run, built)
+    text = markdown.report(RunFacts(run, built))
     assert "1 candidate was judged, 1 kept" in text
     assert "0.000 -> 1.000" in text
     assert LESSON in text

@@ -25,6 +25,7 @@ from recreate.runs import settings
 from recreate.runs.reader import Run
 from recreate.runs.session import open_session
 from recreate.viewer import markdown
+from recreate.viewer.facts import RunFacts
 from tests.toy import LESSON, script
 
 Go = Callable[..., tuple[BuildResult, Run]]
@@ -132,7 +133,7 @@ def test_an_accepted_candidate_is_kept_and_the_build_goes_on_from_it(go: Go) -> 
         "The grader wants a mark at the end.",
     )
     assert branches(run) == {"main"}
-    assert "A person accepted." in markdown.report(run, built)
+    assert "A person accepted." in markdown.report(RunFacts(run, built))
 
 
 def test_a_dropped_candidate_is_not_shown_to_the_person(go: Go) -> None:

@@ -23,7 +23,7 @@ from recreate.cli import run as cli
 from recreate.cli.traces import around
 from recreate.memory.index.tokenizer import marked, standing
 from recreate.runs.reader import Run
-from recreate.viewer.markdown import whose
+from recreate.viewer.facts import RunFacts
 from tests.studied import Acts, Try, lesson, takes_all
 from tests.toy import Toy, write_script
 
@@ -241,11 +241,12 @@ def test_the_report_says_whose_scaffold_a_rehearsal_ran(attempt: Try) -> None:
     tried = attempt(study, takes_all, **{"study.rehearsals": 1})
     rehearsed = [r for r in tried.run.records("experience") if r["phase"] == "rehearse"]
     assert rehearsed
-    report = markdown.report(tried.run, tried.built)
+    facts = RunFacts(tried.run, tried.built)
+    report = markdown.report(facts)
     part = report.partition("## Tried by the optimizer")[2].partition("\n## ")[0]
     for record in rehearsed:
         by = (
-            f"a rehearsal of an edit, run by {whose(record['scaffold'], tried.built)}"
+            f"a rehearsal of an edit, run by {facts.tell_agent(record['scaffold'])}"
             f" (`{record['scaffold']}`)"
         )
         assert f"`{record['attempt']}` {record['task']}, " in part

@@ -43,7 +43,6 @@ from recreate.agents.lesson import lesson_id
 from recreate.agents.scaffold import Scaffold
 from recreate.api.ports import Price, Sandbox, SandboxBackend
 from recreate.api.types import Call, Grade, Lesson, Message, Output, Reply, Split, Task, Trace
-from recreate.builder.measure import BenchResult
 from recreate.builder.sdk import bench
 from recreate.cli import run as cli
 from recreate.lessons.store import LessonStore
@@ -51,6 +50,7 @@ from recreate.models.chat import content
 from recreate.models.pricing import FREE
 from recreate.runs.gate import student_quantile
 from recreate.runs.reader import Run
+from recreate.runs.results import BenchResult
 
 # ---------------------------------------------------------------------------------------- worlds,
 # and who acts in them

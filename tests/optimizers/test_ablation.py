@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from recreate.viewer.facts import RunFacts
 from recreate.viewer.markdown import report
 from tests.studied import DONE, NOTHING, Acts, Try, finds_the_mark, takes_all
 from tests.toy import LESSON
@@ -31,7 +32,7 @@ def test_what_is_switched_off_is_not_offered_and_the_report_says_so(
     system = tried.model.prompts[0][0]["content"]
     assert not any(f"\n- {name}:" in system for name in gone)
     assert "AssertionError" not in tried.said() or switch != "evidence"
-    assert f"worked without: {switch}" in report(tried.run, tried.built)
+    assert f"worked without: {switch}" in report(RunFacts(tried.run, tried.built))
 
 
 def test_without_guidance_nobody_is_told_where_an_edit_belongs(attempt: Try) -> None:

@@ -11,6 +11,7 @@ import pytest
 from recreate.api.errors import Fault
 from recreate.api.types import Call, Lesson
 from recreate.lessons.store import LessonStore
+from recreate.viewer.facts import RunFacts
 from recreate.viewer.markdown import report
 from tests.investigator import Action
 from tests.studied import ABOUT, DONE, NOTHING, SEED, Acts, Try, finds_the_mark, lesson, takes_all
@@ -322,7 +323,7 @@ def test_one_ledger_holds_every_call_of_studies_and_distilling(attempt: Try) -> 
 @pytest.mark.slow
 def test_the_report_tells_what_was_studied_and_how_much_of_it_was_inspection(attempt: Try) -> None:
     tried = attempt(finds_the_mark, takes_all)
-    text = report(tried.run, tried.built)
+    text = report(RunFacts(tried.run, tried.built))
     assert "knowledge, 1 edit; 5 actions (60% inspection)" in text
     assert "The mark was missing." in text
 

@@ -27,8 +27,8 @@ from recreate.cli import run as cli
 from recreate.runs.reader import Run
 from recreate.storage.log import Log
 from recreate.viewer import html as page
-from recreate.viewer import markdown
-from recreate.viewer.charts import Version, curve, lineage, tracked
+from recreate.viewer.charts import choose_tracked, draw_curve, draw_lineage
+from recreate.viewer.facts import RunFacts, Version
 from recreate.viewer.text import cut, read_diff, visible
 from recreate.viewer.traces import MOST_TRACES, ROOM, Room, read_traces
 from tests import chromium
@@ -237,14 +237,14 @@ def test_studies_are_left_out_when_there_are_none(built: Path, tmp_path: Path) -
     copy = tmp_path / "copy"
     shutil.copytree(built / "runs" / "a", copy)
     shutil.rmtree(copy / "studies")
-    found = Tree(page.page(Run(copy), markdown.ended(Run(copy))))
+    found = Tree(page.page(Run(copy), RunFacts(Run(copy)).built))
     assert "studies" not in found.all("id")
     assert "Studies" not in found.text
 
 
 def test_the_page_from_the_folder_is_the_page_of_the_build(built: Path) -> None:
     assert (built / "again.html").read_text("utf-8") == (built / "built.html").read_text("utf-8")
-    ended = markdown.ended(Run(built / "runs" / "a"))
+    ended = RunFacts(Run(built / "runs" / "a")).built
     assert (ended.status, ended.verdict.verdict) == ("done", "better")
     assert ended.scaffold.digest == [r.id for r in ended.revisions if r.kept][-1]
 
@@ -350,7 +350,7 @@ def test_the_page_asks_for_nothing_and_its_policy_lets_nothing_in(html: str, tre
 def test_a_key_in_a_lineage_is_masked(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DEMO_API_KEY", "Numbers are asked for")
     run = Run(built / "runs" / "a")
-    text = page.page(run, markdown.ended(run))
+    text = page.page(run, RunFacts(run).built)
     assert "Numbers are asked for" not in text
     assert "[redacted:DEMO_API_KEY]" in text
 
@@ -439,7 +439,7 @@ def test_kept_versions_share_a_lane_and_edges_do_not_cross_other_nodes() -> None
         found = [version(0, None, "seed")] + [
             version(n, p, fate) for n, (p, fate) in enumerate(tree, 1)
         ]
-        rows, width = lineage(found)
+        rows, width = draw_lineage(found)
         assert [row.lane for row in rows] == lanes
         assert width == max(lanes) + 1
         for row in rows:
@@ -453,8 +453,8 @@ def test_many_versions_have_room_in_a_tasks_row() -> None:
     found = [version(0, None, "seed")] + [
         version(n, 0, "kept" if n in (3, 9) else "dropped") for n in range(1, 40)
     ]
-    assert [v.number for v in tracked(found)] == [0, 3, 9, *range(29, 40)]
-    assert [v.number for v in tracked(found[:4])] == [0, 1, 2, 3]
+    assert [v.number for v in choose_tracked(found)] == [0, 3, 9, *range(29, 40)]
+    assert [v.number for v in choose_tracked(found[:4])] == [0, 1, 2, 3]
 
 
 def test_the_curve_joins_what_was_kept_and_holds_every_interval() -> None:
@@ -463,13 +463,13 @@ def test_the_curve_joins_what_was_kept_and_holds_every_interval() -> None:
         version(1, 0, "dropped", None),
         version(2, 0, "dropped", 0.1),
     ]
-    drawn = curve([*found, version(3, 0, "kept", 0.9)])
+    drawn = draw_curve([*found, version(3, 0, "kept", 0.9)])
     assert drawn is not None
     assert [p.version.number for p in drawn.points] == [0, 2, 3]
     assert len(drawn.steps) == 1
     assert all(0 <= p.top <= p.y <= p.bottom <= 240 for p in drawn.points)
     assert [label for _, label in drawn.ticks] == ["0.0", "0.2", "0.4", "0.6", "0.8", "1.0"]
-    assert curve([version(0, None, "seed", None)]) is None
+    assert draw_curve([version(0, None, "seed", None)]) is None
 
 
 def test_a_diff_is_read_line_by_line_whatever_the_lines_say() -> None:
@@ -498,7 +498,7 @@ def test_a_diff_is_read_line_by_line_whatever_the_lines_say() -> None:
 
 def test_odd_verdicts_and_revisions_are_shown(built: Path) -> None:
     run = Run(built / "runs" / "a")
-    ended = markdown.ended(run)
+    ended = RunFacts(run).built
     nothing: dict[str, Any] = dict.fromkeys(("before", "after", "diff", "lo", "hi", "p"))
     unjudged = Verdict(
         **nothing, tasks=0, repeats=0, verdict="not-better", reason="the check failed: <x>"
@@ -712,39 +712,3 @@ def test_without_a_script_the_page_still_links_and_folds(
     browser.click(".edit a.cite")
     browser.until(f"{IN_VIEW}(document.querySelector(':target'))")
     assert list(browser.complaints) == []
-
-
-def test_a_training_is_shown_and_has_a_page_with_its_curves(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "recreate.toml").write_text("")
-    (tmp_path / "runs" / "t").mkdir(parents=True)
-    (tmp_path / "runs" / "t" / "settings.toml").write_text(
-        'format = 2\ndomain = "toy"\nmodel = "<i>m"\n'
-    )
-    start = {
-        "kind": "start",
-        "run": "r",
-        "model": "m",
-        "domain": "toy",
-        "sandbox": "none",
-        "command": "tune",
-    }
-    tune = {"kind": "tune", "name": "g", "recipe": "g", "scaffold": "s", "seed": 0, "base": "b"}
-    steps = [{"kind": "update", "step": n, "reward": n / 4, "kl": 0.5} for n in range(4)]
-    with Log(tmp_path / "runs" / "t" / "journal.jsonl") as log:
-        log.append(start, tune, *steps)
-    assert cli(["show", "t"]) == 0
-    assert "training   mean reward: 0 -> 0.75 in 4 steps" in capsys.readouterr().out
-    assert cli(["show", "t", "--json"]) == 0
-    assert [row["reward"] for row in json.loads(capsys.readouterr().out)["curve"]] == [
-        0,
-        0.25,
-        0.5,
-        0.75,
-    ]
-    assert cli(["show", "t", "--html"]) == 0
-    text = (tmp_path / "runs" / "t" / "report.html").read_text("utf-8")
-    assert ("Over 4 training steps" in text, "<i>m" in text) == (True, False)
-    assert text.count("<polyline") == 2

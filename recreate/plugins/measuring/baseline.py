@@ -18,8 +18,9 @@ from recreate.agents.scaffold import Scaffold, load
 from recreate.api.errors import BadInput
 from recreate.api.paths import short
 from recreate.api.types import Record, Split, Verdict
-from recreate.builder.measure import BenchResult, measure
+from recreate.builder.measure import measure
 from recreate.runs.gate import judge
+from recreate.runs.results import BenchResult
 from recreate.runs.session import Session
 
 

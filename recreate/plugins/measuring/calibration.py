@@ -21,9 +21,10 @@ from pydantic import ValidationError
 from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import BadInput
 from recreate.api.types import Record
-from recreate.builder.measure import BenchResult, measure, measured_tasks
+from recreate.builder.measure import measure, measured_tasks
 from recreate.builder.past import CALIBRATION
 from recreate.runs.gate import MIN_TASKS, Scores, interval, judge, wilson
+from recreate.runs.results import BenchResult
 from recreate.runs.session import Session
 from recreate.runs.settings import Settings
 from recreate.runs.trial import finds, share, spread_of, trial

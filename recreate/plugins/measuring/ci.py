@@ -55,7 +55,7 @@ def ci(
 
     Example: recreate ci suite.toml --base main --budget 2usd
     """
-    from recreate.builder.measure import test_openings
+    from recreate.builder.measure import count_openings
     from recreate.plugins.measuring.baseline import commit_of, compared, markdown, pair_of, top_of
 
     settings, wanted, most = _settings(settings, where, typed, suite, split)
@@ -76,7 +76,7 @@ def ci(
             judged = [
                 compared(session, pair, split_of(wanted, needed=True), most) for pair in changed
             ]
-            record |= {"run": str(folder), "test_openings": test_openings(session)}
+            record |= {"run": str(folder), "test_openings": count_openings(session)}
     cells = [
         {"side": side, "path": row.pair.path, **cell.row()}
         for row in judged

@@ -30,7 +30,7 @@ from recreate.api.paths import short
 from recreate.api.ports import Domain, Price, SandboxBackend
 from recreate.builder import sdk
 from recreate.builder.estimate import refuse_if_too_small
-from recreate.builder.measure import measure, test_openings
+from recreate.builder.measure import count_openings, measure
 from recreate.builder.selection import CREATE, Rater, fitted, select
 from recreate.memory.held_out import HeldOut
 from recreate.plugins.local_models.server import vllm_python
@@ -53,7 +53,7 @@ from recreate.runs.session import (
     try_optimizer,
 )
 from recreate.runs.settings import Models, Settings
-from recreate.viewer import markdown
+from recreate.viewer.facts import RunFacts
 from recreate.viewer.text import visible
 
 Opened = Callable[..., AbstractContextManager[Session]]
@@ -436,7 +436,7 @@ class _Bench:
             self._compared(rows, made)
             for row in rows:
                 session.journal.add("arm", **{k: v for k, v in row.items() if k != "scores"})
-            openings = test_openings(session)
+            openings = count_openings(session)
         text = _report(suite, rows, openings)
         (self.folder / "report.md").write_text(visible(text), "utf-8")
         return Table(self.folder, tuple(rows), text, openings)
@@ -523,7 +523,7 @@ def _ended(folder: Path, budget: Budget) -> bool:
 
 def _built(folder: Path) -> tuple[Scaffold, Stage]:
     run = Run(folder)
-    made = markdown.ended(run)
+    made = RunFacts(run).built
     kept = sum(r.kept for r in made.revisions)
     text = f"{kept} of {len(made.revisions)} candidates kept"
     text += "" if kept else ": it is the seed"

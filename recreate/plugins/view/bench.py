@@ -1,5 +1,5 @@
-"""What the page of a bench, or of several runs beside each other, shows: cells, cost beside score,
-scores by kind or group and by task, attempts side by side.
+"""The pages of a bench, and of a training: cells, cost beside score, scores by kind or group and by
+task, attempts side by side; curves over the steps.
 
 Traces are shown of train tasks only, as on every page: nobody should tune an agent on validation or
 test by eye.
@@ -9,87 +9,68 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
 
 from recreate.api.errors import BadInput
-from recreate.api.types import Experience, Usage, Verdict
-from recreate.runs.attempts import how, read_experience
-from recreate.runs.gate import interval, judge, pass_hat
-from recreate.runs.reader import CellKey, Run
-from recreate.viewer.charts import per_task
+from recreate.runs.attempts import read_experience
+from recreate.runs.reader import Run
+from recreate.runs.results import BenchResult, judge_pairs, pair_cells
+from recreate.viewer.charts import draw_curves
+from recreate.viewer.facts import RunFacts
+from recreate.viewer.html import read_text, render, shares
 from recreate.viewer.traces import Room, ShownTrace, show_trace
 
-Rows = Mapping[tuple[str, int], Mapping[str, Any]]
-"""(task, repeat) -> the journal's `experience` record"""
-
+HERE = Path(__file__).parent
 MOST_TASKS, MOST_GROUPS, MOST_PAIRS = 1000, 12, 12
 """Tasks in the table, groups with bars, tasks whose attempts stand side by side."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """A cell of the table. rows: its scores, by task and repeat; hats: pass^k by k; latency:
-    seconds a reply took; tasks, groups: mean score of each task, and of each kind of task, or group
-    where all are of one kind; of: task -> its first attempt; cost: of an attempt, in dollars, or in
-    tokens where all were free; x: where that is among the others, in per cent."""
+    """A cell of the table. tasks, groups: mean score of each task, and of each kind of task, or
+    group where all are of one kind; of: task -> its first attempt; cost: of an attempt, in dollars,
+    or in tokens where all were free; x: where that is among the others, in per cent."""
 
     number: int
-    run: Run
-    agent: str
-    key: CellKey
-    rows: Rows
-    mean: float
-    lo: float
-    hi: float
-    hats: Mapping[int, float]
-    attempts: int
-    usd: float
-    tokens: int
-    latency: float | None
+    result: BenchResult
     tasks: Mapping[str, float]
-    groups: Mapping[str, float]
     of: Mapping[str, str]
-    endings: Mapping[str, int]
+    groups: Mapping[str, float]
     cost: float = 0.0
     x: float = 0.0
 
+    @property
+    def attempts(self) -> int:
+        """How many were graded."""
+        return len(self.result.scores) - self.result.set_aside
 
-def facts(run: Run, *beside: Run) -> dict[str, Any]:
-    """What the template is filled with. beside: runs whose results are compared with those of
-    `run`. Raises BadInput (`no-scores`) when one measured nothing."""
-    columns = list[Column]()
-    told = list[dict[str, Any]]()
-    kinds = {task: kind for each in (run, *beside) for task, kind in each.kinds().items()}
-    for each in (run, *beside):
-        cells = each.results() if beside else each.cells()
-        if not cells:
-            raise BadInput(
-                f"{each.folder.name} measured nothing yet",
-                fix="go on with it, or name another",
-                code="no-scores",
-            )
-        records = list(each.records("agent", "start", "test-opened"))  # once: a journal may be long
-        names = {r["scaffold"]: r["name"] for r in records if r["kind"] == "agent"}
-        names |= {seed.digest: seed.name} if beside and (seed := each.seed()) is not None else {}
-        arms = each.arms()
-        for key, rows in cells.items():
-            agent = arms.get((key.model, key.agent)) or names.get(key.agent, key.agent[:8])
-            columns.append(_column(each, len(columns), agent, key, rows, kinds))
-        told += records
-    free = not any(c.usd for c in columns)
-    columns, ticks = _placed(columns, free)
-    tasks = list(dict.fromkeys(task for c in columns for task in c.tasks))
-    spread = {t: {c.tasks[t] for c in columns if t in c.tasks} for t in tasks}
-    tasks.sort(key=lambda t: (-(max(spread[t]) - min(spread[t])), t))
+
+def page(run: Run) -> str:
+    """Return the page of a bench. Raises BadInput (`no-scores`) when it measured nothing."""
+    facts = RunFacts(run)
+    kinds = run.kinds()
+    columns = list_columns(run, facts.cells, kinds)
+    if not columns:
+        raise BadInput(
+            f"{run.folder.name} measured nothing yet",
+            fix="go on with it, or name another",
+            code="no-scores",
+        )
+    free = not any(c.result.usd for c in columns)
+    columns, ticks = _place(columns, free)
+    tasks = sort_tasks(columns)
     groups = Counter(group for c in columns for group in c.groups)
-    return {
+    by_result = {c.result.key: c for c in columns}
+    judged = judge_pairs(pair_cells(run, facts.cells), run.settings, kinds)
+    values = {
+        "facts": facts,
         "run": run,
         "columns": columns,
         "free": free,
         "dollars": _dollars,
-        "ks": sorted({1, max(k for c in columns for k in c.hats)}),
+        "ks": sorted({"1", max((k for c in columns for k in c.result.pass_hat), key=int)}, key=int),
         "ticks": ticks,
         "tasks": tasks[:MOST_TASKS],
         "more_tasks": max(0, len(tasks) - MOST_TASKS),
@@ -98,75 +79,78 @@ def facts(run: Run, *beside: Run) -> dict[str, Any]:
             [g for g, _ in groups.most_common(MOST_GROUPS)] if 1 < len(groups) < len(tasks) else []
         ),
         "more_groups": max(0, len(groups) - MOST_GROUPS),
-        "runs": [run, *beside],
-        "differences": list(_differences(columns, run, kinds, alone=not beside)),
-        "pairs": _pairs(columns, tasks),
-        "one": (
-            {
-                what: len({getattr(c.key, what) for c in columns}) == 1
-                for what in ("model", "domain", "split")
-            }
-            | {"run": not beside}
-        ),
-        "settings": run.settings,
-        "aside": [row for each in (run, *beside) for row in each.excluded()],
-        "spend": run.spend(),
-        "start": next((r for r in told if r["kind"] == "start"), {}),
-        "opened": {
-            (r.get("model"), r["scaffold"]): r
-            for r in told
-            if r["kind"] == "test-opened" and "agents" in r
+        "differences": [
+            (by_result[each.before.key], by_result[each.after.key], each.verdict)
+            for each in judged
+            if each.verdict.tasks
+        ],
+        "pairs": _pair_attempts(run, columns, tasks),
+        "one": {
+            what: len({getattr(c.result, what) for c in columns}) == 1
+            for what in ("model", "domain", "split")
         },
+        "aside": facts.excluded,
+        "spend": facts.spend,
+        "shares": shares(facts.spend),
     }
+    style, script = read_text("page.css"), read_text("bench.js", HERE)
+    return render("bench", HERE, style=style, script=script, **values)
 
 
-def _column(
-    run: Run, number: int, agent: str, key: CellKey, rows: Rows, kinds: Mapping[str, str]
-) -> Column:
-    scores = {place: row["score"] for place, row in rows.items()}
-    mean, lo, hi = interval(scores, alpha=run.settings.gate.alpha)
-    usage, endings, groups = Usage(), Counter[str](), dict[str, list[float]]()
-    for (task, _), row in rows.items():
-        known = _known(run, row["attempt"])
-        endings[
-            how(bool(row["passed"]), str(row["ending"]), known.trace.limit if known else "")
-        ] += 1
-        if known is None:
-            continue
-        usage += known.trace.usage
-        groups.setdefault(kinds.get(task, known.group), []).append(row["score"])
-    hats = pass_hat({place: bool(row["passed"]) for place, row in rows.items()})
-    return Column(
-        number=number,
+def training_page(run: Run) -> str:
+    """Return the page of a training: its curves."""
+    facts = RunFacts(run)
+    return render(
+        "tune",
+        HERE,
+        style=read_text("page.css"),
+        script="",
         run=run,
-        agent=agent,
-        key=key,
-        rows=rows,
-        mean=mean,
-        lo=lo,
-        hi=hi,
-        hats=hats,
-        attempts=len(rows),
-        usd=usage.usd,
-        tokens=usage.tokens_in + usage.tokens_out,
-        latency=usage.seconds / usage.calls if usage.calls else None,
-        tasks=per_task(scores),
-        groups={group: math.fsum(each) / len(each) for group, each in groups.items()},
-        of={task: rows[task, repeat]["attempt"] for task, repeat in sorted(rows, reverse=True)},
-        endings=dict(sorted(endings.items())),
+        facts=facts,
+        tune=facts.tuning,
+        updates=len(facts.updates),
+        series=draw_curves(facts.updates),
     )
 
 
-def _known(run: Run, attempt: str) -> Experience | None:
+def list_columns(
+    run: Run, cells: Iterable[BenchResult], kinds: Mapping[str, str] | None = None
+) -> list[Column]:
+    """Return the columns of what was graded, in their order. kinds: task -> its kind; None: no
+    groups are read."""
+    columns = list[Column]()
+    for result in cells:
+        graded = [s for s in result.scores if s["score"] is not None]
+        groups = dict[str, list[float]]()
+        for s in graded if kinds is not None else ():
+            name = (kinds or {}).get(s["task"]) or _group_of(run, s["experience"])
+            if name is not None:
+                groups.setdefault(name, []).append(s["score"])
+        first = {s["task"]: s["experience"] for s in reversed(graded)}
+        means = {name: math.fsum(each) / len(each) for name, each in groups.items()}
+        if graded:
+            columns.append(Column(len(columns), result, result.by_task, first, means))
+    return columns
+
+
+def _group_of(run: Run, attempt: str) -> str | None:
     try:
-        return read_experience(run.folder / "attempts" / attempt, steps=False)
+        known = read_experience(run.folder / "attempts" / attempt, steps=False)
     except BadInput:  # damaged: the journal has its score
         return None
+    return None if known is None else known.group
 
 
-def _placed(columns: Sequence[Column], free: bool) -> tuple[list[Column], list[tuple[float, str]]]:
-    """The columns with their places, and the ticks of what an attempt cost: (x, label)."""
-    costs = [(c.tokens if free else c.usd) / c.attempts for c in columns]
+def sort_tasks(columns: Sequence[Column]) -> list[str]:
+    """Return the tasks, those in which the columns differ most first."""
+    tasks = dict.fromkeys(task for c in columns for task in c.tasks)
+    held = {t: [c.tasks[t] for c in columns if t in c.tasks] for t in tasks}
+    return sorted(tasks, key=lambda t: (min(held[t]) - max(held[t]), t))
+
+
+def _place(columns: Sequence[Column], free: bool) -> tuple[list[Column], list[tuple[float, str]]]:
+    """Return the columns with their places, and the ticks of what an attempt cost: (x, label)."""
+    costs = [(c.result.tokens if free else c.result.usd) / c.attempts for c in columns]
     most = max(costs) or 1.0
     ticks = [
         (round(5 + 90 * part, 1), f"{most * part:,.0f}" if free else _dollars(most * part))
@@ -179,63 +163,30 @@ def _placed(columns: Sequence[Column], free: bool) -> tuple[list[Column], list[t
 
 
 def _dollars(usd: float) -> str:
-    """So exact that two cheap attempts can be told apart."""
-    return (
-        f"${usd:,.2f}" if usd >= 1 else f"${usd:.4f}" if usd >= 0.01 or not usd else f"${usd:.6f}"
-    )
+    """Return dollars so exact that two cheap attempts can be told apart."""
+    if usd >= 1:
+        return f"${usd:,.2f}"
+    return f"${usd:.4f}" if usd >= 0.01 or not usd else f"${usd:.6f}"
 
 
-def _paired(a: Column, b: Column) -> bool:
-    return (a.key.domain, a.key.split) == (b.key.domain, b.key.split) and bool(
-        a.tasks.keys() & b.tasks.keys()
-    )
-
-
-def _differences(
-    columns: Sequence[Column], run: Run, kinds: Mapping[str, str], *, alone: bool
-) -> Iterator[tuple[Column, Column, Verdict]]:
-    """The gate's verdict on each column beside its baseline, as the table has it, or beside the
-    first where no bench named one; of several runs, on those of the others beside each of the
-    first's."""
-    gate, bases, by_key = run.settings.gate, run.baselines(), {c.key: c for c in columns}
-    if not alone:
-        pairs = [(a, b) for a in columns if a.run is run for b in columns if b.run is not run]
-    elif bases is None:
-        pairs = [(columns[0], c) for c in columns[1:]]
-    else:
-        pairs = [(by_key[bases[c.key]], c) for c in columns if bases.get(c.key) in by_key]
-    for a, b in pairs:
-        if _paired(a, b):
-            before, after = ({place: r["score"] for place, r in c.rows.items()} for c in (a, b))
-            if not alone:
-                both = sorted(before.keys() & after.keys())
-                before, after = {k: before[k] for k in both}, {k: after[k] for k in both}
-            if before.keys() & after.keys():
-                yield (
-                    a,
-                    b,
-                    judge(before, after, alpha=gate.alpha, seed=run.settings.seed, kinds=kinds),
-                )
-
-
-def _pairs(
-    columns: Sequence[Column], tasks: Sequence[str]
+def _pair_attempts(
+    run: Run, columns: Sequence[Column], tasks: Sequence[str]
 ) -> list[tuple[str, list[tuple[Column, ShownTrace]]]]:
-    """Train tasks, those that differ most first, each with the attempts of the columns that have
-    it."""
-    room, found = Room(), list[tuple[str, list[tuple[Column, ShownTrace]]]]()
+    """Return train tasks, those that differ most first, each with the attempts of the columns that
+    have it."""
+    room, pairs = Room(), list[tuple[str, list[tuple[Column, ShownTrace]]]]()
     for task in tasks:
-        theirs = [c for c in columns if task in c.of and c.key.split == "train"][:2]
-        if len(theirs) < 2 or len(found) >= MOST_PAIRS or room.left <= 0:
+        theirs = [c for c in columns if task in c.of and c.result.split == "train"][:2]
+        if len(theirs) < 2 or len(pairs) >= MOST_PAIRS or room.left <= 0:
             continue
         shown = []
         for column in theirs:
             try:
-                experience = read_experience(column.run.folder / "attempts" / column.of[task])
+                experience = read_experience(run.folder / "attempts" / column.of[task])
             except BadInput:
                 experience = None
             if experience is not None:
                 shown.append((column, show_trace(experience, {}, [], room)))
         if len(shown) == 2:
-            found.append((task, shown))
-    return found
+            pairs.append((task, shown))
+    return pairs

@@ -14,11 +14,13 @@ from typing import Any
 from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import RecreateError
 from recreate.api.types import Usage
+from recreate.runs.attempts import Score
 from recreate.runs.budget import LINES, Spend
 from recreate.runs.journal import FIELDS, passed_over
 from recreate.runs.reader import Run
 from recreate.runs.session import load_run
 from recreate.storage.log import KIND, Log, fits
+from recreate.viewer.facts import RunFacts
 
 _COUNTED = ("calls", "tokens_in", "tokens_out", "usd")
 _UNSHOWN = {"memory": ("before",), "proposal": ("edits", "others")}
@@ -40,6 +42,7 @@ class LiveRun(Run):
         self.fault: RecreateError | None = None
         self.agents: dict[str, Scaffold] = {}
         self.made: dict[str, tuple[Any, Any]] = {}
+        self._facts: tuple[tuple[int, int], RunFacts] | None = None
         self._ledger = Log(folder / "ledger.jsonl")
         self._forget()
 
@@ -146,6 +149,22 @@ class LiveRun(Run):
             return "arms"
         kinds = {record["kind"] for record in self.records("tune", "agent")}
         return "tune" if "tune" in kinds else "bench" if "agent" in kinds else "run"
+
+    def facts(self, where: Path) -> RunFacts:
+        """Return the facts as they stand now, the same object until something was taken in."""
+        if self._facts is None or self._facts[0] != self.stamp:
+            self._facts = self.stamp, RunFacts(self, where=where)
+        return self._facts[1]
+
+    def read_score(self, row: Mapping[str, Any]) -> Score:
+        """Return an attempt as journal and ledger have it: no attempt's folder is read."""
+        place = row["attempt"], row["task"], row["repeat"]
+        if "fault" in row:
+            return Score(*place, None, ending="error", fault=row["fault"])
+        calls, read, wrote, usd = self.paid.get(row["attempt"], [0.0] * 4)
+        usage = Usage(calls=int(calls), tokens_in=int(read), tokens_out=int(wrote), usd=usd)
+        passed, ending = bool(row["passed"]), str(row["ending"])
+        return Score(*place, row["score"], passed=passed, ending=ending, usage=usage)
 
     @property
     def stamp(self) -> tuple[int, int]:

@@ -35,11 +35,11 @@ from starlette.routing import Route
 from recreate.api.errors import BadInput, RecreateError
 from recreate.api.types import Review, Revision
 from recreate.plugins.view.live import LiveRun
-from recreate.plugins.view.site import Linked, Shown, Website
+from recreate.plugins.view.site import HERE, Linked, Shown, Website
 from recreate.runs.journal import FIELDS
 from recreate.storage.log import Log, fits
 from recreate.storage.redact import redact
-from recreate.viewer.html import environment, sizes, text_of
+from recreate.viewer.html import environment, read_text, sizes
 from recreate.viewer.text import visible
 
 PORT = 8712
@@ -177,12 +177,14 @@ def application(
 ) -> Starlette:
     """The server's application. decide: who takes a person's word; None: nobody, it can only be
     looked at."""
-    edition = hashlib.sha256("".join(map(text_of, FILES)).encode()).hexdigest()[:12]
+    edition = hashlib.sha256("".join(read_text(name, HERE) for name in FILES).encode()).hexdigest()[
+        :12
+    ]
     at = f"static/{edition}/"
     site.links(Linked(at + "page.css", at + "view.js", sizes=at + SIZES))
     site.secret = hmac.new(token.encode(), b"form", "sha256").hexdigest()
     for name in ("document", "components", "view"):  # compiled before the first page is asked for
-        environment().get_template(name)
+        environment(HERE).get_template(name)
     answers = Answers(site, decide, stopping)
     routes = [
         Route("/static/{edition}/{name}", answers.static),
@@ -278,7 +280,7 @@ def _file(name: str) -> str | None:
     """A file that documents refer to; None when there is none."""
     if count := re.fullmatch(r"sizes-(\d{1,5})-(\d{1,5})\.css", name):
         return sizes(int(count[1]), int(count[2]))
-    return text_of(name) if name in FILES else None
+    return read_text(name, HERE) if name in FILES else None
 
 
 def _decided(

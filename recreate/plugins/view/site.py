@@ -49,17 +49,18 @@ from recreate.memory.index.tokenizer import marked
 from recreate.memory.store import ExperienceStore
 from recreate.memory.waiting import find_experience, recall
 from recreate.plugins.traces.export import chats
+from recreate.plugins.view.bench import list_columns, sort_tasks
 from recreate.plugins.view.live import LiveRun
 from recreate.plugins.view.memory import Browsed, Found, mark
 from recreate.runs.attempts import read_experience, read_steps
-from recreate.runs.gate import interval
 from recreate.storage.log import encode, iso
 from recreate.viewer import html
-from recreate.viewer.charts import curves, figure, per_task, read_scores
-from recreate.viewer.markdown import ended
+from recreate.viewer.charts import draw_curves
+from recreate.viewer.facts import RunFacts
 from recreate.viewer.text import read_diff
 from recreate.viewer.traces import Citing, Room, citations, show_step, show_studies, system_of
 
+HERE = Path(__file__).parent
 ROWS = 100
 """Rows of a list on one page."""
 STEPS = 100
@@ -304,8 +305,9 @@ class Website:
             "static": self.static,
             "secret": self.secret,
         }
-        text = html.filled(
+        text = html.render(
             "view",
+            HERE,
             title=title,
             linked=linked,
             style="",
@@ -372,116 +374,90 @@ class Website:
             return {**empty, "fault": Fault(said, fix="its page may show more", code="unshown")}
 
     def _told_of(self, live: LiveRun) -> dict[str, Any]:
-        """What the list says of a run that was read."""
-        status, stamp = live.status(), live.stamp
+        """Return what the list says of a run that was read."""
+        status = live.status()
         known = live.made.get("row")
-        if known is None or known[0] != (stamp, status):
-            start = next(live.records("start"), {})
-            attempts = Counter(r["split"] for r in live.records("experience"))
+        if known is None or known[0] != (live.stamp, status):
+            facts = live.facts(self.where)
             row = {
                 "read": True,
                 "kind": live.kind,
                 "status": status,
-                "attempts": attempts,
-                "domain": str(start.get("domain", live.settings.domain)),
-                "model": str(start.get("model", live.settings.model)),
+                "attempts": {split: n.attempts for split, n in facts.attempts.items()},
+                "domain": facts.domain,
+                "model": facts.model,
                 "when": iso(_changed(live.folder)),
-                "spend": live.spend(),
-                "waiting": live.waiting() is not None,
-                "scores": list(_scores(live)),
+                "spend": facts.spend,
+                "waiting": facts.waiting is not None,
+                "scores": facts.headlines,
                 "damaged": live.damaged,
             }
-            live.made["row"] = known = ((stamp, status), row)
+            live.made["row"] = known = ((live.stamp, status), row)
         row = known[1]
         return row
 
     def _run(self, name: str, told: str) -> Shown:
         live = self.run(name)
-        kind, status = live.kind, live.status()
+        facts = live.facts(self.where)
         known = live.made.get("run")
         if known is None or known[0] != live.stamp:
-            known = live.stamp, (self._built(live) if kind == "build" else self._measured(live))
+            known = live.stamp, self._lay_out(live, facts)
             live.made["run"] = known
-        facts, laid = known[1]
-        end = live.end() or {}
-        usage = live.usage
-        phases = sorted({phase for _, phase in usage})
+        values, laid = known[1]
+        phases = sorted({phase for _, phase in facts.usage})
         roles = {
-            role: {p: usage.get((role, p)) for p in phases}
-            for role in sorted({r for r, _ in usage})
+            role: {p: facts.usage.get((role, p)) for p in phases}
+            for role in sorted({r for r, _ in facts.usage})
         }
-        ended_ = [r for r in live.records("experience", "brought")]
-        done = {r["attempt"] for r in ended_} | {r["attempt"] for r in live.records("aside")}
-        updates = list(live.records("update")) if kind == "tune" else []
+        ended = list(live.records("experience", "brought"))
+        done = {r["attempt"] for r in (*ended, *live.records("aside"))}
+        kind, status = live.kind, live.status()
         shown = {
-            **facts,
+            **values,
+            "facts": facts,
             "name": name,
             "kind": kind,
             "status": status,
-            "end": end,
+            "end": live.end() or {},
             "told": told,
             "roles": roles,
             "phases": phases,
             "cite": self._cite(name, live),
             "running": [a for a in live.begun if a not in done] if status == "running" else [],
-            "attempts": Counter((r["split"], bool(r["passed"])) for r in ended_),
+            "attempts": Counter((r["split"], bool(r["passed"])) for r in ended),
             "notes": list(live.records("note"))[-20:],
-            "studies": [(n, s) for n, s in enumerate(live.studies(), 1)],
-            "waiting": live.waiting(),
-            "series": curves(updates),
-            "updates": len(updates),
-            "tune": next(live.records("tune"), None),
+            "studies": list(enumerate(facts.studies, 1)),
+            "waiting": facts.waiting,
+            "series": draw_curves(facts.updates),
+            "updates": len(facts.updates),
+            "tune": facts.tuning,
             "damaged": live.passed_over(),
         }
-        shown.pop("run", None)
         at = f"/events?{urlencode({'run': name, 'at': live.at})}"
-        return self._shown(
-            "run", f"{name} ({kind}, {status})", events=at, laid=laid, run=live, **shown
-        )
+        title = f"{name} ({kind}, {status})"
+        return self._shown("run", title, events=at, laid=laid, **shown)
 
-    def _built(self, live: LiveRun) -> tuple[dict[str, Any], tuple[int, int]]:
-        return html.facts(live, ended(live), live.agents)
-
-    def _measured(self, live: LiveRun) -> tuple[dict[str, Any], None]:
-        """The matrix of a bench: agents and splits across, tasks down; the mean score of each, and
-        what it cost."""
-        names = {r["scaffold"]: r["name"] for r in live.records("agent")}
-        arms = {(r["model"], r["digest"]): r["arm"] for r in live.records("arm")}
-        columns, alpha = [], live.settings.gate.alpha
-        for (model, digest, split, _), rows in live.cells().items():
-            mean, lo, hi = interval({place: r["score"] for place, r in rows.items()}, alpha=alpha)
-            paid = [live.paid.get(r["attempt"], [0.0] * 4) for r in rows.values()]
-            agent = arms.get((model, digest)) or names.get(digest, "")
-            columns.append(
-                {
-                    "agent": agent,
-                    "digest": digest,
-                    "split": split,
-                    "mean": mean,
-                    "lo": lo,
-                    "hi": hi,
-                    "tasks": per_task({place: r["score"] for place, r in rows.items()}),
-                    "attempts": len(rows),
-                    "usd": sum(p[3] for p in paid),
-                    "tokens": int(sum(p[1] + p[2] for p in paid)),
-                    "of": {task: r["attempt"] for (task, _), r in rows.items()},
-                }
-            )
-        tasks = list(dict.fromkeys(task for c in columns for task in c["tasks"]))
-        spread = {t: {c["tasks"][t] for c in columns if t in c["tasks"]} for t in tasks}
-        tasks.sort(key=lambda t: (-(max(spread[t]) - min(spread[t])), t))
-        spend = live.spend()
+    def _lay_out(
+        self, live: LiveRun, facts: RunFacts
+    ) -> tuple[dict[str, Any], tuple[int, int] | None]:
+        """Return what a run's page shows: of a build what its report does, else the matrix of a
+        bench, agents and splits across, tasks down."""
+        if live.kind == "build":
+            return html.lay_out(facts, live.agents)
+        columns = list_columns(live, facts.cells)
+        tasks = sort_tasks(columns)
         return {
+            "run": live,
             "columns": columns,
             "tasks": tasks[:500],
             "more_tasks": max(0, len(tasks) - 500),
-            "spend": spend,
-            "shares": html.shares(spend),
-            "aside": live.excluded(),
+            "spend": facts.spend,
+            "shares": html.shares(facts.spend),
+            "aside": facts.excluded,
             "arms": list(live.records("arm")),
             "settings": live.settings,
-            "start": next(live.records("start"), {}),
-            "level": round(100 * (1 - alpha)),
+            "start": facts.start,
+            "level": round(100 * (1 - live.settings.gate.alpha)),
         }, None
 
     def _cite(self, name: str, live: LiveRun) -> Callable[..., str]:
@@ -1042,46 +1018,6 @@ def _changed(folder: Path) -> float:
         except OSError:
             continue
     return 0.0
-
-
-def _scores(live: LiveRun) -> Iterator[dict[str, Any]]:
-    """What the list of runs says of a run's scores: {name, mean, lo, hi}, the most important
-    first."""
-    alpha = live.settings.gate.alpha
-    if updates := list(live.records("update")):
-        reward = figure(updates[-1].get("reward"))
-        yield {"name": f"reward, step {len(updates)}", "mean": reward, "lo": None, "hi": None}
-        return
-    if arms := list(live.records("arm")):
-        for row in arms[:6]:
-            yield {
-                "name": str(row.get("arm", "")),
-                "mean": row.get("mean"),
-                "lo": row.get("lo"),
-                "hi": row.get("hi"),
-            }
-        return
-    if (live.folder / "seed").is_dir():
-        scores = read_scores(live)
-        kept = [r.id for r in live.revisions() if r.kept]
-        seed = next((r["scaffold"] for r in live.records("seed")), "")
-        for name, digest in (("after", kept[-1] if kept else ""), ("seed", seed)):
-            if scores.get(digest):
-                yield dict(
-                    zip(
-                        ("name", "mean", "lo", "hi"),
-                        (name, *interval(scores[digest], alpha=alpha)),
-                        strict=True,
-                    )
-                )
-        return
-    names = {r["scaffold"]: r["name"] for r in live.records("agent")}
-    for (_, digest, split, _), rows in list(live.cells().items())[:6]:
-        name = f"{names.get(digest, digest[:8])}, {split}"
-        held = {place: r["score"] for place, r in rows.items()}
-        yield dict(
-            zip(("name", "mean", "lo", "hi"), (name, *interval(held, alpha=alpha)), strict=True)
-        )
 
 
 def _attempt_rows(live: LiveRun) -> Iterator[dict[str, Any]]:

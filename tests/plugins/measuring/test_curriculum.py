@@ -27,6 +27,7 @@ from recreate.runs import settings
 from recreate.runs.reader import Run
 from recreate.runs.session import open_session
 from recreate.viewer import markdown
+from recreate.viewer.facts import RunFacts
 from tests.toy import script
 
 TASKS = [f"t{n}" for n in range(9)]
@@ -158,8 +159,8 @@ def test_rounds_go_on_to_new_tasks_then_attempt_old_ones_anew_and_the_next_build
     assert len(made) == len(set(made)) == 12
     assert len({task for task, _ in made[:8]}) == 8
     assert {repeat for _, repeat in made[8:]} == {1}
-    assert "- round 1: 4 train tasks: 4 never tried\n" in markdown.report(run, result)
-    assert "- round 3: 4 train tasks: 4 never solved\n" in markdown.report(run, result)
+    assert "- round 1: 4 train tasks: 4 never tried\n" in markdown.report(RunFacts(run, result))
+    assert "- round 3: 4 train tasks: 4 never solved\n" in markdown.report(RunFacts(run, result))
     # a build that goes on draws what it drew
     batches = list(run.records("batch"))
     for left in run.folder.glob("checkpoint.sqlite*"):

@@ -13,10 +13,10 @@ from typing import Any, ClassVar
 import pytest
 
 from recreate.api.types import Grade, Task, Trace
-from recreate.builder.measure import measured_in
 from recreate.cli import run as cli
 from recreate.memory.held_out import Held, HeldOut
 from recreate.runs.reader import Run
+from recreate.runs.results import read_results
 from tests.plugins.rl import tiny
 
 pytestmark = [pytest.mark.rl, pytest.mark.filterwarnings("ignore")]
@@ -133,7 +133,7 @@ def test_four_arms_under_one_budget_are_one_table(call: Call, place: Path) -> No
         }
         assert splits == ({"train"} if stage.endswith("tune") else {"train", "validation"})
     cells = {
-        (cell.model, cell.digest): cell.mean for cell in measured_in(Run(place / "run"), place)
+        (cell.model, cell.digest): cell.mean for cell in read_results(Run(place / "run"), place)
     }
     assert cells == {(row["model"], row["digest"]): row["mean"] for row in rows.values()}
     report = (place / "run/report.md").read_text()

@@ -22,7 +22,7 @@ from recreate.plugins.view import server, site
 from recreate.plugins.view.server import Guard
 from recreate.plugins.view.site import Shown
 from recreate.storage.log import Log, seal
-from recreate.viewer import charts
+from recreate.viewer import facts
 from recreate.viewer.html import sizes
 from tests.pages import ROOT
 from tests.plugins.view.test_site import BENCH, write
@@ -709,4 +709,4 @@ def test_a_hit_shows_the_words_in_their_surroundings() -> None:
     [(1, 1.0), (0.5, 0.5), (True, None), ("1", None), (float("nan"), None), (1e300, None)],
 )
 def test_only_a_number_that_can_be_drawn_is_a_figure(value: Any, figure: float | None) -> None:
-    assert charts.figure(value) == figure
+    assert facts.read_figure(value) == figure

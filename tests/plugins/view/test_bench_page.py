@@ -6,7 +6,6 @@ from __future__ import annotations
 import csv
 import itertools
 import json
-import re
 import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -18,6 +17,7 @@ import pytest
 
 from recreate.api.paths import shipped
 from recreate.cli import run as cli
+from recreate.storage.log import Log
 from tests import chromium
 from tests.toy import LESSON, Toy, script, write_script
 
@@ -97,60 +97,6 @@ def test_a_bench_has_a_page_with_its_cells_in_the_order_they_were_named(
     ]
 
 
-@pytest.fixture(scope="module")
-def beside(page: Path) -> Path:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(page.parents[2])
-        assert cli(["compare", "runs/plain", "runs/right", "--html"]) == 0
-    return page.parents[1] / "right" / "beside-plain.html"
-
-
-def test_two_runs_have_a_page_beside_each_other_with_the_verdict_and_both_commands(
-    beside: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    text = beside.read_text("utf-8")
-    assert "<title>plain beside right</title>" in text
-    assert text.index("<td>plain</td>") < text.index("<td>right</td>"), (
-        "a row says of which run it is"
-    )
-    assert "beside a of plain" in text
-    assert "better, +1.000" in text
-    assert text.count('<tr><th scope="row">toy:train:') == 8
-    assert text.count('<details class="trace">') == 8, "the attempts of both, each from its own run"
-    assert "<script>document.title" not in text
-    assert [
-        text.count(f"recreate bench runs/{name}/bench.toml --fresh") for name in ("plain", "right")
-    ] == [1, 1]
-    monkeypatch.chdir(beside.parents[2])
-    assert cli(["compare", "runs/plain", "runs/right", "--html", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["html"] == str(beside)
-
-
-@pytest.mark.slow
-def test_of_a_build_its_result_on_validation_stands_beside_another_run(page: Path) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(page.parents[2])
-        flags = [
-            "--domain",
-            "tests.toy:Toy",
-            "--model",
-            write_script(Path("s.jsonl")),
-            "--scaffold",
-            "a",
-        ]
-        assert cli(["build", *flags, "--optimizer", "reflect", "--out", "runs/made"]) == 0
-        assert cli(["bench", *flags, "--split", "validation", "--out", "runs/before"]) == 0
-        assert cli(["compare", "runs/before", "runs/made", "--html"]) == 0
-    text = (page.parents[1] / "made" / "beside-before.html").read_text("utf-8")
-    assert text.count("<td>made</td>") == 1, (
-        "the agent that was kept, and neither its seed nor a train batch"
-    )
-    assert re.search(
-        r"<b>[0-9a-f]{8} of made</b> beside a of before: (better|undecided), \+1.000", text
-    )
-    assert '<details class="trace">' not in text, "attempts at validation tasks are shown to nobody"
-
-
 @pytest.mark.slow
 def test_arms_that_became_the_same_agent_are_all_named(
     page: Path, capsys: pytest.CaptureFixture[str]
@@ -177,18 +123,8 @@ def test_arms_that_became_the_same_agent_are_all_named(
     ).read_text("utf-8")
 
 
-def test_runs_without_a_task_in_common_are_not_judged_on_their_page(page: Path) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(page.parents[2])
-        flags = ["--model", "scripted:right.jsonl", "--scaffold", "a", "--domain", "tests.toy:Toy"]
-        assert cli(["bench", *flags, "--split", "validation", "--out", "runs/other"]) == 0
-        assert cli(["compare", "runs/plain", "runs/other", "--html"]) == 0
-    text = (page.parents[1] / "other" / "beside-plain.html").read_text("utf-8")
-    assert "No task was scored in both" in text
-
-
 @pytest.mark.skipif(not chromium.find(), reason="no chromium on PATH: apt-get install -y chromium")
-def test_two_cells_are_compared_and_filtered_in_a_browser(page: Path, beside: Path) -> None:
+def test_two_cells_are_compared_and_filtered_in_a_browser(page: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("DISPLAY", raising=False)
         tab = chromium.Chromium()
@@ -210,10 +146,6 @@ def test_two_cells_are_compared_and_filtered_in_a_browser(page: Path, beside: Pa
         tab.js(change % ("1", "from"))
         tab.js(change % ("0", "to"))
         assert "8 lost" in tab.js("document.getElementById('matches').textContent")
-        for width in (360, 768, 1280):
-            tab.open(beside.as_uri(), width=width)
-            assert tab.js("document.documentElement.scrollWidth") <= width
-        assert "8 won, 0 lost" in tab.js("document.getElementById('matches').textContent")
         assert not [r for r in tab.requests if not r.startswith(("file:", "data:"))]
         assert not tab.complaints
     finally:
@@ -434,9 +366,7 @@ def test_what_flipped_between_any_two_cells_is_marked_and_filters_narrow_it(
     assert (rows, counted.split("; ")[1]) == ({}, "0 shown")
 
 
-def test_two_runs_beside_each_other_have_no_line_wider_than_the_screen(
-    three: Shown, tab: chromium.Chromium
-) -> None:
+def test_a_bench_has_no_line_wider_than_the_screen(three: Shown, tab: chromium.Chromium) -> None:
     """With a name of a model that is longer than a narrow screen, too."""
     page, _ = three
     folder = page.parents[2]
@@ -457,12 +387,46 @@ def test_two_runs_beside_each_other_have_no_line_wider_than_the_screen(
         models = ["--model", "scripted:plain.jsonl", "--model", f"scripted:{long}.jsonl"]
         assert cli(["bench", *models, *flags, "--out", "runs/long"]) == 0
         assert cli(["show", "runs/long", "--html"]) == 0
-        assert cli(["compare", "runs/x", "runs/long", "--html"]) == 0
     for width in WIDTHS:
-        for file in ("report.html", "beside-x.html"):
-            tab.open((folder / "runs" / "long" / file).as_uri(), width=width)
-            assert tab.js("document.documentElement.scrollWidth") <= width, (file, width)
-            wide = "[...document.querySelectorAll('main > *, figure, .plot, .tools, .legend')]"
-            edges = tab.js(f"{wide}.map((e) => e.getBoundingClientRect().right)")
-            assert max(edges) <= width, (file, width)
+        tab.open((folder / "runs" / "long" / "report.html").as_uri(), width=width)
+        assert tab.js("document.documentElement.scrollWidth") <= width
+        wide = "[...document.querySelectorAll('main > *, figure, .plot, .tools, .legend')]"
+        edges = tab.js(f"{wide}.map((e) => e.getBoundingClientRect().right)")
+        assert max(edges) <= width
     assert not tab.complaints
+
+
+def test_a_training_is_shown_and_has_a_page_with_its_curves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "recreate.toml").write_text("")
+    (tmp_path / "runs" / "t").mkdir(parents=True)
+    (tmp_path / "runs" / "t" / "settings.toml").write_text(
+        'format = 2\ndomain = "toy"\nmodel = "<i>m"\n'
+    )
+    start = {
+        "kind": "start",
+        "run": "r",
+        "model": "m",
+        "domain": "toy",
+        "sandbox": "none",
+        "command": "tune",
+    }
+    tune = {"kind": "tune", "name": "g", "recipe": "g", "scaffold": "s", "seed": 0, "base": "b"}
+    steps = [{"kind": "update", "step": n, "reward": n / 4, "kl": 0.5} for n in range(4)]
+    with Log(tmp_path / "runs" / "t" / "journal.jsonl") as log:
+        log.append(start, tune, *steps)
+    assert cli(["show", "t"]) == 0
+    assert "training   mean reward: 0 -> 0.75 in 4 steps" in capsys.readouterr().out
+    assert cli(["show", "t", "--json"]) == 0
+    assert [row["reward"] for row in json.loads(capsys.readouterr().out)["curve"]] == [
+        0,
+        0.25,
+        0.5,
+        0.75,
+    ]
+    assert cli(["show", "t", "--html"]) == 0
+    text = (tmp_path / "runs" / "t" / "report.html").read_text("utf-8")
+    assert ("Over 4 training steps" in text, "<i>m" in text) == (True, False)
+    assert text.count("<polyline") == 2

@@ -21,8 +21,8 @@ from recreate.plugins.view.site import Website
 from recreate.runs.attempts import STEPS
 from recreate.storage import files
 from recreate.storage.log import Log, seal
+from tests.plugins.view.test_strange_records import BUILD, EDIT, REVISION, SEED
 from tests.viewer.test_html import Tree
-from tests.viewer.test_strange_records import BUILD, EDIT, REVISION, SEED
 
 START = {
     "kind": "start",
@@ -173,19 +173,21 @@ def test_the_list_of_runs_is_filtered_by_words_kind_and_status(made: Website) ->
 
 
 def test_a_bench_is_a_matrix_of_agents_and_tasks_with_what_each_cost(made: Website) -> None:
-    facts, _ = made._measured(made.run("bench"))
-    first, other = facts["columns"]
-    assert (first["agent"], first["mean"], first["attempts"], first["usd"], first["tokens"]) == (
+    live = made.run("bench")
+    values, _ = made._lay_out(live, live.facts(made.where))
+    columns = values["columns"]
+    of, first, other = columns[0].of, columns[0].result, columns[1].result
+    assert (first.scaffold, first.mean, columns[0].attempts, first.usd, first.tokens) == (
         "first",
         0.5,
         3,
         1.5,
         36,
     )
-    assert (other["agent"], other["mean"], other["usd"], other["tokens"]) == ("other", 1.0, 0, 0)
-    assert first["of"] == {"t1": "a1", "t2": "a2", "t3": "a3"}
-    assert facts["tasks"] == ["t2", "t3", "t1"]  # what tells agents apart first
-    assert (facts["more_tasks"], facts["level"]) == (0, 90)
+    assert (other.scaffold, other.mean, other.usd, other.tokens) == ("other", 1.0, 0, 0)
+    assert of == {"t1": "a1", "t2": "a2", "t3": "a3"}
+    assert values["tasks"] == ["t2", "t3", "t1"]  # what tells agents apart first
+    assert (values["more_tasks"], values["level"]) == (0, 90)
     text = Tree(made.page("/runs/bench").text).text
     assert "it is gone" in text
 
@@ -309,8 +311,9 @@ def test_of_a_wide_bench_500_tasks_are_shown_and_the_rest_is_counted(made: Websi
         made.where / "runs" / "wide",
         [START, {"kind": "agent", "name": "first", "scaffold": "s1"}, *rows],
     )
-    facts, _ = made._measured(made.run("wide"))
-    assert (len(facts["tasks"]), facts["more_tasks"]) == (500, 1)
+    live = made.run("wide")
+    values, _ = made._lay_out(live, live.facts(made.where))
+    assert (len(values["tasks"]), values["more_tasks"]) == (500, 1)
 
 
 def test_beside_an_attempt_of_no_known_task_no_other_is_shown(made: Website) -> None:
@@ -536,7 +539,7 @@ def test_a_row_of_the_list_keeps_up_with_its_run(made: Website) -> None:
 def scores(made: Website, name: str, *journal: Mapping[str, Any]) -> list[tuple[str, float | None]]:
     write(made.where / "runs" / name, [START, *journal])
     made.read_all()
-    return [(s["name"], s["mean"]) for s in made._row(name)["scores"]]
+    return [(s.name, s.mean) for s in made._row(name)["scores"]]
 
 
 def test_the_list_shows_of_each_kind_of_run_what_it_is_about(made: Website) -> None:
@@ -547,11 +550,8 @@ def test_the_list_shows_of_each_kind_of_run_what_it_is_about(made: Website) -> N
         ("n, train", 1.0),
         *[("01234567, train", 1.0)] * 5,
     ]
-    arms = [
-        {"kind": "arm", "arm": f"arm{n}", "model": "m", "digest": "s", "mean": 0.5}
-        for n in range(7)
-    ]
-    assert scores(made, "arms", *arms) == [(f"arm{n}", 0.5) for n in range(6)]
+    arm = {"kind": "arm", "arm": "mine", "model": "m", "digest": "01234567890"}
+    assert scores(made, "arms", arm, agents[0]) == [("mine, train", 1.0)]
     updates = [{"kind": "update", "step": n, "reward": n / 2} for n in range(3)]
     assert scores(made, "tune", *updates) == [("reward, step 3", 1.0)]
 
@@ -735,7 +735,7 @@ def test_a_candidate_that_waits_is_shown_with_its_change_and_what_it_cites(asked
     assert "past 0." not in queue
     asked.read_all()
     row = asked._row("b")
-    assert (row["waiting"], row["kind"], [s["name"] for s in row["scores"]]) == (
+    assert (row["waiting"], row["kind"], [s.name for s in row["scores"]]) == (
         True,
         "build",
         ["seed"],

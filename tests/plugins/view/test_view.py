@@ -23,14 +23,15 @@ import pytest
 from recreate.agents.lesson import headed
 from recreate.api.errors import BadInput
 from recreate.api.types import Draw, Gain, Lesson, Review, Revision
-from recreate.builder.measure import measured_in
 from recreate.cli import run as cli
 from recreate.plugins.view import server
 from recreate.plugins.view.live import LiveRun
 from recreate.plugins.view.site import Website
 from recreate.runs.reader import Run
+from recreate.runs.results import read_results
 from recreate.storage.log import Log, seal
 from recreate.viewer import html, markdown
+from recreate.viewer.facts import RunFacts
 from tests import chromium
 from tests.viewer.test_html import CONTRAST, Tree
 from tests.words import ESCAPE, HIDDEN, write_script
@@ -159,7 +160,7 @@ def test_one_agent_with_the_weights_of_two_models_is_measured_twice(
     shutil.copytree(made / "runs" / "bench", tmp_path / "runs" / "arms")
     (tmp_path / "recreate.toml").write_text("")
     run = Run(tmp_path / "runs" / "arms")
-    (before,) = measured_in(run, tmp_path)
+    (before,) = read_results(run, tmp_path)
     rows = [{k: v for k, v in r.items() if k != "sum"} for r in run.records("experience")]
     with Log(run.folder / "journal.jsonl") as journal:
         journal.append(*({**r, "model": "m@tuned", "score": 1.0, "passed": True} for r in rows))
@@ -174,7 +175,7 @@ def test_one_agent_with_the_weights_of_two_models_is_measured_twice(
                     "n": 1,
                 }
             )
-    assert [(c.model, c.mean) for c in measured_in(run, tmp_path)] == [
+    assert [(c.model, c.mean) for c in read_results(run, tmp_path)] == [
         (before.model, before.mean),
         ("m@tuned", 1.0),
     ]
@@ -203,7 +204,7 @@ def test_the_page_of_a_build_says_what_became_of_each_lesson_as_its_report_does(
     assert told == section(html.page(Run(made / "runs" / "waits")))
     born = Run(made / "runs" / "waits").records("memory").__next__()["after"][0]["born_of"][0]
     assert f'href="/runs/waits/attempts/{born}"><code>{born[:8]}</code>' in page
-    assert '<a href="#lessons">Lessons</a>' in page
+    assert '<a href="#lessons">Lessons' in page
 
 
 def test_the_report_says_of_which_builds_a_lessons_draws_are_and_what_was_a_pattern_before(
@@ -234,7 +235,7 @@ def test_the_report_says_of_which_builds_a_lessons_draws_are_and_what_was_a_patt
                 {"kind": "memory", "round": number, "policy": "randomised", "changes": [], **told}
             )
     run = Run(run.folder)
-    report = markdown.report(run, markdown.ended(run))
+    report = markdown.report(RunFacts(run))
     here = "shown by lot to 1 of 2 attempts that called for it, 1.00 with it, 0.00 without it"
     assert report.count(f"  - there: {here}\n") == report.count("  - there: ") == 1
     assert (
@@ -244,7 +245,7 @@ def test_the_report_says_of_which_builds_a_lessons_draws_are_and_what_was_a_patt
     assert "for each of 1 new pattern, 1 was one before" in report
     live = LiveRun(run.folder)
     live.refresh()
-    assert [x.shown for x in markdown.learned(live)] == [x.shown for x in markdown.learned(run)]
+    assert [x.shown for x in RunFacts(live).lessons] == [x.shown for x in RunFacts(run).lessons]
     (run.folder / "journal.jsonl").write_text(
         "".join(
             line
@@ -253,7 +254,7 @@ def test_the_report_says_of_which_builds_a_lessons_draws_are_and_what_was_a_patt
         )
     )
     run = Run(run.folder)
-    cost = markdown.lessons_cost(run, markdown.learned(run))
+    cost = RunFacts(run).lessons_cost
     assert cost.endswith("for each of 3 lessons, none a new pattern, 1 was one before"), cost
 
 

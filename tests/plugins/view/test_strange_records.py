@@ -23,16 +23,16 @@ from recreate.agents import scaffold as scaffolds
 from recreate.api.errors import BadInput, Differs, Fault, Refused
 from recreate.api.paths import shipped
 from recreate.api.types import Call
-from recreate.builder.measure import measured_in
 from recreate.models.cassette import ABOUT, LINES, Cassette, read_about
 from recreate.models.reply_cache import ReplyCache
 from recreate.plugins.view import server
-from recreate.plugins.view.live import LiveRun
 from recreate.plugins.view.site import Website
 from recreate.runs.journal import FIELDS, Journal
 from recreate.runs.reader import Run
+from recreate.runs.results import read_results
 from recreate.storage.log import Log, seal
 from recreate.viewer import html, markdown
+from recreate.viewer.facts import Headline, RunFacts
 
 SEED = scaffolds.load(shipped("scaffolds") / "seed")
 VERDICT = {
@@ -311,14 +311,14 @@ def look(where: Path, name: str) -> None:
     run.passed_over(), run.status(), run.excluded(), run.waiting(), run.revisions(), run.cells()
     run.spend().record()
     with suppress(BadInput):  # nothing was measured
-        measured_in(run, where)
+        read_results(run, where)
     if "build" in name:
         with suppress(BadInput):  # the files of a revision are not there
-            built = markdown.ended(run)
+            built = RunFacts(run).built
             html.page(run, built)
-            markdown.result(run, built, "x")
+            markdown.result(RunFacts(run, built), "x")
             markdown.readme(SEED, run, built)
-            markdown.report(run, built)
+            markdown.report(RunFacts(run, built))
     journal = Journal(folder)
     journal.open()
     journal.close()
@@ -383,12 +383,12 @@ def test_a_number_that_is_none_leaves_the_list_readable(
 def test_a_run_that_cannot_be_shown_leaves_the_others_in_the_list(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def scores(live: LiveRun) -> Iterator[dict[str, Any]]:
-        if live.folder.name == "tune":
+    def scores(facts: RunFacts) -> list[Headline]:
+        if facts.run.folder.name == "tune":
             raise ZeroDivisionError("nobody had foreseen it")
-        yield {"name": "kept", "mean": 0.5, "lo": None, "hi": None}
+        return [Headline("kept", 0.5, None, None)]
 
-    monkeypatch.setattr("recreate.plugins.view.site._scores", scores)
+    monkeypatch.setattr(RunFacts, "headlines", property(scores))
     site = Website(place)
     site.read_all()
     page = site.page("/")

@@ -1,0 +1,513 @@
+"""The facts of a run, gathered once: report.md, the run's page, the site, `show` and the terminal
+are views of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from recreate.agents.history import History
+from recreate.agents.scaffold import Scaffold
+from recreate.api import paths
+from recreate.api.errors import BadInput
+from recreate.api.types import Change, Lesson, Revision, Study, Usage, Verdict
+from recreate.lessons import draws
+from recreate.lessons.context import offered
+from recreate.runs.budget import Spend
+from recreate.runs.gate import interval, unjudged
+from recreate.runs.reader import BuildResult, Run
+from recreate.runs.results import (
+    BenchResult,
+    average_by_task,
+    judge_pairs,
+    pair_cells,
+    read_results,
+)
+from recreate.runs.settings import Settings
+from recreate.storage.log import LARGEST
+
+Scores = Mapping[str, Mapping[tuple[str, int], float]]
+"""scaffold digest -> (task, repeat) -> validation score"""
+
+HARDER = (
+    "harder tasks: --difficulty 0.2..0.8, --kind real, --data FILE; more of them: --validation N;"
+    " the same score for less: --keep-cheaper"
+)
+"""What to type after a build that ended because nothing could be kept."""
+
+REHEARSED = {
+    "rehearse": "a rehearsal of an edit",
+    "select": "a trial of one of several candidates",
+}
+"""Phases of attempts at train tasks that the optimizer made, not the agent's own."""
+
+
+class Headline(NamedTuple):
+    """A score of a run with its interval."""
+
+    name: str
+    mean: float | None
+    lo: float | None
+    hi: float | None
+
+
+@dataclass(frozen=True)
+class Version:
+    """The seed (number 0) or a candidate (from 1, in the order they were judged). parent: a number,
+    None if unknown.
+
+    mean, lo, hi: its validation score with the interval of that score; None when it was not
+    measured.
+    """
+
+    number: int
+    id: str
+    parent: int | None
+    fate: str
+    title: str
+    why: str
+    tasks: Mapping[str, float]
+    mean: float | None = None
+    lo: float | None = None
+    hi: float | None = None
+
+    @property
+    def on(self) -> bool:
+        """Whether the agent went on from here."""
+        return self.fate in ("seed", "kept")
+
+
+class LearnedLesson(NamedTuple):
+    """What a build's memory made of a lesson that joined no other.
+
+    events: (round, counted from 1; what happened; why), its birth and what joined or supported it
+    aside; joined: how many lessons did; shown: what came of the draws; agent: what became of it in
+    the agent.
+    """
+
+    lesson: Lesson
+    events: list[tuple[int, str, str]]
+    joined: int
+    shown: str
+    agent: list[str]
+
+
+class SplitCount(NamedTuple):
+    """Attempts of a split that ended, and how many of them passed."""
+
+    attempts: int
+    passed: int
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What a run folder says, each fact read once and only when a view asks for it.
+
+    result: of a build whose process has it already. where: the workspace, for the count of test
+    openings.
+    """
+
+    run: Run
+    result: BuildResult | None = None
+    where: Path = field(default_factory=paths.workspace)
+
+    @property
+    def settings(self) -> Settings:
+        return self.run.settings
+
+    @cached_property
+    def kind(self) -> str:
+        """build | tune | bench | run."""
+        if (self.run.folder / "seed").is_dir():
+            return "build"
+        kinds = {record["kind"] for record in self.run.records("tune", "agent", "arm")}
+        return "tune" if "tune" in kinds else "bench" if kinds else "run"
+
+    @cached_property
+    def status(self) -> str:
+        return self.run.status()
+
+    @cached_property
+    def start(self) -> dict[str, Any]:
+        """The record of the first start; {} for a run that never began."""
+        return next(self.run.records("start"), {})
+
+    @property
+    def model(self) -> str:
+        return str(self.start.get("model") or self.settings.model)
+
+    @property
+    def domain(self) -> str:
+        return str(self.start.get("domain") or self.settings.domain)
+
+    @property
+    def sandbox(self) -> str:
+        return str(self.start.get("sandbox") or self.settings.sandbox)
+
+    @cached_property
+    def spend(self) -> Spend:
+        return self.run.spend()
+
+    @cached_property
+    def usage(self) -> dict[tuple[str, str], Usage]:
+        """(role, phase) -> what its calls used."""
+        return self.run.usage
+
+    @cached_property
+    def excluded(self) -> list[dict[str, Any]]:
+        """Attempts that failed because of the infrastructure and count for no agent."""
+        return self.run.excluded()
+
+    @cached_property
+    def attempts(self) -> dict[str, SplitCount]:
+        """How many attempts of each split ended, and passed."""
+        ended, passed = Counter[str](), Counter[str]()
+        for record in self.run.records("experience"):
+            ended[record["split"]] += 1
+            passed[record["split"]] += bool(record["passed"])
+        return {split: SplitCount(count, passed[split]) for split, count in ended.items()}
+
+    # of a build
+
+    @cached_property
+    def built(self) -> BuildResult:
+        """What the build came to, status `unfinished` while it has not ended. Raises BadInput when
+        the folder is not a build's."""
+        return self.result or _read_result(self.run)
+
+    @cached_property
+    def seed(self) -> Scaffold | None:
+        return self.run.seed()
+
+    @cached_property
+    def revisions(self) -> list[Revision]:
+        return self.run.revisions()
+
+    @cached_property
+    def waiting(self) -> Revision | None:
+        return self.run.waiting()
+
+    @cached_property
+    def verdict(self) -> Verdict | None:
+        """The verdict on what a build kept, beside its seed; None for none, and for another run."""
+        final = next((r.id for r in reversed(self.revisions) if r.kept), "")
+        if self.seed is None or not (final or self.status == "ceiling"):
+            return None
+        return self.run.validation(self.seed.digest, final or self.seed.digest)
+
+    @cached_property
+    def scores(self) -> Scores:
+        """Validation scores by agent, by the journal."""
+        scores: dict[str, dict[tuple[str, int], float]] = {}
+        for record in self.run.records("experience"):
+            if record["split"] == "validation":
+                place = record["task"], record["repeat"]
+                scores.setdefault(record["scaffold"], {})[place] = record["score"]
+        return scores
+
+    @cached_property
+    def versions(self) -> list[Version]:
+        """The seed and every judged candidate, in order."""
+        built, listed = self.built, list[Version]()
+        listed.append(self._version(0, built.seed.digest, None, "seed", "the seed", ""))
+        for number, r in enumerate(built.revisions, 1):
+            parent = next((v.number for v in reversed(listed) if v.id == r.parent), None)
+            words = name_fate(r), name_revision(r), explain_fate(r)
+            listed.append(self._version(number, r.id, parent, *words))
+        return listed
+
+    def _version(
+        self, number: int, id: str, parent: int | None, fate: str, title: str, why: str
+    ) -> Version:
+        held = self.scores.get(id, {})
+        alpha = self.settings.gate.alpha
+        range = interval(held, alpha=alpha) if held else (None, None, None)
+        return Version(number, id, parent, fate, title, why, average_by_task(held), *range)
+
+    @property
+    def before(self) -> Version:
+        return self.versions[0]
+
+    @property
+    def after(self) -> Version:
+        """The version that the build ended with."""
+        final = self.built.scaffold.digest
+        return next((v for v in reversed(self.versions) if v.id == final), self.versions[0])
+
+    @cached_property
+    def studies(self) -> list[Study]:
+        return self.run.studies()
+
+    @cached_property
+    def idle_rounds(self) -> list[dict[str, Any]]:
+        """Rounds of which no candidate came: `round` and `reason`."""
+        return list(self.run.records("nothing"))
+
+    @cached_property
+    def lessons(self) -> list[LearnedLesson]:
+        """The lessons that a build changed: those in use first, then those that most attempts
+        support."""
+        return list_learned(self.run, self.revisions)
+
+    @cached_property
+    def lessons_cost(self) -> str:
+        """What the lessons took, in all and for each; '' where none was learned."""
+        return tell_lessons_cost(self.run, self.usage, self.lessons)
+
+    @cached_property
+    def reruns(self) -> dict[str, str]:
+        """Attempt -> which lesson it was a re-run with, or without."""
+        return describe_reruns(self.run)
+
+    def tell_agent(self, digest: str, rerun: bool = False) -> str:
+        """Return whose scaffold an attempt ran: the seed's, a revision's, or a draft's that nobody
+        judged. rerun: of a lesson, which an agent that carries it lacks."""
+        if digest == self.built.seed.digest:
+            return "the seed"
+        for number, revision in enumerate(self.built.revisions, 1):
+            if revision.id == digest:
+                return f"revision {number}"
+        if rerun:
+            return "the agent without its file of it"
+        return "a draft of the optimizer, which no validation judged"
+
+    @property
+    def flattery(self) -> str:
+        """What it costs that a score is of the tasks that chose its agent: figures of `python -m
+        tests.lab.evidence reuse`."""
+        if self.built.scaffold.digest == self.built.seed.digest:
+            return "These validation tasks chose no agent, so the score does not flatter."
+        return (
+            "The same validation tasks judged every candidate, so this score flatters the result:"
+            " simulated builds that kept something ended 11 to 17 points of a hundred too high on"
+            " 20 tasks, 8 to 10 on 40 and 2 to 4 on 100."
+        )
+
+    @property
+    def provenance(self) -> str:
+        """Of which agents a build's score is, on what, when, for how much, and the command that
+        makes it anew."""
+        agents = (self.built.seed.digest, self.built.scaffold.digest)
+        again = f"; again: {self.run.command}" if self.run.command else ""
+        return (
+            f"agent {' -> '.join(dict.fromkeys(agents))} on validation, {self.run.date},"
+            f" ${self.spend.total.usd:.4f} for the whole build{again}"
+        )
+
+    @property
+    def test_command(self) -> str:
+        """The command that measures what a build made on the test tasks."""
+        agent = f"{paths.short(self.run.folder)}:{self.built.scaffold.digest}"
+        return f"recreate bench --scaffold {agent} --domain {self.settings.domain} --split test"
+
+    # of a bench, and of a training
+
+    @cached_property
+    def cells(self) -> list[BenchResult]:
+        """What a bench measured; [] for another run."""
+        if self.seed is not None or not self.run.cells():
+            return []
+        return read_results(self.run, self.where)
+
+    @cached_property
+    def differences(self) -> list[dict[str, Any]]:
+        """The gate's verdict on each cell beside the baseline that the bench named for it."""
+        if not self.cells or self.run.baselines() is None:
+            return []
+        pairs = pair_cells(self.run, self.cells)
+        return [each.record() for each in judge_pairs(pairs, self.settings, self.run.kinds())]
+
+    @cached_property
+    def updates(self) -> list[dict[str, Any]]:
+        """What a training says of each step."""
+        return list(self.run.records("update"))
+
+    @cached_property
+    def tuning(self) -> dict[str, Any] | None:
+        """What is trained, from what."""
+        return next(self.run.records("tune"), None)
+
+    @cached_property
+    def headlines(self) -> list[Headline]:
+        """The scores that stand for the run, the most important first."""
+        alpha = self.settings.gate.alpha
+        if self.updates:
+            reward = read_figure(self.updates[-1].get("reward"))
+            return [Headline(f"reward, step {len(self.updates)}", reward, None, None)]
+        if self.kind == "build":
+            kept = [r.id for r in self.revisions if r.kept][-1:]
+            seed = next((r["scaffold"] for r in self.run.records("seed")), "")
+            named = [*(("after", id) for id in kept), ("seed", seed)]
+            scored = [(name, self.scores[id]) for name, id in named if self.scores.get(id)]
+            return [Headline(name, *interval(held, alpha=alpha)) for name, held in scored]
+        arms = {(r["model"], r["digest"]): r["arm"] for r in self.run.records("arm")}
+        names = {r["scaffold"]: r["name"] for r in self.run.records("agent")}
+        lines = list[Headline]()
+        for key, rows in list(self.run.cells().items())[:6]:
+            name = arms.get((key.model, key.agent)) or names.get(key.agent, key.agent[:8])
+            held = {place: row["score"] for place, row in rows.items()}
+            lines.append(Headline(f"{name}, {key.split}", *interval(held, alpha=alpha)))
+        return lines
+
+
+def name_fate(revision: Revision) -> str:
+    """Return kept | rejected (by a person) | dropped (by the gate)."""
+    if revision.kept:
+        return "kept"
+    return "rejected" if revision.review.startswith("rejected") else "dropped"
+
+
+def explain_fate(revision: Revision) -> str:
+    """Return the reason for a revision's fate, in one line."""
+    if name_fate(revision) == "rejected":
+        return "rejected by review" + revision.review.removeprefix("rejected")
+    v = revision.verdict
+    if v.diff is None:
+        return f"not measured: {v.reason}" if v.reason else "not measured"
+    held = f" [{v.lo:+.3f}, {v.hi:+.3f}]" if v.lo is not None else ""
+    return f"{v.verdict}, {v.diff:+.3f}{held}" + (f": {v.reason}" if v.reason else "")
+
+
+def name_revision(revision: Revision) -> str:
+    """Return what a revision is about: its edits' first reason, or else the files."""
+    reasons = [" ".join(e.reason.split()) for e in revision.edits if e.reason.strip()]
+    files = ", ".join(dict.fromkeys(e.path for e in revision.edits))
+    text = reasons[0] if reasons else files or "no edit"
+    more = f" (and {len(revision.edits) - 1} more)" if len(revision.edits) > 1 else ""
+    return (text if len(text) <= 200 else text[:197].rstrip() + "...") + more
+
+
+def choose_agent(scaffold: Scaffold, run: Run) -> BuildResult:
+    """Return any agent of a run as a result: its score against the seed's as it was measured
+    there."""
+    seed, waiting = run.seed(), run.waiting()
+    assert seed is not None
+    verdict = run.validation(seed.digest, scaffold.digest)
+    verdict = verdict or unjudged("undecided", "these files had no attempts")
+    revisions = (*run.revisions(), *([waiting] if waiting else []))
+    return BuildResult("chosen", seed, scaffold, verdict, revisions)
+
+
+def _read_result(run: Run) -> BuildResult:
+    seed = run.seed()
+    if seed is None:
+        raise BadInput(
+            f"{run.folder.name} is not a build",
+            fix="name a run of recreate build; recreate show RUN shows a bench",
+            code="not-a-build",
+        )
+    revisions, end = run.revisions(), run.end()
+    kept = [r.id for r in revisions if r.kept]
+    final = History(run.folder / "scaffold.git").read(kept[-1]) if kept else seed
+    verdict = run.validation(seed.digest, final.digest)
+    return BuildResult(
+        status=str(end["status"]) if end else "unfinished",
+        seed=seed,
+        scaffold=final,
+        verdict=verdict or unjudged("undecided", "validation has not ended"),
+        revisions=tuple(revisions),
+        waiting=run.waiting(),
+    )
+
+
+# ------------------------------------------------------------------------------------------------
+# lessons
+
+
+def describe_reruns(run: Run) -> dict[str, str]:
+    """Return attempt -> which lesson it was a re-run with, or without: where none was shown, those
+    that were at that place."""
+    made = [r for r in run.records("experience") if r.get("phase") == "rerun"]
+    shown, beside = dict[str, set[str]](), dict[tuple[str, int], set[str]]()
+    for r in made:
+        try:
+            shown[r["attempt"]] = offered(run.experience(r["attempt"]))
+        except BadInput:  # its folder is gone
+            continue
+        beside.setdefault((r["task"], r["repeat"]), set()).update(shown[r["attempt"]])
+    words = dict[str, str]()
+    for r in made:
+        lessons = shown.get(r["attempt"])
+        if lessons is None:
+            words[r["attempt"]] = "a re-run with or without a lesson"
+            continue
+        names = ", ".join(sorted(lessons or beside[r["task"], r["repeat"]])) or "any lesson"
+        words[r["attempt"]] = f"a re-run {'with' if lessons else 'without'} {names}"
+    return words
+
+
+def list_learned(run: Run, revisions: Sequence[Revision]) -> list[LearnedLesson]:
+    """Return the lessons that a build changed: those in use first, then by support."""
+    now, events = dict[str, Lesson](), dict[str, list[tuple[int, str, str]]]()
+    for record in run.records("memory"):
+        now |= {x.id: x for x in map(Lesson.model_validate, record["after"])}
+        for change in map(Change.model_validate, record["changes"]):
+            if change.kind not in ("born", "merged", "supported"):
+                event = (record["round"] + 1, change.kind, change.why)
+                events.setdefault(change.lesson, []).append(event)
+    agent = dict[str, list[str]]()
+    for number, revision in enumerate(revisions, 1):
+        for edit in revision.edits:
+            if edit.path.startswith("memory/"):
+                words = "taken out" if edit.origin == "prune" else "taken into the agent"
+                became = f"{'' if revision.kept else 'not '}{words}, revision {number}"
+                name = edit.path.removeprefix("memory/").removesuffix(".md")
+                agent.setdefault(name, []).append(became)
+    alone = [x for x in now.values() if x.status != "merged"]
+    alone.sort(key=lambda x: (x.status != "active", -len(x.supports), x.id))
+    here = {r["attempt"] for r in run.records("experience")}
+    return [
+        LearnedLesson(
+            x, events.get(x.id, []), len(x.merged), _tell_draws(x, here), agent.get(x.id, [])
+        )
+        for x in alone
+    ]
+
+
+def _tell_draws(lesson: Lesson, here: Collection[str]) -> str:
+    """Return what came of a lesson's draws in these attempts of a build, and over all builds where
+    others made some."""
+    inside = tuple(d for d in lesson.draws if d.experience in here)
+    own = lesson.model_copy(update={"draws": inside})
+    if len(inside) in (0, len(lesson.draws)):
+        return draws.told(lesson) + ", in other builds" * (len(inside) < len(lesson.draws))
+    return f"in this build {draws.told(own)}; over all builds {draws.told(lesson)}"
+
+
+def tell_lessons_cost(
+    run: Run, usage: Mapping[tuple[str, str], Usage], lessons: Sequence[LearnedLesson]
+) -> str:
+    """Return what a build's lessons took, in all and for each; '' where none was learned."""
+    if not lessons:
+        return ""
+    asking = [u for (_, phase), u in usage.items() if phase == "observe"]
+    spent = sum((u for (_, phase), u in usage.items() if phase == "rerun"), sum(asking, Usage()))
+    asked = sum(u.calls for u in asking)
+    again = sum(r.get("phase") == "rerun" for r in run.records("experience"))
+    rose = [any(kind == "promoted" for _, kind, _ in x.events) for x in lessons]
+    pairs = zip(lessons, rose, strict=True)
+    proven, before = sum(rose), sum(not new and x.lesson.status == "active" for x, new in pairs)
+    usd = spent.usd
+    each = f"${usd / len(lessons):.4f} for each of {count(len(lessons), 'lesson')}"
+    if proven:
+        each += f", ${usd / proven:.4f} for each of {count(proven, 'new pattern')}"
+    else:
+        each += f", none {'a new' if before else 'a'} pattern"
+    each += f", {before} {'was' if before == 1 else 'were'} one before" if before else ""
+    tokens = spent.tokens_in + spent.tokens_out
+    what = f"{count(asked, 'question')} and {count(again, 're-run')}"
+    return f"{what}: ${usd:.4f} and {tokens:,} tokens, {each}"
+
+
+def count(n: int, one: str, many: str = "") -> str:
+    """Return a number with its noun."""
+    return f"{n} {one if n == 1 else many or one + 's'}"
+
+
+def read_figure(value: Any) -> float | None:
+    """Return what a training tells, where it is a number that can be drawn: a loss may have become nan."""
+    return float(value) if type(value) in (int, float) and abs(value) <= LARGEST else None
