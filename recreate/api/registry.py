@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 from recreate.api import paths
-from recreate.api.errors import BadInput, Missing
-from recreate.api.plugins import clashes, lacking, names
+from recreate.api.errors import BadInput, Missing, RecreateError
+from recreate.api.plugins import OURS, EntryPoint, bringing, clashes, lacking, names, read_needs
 from recreate.api.ports import (
     EXTRAS as DOMAIN_EXTRAS,
 )
@@ -137,35 +137,23 @@ _FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def find(kind: str, name: str) -> Any:
-    """The class (or factory) called `name`.
+    """Return the class (or factory) called `name`.
 
     A `module:Class` is looked for on PYTHONPATH and then in the workspace's folder. Raises BadInput
     that lists the names there are (`unknown-KIND`), or says why a class cannot be found from here
-    (`not-importable`); Missing for a part whose extra is not installed.
+    (`not-importable`), or what is wrong with the plug-in that brings it (`ambiguous-name`,
+    `broken-plugin`, `lacking-plugin`); Missing for a part whose extra is not installed.
     """
     known = names(kind)
+    if name not in known and (":" not in name or lacking(kind, name)):
+        raise _unknown(kind, name, known)
     if len(values := clashes(kind).get(name, [])) > 1:
         raise BadInput(
             f"several packages bring a {kind} that is called {name!r}: {', '.join(values)}",
             fix=f"name the one that you mean in full: {values[-1]}; or uninstall the other",
             code="ambiguous-name",
         )
-    target = known.get(name) or (name if ":" in name else "")
-    if not target and lacking(kind, name):
-        raise absent(kind, name, f"no {kind} is called {name!r} here")
-    if not target:
-        here = [p.parent.name for p in sorted(paths.workspace().glob("benchmarks/*/domain.toml"))]
-        here = [each for each in here if kind == "domain" and each not in known]
-        near = difflib.get_close_matches(name, [*known, *here], 1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise BadInput(
-            f"no {kind} is called {name!r}",
-            fix=(
-                f"{hint}there are: {', '.join([*known, *here]) or 'none'}; or name your own as"
-                " module:Class"
-            ),
-            code=f"unknown-{kind}",
-        )
+    target = known.get(name, name)
     module, _, attribute = target.partition(":")
     if module == "__main__" or "<" in attribute:
         raise BadInput(
@@ -184,7 +172,8 @@ def find(kind: str, name: str) -> Any:
         )
     if name not in known:
         _see_workspace(module)
-    found = need(module)
+    point = bringing(kind, name)
+    found = need(module) if point is None else _import_plugin(point)
     try:
         for part in attribute.split("."):
             found = getattr(found, part)
@@ -193,6 +182,52 @@ def find(kind: str, name: str) -> Any:
             f"{module} has no {attribute!r}", fix=f"check the spelling of {target!r}"
         ) from None
     return found
+
+
+def _unknown(kind: str, name: str, known: Iterable[str]) -> BadInput:
+    if lacking(kind, name):
+        return absent(kind, name, f"no {kind} is called {name!r} here")
+    here = [p.parent.name for p in sorted(paths.workspace().glob("benchmarks/*/domain.toml"))]
+    every = [*known, *(each for each in here if kind == "domain" and each not in known)]
+    near = difflib.get_close_matches(name, every, 1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return BadInput(
+        f"no {kind} is called {name!r}",
+        fix=f"{hint}there are: {', '.join(every) or 'none'}; or name your own as module:Class",
+        code=f"unknown-{kind}",
+    )
+
+
+def _import_plugin(point: EntryPoint) -> Any:
+    """Return the module of a plug-in. Raises BadInput that names the plug-in where it fails, or
+    needs another one that is not there."""
+    there = names("plugins")
+    try:
+        lacks = [other for other in read_needs(point.plugin) if other not in there]
+        if not lacks:
+            return importlib.import_module(point.module)
+    except (RecreateError, KeyboardInterrupt):
+        raise
+    except BaseException as e:  # a module may also call sys.exit
+        absent_module = e.name or "" if isinstance(e, ModuleNotFoundError) else ""
+        if extra := missing(absent_module):
+            raise extra from None
+        if absent_module.startswith(OURS):
+            raise _lacks(point.plugin, absent_module.split(".")[2]) from None
+        raise BadInput(
+            f"the plug-in {point.plugin} cannot be loaded: {describe_error(e)}",
+            fix=f"python -c 'import {point.module}' shows where",
+            code="broken-plugin",
+        ) from e
+    raise _lacks(point.plugin, lacks[0])
+
+
+def _lacks(plugin: str, other: str) -> BadInput:
+    return BadInput(
+        f"the plug-in {plugin} needs the plug-in {other}, which is not installed",
+        fix=f"install {other}; recreate plugins lists what there is",
+        code="lacking-plugin",
+    )
 
 
 def absent(kind: str, name: str, what: str) -> BadInput:

@@ -15,7 +15,6 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from importlib.metadata import entry_points
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -24,6 +23,7 @@ from pydantic import ValidationError
 
 from recreate.api import paths, ports
 from recreate.api.errors import BadInput, RecreateError
+from recreate.api.plugins import declared
 
 RETURNS = {
     "tasks": ("a list of recreate.Task", "docs/ports/domain.md"),
@@ -231,9 +231,4 @@ def _is_theirs(file: str, module: str) -> bool:
         return False
     if "-packages/" not in file:
         return True
-    groups = entry_points()
-    kinds = [group for group in groups.groups if group.startswith("recreate.")]
-    bring = {
-        point.module.partition(".")[0] for kind in kinds for point in groups.select(group=kind)
-    }
-    return module.partition(".")[0] in bring
+    return module.partition(".")[0] in {point.module.partition(".")[0] for point in declared()}

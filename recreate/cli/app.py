@@ -75,6 +75,7 @@ COMMANDS = {
     "doctor": "doctor.doctor",
     "clean": "doctor.clean",
     "list": "workspace.list_",
+    "plugins": "plugins.list_plugins",
     "compare": "bench.compare",
     "judge": "bench.judge",
     "grade": "tasks.grade",
@@ -200,7 +201,10 @@ def _group_help(words: str) -> str:
     if words in GROUPS:
         return GROUPS[words]
     first = next(target for name, target in targets().items() if name.startswith(f"{words} "))
-    return import_module(first.partition(":")[0]).__doc__ or ""
+    try:
+        return import_module(first.partition(":")[0]).__doc__ or ""
+    except Exception as e:  # each of its commands says which plug-in that is
+        return f"It cannot be loaded: {e}"
 
 
 def program() -> Any:

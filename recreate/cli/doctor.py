@@ -61,7 +61,7 @@ def doctor(
         *_check_extras(),
         *_check_model(settings.model),
         _check_keys(),
-        *(each for name in plugins.names("check") for each in registry.find("check", name)()),
+        *_check_plugins(),
         *([_check_index()] if online else []),
     ]
     bad = [check for check in checks if check.needed and not check.ok]
@@ -75,6 +75,15 @@ def doctor(
     rows = [{**check._asdict(), "fix": "" if check.ok else check.fix} for check in checks]
     answer(as_json, {"checks": rows, "sandbox": sandbox}, *lines, "", end)
     return CheckFailed.exit_code if bad else 0
+
+
+def _check_plugins() -> Iterator[Check]:
+    """Yield the checks that plug-ins bring; of one that cannot be loaded, that."""
+    for name in plugins.names("check"):
+        try:
+            yield from registry.find("check", name)()
+        except RecreateError as e:
+            yield Check(f"plugin.{name}", False, e.message, e.fix)
 
 
 def _check_settings(wrong: BadInput | None) -> Check:

@@ -38,7 +38,7 @@ MORE: Mapping[str, tuple[str, ...]] = {
         "grade",
     ),
     "train": ("tune", "recipes", "serve"),
-    "set up": ("list", "models", "scaffold", "sandbox", "clean"),
+    "set up": ("list", "plugins", "models", "scaffold", "sandbox", "clean"),
 }
 """The others, by what they are for; what is in none of these stands at the end."""
 
@@ -100,9 +100,10 @@ class Group(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that the first word names, and what follows it: with that word, where
         the command stands for any."""
-        other = next((name for name in self.commands if name.isupper()), "")
-        if other and args[0] not in self.commands and not args[0].startswith("-"):
-            return other, self.commands[other], args
+        if args[0] not in self.commands and not args[0].startswith("-"):
+            if other := next((name for name in self.commands if name.isupper()), ""):
+                return other, self.commands[other], args
+            refuse_absent(" ".join([*ctx.command_path.split()[1:], args[0]]))
         return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -111,7 +112,7 @@ class Group(TyperGroup):
     def format_options(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(
-                [(name, summary(self.commands[name])) for name in self.list_commands(ctx)]
+                [(name, _summary_of(self.commands, name)) for name in self.list_commands(ctx)]
             )
         _options(self, ctx, formatter)
 
@@ -133,6 +134,27 @@ class Top(Group):
                 ]
             )
         _options(self, ctx, formatter)
+
+
+def refuse_absent(words: str) -> None:
+    """Raise BadInput for a command, or a group of them, that a plug-in brings which is not there."""
+    from recreate.api.plugins import declared
+    from recreate.api.registry import absent
+
+    for point in declared():
+        named = point.name.replace(".", " ")
+        if point.kind == "command" and not point.present and f"{named} ".startswith(f"{words} "):
+            raise absent("command", point.name, f"there is no command {words!r} here")
+
+
+def _summary_of(commands: Mapping[str, Any], name: str) -> str:
+    """Return what a command does, or why the plug-in that brings it cannot be loaded."""
+    from recreate.api.errors import RecreateError
+
+    try:
+        return summary(commands[name])
+    except RecreateError as e:
+        return e.message
 
 
 def summary(command: Any) -> str:

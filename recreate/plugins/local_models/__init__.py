@@ -1,0 +1,1 @@
+"""Models on this machine: llama.cpp, vLLM and transformers, and their weights."""

@@ -1,0 +1,1 @@
+"""MCP servers whose tools agents call, and memory as a server for other agents."""

@@ -1,0 +1,1 @@
+"""What an agent's noise, turns and parts are worth, and how hard its tasks are."""

@@ -1,0 +1,3 @@
+"""A memory as one file, and what it no longer needs deleted."""
+
+NEEDS = ("traces",)

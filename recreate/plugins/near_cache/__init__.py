@@ -1,0 +1,1 @@
+"""Replies to questions that were nearly the same, in place of a call."""

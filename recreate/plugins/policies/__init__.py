@@ -1,0 +1,1 @@
+"""Policies of memory besides the ladder: randomised, playbook, mistakes and more."""

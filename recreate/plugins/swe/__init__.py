@@ -26,4 +26,6 @@ releases       new tasks out of what a release or a commit mends
 
 from recreate.plugins.swe.images import SweInImages as Swe
 
+NEEDS = ("audit",)
+
 __all__ = ["Swe"]

@@ -1,0 +1,3 @@
+"""New tasks for swe: injected bugs, and real ones of releases and histories."""
+
+NEEDS = ("swe",)

@@ -1,5 +1,6 @@
-"""What agents did under other tools, as experience: one file a format, found as a part of the kind
-`traces`.
+"""What agents did under other tools, as experience.
+
+One file a format, found as a part of the kind `traces`:
 
     files -> documents (JSON values with their place) -> a format reads trajectories -> experiences
     -> memory

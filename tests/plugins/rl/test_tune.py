@@ -97,16 +97,12 @@ def test_a_method_of_ones_own_is_one_file(
 ) -> None:
     """tests/examples/rl_method.py alone, in the workspace and named in full; and by the entry point
     of a plug-in."""
-    from importlib.metadata import EntryPoint
-
     from recreate.api import plugins
     from tests.examples import rl_method
 
     (workspace / "my_method.py").write_text(Path(rl_method.__file__).read_text())
     spelled = "my_method:Median"
-    point = EntryPoint(
-        name="median", value="tests.examples.rl_method:Median", group="recreate.recipe_part"
-    )
+    point = plugins.EntryPoint("recipe_part", "median", "tests.examples.rl_method:Median", "")
     brought = plugins.brought
     monkeypatch.setattr(
         plugins, "brought", lambda kind: (point,) if kind == "recipe-part" else brought(kind)
