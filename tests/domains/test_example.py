@@ -128,12 +128,12 @@ def test_two_files_of_the_package_make_it_built_in(workspace: Path, tmp_path: Pa
         house.ROOT / "tests" / "examples" / "domain.py",
         checkout / "recreate" / "domains" / "filters.py",
     )
-    table = checkout / "recreate" / "api" / "registry.py"
-    swe = '"swe": "recreate.plugins.swe:Swe"'
+    table = checkout / "recreate" / "api" / "plugins.py"
+    rows = '"rows": "recreate.domains.rows.domain:RowDomain"'
     text = table.read_text("utf-8")
-    assert text.count(swe) == 1
+    assert text.count(rows) == 1
     table.write_text(
-        text.replace(swe, f'{swe}, "filters": "recreate.domains.filters:Filters"'), "utf-8"
+        text.replace(rows, f'{rows}, "filters": "recreate.domains.filters:Filters"'), "utf-8"
     )
 
     flags = [
@@ -156,5 +156,5 @@ def test_two_files_of_the_package_make_it_built_in(workspace: Path, tmp_path: Pa
     assert json.loads(done.stdout)["validation"]["after"] == 1.0
 
     changed = list(_differing(house.ROOT / "recreate", checkout / "recreate"))
-    assert changed == ["api/registry.py", "domains/filters.py"]
+    assert changed == ["api/plugins.py", "domains/filters.py"]
     assert house.find_circle(house.imports(checkout)) == []

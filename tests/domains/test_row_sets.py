@@ -37,9 +37,6 @@ def test_a_parquet_file_is_read_with_lists_and_dates(workspace: Path) -> None:
     (workspace / "bad.parquet").write_bytes(b"no parquet")
     with pytest.raises(BadInput, match="cannot be read"):
         read(str(workspace / "bad.parquet"))
-    swe = [{"instance_id": "a", "repo": "a/b", "patch": "x", "FAIL_TO_PASS": "[]"}]
-    parquet.write_table(pyarrow.Table.from_pylist(swe), workspace / "swe-rows.parquet")
-    assert name_domain(str(workspace / "swe-rows.parquet")) == "swe"
 
 
 @pytest.mark.slow

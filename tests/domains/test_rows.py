@@ -457,18 +457,7 @@ def test_files_that_cannot_be_are_bad_rows(workspace: Path, files: Any, why: str
 # --------------------------------------------------------------------------------
 
 
-def test_rows_of_swe_bench_and_recipes_stay_swes(workspace: Path) -> None:
-    row = {"instance_id": "a__b-1", "repo": "a/b", "patch": "x", "FAIL_TO_PASS": "[]"}
-    recipe = {"schema": 1, "kind": "source", "name": "x"}
-    for name, first in (("a.jsonl", row), ("b.jsonl", recipe)):
-        assert name_domain(put(workspace / name, [first])) == "swe"
-    (workspace / "c.json").write_text(json.dumps([row]))
-    assert [name_domain(str(workspace / name)) for name in ("c.json", "d.toml", "e")] == ["swe"] * 3
-    assert name_domain("princeton-nlp/SWE-bench_Lite") == "swe"
-
-
 def test_any_other_file_is_named_by_its_stem(workspace: Path) -> None:
     assert name_domain(put(workspace / "my questions (1).jsonl", ROWS)) == "my-questions-1"
-    assert name_domain(put(workspace / "swe.jsonl", ROWS)) == "swe-rows"
     assert name_domain(put(workspace / "bad.jsonl", ["{", *ROWS])) == "bad"
     assert (name_of("hf:openai/gsm8k,main:train"), name_of("hf:./x/y")) == ("gsm8k", "y")

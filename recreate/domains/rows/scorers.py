@@ -28,7 +28,7 @@ from pydantic import Field
 
 from recreate.api.config import Config, read_json
 from recreate.api.errors import BadInput
-from recreate.api.plugins import names
+from recreate.api.plugins import lacking, names
 from recreate.api.ports import AskJudge, Limits, Sandbox
 from recreate.api.registry import find
 from recreate.api.types import Task, Trace
@@ -253,7 +253,9 @@ def find_scorer(score: str) -> Scorer:
 
 def unknown_scorer(score: str) -> BadInput:
     """Return the error for what is no scorer, with those that there are."""
-    return BadInput(f"{score!r} is no scorer", fix=scorer_choice(), code="unknown-scorer")
+    plugin = lacking("scorer", score.partition(":")[0])
+    why = f"is of the plug-in {plugin}, which is not installed" if plugin else "is no scorer"
+    return BadInput(f"{score!r} {why}", fix=scorer_choice(), code="unknown-scorer")
 
 
 def scorer_choice() -> str:

@@ -19,7 +19,7 @@ from recreate.api.types import Task
 from recreate.domains.rows import Columns
 from recreate.domains.rows.definition import FILE, Definition, absolute, text
 from recreate.domains.rows.domain import RowDomain
-from recreate.domains.rows.scorers import ScorerSettings
+from recreate.domains.rows.scorers import ScorerSettings, split_score
 from recreate.storage import files
 
 SCRIPT = "script.jsonl"
@@ -81,6 +81,7 @@ def write(kind: str, name: str, workspace: Path) -> list[Path]:
     """The example as benchmarks/NAME of a workspace, a new folder. Raises Fault for a disk that
     will not."""
     template, folder = TEMPLATES[kind], workspace / "benchmarks" / name
+    split_score(template.score)  # its plug-in may not be here
     with files.disk(folder):
         shutil.copytree(shipped("benchmarks") / "templates" / kind, folder)
     scorer = ScorerSettings()
