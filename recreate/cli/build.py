@@ -64,13 +64,13 @@ def plan(settings: Settings, where: Path, as_json: Json = False) -> None:
     from recreate.builder import past
     from recreate.builder.selection import Rater, cannot_decide, fitted, seed_of, select
     from recreate.memory.held_out import HeldOut
+    from recreate.runs.defaults import with_defaults
     from recreate.runs.session import (
         open_domain,
         open_models,
         refuse,
         run_folder,
         tried,
-        with_defaults,
     )
 
     refuse(settings, run_folder(where, settings))

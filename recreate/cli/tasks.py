@@ -306,7 +306,7 @@ def grade(
 def open_judge(part: Domain, settings: Settings, where: Path) -> Iterator[Domain]:
     """The domain, with its judge where it asks one; what that cost is said at the end."""
     from recreate.cli.runner import ready
-    from recreate.runs.session import judging
+    from recreate.runs.alone import judging
 
     with judging(settings, where, part, ready) as (asking, ledger):
         before = ledger.spent if ledger else None

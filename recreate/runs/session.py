@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
@@ -26,7 +26,6 @@ from recreate.agents.progress import AskAgent
 from recreate.api import paths, plugins, registry
 from recreate.api.errors import BadInput, Fault
 from recreate.api.ports import (
-    AskJudge,
     AsksModel,
     Domain,
     Embedder,
@@ -48,11 +47,13 @@ from recreate.memory.held_out import lacking
 from recreate.models.cassette import About, Answerer, Cassette, Recording
 from recreate.models.reply_cache import ReplyCache, folder_of
 from recreate.runs import settings as settings_
+from recreate.runs.alone import ask_judge
 from recreate.runs.budget import Budget, Ledger
 from recreate.runs.calls import Calls
+from recreate.runs.defaults import with_defaults
 from recreate.runs.journal import Journal, passed_over
 from recreate.runs.recall import READER, Recallable, Recollection
-from recreate.runs.settings import DRAWN, FORMAT, TRUSTED, Settings
+from recreate.runs.settings import FORMAT, TRUSTED, Settings
 from recreate.storage import files
 from recreate.storage.log import Log, now
 from recreate.storage.redact import redact, redacted
@@ -198,7 +199,7 @@ class Session:
         if not (isinstance(self.domain, AsksModel) and self.domain.asks_model):
             return self
         judge = self.judge or (self.optimizer_model, self.optimizer_price)
-        ask = judge_asking(self.calls, judge, self.patience())
+        ask = ask_judge(self.calls, judge, self.patience())
         return replace(self, domain=self.domain.judged_by(judge[0].name, ask))
 
     @property
@@ -524,232 +525,6 @@ def open_judge(
     options: dict[str, Any] = {"jobs": settings.jobs, "threads": settings.models.threads}
     model = open_model(spec, price=given, **settings.plugins, **options)
     return model, given or known_price(model, flag="--models.judge_price")
-
-
-def judge_asking(calls: Calls, judge: tuple[Model, Price], patience: Mapping[str, Any]) -> AskJudge:
-    """The judge's model as a domain asks it: every call reserved, journalled, paid once, in the
-    ledger as `judge`."""
-
-    def ask(
-        messages: Sequence[Message], *, attempt: str, task: str, step: int = 0, **params: Any
-    ) -> Reply:
-        call = Call(
-            run=calls.run, attempt=attempt, step=step, role="judge", phase="grade", task=task
-        )
-        return calls.ask(judge[0], judge[1], messages, call, **patience, **params)
-
-    return ask
-
-
-@contextmanager
-def judging(
-    settings: Settings,
-    workspace: Path,
-    domain: Domain,
-    ready: Callable[[Model], None] = lambda model: None,
-) -> Iterator[tuple[Domain, Ledger | None]]:
-    """A domain that asks a judge, for whoever grades outside of a run: (it with its judge, the
-    ledger of that); as it is where it asks none. Kept and raised as `judge_alone` does."""
-    if not (isinstance(domain, AsksModel) and domain.asks_model):
-        yield domain, None
-        return
-    with judge_alone(settings, workspace, domain.name, ready) as judge:
-        yield domain.judged_by(judge.model, judge.ask), judge.ledger
-
-
-class JudgeAlone(NamedTuple):
-    """A judge outside of a run: its model's name, what asks it, and what that costs."""
-
-    model: str
-    ask: AskJudge
-    ledger: Ledger
-
-
-@contextmanager
-def judge_alone(
-    settings: Settings,
-    workspace: Path,
-    name: str,
-    ready: Callable[[Model], None] = lambda model: None,
-) -> Iterator[JudgeAlone]:
-    """The judge's model, asked for a domain of that name outside of a run. What it is asked is kept
-    in runs/judge-NAME, so that the same question is paid once.
-
-    ready: told of the model before its first call. Raises BadInput, `run-in-use` while another
-    process judges there.
-    """
-    from recreate.models import default_model
-
-    spec = (
-        settings.models.judge or settings.models.optimizer or settings.model or default_model()[0]
-    )
-    priced, folder = (
-        ("--models.judge_price", settings.models.judge_price),
-        workspace / "runs" / f"judge-{name}",
-    )
-    with _alone(settings, folder, name, spec, priced, ready) as alone:
-        ask = judge_asking(alone.calls, (alone.model, alone.price), alone.patience)
-        yield JudgeAlone(alone.model.name, ask, alone.calls.ledger)
-
-
-class WriterAlone(NamedTuple):
-    """A model that writes something outside of a run: its name, what asks it for reply number
-    `step`, and what that costs."""
-
-    model: str
-    ask: Callable[[Sequence[Message], int], Reply]
-    ledger: Ledger
-
-
-@contextmanager
-def writer_alone(
-    settings: Settings,
-    folder: Path,
-    what: str,
-    ready: Callable[[Model], None] = lambda model: None,
-    **params: Any,
-) -> Iterator[WriterAlone]:
-    """`--model`, asked outside of a run for one thing: reply by reply, each in the folder, in its
-    ledger as `writer`, and paid once. what: it is asked for, in a word; ready, and what is raised:
-    as of `judge_alone`.
-    """
-    with _alone(
-        settings, folder, what, settings.model, ("--price", settings.price), ready
-    ) as alone:
-
-        def ask(messages: Sequence[Message], step: int) -> Reply:
-            call = Call(
-                run=alone.calls.run,
-                attempt=digest([what, messages[0]]),
-                step=step,
-                role="writer",
-                phase=what,
-            )
-            return alone.calls.ask(
-                alone.model, alone.price, messages, call, **alone.patience, **params
-            )
-
-        yield WriterAlone(alone.model.name, ask, alone.calls.ledger)
-
-
-class _ModelAlone(NamedTuple):
-    """A model outside of a run, and what its calls go through."""
-
-    model: Model
-    price: Price
-    calls: Calls
-    patience: Mapping[str, Any]
-
-
-@contextmanager
-def _alone(
-    settings: Settings,
-    folder: Path,
-    name: str,
-    spec: str,
-    priced: tuple[str, str],
-    ready: Callable[[Model], None],
-) -> Iterator[_ModelAlone]:
-    """A model whose replies and ledger a folder keeps. priced: the flag of its price, and what that
-    says."""
-    from recreate.models import open_model
-    from recreate.models.pricing import known_price, parse_price
-
-    given = parse_price(priced[1]) if priced[1] else None
-    with ExitStack() as stack:
-        model = open_model(spec, price=given, jobs=settings.jobs, threads=settings.models.threads)
-        stack.callback(model.close)
-        price = given or known_price(model, flag=priced[0])
-        ready(model)
-        journal = Journal(folder)
-        stack.callback(journal.close)
-        journal.open()
-        ledger = Ledger(Log(folder / "ledger.jsonl"), Budget.parse(settings.budget))
-        stack.callback(ledger.close)
-        calls = Calls(
-            digest([name, model.name], 12), journal, ledger, retries=settings.models.retries
-        )
-        patience = {"timeout": settings.models.timeout} if settings.models.timeout else {}
-        yield _ModelAlone(model, price, calls, patience)
-
-
-class Chosen(NamedTuple):
-    """Settings that name an optimizer and a memory policy, and why these were taken; '' where
-    somebody named them."""
-
-    settings: Settings
-    optimizer: str
-    policy: str
-
-    def notes(self) -> list[str]:
-        """Each choice that was made, with its reason."""
-        made = (
-            ("optimizer", self.settings.optimizer, self.optimizer),
-            ("lessons", self.settings.memory.policy, self.policy),
-        )
-        return [f"{what} {name}: {why}" for what, name, why in made if why]
-
-
-def with_defaults(
-    settings: Settings, model: Model, *, optimizer: bool = True, policy: bool = True
-) -> Chosen:
-    """Who proposes edits and who learns lessons where nobody says, by the optimizer's model.
-
-    optimizer, policy: False where none is chosen, since it is an object, or there is nothing for it
-    to do.
-    """
-    proposes = learns = ""
-    if optimizer and not settings.optimizer:
-        settings, proposes = (
-            settings.model_copy(update={"optimizer": default_optimizer(model)}),
-            why_optimizer(model),
-        )
-    if policy and not settings.memory.named:
-        settings, learns = (
-            settings.learning(default_policy(settings, model)),
-            why_policy(settings, model),
-        )
-    return Chosen(settings, proposes, learns)
-
-
-def default_optimizer(model: Model) -> str:
-    """Who proposes edits when nobody says: the agent for a hosted model or an endpoint, the one
-    structured call for what runs on this machine. An address does not say how strong a model is,
-    also not 127.0.0.1, where gateways to hosted ones listen as well as llama.cpp; so what was taken
-    is said (`why_optimizer`)."""
-    return "recreate" if model.name.startswith(("litellm:", "openai:")) else "reflect"
-
-
-def why_optimizer(model: Model) -> str:
-    """What is said of the choice that `default_optimizer` makes."""
-    if default_optimizer(model) == "recreate":
-        kind = "a hosted model" if model.name.startswith("litellm:") else "an endpoint"
-        return (
-            f"the default, since {model.name} is {kind}; --optimizer reflect suits a small model"
-            " better"
-        )
-    return (
-        f"the default, since {model.name} may be a small model; --optimizer recreate is for strong"
-        " ones"
-    )
-
-
-def default_policy(settings: Settings, model: Model) -> str:
-    """Who learns lessons in a build when nobody says: the policy whose evidence is nearly free,
-    where the model that writes lessons is taken for a strong one: as `default_optimizer` takes it,
-    and nobody chose `reflect` for it. Not where the build is recorded: a replay has no lessons of
-    other builds."""
-    strong = default_optimizer(model) == "recreate" and settings.optimizer != "reflect"
-    return DRAWN if strong and not settings.record else "none"
-
-
-def why_policy(settings: Settings, model: Model) -> str:
-    """What is said of the choice that `default_policy` makes."""
-    if default_policy(settings, model) == DRAWN:
-        return "the default; --memory none learns no lessons"
-    if settings.record:
-        return f"the default where a build is recorded; --memory {DRAWN} learns lessons"
-    return f"the default, since {model.name} may be a small model; --memory {DRAWN} learns lessons"
 
 
 def tried(settings: Settings, workspace: Path) -> Iterator[tuple[str, str, Callable[[], Any]]]:

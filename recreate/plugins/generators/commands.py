@@ -204,7 +204,7 @@ def invent(
     from recreate.api.types import digest
     from recreate.cli.runner import ready
     from recreate.models import default_model
-    from recreate.runs.session import writer_alone
+    from recreate.runs.alone import writer_alone
 
     backend = open_backend(sandbox or settings.sandbox)
     generator.refuse_no_walls(backend)

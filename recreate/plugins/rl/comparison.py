@@ -41,12 +41,12 @@ from recreate.plugins.rl import suite as suites
 from recreate.plugins.rl.rollout import refuse_if_too_long
 from recreate.plugins.rl.suite import Arm, Suite
 from recreate.runs.budget import Budget
+from recreate.runs.defaults import choose_optimizer
 from recreate.runs.gate import judge
 from recreate.runs.reader import Run, find_run
 from recreate.runs.session import (
     Parts,
     Session,
-    default_optimizer,
     open_backend,
     open_domain,
     open_models,
@@ -207,7 +207,7 @@ class _Bench:
                 self.before[arm.name] = self._made_before(arm, model.name)
             if arm.build:
                 self._refuse_build(
-                    arm, settings, default_optimizer(other), opened.price, opened.optimizer_price
+                    arm, settings, choose_optimizer(other)[0], opened.price, opened.optimizer_price
                 )
         if any(arm.recipe for arm in suite.arms):
             recipe.installed()

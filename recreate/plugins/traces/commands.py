@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from recreate.api.ports import Domain
     from recreate.api.types import Experience, Provisional
     from recreate.plugins.traces.provisional import UngradedStore
-    from recreate.runs.session import JudgeAlone
+    from recreate.runs.alone import Alone
 
 DomainName = Annotated[
     str,
@@ -290,7 +290,7 @@ def judge(
     from recreate.memory.store import ExperienceStore
     from recreate.plugins.judge.judge import read_rubric
     from recreate.plugins.traces import provisional
-    from recreate.runs.session import judge_alone
+    from recreate.runs.alone import judge_alone
 
     text = provisional.RUBRIC if rubric is None else read_rubric(str(rubric))
     store = provisional.UngradedStore(ExperienceStore(where))
@@ -471,7 +471,7 @@ def export(
 
 
 def _judged(
-    store: UngradedStore, rubric: str, asked: JudgeAlone, pass_at: float, id: str
+    store: UngradedStore, rubric: str, asked: Alone, pass_at: float, id: str
 ) -> tuple[Experience, Provisional | None, str]:
     """(the attempt, its provisional grade, kept as soon as there is one; '' or why there is
     none)."""
