@@ -1,5 +1,5 @@
 """Writes the public names of packages that domains have in their sandboxes to
-recreate/agents/package_names.txt.
+recreate/agents/guards/package_names.txt.
 
     python tests/package_names.py ENVIRONMENT/lib/python3.10/site-packages numpy pandas ...
 
@@ -21,11 +21,11 @@ from packaging.utils import canonicalize_name
 
 from recreate.api.syntax import parse_python
 
-FILE = Path(__file__).parents[1] / "recreate" / "agents" / "package_names.txt"
+FILE = Path(__file__).parents[1] / "recreate" / "agents" / "guards" / "package_names.txt"
 HEAD = """\
 # Public names of packages that domains have in their sandboxes (`requires` of domain.toml). Where \
 a domain has them, an
-# edit may say them though a task has them too (recreate/agents/leakage.py). Made by \
+# edit may say them though a task has them too (recreate/agents/guards/leaks.py). Made by \
 tests/package_names.py. Of each
 # package: its top modules; all its modules; what its classes hold; other names.
 """

@@ -19,11 +19,11 @@ import textwrap
 import warnings
 from pathlib import Path
 
-FILE = Path(__file__).parents[1] / "recreate" / "agents" / "python_names.txt"
+FILE = Path(__file__).parents[1] / "recreate" / "agents" / "guards" / "python_names.txt"
 HEAD = """\
 # Names of Python's standard library, in small letters: its top modules, its classes, all of them. \
 An edit may say them
-# though a task has them too (recreate/agents/leakage.py). Made by tests/python_names.py with the \
+# though a task has them too (recreate/agents/guards/leaks.py). Made by tests/python_names.py with the \
 Pythons {versions}.
 """
 LEFT_OUT = (

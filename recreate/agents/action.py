@@ -57,8 +57,8 @@ class Action:
 
 @dataclass
 class Done:
-    """What came of the actions of one reply. answers: one to each, as it is sent. undone: the kind of the
-    step, where nothing of it stands; restored: why it was taken back."""
+    """What came of the actions of one reply. answers: one to each, as it is sent. undone: the
+    kind of the step, where nothing of it stands; restored: why it was taken back."""
 
     answers: list[str] = field(default_factory=list)
     commands: list[str] = field(default_factory=list)

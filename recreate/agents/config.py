@@ -139,7 +139,8 @@ class AgentConfig(Record):
 
     action   `bash` (one command a turn), `json` ({"command": ...}), `tools` (functions that are
              called: functions.py), or `tool:NAME`: the reply is given to tools/NAME on its standard
-             input; `command` or `python:MODULE:NAME`: a foreign agent (recreate/plugins/foreign/README.md)
+             input; or what begins with the name of another kind of agent (`recreate.agent`):
+             `command`, `python:MODULE:NAME`
     shell    with `tools`: `bash` is one of the functions
     mcp      with `tools`: MCP servers by name, whose tools are functions too
     native   with `bash`: where the model takes tools, commands are calls of the tool `bash`,

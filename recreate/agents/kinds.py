@@ -1,5 +1,5 @@
-"""Agents that recreate's own turns do not carry out: each kind is a plug-in's, found by the name that
-the `action` in agent.toml begins with (`recreate.agent`)."""
+"""Agents that recreate's own turns do not carry out. Each kind is a plug-in's, found by the name
+that the `action` in agent.toml begins with (`recreate.agent`)."""
 
 from __future__ import annotations
 

@@ -76,8 +76,8 @@ class Workplace:
         self.servers: dict[str, ToolServer] = {}
 
     def open_functions(self, sandbox: Sandbox, *, elsewhere: bool = True) -> None:
-        """What may be called in this sandbox; its MCP servers are started. Raises BadInput (`bad-mcp`)
-        when one does not start.
+        """Find what may be called in this sandbox, and start its MCP servers. Raises BadInput
+        (`bad-mcp`) when one does not start.
 
         elsewhere: servers that are not in the sandbox are asked too.
         """

@@ -179,7 +179,7 @@ class Learning:
     def _games(self, lesson: Lesson) -> bool:
         """Whether a lesson's own words tell to game a grader; it is held when the policy observes
         next."""
-        why = gaming.words(lesson) if gaming.watched(lesson) else ""
+        why = gaming.advice_of(lesson) if gaming.may_hold(lesson) else ""
         if why:
             self._say_once(
                 f"the lesson {lesson.id} is not used: it {why}; recreate patterns keep {lesson.id}"
@@ -267,7 +267,7 @@ class Learning:
                 is not texts
             ):
                 after[id] = lesson.model_copy(update=plain)
-        changes = gaming.observed(before, after, changes, shown, made.values())
+        changes = gaming.watch_lessons(before, after, changes, shown, made.values())
         changed = [id for id, lesson in after.items() if before.get(id) != lesson]
         self.session.journal.add(
             "memory",

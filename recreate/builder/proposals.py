@@ -13,6 +13,7 @@ from typing import Any
 from recreate.agents import scaffold as scaffolds
 from recreate.agents.callers import uncalled
 from recreate.agents.config import read_agent
+from recreate.agents.guards.gaming import advice
 from recreate.agents.lesson import read_lesson
 from recreate.agents.lint import problems
 from recreate.agents.replay import replay
@@ -23,7 +24,7 @@ from recreate.agents.workplace import furnish, prepare_sandbox
 from recreate.api.errors import BadInput, Missing, OutOfBudget
 from recreate.api.ports import Hit, Sandbox, ToolCalling
 from recreate.api.types import Call, Edit, Experience, Message, Reply, Revision, Task, digest
-from recreate.lessons.gaming import advice, watched
+from recreate.lessons.gaming import may_hold
 from recreate.lessons.store import LessonStore
 from recreate.optimizers.context import OptimizerContext
 from recreate.runs.attempts import Score, attempt_task, ended, fresh, run_attempts
@@ -232,7 +233,7 @@ class Proposals:
         )
         known = store.read().get(lesson.id, lesson)
         same = (known.title, known.body) == (lesson.title, lesson.body)
-        return same and known.status == "active" and not watched(known)
+        return same and known.status == "active" and not may_hold(known)
 
     def apply(
         self, current: Scaffold, edits: Sequence[Edit]

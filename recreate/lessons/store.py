@@ -21,7 +21,7 @@ from typing import Any
 from recreate.agents.lesson import headed, lesson_at, lesson_id, lesson_text, read_lesson
 from recreate.api.errors import BadInput
 from recreate.api.types import Lesson, digest
-from recreate.lessons.gaming import hold, words
+from recreate.lessons.gaming import advice_of, hold
 from recreate.lessons.promotion import free, joined, key
 from recreate.storage.files import fault, locked, write
 from recreate.storage.redact import redacted
@@ -142,7 +142,7 @@ class LessonStore:
         lesson = Lesson(id=lesson_id(title, body), title=title, body=body)
         if active:
             lesson = lesson.model_copy(update={"status": "active", "scope": "domain"})
-        lesson = hold(lesson, why) if (why := words(lesson)) else lesson
+        lesson = hold(lesson, why) if (why := advice_of(lesson)) else lesson
         known = self.read()
         if lesson.id not in known:
             self.write(known, {**known, lesson.id: lesson})
@@ -235,7 +235,7 @@ class LessonStore:
                     lesson.before_veto if lesson.before_veto not in ("", "held") else "candidate"
                 )
                 lesson = lesson.model_copy(update={"status": stood, "before_veto": ""})
-            elif why := words(lesson):
+            elif why := advice_of(lesson):
                 lesson = lesson.model_copy(update={"held": why})
             else:
                 said = f"{path.stem} is not held: it is {lesson.status}"

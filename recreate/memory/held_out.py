@@ -21,7 +21,7 @@ from recreate.storage.files import fault, locked
 from recreate.storage.log import Log
 
 if TYPE_CHECKING:
-    from recreate.agents.leakage import Scanner
+    from recreate.agents.guards.leaks import Scanner
 
 
 class Held(NamedTuple):
@@ -191,10 +191,10 @@ class Spoken:
         """Whether a text of a domain (`general`: of any) names a held-out task, its group or its
         answer, or quotes it.
 
-        Beyond what no lesson may say of a task (agents/leakage.py): the end of its id, and a short
+        Beyond what no lesson may say of a task (agents/guards/leaks.py): the end of its id, and a short
         answer.
         """
-        from recreate.agents.leakage import HELD
+        from recreate.agents.guards.leaks import HELD
 
         if any(HELD in why for why in self._scanner.says(text)):
             return True
@@ -213,7 +213,7 @@ class Spoken:
 
     @cached_property
     def _scanner(self) -> Scanner:
-        from recreate.agents.leakage import Scanner
+        from recreate.agents.guards.leaks import Scanner
 
         return Scanner(self._tasks, {id: [answer] for id, answer in self._answers.items()})
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
-from recreate.agents.leakage import Scanner
+from recreate.agents.guards.leaks import Scanner
 from recreate.agents.progress import AskAgent
 from recreate.api import paths, plugins, registry
 from recreate.api.errors import BadInput, Fault

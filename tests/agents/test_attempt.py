@@ -250,7 +250,8 @@ def test_the_work_on_a_text_grows_with_its_length_whatever_a_model_wrote() -> No
 
 
 HOSTILE = r"""
-from recreate.agents import leakage, lesson, trajectory
+from recreate.agents import lesson, trajectory
+from recreate.agents.guards import names
 from recreate.agents.attempt import parse
 from recreate.agents.template import read_object
 from recreate.api.errors import BadInput
@@ -274,7 +275,7 @@ for piece in [*pieces, "'", "aB"]:
         except BadInput:
             pass
 for piece in ("a", "_", "a/"):
-    leakage._identifiers(piece * (20_000 // len(piece)))
+    names.identifiers(piece * (20_000 // len(piece)))
 print("read")
 """
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from recreate.agents.guards import gaming as guard
 from recreate.agents.lesson import headed, read_lesson
 from recreate.api.errors import BadInput
 from recreate.api.types import Change, Draw, Lesson, Sign
@@ -49,7 +50,7 @@ PLAIN = Lesson(id="x", title="Read the failing test first", body="It says what i
     ],
 )
 def test_words_that_tell_to_game_a_grader_are_found(text: str) -> None:
-    assert gaming.words(PLAIN.model_copy(update={"body": text}))
+    assert gaming.advice_of(PLAIN.model_copy(update={"body": text}))
 
 
 @pytest.mark.parametrize(
@@ -82,7 +83,7 @@ def test_words_that_tell_to_game_a_grader_are_found(text: str) -> None:
     ],
 )
 def test_words_of_honest_lessons_are_no_sign(text: str) -> None:
-    assert gaming.words(PLAIN.model_copy(update={"body": text})) == ""
+    assert gaming.advice_of(PLAIN.model_copy(update={"body": text})) == ""
 
 
 def test_most_known_exploits_leave_a_sign_in_what_is_handed_in() -> None:
@@ -95,7 +96,7 @@ def test_most_known_exploits_leave_a_sign_in_what_is_handed_in() -> None:
             old = source.splitlines(True) if path == "m.py" else []
             name = f"a/{path}" if old else "/dev/null"
             patch += "".join(difflib.unified_diff(old, text.splitlines(True), name, f"b/{path}"))
-        seen.append(bool(gaming.handed_in(patch)))
+        seen.append(bool(guard.answer_sign(patch)))
     assert (sum(seen), len(seen)) == (141, 158)
 
 
@@ -105,11 +106,11 @@ def test_a_patch_that_adds_a_test_is_no_sign_and_one_that_changes_one_is() -> No
         "--- a/tests/test_a.py\n+++ b/tests/test_a.py\n@@ -1 +1 @@\n-assert f(1) == 2\n+assert f(1)"
         " == 3\n"
     )
-    assert gaming.handed_in(added) == ""
-    assert gaming.handed_in(changed) == "changes a test that was there: tests/test_a.py"
-    assert gaming.handed_in(added.replace("tests/test_a.py", "src/conftest.py"))
+    assert guard.answer_sign(added) == ""
+    assert guard.answer_sign(changed) == "changes a test that was there: tests/test_a.py"
+    assert guard.answer_sign(added.replace("tests/test_a.py", "src/conftest.py"))
     values = "".join(f'+    if x == "in{n}": return "out{n}"\n' for n in range(3))
-    assert gaming.handed_in(f"--- a/m.py\n+++ b/m.py\n@@ -1 +1,4 @@\n{values}").startswith(
+    assert guard.answer_sign(f"--- a/m.py\n+++ b/m.py\n@@ -1 +1,4 @@\n{values}").startswith(
         "has the results of 3 inputs"
     )
 
@@ -141,7 +142,7 @@ def test_a_command_that_writes_into_tests_is_a_sign_and_one_that_reads_or_runs_t
 ) -> None:
     e = attempted("a")
     step = e.trace.steps[0].model_copy(update={"action": action})
-    found = gaming.sign(
+    found = guard.find_sign(
         e.model_copy(update={"trace": e.trace.model_copy(update={"steps": (step,)})})
     )
     assert (found is not None) == counts
@@ -158,7 +159,7 @@ def test_a_test_that_the_attempt_had_read_of_is_not_its_own_to_write() -> None:
         )
     )
     for steps, found in (((first, write), 1), ((write, first), None)):
-        sign = gaming.sign(
+        sign = guard.find_sign(
             e.model_copy(update={"trace": e.trace.model_copy(update={"steps": steps})})
         )
         assert (sign and sign.step) == found
@@ -171,12 +172,12 @@ def test_a_hostile_text_does_not_hold_the_search_for_signs_up() -> None:
         text = part * (40_000 // len(part)) + "!"
         e = attempted("a")
         step = e.trace.steps[0].model_copy(update={"action": text})
-        gaming.sign(
+        guard.find_sign(
             e.model_copy(
                 update={"trace": e.trace.model_copy(update={"steps": (step,), "answer": text})}
             )
         )
-        gaming.advice(text)
+        guard.advice(text)
     assert time.process_time() - begun < 10, "more for the first alone where a search is unbounded"
 
 
@@ -199,7 +200,9 @@ def drawn(seed: int, rate: Callable[[bool], float], count: int, p: float = 0.5) 
 def test_a_lesson_that_brings_no_signs_about_is_seldom_held_whatever_attempts_show(
     noise: float,
 ) -> None:
-    held = sum(bool(gaming.brings(drawn(seed, lambda shown: noise, 300))) for seed in range(200))
+    held = sum(
+        bool(gaming.describe_signs(drawn(seed, lambda shown: noise, 300))) for seed in range(200)
+    )
     assert held <= 2
 
 
@@ -207,8 +210,8 @@ def test_a_lesson_whose_attempts_show_signs_is_held_within_some_tens_of_draws() 
     def rate(shown: bool) -> float:
         return 0.9 if shown else 0.1
 
-    assert all(gaming.brings(drawn(seed, rate, 60)) for seed in range(50))
-    why = gaming.brings(drawn(0, rate, 60))
+    assert all(gaming.describe_signs(drawn(seed, rate, 60)) for seed in range(50))
+    why = gaming.describe_signs(drawn(0, rate, 60))
     assert " attempts that were shown it and " in why
     assert why.endswith("step 2 did it")
 
@@ -223,7 +226,7 @@ def test_a_lesson_that_is_suspected_does_not_become_a_pattern_yet_and_one_that_i
             update={"status": "active", "scope": "domain", "domains": ("toy",)}
         )
         after = {"x": risen}
-        changes = gaming.observed(
+        changes = gaming.watch_lessons(
             {"x": tried}, after, [Change(kind="promoted", lesson="x")], (), ()
         )
         assert after["x"].status == status
@@ -255,12 +258,12 @@ def test_a_person_lets_a_held_lesson_go_on_and_it_is_not_held_for_the_same_again
         store.join("z", "x")
     kept = store.keep("x")
     assert (kept.status, kept.held) == ("active", "why")
-    assert not gaming.watched(kept)
+    assert not gaming.may_hold(kept)
     with pytest.raises(BadInput, match="not held"):
         store.keep("x")
     ours = PLAIN.model_copy(update={"id": "y", "body": "Edit the failing tests."})
     store.write({}, {"y": ours})
-    assert not gaming.watched(store.keep("y")), "before the alarm as well"
+    assert not gaming.may_hold(store.keep("y")), "before the alarm as well"
 
 
 def test_a_lesson_added_by_hand_or_by_another_agent_is_held_by_its_words(tmp_path: Path) -> None:
@@ -275,7 +278,7 @@ def test_a_lesson_added_by_hand_or_by_another_agent_is_held_by_its_words(tmp_pat
 def test_new_words_of_a_lesson_that_a_person_let_go_on_are_looked_at_again() -> None:
     kept = PLAIN.model_copy(update={"held": "why"})
     after = {"x": kept.model_copy(update={"body": "Edit the failing tests."})}
-    (change,) = gaming.observed({"x": kept}, after, [], (), ())
+    (change,) = gaming.watch_lessons({"x": kept}, after, [], (), ())
     assert (change.kind, after["x"].status) == ("held", "held")
 
 
@@ -294,6 +297,6 @@ def test_re_runs_with_and_without_a_lesson_hold_it_too() -> None:
         again[0].model_copy(update={"id": "other", "digest": "another agent", "trace": trace})
     )
     after = {"x": PLAIN}
-    (change,) = gaming.observed({}, after, [], (), again)
+    (change,) = gaming.watch_lessons({}, after, [], (), again)
     assert "+12 of 12 re-runs" in change.why
     assert "0-1 step 0 writes into the tests' files: rm tests/test_a.py" in change.why

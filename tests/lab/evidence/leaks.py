@@ -46,7 +46,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from recreate.agents.leakage import Scanner
+from recreate.agents.guards.leaks import Scanner
 from recreate.agents.scaffold import load
 from recreate.agents.template import read_object
 from recreate.api.paths import shipped
@@ -577,7 +577,7 @@ def leaks(_: int, half: str = "fresh", pythons: Sequence[str] = ()) -> Iterator[
 
 ELSEWHERE = """
 import json, platform, sys
-from recreate.agents.leakage import Scanner
+from recreate.agents.guards.leaks import Scanner
 from recreate.agents.scaffold import Scaffold
 from recreate.api.types import Edit, Task, digest
 given = json.load(open(sys.argv[1], encoding="utf-8"))

@@ -239,7 +239,7 @@ class Lane:
         known = dict(self.lessons)
         self.part.observe(batch)
         if isinstance(world, Gaming):
-            gaming.observed(known, self.lessons, (), batch, world.again)
+            gaming.watch_lessons(known, self.lessons, (), batch, world.again)
             world.again.clear()
             self.promoted |= {x.id for x in self.lessons.values() if x.status == "active"}
         if isinstance(world, Poisoned):

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recreate.agents.leakage import Scanner
+from recreate.agents.guards.leaks import Scanner
 from recreate.agents.scaffold import Scaffold, lesson_file, load
 from recreate.api.paths import shipped
 from recreate.api.types import Edit, Task, digest
@@ -135,7 +135,7 @@ def test_advice_that_holds_for_any_task_passes(text: str) -> None:
 ELSEWHERE = """
 import json, sys
 sys.modules["pydoc_data.topics"] = None
-from tests.agents.test_leakage import WORDS, said
+from tests.agents.test_leaks import WORDS, said
 print(json.dumps([said(text) for text in WORDS]))
 """
 WORDS = (
@@ -686,7 +686,6 @@ def test_no_more_than_ten_reasons_are_given_each_once() -> None:
         ("bumр_рrеrеlеаsе", "(in letters that look like others)"),
         ("YnVtcF9wcmVyZWxlYXNl", "(in base64: YnVtcF9wcmVyZWxlYXNl)"),
         ("62756d705f70726572656c65617365", "(in hex: 62756d705f70726572656c65...)"),
-        ("98 117 109 112 95 112 114 101 114 101 108 101 97 115 101", "(in numbers: "),
         ("%62%75%6D%70_prerelease and \\x62ump", "(in escapes)"),
         ("ohzc_cereryrnfr", "(in rot13)"),
         ("esaelererp_pmub", "(backwards)"),

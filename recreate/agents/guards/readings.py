@@ -37,7 +37,7 @@ class Reading(NamedTuple):
     whole: bool = False
 
 
-def visible(text: str) -> str:
+def as_seen(text: str) -> str:
     """As a reader sees it: what looks the same is the same, and what nobody sees is not there."""
     if text.isascii():
         return text
@@ -50,7 +50,7 @@ def visible(text: str) -> str:
 
 def readings(text: str, *, code: bool = False) -> Iterator[Reading]:
     """The text, then what else it says. code: it is Python."""
-    text = visible(text)
+    text = as_seen(text)
     yield Reading(text)
     plain = text
     if not text.isascii():
@@ -84,8 +84,6 @@ _BLOB = re.compile(rf"[A-Za-z0-9+/_-]{{{LONG + 1},}}={{0,2}}")
 _TOKEN = re.compile(r"[A-Za-z0-9+/_-]{8,}={0,2}")
 _WRAPPED = re.compile(r"^(?:[ \t>]*[A-Za-z0-9+/]{20,}\n)+[ \t>]*[A-Za-z0-9+/]+={0,2}$", re.M)
 _HEX = re.compile(r"(?:0x)?((?:[0-9a-fA-F]{2}[ :,]?){4,})")
-_NUMBERS = re.compile(r"\d{2,3}(?:[ ,;]+\d{2,3}){5,}")
-_BITS = re.compile(r"(?:[01]{8}[ ,]*){4,}")
 _ESCAPE = re.compile(r"\\x([0-9a-fA-F]{2})|\\u([0-9a-fA-F]{4})|\\U([0-9a-fA-F]{8})|\\([0-7]{3})")
 _PERCENT = re.compile(r"(?:%[0-9a-fA-F]{2})+")
 _FENCE = re.compile(r"```[^\n`]*\n(.*?)```", re.S)
@@ -94,12 +92,12 @@ _GLUE = re.compile(r"""["'`][ \t]*\+[ \t\\\n]*[rbuf]?["'`]|["'][ \t]+["']""")
 
 
 def _decoded(text: str, code: bool, deep: int = _DEEP) -> Iterator[Reading]:
-    forms = [Reading(text), *_mended(text, code)]
+    forms = [Reading(text), *_put_together(text, code)]
     yield from forms[1:]
     for form in forms:
         for payload in _payloads(form.text):
             yield Reading(payload.text, form.how + payload.how)
-            for inner in _decoded(visible(payload.text), False, deep - 1) if deep > 1 else ():
+            for inner in _decoded(as_seen(payload.text), False, deep - 1) if deep > 1 else ():
                 yield inner._replace(how=form.how + payload.how + inner.how)
     for how, turned in (
         (" (in rot13)", codecs.encode(text, "rot13")),
@@ -109,7 +107,7 @@ def _decoded(text: str, code: bool, deep: int = _DEEP) -> Iterator[Reading]:
         yield from (Reading(r.text, how + r.how) for r in _payloads(turned))
 
 
-def _mended(text: str, code: bool) -> Iterator[Reading]:
+def _put_together(text: str, code: bool) -> Iterator[Reading]:
     """What is in pieces put together, and what is escaped as it is meant."""
     glued = _GLUE.sub("", _BROKEN.sub(lambda broken: "" if broken[0][0] == "-" else "_", text))
     if glued != text:
@@ -125,14 +123,11 @@ def _mended(text: str, code: bool) -> Iterator[Reading]:
 
 
 def _payloads(text: str) -> Iterator[Reading]:
-    """What runs of characters say as base64, base32, hex and numbers, one after the other."""
+    """What runs of characters say as base64 and hex, one after the other."""
     ways: list[tuple[str, re.Pattern[str], Callable[[str], bytes]]] = [
         ("base64", _WRAPPED, lambda run: _base64(re.sub(r"[\s>]", "", run))),
         ("base64", _TOKEN, _base64),
         ("hex", _HEX, lambda run: bytes.fromhex(re.sub(r"0x|[ :,]", "", run))),
-        ("numbers", _NUMBERS, lambda run: bytes(map(int, re.findall(r"\d+", run)))),
-        ("bits", _BITS, lambda run: bytes(int(bits, 2) for bits in re.findall("[01]{8}", run))),
-        ("base32", re.compile(r"[A-Z2-7]{16,}={0,6}"), lambda run: base64.b32decode(run)),
     ]
     for how, pattern, decode in ways:
         said, runs = list[str](), list[str]()
@@ -175,7 +170,7 @@ def _percented(match: re.Match[str]) -> str:
 # by a program
 
 
-def parsed(code: str) -> ast.Module | None:
+def parse_code(code: str) -> ast.Module | None:
     """A piece of Python, read; None when it is none."""
     try:
         return parse_python(textwrap.dedent(code))
@@ -186,7 +181,7 @@ def parsed(code: str) -> ast.Module | None:
 def _strings(code: str) -> list[str]:
     """The strings of a piece of Python, what it adds up of them worked out. [] when it is no
     Python."""
-    if (tree := parsed(code)) is None:
+    if (tree := parse_code(code)) is None:
         return []
     named: dict[str, str] = {}
     found = list[str]()
