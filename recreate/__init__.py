@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from recreate.runs.results import BenchResult as BenchResult
     from recreate.runs.settings import Settings as Settings
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _WHERE = {
     "agents.kinds": "wrap",
@@ -98,15 +98,6 @@ _WHERE = {
     "runs.settings": "Settings",
 }
 _HOME = {name: module for module, names in _WHERE.items() for name in names.split()}
-_RENAMED = {
-    "Cell": "BenchResult",
-    "Materials": "OptimizerContext",
-    "Provable": "Validatable",
-    "Rung": "SandboxBackend",
-    "Workspace": "ExperienceStore",
-}
-"""Names of 0.1 that are found for one more release, with a DeprecationWarning."""
-
 __all__ = [
     "Agent",
     "BadInput",
@@ -168,14 +159,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _RENAMED:
-        import warnings
-
-        now = _RENAMED[name]
-        warnings.warn(
-            f"recreate.{name} is called recreate.{now} now", DeprecationWarning, stacklevel=2
-        )
-        return __getattr__(now)
     if name not in _HOME:
         raise AttributeError(f"module 'recreate' has no attribute {name!r}")
     from importlib import import_module

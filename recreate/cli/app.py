@@ -98,7 +98,6 @@ COMMANDS = {
     "patterns freeze": "memory.freeze",
     "patterns veto": "memory.veto",
     "patterns keep": "memory.keep",
-    "patterns split": "memory.split",
     "patterns diff": "memory.diff",
 }
 """The words of each of the core's commands -> the module in this folder, and the function in it.

@@ -30,9 +30,9 @@ MORE: Mapping[str, tuple[str, ...]] = {
         "compare",
         "judge",
         "calibrate",
-        "limits",
-        "credit",
-        "rebase",
+        "turn-limit",
+        "ablate",
+        "transfer",
         "ci",
         "tasks",
         "grade",
@@ -41,6 +41,10 @@ MORE: Mapping[str, tuple[str, ...]] = {
     "set up": ("list", "plugins", "models", "scaffold", "sandbox", "clean"),
 }
 """The others, by what they are for; what is in none of these stands at the end."""
+
+
+ALIASES = {"credit": "ablate", "rebase": "transfer", "limits": "turn-limit"}
+"""Names that commands had before: taken, and not shown."""
 
 
 def panel_of(address: str) -> str:
@@ -119,6 +123,10 @@ class Group(TyperGroup):
 
 class Top(Group):
     """All of recreate, on one screen."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command that the first word names, also by the name that it had before."""
+        return super().resolve_command(ctx, [ALIASES.get(args[0], args[0]), *args[1:]])
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Begin with"):

@@ -419,7 +419,7 @@ def show_lesson(
     }
     from recreate.lessons.draws import told
 
-    joined = f"it joined {x.merged_into}; recreate patterns split {x.merged_into} {x.id} parts them"
+    joined = f"it joined {x.merged_into}"
     own = f", carried by the agent in {x.carried}" if x.carried else ""
     counted = f", helped {x.helpful}, harmed {x.harmful}" if x.helpful or x.harmful else ""
     answer(
@@ -480,38 +480,6 @@ def keep(id: Id, domain: InDomain = "", policy: Policy = "recreate", as_json: Js
     store, lesson = _one(id, domain, policy)
     lesson = store.keep(lesson.id)
     answer(as_json, _record(lesson, store), f"{lesson.id}: {_standing(lesson)}")
-
-
-def split(
-    id: Id,
-    member: Annotated[
-        str,
-        typer.Argument(
-            metavar="MEMBER", help="The id of the lesson that joined it, or its beginning."
-        ),
-    ],
-    domain: InDomain = "",
-    as_json: Json = False,
-) -> None:
-    """Undo a merge: the lesson that joined another stands for itself again, with its own evidence.
-
-    Example: recreate patterns split read-the-failing-test run-the-test-first
-    """
-    from recreate.lessons.promotion import split
-
-    store, lesson = _one(id, domain, "recreate")
-    before = store.read()
-    near = [name for name in lesson.merged if member and name.startswith(member)]
-    member = member if member in lesson.merged or len(near) != 1 else near[0]
-    parted = split(before, lesson.id, member)
-    if member not in parted:
-        raise BadInput(
-            f"{member!r} has not joined {lesson.id}",
-            fix=f"recreate patterns show {lesson.id} lists what has",
-            code="no-lesson",
-        )
-    store.write(before, {**before, **parted})
-    answer(as_json, _record(parted[member], store), f"{member}: {_standing(parted[member])}")
 
 
 def diff(run: RunName = "last", as_json: Json = False) -> None:

@@ -225,7 +225,7 @@ def go_on(
         raise BadInput(
             f"{here(folder)} is not a build",
             fix=(
-                "run, bench, tune and credit go on when they are given the same folder: --out"
+                "run, bench, tune and ablate go on when they are given the same folder: --out"
                 f" {here(folder)}"
             ),
             code="not-a-build",

@@ -204,36 +204,6 @@ def joined(lessons: Mapping[str, Lesson], id: str, member: str) -> dict[str, Les
     return changed
 
 
-def split(lessons: Mapping[str, Lesson], id: str, member: str) -> dict[str, Lesson]:
-    """Both lessons after `member` left `id` again: a candidate with its own supports. {} when it
-    had not joined.
-
-    What was measured of the pattern stays with it: its words were tested, not the member's.
-    """
-    target, other = lessons.get(id), lessons.get(member)
-    if target is None or other is None or other.merged_into != id:
-        return {}
-    left = [lessons[m] for m in target.merged if m != member and m in lessons]
-    supports = {s for lesson in left for s in lesson.supports} | set(target.born_of)
-    groups = {g for lesson in left for g in lesson.groups} | set(target.groups[:1])
-    rest = target.model_copy(
-        update={
-            "merged": tuple(m for m in target.merged if m != member),
-            "supports": tuple(
-                s for s in target.supports if s in supports or s not in other.supports
-            ),
-            "groups": tuple(g for g in target.groups if g in groups or g not in other.groups),
-            "steps": tuple(
-                at
-                for at in target.steps
-                if at.experience in supports or at.experience not in other.supports
-            ),
-        }
-    )
-    back = other.model_copy(update={"status": "candidate", "merged_into": ""})
-    return {member: back} if target.frozen else {id: rest, member: back}
-
-
 def over(lessons: Sequence[Lesson], patterns: int, characters: int) -> list[Lesson]:
     """The active patterns that do not fit the budget: those of the lowest bound; what a person
     froze stays."""

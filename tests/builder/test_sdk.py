@@ -114,14 +114,6 @@ def test_the_table_of_contents_is_this_and_every_name_is_there() -> None:
         _ = recreate.biuld
 
 
-@pytest.mark.parametrize("old", ["Cell", "Materials", "Provable", "Rung", "Workspace"])
-def test_an_old_name_is_found_for_one_release_and_says_the_new_one(old: str) -> None:
-    with pytest.warns(DeprecationWarning, match=f"recreate.{old} is called recreate") as told:
-        found = getattr(recreate, old)
-    assert found.__name__ in str(told[0].message)
-    assert old not in recreate.__all__
-
-
 def test_what_a_type_checker_sees_is_what_is_found() -> None:
     tree = ast.parse((ROOT / "recreate" / "__init__.py").read_text("utf-8"))
     seen = {}
@@ -399,7 +391,7 @@ def test_what_a_users_memory_recalls_is_held_against_the_registry(
     seen: list[recreate.Hit] = []
 
     class Asks(OneLesson):
-        def __init__(self, materials: recreate.Materials) -> None:
+        def __init__(self, materials: recreate.OptimizerContext) -> None:
             seen.extend(materials.recall("word", 100, {}))
 
     recreate.build(Toy(), model=model, optimizer=Asks, recall=Cheat(workspace), **FLAGS)
@@ -474,7 +466,7 @@ class NoGrade:
 
 
 class NoTrace(Toy):
-    def grade(self, task: recreate.Task, backend: recreate.Rung) -> recreate.Grade:  # type: ignore[override]
+    def grade(self, task: recreate.Task, backend: recreate.SandboxBackend) -> recreate.Grade:  # type: ignore[override]
         return recreate.Grade(score=0.0, passed=False)
 
 
@@ -510,7 +502,7 @@ class NoParams(Wrapped):
 class Prefers:
     """No `propose`."""
 
-    def __init__(self, materials: recreate.Materials) -> None: ...
+    def __init__(self, materials: recreate.OptimizerContext) -> None: ...
 
 
 class Half:

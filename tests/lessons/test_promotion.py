@@ -21,7 +21,6 @@ from recreate.lessons.promotion import (
     measured_more,
     over,
     ripe,
-    split,
     tried,
 )
 
@@ -171,31 +170,6 @@ def test_attempts_that_go_worse_raise_a_doubt_and_steady_ones_do_not() -> None:
     assert not doubted(due.model_copy(update={"rounds": 2, "trials": tuple(later)}))
 
 
-@given(st.permutations(["a", "b", "c"]), st.sampled_from(["a", "b", "c"]))
-def test_leaving_undoes_joining(order: list[str], leaver: str) -> None:
-    def lesson(id: str) -> Lesson:
-        return Lesson(
-            id=id,
-            title=id,
-            body=id,
-            born_of=(id,),
-            supports=(id, "shared"),
-            groups=(f"g-{id}", "g"),
-        )
-
-    lessons = {id: lesson(id) for id in ("target", "a", "b", "c")}
-    rest = dict(lessons)
-    for id in order:
-        lessons |= joined(lessons, "target", id)
-        if id != leaver:
-            rest |= joined(rest, "target", id)
-    lessons |= split(lessons, "target", leaver)
-    assert set(lessons["target"].supports) == set(rest["target"].supports)
-    assert set(lessons["target"].groups) == set(rest["target"].groups)
-    assert lessons["target"].merged == rest["target"].merged
-    assert lessons[leaver] == rest[leaver]
-
-
 def test_what_does_not_fit_the_budget_is_the_weakest() -> None:
     strong = candidate([1.0] * 20, status="active").model_copy(update={"id": "strong"})
     weak = candidate([1.0] * 5, status="active").model_copy(update={"id": "weak"})
@@ -232,7 +206,7 @@ def test_a_further_test_wants_twice_the_supports_of_the_last(
     assert ripe(candidate([], **more)) is wanted
 
 
-def test_a_pattern_keeps_its_own_group_alone_when_its_only_member_leaves() -> None:
+def test_who_joins_a_frozen_lesson_leaves_it_as_it_is() -> None:
     def born(id: str) -> Lesson:
         return Lesson(
             id=id,
@@ -244,10 +218,7 @@ def test_a_pattern_keeps_its_own_group_alone_when_its_only_member_leaves() -> No
         )
 
     lessons = {"a": born("a"), "b": born("b"), "c": born("c")}
-    assert split(lessons, "a", "b") == split(lessons, "a", "none") == {}
     together = lessons | joined(lessons, "a", "b")
     assert together["a"].groups == ("g-a", "g-b")
-    assert together | split(together, "a", "b") == lessons
     frozen = together | {"a": together["a"].model_copy(update={"frozen": True})}
-    assert split(frozen, "a", "b") == {"b": lessons["b"]}
     assert joined(frozen, "a", "c").keys() == {"c"}

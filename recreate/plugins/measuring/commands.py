@@ -1,4 +1,4 @@
-"""blame, credit, rebase: who wrote each line of an agent, and what each part of it is worth, with
+"""blame, ablate, transfer: who wrote each line of an agent, and what each part of it is worth, with
 the model it was made with or with another."""
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ PlanOnly = Annotated[bool, typer.Option("--plan", help="Say what it would take, 
     *KNOCKOUTS,
     "gate.false_keep",
     "gate.cheaper",
-    words={**WORDS, "out": "The run folder; default: runs/credit-DOMAIN-DATE."},
+    words={**WORDS, "out": "The run folder; default: runs/ablate-DOMAIN-DATE."},
 )
-def credit(
+def ablate(
     settings: Settings,
     where: Path,
     typed: Mapping[str, Any],
@@ -94,18 +94,18 @@ def credit(
     On validation tasks (20 unless --tasks says how many, each with --repeats 2). Tasks and model
     are those of the build that made the agent, unless flags name others.
 
-    Example: recreate credit last --tasks 20 --repeats 4 --budget 5usd
+    Example: recreate ablate last --tasks 20 --repeats 4 --budget 5usd
     """
     what, lineage, settings = _asked(what, where, base, settings, typed)
-    folder = runner.folder_of(settings, where, f"credit-{settings.domain}")
+    folder = runner.folder_of(settings, where, f"ablate-{settings.domain}")
     parts = _parts(lineage, settings, whole_edits)
     if plan:
         _plan(settings, where, folder, parts, as_json)
         return
-    from recreate.plugins.measuring.knockouts import credit as credited
+    from recreate.plugins.measuring.knockouts import credit
 
     with runner.measured(settings, where, folder) as session:
-        found = credited(session, parts)
+        found = credit(session, parts)
     pruned = _pruned(settings, where, folder, what, parts, found) if prune else None
     record = {"run": str(folder), **found.model_dump(mode="json", exclude={"break_even"})}
     answer(
@@ -118,9 +118,9 @@ def credit(
 
 
 @with_settings(
-    *KNOCKOUTS, words={**WORDS, "out": "The run folder; default: runs/rebase-DOMAIN-DATE."}
+    *KNOCKOUTS, words={**WORDS, "out": "The run folder; default: runs/transfer-DOMAIN-DATE."}
 )
-def rebase(
+def transfer(
     settings: Settings,
     where: Path,
     typed: Mapping[str, Any],
@@ -144,22 +144,22 @@ def rebase(
     repaid there.
 
     `relearn`: of no use here, while the model scores lower than the agent's own did. Flags as of
-    `credit`.
+    `ablate`.
 
-    Example: recreate rebase scaffolds/swe --model gpt-5 --tasks 20 --worth 0.50
+    Example: recreate transfer scaffolds/swe --model gpt-5 --tasks 20 --worth 0.50
     """
     if "model" not in typed:
-        raise BadInput("which model?", fix=f"recreate rebase {what} --model MODEL", code="usage")
+        raise BadInput("which model?", fix=f"recreate transfer {what} --model MODEL", code="usage")
     what, lineage, settings = _asked(what, where, base, settings, typed)
-    folder = runner.folder_of(settings, where, f"rebase-{settings.domain}")
+    folder = runner.folder_of(settings, where, f"transfer-{settings.domain}")
     parts = _parts(lineage, settings, whole_edits)
     if plan:
         _plan(settings, where, folder, parts, as_json)
         return
-    from recreate.plugins.measuring.knockouts import rebase as rebased
+    from recreate.plugins.measuring.knockouts import rebase
 
     with runner.measured(settings, where, folder) as session:
-        found = rebased(session, parts, lineage, worth)
+        found = rebase(session, parts, lineage, worth)
     even = found.break_even
     told = [even.says] if even is not None else []
     answer(as_json, {"run": str(folder), **found.model_dump(mode="json")}, *_table(found), *told)

@@ -1,4 +1,4 @@
-"""calibrate, limits, tasks rate: what attempts teach of noise, of turns, and of how hard tasks are."""
+"""calibrate, turn-limit, tasks rate: what attempts teach of noise, of turns, and of how hard tasks are."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def calibrate(
     )
 
 
-def limits(
+def find_turn_limit(
     runs: Annotated[
         list[str],
         typer.Argument(
@@ -110,11 +110,10 @@ def limits(
     attempts; those of test tune no agent. The agents of several runs are told apart by their
     digest.
 
-    Example: recreate limits calibrate-swe --write scaffolds/swe
+    Example: recreate turn-limit calibrate-swe --write scaffolds/swe
     """
     from recreate.agents.scaffold import load
-    from recreate.plugins.measuring.turns import PERCENTILES, taken
-    from recreate.plugins.measuring.turns import limits as found_limits
+    from recreate.plugins.measuring.turns import PERCENTILES, limits, taken
     from recreate.runs.attempts import read_experience
     from recreate.runs.reader import Run, find_run
 
@@ -139,7 +138,7 @@ def limits(
     for digest, experiences in sorted(by_agent.items(), key=lambda item: -len(item[1])):
         attempts = list(taken(experiences))
         wanted = sorted({*PERCENTILES, percentile})
-        table = found_limits(attempts, wanted)
+        table = limits(attempts, wanted)
         lines.append(
             f"{digest}: {len(attempts)} attempts, {sum(a.passed for a in attempts)} passed"
         )

@@ -186,10 +186,7 @@ class Browsed:
                 return f"{lesson.title}: these are its words now"
             case "merge" if form.get("member") in self.mergeable(path):
                 store.join(id, form["member"])
-                return (
-                    f"{form['member']} has joined it; recreate patterns split {id} {form['member']}"
-                    " parts them"
-                )
+                return f"{form['member']} has joined it"
             case _:
                 raise BadInput(
                     "no change was given",

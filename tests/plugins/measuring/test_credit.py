@@ -65,7 +65,7 @@ def asked(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
 def test_parts_get_their_worth_and_the_harmful_one_goes_through_the_gate(
     workspace: Path, flags: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ["credit", "mine", *flags, "--out", "runs/c"]
+    command = ["ablate", "mine", *flags, "--out", "runs/c"]
     plan = asked(capsys, *command, "--plan")
     assert (plan["parts"], plan["attempts"], plan["known"]) == (3, 32, 0)
     assert not (workspace / "runs" / "c").exists()
@@ -120,7 +120,7 @@ def test_a_build_s_lesson_is_credited_with_its_edit_and_rebased_on_another_model
     ]
     assert cli(["build", *flags, "--scaffold", "seed", "--rounds", "1", "--out", "runs/a"]) == 0
     # tasks and model are the build's
-    found = asked(capsys, "credit", "last", "--repeats", "1", "--out", "runs/c")
+    found = asked(capsys, "ablate", "last", "--repeats", "1", "--out", "runs/c")
     (part,) = found["parts"]
     (revision,) = Run(workspace / "runs" / "a").revisions()
     assert (part["advice"], part["worth"]) == ("keep", 1.0)
@@ -136,7 +136,7 @@ def test_a_build_s_lesson_is_credited_with_its_edit_and_rebased_on_another_model
     other = ["--price", "1,2", "--repeats", "1", "--tasks", "8"]
     wise = asked(
         capsys,
-        "rebase",
+        "transfer",
         "toy",
         "--model",
         f"scripted:{workspace / 'wise.jsonl'}",
@@ -147,17 +147,19 @@ def test_a_build_s_lesson_is_credited_with_its_edit_and_rebased_on_another_model
     assert (wise["bare"], wise["parts"][0]["worth"]) == (1.0, 0.0)
     assert wise["break_even"]["tasks"] is None
     assert "never" in wise["break_even"]["says"]
-    dull = asked(capsys, "rebase", "toy", "--model", f"scripted:{workspace / 'dull.jsonl'}", *other)
+    dull = asked(
+        capsys, "transfer", "toy", "--model", f"scripted:{workspace / 'dull.jsonl'}", *other
+    )
     assert dull["parts"][0]["advice"] == "undecided"
     assert "every attempt scored 0" in dull["note"]
     assert "--worth USD" in dull["break_even"]["says"]
-    assert cli(["rebase", "toy", "--json"]) == 2
+    assert cli(["transfer", "toy", "--json"]) == 2
 
 
 def test_a_budget_that_ends_before_suspected_pairs_are_looked_at_still_gives_the_table(
     workspace: Path, flags: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ["credit", "mine", *flags, "--out", "runs/c", "--json"]
+    command = ["ablate", "mine", *flags, "--out", "runs/c", "--json"]
     assert cli([*command, "--budget", "32attempts"]) == 3
     found = json.loads(capsys.readouterr().out)
     assert (found["status"], found["paid"]) == ("budget", 32)
@@ -169,12 +171,12 @@ def test_a_budget_that_ends_before_suspected_pairs_are_looked_at_still_gives_the
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["credit", "nothing"], "there is no scaffold or run"),
-        (["credit", "seed"], "has no parts"),
-        (["credit", "last"], "there is no run here yet"),
-        (["credit", "mine", "--budget", "20attempts"], "does not pay for the 32 attempts"),
-        (["credit", "mine", "--tasks", "3", "--repeats", "1"], "takes 4 pairs of attempts"),
-        (["credit", "mine", "--base", "mine"], "has no parts"),
+        (["ablate", "nothing"], "there is no scaffold or run"),
+        (["ablate", "seed"], "has no parts"),
+        (["ablate", "last"], "there is no run here yet"),
+        (["ablate", "mine", "--budget", "20attempts"], "does not pay for the 32 attempts"),
+        (["ablate", "mine", "--tasks", "3", "--repeats", "1"], "takes 4 pairs of attempts"),
+        (["ablate", "mine", "--base", "mine"], "has no parts"),
     ],
 )
 def test_what_cannot_be_told_is_refused_before_anything_is_paid(

@@ -89,7 +89,7 @@ def test_limits_says_what_a_lower_limit_keeps_and_writes_it_with_an_extension(
 ) -> None:
     folder = attempted(workspace, capsys)
     before = scaffolds.load(folder).agent.limits
-    assert cli(["limits", "b", "--write", str(folder), "--json"]) == 0
+    assert cli(["turn-limit", "b", "--write", str(folder), "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     (agent,) = said["agents"]
     assert agent["attempts"] == 8

@@ -17,7 +17,6 @@ from recreate.api.registry import find
 from recreate.api.types import Change, Experience, Gain, Lesson
 from recreate.lessons.context import PROMPTS, RerunGroup, echoes
 from recreate.lessons.ladder import FORGET, LEAST, PATTERNS, Ladder
-from recreate.lessons.promotion import split
 from recreate.lessons.similarity import text_of, tokens
 from recreate.plugins.policies.mistakes import Mistakes
 from recreate.plugins.policies.playbook import Playbook
@@ -271,15 +270,6 @@ def test_a_lesson_keeps_the_step_that_shows_it_when_the_answer_names_one_that_is
     assert "step 0: the agent answered" in ask.asked[0][2], "it is shown with its number"
 
 
-def test_supports_keep_their_steps_when_lessons_join_and_part() -> None:
-    materials = held(Says(title={**READ, "step": 0}), Reruns(0.0, 0.0))
-    Ladder(materials).observe(failures(3))
-    target = next(x for x in materials.lessons.values() if x.status == "candidate")
-    assert target.cited(target.supports) == ["e0 step 0", "e1 step 0", "e2 step 0"]
-    left = split(materials.lessons, target.id, target.merged[0])[target.id]
-    assert [at.experience for at in left.steps] == ["e0", "e2"]
-
-
 def test_a_success_teaches_only_beside_a_failure_at_its_task() -> None:
     ask = Says()
     Ladder(held(ask)).observe([attempted("good", passed=True)])
@@ -288,7 +278,7 @@ def test_a_success_teaches_only_beside_a_failure_at_its_task() -> None:
     assert kinds(Ladder(materials).observe([attempted("good", passed=True)])) == ["born"]
 
 
-def test_lessons_of_one_meaning_join_and_can_be_parted_again() -> None:
+def test_lessons_of_one_meaning_join() -> None:
     materials = held(rerun=Reruns(0.0, 0.0))
     changes = Ladder(materials).observe(failures(3))
     assert kinds(changes)[:5] == ["born", "merged", "supported", "merged", "supported"]
@@ -297,11 +287,6 @@ def test_lessons_of_one_meaning_join_and_can_be_parted_again() -> None:
     assert len(target.groups) == len(target.merged) + 1 == 3
     member = materials.lessons[target.merged[0]]
     assert (member.status, member.merged_into) == ("merged", target.id)
-    parted = {**materials.lessons, **split(materials.lessons, target.id, member.id)}
-    assert parted[target.id].supports == ("e0", "e2")
-    assert parted[target.id].groups == ("group-task-e0", "group-task-e2")
-    assert (parted[member.id].status, parted[member.id].merged_into) == ("candidate", "")
-    assert split(parted, target.id, member.id) == {}
 
 
 def test_near_lessons_that_the_model_holds_apart_stay_apart() -> None:

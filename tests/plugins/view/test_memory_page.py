@@ -301,8 +301,6 @@ def test_a_lesson_joins_another_of_its_ladder_and_can_be_parted_again(
     assert served.ask(f"/lessons/{path}", "POST", sent)[0] == 303
     assert lesson(where, "toy/lessons/one-aaaaaa").merged_into == "three-cccccc"
     assert lesson(where, path).supports == ("e1",)
-    assert cli(["patterns", "split", "three-cccccc", "one-aaaaaa"]) == 0
-    assert lesson(where, "toy/lessons/one-aaaaaa").status == "candidate"
 
 
 def test_a_lesson_is_deleted_after_what_depends_on_it_was_shown(
