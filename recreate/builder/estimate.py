@@ -153,9 +153,6 @@ def proposal(settings: Settings) -> Proposal:
     dearest."""
     if settings.optimizer == "reflect":
         return Proposal(calls=MOST_CALLS)
-    if settings.optimizer == "best-of-n":
-        n = settings.best_of
-        return Proposal(calls=MOST_CALLS * n, attempts=n * settings.batch_size)
     if settings.optimizer not in ("", "recreate"):
         try:
             part = registry.find("optimizer", settings.optimizer)

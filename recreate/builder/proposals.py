@@ -106,7 +106,6 @@ class Proposals:
             settings=self.session.optimizer_settings,
             without=settings.without,
             limits=settings.study,
-            best_of=settings.best_of,
             jobs=settings.jobs,
             native=self.native,
             key=key,

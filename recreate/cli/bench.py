@@ -58,7 +58,6 @@ MAKES = (
     "models.optimizer_price",
     "optimizer",
     "without",
-    "best_of",
     "study.steps",
     "study.tokens",
     "study.usd",

@@ -66,7 +66,6 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "optimizer",
         "optimizer_settings",
         "without",
-        "best_of",
         "review",
         "from_experience",
         "study.*",

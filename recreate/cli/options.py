@@ -65,7 +65,6 @@ HELP = {
         "Take trajectory, environment, evidence, guidance or distilling from the optimizer;"
         " comma-separated."
     ),
-    "best_of": "Proposals that best-of-n chooses from.",
     "review": "Ask a person before a revision is kept.",
     "from_experience": (
         "Use train experience that is in memory already (imported, or of earlier runs): build"
@@ -76,7 +75,7 @@ HELP = {
     "study.usd": "USD one study may cost.",
     "study.rehearsals": "Attempts at train tasks one study may make with its edits.",
     "study.tools": "How an optimizer calls its tools: native, json, or auto (what the model can).",
-    "optimizer_settings": "KEY=VALUE of what an optimizer of your own has besides; repeatable.",
+    "optimizer_settings": "KEY=VALUE of what the optimizer has of its own, such as n=4 of best-of-n; repeatable.",
     "scaffold": (
         "The agent to start from, a folder or a name; `create`: the optimizer writes it; default:"
         " the domain's own, else a seed agent that ships."
@@ -280,7 +279,6 @@ BUILD = (
     "optimizer",
     "optimizer_settings",
     "without",
-    "best_of",
     "review",
     "from_experience",
     "study.steps",

@@ -75,7 +75,6 @@ class OptimizerContext:
     settings: Any = None
     without: Collection[str] = ()
     limits: StudySettings = field(default_factory=StudySettings)
-    best_of: int = 4
     jobs: int = 1
     native: Callable[[], bool] = field(default=lambda: False)
     key: str = ""

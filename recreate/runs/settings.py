@@ -188,7 +188,6 @@ class Settings(Config):
     model: str = ""
     optimizer: str = ""
     without: tuple[Switch, ...] = ()
-    best_of: int = Field(default=4, ge=1, le=64)
     review: bool = False
     from_experience: bool = False
     scaffold: str = ""

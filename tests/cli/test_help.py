@@ -15,7 +15,7 @@ import recreate
 from recreate.cli import help as help_
 from recreate.cli import run as cli
 from recreate.cli.app import COMMANDS, GROUPS, program
-from recreate.cli.options import ALSO, as_shown, flag_of
+from recreate.cli.options import ALSO, as_shown, flag_of, panel_of
 from recreate.runs import settings
 from tests.builder.test_their_mistakes import SMALL, Policy, Proposer, Words, model
 from tests.toy import Toy, write_script
@@ -75,7 +75,7 @@ def test_a_group_has_an_example_and_whole_summaries(
 
 
 def test_every_flag_of_a_setting_stands_in_a_group(capsys: pytest.CaptureFixture[str]) -> None:
-    assert [a for a in (*settings.addresses(), settings.OWN) if not help_.panel_of(a)] == []
+    assert [a for a in (*settings.addresses(), settings.OWN) if not panel_of(a)] == []
     said = shown(capsys, "build")
     titles = [
         line[:-1] for line in said.splitlines() if line.endswith(":") and not line.startswith(" ")
@@ -91,11 +91,18 @@ def test_each_flag_has_one_spelling_in_help_and_its_address_is_taken_too(workspa
             long = [flag for flag in param.opts if flag.startswith("--")]
             assert len(long) <= 1, (command.name, param.opts)
     assert flag_of("memory.policy") == "--memory"
-    assert flag_of("best_of") == "--best-of"
+    assert flag_of("from_experience") == "--from-experience"
     assert ALSO["--memory.policy"] == "--memory"
-    typed = ["--best_of=3", "--select.tasks", "a", "--models.optimizer", "m", "--gate.cheaper"]
+    typed = [
+        "--optimizer_settings=n=3",
+        "--select.tasks",
+        "a",
+        "--models.optimizer",
+        "m",
+        "--gate.cheaper",
+    ]
     assert as_shown(typed) == [
-        "--best-of=3",
+        "--optimizer-settings=n=3",
         "--tasks",
         "a",
         "--models.optimizer",
@@ -110,8 +117,6 @@ def test_each_flag_has_one_spelling_in_help_and_its_address_is_taken_too(workspa
         script,
         "--memory.policy",
         "playbook",
-        "--best_of",
-        "2",
     ]
     assert cli(["plan", *flags, "--from_experience", "--models.optimizer_price=0,0"]) == 0
 
@@ -124,9 +129,11 @@ def test_the_sandboxs_flag_is_sandbox_and_rung_is_still_taken(
     assert "--rung" not in said
     assert cli(["sandbox", "exec", "--sandbox", "none", "--", "true"]) == 0
     assert "--rung" not in capsys.readouterr().err
-    assert cli(["sandbox", "exec", "--rung", "none", "--", "printf", "%s", "--best_of"]) == 0
+    assert (
+        cli(["sandbox", "exec", "--rung", "none", "--", "printf", "%s", "--from_experience"]) == 0
+    )
     out, err = capsys.readouterr()
-    assert out == "--best_of", "what follows -- is the command's"
+    assert out == "--from_experience", "what follows -- is the command's"
     assert "--rung is called --sandbox" in err
 
 

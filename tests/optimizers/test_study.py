@@ -21,7 +21,7 @@ from recreate.optimizers.investigator.draft import Draft
 from recreate.optimizers.investigator.edit_tools import Writer
 from recreate.optimizers.investigator.read_tools import Reader
 from recreate.optimizers.search import Search
-from recreate.plugins.methods.best_of_n import BestOfN
+from recreate.plugins.methods.best_of_n import BestOfN, BestOfNSettings
 from recreate.runs import settings
 from recreate.runs.session import Parts, open_session
 from tests.investigator import Investigator
@@ -232,7 +232,7 @@ def test_best_of_n_takes_the_proposal_that_is_best_on_its_own_train_tasks(worksp
         proposal({"file": "new lesson", "text": text}) for text in ("First.", "Second.", "Third.")
     ]
     given = context(answers)
-    given.best_of, given.key = 3, "k"
+    given.settings, given.key = BestOfNSettings(n=3), "k"
     given.tasks = ("t1",)
     given.evaluate = lambda child, tasks: [
         experience(1, passed="Second." in child.lessons[0].body) for _ in tasks
@@ -280,7 +280,7 @@ def test_a_candidate_is_attempted_until_it_cannot_beat_the_best_and_its_choice_i
 def test_a_proposal_with_one_attempt_that_counts_is_not_taken_for_the_best(workspace: Path) -> None:
     answers = [proposal({"file": "new lesson", "text": text}) for text in ("First.", "Second.")]
     given = context(answers)
-    given.best_of, given.key, given.tasks = 2, "k", ("t1", "t2", "t3")
+    given.settings, given.key, given.tasks = BestOfNSettings(n=2), "k", ("t1", "t2", "t3")
 
     def evaluate(child: Scaffold, tasks: Sequence[str]) -> list[Experience]:
         # solves one task; its other attempts were excluded

@@ -11,26 +11,41 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pydantic import BaseModel, Field
+
 from recreate.agents import scaffold as scaffolds
 from recreate.agents.scaffold import BadEdit, Scaffold
 from recreate.api.types import Edit, Experience
 from recreate.optimizers.context import OptimizerContext
-from recreate.optimizers.reflect import Reflect
+from recreate.optimizers.reflect import MOST_CALLS, Reflect
 from recreate.optimizers.search import Search
 
 
+class BestOfNSettings(BaseModel, frozen=True, extra="forbid"):
+    """n: proposals that the best is chosen from."""
+
+    n: int = Field(default=4, ge=1, le=64)
+
+
 class BestOfN:
-    """The optimizer `best-of-n`; n is the setting `best_of`."""
+    """The optimizer `best-of-n`; `[optimizer_settings]`: see BestOfNSettings."""
+
+    Config = BestOfNSettings
 
     def __init__(self, context: OptimizerContext) -> None:
         self.context = context
+        self.settings: BestOfNSettings = context.settings or BestOfNSettings()
+
+    @staticmethod
+    def takes(settings: BestOfNSettings, batch: int) -> tuple[int, int]:
+        return MOST_CALLS * settings.n, settings.n * batch
 
     def propose(self, scaffold: Scaffold, experiences: Sequence[Experience]) -> Sequence[Edit]:
         """The edits of the proposal that gains most on the batch's train tasks; the first of
         equals."""
         search, best = Search(self.context, scaffold, experiences), None
         seen: set[str] = {scaffold.digest}
-        for number in range(self.context.best_of):
+        for number in range(self.settings.n):
             thread = self.context.thread(f"sample {number}")
             edits = Reflect(self.context, thread).propose(scaffold, experiences)
             try:
@@ -47,7 +62,7 @@ class BestOfN:
             whole = len(search.parent.scores)
             on = f"{len(made.scores)} of {whole}" if len(made.scores) < whole else "the"
             self.context.note(
-                f"proposal {number + 1} of {self.context.best_of}: {made.mean:.3f} on {on} train"
+                f"proposal {number + 1} of {self.settings.n}: {made.mean:.3f} on {on} train"
                 " tasks of the batch"
             )
             if best is None or search.gain(made) > search.gain(best):

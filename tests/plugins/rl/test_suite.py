@@ -268,7 +268,7 @@ def test_a_wrong_suite_is_refused_before_anything_is_spent(
         ("usage", ["--rounds", "2"]),
         ("usage", ["--train", "2"]),
         ("usage", ["--optimizer", "reflect"]),
-        ("usage", ["--best-of", "2"]),
+        ("usage", ["--batch", "2"]),
         ("no-budget", ["--arms", "scaffold"]),
         ("no-budget", ["--optimizers", "reflect"]),
         ("unknown-optimizer", ["--optimizers", "reflect,gepaa", "--budget", "60attempts"]),

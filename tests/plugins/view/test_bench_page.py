@@ -111,7 +111,7 @@ def test_arms_that_became_the_same_agent_are_all_named(
             "--scaffold",
             "a",
         ]
-        cap = ["--budget", "80attempts", "--best-of", "1", "--out", "runs/arms"]
+        cap = ["--budget", "80attempts", "--out", "runs/arms"]
         assert cli(["bench", "--optimizers", "reflect,best-of-n", *flags, *cap]) == 0
         capsys.readouterr()
         assert cli(["show", "runs/arms", "--json"]) == 0
