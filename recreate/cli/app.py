@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from recreate import __version__
-from recreate.cli.help import Command, Group, Top
+from recreate.cli.help import HELP_ALL, Command, Group, Top
 
 app = typer.Typer(
     name="recreate",
@@ -130,13 +130,15 @@ class _Command(Command):
         # which reads all settings: `recreate --help` does without
         from recreate.cli.options import as_shown
 
-        own = args.index("--") if "--" in args else len(args)
-        words = as_shown(args[:own], ctx.command_path.split()[1])
-        # a flag with a value that may be left out, which click has no more
+        end = args.index("--") if "--" in args else len(args)
+        words = as_shown(args[:end], ctx.command_path.split()[1])
         for at, word in enumerate(words):
-            if word == "--cache" and (at + 1 == own or words[at + 1].startswith("-")):
+            if word == HELP_ALL:
+                ctx.meta[HELP_ALL], words[at] = True, "--help"
+            # a flag with a value that may be left out, which click has no more
+            elif word == "--cache" and (at + 1 == end or words[at + 1].startswith("-")):
                 words[at] = "--cache=on"
-        parsed: list[str] = super().parse_args(ctx, [*words, *args[own:]])
+        parsed: list[str] = super().parse_args(ctx, [*words, *args[end:]])
         return parsed
 
 

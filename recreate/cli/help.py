@@ -7,7 +7,7 @@ Plain text, as typer writes it without rich: rich's import would be a third of w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
@@ -42,6 +42,22 @@ MORE: Mapping[str, tuple[str, ...]] = {
 }
 """The others, by what they are for; what is in none of these stands at the end."""
 
+
+HELP_ALL = "--help-all"
+MANY = 16
+"""A command with more settings than that shows those of NEEDED alone."""
+NEEDED = (
+    "domain",
+    "data",
+    "model",
+    "models.optimizer",
+    "optimizer",
+    "budget",
+    "rounds",
+    "train",
+    "validation",
+    "out",
+)
 
 ALIASES = {"credit": "ablate", "rebase": "transfer", "limits": "turn-limit"}
 """Names that commands had before: taken, and not shown."""
@@ -171,17 +187,25 @@ def summary(command: Any) -> str:
 
 
 def _options(command: Any, ctx: Any, formatter: Any) -> None:
-    """Its arguments, its own flags, then those of the settings, group by group."""
+    """Write a command's arguments, its own flags, then those of the settings: group by group, or of
+    many the ones that people need."""
+    shown = [(p, p.get_help_record(ctx)) for p in command.get_params(ctx)]
+    params = [(param, record) for param, record in shown if record is not None]
+    settings = [param for param, _ in params if getattr(param, "rich_help_panel", None)]
+    short = len(settings) > MANY and not ctx.meta.get(HELP_ALL)
     rows: dict[str, list[tuple[str, str]]] = {}
-    for param in command.get_params(ctx):
-        if (record := param.get_help_record(ctx)) is not None:
-            title = (
-                "Arguments"
-                if param.param_type_name == "argument"
-                else param.rich_help_panel or "Options"
-            )
-            rows.setdefault(title, []).append(record)
-    order: Sequence[str] = ("Arguments", *GROUPS)
-    for title in [*(t for t in order if t in rows), *(t for t in rows if t not in order)]:
+    for param, record in params:
+        if param.param_type_name == "argument":
+            rows.setdefault("Arguments", []).append(record)
+        elif not short or param not in settings:
+            rows.setdefault(param.rich_help_panel or "Options", []).append(record)
+        elif param.name.replace("__", ".") in NEEDED:
+            rows.setdefault("Settings", []).append(record)
+    order = [title for title in ("Arguments", "Settings", *GROUPS) if title in rows]
+    for title in [*order, *(title for title in rows if title not in order)]:
         with formatter.section(title):
             formatter.write_dl(rows[title])
+    if short:
+        rest = len(settings) - len(rows.get("Settings", ()))
+        formatter.write_paragraph()
+        formatter.write_text(f"{HELP_ALL} shows {rest} settings more, by what they are about.")

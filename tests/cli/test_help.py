@@ -55,7 +55,7 @@ def test_all_of_it_is_one_screen_and_names_five_commands_to_begin_with(
         "build",
         "view",
     ]
-    named = set(re.findall(r"[a-z]+", "\n".join(lines)))
+    named = set(re.findall(r"[a-z-]+", "\n".join(lines)))
     assert set(TOP.commands) <= named
 
 
@@ -74,15 +74,37 @@ def test_a_group_has_an_example_and_whole_summaries(
         assert help_.summary(command) in " ".join(said.replace("-\n          ", "-").split())
 
 
+def titles_of(text: str) -> list[str]:
+    return [line[:-1] for line in text.splitlines() if re.fullmatch(r"[A-Z][\w ]+:", line)]
+
+
 def test_every_flag_of_a_setting_stands_in_a_group(capsys: pytest.CaptureFixture[str]) -> None:
     assert [a for a in (*settings.addresses(), settings.OWN) if not panel_of(a)] == []
-    said = shown(capsys, "build")
-    titles = [
-        line[:-1] for line in said.splitlines() if line.endswith(":") and not line.startswith(" ")
-    ]
-    assert titles == [*help_.GROUPS, "Options"]
+    capsys.readouterr()
+    assert cli(["build", "--help-all"]) == 0
+    said = capsys.readouterr().out
+    assert titles_of(said) == [*help_.GROUPS, "Options"]
     assert "--name" in said.partition("\nAgent:")[2].partition("\nModels:")[0]
     assert "[default: False]" not in said
+
+
+def test_help_shows_of_many_settings_the_ten_that_people_need(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    said = shown(capsys, "build")
+    assert titles_of(said) == ["Settings", "Options"]
+    flags = re.findall(r"^  (--[\w.-]+)", said.partition("\nSettings:")[2], re.MULTILINE)
+    assert flags == [*(flag_of(address) for address in help_.NEEDED), "--json"]
+    assert re.search(r"--help-all shows \d+ settings more", said)
+    assert "--help-all" not in shown(capsys, "resume")
+
+
+@pytest.mark.parametrize("old", help_.ALIASES)
+def test_a_command_is_taken_by_its_old_name_too_which_is_not_shown(
+    old: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert f"Example: recreate {help_.ALIASES[old]} " in shown(capsys, old)
+    assert not re.search(rf"\b{old}\b", shown(capsys))
 
 
 def test_each_flag_has_one_spelling_in_help_and_its_address_is_taken_too(workspace: Path) -> None:
@@ -200,7 +222,7 @@ def test_what_it_was_called_is_taken_with_a_warning(
 
 
 def test_a_default_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli(["build", "--help"]) == 0
+    assert cli(["build", "--help-all"]) == 0
     flags = re.split(r"\n  --", capsys.readouterr().out)
     assert [flag.split()[0] for flag in flags[1:] if flag.count("default:") > 1] == []
     assert any(flag.startswith("memory ") and "[default: none]" not in flag for flag in flags)
