@@ -409,7 +409,8 @@ def asked_for(settings: Settings, where: Path) -> tuple[Settings, dict[str, str]
         return settings, {}
     from recreate.cli.terminal import prompt, say
     from recreate.domains.rows import Columns, table
-    from recreate.domains.rows.definition import Wanted, open_questions
+    from recreate.domains.rows.definition import open_questions
+    from recreate.domains.rows.settings import Wanted
 
     found = table.read(settings.data)
     columns = Columns(prompt=settings.prompt, **settings.columns.model_dump())

@@ -13,13 +13,8 @@ from hypothesis import strategies as st
 
 from recreate.api.types import Task
 from recreate.domains.exploits import text_exploits
-from recreate.domains.rows.scorers import (
-    Scored,
-    ScorerSettings,
-    TextScorer,
-    find_scorer,
-    texts_of,
-)
+from recreate.domains.rows.scorers import Scored, TextScorer, find_scorer, texts_of
+from recreate.domains.rows.settings import ScorerSettings
 
 S = ScorerSettings()
 WORDS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=60)

@@ -24,8 +24,8 @@ from recreate.api.ports import (
 from recreate.api.types import Trace
 from recreate.builder.selection import Rater, select
 from recreate.domains.rows import name_domain, name_of
-from recreate.domains.rows.definition import Shares
 from recreate.domains.rows.domain import RowDomain
+from recreate.domains.rows.settings import Shares
 from recreate.runs.settings import Select
 from recreate.sandboxes import choose
 

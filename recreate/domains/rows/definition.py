@@ -10,22 +10,21 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import ValidationError
 
 from recreate.api import paths
-from recreate.api.config import Config, Split, read_toml
+from recreate.api.config import Config, read_toml
 from recreate.api.errors import BadInput
-from recreate.api.types import digest
 from recreate.domains.rows import HUB, Columns
 from recreate.domains.rows.scorers import (
     Scorer,
-    ScorerSettings,
     find_scorer,
     number_in,
     scorer_choice,
 )
+from recreate.domains.rows.settings import Definition, ScorerSettings, Wanted
 from recreate.domains.rows.table import DataTable, shown
 
 FILE = "domain.toml"
@@ -50,66 +49,6 @@ GUESSES: Mapping[str, Sequence[str]] = {
     "gold": ("gold", "canonical_solution"),
 }
 """What a column is likely called, the likeliest first."""
-
-
-class Shares(Config):
-    """How groups are dealt where no column says the split. A group's place is its digest's, so it
-    never moves."""
-
-    train: float = Field(default=0.4, ge=0, le=1)
-    validation: float = Field(default=0.3, ge=0, le=1)
-    test: float = Field(default=0.3, ge=0, le=1)
-    seed: int = 0
-
-    @model_validator(mode="after")
-    def _whole(self) -> Shares:
-        if abs(self.train + self.validation + self.test - 1) > 1e-6:
-            raise ValueError("train, validation and test must add up to 1")
-        return self
-
-    def split(self, group: str) -> Split:
-        """The split of a group: by its digest and the seed alone, whatever other groups there
-        are."""
-        place = int(digest([self.seed, group], 12), 16) / 16**12
-        return (
-            "train"
-            if place < self.train
-            else "validation"
-            if place < self.train + self.validation
-            else "test"
-        )
-
-    def of_train(self, group: str) -> Split:
-        """The same, of rows that are called train where none are called validation."""
-        both = self.train + self.validation
-        place = int(digest([self.seed, "train", group], 12), 16) / 16**12
-        return "train" if not both or place * both < self.train else "validation"
-
-
-class Definition(Config):
-    """What domain.toml says. data: a path from its folder, or hf:NAME; answer_file: what an agent
-    writes; requires: packages of the Python in the sandbox; python: its version, '' for the one
-    that runs recreate.
-    """
-
-    schema_: Literal[1] = Field(default=1, alias="schema")
-    data: str
-    score: str
-    about: str = ""
-    answer_file: str = Field(default="answer.txt", pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$")
-    requires: tuple[str, ...] = ()
-    python: str = ""
-    columns: Columns
-    splits: Shares = Shares()
-    scorer: ScorerSettings = ScorerSettings()
-
-
-class Wanted(Config):
-    """What a command or a caller says; '' for what is left open."""
-
-    data: str = ""
-    score: str = ""
-    columns: Columns = Columns()
 
 
 def load(file: Path) -> Definition:

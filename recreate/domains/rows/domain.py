@@ -20,19 +20,11 @@ from recreate.api.ports import AskJudge, Limits, Sandbox, SandboxBackend
 from recreate.api.types import Grade, Task, Trace, digest
 from recreate.domains.python_env import asked, environment
 from recreate.domains.rows import Columns, name_of, table
-from recreate.domains.rows.definition import (
-    FILE,
-    Definition,
-    Wanted,
-    absolute,
-    decided,
-    differences,
-    load,
-    text,
-)
+from recreate.domains.rows.definition import FILE, absolute, decided, differences, load, text
 from recreate.domains.rows.programs import OWN, OwnScorer
-from recreate.domains.rows.scorers import Case, Scored, Scorer, find_scorer
-from recreate.domains.rows.tasks import files_of, tasks_of
+from recreate.domains.rows.scorers import RowTask, Scored, Scorer, find_scorer
+from recreate.domains.rows.settings import Definition, Wanted
+from recreate.domains.rows.tasks import tasks_of
 from recreate.sandboxes.rootfs import interpreter_mounts
 from recreate.storage import files as disk
 
@@ -168,7 +160,7 @@ class RowDomain:
             }
         sandbox = backend.open(mounts=mounts, env=env, limits=limits)
         try:
-            for path, data in files_of(task, self._opened.base, self._scorer):
+            for path, data in self._scorer.files(task, self._opened.base):
                 sandbox.write(path, data)
         except BaseException:
             sandbox.close()
@@ -290,9 +282,9 @@ class RowDomain:
         own = self._function
         return OwnScorer(own) if own is not None else find_scorer(self.definition.score)
 
-    def _case(self, task: Task) -> Case:
+    def _case(self, task: Task) -> RowTask:
         ask = self._judge[1] if self._judge else None
-        return Case(task, self.definition, self._opened.base, ask)
+        return RowTask(task, self.definition, self._opened.base, ask)
 
     @property
     def folder(self) -> Path:

@@ -22,8 +22,8 @@ from recreate.api.config import read_json
 from recreate.api.errors import UNSOUND, BadInput, Fault
 from recreate.api.ports import Limits, Sandbox
 from recreate.api.types import Output, Trace
-from recreate.domains.rows.definition import Definition
-from recreate.domains.rows.scorers import Case, Open, Scored, Scorer, unknown_scorer
+from recreate.domains.rows.scorers import Open, RowTask, Scored, Scorer, unknown_scorer
+from recreate.domains.rows.settings import Definition
 from recreate.storage.redact import redact
 
 OWN = "function"
@@ -84,7 +84,7 @@ class FileScorer(Scorer):
     def fingerprint(self, definition: Definition) -> Sequence[Any]:
         return self.function, read_scorer(self.path)
 
-    def score(self, case: Case, trace: Trace, open: Open) -> Scored:
+    def score(self, case: RowTask, trace: Trace, open: Open) -> Scored:
         """Return what the function gives. Raises Fault (`unsound-task`) that names file and line
         where that is no score: not the agent's fault."""
         path, function = self.path, self.function
@@ -137,7 +137,7 @@ class OwnScorer(FileScorer):
     def fingerprint(self, definition: Definition) -> Sequence[Any]:
         return (_source_of(self._own),)
 
-    def score(self, case: Case, trace: Trace, open: Open) -> Scored:
+    def score(self, case: RowTask, trace: Trace, open: Open) -> Scored:
         """Return what the function gives. Raises Fault (`unsound-task`) naming file and line."""
         function = self._own
         code = getattr(function, "__code__", None)
@@ -202,7 +202,7 @@ def read_scorer(path: str) -> str:
         ) from None
 
 
-def limits_of(case: Case) -> Limits:
+def limits_of(case: RowTask) -> Limits:
     """Return what a program of a scorer may use for one answer."""
     return LIMITS.model_copy(update={"seconds": case.definition.scorer.seconds})
 
@@ -228,7 +228,7 @@ def write_file(sandbox: Sandbox, path: str, text: str) -> None:
 
 
 def run_program(
-    case: Case,
+    case: RowTask,
     open: Open,
     command: Sequence[str],
     asked: Mapping[str, Any],
@@ -259,7 +259,7 @@ def run_program(
         sandbox.close()
 
 
-def describe_ending(output: Output, case: Case) -> str:
+def describe_ending(output: Output, case: RowTask) -> str:
     """Return how a program stopped that told nothing."""
     seconds = case.definition.scorer.seconds
     if output.timed_out or output.limit == "seconds":

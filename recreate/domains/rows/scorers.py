@@ -21,56 +21,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from pydantic import Field
-
-from recreate.api.config import Config, read_json
+from recreate.api.config import read_json
 from recreate.api.errors import BadInput
 from recreate.api.plugins import lacking, names
 from recreate.api.ports import AskJudge, Limits, Sandbox
 from recreate.api.registry import find
 from recreate.api.types import Task, Trace
 from recreate.domains.exploits import text_exploits
-from recreate.domains.rows.places import read_files
-
-if TYPE_CHECKING:
-    from recreate.domains.rows.definition import Definition
+from recreate.domains.rows.places import check_paths, read_files, refuse_path
+from recreate.domains.rows.settings import Definition, ScorerSettings
 
 LONGEST = 1_000_000
 """Characters of an answer that are looked at."""
 _TAIL = 10_000
 """Characters at the end of an answer in which its last number is looked for."""
-
-
-class ScorerSettings(Config):
-    """The table [scorer] of domain.toml.
-
-    pass_at      the score from which an answer has passed; default: 1, of f1 0.8, of a judge 0.7
-    tolerance    numeric: how far off a number may be, as a part of the expected one or, below 1, as
-                 it is
-    ignore_case  exact: capitals do not count
-    longest      contains: characters that an answer may have; 0: 100, and 10 times the expected
-                 text
-    seconds      tests, sql, math, snippet, analysis, FILE.py:function: for one answer, without
-                 what it waited for a core (docs/ports/sandbox.md); math: of CPU time
-    database     sql: the file among the row's that is the database, or a script that makes it;
-                 default: the only one
-    apart        tests in Python: the answer runs in a sandbox of its own and is asked for values,
-                 so that it can bend neither the tests nor what they tell
-    answer_file  tests: the file that a text in the gold column is, and that a command may be told
-                 of
-    """
-
-    pass_at: float | None = Field(default=None, gt=0, le=1)
-    tolerance: float = Field(default=1e-6, ge=0, le=1e9)
-    ignore_case: bool = False
-    longest: int = Field(default=0, ge=0)
-    seconds: float = Field(default=30.0, gt=0, le=3600)
-    database: str = ""
-    apart: bool = False
-    answer_file: str = Field(default="solution.py", pattern=r"^[A-Za-z0-9_][A-Za-z0-9_./-]{0,99}$")
 
 
 class Scored(NamedTuple):
@@ -87,7 +55,7 @@ Open = Callable[[Limits], Sandbox]
 
 
 @dataclass(frozen=True)
-class Case:
+class RowTask:
     """A row's task with what its domain decides. base: the folder that paths in cells count from;
     ask: the judge's model, None for none."""
 
@@ -101,12 +69,6 @@ class Case:
         """The cell of the answer's column."""
         return self.task.facts["answer"]
 
-    def files(self) -> dict[str, bytes]:
-        """Return what lies in the task's sandbox before anybody works there."""
-        from recreate.domains.rows.tasks import files_of
-
-        return dict(files_of(self.task, self.base, find_scorer(self.definition.score)))
-
 
 class Scorer:
     """How answers of rows are scored, `--score NAME` or `--score NAME:ARGUMENT`.
@@ -117,7 +79,7 @@ class Scorer:
     columns         what its columns are likely called, before what all are called
     needs_answer    whether a row must have an answer
     answer_is_gold  whether an answer in a row is one that could be handed in
-    asks_model      whether a model is asked: `Case.ask`
+    asks_model      whether a model is asked: `RowTask.ask`
     tried_first     whether it is a person's, which is tried on right answers before a model is paid
     """
 
@@ -158,6 +120,52 @@ class Scorer:
         found = read_files(place)
         return found, found
 
+    def read_files(self, value: Any, base: Path) -> dict[str, Any]:
+        """Return the facts of a row's files: `files`, path -> text; or `place`, a file or folder below `base`,
+        and its digest."""
+        if value in (None, ""):
+            return {}
+        if isinstance(value, str) and value.lstrip().startswith("{"):
+            try:
+                value = read_json(value)
+            except ValueError:
+                raise ValueError("is no JSON object of path -> text") from None
+        if isinstance(value, Mapping):
+            return {
+                "files": check_paths(
+                    {path: text for path, text in value.items() if text is not None}
+                )
+            }
+        if not isinstance(value, str):
+            raise ValueError("is neither an object of path -> text nor a path")
+        refuse_path(value)
+        held, identity = self.read_place(base / value)
+        found = sha256()
+        for path, data in identity:
+            found.update(f"{path}\0{len(data)}\0".encode("utf-8", "surrogateescape") + data)
+        return {
+            "place": value,
+            "place_digest": found.hexdigest()[:16],
+            "place_files": [path for path, _ in held],
+        }
+
+    def files(self, task: Task, base: Path) -> list[tuple[str, bytes]]:
+        """Return what lies in the sandbox of a task before anybody works there. Raises BadInput for a place
+        that is gone or was changed."""
+        found = [
+            (path, text.encode("utf-8", "surrogatepass"))
+            for path, text in task.facts.get("files", {}).items()
+        ]
+        if place := task.facts.get("place"):
+            try:
+                if self.read_files(place, base)["place_digest"] != task.facts["place_digest"]:
+                    raise ValueError("was changed while this ran")
+                found += self.read_place(base / place)[0]
+            except ValueError as e:
+                fix = "put it back, then the same again"
+                raise BadInput(f"{task.id}: {place} {e}", fix=fix, code="bad-rows") from None
+        return found
+
     def add_facts(self, answer: Any, base: Path) -> Mapping[str, Any]:
         """Return what a task keeps besides its row. Raises ValueError that says what is wrong with
         the answer."""
@@ -181,7 +189,7 @@ class Scorer:
 
     # --- of an answer ---
 
-    def collect(self, case: Case, sandbox: Sandbox) -> str:
+    def collect(self, case: RowTask, sandbox: Sandbox) -> str:
         """Return what is handed in, '' for nothing."""
         try:
             data = sandbox.read(case.definition.answer_file)
@@ -197,12 +205,12 @@ class Scorer:
         """Return why there is nothing to grade, '' where there is something."""
         return "" if answer.strip() else f"no {definition.answer_file}, or an empty one"
 
-    def score(self, case: Case, trace: Trace, open: Open) -> Scored:
+    def score(self, case: RowTask, trace: Trace, open: Open) -> Scored:
         """Return what the answer is worth. Raises ValueError for a row that cannot be compared
         with, Fault."""
         raise NotImplementedError
 
-    def gold(self, case: Case) -> str:
+    def gold(self, case: RowTask) -> str:
         """Return a right answer. Raises BadInput (`no-gold`) where the row has none."""
         facts, columns = case.task.facts, case.definition.columns
         value = facts.get("gold", facts.get("answer") if self.answer_is_gold else None)
@@ -219,15 +227,15 @@ class Scorer:
             why = f"{case.task.id}: its {columns.gold} {e}"
             raise BadInput(why, fix="mend the row", code="no-gold") from None
 
-    def write_gold(self, case: Case, value: Any) -> str:
+    def write_gold(self, case: RowTask, value: Any) -> str:
         """Return the cell of a right answer in the form that is handed in. Raises ValueError."""
         return self.trim(texts_of(value)[0])
 
-    def hidden(self, case: Case) -> list[str]:
+    def hidden(self, case: RowTask) -> list[str]:
         """Return what no agent is shown: right answers, and what an answer is checked with."""
         return [as_json(case.task.facts[n]) for n in ("answer", "gold") if n in case.task.facts]
 
-    def exploits(self, case: Case) -> dict[str, str]:
+    def exploits(self, case: RowTask) -> dict[str, str]:
         """Return answers that leave the task undone and try to be scored all the same."""
         return text_exploits(case.task)
 
@@ -326,10 +334,10 @@ class TextScorer(Scorer):
         self.read_expected(value)
         return value
 
-    def score(self, case: Case, trace: Trace, open: Open) -> Scored:
+    def score(self, case: RowTask, trace: Trace, open: Open) -> Scored:
         return self.compare_all(trace.answer, case.expected, case.definition.scorer)
 
-    def hidden(self, case: Case) -> list[str]:
+    def hidden(self, case: RowTask) -> list[str]:
         right = self.read_expected(case.expected) if "answer" in case.task.facts else []
         return [*super().hidden(case), *right]
 
@@ -494,7 +502,7 @@ class JsonSchema(TextScorer):
         _validator(text)
         return [text]
 
-    def write_gold(self, case: Case, value: Any) -> str:
+    def write_gold(self, case: RowTask, value: Any) -> str:
         return as_json(value)
 
     def describe_answer(self) -> str:

@@ -6,16 +6,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from recreate.api.config import Split, read_json
-from recreate.api.errors import BadInput
+from recreate.api.config import Split
 from recreate.api.types import Task, digest
-from recreate.domains.rows.definition import Definition
-from recreate.domains.rows.places import check_paths, refuse_path
 from recreate.domains.rows.scorers import Scorer, find_scorer
+from recreate.domains.rows.settings import Definition
 from recreate.domains.rows.table import BadRow, DataRow, DataTable, refuse
 
 SPLITS: Mapping[str, Split] = {
@@ -143,7 +140,7 @@ def _read_facts(
         facts["gold"] = cells[columns.gold]
     try:
         if columns.files:
-            facts |= _files(cells.get(columns.files), base, scorer)
+            facts |= scorer.read_files(cells.get(columns.files), base)
         if why := scorer.check_files(decided, facts):
             faults.append(why)
     except ValueError as e:
@@ -157,34 +154,6 @@ def _why(value: Any) -> str:
         if value in (None, "") or (isinstance(value, str) and not value.strip())
         else "is no text"
     )
-
-
-def _files(value: Any, base: Path, scorer: Scorer) -> dict[str, Any]:
-    """The facts of a row's files: `files`, path -> text; or `place`, a file or folder below `base`,
-    and its digest."""
-    if value in (None, ""):
-        return {}
-    if isinstance(value, str) and value.lstrip().startswith("{"):
-        try:
-            value = read_json(value)
-        except ValueError:
-            raise ValueError("is no JSON object of path -> text") from None
-    if isinstance(value, Mapping):
-        return {
-            "files": check_paths({path: text for path, text in value.items() if text is not None})
-        }
-    if not isinstance(value, str):
-        raise ValueError("is neither an object of path -> text nor a path")
-    refuse_path(value)
-    held, identity = scorer.read_place(base / value)
-    found = sha256()
-    for path, data in identity:
-        found.update(f"{path}\0{len(data)}\0".encode("utf-8", "surrogateescape") + data)
-    return {
-        "place": value,
-        "place_digest": found.hexdigest()[:16],
-        "place_files": [path for path, _ in held],
-    }
 
 
 def _splits(
@@ -221,21 +190,3 @@ def _spelled(text: str) -> str:
         if plain == text and len(plain) <= 100
         else f"{plain[:80]}-{digest(text, 6)}".lstrip("-")
     )
-
-
-def files_of(task: Task, base: Path, scorer: Scorer) -> list[tuple[str, bytes]]:
-    """What lies in the sandbox of a task before anybody works there. Raises BadInput for a place
-    that is gone or was changed."""
-    found = [
-        (path, text.encode("utf-8", "surrogatepass"))
-        for path, text in task.facts.get("files", {}).items()
-    ]
-    if place := task.facts.get("place"):
-        try:
-            if _files(place, base, scorer)["place_digest"] != task.facts["place_digest"]:
-                raise ValueError("was changed while this ran")
-            found += scorer.read_place(base / place)[0]
-        except ValueError as e:
-            fix = "put it back, then the same again"
-            raise BadInput(f"{task.id}: {place} {e}", fix=fix, code="bad-rows") from None
-    return found

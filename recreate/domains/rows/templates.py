@@ -17,9 +17,10 @@ from typing import NamedTuple
 from recreate.api.paths import shipped
 from recreate.api.types import Task
 from recreate.domains.rows import Columns
-from recreate.domains.rows.definition import FILE, Definition, absolute, text
+from recreate.domains.rows.definition import FILE, absolute, text
 from recreate.domains.rows.domain import RowDomain
-from recreate.domains.rows.scorers import ScorerSettings, split_score
+from recreate.domains.rows.scorers import split_score
+from recreate.domains.rows.settings import Definition, ScorerSettings
 from recreate.storage import files
 
 SCRIPT = "script.jsonl"

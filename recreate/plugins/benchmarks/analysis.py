@@ -22,10 +22,10 @@ from recreate.api.ports import Sandbox
 from recreate.api.syntax import literal
 from recreate.api.types import Task, Trace, digest
 from recreate.domains.exploits import text_exploits
-from recreate.domains.rows.definition import Definition
 from recreate.domains.rows.places import read_files, refuse_path
 from recreate.domains.rows.programs import describe_ending, run_program
-from recreate.domains.rows.scorers import Case, Open, Scored, Scorer
+from recreate.domains.rows.scorers import Open, RowTask, Scored, Scorer
+from recreate.domains.rows.settings import Definition
 from recreate.plugins.audit import audit
 from recreate.storage.redact import redact
 
@@ -75,7 +75,7 @@ class AnalysisScorer(Scorer):
         file = file_of(answer, definition.answer_file)
         return _INSTRUCTIONS[answer["kind"]].format(file=file, image=answer.get("image")) + there
 
-    def collect(self, case: Case, sandbox: Sandbox) -> str:
+    def collect(self, case: RowTask, sandbox: Sandbox) -> str:
         """Return the text of the file that the row names; '' for none, and for one that lies there
         as it was given."""
         name = file_of(case.expected, case.definition.answer_file)
@@ -83,11 +83,11 @@ class AnalysisScorer(Scorer):
             data = sandbox.read(name)
         except FileNotFoundError:
             return ""
-        if data == case.files().get(name):
+        if data == dict(self.files(case.task, case.base)).get(name):
             return ""
         return self.trim(data[: 4 * self.longest].decode("utf-8", "replace")[: self.longest])
 
-    def golds(self, case: Case) -> list[str]:
+    def golds(self, case: RowTask) -> list[str]:
         """Return the texts of the files that are right. Raises BadInput for one that is gone or was
         changed."""
         try:
@@ -99,7 +99,7 @@ class AnalysisScorer(Scorer):
             raise BadInput(why, fix=fix, code="bad-rows") from None
         return golds
 
-    def score(self, case: Case, trace: Trace, open: Open) -> Scored:
+    def score(self, case: RowTask, trace: Trace, open: Open) -> Scored:
         known, golds, answer = case.expected, self.golds(case), trace.answer
         if known["kind"] == "figure":
             drawn, why = _draw(case, known, answer, open)
@@ -131,14 +131,16 @@ class AnalysisScorer(Scorer):
             code=UNSOUND,
         )
 
-    def gold(self, case: Case) -> str:
+    def gold(self, case: RowTask) -> str:
         return write_gold(case.task, self.golds(case))
 
-    def hidden(self, case: Case) -> list[str]:
+    def hidden(self, case: RowTask) -> list[str]:
         return hidden_texts(case.task, self.golds(case))
 
-    def exploits(self, case: Case) -> dict[str, str]:
-        return analysis_exploits(case.task, self.golds(case), case.files())
+    def exploits(self, case: RowTask) -> dict[str, str]:
+        return analysis_exploits(
+            case.task, self.golds(case), dict(self.files(case.task, case.base))
+        )
 
 
 def read_expected(value: Any) -> dict[str, Any]:
@@ -196,7 +198,7 @@ def _array(data: bytes) -> str:
 
 
 def _draw(
-    case: Case, known: Mapping[str, Any], answer: str, open: Open
+    case: RowTask, known: Mapping[str, Any], answer: str, open: Open
 ) -> tuple[dict[str, Any], str]:
     """(what the figure shows that the program saves, {} for none; why there is none)."""
     asked = {"program": known["file"], "image": known["image"]}

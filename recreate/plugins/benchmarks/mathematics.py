@@ -10,7 +10,7 @@ from typing import Any
 from recreate.api.errors import Fault
 from recreate.api.types import Trace
 from recreate.domains.rows.programs import run_program
-from recreate.domains.rows.scorers import Case, Open, Scored, Scorer, texts_of
+from recreate.domains.rows.scorers import Open, RowTask, Scored, Scorer, texts_of
 
 _RUN_MATH = r"""
 import json, logging, os, sys
@@ -50,7 +50,7 @@ class MathScorer(Scorer):
     def describe_answer(self) -> str:
         return "It is a number or a formula, in LaTeX where plain text cannot say it."
 
-    def score(self, case: Case, trace: Trace, open: Open) -> Scored:
+    def score(self, case: RowTask, trace: Trace, open: Open) -> Scored:
         settings = case.definition.scorer
         given = read_math(trace.answer)
         if not given or len(given) > _LONGEST_MATH:

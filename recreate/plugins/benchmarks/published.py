@@ -20,9 +20,9 @@ from recreate.api.errors import BadInput, Missing
 from recreate.api.ports import SandboxBackend
 from recreate.api.types import Grade, Task, Trace, digest
 from recreate.domains.rows import HUB, SUFFIXES, Columns, table
-from recreate.domains.rows.definition import Definition, Shares, own_or_shipped
+from recreate.domains.rows.definition import own_or_shipped
 from recreate.domains.rows.domain import RowDomain, _RowsRead
-from recreate.domains.rows.scorers import ScorerSettings
+from recreate.domains.rows.settings import Definition, ScorerSettings, Shares
 from recreate.domains.rows.table import BadRow, DataRow, DataTable
 from recreate.domains.rows.tasks import tasks_of
 from recreate.plugins.benchmarks import recipes

@@ -9,10 +9,10 @@ from typing import Any
 
 from recreate.api.errors import UNSOUND, Fault
 from recreate.api.types import Trace
-from recreate.domains.rows.definition import Definition
 from recreate.domains.rows.places import read_files
 from recreate.domains.rows.programs import describe_ending, run_program
-from recreate.domains.rows.scorers import Case, Open, Scored, Scorer, texts_of
+from recreate.domains.rows.scorers import Open, RowTask, Scored, Scorer, texts_of
+from recreate.domains.rows.settings import Definition
 from recreate.plugins.benchmarks import dumps
 from recreate.storage.redact import redact
 
@@ -115,7 +115,7 @@ class QueryScorer(Scorer):
     def describe_answer(self) -> str:
         return "The answer is one SQL query for SQLite (python3 has the module sqlite3)."
 
-    def score(self, case: Case, trace: Trace, open: Open) -> Scored:
+    def score(self, case: RowTask, trace: Trace, open: Open) -> Scored:
         facts = case.task.facts
         file = find_database(case.definition, facts)
         query = _without_fence(trace.answer)
@@ -156,7 +156,7 @@ class QueryScorer(Scorer):
                 )
         return Scored(0.0, why)
 
-    def exploits(self, case: Case) -> dict[str, str]:
+    def exploits(self, case: RowTask) -> dict[str, str]:
         return {**super().exploits(case), **QUERIES}
 
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from recreate.api.ports import Limits
 from recreate.api.types import Task, Trace
-from recreate.domains.rows.definition import Definition
-from recreate.domains.rows.scorers import Case, Open, Scored, Scorer, texts_of
+from recreate.domains.rows.scorers import Open, RowTask, Scored, Scorer, texts_of
+from recreate.domains.rows.settings import Definition
 from recreate.plugins.audit import audit
 from recreate.plugins.withheld import apart
 from recreate.storage.redact import redact
@@ -57,7 +57,7 @@ class SnippetScorer(Scorer):
         """Return the text without blank lines around it: indentation counts."""
         return text.strip("\n").rstrip()
 
-    def score(self, case: Case, trace: Trace, open: Open) -> Scored:
+    def score(self, case: RowTask, trace: Trace, open: Open) -> Scored:
         program, seconds = texts_of(case.expected)[0], case.definition.scorer.seconds
         warm = [name for name in _WARM if re.search(rf"\b{name.partition('.')[0]}\b", program)]
         limits = LIMITS.model_copy(update={"seconds": seconds})
@@ -75,7 +75,7 @@ class SnippetScorer(Scorer):
             return Scored(0.0, redact(f"The snippet fails: {found['failed'][0]}."))
         return Scored(1.0, "The snippet is right.")
 
-    def exploits(self, case: Case) -> dict[str, str]:
+    def exploits(self, case: RowTask) -> dict[str, str]:
         return {**super().exploits(case), **snippet_exploits(case.task)}
 
 

@@ -27,9 +27,10 @@ from recreate.api.errors import UNSOUND, BadInput, Fault, Interrupted
 from recreate.api.ports import Limits, SandboxBackend
 from recreate.api.types import Record, Trace, digest
 from recreate.domains.rows import Columns, table
-from recreate.domains.rows.definition import FILE, Definition, Shares, absolute, load, text
+from recreate.domains.rows.definition import FILE, absolute, load, text
 from recreate.domains.rows.domain import RowDomain
-from recreate.domains.rows.scorers import ScorerSettings, split_score, texts_of
+from recreate.domains.rows.scorers import split_score, texts_of
+from recreate.domains.rows.settings import Definition, ScorerSettings, Shares
 from recreate.domains.validate import validate
 from recreate.storage import files
 

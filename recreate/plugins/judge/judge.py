@@ -19,8 +19,8 @@ from recreate.api.errors import UNSOUND, BadInput, Fault
 from recreate.api.ports import AskJudge
 from recreate.api.types import Message, Record, Task, Trace, digest
 from recreate.domains.rows import table
-from recreate.domains.rows.definition import Definition
-from recreate.domains.rows.scorers import Case, Open, Scored, Scorer, as_json
+from recreate.domains.rows.scorers import Open, RowTask, Scored, Scorer, as_json
+from recreate.domains.rows.settings import Definition
 
 LEAST = 20
 """Labelled answers without which an agreement says nothing."""
@@ -131,7 +131,7 @@ class JudgeScorer(Scorer):
     def fingerprint(self, definition: Definition) -> Sequence[Any]:
         return (read_rubric(self.rubric),)
 
-    def score(self, case: Case, trace: Trace, open: Open) -> Scored:
+    def score(self, case: RowTask, trace: Trace, open: Open) -> Scored:
         if case.ask is None:
             raise BadInput(
                 f"{case.task.domain} is scored by a judge, and no model is there to ask",

@@ -17,7 +17,6 @@ from recreate.api.errors import BadInput
 from recreate.api.ports import Sandbox
 from recreate.api.types import Trace
 from recreate.domains.exploits import text_exploits
-from recreate.domains.rows.definition import Definition
 from recreate.domains.rows.places import check_paths, is_possible
 from recreate.domains.rows.programs import (
     LONGEST_EVIDENCE,
@@ -27,7 +26,8 @@ from recreate.domains.rows.programs import (
     run_program,
     write_file,
 )
-from recreate.domains.rows.scorers import Case, Open, Scored, Scorer, as_json
+from recreate.domains.rows.scorers import Open, RowTask, Scored, Scorer, as_json
+from recreate.domains.rows.settings import Definition
 from recreate.plugins.audit import audit
 from recreate.plugins.withheld import apart
 from recreate.storage.redact import redact
@@ -134,17 +134,17 @@ class TestsScorer(Scorer):
             " that you do not see."
         )
 
-    def collect(self, case: Case, sandbox: Sandbox) -> str:
-        return collect_changes(sandbox, case.files())
+    def collect(self, case: RowTask, sandbox: Sandbox) -> str:
+        return collect_changes(sandbox, dict(self.files(case.task, case.base)))
 
     def explain_nothing(self, definition: Definition, answer: str) -> str:
         return "" if answer.strip() not in ("", "{}") else "no file was changed"
 
-    def write_gold(self, case: Case, value: Any) -> str:
+    def write_gold(self, case: RowTask, value: Any) -> str:
         files = changes_of(as_json(value), case.definition.scorer.answer_file)
         return json.dumps(files, ensure_ascii=False, sort_keys=True)
 
-    def score(self, case: Case, trace: Trace, open: Open) -> Scored:
+    def score(self, case: RowTask, trace: Trace, open: Open) -> Scored:
         try:
             changed = changes_of(trace.answer, case.definition.scorer.answer_file)
         except ValueError as e:
@@ -157,7 +157,7 @@ class TestsScorer(Scorer):
         run = _run_apart if case.definition.scorer.apart else _run_beside
         return run(case, check_paths(tests), changed, open)
 
-    def exploits(self, case: Case) -> dict[str, str]:
+    def exploits(self, case: RowTask) -> dict[str, str]:
         """Return what fits every question, and functions and programs as wrong as they were, around
         them what bends tests or the machine."""
         given = case.task.facts.get("files") or {}
@@ -177,7 +177,9 @@ class TestsScorer(Scorer):
         return {**text_exploits(case.task), **answers}
 
 
-def _run_command(case: Case, command: str, changed: Mapping[str, str | None], open: Open) -> Scored:
+def _run_command(
+    case: RowTask, command: str, changed: Mapping[str, str | None], open: Open
+) -> Scored:
     seconds = case.definition.scorer.seconds
     sandbox = open(limits_of(case))
     try:
@@ -191,7 +193,7 @@ def _run_command(case: Case, command: str, changed: Mapping[str, str | None], op
 
 
 def _run_beside(
-    case: Case, tests: Mapping[str, str], changed: Mapping[str, str | None], open: Open
+    case: RowTask, tests: Mapping[str, str], changed: Mapping[str, str | None], open: Open
 ) -> Scored:
     """Score by tests that run in one process with what they judge."""
     asked = {
@@ -215,7 +217,7 @@ def _score_part(passed: int, count: int, failed: Sequence[Any]) -> Scored:
 
 
 def _run_apart(
-    case: Case,
+    case: RowTask,
     tests: Mapping[str, str],
     changed: Mapping[str, str | None],
     open: Open,
@@ -253,7 +255,7 @@ def _modules(paths: Iterable[str]) -> list[str]:
 
 
 def _run_cases(
-    case: Case,
+    case: RowTask,
     cases: Sequence[Mapping[str, Any]],
     changed: Mapping[str, str | None],
     open: Open,

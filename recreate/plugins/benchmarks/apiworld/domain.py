@@ -27,7 +27,8 @@ from recreate.api.errors import UNSOUND, BadInput, Fault
 from recreate.api.ports import Limits, Sandbox, SandboxBackend
 from recreate.api.types import Grade, Task, Trace, digest
 from recreate.domains.exploits import text_exploits
-from recreate.domains.rows.definition import Shares, own_or_shipped
+from recreate.domains.rows.definition import own_or_shipped
+from recreate.domains.rows.settings import Shares
 from recreate.plugins.benchmarks.apiworld import sources
 from recreate.plugins.benchmarks.apiworld.sources import ToolTask
 from recreate.plugins.benchmarks.tool_calls import handed_in, recorded
