@@ -23,7 +23,7 @@ it itself."""
 
 class OwnTime:
     """The time that calls of one part take for themselves: none may stay in the part's own code for
-    longer than its patience on end. What it asks of us meanwhile, by functions that `asked` made,
+    longer than its patience on end. What it asks of us meanwhile, by functions that `wrap` made,
     takes what it takes.
 
     A call that stays longer is given up. Whoever waits for it is told where it is; what it asks of
@@ -37,7 +37,7 @@ class OwnTime:
         self._back = time.monotonic()
         self._given_up = False
 
-    def asked(self, call: Callable[..., T]) -> Callable[..., T]:
+    def wrap(self, call: Callable[..., T]) -> Callable[..., T]:
         """A function of ours, for the part."""
 
         @wraps(call)
@@ -69,7 +69,7 @@ class OwnTime:
         thread, began = threading.Thread(target=work, name=name, daemon=True), time.monotonic()
         thread.start()
         try:
-            while not wait([done], self._left(began, patience)).done:
+            while not wait([done], self._time_left(began, patience)).done:
                 if self._gives_up(began, patience):
                     raise _hangs(name, patience, _place_in(thread))
         finally:
@@ -81,7 +81,7 @@ class OwnTime:
                 )
         return done.result()
 
-    def _left(self, began: float, patience: float) -> float | None:
+    def _time_left(self, began: float, patience: float) -> float | None:
         """Seconds to wait before a look at how long it has been away."""
         with self._lock:
             since = time.monotonic() - max(began, self._back)

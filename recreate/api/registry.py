@@ -260,7 +260,7 @@ def open(kind: str, name: str, *arguments: Any, **options: Any) -> Any:
     try:
         signature = inspect.signature(part)
     except (TypeError, ValueError):
-        return fit(kind, _made(kind, name, part, *arguments))
+        return fit(kind, _construct(kind, name, part, *arguments))
     if not any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values()):
         options = {key: value for key, value in options.items() if key in signature.parameters}
     try:
@@ -274,7 +274,7 @@ def open(kind: str, name: str, *arguments: Any, **options: Any) -> Any:
             ),
             code="cannot-be-made",
         ) from None
-    return fit(kind, _made(kind, name, part, *arguments, **options))
+    return fit(kind, _construct(kind, name, part, *arguments, **options))
 
 
 def open_domain(
@@ -344,7 +344,9 @@ def rows_file(name: str, workspace: Path) -> Path:
     return workspace / "benchmarks" / name / "domain.toml"
 
 
-def _made(kind: str, name: str, part: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+def _construct(
+    kind: str, name: str, part: Callable[..., Any], *arguments: Any, **options: Any
+) -> Any:
     """What a part makes of itself. A stranger's that fails, or ends the process, is the user's to
     mend."""
     with boundary(part, f"the {kind} {name} cannot be made", "cannot-be-made"):
@@ -492,7 +494,9 @@ def _promised(port: type) -> tuple[tuple[str, inspect.Signature, str], ...]:
         (n, m) for n, m in vars(port).items() if not n.startswith("_") and inspect.isfunction(m)
     ]
     wanted = [(name, _without_self(inspect.signature(method))) for name, method in methods]
-    return tuple((name, signature, f"`{name}{_shown(signature)}`") for name, signature in wanted)
+    return tuple(
+        (name, signature, f"`{name}{_strip_types(signature)}`") for name, signature in wanted
+    )
 
 
 def _refused(wanted: inspect.Signature, have: inspect.Signature) -> str:
@@ -519,7 +523,7 @@ def _without_self(signature: inspect.Signature) -> inspect.Signature:
     return signature.replace(parameters=list(signature.parameters.values())[1:])
 
 
-def _shown(signature: inspect.Signature) -> str:
+def _strip_types(signature: inspect.Signature) -> str:
     """`(task, trace, backend)`: the signature without its types."""
     plain = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
     return str(signature.replace(parameters=plain, return_annotation=signature.empty))
@@ -572,14 +576,14 @@ def _unstable(task: Task) -> str:
         return ""
     found: list[str] = []
 
-    def told(value: Any) -> str:
+    def describe(value: Any) -> str:
         if isinstance(value, set | frozenset):
-            return str(list(map(told, value)))
+            return str(list(map(describe, value)))
         if _ADDRESS.search(text := str(value)):
             found.append(text[:100])
         return text
 
-    json.dumps(dict(task.facts), default=told, skipkeys=True)
+    json.dumps(dict(task.facts), default=describe, skipkeys=True)
     return next(iter(found), "")
 
 

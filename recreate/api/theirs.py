@@ -154,7 +154,7 @@ def expect(fits: bool, part: Any, method: str, value: Any, why: str = "") -> Non
         returned = why or f"returned {_kind(value)}"
         wanted, page = RETURNS[method]
         raise BadInput(
-            f"{_called(part, method)} {returned}{place_of(part, method)}",
+            f"{_name_method(part, method)} {returned}{place_of(part, method)}",
             fix=f"it returns {wanted}: {page}",
             code="misfit",
         )
@@ -187,7 +187,7 @@ def _expected(name: str) -> str:
     return f"; it returns {wanted}: {page}" if page else ""
 
 
-def _called(part: Any, method: str) -> str:
+def _name_method(part: Any, method: str) -> str:
     return (
         _name(part.__qualname__) if inspect.isroutine(part) else f"{type(part).__name__}.{method}"
     )

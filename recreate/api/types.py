@@ -751,7 +751,7 @@ class Verdict(Record):
     strata: tuple[Stratum, ...] = Field(default=(), exclude_if=not_)
 
     @model_validator(mode="after")
-    def _whole(self) -> Self:
+    def _check_interval(self) -> Self:
         if (self.lo is None) != (self.hi is None):
             raise ValueError("an interval has two ends")
         return self

@@ -207,7 +207,7 @@ def questions(settings: Settings) -> int:
     memory = settings.memory
     if memory.policy not in CLIMBING:
         return 0
-    return QUESTIONS if memory.shared else settings.batch_size * (1 + 2 * ASKED)
+    return QUESTIONS if memory.is_shared else settings.batch_size * (1 + 2 * ASKED)
 
 
 def reruns(settings: Settings, each: Usage, price: Price) -> int:
@@ -256,7 +256,7 @@ def _memory(settings: Settings, again: int) -> list[str]:
         return [f"{told}; no re-runs without a --budget (--memory.reruns)"]
     part = (
         f"{memory.share:.0%} of the budget, {share_of(memory, budget)} (--memory.share)"
-        if memory.shared
+        if memory.is_shared
         else "it"
     )
     most = f"at most {again} re-runs in all" if again else "no re-runs"
@@ -421,7 +421,7 @@ def plan(
     past: Past = NOTHING,
 ) -> Estimate:
     """The plan of a build."""
-    idle = settings.memory.shared and not scaffold.asks_for_lessons
+    idle = settings.memory.is_shared and not scaffold.asks_for_lessons
     settings = settings.learning("none") if idle else settings
     attempt, inquiry = (
         typical(scaffold, past.usages, price, settings),
@@ -474,7 +474,7 @@ def plan(
         high=high,
         base_rate=round(rate, 3),
         assumes=tuple(assumes),
-        memory_share=settings.memory.share if settings.memory.shared else 0.0,
+        memory_share=settings.memory.share if settings.memory.is_shared else 0.0,
     )
 
 

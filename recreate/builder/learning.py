@@ -157,7 +157,7 @@ class Learning:
     def _of_use(self, agent: Scaffold) -> bool:
         """Whether a lesson can come to something: where it is only drawn, an agent must ask for
         it."""
-        drawn = self.session.settings.memory.shared
+        drawn = self.session.settings.memory.is_shared
         return self.on and (not drawn or agent.asks_for_lessons)
 
     def _offered(self, lesson: Lesson) -> bool:
@@ -243,7 +243,7 @@ class Learning:
         before = self._read()
         after = dict(before)
         shown = [_carrying(e, [x.id for x in agent.lessons if x.id in before]) for e in experiences]
-        questions = QUESTIONS * self.session.settings.memory.shared
+        questions = QUESTIONS * self.session.settings.memory.is_shared
         asked = self._made(
             after, ask, rerun, len(shown), questions, side_by_side, partial(self._affords, agent)
         )
@@ -458,21 +458,21 @@ class Learning:
         context = PolicyContext(
             domain=self.session.domain.name,
             lessons=lessons,
-            ask=time.asked(ask),
-            embed=time.asked(self.session.memory.embed),
-            rerun=time.asked(rerun),
-            side_by_side=time.asked(side_by_side) if side_by_side is not None else None,
-            room=time.asked(self._room),
-            affords=time.asked(affords or _any_re_runs),
-            nearest=time.asked(self._nearest),
-            find=time.asked(self._train_experience),
-            there=time.asked(lambda experience: experience.task in self._train),
-            alike=time.asked(self._recall),
+            ask=time.wrap(ask),
+            embed=time.wrap(self.session.memory.embed),
+            rerun=time.wrap(rerun),
+            side_by_side=time.wrap(side_by_side) if side_by_side is not None else None,
+            room=time.wrap(self._room),
+            affords=time.wrap(affords or _any_re_runs),
+            nearest=time.wrap(self._nearest),
+            find=time.wrap(self._train_experience),
+            there=time.wrap(lambda experience: experience.task in self._train),
+            alike=time.wrap(self._recall),
             elsewhere=self._elsewhere(),
             observed=max(0, self.session.memory.count(self.session.domain.name) - batch),
             questions=questions,
             odds=self.session.settings.memory.odds,
-            note=time.asked(lambda text: self.session.say("note", {"text": text})),
+            note=time.wrap(lambda text: self.session.say("note", {"text": text})),
         )
         return _Made(
             time.run(self.session.policy, f"the policy {self.policy}", PATIENCE, context), time

@@ -565,7 +565,7 @@ def _refuse_another(folder: Path, loaded: Settings) -> None:
     known = load_run(folder)
     if not loaded.optimizer:  # it was chosen then, and written down
         loaded = loaded.model_copy(update={"optimizer": known.optimizer})
-    if not loaded.memory.named:
+    if not loaded.memory.is_named:
         loaded = loaded.learning(known.memory.policy)
     for name, (then, now) in settings_.differing(known, loaded).items():
         raise BadInput(

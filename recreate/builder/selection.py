@@ -56,7 +56,7 @@ def selected(session: Session) -> Selected | None:
     """The selection of a run; None when nothing is selected. It is made once: rates that are
     measured later, by this very run too, change nothing in it. Raises BadInput."""
     settings = session.settings
-    if not settings.select.given:
+    if not settings.select.is_given:
         return None
     wanted = settings.select.model_dump(mode="json")
     here = {"domain": session.domain.name, "wanted": wanted}

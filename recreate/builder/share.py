@@ -31,7 +31,7 @@ MOST_RERUNS = 192
 def share_of(memory: MemorySettings, budget: Budget) -> Budget:
     """What questions and re-runs may take together; no caps where the policy has no part of its
     own."""
-    return budget.share(memory.share) if memory.shared else Budget()
+    return budget.share(memory.share) if memory.is_shared else Budget()
 
 
 def rerun_share(memory: MemorySettings, budget: Budget, price: Price) -> Budget | None:

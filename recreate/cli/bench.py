@@ -15,7 +15,7 @@ from recreate.api.paths import workspace
 from recreate.api.registry import absent
 from recreate.api.types import Stratum
 from recreate.cli.options import BUILD, RUN, TAPES, Json, one_of, with_settings
-from recreate.cli.runner import folder_of, measured, stopped_by_budget
+from recreate.cli.runner import folder_of, open_measuring, stopped_by_budget
 from recreate.cli.terminal import EXCLUDED, answer, say
 from recreate.cli.variants import with_variants
 from recreate.runs.settings import Settings
@@ -198,7 +198,7 @@ def _measure(found: Batch, where: Path, fresh: bool, as_json: bool) -> None:
     )
     if settings.select.difficulty:  # goes by the pass rates of the first
         settings = settings.model_copy(update={"scaffold": found.scaffolds[0]})
-    with measured(settings, where, folder) as session:
+    with open_measuring(settings, where, folder) as session:
         files.write(folder / "bench.toml", found.dump())
 
         def agent(name: str, own: Session) -> Scaffold:

@@ -86,7 +86,7 @@ def plan(settings: Settings, where: Path, as_json: Json = False) -> None:
         settings = chosen.settings.model_copy(update={"model": settings.model or model.name})
         seed = seed_of(settings, domain.name, where, model.name)
         rater = Rater(seed.name, seed.digest, model.name)
-        found = select(domain, settings.select, where, rater) if settings.select.given else None
+        found = select(domain, settings.select, where, rater) if settings.select.is_given else None
         settings = fitted(settings, domain, held, found)
         if wrong := cannot_decide(settings):
             raise wrong  # as build does
@@ -200,7 +200,7 @@ def run(
         )
     settings = settings.attempting(task)
     folder = runner.folder_of(settings, where, "run")
-    with runner.opened(settings, where, folder, scaffold=scaffold, task=task) as session:
+    with runner.open_with_screen(settings, where, folder, scaffold=scaffold, task=task) as session:
         experience = attempt_one(session, starting(settings, where, scaffold), task)
         opened = {"test_openings": count_openings(session)} if experience.split == "test" else {}
     trace, grade = experience.trace, experience.grade

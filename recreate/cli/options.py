@@ -366,7 +366,7 @@ def with_settings(
         ]
 
         @wraps(command)
-        def called(**values: Any) -> Any:
+        def run_command(**values: Any) -> Any:
             where = workspace()
             typed = {a: v for a in chosen if (v := values.pop(_parameter(a))) not in (None, [])}
             every = {a: tuple(typed[a]) for a in several if a in typed}
@@ -383,9 +383,9 @@ def with_settings(
                 values["several"] = every
             return command(settings=settings, where=where, **values)
 
-        called.__signature__ = inspect.Signature([*own, *flags])  # type: ignore[attr-defined]
-        called.__annotations__ = {p.name: p.annotation for p in [*own, *flags]}
-        return called
+        run_command.__signature__ = inspect.Signature([*own, *flags])  # type: ignore[attr-defined]
+        run_command.__annotations__ = {p.name: p.annotation for p in [*own, *flags]}
+        return run_command
 
     return decorate
 

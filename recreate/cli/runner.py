@@ -43,7 +43,7 @@ def build(
     from recreate.cli.reviewer import at_terminal, how
     from recreate.viewer import facts, html, markdown
 
-    with opened(settings, where, folder, resume=again, command="build") as session:
+    with open_with_screen(settings, where, folder, resume=again, command="build") as session:
         built = sdk.improve(session, where, review=at_terminal(session, review))
         domain = session.domain.name
     made = sdk.deliver(where, folder, domain, built)
@@ -104,7 +104,7 @@ def say_back(kept: Kept) -> None:
 
 
 @contextmanager
-def opened(
+def open_with_screen(
     settings: Settings,
     where: Path,
     folder: Path,
@@ -137,7 +137,7 @@ def opened(
             resume=resume,
             parts=parts,
             command=command,
-            ready=partial(ready, screen=screen),
+            ready=partial(prepare_model, screen=screen),
         )
     screen.ledger = session.ledger
     with _disk(go_on), session.closing(fresh):
@@ -182,13 +182,17 @@ def _end(go_on: str) -> NoReturn:
 
 
 @contextmanager
-def measured(settings: Settings, where: Path, folder: Path, command: str = "") -> Iterator[Session]:
-    """`opened` for a command that goes on when it is given the same folder again."""
+def open_measuring(
+    settings: Settings, where: Path, folder: Path, command: str = ""
+) -> Iterator[Session]:
+    """`open_with_screen` for a command that goes on when it is given the same folder again."""
     again, go_on = (
         (folder / "settings.toml").exists(),
         f"the same command with --out {here(folder)}",
     )
-    with opened(settings, where, folder, resume=again, command=command, go_on=go_on) as session:
+    with open_with_screen(
+        settings, where, folder, resume=again, command=command, go_on=go_on
+    ) as session:
         yield session
 
 
@@ -201,7 +205,7 @@ def folder_of(settings: Settings, where: Path, name: str) -> Path:
     )
 
 
-def ready(model: Model, screen: Screen | None = None) -> None:
+def prepare_model(model: Model, screen: Screen | None = None) -> None:
     """The same as a library user gets, with progress on the screen."""
     from recreate.api.ports import Preparable
     from recreate.builder import sdk

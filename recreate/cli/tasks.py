@@ -305,10 +305,10 @@ def grade(
 @contextmanager
 def open_judge(part: Domain, settings: Settings, where: Path) -> Iterator[Domain]:
     """The domain, with its judge where it asks one; what that cost is said at the end."""
-    from recreate.cli.runner import ready
+    from recreate.cli.runner import prepare_model
     from recreate.runs.alone import judging
 
-    with judging(settings, where, part, ready) as (asking, ledger):
+    with judging(settings, where, part, prepare_model) as (asking, ledger):
         before = ledger.spent if ledger else None
         yield asking
         if ledger is not None and before is not None:
@@ -369,7 +369,7 @@ def _selected(part: Domain, split: str, settings: Settings, where: Path) -> list
     from recreate.models import default_model
 
     tasks = _of_split(part, split)
-    if not settings.select.given:
+    if not settings.select.is_given:
         return tasks
     rater = Rater("", "", settings.model)
     if settings.select.difficulty:

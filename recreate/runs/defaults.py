@@ -38,7 +38,7 @@ def with_defaults(
     if optimizer and not settings.optimizer:
         name, proposes = choose_optimizer(model)
         settings = settings.model_copy(update={"optimizer": name})
-    if policy and not settings.memory.named:
+    if policy and not settings.memory.is_named:
         name, learns = choose_policy(settings, model)
         settings = settings.learning(name)
     return Chosen(settings, proposes, learns)

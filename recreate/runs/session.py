@@ -795,7 +795,7 @@ def _named(
         optimizer = registry.factory(
             "optimizer", settings.optimizer if parts.optimizer is None else parts.optimizer
         )
-    if parts.policy is not None or settings.memory.named or command != "build":
+    if parts.policy is not None or settings.memory.is_named or command != "build":
         policy = registry.factory(
             "policy", settings.memory.policy if parts.policy is None else parts.policy
         )

@@ -109,12 +109,12 @@ class MemorySettings(Config):
     namespace: str = Field(default="", pattern=r"^([a-z0-9][a-z0-9_-]{0,39})?$")
 
     @property
-    def named(self) -> bool:
+    def is_named(self) -> bool:
         """Whether somebody chose the policy, if only by going on with a run that has one."""
         return "policy" in self.model_fields_set
 
     @property
-    def shared(self) -> bool:
+    def is_shared(self) -> bool:
         """Whether what the policy may spend is a part of the budget."""
         return self.policy == DRAWN and self.share < 1
 
@@ -164,7 +164,7 @@ class Select(Config):
     difficulty: str = ""
 
     @property
-    def given(self) -> bool:
+    def is_given(self) -> bool:
         """Whether anything is selected at all."""
         return bool(self.tasks or self.kind or self.difficulty)
 
@@ -352,7 +352,7 @@ def load(
     sources = (_read_file(workspace), _read_environment(environ), _read_flags(flags))
     for address, value, source in (entry for entries in sources for entry in entries):
         base = workspace if source == FILE else Path()
-        _put(values, address, _placed(address, value, base), source)
+        _set_value(values, address, _placed(address, value, base), source)
     if values.get("data") and flags.get("domain") is None and values.get("domain", "swe") == "swe":
         values["domain"] = name_domain(values["data"])
     if named := values.get("select", {}).get("tasks"):
@@ -499,7 +499,7 @@ def _read_recorded(values: Mapping[str, Any]) -> Settings:
     known, kept = addresses(), dict[str, Any]()
     for address, value in flat(values).items():
         if address in known or address.startswith(f"{OWN}."):
-            _put(kept, address, value, "the cassette")
+            _set_value(kept, address, value, "the cassette")
     return Settings.model_validate(kept)
 
 
@@ -637,7 +637,7 @@ def _read_tasks(text: str, workspace: Path) -> list[str]:
     )
 
 
-def _put(values: dict[str, Any], address: str, value: Any, source: str) -> None:
+def _set_value(values: dict[str, Any], address: str, value: Any, source: str) -> None:
     known = addresses()
     if "." in address:
         address = short_names().get(address, address)
@@ -648,7 +648,7 @@ def _put(values: dict[str, Any], address: str, value: Any, source: str) -> None:
             if isinstance(given, Mapping)
             else (str(g).partition("=")[::2] for g in given)
         ):
-            _put(values, f"{OWN}.{key}", each, source)
+            _set_value(values, f"{OWN}.{key}", each, source)
         return
     if address not in known and not address.startswith(OWN + "."):
         raise _unknown_address(address, source)

@@ -427,7 +427,7 @@ def test_what_a_policy_asks_of_us_takes_what_it_takes(monkeypatch: pytest.Monkey
         looked_at()
         return "scored"
 
-    rerun_it = own.asked(rerun)
+    rerun_it = own.wrap(rerun)
 
     def observe() -> str:
         score = rerun_it()
@@ -440,7 +440,7 @@ def test_what_a_policy_asks_of_us_takes_what_it_takes(monkeypatch: pytest.Monkey
 def test_a_call_that_was_given_up_spends_nothing_any_more() -> None:
     own, given_up, ended = OwnTime(), threading.Event(), threading.Event()
     spent, refused = list[str](), list[BaseException]()
-    ask = own.asked(lambda: spent.append("asked"))
+    ask = own.wrap(lambda: spent.append("asked"))
 
     def observe() -> None:
         try:

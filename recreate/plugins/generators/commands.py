@@ -202,7 +202,7 @@ def invent(
     be inferred" --model gpt-5 --budget 2usd --out stock
     """
     from recreate.api.types import digest
-    from recreate.cli.runner import ready
+    from recreate.cli.runner import prepare_model
     from recreate.models import default_model
     from recreate.runs.alone import writer_alone
 
@@ -224,7 +224,7 @@ def invent(
     folder = where / "runs" / f"invent-{out.name}-{digest([asked, spec], 8)}"
     again = "the same command goes on, and asks for no reply twice"
     settings = settings.model_copy(update={"model": spec})
-    with writer_alone(settings, folder, "invent", ready, **invention.PARAMS) as writer:
+    with writer_alone(settings, folder, "invent", prepare_model, **invention.PARAMS) as writer:
         before = writer.ledger.spent.calls
         try:
             made = invention.invent(

@@ -10,7 +10,7 @@ import typer
 
 from recreate.api.errors import BadInput, CheckFailed
 from recreate.cli.options import RUN, SELECT, Json, split_of, with_settings
-from recreate.cli.runner import folder_of, measured
+from recreate.cli.runner import folder_of, open_measuring
 from recreate.cli.terminal import answer, say
 from recreate.runs.settings import Settings
 
@@ -72,7 +72,7 @@ def ci(
     judged, record = [], {"run": "", "base": {"ref": base, "commit": commit}, "test_openings": 0}
     if changed:
         folder = folder_of(settings, where, f"ci-{settings.domain}")
-        with measured(settings, where, folder) as session:
+        with open_measuring(settings, where, folder) as session:
             judged = [
                 compared(session, pair, split_of(wanted, needed=True), most) for pair in changed
             ]

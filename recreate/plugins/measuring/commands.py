@@ -104,7 +104,7 @@ def ablate(
         return
     from recreate.plugins.measuring.knockouts import credit
 
-    with runner.measured(settings, where, folder) as session:
+    with runner.open_measuring(settings, where, folder) as session:
         found = credit(session, parts)
     pruned = _pruned(settings, where, folder, what, parts, found) if prune else None
     record = {"run": str(folder), **found.model_dump(mode="json", exclude={"break_even"})}
@@ -158,7 +158,7 @@ def transfer(
         return
     from recreate.plugins.measuring.knockouts import rebase
 
-    with runner.measured(settings, where, folder) as session:
+    with runner.open_measuring(settings, where, folder) as session:
         found = rebase(session, parts, lineage, worth)
     even = found.break_even
     told = [even.says] if even is not None else []
@@ -285,7 +285,7 @@ def _pruned(
     out = folder.with_name(f"{folder.name}-prune")
     told = {"out": str(out), "rounds": 1, "validation": 2 * found.tasks}
     settings = settings.model_copy(update=told | ({"name": own.resolve().name} if own else {}))
-    with runner.measured(settings, where, out, command="prune") as session:
+    with runner.open_measuring(settings, where, out, command="prune") as session:
         built = judge_candidate(session, parts.agent, parts.edits(off, reasons), found.task_ids)
         domain = session.domain.name
     made = deliver(where, out, domain, built)

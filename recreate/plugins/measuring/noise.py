@@ -14,7 +14,7 @@ from recreate.api.paths import short as here
 from recreate.api.paths import workspace
 from recreate.cli.bench import line_of
 from recreate.cli.options import DATA, RUN, SELECT, Json, open_run, with_settings
-from recreate.cli.runner import folder_of, measured
+from recreate.cli.runner import folder_of, open_measuring
 from recreate.cli.tasks import DomainName, domain_of
 from recreate.cli.terminal import answer
 from recreate.runs.settings import Settings, as_flags
@@ -59,7 +59,7 @@ def calibrate(
     folder = folder_of(settings, where, f"calibrate-{settings.domain}")
     if scaffold:  # one that is not there is refused before a run folder is made
         starting(settings, where, scaffold)
-    with measured(settings, where, folder) as session:
+    with open_measuring(settings, where, folder) as session:
         agent = starting(settings, where, scaffold, session.domain.name, session.model_name)
         found, cell = calibrated(session, agent)
     noise, wrong = found.noise, found.false_keep

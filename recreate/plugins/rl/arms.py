@@ -10,7 +10,7 @@ import typer
 
 from recreate.api.errors import BadInput
 from recreate.api.paths import short as here
-from recreate.cli.runner import folder_of, opened
+from recreate.cli.runner import folder_of
 from recreate.cli.terminal import answer, say
 from recreate.runs import settings as settings_
 from recreate.runs.settings import Settings
@@ -99,7 +99,7 @@ def compare_arms(
         made = suites.of(settings_.load(where, flags), split or "validation", count, wanted)
     folder = folder_of(made.settings, where, f"bench-{made.settings.domain}")
     say(f"run folder {here(folder)}; the same with --out {here(folder)} goes on where it stopped")
-    table = compare(made, where, folder, opened)
+    table = compare(made, where, folder, open_with_screen)
     record = {
         "run": str(table.run),
         "budget": made.budget.caps,

@@ -14,7 +14,7 @@ import typer
 from recreate.api.errors import BadInput, Fault
 from recreate.api.paths import short as here
 from recreate.cli.options import Json, one_of, with_settings
-from recreate.cli.runner import folder_of, measured, stopped_by_budget
+from recreate.cli.runner import folder_of, open_measuring, stopped_by_budget
 from recreate.cli.terminal import answer, answers, say
 from recreate.plugins.local_models.settings import LocalModels
 from recreate.runs.settings import Settings
@@ -140,7 +140,7 @@ def tune(
 
     limits = (max_kl, min_entropy, save_every, rollouts)
     config = TrainConfig(steps, settings.seed, micro, *limits)  # type: ignore[arg-type]
-    with measured(settings, where, folder) as session:
+    with open_measuring(settings, where, folder) as session:
         done = tune(session, scaffold, read, config)
     _tell(done, folder, as_json)
 

@@ -200,7 +200,7 @@ class _Bench:
         model, other = opened.model, opened.optimizer_model
         other.close()
         rater, wanted = Rater(self.seed.name, self.seed.digest, model.name), suite.settings.select
-        found = select(self.domain, wanted, self.where, rater) if wanted.given else None
+        found = select(self.domain, wanted, self.where, rater) if wanted.is_given else None
         settings = fitted(suite.settings, self.domain, held, found)
         for arm in suite.arms:
             if arm.run:

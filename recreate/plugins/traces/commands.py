@@ -285,7 +285,7 @@ def judge(
 
     Example: recreate traces judge --domain support --model gpt-5-mini --budget 2usd
     """
-    from recreate.cli.runner import ready
+    from recreate.cli.runner import prepare_model
     from recreate.cli.tasks import at_once
     from recreate.memory.store import ExperienceStore
     from recreate.plugins.judge.judge import read_rubric
@@ -314,7 +314,7 @@ def judge(
     passed, left = 0, Counter[str]()
     with (
         closing(store),
-        judge_alone(settings, where, "traces", ready) as asked,
+        judge_alone(settings, where, "traces", prepare_model) as asked,
         bar("judging", len(todo)) as tell,
     ):
         before = asked.ledger.spent
