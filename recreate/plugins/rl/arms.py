@@ -10,7 +10,7 @@ import typer
 
 from recreate.api.errors import BadInput
 from recreate.api.paths import short as here
-from recreate.cli.runner import folder_of
+from recreate.cli.runner import folder_of, open_with_screen
 from recreate.cli.terminal import answer, say
 from recreate.runs import settings as settings_
 from recreate.runs.settings import Settings
