@@ -1,353 +1,43 @@
-"""A run while it runs: a line of words for each event, and on a terminal one live panel below them.
-
-The panel is a pure function of what is known, the time and the width (`panel`); rich draws it twice
-a second.
-"""
+"""A run while it runs: a line of words for each event. On a terminal a plug-in may draw a panel
+below them (kind `panel`)."""
 
 from __future__ import annotations
 
-import math
 import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Protocol
 
+from recreate.api import plugins, registry
+from recreate.api.errors import RecreateError
 from recreate.api.paths import short
 from recreate.api.types import Usage
-from recreate.cli.terminal import EXCLUDED, printable, say
+from recreate.cli.terminal import EXCLUDED, say
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from recreate.builder.estimate import Course
     from recreate.runs.budget import Ledger
 
-SHOWN = 6
-"""Jobs that the panel shows; of more it says how many."""
 OFFERED = 3
 """Lessons that the line of a round names."""
-NARROWEST, RULE = 20, 40
-LOOKS = 2
-"""How often a second the panel is drawn: often enough to be believed, seldom enough to be read."""
 
 
-@dataclass
-class InFlight:
-    """An attempt in flight. began, since: seconds of a clock that only goes forward."""
+class Panel(Protocol):
+    """What is drawn below the lines of a run, made with its `Screen`; its maker returns None where
+    nobody watches."""
 
-    task: str
-    began: float
-    since: float
-    doing: str = "step 1"
+    def start(self) -> None: ...
 
+    def stop(self) -> None: ...
 
-@dataclass
-class CellProgress:
-    """A cell of a table that is being measured: attempts that ended, those that passed, the scores'
-    sum and count."""
+    def take(self, event: str, facts: Mapping[str, Any]) -> None:
+        """Learn from one event."""
+        ...
 
-    total: int
-    done: int = 0
-    passed: int = 0
-    scored: int = 0
-    sum: float = 0.0
-    usd: float = 0.0
-
-    def take(self, score: Any) -> None:
-        """One attempt more."""
-        self.done += 1
-        self.passed += score.passed
-        self.usd += score.usage.usd
-        if score.score is not None:
-            self.scored += 1
-            self.sum += score.score
-
-    def line(self, name: str, room: int) -> str:
-        """The cell in a line, its name cut to `room` cells."""
-        mean = f"{self.sum / self.scored:.2f}" if self.scored else "  - "
-        return (
-            f"  {cell_cut(name, room):<{room}}  {self.done:>4} of {self.total:<4}  {mean} "
-            f" ${self.usd:.3f}"
-        )
-
-
-@dataclass
-class Progressing:
-    """What events have told so far.
-
-    total     attempts of this phase, 0 where nobody knows
-    course    of a build what it does, as far as it goes its usual way; over: how many of its rounds
-              are
-    stage     where in a round: '' before the first | train | proposal | candidate
-    scores    of this phase, None: excluded
-    seconds   how long each attempt took that was made now; one that was read back is no measure.
-              calls: of all of them
-    proposals how long each of the build's took
-    means     what the agent before it scored in each phase
-    cells     of a table that has several, by name
-    """
-
-    phase: str = "starting"
-    total: int = 0
-    done: int = 0
-    passed: int = 0
-    since: float = 0.0
-    at_once: int = 1
-    scores: dict[tuple[str, int], float | None] = field(default_factory=dict)
-    seconds: list[float] = field(default_factory=list)
-    calls: int = 0
-    jobs: dict[str, InFlight] = field(default_factory=dict)
-    course: Course | None = None
-    over: int = 0
-    stage: str = ""
-    proposals: list[float] = field(default_factory=list)
-    proposing: float = 0.0
-    means: dict[str, float] = field(default_factory=dict)
-    cells: dict[str, CellProgress] = field(default_factory=dict)
-
-    @property
-    def judging(self) -> bool:
-        """Whether the attempts are a candidate's."""
-        return self.stage == "candidate"
-
-    def take(self, event: str, facts: Mapping[str, Any], now: float) -> None:
-        """Learn from one event. Raises KeyError for one without its facts."""
-        match event:
-            case "build":
-                self.course, self.over = facts["course"], facts["over"]
-            case "round":
-                self.over, self.stage = facts["round"] - 1, "train"
-            case "gather":
-                self.begin(facts["phase"], now, facts["total"])
-                cells = facts.get("cells", {})
-                self.cells = (
-                    {name: CellProgress(total) for name, total in cells.items()}
-                    if len(cells) > 1
-                    else {}
-                )
-            case "candidate" | "nothing":
-                if self.stage == "proposal":
-                    self.proposals.append(now - self.proposing)
-                self.stage = "candidate"
-            case "revision":
-                self.stage = "judged"
-            case "propose" | "observe":
-                if self.stage != "proposal":
-                    self.stage, self.proposing = "proposal", now
-                does = "studying" if event == "propose" else "learning from"
-                self.begin(f"{does} {facts['experiences']} experiences", now)
-            case "begin":
-                self.jobs[facts["attempt"]] = InFlight(facts["task"], now, now)
-            case "step" | "grading" if facts["attempt"] in self.jobs:
-                job = self.jobs[facts["attempt"]]
-                job.since = now
-                job.doing = "grading" if event == "grading" else f"step {facts['step'].step + 2}"
-            case "ended" if facts["attempt"] in self.jobs:
-                self.seconds.append(now - self.jobs.pop(facts["attempt"]).began)
-            case "score":
-                score = facts["score"]
-                self.done += 1
-                self.passed += score.passed
-                if (cell := self.cells.get(facts.get("cell", ""))) is not None:
-                    cell.take(score)
-                else:
-                    self.scores[score.task, score.repeat] = score.score
-                self.calls += 0 if score.reused else score.usage.calls
-                if not self.judging and score.score is not None and not self.cells:
-                    told = [s for s in self.scores.values() if s is not None]
-                    self.means[self.phase] = math.fsum(told) / len(told)
-
-    def begin(self, phase: str, now: float, total: int = 0) -> None:
-        self.phase, self.total, self.done, self.passed, self.since = phase, total, 0, 0, now
-        self.scores, self.jobs = {}, {}
-
-    def ahead(self) -> tuple[int, int] | None:
-        """(attempts, proposals) that come after this phase; None where nobody knows."""
-        if self.course is None:
-            return None
-        c, later = self.course, self.course.rounds - self.over - (self.stage != "")
-        rest = later * (c.batch + c.proposing + c.judged) + (c.first - c.batch) * (
-            later == c.rounds > 0
-        )
-        if self.phase == "starting":
-            rest += c.judged
-        if self.stage == "train":
-            return rest + c.proposing + c.judged, later + 1
-        return rest + c.judged * (self.stage == "proposal"), later
-
-
-def panel(
-    known: Progressing,
-    by_role: Mapping[str, Usage],
-    minutes: float,
-    cap: str,
-    now: float,
-    width: int,
-    height: int = 24,
-    stops: float = math.inf,
-) -> list[str]:
-    """The panel's lines, each at most `width` characters wide: phase and score, bar and time left,
-    a line a job, what was spent by role and of the cap. height: of the terminal; the panel takes
-    half of it at most. stops: seconds until the budget's time is over."""
-    width = max(width, NARROWEST)
-    of = f" {known.done} of {known.total}" if known.total else f"  {_clock(now - known.since)}"
-    head = f"{'the candidate on ' * known.judging}{known.phase}{of}"
-    score = _score(known)
-    together = [f"{head}   {score}" if score else head]
-    # Short, as most lines are: where a terminal is made narrower, what is drawn does not wrap.
-    lines = [
-        "─" * min(RULE, width),
-        *(together if len(together[0]) <= width else [head, f"  {score}"]),
-    ]
-    time_left = _left(known, now, stops)
-    if len(time_left) > width:
-        time_left = time_left.partition(" (")[0]
-    room = min(20, width - len(time_left) - 2)
-    if known.total and room >= 5:
-        filled = room * known.done // known.total
-        time_left = f"{'━' * filled}{'·' * (room - filled)}  {time_left}"
-    lines += [time_left] * bool(time_left)
-    if known.cells:
-        rows, most = list(known.cells.items()), max(2, height // 2 - 6)
-        room = max(8, min(max(len(name) for name, _ in rows), width - 32))
-        lines += [cell.line(name, room) for name, cell in rows[:most]]
-        lines += [f"  and {len(rows) - most} more cells"] * (len(rows) > most)
-    jobs = sorted(known.jobs.values(), key=lambda job: job.began)
-    most = 1 if known.cells else max(1, min(SHOWN, height // 2 - 5))
-    for job in jobs[:most]:
-        lines.append(f"  {job.doing:<9} {_clock(now - job.since):>6}  {job.task}")
-    if len(jobs) > most:
-        lines.append(f"  and {len(jobs) - most} more")
-    roles = [f"{role} {_spent(usage)}" for role, usage in sorted(by_role.items())]
-    if sum(map(len, roles)) + 3 * len(roles) <= width:
-        roles = [" | ".join(roles)] if roles else []
-    total = sum(usage.usd for usage in by_role.values())
-    lines += [
-        *roles,
-        f"{minutes:.1f} min, ${total:.3f}{f' of {cap}' if cap else ''}{_later(known)}",
-    ]
-    return [cell_cut(line, width) for line in lines]
-
-
-def cell_cut(text: str, width: int) -> str:
-    """At most so many cells of a terminal."""
-    from rich.cells import cell_len, set_cell_size
-
-    return text if cell_len(text) <= width else set_cell_size(text, width - 1) + "…"
-
-
-def left(
-    seconds: list[float], running: list[float], todo: int, at_once: int
-) -> tuple[float, float, float] | None:
-    """(low, likely, high) seconds until `todo` attempts have ended, of which some are running for
-    so many seconds; 80 of 100 times between low and high, if attempts take as long as those that
-    ended (`seconds`). None before three.
-    """
-    from recreate.runs.gate import student_quantile
-
-    n = len(seconds)
-    if n < 3:
-        return None
-    mean = math.fsum(seconds) / n
-    spread = math.sqrt(math.fsum((s - mean) ** 2 for s in seconds) / (n - 1))
-    rest = math.fsum(max(mean - ran, 0.0) for ran in running) + mean * (todo - len(running))
-    off = student_quantile(n, 0.2) * spread * math.sqrt(todo + todo * todo / n)
-    lanes = max(1, min(at_once, todo))
-    return max(0.0, rest - off) / lanes, rest / lanes, (rest + off) / lanes
-
-
-def whole(known: Progressing, now: float) -> tuple[float, float, float] | None:
-    """(low, likely, high) seconds until the build has ended, if every round proposes one candidate:
-    its attempts as `left` reckons them, its proposals as long as the ones before, else by the calls
-    that the plan gives them. None where nobody knows."""
-    ahead = known.ahead()
-    if ahead is None or known.course is None:
-        return None
-    attempts, proposals = ahead
-    running = [now - job.began for job in known.jobs.values()]
-    found = left(known.seconds, running, known.total - known.done + attempts, known.at_once)
-    if found is None:
-        return None
-    in_work = known.stage == "proposal"
-    if not proposals + in_work:
-        return found
-    if known.proposals:  # one alone says little: half or twice as long
-        n, mean = len(known.proposals), math.fsum(known.proposals) / len(known.proposals)
-        each = (
-            (min(known.proposals), mean, max(known.proposals))
-            if n > 1
-            else (mean / 2, mean, mean * 2)
-        )
-    elif known.calls:
-        call = known.course.call * math.fsum(known.seconds) / known.calls
-        low, high = (calls * call for calls in known.course.calls)
-        each = low, (low + high) / 2, high
-    else:
-        return None
-    begun = (now - known.proposing) * in_work
-    low, likely, high = (
-        a + proposals * p + max(0.0, p - begun) * in_work for a, p in zip(found, each, strict=True)
-    )
-    return low, likely, high
-
-
-def _left(known: Progressing, now: float, stops: float) -> str:
-    """What is left of the whole run, where that is known; else of this phase; '' where neither
-    is."""
-    todo, what = known.total - known.done, "in all"
-    if (found := whole(known, now)) is None:
-        if not known.total:
-            return ""
-        what = "in this phase"
-        found = left(
-            known.seconds, [now - job.began for job in known.jobs.values()], todo, known.at_once
-        )
-    if not todo and (found is None or found[2] == 0):
-        return "done" if known.total else ""
-    if found is None:
-        return "time left: known after 3 attempts"
-    if stops < found[0]:
-        return f"about {_span(stops)} left of the budget's time"
-    low, likely, high = (min(seconds, stops) for seconds in found)
-    first, last = _span(low), _span(high)
-    if first.split()[-1] == last.split()[-1]:
-        first = first.split()[0]
-    between = f" ({first} to {last})" if first != last.split()[0] else ""
-    return f"about {_span(likely)} left {what}{between}"
-
-
-def _later(known: Progressing) -> str:
-    ahead = known.ahead()
-    return f"; then about {ahead[0]} attempts" if ahead and ahead[0] > 0 else ""
-
-
-def _span(seconds: float) -> str:
-    if seconds < 90:
-        return f"{max(1, round(seconds)):d} s" if seconds < 10 else f"{round(seconds, -1):.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-
-
-def _clock(seconds: float) -> str:
-    whole = max(0, int(seconds))
-    hours, rest = divmod(whole, 3600)
-    return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"
-
-
-def _score(known: Progressing) -> str:
-    from recreate.runs.gate import interval
-
-    if not any(score is not None for score in known.scores.values()):
-        return ""
-    mean, low, high = interval(known.scores)
-    before = (
-        f", before {known.means[known.phase]:.2f}"
-        if known.judging and known.phase in known.means
-        else ""
-    )
-    return f"{known.passed} passed, score {mean:.2f} [{low:.2f}, {high:.2f}]{before}"
+    def print(self, text: str) -> None:
+        """Write a line above the panel."""
+        ...
 
 
 def _proposer(session: Any) -> str:
@@ -375,8 +65,8 @@ def offered_line(
     return f"lessons offered in {attempts} attempts: {', '.join(parts)}"
 
 
-def _spent(usage: Usage, whole: int = 100_000) -> str:
-    """whole: tokens from which on they are said in thousands."""
+def tell_usage(usage: Usage, whole: int = 100_000) -> str:
+    """Return what calls used, in words. whole: tokens from which on they are said in thousands."""
     tokens = usage.tokens_in + usage.tokens_out
     count = (
         f"{tokens:,}"
@@ -389,103 +79,75 @@ def _spent(usage: Usage, whole: int = 100_000) -> str:
 
 
 class Screen:
-    """Turns a session's events into words on stderr: a line per event, and on a terminal the panel
-    below them.
+    """Turns a session's events into words on stderr: a line per event.
 
     `ledger` may be set later: it says what is left. at_once: attempts that run at the same time;
     rounds: of a build, whose last verdict is its result and so said at its end.
     """
 
     def __init__(self, at_once: int = 1, rounds: int = 0) -> None:
-        from rich.console import Console
-        from rich.live import Live
-
-        self.console = Console(
-            stderr=True, highlight=False, emoji=False, markup=False, soft_wrap=True
-        )
+        self.at_once, self.rounds, self.started = at_once, rounds, time.monotonic()
         self.ledger: Ledger | None = None
-        self.started = time.monotonic()
-        self.known = Progressing(at_once=at_once, since=self.started)
-        self.rounds = rounds
+        self.phase, self.total, self.done, self.cells = "", 0, 0, False
         self._alone = threading.Lock()
-        self.live: Live | None = None
-        if self.console.is_terminal and not self.console.is_dumb_terminal:
-            self.live = Live(
-                self,  # asked anew for every drawing
-                console=self.console,
-                refresh_per_second=LOOKS,
-                transient=True,
-                # what goes through a pipe must not be drawn above the panel
-                redirect_stdout=sys.stdout.isatty(),
-                vertical_overflow="crop",
-            )
+        self.panel: Panel | None = None
+        for name in plugins.names("panel"):
+            with suppress(RecreateError):  # `recreate plugins` says what is wrong with it
+                self.panel = self.panel or registry.find("panel", name)(self)
 
     def __enter__(self) -> Screen:
-        if self.live:
-            self.live.start()
+        if self.panel:
+            self.panel.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.live:
-            self.live.stop()
+        if self.panel:
+            self.panel.stop()
 
     @contextmanager
     def aside(self) -> Iterator[None]:
         """The panel is away meanwhile: somebody else draws."""
-        if self.live:
-            self.live.stop()
+        self.__exit__()
         yield
-        if self.live:
-            self.live.start()
+        self.__enter__()
 
     def line(self, text: str) -> None:
-        if self.live:
-            self.console.print(printable(text), soft_wrap=True)
-        else:
-            say(text)
+        """Write a line, above the panel where there is one."""
+        (self.panel.print if self.panel else say)(text)
 
-    def left(self) -> str:
-        """What was spent, and of what cap; '' where the panel says so."""
-        if self.live:
-            return ""
-        spent = self.ledger.spent if self.ledger else Usage()
-        cap = f" of {self._cap()}" if self._cap() else ""
-        return f"   {_spent(spent, 10**9)}, {self._minutes():.1f} min{cap}"
-
-    def _cap(self) -> str:
+    @property
+    def cap(self) -> str:
+        """The budget in words, '' for none."""
         return str(self.ledger.budget).replace("no cap", "") if self.ledger else ""
 
-    def _stops(self) -> float:
-        cap = self.ledger.budget.minutes if self.ledger else None
-        return math.inf if cap is None else max(0.0, 60 * (cap - self._minutes()))
-
-    def _minutes(self) -> float:
+    @property
+    def minutes(self) -> float:
         return self.ledger.minutes if self.ledger else (time.monotonic() - self.started) / 60
 
-    def __rich__(self) -> RenderableType:
-        from rich.text import Text
+    def left(self) -> str:
+        """Return what was spent, and of what cap; '' where the panel says so."""
+        if self.panel:
+            return ""
+        spent = self.ledger.spent if self.ledger else Usage()
+        cap = f" of {self.cap}" if self.cap else ""
+        return f"   {tell_usage(spent, 10**9)}, {self.minutes:.1f} min{cap}"
 
-        by_role = self.ledger.by_role if self.ledger else {}
-        size = self.console.size
+    def _count(self, event: str, facts: Mapping[str, Any]) -> None:
+        """Keep which phase it is, and how much of it is done."""
         with self._alone:
-            lines = panel(
-                self.known,
-                by_role,
-                self._minutes(),
-                self._cap(),
-                time.monotonic(),
-                size.width,
-                size.height,
-                self._stops(),
-            )
-        return Text("\n".join(map(printable, lines)), no_wrap=True, overflow="crop")
+            if event == "gather":
+                self.phase, self.total, self.done = facts["phase"], facts["total"], 0
+                self.cells = len(facts.get("cells", {})) > 1
+            elif event == "score":
+                self.done += 1
+        if self.panel:
+            self.panel.take(event, facts)
 
     def __call__(self, event: str, facts: dict[str, Any]) -> None:  # noqa: C901
         from recreate.viewer.markdown import study_text, verdict_text
         from recreate.viewer.text import reasons
 
-        with self._alone:
-            self.known.take(event, facts, time.monotonic())
+        self._count(event, facts)
         match event:
             case "gather" | "begin" | "step" | "grading" | "ended":
                 pass
@@ -493,9 +155,9 @@ class Screen:
                 score = facts["score"]
                 if score.score is not None and not score.reused:
                     mark = "passed" if score.passed else "failed"
-                    of = f"[{facts['cell']}] " if self.known.cells else ""
+                    of = f"[{facts['cell']}] " if self.cells else ""
                     self.line(
-                        f"  {self.known.phase} {self.known.done}/{self.known.total}  {mark} "
+                        f"  {self.phase} {self.done}/{self.total}  {mark} "
                         f" {of}{score.task} ({f'{score.ending} {score.limit}'.strip()},"
                         f" {score.usage.calls} calls){self.left()}"
                     )
@@ -546,7 +208,7 @@ class Screen:
             case "revision":
                 revision = facts["revision"]
                 said_at_the_end = (
-                    self.live is not None
+                    self.panel is not None
                     and revision.round + 1 == self.rounds
                     and sys.stdout.isatty()
                 )
@@ -563,7 +225,7 @@ class Screen:
             case "nothing":
                 self.line(f"nothing to judge this round: {facts['reason']}")
             case "review" | "reviewed":
-                if self.live:  # what moves would be in the way of whoever types
-                    (self.live.stop if event == "review" else self.live.start)()
+                # what moves would be in the way of whoever types
+                (self.__exit__ if event == "review" else self.__enter__)()
             case _:
                 self.line(str(facts.get("text", event)))
