@@ -17,8 +17,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from recreate.agents.kinds import wrap as wrap
     from recreate.agents.scaffold import Scaffold as Scaffold
+    from recreate.agents.wrap import wrap as wrap
     from recreate.api.errors import BadInput as BadInput
     from recreate.api.errors import CheckFailed as CheckFailed
     from recreate.api.errors import Fault as Fault
@@ -77,7 +77,7 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 
 _WHERE = {
-    "agents.kinds": "wrap",
+    "agents.wrap": "wrap",
     "agents.scaffold": "Scaffold",
     "api.errors": (
         "BadInput CheckFailed Fault Interrupted Missing OutOfBudget RecreateError Refused Transient"

@@ -122,7 +122,7 @@ class Answered(NamedTuple):
 
 
 @dataclass(eq=False)
-class Sample:
+class SampleState:
     """How far a try at the task is. seen: what the agent is shown next; results: turns in which
     something was done; past: the ids of the last turn; after: the step of another sample that it
     goes on from; kept: what strategies know of it."""
@@ -140,7 +140,7 @@ class Sample:
     after: int | None = None
     kept: dict[str, int] = field(default_factory=dict)
 
-    def branch(self, number: int, sandbox: Sandbox, after: int | None) -> Sample:
+    def branch(self, number: int, sandbox: Sandbox, after: int | None) -> SampleState:
         """Return another sample that has come as far, in a sandbox of its own."""
         so_far = replace(self.so_far, ids={*self.so_far.ids}, fresh={**self.so_far.fresh})
         own: dict[str, Any] = {
@@ -165,11 +165,11 @@ class Attempt(AttemptProgress):
 
     # ------------------------------------------------------------------------------- a sample
 
-    def begin(self, number: int) -> Sample:
+    def begin(self, number: int) -> SampleState:
         """Return a sample that is to be gone on with. The caller closes its sandbox."""
-        return Sample(number, prepare_sandbox(self.domain, self.task, self.backend))
+        return SampleState(number, prepare_sandbox(self.domain, self.task, self.backend))
 
-    def go_on(self, sample: Sample) -> tuple[Ending, str]:
+    def go_on(self, sample: SampleState) -> tuple[Ending, str]:
         """Take the turns of a sample, to its end."""
         try:
             if not sample.messages:
@@ -191,7 +191,7 @@ class Attempt(AttemptProgress):
             self.note(sample=sample.number, kind="malformed", action="", output=e.message)
             return "error", ends[e.code]
 
-    def talk(self, sample: Sample, before: dict[str, str]) -> tuple[Ending, str]:
+    def talk(self, sample: SampleState, before: dict[str, str]) -> tuple[Ending, str]:
         """Show the agent its prompts, and take its turns."""
         prompts = [self.render(name, before=before) for name in ("system", "workflow")]
         where = (
@@ -222,7 +222,7 @@ class Attempt(AttemptProgress):
         """Return what the system message says besides. where: what of a reply holds a command."""
         return ""
 
-    def run_before(self, sample: Sample, name: str) -> str:
+    def run_before(self, sample: SampleState, name: str) -> str:
         """Run a tool ahead of the first turn; return what it printed."""
         output = self.place.run_tool(sample.sandbox, name)
         text = cut_middle(output.text, self.agent.limits.observation_chars, LEFT_OUT)
@@ -233,7 +233,7 @@ class Attempt(AttemptProgress):
 
     # --------------------------------------------------------------------------------- a turn
 
-    def take_turns(self, sample: Sample) -> tuple[Ending, str]:
+    def take_turns(self, sample: SampleState) -> tuple[Ending, str]:
         """Take turns until the sample ends."""
         while sample.turn < self.agent.limits.turns:
             if reached := self.limits.reached(self.usage):
@@ -248,7 +248,7 @@ class Attempt(AttemptProgress):
                 return end
         return "limit", "steps"
 
-    def take_turn(self, sample: Sample, answered: Answered) -> tuple[Ending, str] | None:
+    def take_turn(self, sample: SampleState, answered: Answered) -> tuple[Ending, str] | None:
         """Do what a reply asks for, and make of what came of it what is sent next."""
         reply, usage, params, about = answered
         step = len(self.steps)
@@ -297,7 +297,7 @@ class Attempt(AttemptProgress):
             self.after_result(sample, step)
         return None
 
-    def after_result(self, sample: Sample, step: int) -> None:
+    def after_result(self, sample: SampleState, step: int) -> None:
         """Take note of a turn that had a result."""
 
     def is_done(self, sandbox: Sandbox) -> bool:
@@ -325,7 +325,7 @@ class Attempt(AttemptProgress):
         named = self.agent.action == "tools"
         return {"json_schema": call_schema(self.place.functions)} if named else {}
 
-    def ask_turn(self, sample: Sample) -> Answered:
+    def ask_turn(self, sample: SampleState) -> Answered:
         """Return the reply that the next turn of a sample carries out."""
         return self.ask_model(sample.messages, len(self.steps), sample.number)
 
@@ -364,7 +364,7 @@ class Attempt(AttemptProgress):
 
     # ------------------------------------------------------------------------- act and observe
 
-    def act(self, sample: Sample, actions: Sequence[Action], done: Done, reply: Reply) -> None:
+    def act(self, sample: SampleState, actions: Sequence[Action], done: Done, reply: Reply) -> None:
         """Do what a reply asks for, and fill in what is answered."""
         self.do_all(sample.sandbox, sample.turn, actions, done, reply)
 

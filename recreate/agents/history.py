@@ -15,10 +15,12 @@ paragraph of trailers for programs: Recreate-Name, Recreate-Digest, Recreate-Kep
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import shutil
 import subprocess
+import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -108,38 +110,20 @@ class History:
         none."""
         sha = self._resolve(name)
         _, trailers = _split(self._git("log", "-1", "--format=%B", sha).decode("utf-8", "replace"))
-        paths, blobs = [], []
-        for row in self._git("ls-tree", "-r", "-z", sha).split(b"\0"):
-            if row:
-                facts, _, file = row.partition(b"\t")
-                paths.append(file.decode())
-                blobs.append(facts.split()[2])
-        data = self._git("cat-file", "--batch", stdin=b"\n".join([*blobs, b""]))
-        files, at = {}, 0
-        for path in paths:
-            end = data.index(b"\n", at)
-            size = int(data[at:end].split()[2])
-            files[path] = data[end + 1 : end + 1 + size].decode()
-            at = end + 2 + size
+        with tarfile.open(fileobj=io.BytesIO(self._git("archive", "--format=tar", sha))) as tar:
+            members = {m.name: tar.extractfile(m) for m in tar if m.isfile()}
+            files = {path: file.read().decode() for path, file in members.items() if file}
         return Scaffold(name=trailers.get("Recreate-Name", "scaffold"), files=files)
 
     def log(self) -> list[Commit]:
         """All revisions, children before their parents; [] when nothing was committed."""
-        if not (self.path / "HEAD").exists():
-            return []
-        branches = self._branches()
-        if not branches:
+        if not (self.path / "HEAD").exists() or not (branches := self._branches()):
             return []
         at = {sha: name for name, sha in sorted(branches.items(), reverse=True)}
-        text = self._git(
-            "log", "--branches", "--topo-order", "-z", "--format=%H%x1f%P%x1f%B"
-        ).decode("utf-8", "replace")
-        entries = []
-        for row in text.split("\0"):
-            if row:
-                sha, parent, message = row.split("\x1f", 2)
-                entries.append(_entry(sha, parent, at.get(sha, "main"), message))
-        return entries
+        form = "--format=%H%x1f%P%x1f%B"
+        text = self._git("log", "--branches", "--topo-order", "-z", form).decode("utf-8", "replace")
+        rows = (row.split("\x1f", 2) for row in text.split("\0") if row)
+        return [_entry(sha, parent, at.get(sha, "main"), words) for sha, parent, words in rows]
 
     # ------------------------------------------------------------------------------------------
     # plumbing
@@ -147,16 +131,8 @@ class History:
     def _open(self) -> None:
         if not (self.path / "HEAD").exists():
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._git(
-                "init",
-                "--quiet",
-                "--bare",
-                "--template=",
-                "--object-format=sha1",
-                "-b",
-                "main",
-                str(self.path),
-            )
+            how = ("--quiet", "--bare", "--template=", "--object-format=sha1", "-b", "main")
+            self._git("init", *how, str(self.path))
         elif not self._mine:
             # one build at a time writes here, so a lock that is there now was left by one that was
             # killed
@@ -185,15 +161,9 @@ class History:
         self._git("update-ref", "--stdin", stdin="".join(f"{line}\n" for line in commands).encode())
 
     def _branches(self) -> dict[str, str]:
-        rows = (
-            self._git("for-each-ref", "--format=%(refname) %(objectname)", "refs/heads")
-            .decode()
-            .splitlines()
-        )
-        return {
-            name.removeprefix("refs/heads/"): sha
-            for name, _, sha in (row.partition(" ") for row in rows)
-        }
+        form = "--format=%(objectname) %(refname:lstrip=2)"
+        rows = self._git("for-each-ref", form, "refs/heads").decode().splitlines()
+        return {name: sha for sha, _, name in (row.partition(" ") for row in rows)}
 
     def _is_ancestor(self, sha: str, of: str) -> bool:
         return sha in self._git("rev-list", of).decode().split()
@@ -204,13 +174,10 @@ class History:
         for entry in entries:
             if name in (entry.digest, entry.sha, entry.branch):  # main: its newest comes first
                 return entry.sha
-        near = [
-            e.sha
-            for e in entries
-            if len(name) >= 4 and (e.sha.startswith(name) or e.digest.startswith(name))
-        ]
-        if len(set(near)) == 1:
-            return near[0]
+        near = {e.sha for e in entries if name in (e.sha[: len(name)], e.digest[: len(name)])}
+        near = near if len(name) >= 4 else set()
+        if len(near) == 1:
+            return near.pop()
         there = ", ".join(f"{e.digest} ({e.branch})" for e in entries[:8])
         raise BadInput(
             f"{name!r} {'names several revisions' if near else 'is no revision'} in {self.path}",
@@ -234,25 +201,15 @@ class History:
             "GIT_OPTIONAL_LOCKS": "0",
         }
         place = [] if arguments[0] == "init" else [f"--git-dir={self.path}"]
-        command = [
-            git,
-            *place,
-            "-c",
-            f"core.hooksPath={os.devnull}",
-            "-c",
-            "gc.auto=0",
-            "-c",
-            "core.logAllRefUpdates=false",
-        ]
+        settings = (f"core.hooksPath={os.devnull}", "gc.auto=0", "core.logAllRefUpdates=false")
+        command = [git, *place, *(word for setting in settings for word in ("-c", setting))]
         done = subprocess.run(
             [*command, *arguments], input=stdin, capture_output=True, env=environment, check=False
         )
         if done.returncode:
-            lines = done.stderr.decode("utf-8", "replace").strip().splitlines() or [
-                f"exit status {done.returncode}"
-            ]
+            words = done.stderr.decode("utf-8", "replace").strip().partition("\n")[0]
             raise Fault(
-                f"git {arguments[0]} failed in {self.path}: {lines[0]}",
+                f"git {arguments[0]} failed in {self.path}: {words or done.returncode}",
                 fix=(
                     "check that the disk has space and the folder can be written, then resume"
                     " the run"

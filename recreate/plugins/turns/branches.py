@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from recreate.agents.attempt import Sample
+from recreate.agents.attempt import SampleState
 from recreate.agents.config import AgentConfig
 from recreate.plugins.turns.copies import Copying
 
@@ -17,7 +17,7 @@ from recreate.plugins.turns.copies import Copying
 class _Fork:
     """Where so many more samples go on from."""
 
-    sample: Sample
+    sample: SampleState
     ways: int
 
 
@@ -74,7 +74,7 @@ class Branches(Copying):
         while self.forks:
             self.forks.pop().sample.sandbox.close()
 
-    def begin(self, number: int) -> Sample:
+    def begin(self, number: int) -> SampleState:
         """Return a sample that goes on from another, where one is to. Those that share the least go
         first, since they can differ the most."""
         fork = min(self.forks, key=lambda fork: fork.sample.results, default=None)
@@ -86,7 +86,7 @@ class Branches(Copying):
             self.forks.remove(fork)
         return fork.sample.branch(number, copy or fork.sample.sandbox, fork.sample.after)
 
-    def after_result(self, sample: Sample, step: int) -> None:
+    def after_result(self, sample: SampleState, step: int) -> None:
         """Keep what further samples go on from, as far as samples that share less leave any to be
         made; and what they leave none for no longer."""
         super().after_result(sample, step)

@@ -12,7 +12,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from recreate.agents.action import CUT_CHARS, Action, Done
-from recreate.agents.attempt import Sample, TurnStrategy, output_name
+from recreate.agents.attempt import SampleState, TurnStrategy, output_name
 from recreate.agents.config import AgentConfig
 from recreate.agents.functions import SUBMIT
 from recreate.agents.trajectory import cut_middle
@@ -127,7 +127,7 @@ class Observe(Copying):
             " `act`, its commands run in copies of the environment that are thrown away."
         )
 
-    def begin(self, number: int) -> Sample:
+    def begin(self, number: int) -> SampleState:
         sample = super().begin(number)
         sample.kept.setdefault("observing", self.agent.turns["observe"].steps)
         return sample
@@ -137,7 +137,7 @@ class Observe(Copying):
         own = _MAY_OBSERVE % (self.agent.turns["observe"].steps, alone)
         return own + super().more_words(where)
 
-    def act(self, sample: Sample, actions: Sequence[Action], done: Done, reply: Reply) -> None:
+    def act(self, sample: SampleState, actions: Sequence[Action], done: Done, reply: Reply) -> None:
         if not sample.kept["observing"]:
             return super().act(sample, actions, done, reply)
         left = sample.kept["observing"] = sample.kept["observing"] - 1
@@ -194,7 +194,7 @@ class Restore(Copying):
         own: str = _RESTORES % self.agent.turns["restore"].check
         return own + super().more_words(where)
 
-    def act(self, sample: Sample, actions: Sequence[Action], done: Done, reply: Reply) -> None:
+    def act(self, sample: SampleState, actions: Sequence[Action], done: Done, reply: Reply) -> None:
         if not _run_anything(actions):
             return super().act(sample, actions, done, reply)
         check, copy = self.agent.turns["restore"].check, None

@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import Field
 
 from recreate.agents.action import Done, exchange
-from recreate.agents.attempt import Answered, Sample, calls_of, facts_of, hands_in
+from recreate.agents.attempt import Answered, SampleState, calls_of, facts_of, hands_in
 from recreate.agents.config import AgentConfig
 from recreate.agents.functions import SUBMIT
 from recreate.api.errors import BadInput
@@ -92,7 +92,7 @@ class LookAhead(Copying):
         look: LookAheadSettings = agent.turns["lookahead"]
         return calls * look.candidates * look.steps
 
-    def ask_turn(self, sample: Sample) -> Answered:
+    def ask_turn(self, sample: SampleState) -> Answered:
         """Return the reply of several whose rollout is best, at no further cost."""
         if sample.kept.get("observing"):
             return super().ask_turn(sample)
@@ -126,7 +126,7 @@ class LookAhead(Copying):
         return chosen._replace(usage=Usage(), about={"looked": words})
 
     def try_candidates(
-        self, sample: Sample, candidates: Sequence[Answered], rollouts: list[_Rollout]
+        self, sample: SampleState, candidates: Sequence[Answered], rollouts: list[_Rollout]
     ) -> None:
         """Note each candidate, and try out those that differ, each in a copy that `rollouts` then
         holds. None is tried out where there is but one, or where the sandbox made a file that
