@@ -7,7 +7,6 @@ import gc
 import os
 import re
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -137,20 +136,3 @@ def attempt(workspace: Path) -> Any:
     from tests.studied import trying
 
     return trying(workspace)
-
-
-@pytest.fixture
-def crowded() -> Iterator[None]:
-    """What is started runs on one core, which five others want."""
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {min(before)})
-    # each in a session of its own: the scheduler shares a core among sessions first
-    loop = ["sh", "-c", "ulimit -t 100; while :; do :; done"]
-    others = [subprocess.Popen(loop, start_new_session=True) for _ in range(5)]
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
-        for other in others:
-            other.kill()
-            other.wait()

@@ -6,8 +6,7 @@ A part is opened by `recreate.api.registry.open(kind, name)`: built-in, an insta
 port has a page with an example in docs/ports/.
 
 What a part may offer besides is a small Protocol of its own, listed under the port it adds to and
-asked for by `isinstance`: OpensImages (a SandboxBackend); Talking (a Sandbox); TellsWaiting (a
-RunningProgram); Preparable, ToolCalling, Overriding (a Model); Validatable, Auditable, AsksModel,
+asked for by `isinstance`: OpensImages (a SandboxBackend); Talking (a Sandbox); Preparable, ToolCalling, Overriding (a Model); Validatable, Auditable, AsksModel,
 Rated and `DomainExtras` (a Domain). An attribute or method of that name suffices.
 """
 
@@ -162,19 +161,11 @@ class NearReplies(Protocol):
         ...
 
 
-WALL_FACTOR = 10.0
-
-
 class Limits(Record):
-    """What one sandbox may use. Units in the names; `seconds` is the default limit of one command.
-
-    A command's time is wall time without what it waited for a core that others used, where the
-    backend can tell, and at the most `wall_factor` times the limit by the clock; 1.0 for wall time
-    as it is.
-    """
+    """What one sandbox may use. Units in the names; `seconds` is the default limit of one command,
+    by the clock."""
 
     seconds: float = 60.0
-    wall_factor: float = WALL_FACTOR
     cpu_seconds: int = 120
     memory_mb: int = 2048
     processes: int = 128
@@ -265,17 +256,6 @@ class RunningProgram(Protocol):
 
     def close(self) -> None:
         """End it. Safe to call twice."""
-        ...
-
-
-@runtime_checkable
-class TellsWaiting(Protocol):
-    """A running program of which is known how long it waited for a core, which then does not
-    count."""
-
-    @property
-    def waited(self) -> float:
-        """Seconds so far that do not count: see `Limits`."""
         ...
 
 

@@ -14,10 +14,9 @@ import contextlib
 import os
 import re
 import subprocess
-import threading
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -428,91 +427,6 @@ def _buffer() -> int:
         with contextlib.suppress(OSError, ValueError):
             sizes.append(int(Path("/proc/sys/net/core", name).read_text()))
     return max(sizes, default=212_992)
-
-
-def counted(wall: float, delay: float, used: float) -> float:
-    """The seconds that count of a limit when so many have passed, the command was ready to run and
-    waited for a core for `delay` of them, and its threads together ran for `used`: on an idle
-    machine all of them.
-
-    CPU time always counts, so threads of one command that wait for each other earn nothing while
-    they keep a core busy, and no command runs for longer than its limit because it waited. A
-    command that runs on several cores at once is given the less for it, and never less than wall
-    time gives.
-    """
-    return max(wall - delay, min(wall, used))
-
-
-@dataclass
-class CoreWaits:
-    """How long a command waited for a core, and ran: the kernel tells it of each thread
-    (/proc/PID/schedstat).
-
-    Between two looks the delay is that of the one thread that waited longest: of threads that wait
-    together, one could have run. What a thread waited after the last look at it is not known, and
-    counts as if it had run. Alone on a machine a command waits only while a thread of its own runs,
-    so that at most half of the time is waiting by `counted`, however it arranges that; what runs in
-    processes that live too short for a look can add to that, until the hard stop
-    (`Limits.wall_factor`). Where the kernel tells nothing there is no delay, and all time counts.
-    """
-
-    delay: float = 0.0
-    used: float = 0.0
-    due: float = 0.0
-    """When a look is due that costs little beside what has passed since the last one."""
-    _known: dict[str, tuple[int, int]] = field(default_factory=dict)
-    _looked: bool = False
-    _one: threading.Lock = field(default_factory=threading.Lock)
-
-    def look(self, root: int | None) -> None:
-        """At all that descends from this process. The first look is what the next ones are compared
-        with."""
-        with self._one:
-            began = time.monotonic()
-            self.add(threads(root))
-            self.due = began + 20 * (time.monotonic() - began)
-
-    def add(self, now: Mapping[str, tuple[int, int]]) -> None:
-        """thread -> nanoseconds that it has run, and waited, since it began."""
-        longest = 0
-        for thread, (ran, waited) in now.items() if self._looked else ():
-            before = self._known.get(thread, (0, 0))
-            # another one, with the number of one that ended
-            if ran < before[0] or waited < before[1]:
-                before = (0, 0)
-            self.used += (ran - before[0]) / 1e9
-            longest = max(longest, waited - before[1])
-        self.delay += longest / 1e9
-        self._looked = True
-        self._known.update(now)  # one that this look missed does not begin anew with the next
-
-    def waited(self, wall: float) -> float:
-        """What of so many seconds does not count."""
-        return wall - counted(wall, self.delay, self.used)
-
-
-def threads(root: int | None) -> dict[str, tuple[int, int]]:
-    """thread -> (nanoseconds it ran, nanoseconds it waited for a core), of a process and all that
-    descends from it."""
-    found: dict[str, tuple[int, int]] = {}
-    processes = [str(root)] if root is not None else []
-    while processes:
-        with contextlib.suppress(OSError), os.scandir(f"/proc/{processes.pop()}/task") as tasks:
-            for task in tasks:
-                with contextlib.suppress(OSError, ValueError):
-                    ran, waited, _ = _quickly(f"{task.path}/schedstat").split()
-                    found[task.name] = int(ran), int(waited)
-                    processes += _quickly(f"{task.path}/children").decode().split()
-    return found
-
-
-def _quickly(file: str) -> bytes:
-    """A small file of the kernel's, in a third of the time that a Path takes."""
-    handle = os.open(file, os.O_RDONLY)
-    try:
-        return b"".join(iter(lambda: os.read(handle, 1 << 16), b""))
-    finally:
-        os.close(handle)
 
 
 _DELETED = re.compile(r"^(\w+-\w+) \S+ (\w+) \S+ [1-9]\d* +.*\(deleted\)$", re.MULTILINE)

@@ -34,10 +34,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from recreate.api.errors import Fault
-from recreate.api.ports import WALL_FACTOR, RunningProgram, TellsWaiting
 from recreate.api.types import Output
 from recreate.sandboxes import seccomp
-from recreate.sandboxes.limits import CoreWaits
 
 READY = b"\x01ready\x01"
 LAUNCH = {
@@ -48,8 +46,6 @@ LAUNCH = {
 PATIENCE = 30.0
 """Seconds a backend may take to make its sandbox."""
 _PATIENT_BYTES = 1 << 26
-_BRIEF = 0.02
-"""Seconds that a command gets at the least where it gets some more."""
 
 Check = Callable[[int | None], tuple[str, float]]
 """Given the pid of the sandbox's init (None: it is not known): the name of the limit that is
@@ -148,8 +144,6 @@ class Child:
         self._guard = threading.RLock()
         self._killed = False
         self._ready = False
-        self._began = 0.0
-        self._cores = CoreWaits()
 
         def start() -> subprocess.Popen[bytes]:
             return subprocess.Popen(
@@ -195,15 +189,13 @@ class Child:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
 
-    def finish(self, seconds: float, check: Check, most: float = 0.0) -> Output:
+    def finish(self, seconds: float, check: Check) -> Output:
         """Feed, read, watch and time the command until all of it is gone. Raises Fault when the
         sandbox failed.
-
-        seconds: that it may have, without those that it waited for a core; most: with them.
         """
         try:
             try:
-                return self._pump(seconds, check, max(seconds, most))
+                return self._pump(seconds, check)
             finally:
                 self.kill()
                 self._gone()
@@ -217,57 +209,51 @@ class Child:
                     if handle >= 0:
                         os.close(handle)
 
-    def _pump(self, seconds: float, check: Check, most: float) -> Output:  # noqa: C901
+    def _pump(self, seconds: float, check: Check) -> Output:
+        """Feed, read and watch the command until it ends or reaches a limit."""
         feed, out, said = (stream.fileno() for stream in self._streams())
+        poll = select.poll()
         for handle in (feed, out, said):
             os.set_blocking(handle, False)
-        poll = select.poll()
-        poll.register(out, select.POLLIN)
-        poll.register(said, select.POLLIN)
-        poll.register(self._handle, select.POLLIN)
+        for handle in (out, said, self._handle):
+            poll.register(handle, select.POLLIN)
+        still_open: dict[int, Callable[[], bool]] = {
+            out: lambda: self._read(out) != 0,
+            said: lambda: self._listen(said) != 0,
+            feed: self._feed,
+        }
         began = time.monotonic()
-        deadline = began + PATIENCE
-        tick = deadline
-        limit = ""
-        while True:
+        deadline = tick = began + PATIENCE
+        limit, running = "", True
+        while running:
             now = time.monotonic()
-            if self._ready and (now >= deadline or (now >= tick and now >= self._cores.due)):
-                deadline = began + min(most, seconds + self._waited())
-                if deadline > now:
-                    deadline = max(deadline, now + _BRIEF)
             if now >= deadline:
                 limit = "seconds"
-                break
-            if self._ready and now >= tick:
+            elif self._ready and now >= tick:
                 limit, pause = check(self.init)
-                if limit:
-                    break
                 tick = now + pause
-            done = False
-            for handle, _ in poll.poll(max(1, (min(tick, deadline) - now) * 1000)):
-                if handle == out:
-                    if self._read(out) == 0:
-                        poll.unregister(out)
-                elif handle == said:
-                    if self._listen(said) == 0:
-                        poll.unregister(said)
-                    if not self._ready and READY in self._said:
-                        self._ready = True
-                        self._find_init()
-                        _, pause = check(self.init)
-                        self._cores.look(self._first())
-                        began = self._began = time.monotonic()
-                        deadline, tick = began + seconds, began + pause
-                        if self._feed():
-                            poll.register(feed, select.POLLOUT)
-                elif handle == feed:
-                    if not self._feed():
-                        poll.unregister(feed)
-                else:
-                    done = True
-            if done:
+            if limit:
                 break
-        with self._guard:  # what the command left behind, or all of it
+            for handle, _ in poll.poll(max(1, (min(tick, deadline) - now) * 1000)):
+                if handle == self._handle:
+                    running = False
+                elif not still_open[handle]():
+                    poll.unregister(handle)
+            if not self._ready and READY in self._said:
+                self._ready = True
+                self._find_init()
+                _, pause = check(self.init)
+                began = time.monotonic()
+                deadline, tick = began + seconds, began + pause
+                if self._feed():
+                    poll.register(feed, select.POLLOUT)
+        self._end_rest(limit, out, said)
+        return self._output(limit, time.monotonic() - began)
+
+    def _end_rest(self, limit: str, out: int, said: int) -> None:
+        """End what the command left behind, or all of it, and read what is left. Raises Fault when
+        the sandbox never stood."""
+        with self._guard:
             self._signal(self._init_handle)
             self._signal_group()
             if limit:
@@ -279,24 +265,15 @@ class Child:
             pass
         if not self._ready and READY not in self._said:
             self._fail(bool(limit))
+
+    def _output(self, limit: str, took: float) -> Output:
         text, cut = self.tail.text()
-        took = time.monotonic() - began
         if limit == "seconds":
             return Output(text=text, status=124, seconds=took, timed_out=True, cut=cut, limit=limit)
         code = self.process.wait()
         # unshare may end with 1 when the command in it is killed from another thread
         status = 137 if limit or self._killed else 128 - code if code < 0 else code
         return Output(text=text, status=status, seconds=took, cut=cut, limit=limit)
-
-    def _first(self) -> int | None:
-        """The process that the command descends from; None where it is not ours, but an
-        engine's."""
-        return self.init or (self.process.pid if self.ours else None)
-
-    def _waited(self) -> float:
-        """Seconds since the command began that it was ready to run and had no core."""
-        self._cores.look(self._first())
-        return self._cores.waited(time.monotonic() - self._began)
 
     def _gone(self) -> None:
         """Wait until the kernel has ended everything: an init is gone only after all of its
@@ -399,12 +376,12 @@ class Dialogue(Child):
         self._fed = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def go(self, seconds: float, check: Check, most: float, over: Callable[[], None]) -> None:
+    def go(self, seconds: float, check: Check, over: Callable[[], None]) -> None:
         """See it through on a thread of its own; `over` is called when all of it is gone."""
 
         def through() -> None:
             try:
-                self.ended = self.finish(seconds, check, most)
+                self.ended = self.finish(seconds, check)
             except Fault as e:
                 self.ended = e
             finally:
@@ -456,13 +433,6 @@ class Dialogue(Child):
             self._waiting -= len(line)
         return line
 
-    @property
-    def waited(self) -> float:
-        """Seconds so far that it was ready to run and had no core."""
-        if self._ready and self.ended is None:
-            self._cores.look(self._first())
-        return self._cores.waited(time.monotonic() - self._began)
-
     def close(self) -> None:
         """End it, and wait until it is gone. Safe to call twice."""
         self.kill()
@@ -498,36 +468,3 @@ class Dialogue(Child):
             self._line.clear()
             self.kill()
         return len(data)
-
-
-class Deadline:
-    """When programs that go on and wait for each other have had `seconds`, counted as those of a
-    command: without what each of them waited for a core, and at the most `wall_factor` times as
-    many. A `RunningProgram` that does not tell what it waited gets wall time."""
-
-    def __init__(
-        self, seconds: float, *programs: RunningProgram, wall_factor: float = WALL_FACTOR
-    ) -> None:
-        self.seconds = seconds
-        self.most = wall_factor * seconds
-        self._programs = [program for program in programs if isinstance(program, TellsWaiting)]
-        self._began, self._before = time.monotonic(), self._waited()
-
-    def left(self) -> float:
-        """Seconds from now, 0.0 or less when it is over; the next time it is asked there may be
-        more."""
-        return min(self.most, self.seconds + self._waited() - self._before) - (
-            time.monotonic() - self._began
-        )
-
-    def take(self, program: RunningProgram) -> bytes | None:
-        """Its next line, None when none came in time, or none will."""
-        while (left := self.left()) > 0:
-            asked = time.monotonic()
-            line = program.take(max(left, _BRIEF))
-            if line is not None or time.monotonic() - asked < left / 2:  # it is gone
-                return line
-        return None
-
-    def _waited(self) -> float:
-        return sum(program.waited for program in self._programs)

@@ -211,8 +211,7 @@ class FolderSandbox:
             talk, watch = self._started(inside, b"", Dialogue)
             assert isinstance(talk, Dialogue)
             self._running.add(talk)
-            most = timeout * self.limits.wall_factor
-            talk.go(timeout, watch.look, most, lambda: self._running.discard(talk))
+            talk.go(timeout, watch.look, lambda: self._running.discard(talk))
         return talk
 
     def _run(self, words: Sequence[bytes], seconds: float, stdin: bytes) -> Output:
@@ -231,7 +230,7 @@ class FolderSandbox:
         if self._closed:
             child.kill()
         try:
-            output = child.finish(seconds, watch.look, seconds * self.limits.wall_factor)
+            output = child.finish(seconds, watch.look)
         finally:
             self._running.discard(child)
         return watch.last(output)

@@ -13,17 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from recreate import sandboxes
 from recreate.api.errors import BadInput, Fault
 from recreate.api.ports import Copyable, Limits, Sandbox, SandboxBackend
 from recreate.api.registry import find
-from recreate.plugins.foreign.surroundings import furnished
-from recreate.sandboxes import filesystem, process
-from recreate.sandboxes.limits import CoreWaits, counted
-from recreate.sandboxes.process import Deadline, Tail
+from recreate.sandboxes import filesystem
+from recreate.sandboxes.process import Tail
 from recreate.sandboxes.rootfs import interpreter_mounts
 from recreate.sandboxes.sandbox import UIDS
 
@@ -562,111 +558,3 @@ def test_a_copy_takes_no_more_of_the_disk_than_what_is_copied(backend: SandboxBa
     finally:
         copy.close()
         sandbox.close()
-
-
-# --- a busy machine
-# -----------------------------------------------------------------------------------------
-
-
-WORK = "import time\nwhile time.process_time() < {}: pass\nprint('done')"
-
-
-@pytest.mark.usefixtures("crowded")
-@pytest.mark.parametrize(
-    "name", [WORKING[0], *(pytest.param(name, marks=pytest.mark.slow) for name in WORKING[1:])]
-)
-def test_on_a_busy_machine_a_command_is_not_ended_for_what_it_waited(name: str) -> None:
-    with find("sandbox", name)().open(limits=Limits(wall_factor=100)) as sandbox:
-        for _ in range(5):
-            output = sandbox.run(["python3", "-c", WORK.format(0.5)], timeout=1.2)
-            assert (output.text, output.limit) == ("done\n", "")
-            if output.seconds > 1.2:  # else others left it the core
-                break
-        assert sandbox.run(["sleep", "60"], timeout=0.3).limit == "seconds"
-
-
-@pytest.mark.usefixtures("crowded")
-def test_an_attempt_that_is_one_command_has_wall_time() -> None:
-    plain = furnished(find("sandbox", WORKING[0])(), {}, 60)
-    with plain.open(limits=Limits(seconds=0.6)) as sandbox:  # type: ignore[attr-defined]
-        assert sandbox.run(["python3", "-c", WORK.format(0.4)]).limit == "seconds"
-
-
-def test_processes_that_wait_for_each_other_earn_no_time() -> None:
-    spin = """import os, time
-os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-for number in range(5):
-    if os.fork() == 0:
-        while True:
-            print(number, time.process_time(), flush=True)
-            until = time.process_time() + 0.05
-            while time.process_time() < until: pass
-time.sleep(60)
-"""
-    with find("sandbox", WORKING[0])().open() as sandbox:
-        output = sandbox.run(["python3", "-c", spin], timeout=1)
-    used = dict(line.split() for line in output.text.rpartition("\n")[0].splitlines())
-    assert output.limit == "seconds"
-    assert sum(map(float, used.values())) < 2.5  # 5 by what each of them waited
-
-
-seconds = st.floats(0, 1000)
-
-
-@given(wall=seconds, delay=seconds, used=seconds)
-def test_what_counts_of_a_limit(wall: float, delay: float, used: float) -> None:
-    found = counted(wall, delay, used)
-    assert min(wall, used) <= found <= wall  # CPU time counts, and never more than what passed
-    assert found >= wall - delay
-    assert counted(wall, 0, used) == wall  # nothing that it waited for: wall time
-
-
-def test_of_threads_that_wait_together_one_delay_counts() -> None:
-    cores = CoreWaits()
-    second = 10**9
-    cores.add({"1": (5 * second, 7 * second)})
-    assert (cores.used, cores.delay) == (0, 0)  # what was before the command began
-    cores.add({"1": (6 * second, 9 * second), "2": (second, 3 * second)})
-    assert (cores.used, cores.delay) == (2, 3)
-    cores.add({"2": (second, 4 * second)})  # a look that missed one
-    cores.add({"1": (6 * second, 9 * second), "2": (second, 4 * second)})
-    assert (cores.used, cores.delay) == (2, 4)
-    cores.add({"1": (second, 0)})  # another thread, with the number of one that ended
-    assert (cores.used, cores.delay) == (3, 4)
-    assert cores.waited(10) == 4
-    assert cores.waited(5) == 2  # it ran for 3 of 5
-
-
-def test_programs_that_wait_for_each_other_have_one_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = [0.0]
-    monkeypatch.setattr(process.time, "monotonic", lambda: clock[0])
-
-    class Program:
-        """Answers after `takes` seconds; of each it waited `part` for a core."""
-
-        def __init__(self, takes: float, part: float) -> None:
-            self.ready, self.part = clock[0] + takes, part
-
-        @property
-        def waited(self) -> float:
-            return self.part * clock[0]
-
-        def send(self, line: bytes, seconds: float) -> bool:
-            return True
-
-        def take(self, seconds: float) -> bytes | None:
-            clock[0] += min(seconds, max(0.0, self.ready - clock[0]))
-            return b"line" if clock[0] >= self.ready else None
-
-        def close(self) -> None: ...
-
-    def ends(takes: float, part: float) -> tuple[bytes | None, float]:
-        clock[0] = 0.0
-        asked, asks = Program(takes, part), Program(0, 0)
-        line = Deadline(10, asks, asked).take(asked)
-        return line, round(clock[0])
-
-    assert ends(9, 0) == (b"line", 9)
-    assert ends(60, 0) == (None, 10)  # it slept
-    assert ends(60, 0.9) == (b"line", 60)
-    assert ends(200, 0.99) == (None, 100)  # the hard stop

@@ -20,8 +20,8 @@ class ScorerSettings(Config):
     ignore_case  exact: capitals do not count
     longest      contains: characters that an answer may have; 0: 100, and 10 times the expected
                  text
-    seconds      tests, sql, math, snippet, analysis, FILE.py:function: for one answer, without
-                 what it waited for a core (docs/ports/sandbox.md); math: of CPU time
+    seconds      tests, sql, math, snippet, analysis, FILE.py:function: for one answer, by the
+                 clock; math: of CPU time
     database     sql: the file among the row's that is the database, or a script that makes it;
                  default: the only one
     apart        tests in Python: the answer runs in a sandbox of its own and is asked for values,

@@ -59,7 +59,7 @@ class Furnished:
     ) -> Sandbox:
         given = limits or Limits()
         cpu = max(given.cpu_seconds, int(self.seconds) + 1)
-        longer = given.model_copy(update={"cpu_seconds": cpu, "wall_factor": 1.0})
+        longer = given.model_copy(update={"cpu_seconds": cpu})
         return self.inner.open(
             source=source, mounts={**self.mounts, **(mounts or {})}, env=env, limits=longer
         )

@@ -26,7 +26,6 @@ from recreate.agents.workplace import BIN
 from recreate.api.errors import BadInput
 from recreate.api.ports import OfferedTool, RunningProgram, Sandbox, Talking
 from recreate.api.types import Output
-from recreate.sandboxes.process import Deadline
 from recreate.storage.log import decode, encode
 from recreate.storage.redact import redact, redacted
 
@@ -196,12 +195,12 @@ class McpServer:
     def _ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """The result of a request; {"error": ...} where a call is refused. Raises McpError."""
         self._next += 1
-        ends = Deadline(self.seconds, self.talk)
+        ends = time.monotonic() + self.seconds
         self._tell({"id": self._next, "method": method, "params": params})
         for _ in range(MOST_LINES):
-            line = ends.take(self.talk)
+            line = self.talk.take(max(0.0, ends - time.monotonic()))
             if line is None:
-                self.late = ends.left() <= 0
+                self.late = time.monotonic() >= ends
                 raise self._end(
                     f"it did not answer within {self.seconds:g} s" if self.late else "it ended"
                 )

@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import json
 import secrets
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from recreate.api.errors import Fault
-from recreate.api.ports import WALL_FACTOR, RunningProgram, Sandbox, Talking
+from recreate.api.ports import RunningProgram, Sandbox, Talking
 from recreate.api.types import digest
-from recreate.sandboxes.process import Deadline
 
 _PROGRAMS = ("two_sides", "data_sides")
 """Each goes by its text, in this order: the second stands on the first."""
@@ -76,15 +76,15 @@ def run(
             fix="--sandbox bwrap",
         )
     key = secrets.token_hex(16)
-    # one that sleeps while the other waits for a core must not be ended
-    longest = WALL_FACTOR * seconds
+    # each waits for the other, so that neither's own limit may come before the one of both
+    longest = 2 * seconds
     one = tests.start(["python3", "-B", "-c", program, "tests"], longest)
     try:
         other = answer.start(["python3", "-B", "-c", program, "answer", *told], longest)
         try:
             # which waits until its sandbox stands
             one.send(json.dumps({**asked, "key": key}).encode(), seconds)
-            return _carried(one, other, key, Deadline(seconds, one, other))
+            return _carried(one, other, key, seconds)
         finally:
             other.close()
     finally:
@@ -92,24 +92,24 @@ def run(
 
 
 def _carried(
-    one: RunningProgram, other: RunningProgram, key: str, ends: Deadline
+    one: RunningProgram, other: RunningProgram, key: str, seconds: float
 ) -> tuple[dict[str, Any], str]:
-    while (line := ends.take(one)) is not None:
+    ends = time.monotonic() + seconds
+
+    def left() -> float:
+        return max(0.0, ends - time.monotonic())
+
+    while (line := one.take(left())) is not None:
         if line.endswith(f'"key": "{key}"}}'.encode()):
             told = json.loads(line)["verdict"]
             if isinstance(told, dict) and "gone" not in told:
                 return told, ""
             because = told.get("because") if isinstance(told, dict) else ""
             return {}, str(because or "the answer's program ended, or told what cannot be read")
-        reply = ends.take(other) if other.send(line, ends.left()) else None
-        if not one.send(
-            reply if reply is not None and len(reply) < _LONGEST else GONE, ends.left()
-        ):
+        reply = other.take(left()) if other.send(line, left()) else None
+        if not one.send(reply if reply is not None and len(reply) < _LONGEST else GONE, left()):
             break
-    return (
-        {},
-        f"took longer than {ends.seconds:g} s" if ends.left() <= 0 else "ended and told nothing",
-    )
+    return {}, "ended and told nothing" if left() else f"took longer than {seconds:g} s"
 
 
 # --- what an audit tries
