@@ -94,7 +94,9 @@ class Proposals:
                 words, filters, "optimizer", k
             ),
             get=self.get,
-            validate=lambda scaffold, edits: self.validate(scaffold, [proposed(e) for e in edits]),
+            validate=lambda scaffold, edits: self.validate(
+                scaffold, [as_proposed(e) for e in edits]
+            ),
             smoke_test=lambda child: problems(child, self.session.backend),
             open=self.reopen,
             empty=lambda: self.session.backend.open(),
@@ -175,7 +177,7 @@ class Proposals:
             child = scaffolds.apply(scaffold, edits)
         except BadEdit as e:
             return [f"{e.message}; {e.fix}"]
-        if wrong := [*closed(scaffold, child), *problems(child)]:
+        if wrong := [*list_closed(scaffold, child), *problems(child)]:
             return wrong
         for edit in edits:
             dropped = (
@@ -336,7 +338,7 @@ class Proposals:
 CLOSED = ("limits", "model", "samples", "protect")
 
 
-def proposed(edit: Edit) -> Edit:
+def as_proposed(edit: Edit) -> Edit:
     """An edit as an optimizer may propose it: without keys, and from experience, whatever it says
     of itself. Who else makes edits (a person in a review, the loop that takes a lesson out, the
     writing of a seed) is known by where they are made."""
@@ -375,7 +377,7 @@ def _with_schema(tool: str) -> set[str]:
     return {tool, str(PurePosixPath(tool).with_suffix(".json"))}
 
 
-def closed(before: Scaffold, after: Scaffold) -> list[str]:
+def list_closed(before: Scaffold, after: Scaffold) -> list[str]:
     """What a candidate changes that is a person's to decide: what an attempt costs and touches,
     what people read."""
     wrong = []

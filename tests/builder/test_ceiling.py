@@ -13,7 +13,7 @@ import pytest
 import recreate
 from recreate.api.ports import Price
 from recreate.api.types import Usage
-from recreate.builder.loop import _costs
+from recreate.builder.gates import cost_of
 from recreate.cli import run as cli
 from recreate.runs.attempts import Score
 from recreate.runs.gate import saved, saving
@@ -229,7 +229,7 @@ def test_a_cheaper_agent_of_the_same_score_is_kept_where_that_is_asked_for(
 def test_what_cheaper_means_is_counted_as_it_is_named(unit: str, said: str) -> None:
     used = Usage(calls=4, tokens_in=80, tokens_out=20, usd=0.01, seconds=8.0)
     scores = [Score(f"a{n}", f"t{n}", 0, 1.0, True, "submitted", usage=used) for n in range(6)]
-    before = _costs(scores, Price(tokens_in=5000, tokens_out=5000), unit)
+    before = cost_of(scores, Price(tokens_in=5000, tokens_out=5000), unit)
     found = saving(before, {place: (cost or 0) / 2 for place, cost in before.items()}, unit=unit)
     assert found is not None
     assert saved(found).startswith(f"{said} -> ")

@@ -22,7 +22,7 @@ from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import Interrupted
 from recreate.api.paths import shipped
 from recreate.api.types import Change, Experience, Gain, Lesson, Split, Task, Trial
-from recreate.builder import learning, loop
+from recreate.builder import gates, learning
 from recreate.builder.learning import PROMOTED
 from recreate.builder.loop import BuildResult, build
 from recreate.cli import run as cli
@@ -371,7 +371,7 @@ def test_what_the_agent_carries_is_tested_by_going_without_it(
 
     monkeypatch.setattr(Tells, "observe", observe)
     # it solves all: else the build would end here
-    monkeypatch.setattr(loop._Build, "top", lambda *_: "")
+    monkeypatch.setattr(gates.Judge, "find_ceiling", lambda *_: "")
     go("b", rounds=1, seed=built.scaffold)
     assert found == [(1.0, 0.0, 1.0, None)]
 
@@ -482,7 +482,7 @@ def test_a_routine_test_of_what_the_agent_carries_waits_where_the_share_cannot_e
     go: Go, workspace: Path, monkeypatch: pytest.MonkeyPatch, budget: str, made: int
 ) -> None:
     # it solves all: else the build would end here
-    monkeypatch.setattr(loop._Build, "top", lambda *_: "")
+    monkeypatch.setattr(gates.Judge, "find_ceiling", lambda *_: "")
     good = Lesson(
         id="good",
         title="How answers end",
@@ -512,7 +512,7 @@ def test_a_removal_that_changes_nothing_is_judged_once_and_dropped(
 ) -> None:
     monkeypatch.setattr(Tells, "observe", lambda self, experiences: [])
     # the agent passes all there is
-    monkeypatch.setattr("recreate.builder.loop.room", lambda *_, **__: "")
+    monkeypatch.setattr("recreate.builder.gates.room", lambda *_, **__: "")
     put(workspace, "quarantined")
     put(workspace, "active", "good")
     built, _ = go(seed=carrying(**{"memory/bad.md": BAD}), rounds=2)

@@ -21,7 +21,7 @@ from recreate.agents.history import History
 from recreate.api.errors import BadInput, Fault
 from recreate.api.paths import shipped
 from recreate.api.types import Revision
-from recreate.builder import loop
+from recreate.builder import rounds
 from recreate.builder.loop import BuildResult, build
 from recreate.cli import run as cli
 from recreate.runs import settings
@@ -82,14 +82,14 @@ def test_what_helps_on_held_out_tasks_is_kept(go: Go) -> None:
 def test_a_candidate_that_was_dropped_just_before_a_kill_is_not_refused_as_tried_before(
     go: Go, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record = loop._Build.record
+    record = rounds.Build.record
 
-    def killed(self: loop._Build, revision: Revision) -> None:
+    def killed(self: rounds.Build, revision: Revision) -> None:
         record(self, revision)
         raise KeyboardInterrupt  # its line is written, the checkpoint is not
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop._Build, "record", killed)
+        patch.setattr(rounds.Build, "record", killed)
         with pytest.raises(KeyboardInterrupt):
             go(script(learns=False))
     told = []

@@ -18,7 +18,7 @@ from recreate.agents.workplace import try_servers
 from recreate.api.errors import BadInput
 from recreate.api.ports import Sandbox, SandboxBackend
 from recreate.api.types import Call, Message, Reply, Task, Trace
-from recreate.builder.proposals import closed
+from recreate.builder.proposals import list_closed
 from recreate.cli import run as cli
 from recreate.models.scripted import Scripted
 from recreate.plugins.export import programs, texts
@@ -229,8 +229,8 @@ def test_in_a_generated_world_both_solve_what_acting_at_once_does_not() -> None:
 def test_without_the_tables_nothing_of_an_agent_changes() -> None:
     plain = agent("samples = 1").agent.model_dump()
     assert not {"observe", "restore"} & plain.keys()
-    assert closed(checked(""), checked(CHECKED))[0].startswith("agent.toml: restore:")
-    assert closed(checked(""), checked(LOOKS))[0].startswith("agent.toml: observe:")
+    assert list_closed(checked(""), checked(CHECKED))[0].startswith("agent.toml: restore:")
+    assert list_closed(checked(""), checked(LOOKS))[0].startswith("agent.toml: observe:")
 
 
 @pytest.mark.parametrize(("toml", "code"), [(CHECKED, "no-restore"), (LOOKS, "no-observe")])

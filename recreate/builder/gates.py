@@ -1,0 +1,366 @@
+"""Whether a candidate is kept: its attempts at validation tasks, and the rule that decides on them.
+
+A `GateRule` settles before the first attempt what a candidate may err (terms), says after each
+stretch of tasks whether it is clear, and gives the verdict. `Trials` is the rule of a build that
+promises how often it keeps what does not help (`gate.false_keep`); `PairedTests` judges each
+candidate by itself. `Judge` makes the attempts and asks the rule.
+"""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from recreate.agents.scaffold import Scaffold
+from recreate.api.errors import BadInput, OutOfBudget
+from recreate.api.ports import Price
+from recreate.api.types import Task, Verdict
+from recreate.builder.learning import Learning
+from recreate.builder.past import read_spread
+from recreate.builder.selection import strata
+from recreate.runs.attempts import Score, ended, fresh, run_attempts, stretch_of
+from recreate.runs.gate import (
+    Scores,
+    alone,
+    interval,
+    judge,
+    not_worse,
+    saved,
+    saving,
+    unjudged,
+)
+from recreate.runs.reader import Run
+from recreate.runs.session import Session
+from recreate.runs.trial import SPREAD, Terms, decidable, detectable, handed_on, room, share, tried
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """A candidate beside the agent that it came from. before: that one's scores; of: how many
+    candidates the round has, 0 for a person's edit; kept: revisions that were kept as better."""
+
+    parent: str
+    candidate: str
+    round: int
+    of: int
+    before: Scores
+    kept: Collection[str] = ()
+
+
+class GateRule(Protocol):
+    """The rule by which a candidate is kept in place of its parent."""
+
+    def settle_terms(self, pairing: Pairing) -> Terms | None:
+        """Return what stands in the journal before the candidate's first attempt; None where it is
+        tried on all tasks."""
+
+    def find_terms(self, parent: str, candidate: str) -> Terms | None:
+        """Return how a candidate is judged, if that stands."""
+
+    def is_clear(self, terms: Terms | None, before: Scores, after: Scores) -> bool:
+        """Whether no further stretch of tasks is needed."""
+
+    def decide(
+        self, terms: Terms | None, before: Scores, after: Scores, *, whole: bool = False
+    ) -> Verdict:
+        """Return the verdict on these scores. whole: on all tasks, of a candidate that was kept."""
+
+
+class PairedTests:
+    """Each candidate is judged by itself, by a paired test over all validation tasks."""
+
+    def __init__(self, session: Session) -> None:
+        settings = session.settings
+        self.alpha, self.seed = settings.gate.alpha, settings.seed
+
+    def settle_terms(self, pairing: Pairing) -> Terms | None:
+        return None
+
+    def find_terms(self, parent: str, candidate: str) -> Terms | None:
+        return None
+
+    def is_clear(self, terms: Terms | None, before: Scores, after: Scores) -> bool:
+        return False
+
+    def decide(
+        self, terms: Terms | None, before: Scores, after: Scores, *, whole: bool = False
+    ) -> Verdict:
+        return judge(before, after, alpha=self.alpha, seed=self.seed)
+
+
+class Trials(PairedTests):
+    """Validation tasks in an order of the candidate's own, one stretch after the other, until it is
+    clear; what each candidate may err adds up to `gate.false_keep` over the build."""
+
+    def __init__(self, session: Session, validation: Sequence[Task], seed: Scaffold) -> None:
+        super().__init__(session)
+        self.session = session
+        self.tasks = [task.id for task in validation]
+        self.strata = strata(session.domain, validation)
+        spread = read_spread(
+            session.workspace, session.domain.name, seed.digest, session.model_name
+        )
+        self.spread = SPREAD if spread is None else spread
+
+    def _terms(self) -> list[Terms]:
+        return [Terms.model_validate(r["terms"]) for r in self.session.journal.records("trial")]
+
+    def find_terms(self, parent: str, candidate: str) -> Terms | None:
+        pair = parent, candidate
+        return next((t for t in self._terms() if (t.parent, t.candidate) == pair), None)
+
+    def settle_terms(self, pairing: Pairing) -> Terms:
+        terms = self.find_terms(pairing.parent, pairing.candidate)
+        if terms is not None:
+            return terms
+        settings, gate = self.session.settings, self.session.settings.gate
+        known, over = self._terms(), decidable(gate, len(self.tasks), settings.rounds)
+        of = pairing.of
+        if len({t.round for t in known if t.of} - {pairing.round}) >= over:
+            of = 0  # more candidates than so few tasks decide
+        extra = sum(not t.of for t in known) + 1
+        alpha = share(gate, over, of=of) if of else share(gate, over, extra=extra)
+        alpha += handed_on(known, pairing.kept)
+        order = [*self.tasks]
+        random.Random(f"{settings.seed}/{pairing.candidate}").shuffle(order)
+        held = [score for score in pairing.before.values() if score is not None]
+        rate = min(0.99, round(sum(held) / max(1, len(held)), 2))
+        gain = 1.0
+        if not gate.cheaper:
+            gain = detectable(len(order), settings.repeats, rate, alpha, self.spread)
+        terms = Terms(
+            candidate=pairing.candidate,
+            parent=pairing.parent,
+            round=pairing.round,
+            of=of,
+            alpha=alpha,
+            gain=gain,
+            repeats=settings.repeats,
+            order=tuple(order),
+            strata=self.strata,
+            rule=known[0].rule if known else "deadline",
+            stretch=stretch_of(self.session, settings.repeats),
+        )
+        self.session.journal.add("trial", terms=terms.model_dump(mode="json"))
+        return terms
+
+    def is_clear(self, terms: Terms | None, before: Scores, after: Scores) -> bool:
+        if terms is None or self.session.settings.gate.cheaper:
+            return False  # that it is not worse takes every task to be seen
+        return tried(terms, before, after)[1]
+
+    def decide(
+        self, terms: Terms | None, before: Scores, after: Scores, *, whole: bool = False
+    ) -> Verdict:
+        if terms is None:
+            return super().decide(terms, before, after)
+        return tried(terms, before, after, whole=whole)[0]
+
+
+class Judge:
+    """Attempts at validation tasks in a build, and what the gate makes of them."""
+
+    def __init__(
+        self, session: Session, validation: Sequence[Task], learning: Learning, seed: Scaffold
+    ) -> None:
+        self.session = session
+        self.validation = validation
+        self.learning = learning
+        self.seed = seed
+        self.gate = session.settings.gate
+        self.rule: GateRule = (
+            Trials(session, validation, seed) if self.gate.false_keep else PairedTests(session)
+        )
+
+    @property
+    def attempts(self) -> int:
+        """How many attempts it takes to judge a candidate."""
+        return len(self.validation) * self.session.settings.repeats
+
+    def afford(self, child: Scaffold) -> None:
+        """Raises OutOfBudget when the attempts that judging a candidate still takes are not
+        left."""
+        repeats, offers = range(self.session.settings.repeats), self.learning.offers()
+        self.session.ledger.afford(fresh(self.session, child, self.validation, repeats, offers))
+
+    def attempt(self, scaffold: Scaffold) -> list[Score]:
+        """Return an agent's validation scores: run once, read back ever after."""
+        return run_attempts(
+            self.session,
+            scaffold,
+            self.validation,
+            repeats=self.session.settings.repeats,
+            phase="validation",
+            offers=self.learning.offers(),
+        )
+
+    def _try(self, child: Scaffold, terms: Terms | None, before: Scores) -> list[Score]:
+        """Return a candidate's scores, stretch by stretch until it is clear."""
+        if terms is None:
+            return self.attempt(child)
+        place = {id: at for at, id in enumerate(terms.order)}
+
+        def is_clear(done: Sequence[Score]) -> bool:
+            after = by_place(done)
+            return self._broken(done) is not None or self.rule.is_clear(terms, before, after)
+
+        return run_attempts(
+            self.session,
+            child,
+            sorted(self.validation, key=lambda task: place[task.id]),
+            repeats=self.session.settings.repeats,
+            phase="validation",
+            offers=self.learning.offers(),
+            until=is_clear,
+            stretch=terms.stretch,
+        )
+
+    def judge(
+        self,
+        current: Scaffold,
+        child: Scaffold,
+        round: int,
+        of: int = 0,
+        kept: Iterable[Scaffold] = (),
+        better: Collection[str] = (),
+    ) -> Verdict:
+        """Return the gate's verdict on a candidate; what is not better may be cheaper and not
+        worse, which the reason then says.
+
+        Not worse than the best agent so far, which need not be the one that it came from: or each
+        that is kept as cheaper could lose a little, and all of them together a lot. of: how many
+        candidates the round has; kept: the agents kept so far, better: the digests of those that
+        were kept as better.
+        """
+        gate, scored = self.gate, self.attempt(current)
+        before = by_place(scored)
+        pairing = Pairing(current.digest, child.digest, round, of, before, better)
+        terms = self.rule.settle_terms(pairing)
+        after = self._try(child, terms, before)
+        verdict = self._broken(after) or self.rule.decide(terms, before, by_place(after))
+        if verdict.better or verdict.diff is None or (gate.false_keep and not gate.cheaper):
+            return verdict
+        price, after = self.session.price, self.attempt(child)
+        unit = gate.cost or ("usd" if price.tokens_in or price.tokens_out else "tokens")
+        costs = (cost_of(side, price, unit) for side in (scored, after))
+        less = saving(*costs, unit=unit, alpha=gate.alpha, seed=self.session.settings.seed)
+        if less is None or not less.cheaper:
+            return verdict
+        agents = [by_place(self.attempt(each)) for each in (self.seed, *kept)]
+        best = max(agents, key=lambda scores: interval(scores)[0])
+        worse = not_worse(best, by_place(after), margin=gate.margin, alpha=self._half)
+        if worse and not gate.cheaper:
+            return verdict
+        reason = (
+            f"cheaper: {saved(less)}, and a fall of its score by {gate.margin:g} or more is"
+            " ruled out"
+        )
+        if worse:
+            reason = f"{verdict.reason}; it is cheaper ({saved(less)}), but {worse}"
+        elif not gate.cheaper:
+            reason = f"{verdict.reason}; {reason}: --keep-cheaper would keep it"
+        return verdict.model_copy(update={"reason": reason, "saving": None if worse else less})
+
+    def wins(self, verdict: Verdict) -> bool:
+        """Whether a candidate is kept: better, or cheaper where that was asked for."""
+        return verdict.better or (self.gate.cheaper and verdict.saving is not None)
+
+    def compare(self, before: Scaffold, after: Scaffold) -> Verdict:
+        """Return what the build ends with, on all validation tasks. With less than the gate needs
+        on disk (the budget ended first): undecided."""
+        over = "the budget ended before validation did"
+        try:
+            a, b = by_place(self.attempt(before)), by_place(self.attempt(after))
+        except OutOfBudget:
+            known = Run(self.session.folder).validation(before.digest, after.digest)
+            same = before.digest == after.digest
+            return unjudged("undecided", over) if same or known is None else known
+        if before.digest == after.digest:
+            top = room(self.gate, self.session.settings.rounds, a, self.session.settings.seed)
+            return alone(a, "nothing was kept: before and after are the same agent", top)
+        return self.rule.decide(self.rule.find_terms(before.digest, after.digest), a, b, whole=True)
+
+    def _broken(self, scores: Sequence[Score]) -> Verdict | None:
+        """Return the verdict on an agent whose template could not be filled in with what
+        happened."""
+        failed = [s for s in scores if s.limit == "template"]
+        if not failed:
+            return None
+        first = ended(self.session, failed[0].attempt)
+        assert first is not None
+        # where, and not what it met: these tasks are held out
+        at = first.trace.steps[-1].output.partition(": ")[0]
+        many = f"it ended {len(failed)} attempts"
+        words = f"the check failed: {at} cannot be filled in at run time: {many}"
+        return unjudged("not-better", words)
+
+    def find_ceiling(self, current: Scaffold) -> str:
+        """Return why nothing could be kept in place of the seed, '' when something could, or
+        `current` is another agent."""
+        before = by_place(self.attempt(current))
+        return self._ceiling(before) if current.digest == self.seed.digest else ""
+
+    def _ceiling(self, before: Scores) -> str:
+        settings, gate = self.session.settings, self.gate
+        text = room(gate, settings.rounds, before, settings.seed)
+        if not text or not gate.cheaper:
+            return text
+        best = not_worse(before, dict.fromkeys(before, 1.0), margin=gate.margin, alpha=self._half)
+        return f"{text}; nor could one be kept as cheaper: {best}" if best else ""
+
+    def check_seed_is_worth(self) -> None:
+        """Say how many validation tasks a seed that is to be written may solve for the build to go
+        on with it; raises BadInput where it is none."""
+        if not self.session.settings.rounds:
+            return
+        count = len(self.validation)
+
+        def ends(solved: int) -> bool:
+            scores = {(task.id, 0): float(n < solved) for n, task in enumerate(self.validation)}
+            return bool(self._ceiling(scores))
+
+        most = bisect_left(range(1, count + 1), True, key=ends)
+        if not most:
+            raise BadInput(
+                f"{count} validation tasks are too few to write a seed for: nothing could be kept"
+                " in place of one that solves a single one of them",
+                fix="more with --validation, or start from a seed: leave --scaffold out",
+                code="too-few-tasks",
+            )
+        if most < count:
+            text = f"a seed that solves more than {most} of {count} validation tasks leaves nothing"
+            self.session.say("note", {"text": f"{text} to be kept: the build then ends with it"})
+
+    @property
+    def _half(self) -> float:
+        """Twice the error that keeping one candidate as cheaper may make."""
+        if not self.gate.false_keep:
+            return self.gate.alpha
+        over = decidable(self.gate, len(self.validation), self.session.settings.rounds)
+        return 2 * share(self.gate, over)
+
+
+def by_place(scores: Sequence[Score]) -> dict[tuple[str, int], float | None]:
+    """Return scores by task and repeat."""
+    return {(s.task, s.repeat): s.score for s in scores}
+
+
+def cost_of(
+    scores: Sequence[Score], price: Price, unit: str
+) -> dict[tuple[str, int], float | None]:
+    """Return what each attempt took: usd at the full price of its tokens, which no cache takes part
+    of; tokens in and out; calls; or seconds."""
+    costs: dict[tuple[str, int], float | None] = {}
+    for s in scores:
+        used = s.usage
+        cost = {
+            "usd": price.usd(used.tokens_in, used.tokens_out),
+            "tokens": used.tokens_in + used.tokens_out,
+            "calls": used.calls,
+            "seconds": used.seconds,
+        }[unit]
+        costs[s.task, s.repeat] = None if s.score is None else float(cost)
+    return costs
