@@ -68,9 +68,10 @@ def run(arguments: list[str]) -> int:
         if type(e).__name__ == "NoArgsIsHelpError" and not as_json:
             sys.stderr.write(e.format_message() + "\n")
             return BadInput.exit_code
-        hint = (
-            context.command_path if context else "recreate"
-        ) + " --help shows what there is, with an example"
+        from recreate.cli.variants import tell_absent
+
+        path = context.command_path if context else "recreate"
+        hint = f"{tell_absent(path.partition(' ')[2])}{path} --help shows what there is"
         return _fail(BadInput(e.format_message(), fix=hint, code="usage"), as_json)
     except click_error as e:
         return _fail(BadInput(e.format_message(), code="usage"), as_json)

@@ -42,7 +42,21 @@ def with_variants(words: str) -> Callable[[Callable[..., Any]], Callable[..., An
                     return done
             return command(**{name: values[name] for name in own})
 
+        called.__annotations__ = {p.name: p.annotation for p in parameters.values()}
         called.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
         return called
 
     return decorate
+
+
+def tell_absent(words: str) -> str:
+    """Return which plug-ins bring flags to a command and are not there, in words; '' for none."""
+    from recreate.api.plugins import declared
+
+    absent = {
+        point.plugin
+        for point in declared()
+        if point.kind == "variant" and not point.present and point.name.rpartition(".")[0] == words
+    }
+    named = ", ".join(sorted(absent))
+    return f"the plug-in {named} brings more flags, and is not installed; " if named else ""

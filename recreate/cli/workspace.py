@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from recreate.api.paths import shipped, workspace
 from recreate.api.paths import short as here
 from recreate.cli.options import Json, help_of, unknown
 from recreate.cli.terminal import answer, answers
+from recreate.cli.variants import with_variants
 from recreate.storage.files import disk
 
 KINDS = (
@@ -52,35 +52,19 @@ IGNORED = (
 )
 
 
+@with_variants("init")
 def init(
     folder: Annotated[
         Path, typer.Argument(metavar="DIR", help="Where; it is made if need be.")
     ] = Path(),
-    domain: Annotated[
-        str,
-        typer.Option(
-            "--domain", metavar="NAME", help="Also a domain of this name, as an example to change."
-        ),
-    ] = "",
-    template: Annotated[
-        str, typer.Option("--template", help="What kind of example: qa, code, sql, tools or files.")
-    ] = "",
     as_json: Json = False,
 ) -> None:
     """Make a workspace: recreate.toml with every setting, scaffolds/, memory/, benchmarks/.
     Overwrites nothing.
 
-    With --domain: an example of a domain, a file of rows and how they are scored, in this workspace
-    or a new one.
-
     Example: recreate init my-agents
-
-    Example: recreate init --domain questions --template qa
     """
     folder = folder.expanduser()
-    if domain or template:
-        _init_domain(folder, domain or template, template, as_json)
-        return
     taken = [n for n in WORKSPACE if (folder / n).exists()]
     if folder.exists() and not folder.is_dir():
         raise BadInput(f"{folder} is a file", fix="name a new folder", code="exists")
@@ -91,7 +75,7 @@ def init(
             code="exists",
         )
     with disk(folder.resolve()):
-        made = [p.relative_to(folder).as_posix() for p in _fill(folder)]
+        made = [p.relative_to(folder).as_posix() for p in fill_workspace(folder)]
     go = "" if folder.resolve() == Path.cwd() else f"cd {folder} && "
     following = f"{go}recreate build --domain swe"
     answer(
@@ -103,62 +87,7 @@ def init(
     )
 
 
-def _init_domain(folder: Path, name: str, template: str, as_json: bool) -> None:
-    """A template's domain in the workspace around `folder`, which is made where there is none."""
-    from recreate.api.plugins import names
-    from recreate.api.registry import rows_file
-    from recreate.domains.rows.templates import SCRIPT, TEMPLATES, write
-
-    if template not in TEMPLATES:
-        given = f"there is no template {template!r}" if template else "which kind of example?"
-        choice = ", ".join(TEMPLATES)
-        raise BadInput(given, fix=f"--template is one of {choice}", code="unknown-template")
-    where = workspace(folder)
-    begun = any((where / part).exists() for part in WORKSPACE)
-    target = rows_file(name, where).parent
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name) or name in names("domain"):
-        why = "is a domain already" if name in names("domain") else "cannot name a folder"
-        raise BadInput(
-            f"{name!r} {why}",
-            fix="--domain NAME: letters, digits, `.`, `_` and `-`",
-            code="bad-name",
-        )
-    if target.exists():
-        raise BadInput(
-            f"{here(target)} is there already",
-            fix="it is left as it is; give another NAME",
-            code="exists",
-        )
-    with disk(folder.resolve()):
-        made = [] if begun else [p.relative_to(where).as_posix() for p in _fill(where)]
-    made += [p.relative_to(where).as_posix() for p in write(template, name, where)]
-    go = "" if where == Path.cwd() else f"cd {where} && "
-    script = f"scripted:{(target / SCRIPT).relative_to(where)}"
-    following = [
-        f"{go}recreate tasks check {name}",
-        f"{go}recreate build --domain {name} --model {script}",
-        f"{go}recreate build --domain {name} --budget 1usd",
-    ]
-    answer(
-        as_json,
-        {
-            "path": str(where),
-            "files": made,
-            "domain": name,
-            "template": template,
-            "next": following,
-        },
-        f"an example of a domain in {here(target)}: {TEMPLATES[template].about}",
-        f"data.jsonl holds its rows, {SCRIPT} the answers of a scripted model; domain.toml says how"
-        " rows are read",
-        "next:",
-        f"  {following[0]}     proves its tasks",
-        f"  {following[1]}     a build without a key",
-        f"  {following[2]}     one with your model; docs/data.md says how to put in your own rows",
-    )
-
-
-def _fill(folder: Path) -> Iterator[Path]:
+def fill_workspace(folder: Path) -> Iterator[Path]:
     """Write a new workspace's files, and name each."""
     folder.mkdir(parents=True, exist_ok=True)
     for seed in sorted(shipped("scaffolds").glob("seed*/agent.toml")):

@@ -51,11 +51,11 @@ from recreate.agents.scaffold import load
 from recreate.agents.template import read_object
 from recreate.api.paths import shipped
 from recreate.api.types import Edit, Task, canary, digest
-from recreate.domains.rows import templates
 from recreate.domains.rows.domain import RowDomain
-from recreate.domains.rows.templates import TEMPLATES
 from recreate.plugins.demo.functions import Functions
 from recreate.plugins.swe import Swe
+from recreate.plugins.templates import templates
+from recreate.plugins.templates.templates import TEMPLATES
 from recreate.runs.gate import wilson
 from tests.lab.planted import KINDS, Planted
 

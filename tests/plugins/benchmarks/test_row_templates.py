@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.domains.test_row_templates import (
+from tests.plugins.templates.test_row_templates import (
     test_an_example_holds_and_builds_by_what_is_told_to_type as check_example,
 )
 

@@ -1,0 +1,1 @@
+"""Working examples of a domain of rows: recreate init --domain NAME --template KIND."""
