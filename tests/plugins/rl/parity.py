@@ -1,6 +1,6 @@
 """Our parts beside the published functions' stored outputs.
 
-    python tests/rl/parity.py FILE_OR_FOLDER... [--recipe TOML] [--json]
+    python tests/rl/parity.py FILE_OR_FOLDER... [--json]
 
 A file is dispatched on its `method` and its keys, never on names of cases. Where our decisions
 differ from those of the published code (README.md of the plug-in), published.py makes theirs of our

@@ -1,0 +1,1 @@
+"""`python -m tests.perf NAME [--json]` is `python -m tests.lab.perf`."""
