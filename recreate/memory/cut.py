@@ -11,7 +11,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from recreate.memory.codec import named_in, refs
+from recreate.memory.codec import named_in
 from recreate.memory.held_out import Held
 from recreate.memory.store import ExperienceStore
 from recreate.storage.files import disk, locked, replacing
@@ -41,7 +41,7 @@ class Item:
 
 class Cut(NamedTuple):
     """What of one file goes: the ids and bytes; gone: the places (offset, length) of the lines, in
-    order; texts: what each names of large texts (domain, SHA-256); stat: of the file before. whole:
+    order; stat: of the file before. whole:
     nothing of it stays.
     """
 
@@ -51,7 +51,6 @@ class Cut(NamedTuple):
     size: int
     damaged: int
     gone: list[tuple[int, int]]
-    texts: list[tuple[str, str]]
     stat: os.stat_result
     whole: bool
 
@@ -68,7 +67,7 @@ def cut_experiences(memory: ExperienceStore, ids: Collection[str], *, dry: bool)
     """Delete experiences by id, with the large texts that only they name, unless `dry`; return what
     goes.
 
-    The catalogue follows, so that nothing is read again. Raises Fault when a file cannot be read or
+    Raises Fault when a file cannot be read or
     deleted.
     """
     if not memory.folder.is_dir():
@@ -79,7 +78,7 @@ def cut_experiences(memory: ExperienceStore, ids: Collection[str], *, dry: bool)
         memory.metadata.refresh()
         cuts = find_cuts(memory, ids=ids)
         items = cut_blobs(memory, cuts, unnamed=False, dry=dry)
-        return items + [cut_lines(memory, cut, dry=dry, follow=True) for cut in cuts]
+        return items + [cut_lines(memory, cut, dry=dry) for cut in cuts]
 
 
 def hold_out(memory: ExperienceStore, cuts: Sequence[Cut]) -> None:
@@ -124,12 +123,10 @@ def cut_blobs(
     return items
 
 
-def cut_lines(memory: ExperienceStore, cut: Cut, *, dry: bool, follow: bool = False) -> Item:
+def cut_lines(memory: ExperienceStore, cut: Cut, *, dry: bool) -> Item:
     name = cut.path.relative_to(memory.folder).as_posix()
     if not dry:
         rewrite(cut)
-        if follow:
-            memory.metadata.cut(name, cut.stat, cut.gone, cut.texts)
     return Item("experiences", name, len(cut.ids), cut.size, "", True, cut.damaged)
 
 
@@ -185,7 +182,6 @@ def find_cut(
         0,
         0,
     )
-    texts = list[tuple[str, str]]()
     all_ = runs or before is not None or len(named) > FEW
     for line in Log(path).lines() if all_ else Log(path).having(encoded_ids(named)):
         record = line.record or {}
@@ -203,12 +199,11 @@ def find_cut(
             held.append(Held(*(str(e.get(k, "")) for k in ("group", "task", "split", "domain"))))
             size += line.length
             gone.append((line.offset, line.length))
-            texts += {(str(e.get("domain", "")), ref.sha256) for ref in refs(record)}
         else:
             stays += 1
     if not stays and stat.st_mtime < day:  # nothing younger is in it, what cannot be read included
-        return Cut(path, held, ids, stat.st_size, damaged, gone, texts, stat, True)
-    return Cut(path, held, ids, size, 0, gone, texts, stat, False) if ids else None
+        return Cut(path, held, ids, stat.st_size, damaged, gone, stat, True)
+    return Cut(path, held, ids, size, 0, gone, stat, False) if ids else None
 
 
 def encoded_ids(ids: Iterable[str]) -> set[bytes]:

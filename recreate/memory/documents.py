@@ -47,24 +47,16 @@ class Document(NamedTuple):
 class Sources(NamedTuple):
     """What the index is made from.
 
-    level      `train` or `all`: how much of what there is must be in the index
-    stamps     for this level and those that hold it: while one stays, keys only join the level, and
-               each has a number higher than those before
-    last       the highest number now
-    since      the keys of experiences numbered above N that must be in the index, each with its
-               checksum
-    known      key -> checksum of all experiences that there are
+    sees       whether an experience that is not indexed yet is to be, by id, split, group and task
     lessons    key -> checksum of all lessons
     documents  the documents of a key, [] when it cannot be read
+    stamp      changes when all words are to be read anew
     """
 
-    level: str
-    stamps: Mapping[str, str]
-    last: int
-    since: Callable[[int], Iterable[tuple[str, str]]]
-    known: Callable[[], Mapping[str, str]]
+    sees: Callable[[str, str, str, str], bool]
     lessons: Mapping[str, str]
     documents: Callable[[str], Sequence[Document]]
+    stamp: str = ""
 
 
 def documents(e: Experience, when: float | None = None) -> list[Document]:

@@ -24,8 +24,6 @@ from recreate.api.errors import BadInput
 from recreate.api.paths import short
 from recreate.api.types import Lesson, digest
 from recreate.memory.cut import Item, cut_experiences
-from recreate.memory.documents import lesson_document
-from recreate.memory.embedders.cached import forget_texts
 from recreate.memory.store import ExperienceStore
 from recreate.memory.waiting import open_waiting
 from recreate.storage.files import disk, fault, locked, write
@@ -116,18 +114,11 @@ def forget(
     found.lessons, changes = _derived(memory, gone, known, closed, lessons)
     found.same = list(_same_words(memory.folder, found.lessons))
     found.changed = list(changes)
-    found.recalled = [id for id in memory.metadata.told(gone) if id not in gone]
+    found.recalled = [id for id in memory.metadata.recallers(gone) if id not in gone]
     if dry:
         found.items = _cut_everywhere(memory, gone, dry=True)
         return found
     memory.forgotten.add([*gone, *(lesson_mark(_domain_of(path), path.stem) for path in lessons)])
-    # First what is derived, while the texts that it was derived from are there: nobody derives it
-    # anew.
-    vectors, briefs = (
-        memory.folder / "index" / "vectors.sqlite",
-        list(_briefs(memory, gone, found.lessons)),
-    )
-    forget_texts(vectors, briefs)
     found.items = _cut_everywhere(memory, gone, dry=False)
     with locked(memory.folder), disk(memory.folder):
         for path, lesson in changes.items():
@@ -135,8 +126,7 @@ def forget(
         # what was named goes last: killed before, it can be named again
         for path in reversed(found.lessons):
             path.unlink(missing_ok=True)
-    memory.purge([*gone, *(f"lesson:{_domain_of(path)}/{path.stem}" for path in found.lessons)])
-    forget_texts(vectors, briefs)  # of a process that had been embedding them
+    memory.purge()
     return found
 
 
@@ -276,18 +266,6 @@ def lesson_files(folder: Path, broken: list[str] | None = None) -> Iterator[tupl
         except BadInput:
             if broken is not None:
                 broken.append(path.relative_to(folder).as_posix())
-
-
-def _briefs(
-    memory: ExperienceStore, gone: frozenset[str], lessons: Collection[Path]
-) -> Iterator[str]:
-    """What was embedded of that which goes."""
-    for id in gone:
-        yield from (d.brief for d in memory.documents(id) if d.brief)
-    for path, lesson in lesson_files(memory.folder):
-        if path in lessons:
-            domain = _domain_of(path)
-            yield lesson_document(lesson, f"lesson:{domain}/{lesson.id}", domain).brief
 
 
 def _elsewhere(workspace: Path, gone: frozenset[str], lessons: Collection[Path]) -> Iterator[Path]:

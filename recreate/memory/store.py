@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain, groupby, islice
 from operator import itemgetter
@@ -36,8 +36,7 @@ from recreate.api.types import Experience, Lesson, Task, digest
 from recreate.memory import documents
 from recreate.memory.codec import Blobs, file_of, masked, sealed, what_happened
 from recreate.memory.documents import Document, Sources, experience_hit, occurrences, scan
-from recreate.memory.embedders import default_embedder, named
-from recreate.memory.embedders.cached import checked
+from recreate.memory.embedders import default_embedder, embed_texts, named
 from recreate.memory.filters import LATER, allows, matches, parse
 from recreate.memory.held_out import Held, HeldOut, Spoken
 from recreate.memory.metadata import Metadata, index_of
@@ -452,7 +451,7 @@ class ExperienceStore:
     def embed(self, texts: Sequence[str], kind: str = "passage") -> list[list[float]]:
         """Unit vectors of this memory's embedder; one caller at a time gets in."""
         with self._embedding:
-            return checked(self.embedder, texts, kind)
+            return embed_texts(self.embedder, texts, kind)
 
     def count(self, domain: str) -> int:
         """How many train experiences of a domain there are."""
@@ -465,7 +464,7 @@ class ExperienceStore:
         if self._index is None:
             from recreate.memory.index import Index
 
-            self._index = Index(index_of(self.folder, self.kind), lambda: self.embedder)
+            self._index = Index(self.metadata.database, lambda: self.embedder)
         return self._index
 
     @property
@@ -485,10 +484,7 @@ class ExperienceStore:
 
     def embedder_in_use(self) -> str:
         """The name of the embedder that made the index as it is, '' when there is none."""
-        from recreate.memory.index import load_manifest
-
-        state = load_manifest(index_of(self.folder, self.kind))
-        return state.embedder if state is not None else ""
+        return str(self.index.facts()["embedder"])
 
     def rebuild(self, progress: Callable[[int, int], None] | None = None) -> dict[str, Any]:
         """Make everything derived again from the files, and return stats(). Known vectors are not
@@ -498,27 +494,16 @@ class ExperienceStore:
         """
         if self.folder.is_dir():
             self.metadata.rebuild()
-            scope = self._scope("human")
-            self.index.sync(
-                self._sources(scope, self.lessons()), progress or self.progress, whole=True
-            )
+            sources = self._sources(self._scope("human"), self.lessons())
+            self.index.rebuild(sources, progress or self.progress)
         return self.stats()
 
-    def documents(self, id: str) -> Sequence[Document]:
-        """What is, or was, in the index of an experience, also of one that is on its way out."""
+    def purge(self) -> None:
+        """Let no derived file hold anything of experiences and lessons that are out of the files:
+        of what was deleted from a database, the file goes on holding words."""
         self.metadata.refresh()
-        e = self._get(id, _EVERYTHING, whole=True, forgotten=True)
-        return documents.documents(e, self.metadata.when(id)) if e is not None else []
-
-    def purge(self, keys: Collection[str]) -> None:
-        """Let no derived file hold anything of experiences and lessons (`lesson:DOMAIN/NAME`) that
-        are out of the files: of what was deleted from a database, the file goes on holding words.
-        Vectors that were paid for stay.
-        """
-        self.metadata.refresh()
-        self.metadata.squeeze()
         if index_of(self.folder, self.kind).is_dir():
-            self.index.purge(keys)
+            self.index.purge(self._sources(self._scope("human"), self.lessons()))
 
     def stats(self) -> dict[str, Any]:
         """Counts by grain, domain and split, what is held out, and what the index holds with its
@@ -527,8 +512,6 @@ class ExperienceStore:
         `indexed` are documents in the index now; the rest is embedded at the next recall that may
         see it.
         """
-        from recreate.memory.index import Manifest, load_manifest
-
         self.metadata.refresh()
         counts = self.metadata.counts()
         lessons = self.lessons()
@@ -539,7 +522,7 @@ class ExperienceStore:
                 not scope.sees(r["id"], r["split"], r["group"], r["task"])
                 for r in self.metadata.rows({"split": ["train"]})
             )
-        state = load_manifest(index_of(self.folder, self.kind)) or Manifest()
+        index = self.index.facts()
         return {
             "experiences": counts["experiences"],
             "steps": counts["steps"],
@@ -559,8 +542,8 @@ class ExperienceStore:
                 "hidden_train": hidden,
             },
             "files_digest": digest(self.metadata.sums()),
-            "index": {k: getattr(state, k) for k in ("embedder", "dimensions", "count", "digest")},
-            "digest": state.digest,
+            "index": index,
+            "digest": index["digest"],
         }
 
     def close(self) -> None:
@@ -591,14 +574,11 @@ class ExperienceStore:
         _, groups, tasks = self.held_out.read()
         more, others = self.metadata.closed()  # recorded elsewhere and copied here
         closed = more.union(groups), others.union(tasks)
-        return Scope(True, *closed, self.metadata.told_of(*closed), reader == "agent")
+        return Scope(True, *closed, self.metadata.recallers_of(*closed), reader == "agent")
 
-    def _get(
-        self, id: str, scope: Scope, *, whole: bool = False, forgotten: bool = False
-    ) -> Experience | None:
-        """As its line has it; with `whole` its large texts are read as well. forgotten: also one
-        that is on its way out."""
-        line = None if id in self.forgotten.read() and not forgotten else self.metadata.find(id)
+    def _get(self, id: str, scope: Scope, *, whole: bool = False) -> Experience | None:
+        """Return it as its line has it; with `whole` its large texts are read as well."""
+        line = None if id in self.forgotten.read() else self.metadata.find(id)
         if line is None or line.record is None:
             return None
         try:
@@ -625,15 +605,6 @@ class ExperienceStore:
 
     def _sources(self, scope: Scope, lessons: Mapping[str, tuple[str, Lesson]]) -> Sources:
         """What the index must hold for a reader: nothing is embedded before somebody may see it."""
-        stamp, last = self.metadata.edition()
-        stamps = {"all": stamp}
-        if scope.train_only:
-            stamps["train"] = f"{stamp}:{digest([scope.groups, scope.tasks])}"
-
-        def since(number: int) -> Iterable[tuple[str, str]]:
-            for id, sum_, group, task in self.metadata.since(number, scope.train_only):
-                if scope.sees(id, "train", group, task):
-                    yield id, sum_
 
         def of(key: str) -> Sequence[Document]:
             if key in lessons:
@@ -642,11 +613,7 @@ class ExperienceStore:
             return documents.documents(e, self.metadata.when(key)) if e is not None else []
 
         return Sources(
-            level="train" if scope.train_only else "all",
-            stamps=stamps,
-            last=last,
-            since=since,
-            known=self.metadata.sums,
+            sees=scope.sees,
             lessons={key: sum_ for key, (sum_, _) in lessons.items()},
             documents=of,
         )

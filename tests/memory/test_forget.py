@@ -112,7 +112,7 @@ def listed(memory: ExperienceStore) -> dict[str, Any]:
     """What the catalogue and the index say, without numbers that depend on when something was taken
     in."""
     memory.recall("quote", 1)
-    with closing(sqlite3.connect(memory.metadata.path)) as db:
+    with closing(sqlite3.connect(memory.metadata.database.path)) as db:
         tables = ("name, size, mtime, damaged from files", "* from blobs", "* from recalled")
         about = {t: db.execute(f"select distinct {t}").fetchall() for t in tables}
         rows = [row[1:] for row in db.execute("select * from experiences order by id")]

@@ -174,7 +174,7 @@ def test_a_broken_catalogue_is_made_again(tmp_path: Path, damage: str) -> None:
     memory = ExperienceStore(tmp_path)
     memory.add([experience(f"e{n}") for n in range(50)])
     assert len(list(memory.experiences())) == 50
-    broken = memory.metadata.path
+    broken = memory.metadata.database.path
     data = broken.read_bytes()
     if damage == "garbage":
         broken.write_bytes(b"no database " * 1000)

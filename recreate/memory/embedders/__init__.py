@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 
 from recreate.api import paths, plugins, registry
+from recreate.api.errors import BadInput
 from recreate.api.ports import Embedder
+from recreate.api.theirs import expect
 
 log = logging.getLogger("recreate")
 
@@ -47,3 +50,25 @@ def find(spec: str) -> None:
 def _words(spec: str) -> tuple[str, ...]:
     name, _, argument = spec.partition(":")
     return (name, argument) if argument and name in plugins.names("embedder") else (spec,)
+
+
+def embed_texts(embedder: Embedder, texts: Sequence[str], kind: str) -> list[list[float]]:
+    """Return the vectors of some texts. Raises BadInput where they are not as the port has it."""
+    vectors = embedder.embed(texts, kind)
+    rows = isinstance(vectors, Sequence) or hasattr(vectors, "__array__")
+    expect(rows and all(hasattr(v, "__len__") for v in vectors), embedder, "embed", vectors)
+    wrong = ""
+    if len(vectors) != len(texts):
+        wrong = f"{len(vectors)} vectors for {len(texts)} texts"
+    for vector in vectors:
+        if len(vector) != embedder.dimensions:
+            wrong = f"a vector of {len(vector)} numbers, and says it makes {embedder.dimensions}"
+        elif not all(map(math.isfinite, vector)):
+            wrong = "a vector with a number that is not finite"
+    if wrong:
+        raise BadInput(
+            f"the embedder {embedder.name} returned {wrong}",
+            fix="mend the embedder, or choose another: recreate list embedder",
+            code="embedder",
+        )
+    return vectors

@@ -1,11 +1,8 @@
 """What everything remembered is found by. Derived from the files, and made again at the first
 doubt.
 
-    memory/index/text.sqlite          facts and full text of every step, experience and lesson
-                                      (text.py)
-    memory/index/chroma-XXXXXXXX/     one vector of each experience and lesson (chroma.py)
-    memory/index/vectors.sqlite       the vectors that were paid for (embedders/cached.py)
-    memory/index/state.json           what there is, with a checksum of each of these files
+    memory/index/memory.sqlite    what is in the files, facts and full text (database.py, text.py)
+    memory/index/chroma/          one vector of each experience and lesson (vectors.py)
 
 Words are brought up to date at every question. Vectors follow, made outside the lock: whoever asks
 by words never waits for them, and whoever asks by meaning waits as long as he likes and is told how
@@ -16,32 +13,25 @@ from __future__ import annotations
 
 import atexit
 import hashlib
-import json
 import os
 import shutil
 import sqlite3
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, fields
-from pathlib import Path
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-from recreate.api.errors import BadInput, Fault
+from recreate.api.errors import Missing
 from recreate.api.ports import Embedder
-from recreate.api.types import SCHEMA
-from recreate.memory.documents import Sources
-from recreate.memory.embedders.cached import Cached, checked, forget_texts
-from recreate.memory.index.chroma import Broken, Chroma, ChromaState, checksum, require
-from recreate.memory.index.text import Filter, Match, Text, connected, squeeze, where
+from recreate.memory.database import Database, meta, set_meta, writing
+from recreate.memory.documents import Document, Sources
+from recreate.memory.embedders import embed_texts
+from recreate.memory.index.text import Filter, Match, Text, where
 from recreate.memory.index.tokenizer import is_code
-from recreate.storage.files import fault, locked, make, write
-from recreate.storage.log import seal, unseal
-
-FORMAT = 4
-T = TypeVar("T")
+from recreate.memory.index.vectors import Broken, VectorStore, collection_of, open_vectors
+from recreate.storage.files import locked
 
 FUSED = 60
 """The constant of reciprocal rank fusion: Cormack, Clarke and Büttcher, SIGIR 2009."""
@@ -50,21 +40,17 @@ CODE = 8
 """So much more do words count than meaning in a question that names things as code does."""
 
 WIDER = 16
-"""So many times the wanted number of nearest sources are looked through before all that match are
-listed: at 100,000 sources 14 ms, where listing them takes 20 to 600."""
+"""So many times the wanted number of nearest vectors are looked through before all that match are
+listed."""
 
 BATCH = 16
 """Texts embedded at once: what an interruption loses, and the end of a process waits for."""
 
 PUT = 256
-"""Vectors given to Chroma at once, while it holds few."""
+"""Vectors stored at once, while there are few."""
 
 FLUSH = 2048
 """Documents written at once."""
-
-CHECKED = 1 << 28
-"""Bytes of text.sqlite up to which its checksum is kept; of a larger one the size and the time are
-compared."""
 
 Progress = Callable[[int, int], None]
 
@@ -92,60 +78,19 @@ class Recalled(NamedTuple):
     ranks: Mapping[str, tuple[int, int]] = MappingProxyType({})
 
 
-@dataclass
-class Manifest:
-    """made: changes when the index is begun anew, or something is taken out for good; version: at
-    every write; marks: reader's level -> [stamp, number] of the sources up to which it was brought;
-    count: documents; dead: those whose words are still there; total: of the hashes of all sources;
-    digest: of all keys and checksums, and the embedder; text: size, ns and CRC-32 of its file.
-    """
-
-    made: str = ""
-    version: int = 0
-    embedder: str = ""
-    dimensions: int = 0
-    count: int = 0
-    dead: int = 0
-    total: str = "0"
-    digest: str = ""
-    marks: dict[str, list[Any]] = field(default_factory=dict)
-    text: Sequence[int] = ()
-    chroma: ChromaState | None = None
-    format: int = FORMAT
-    schema: int = SCHEMA
-
-    def save(self, folder: Path) -> None:
-        self.version += 1
-        self.digest = hashlib.sha256(f"{self.embedder} {self.total}".encode()).hexdigest()[:16]
-        write(folder / "state.json", seal(json.dumps(asdict(self), separators=(",", ":"))))
-
-
-def load_manifest(folder: Path) -> Manifest | None:
-    """What is on record; None when there is nothing sound."""
-    try:
-        record = unseal((folder / "state.json").read_bytes())
-        if record is None or record["format"] != FORMAT:
-            return None
-        known = {f.name for f in fields(Manifest)}
-        return Manifest(**{name: value for name, value in record.items() if name in known})
-    except (OSError, ValueError, KeyError, TypeError, BadInput):
-        return None
-
-
 class Index:
-    """The index under `folder` (memory/index). `embedder` is called when vectors are first needed.
+    """The words and vectors of a memory. `embedder` is called when vectors are first needed.
 
     Every method may be called by several threads and processes. Raises Fault when the disk is full
     or the folder cannot be written.
     """
 
-    def __init__(self, folder: Path, embedder: Callable[[], Embedder]) -> None:
-        self.folder = folder
-        self.path = folder / "text.sqlite"
+    def __init__(self, database: Database, embedder: Callable[[], Embedder]) -> None:
+        self.database = database
+        self.folder = database.path.parent
         self._embedder = embedder
-        self._seen: tuple[int, ...] = ()  # of text.sqlite, when its checksum was compared
-        # in how many documents a word stands, of the tables with that total
-        self._stands = ("", dict[str, int]())
+        self._store: VectorStore | None = None
+        self._stands: tuple[tuple[str, int], dict[str, int]] = (("", 0), {})
         self._behind = _Worker()
 
     @property
@@ -153,428 +98,303 @@ class Index:
         """Opened when vectors are first needed. Raises Missing without its package."""
         return self._embedder()
 
+    @property
+    def _collection(self) -> str:
+        return collection_of(f"{self.embedder.name} {self.embedder.dimensions}")
+
     def search(
         self, question: Question, n: int, sources: Sources, progress: Progress | None = None
     ) -> Recalled:
-        """The n best documents.
+        """Return the n best documents.
 
         The score is the cosine (`vectors`), BM25 (`keywords`), or the sum of a weight / (60 + rank)
         over both (`hybrid`). First what is gone or changed is taken out and what is new is put in:
         progress(done, to do).
         """
-        return self._again(lambda: self._search(question, n, sources, progress))
-
-    def _search(
-        self, question: Question, n: int, sources: Sources, progress: Progress | None
-    ) -> Recalled:
-        by_words, by_vectors = question.how != "vectors", question.how != "keywords"
-        depth = max(100, 2 * n) if question.how == "hybrid" else n
         allowed, each = where(question.wanted, question.closed), "grain" in question.wanted
-        with self._alone() as manifest:
-            self._sync(manifest, sources, progress)
-        if not by_vectors:
-            with self._alone() as manifest, connected(self.path) as text:
-                text.all, text.stands = manifest.count, self._known(manifest)
-                return Recalled(
-                    [(m.id, m.score) for m in text.by_words(question.text, allowed, n, each=each)]
-                )
-        require()
-        (vector,) = checked(self.embedder, [question.text], "query")
-        found = self._both(question.text, vector, allowed, depth, each=each, whole=True)
-        if found is None:
+        self._sync(sources, progress)
+        if question.how == "keywords":
+            lexical = self.database.run(
+                lambda db: self._text(db).by_words(question.text, allowed, n, each=each)
+            )
+            return Recalled([(m.id, m.score) for m in lexical])
+        self._open_store()
+        (vector,) = embed_texts(self.embedder, [question.text], "query")
+        depth = max(100, 2 * n) if question.how == "hybrid" else n
+        search = partial(self._search_both, question.text, vector, allowed, depth, each=each)
+        self._embed(question.patience, progress)
+        try:
+            lexical, near = self.database.run(search)
+        except Broken:
+            self.discard_vectors()
             self._embed(question.patience, progress)
-            found = self._both(question.text, vector, allowed, depth, each=each)
-        if found is None:
-            # Chroma is made anew, of vectors that are known
-            self._embed(question.patience, progress)
-            found = self._both(question.text, vector, allowed, depth, each=each)
-        if found is None:
-            raise Broken("it broke twice in one question")
-        lexical, near, made, all_ = found
+            lexical, near = self.database.run(search)
+        behind, total = self.database.run(_count_behind)
         # Of a source that is near, the best document by words answers.
         best = {m.source: m for m in reversed(lexical)}
         semantic = [(best.get(m.source, m), score) for m, score in near]
-        if not by_words:
-            return Recalled([(m.id, score) for m, score in semantic][:n], all_ - made, all_)
+        if question.how == "vectors":
+            return Recalled([(m.id, score) for m, score in semantic][:n], behind, total)
         words = CODE if is_code(question.text) else 1
         lists = [([m.id for m in lexical], words), ([m.id for m, _ in semantic], 1)]
         fused = fuse(lists)[:n]
-        lexically, nearly = (
-            {id: n for n, id in reversed([*enumerate(ids, 1)])} for ids, _ in lists
+        by_words, by_meaning = (
+            {id: place for place, id in reversed([*enumerate(ids, 1)])} for ids, _ in lists
         )
-        ranks = {id: (lexically.get(id, 0), nearly.get(id, 0)) for id, _ in fused}
-        return Recalled(fused, all_ - made, all_, ranks)
+        ranks = {id: (by_words.get(id, 0), by_meaning.get(id, 0)) for id, _ in fused}
+        return Recalled(fused, behind, total, ranks)
 
-    def _both(
-        self,
-        question: str,
-        vector: Sequence[float],
-        allowed: Filter,
-        n: int,
-        *,
-        each: bool,
-        whole: bool = False,
-    ) -> tuple[list[Match], list[tuple[Match, float]], int, int] | None:
-        """What words find, what is near, how many sources have a vector, and how many there are;
-        None where Chroma is broken. whole: None too where a vector is missing, or something is to
-        be let go of."""
-        with (
-            self._alone() as manifest,
-            connected(self.path) as text,
-            ThreadPoolExecutor(1) as beside,
-        ):
-            made, all_ = text.ready(manifest.chroma["upto"] if manifest.chroma is not None else 0)
-            if whole and (made < all_ or self._foreign(manifest) or _mostly_gone(manifest, made)):
-                return None
-            text.all, text.stands = manifest.count, self._known(manifest)
-            # in a process of its own: words meanwhile
-            first = beside.submit(self._nearest, manifest, vector, 2 * n)
-            lexical = text.by_words(question, allowed, n, each=each)
-            try:
-                return (
-                    lexical,
-                    self._near(manifest, text, vector, allowed, n, first.result),
-                    made,
-                    all_,
-                )
-            except Broken:
-                return None
-
-    def _foreign(self, manifest: Manifest) -> bool:
-        """Whether the vectors are another embedder's."""
-        return (manifest.embedder, manifest.dimensions) != (
-            self.embedder.name,
-            self.embedder.dimensions,
-        )
-
-    def _known(self, manifest: Manifest) -> dict[str, int]:
-        """What is known of the words of the tables as they are, 10,000 words at most."""
-        total, stands = self._stands
-        if total != manifest.total or len(stands) > 10_000:
-            self._stands = (manifest.total, {})
-        return self._stands[1]
-
-    def sync(
-        self, sources: Sources, progress: Progress | None = None, *, whole: bool = False
-    ) -> int:
-        """Catch up, vectors too, and return how many documents there are. whole: from nothing but
-        known vectors."""
-
-        def words() -> int:
-            with self._alone() as manifest:
-                if whole:
-                    self._discard()
-                    manifest = self._open()
-                self._sync(manifest, sources, progress)
-                if whole:
-                    with self._writing(manifest) as text:
-                        text.tidy()
-                return manifest.count
-
-        count = self._again(words)
+    def sync(self, sources: Sources, progress: Progress | None = None) -> int:
+        """Catch up, vectors too, and return how many documents there are."""
+        self._sync(sources, progress)
+        self._open_store()
         self._embed(None, progress)
-        if whole:
-            with self._alone(), connected(self.path) as text:
-                briefs = [brief for _, brief in text.briefs(0, -1)]
-            self._cached().keep(briefs)
-        return count
+        return self.database.run(_count_documents)
 
-    def purge(self, keys: Collection[str]) -> None:
-        """Take sources out for good: no file holds their words any more, nor those of what was
-        taken out before. Where that cannot be done all is thrown away but the vectors that were
-        paid for, as Chroma is."""
-        with self._alone() as manifest:
+    def rebuild(self, sources: Sources, progress: Progress | None = None) -> None:
+        """Catch up with a file that was begun anew: its words in one piece, and no vector of what
+        is gone."""
+        self._sync(sources, progress)
+        self.database.run(lambda db: Text(db).tidy())
+        self._open_store()
+        self._embed(None, progress)
+
+    def purge(self, sources: Sources) -> None:
+        """Let no file hold words or vectors of what is gone from the sources."""
+
+        def work(db: sqlite3.Connection) -> None:
+            self._take_out(db, sources)
+            with writing(db):
+                Text(db).purge()
+                set_meta(db, made=_token())
             try:
-                self._chroma(manifest).discard()
-                with connected(self.path) as text:
-                    gone = text.known(keys)
-                    text.remove(gone)
-                    purged, manifest.count = text.purge(), text.count()
-                if purged:
-                    squeeze(self.path)
-                    _add(manifest, gone, -1)
-                    # who embeds meanwhile begins anew
-                    manifest.dead, manifest.made = (0, os.urandom(4).hex())
-                    return self._written(manifest)
-            except (OSError, sqlite3.Error, Fault):  # a full disk: there is room when it is gone
-                pass
-            self._discard()
+                self._renew(db)
+            except Missing:
+                shutil.rmtree(self.folder / "chroma", ignore_errors=True)
 
-    def discard(self) -> None:
-        """Throw away all but the vectors that were paid for."""
-        with self._alone():
-            self._discard()
+        self.database.run(work)
+        self.database.squeeze()
+
+    def facts(self) -> dict[str, Any]:
+        """Return the embedder that made the vectors, the number of documents, and a digest of all
+        that is indexed."""
+
+        def work(db: sqlite3.Connection) -> dict[str, Any]:
+            name, _, dimensions = meta(db, "embedder").rpartition(" ")
+            count = _count_documents(db)
+            sums = db.execute("select id, content from sources where worded = 1 order by id")
+            whole = hashlib.sha256(f"{name} {sums.fetchall()}".encode()).hexdigest()[:16]
+            return {
+                "embedder": name,
+                "dimensions": int(dimensions or 0),
+                "count": count,
+                "digest": whole if count else "",
+            }
+
+        return self.database.run(work)
+
+    def count_unused_vectors(self) -> dict[str, int]:
+        """Return how many vectors there are of each embedder but the one in use, by the names under
+        which they are stored."""
+
+        def work(db: sqlite3.Connection) -> dict[str, int]:
+            used = collection_of(meta(db, "embedder"))
+            with self._alone() as store:
+                return {name: n for name, n in store.sizes(db).items() if name != used and n}
+
+        return self.database.run(work)
+
+    def forget_unused_vectors(self) -> None:
+        """Delete the vectors of all embedders but the one in use."""
+        self.database.run(lambda db: self._renew(db, collection_of(meta(db, "embedder"))))
+
+    def discard_vectors(self) -> None:
+        """Throw all vectors away."""
+
+        def work(db: sqlite3.Connection) -> None:
+            with self._alone() as store:
+                store.discard(db)
+                _look_again(db)
+
+        self.database.run(work)
 
     def close(self) -> None:
         """Let go of all files; whoever asks next opens them again."""
         self._behind.stop()
-        Chroma(self.folder, lambda _: None).close()
-
-    # under the lock
-
-    @contextmanager
-    def _alone(self) -> Iterator[Manifest]:
-        make(self.folder, ignored=True)
-        with locked(self.folder):
-            make(self.folder, ignored=True)
-            try:
-                yield self._open()
-            except OSError as e:
-                raise fault(self.folder, e) from e
-            except sqlite3.Error as e:
-                if getattr(e, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL:
-                    raise Fault(
-                        f"the disk that holds {self.folder} is full",
-                        fix=f"free some space there: df -h {self.folder}",
-                        code="disk-full",
-                    ) from e
-                self._discard()
-                raise
-
-    def _again(self, work: Callable[[], T]) -> T:
-        """Do some work; once more where the tables turned out to be broken, which are made anew
-        then."""
-        try:
-            try:
-                return work()
-            except sqlite3.Error:
-                return work()
-        except sqlite3.Error as e:
-            fix = f"rm -r {self.folder} (it is derived from the files beside it)"
-            raise Fault(f"the index {self.path} cannot be used: {e}", fix=fix) from e
-
-    def _open(self) -> Manifest:
-        """What is on disk, when it can be trusted; else a new one."""
-        manifest = load_manifest(self.folder)
-        if manifest is None or not self._sound(manifest):
-            self._discard()
-            manifest = Manifest(made=os.urandom(4).hex())
-            with self._writing(manifest):
-                pass
-        return manifest
-
-    def _sound(self, manifest: Manifest) -> bool:
-        """Whether text.sqlite is what was written last."""
-        # of a writer that was killed: what it wrote is undone
-        if self.path.with_name("text.sqlite-journal").exists():
-            with suppress(sqlite3.Error), connected(self.path):
-                pass
-        try:
-            now = self._stamp()
-            if not manifest.text or now[0] != manifest.text[0]:
-                return False
-            if now == self._seen or (not manifest.text[2] and now[1] == manifest.text[1]):
-                return True
-            if checksum(self.path) != manifest.text[2]:
-                return False
-        except OSError:
-            return False
-        self._seen = now
-        return True
-
-    def _stamp(self) -> tuple[int, ...]:
-        stat = self.path.stat()
-        return stat.st_size, stat.st_mtime_ns
-
-    @contextmanager
-    def _writing(self, manifest: Manifest) -> Iterator[Text]:
-        """The tables, to be written; the manifest is saved after them."""
-        with connected(self.path) as text:
-            yield text
-            manifest.count = text.count()
-        self._written(manifest)
-
-    def _written(self, manifest: Manifest) -> None:
-        """Put on record what text.sqlite is now."""
-        self._seen = self._stamp()
-        manifest.text = [*self._seen, checksum(self.path) if self._seen[0] <= CHECKED else 0]
-        manifest.save(self.folder)
-
-    def _discard(self) -> None:
-        """Forget all but the vectors that were paid for, in vectors.sqlite."""
-        Chroma(self.folder, lambda _: None).discard()
-        shutil.rmtree(self.folder / "segments", ignore_errors=True)  # of an earlier version
-        for name in ("state.json", "text.sqlite", "text.sqlite-journal"):
-            (self.folder / name).unlink(missing_ok=True)
 
     # words
 
-    def _sync(self, manifest: Manifest, sources: Sources, progress: Progress | None) -> None:
-        """Take out what is gone or changed, put in what is new."""
-        with connected(self.path) as text:
-            marks = [
-                manifest.marks[level]
-                for level, stamp in sources.stamps.items()
-                if manifest.marks.get(level, [""])[0] == stamp
-            ]
-            start = max((number for _, number in marks), default=None)
-            held = text.lessons()
-            gone = {key: sum_ for key, sum_ in held.items() if sources.lessons.get(key) != sum_}
-            if start is None:
-                all_ = sources.known()
-                gone |= {k: s for k, s in text.sums().items() if k not in held and all_.get(k) != s}
-            new = dict(sources.since(start or 0))
-            known = text.known(new)
-            new = {k: s for k, s in new.items() if known.get(k) != s}
-            gone |= {k: known[k] for k in new if k in known}
-            new |= {k: s for k, s in sources.lessons.items() if held.get(k) != s}
-        if gone:
-            with self._writing(manifest) as text:
-                manifest.dead += text.remove(gone)
-                _add(manifest, gone, -1)
-            if manifest.dead > manifest.count:
-                self._discard()
-                manifest.__dict__.update(asdict(self._open()))
-                return self._sync(manifest, sources, progress)
-        self._take_in(manifest, list(new.items()), sources, progress)
-        mark = [sources.stamps[sources.level], sources.last]
-        if manifest.marks.get(sources.level) != mark:
-            manifest.marks[sources.level] = mark
-            manifest.save(self.folder)
-        return None
+    def _text(self, db: sqlite3.Connection) -> Text:
+        """Return the words, with what is known of how many documents each stands in, of 10,000 at
+        most."""
+        text = Text(db)
+        state = meta(db, "made"), text.last()
+        if self._stands[0] != state or len(self._stands[1]) > 10_000:
+            self._stands = state, {}
+        text.stands = self._stands[1]
+        return text
 
-    def _take_in(
-        self,
-        manifest: Manifest,
-        new: Sequence[tuple[str, str]],
-        sources: Sources,
-        progress: Progress | None,
-    ) -> None:
+    def _sync(self, sources: Sources, progress: Progress | None) -> None:
+        """Take out what is gone or changed, put in what is new."""
+        self.database.run(lambda db: self._take_out(db, sources))
+        new = self.database.run(lambda db: _find_new(db, sources))
         done = 0
         while done < len(new):
-            with self._writing(manifest) as text:
-                written = 0
-                while done < len(new) and written < FLUSH:
-                    key, sum_ = new[done]
-                    if documents := sources.documents(key):
-                        text.put(key, sum_, documents)
-                        _add(manifest, {key: sum_})
-                    written += len(documents)
-                    done += 1
+            batch, size = list[tuple[str, str, Sequence[Document]]](), 0
+            while done + len(batch) < len(new) and size < FLUSH:
+                id, sum_ = new[done + len(batch)]
+                batch.append((id, sum_, sources.documents(id)))
+                size += len(batch[-1][2])
+            self.database.run(lambda db, batch=batch: _put(db, batch))  # type: ignore[misc]
+            done += len(batch)
             if progress is not None:
                 progress(done, len(new))
 
+    def _take_out(self, db: sqlite3.Connection, sources: Sources) -> None:
+        text = Text(db)
+        stale = meta(db, "stamp") != sources.stamp
+        gone = [id for id, sum_ in text.lessons().items() if sources.lessons.get(id) != sum_]
+        emptied = meta(db, "emptied") != meta(db, "swept")
+        if not (stale or gone or emptied):
+            return
+        with writing(db):
+            text.remove(gone)
+            if stale or text.mostly_gone():
+                text.reset()
+            set_meta(db, stamp=sources.stamp, swept=meta(db, "emptied"))
+        if emptied and not _count_documents(db):
+            self.database.squeeze()
+
     # vectors
+
+    def _open_store(self) -> VectorStore:
+        """Return where the vectors lie. Raises Missing."""
+        fit = open_vectors(self.folder, on_disk=self.database.on_disk)
+        if self._store is None or self._store.kind != fit.kind:
+            self._store = fit
+        return self._store
+
+    @contextmanager
+    def _alone(self) -> Iterator[VectorStore]:
+        """The vectors, while no other process reads or writes them."""
+        with locked(self.folder) if self.database.on_disk else nullcontext():
+            yield self._open_store()
 
     def _embed(self, patience: float | None, progress: Progress | None) -> None:
         """Make the vectors that are missing; with patience, for no longer than so many seconds, and
         on behind."""
-        require()
-        self._adopt()
+        if not self.database.run(self._adopt):
+            return
         if patience is None:
             while self._embed_some(progress, lambda: False):
                 pass
         else:
             self._behind.work(lambda ended: self._embed_some(None, ended), patience)
 
-    def _adopt(self) -> None:
-        """Let go of the vectors of another embedder, and of a Chroma that holds mostly what is
-        gone."""
-        with self._alone() as manifest:
-            chroma, state = self._chroma(manifest), manifest.chroma
-            if self._foreign(manifest):
-                manifest.embedder, manifest.dimensions = (
-                    self.embedder.name,
-                    self.embedder.dimensions,
-                )
-                chroma.discard()
-            elif state is not None:
-                with connected(self.path) as text:
-                    alive, _ = text.ready(state["upto"])
-                if _mostly_gone(manifest, alive):
-                    chroma.discard()
+    def _adopt(self, db: sqlite3.Connection) -> bool:
+        """Take over the vectors that are there, where they are this embedder's and sound; return
+        whether some are missing."""
+        own = f"{self.embedder.name} {self.embedder.dimensions}"
+        state = f"{self._open_store().kind} {own}"
+        if meta(db, "state") != state:
+            with writing(db):
+                _look_again(db)
+                set_meta(db, state=state, embedder=own)
+        orphans = int(meta(db, "orphans") or 0)
+        if not meta(db, "vectors") or (orphans > BATCH and orphans > _count_embedded(db)):
+            self._renew(db)
+        missing = "select 1 from sources where worded = 1 and embedded = 0 limit 1"
+        return db.execute(missing).fetchone() is not None
+
+    def _renew(self, db: sqlite3.Connection, name: str = "") -> None:
+        """Read over what is stored, and keep of it what is of some use: of one embedder, or of
+        all."""
+        keep = {key for (key,) in db.execute("select distinct key from sources where worded = 1")}
+        with self._alone() as store:
+            store.renew(db, keep, name)
+            _look_again(db)
 
     def _embed_some(self, progress: Progress | None, ended: Callable[[], bool]) -> bool:
-        """Embed the next few texts; whether there were any. Nothing is locked while the embedder
-        works."""
-        with self._alone() as manifest, connected(self.path) as text:
-            start = manifest.chroma["upto"] if manifest.chroma is not None else 0
-            made, all_ = text.ready(start)
-            # So many that what a write costs stays a share of what it writes.
-            todo = text.briefs(start, max(PUT, made // 16))
-        cached = self._cached()
-        numbers, vectors = list[int](), list[list[float]]()
+        """Embed the next few texts; return whether there were any. Nothing is locked while the
+        embedder works."""
+        name = self._collection
+        todo, made, total = self.database.run(partial(self._find_texts, name))
+        keys, vectors = list[str](), list[list[float]]()
         for at in range(0, len(todo), BATCH):
             if ended():
                 break
-            numbers += [number for number, _ in todo[at : at + BATCH]]
-            vectors += cached.embed([brief for _, brief in todo[at : at + BATCH]])
+            part = todo[at : at + BATCH]
+            keys += [key for key, _ in part]
+            vectors += embed_texts(self.embedder, [brief for _, brief in part], "passage")
             if progress is not None:
-                progress(made + len(numbers), all_)
-        if not numbers:
-            return False
-        with self._alone() as now:
-            if now.made != manifest.made:  # what was forgotten meanwhile leaves no vector
-                with connected(self.path) as text:
-                    there = {brief for _, brief in text.briefs(0, -1)}
-                forget_texts(cached.path, [brief for _, brief in todo if brief not in there])
-            upto = now.chroma["upto"] if now.chroma is not None else 0
-            if (now.made, now.embedder, upto) == (manifest.made, cached.name, start):
-                chroma = self._chroma(now)
-                try:
-                    chroma.put(now.chroma, numbers[-1] + 1, numbers, vectors)
-                except Broken:
-                    chroma.discard()
-                    return start > 0  # all are put into a new one, unless it was new
-        return True
+                progress(min(total, made + len(keys)), total)
+        if keys:
+            self.database.run(lambda db: self._put_vectors(db, name, keys, vectors))
+        return bool(keys) or (not todo and made < total)
 
-    def _cached(self) -> Cached:
-        return Cached(self.embedder, self.folder / "vectors.sqlite")
+    def _find_texts(
+        self, name: str, db: sqlite3.Connection
+    ) -> tuple[list[tuple[str, str]], int, int]:
+        """Return (key, text) of the next that have no vector, how many sources have one, and how
+        many there are. Of those that turn out to have one it is noted."""
+        behind, total = _count_behind(db)
+        # So many that what a write costs stays a share of what it writes.
+        most = max(PUT, (total - behind) // 16)
+        rows = dict(
+            db.execute(
+                "select key, brief from sources where worded = 1 and embedded = 0"
+                " order by number limit ?",
+                (most,),
+            )
+        )
+        with self._alone() as store:
+            known = store.known(db, name, list(rows)) if rows else set()
+        _note_embedded(db, known)
+        behind, total = _count_behind(db)
+        return [row for row in rows.items() if row[0] not in known], total - behind, total
 
-    def _chroma(self, manifest: Manifest) -> Chroma:
-        def save(state: ChromaState | None) -> None:
-            manifest.chroma = state
-            manifest.save(self.folder)
+    def _put_vectors(
+        self, db: sqlite3.Connection, name: str, keys: Sequence[str], vectors: Sequence[Any]
+    ) -> None:
+        """Store vectors, but of what was forgotten meanwhile."""
+        with self._alone() as store:
+            there = {
+                key: vector
+                for key, vector in zip(keys, vectors, strict=True)
+                if db.execute("select 1 from sources where key = ?", (key,)).fetchone()
+            }
+            if there:
+                store.put(db, name, list(there), list(there.values()))
+        _note_embedded(db, there)
 
-        return Chroma(self.folder, save)
+    # finding
 
-    def _nearest(
+    def _search_both(
         self,
-        manifest: Manifest,
-        vector: Sequence[float],
-        most: int,
-        among: Sequence[int] | None = None,
-    ) -> list[tuple[int, float]]:
-        """(source, cosine) of the nearest sources."""
-        state, chroma = manifest.chroma, self._chroma(manifest)
-        if state is None or not state["count"]:
-            return []
-        try:
-            return chroma.nearest(state, vector, min(state["count"], most), among)
-        except Broken:
-            chroma.discard()
-            raise
-
-    def _near(
-        self,
-        manifest: Manifest,
-        text: Text,
+        words: str,
         vector: Sequence[float],
         allowed: Filter,
         n: int,
-        first: Callable[[], list[tuple[int, float]]],
-    ) -> list[tuple[Match, float]]:
-        """(a document of it, cosine) of the n nearest sources that match; first: the 2n nearest of
-        all."""
-
-        def matching(near: list[tuple[int, float]]) -> list[tuple[Match, float]]:
-            found = text.among([number for number, _ in near], allowed)
-            rows = [(found[number], round(score, 6)) for number, score in near if number in found]
-            return sorted(rows, key=lambda row: (-row[1], row[0].key))[:n]
-
-        found, state = matching(first()), manifest.chroma
-        if len(found) < n and state is not None and state["count"] > 2 * n:
-            near = self._nearest(manifest, vector, WIDER * n)
-            found = matching(near)
-            # Chroma's graph may lead to fewer than it is asked for
-            if len(found) < n and len(near) < state["count"]:
-                among = text.matching(allowed, state["upto"])
-                found = (
-                    matching(self._nearest(manifest, vector, min(n, len(among)), among))
-                    if among
-                    else []
-                )
-        return found
+        db: sqlite3.Connection,
+        *,
+        each: bool,
+    ) -> tuple[list[Match], list[tuple[Match, float]]]:
+        """Return what words find, and (a document of it, cosine) of the nearest that match."""
+        name, text = self._collection, self._text(db)
+        with self._alone() as store:
+            with store.asking(db, name, vector, 2 * n) as answer:
+                lexical = text.by_words(words, allowed, n, each=each)
+                near = answer()
+            found = _match(text, near, allowed, n)
+            if len(found) < n and len(near) == 2 * n:
+                with store.asking(db, name, vector, WIDER * n) as answer:
+                    near = answer()
+                found = _match(text, near, allowed, n)
+                # Chroma's graph may lead to fewer than it is asked for
+                if len(found) < n and (among := text.matching(allowed)):
+                    with store.asking(db, name, vector, min(n, len(among)), among) as answer:
+                        found = _match(text, answer(), allowed, n)
+        return lexical, found
 
 
 class _Worker:
@@ -628,17 +448,72 @@ def fuse(lists: Sequence[tuple[Sequence[str], float]]) -> list[tuple[str, float]
     )
 
 
-def _mostly_gone(manifest: Manifest, alive: int) -> bool:
-    """Whether most of what Chroma holds is of sources that are gone."""
-    return manifest.chroma is not None and manifest.chroma["count"] > 2 * alive + BATCH
+def _match(
+    text: Text, near: Sequence[tuple[str, float]], allowed: Filter, n: int
+) -> list[tuple[Match, float]]:
+    found = text.among([key for key, _ in near], allowed)
+    rows = [(m, round(score, 6)) for key, score in near for m in found.get(key, ())]
+    return sorted(rows, key=lambda row: (-row[1], row[0].key))[:n]
 
 
-def _add(manifest: Manifest, sums: Mapping[str, str], sign: int = 1) -> None:
-    """Keep the sum over all sources, whatever the order they came in."""
-    digests = (
-        hashlib.blake2b(f"{k} {s}".encode("utf-8", "replace"), digest_size=16).digest()
-        for k, s in sums.items()
-    )
-    manifest.total = str(
-        int(manifest.total) + sign * sum(int.from_bytes(d, "little") for d in digests)
-    )
+def _find_new(db: sqlite3.Connection, sources: Sources) -> list[tuple[str, str]]:
+    """Return (key, checksum) of what is not indexed yet."""
+    found = list[tuple[str, str]]()
+    for split in ("train", "validation", "test"):
+        if not sources.sees("", split, "", ""):
+            continue
+        rows = db.execute(
+            'select id, "group", task, content from sources where split = ? and worded = 0'
+            " and file <> '' order by number",
+            (split,),
+        )
+        found += [(row[0], row[3]) for row in rows if sources.sees(row[0], split, *row[1:3])]
+    held = Text(db).lessons()
+    return found + [(id, sum_) for id, sum_ in sources.lessons.items() if id not in held]
+
+
+def _put(db: sqlite3.Connection, batch: Sequence[tuple[str, str, Sequence[Document]]]) -> None:
+    text = Text(db)
+    with writing(db):
+        held = text.lessons()
+        for id, sum_, documents in batch:
+            if not id.startswith("lesson:"):
+                text.put(id, sum_, documents)
+            elif id not in held:
+                text.put_lesson(sum_, documents[0])
+
+
+def _note_embedded(db: sqlite3.Connection, keys: Collection[str]) -> None:
+    if keys:
+        with writing(db):
+            db.executemany(
+                "update sources set embedded = 1 where key = ?", [(key,) for key in keys]
+            )
+
+
+def _count_behind(db: sqlite3.Connection) -> tuple[int, int]:
+    """Return how many sources have no vector yet, and how many there are; 0, 0 where all have."""
+    asked = "select count(*) from sources where worded = 1 and embedded = 0"
+    behind = db.execute(asked).fetchone()[0]
+    if not behind:
+        return 0, 0
+    return behind, db.execute("select count(*) from sources where worded = 1").fetchone()[0]
+
+
+def _look_again(db: sqlite3.Connection) -> None:
+    """Let it be asked anew which vectors there are."""
+    db.execute("update sources set embedded = (brief = '') where worded = 1")
+    set_meta(db, orphans=0, vectors=_token())
+
+
+def _count_embedded(db: sqlite3.Connection) -> int:
+    asked = "select count(*) from sources where worded = 1 and embedded = 1"
+    return int(db.execute(asked).fetchone()[0])
+
+
+def _count_documents(db: sqlite3.Connection) -> int:
+    return int(db.execute("select count(*) from documents").fetchone()[0])
+
+
+def _token() -> str:
+    return os.urandom(4).hex()

@@ -3,22 +3,19 @@ they are.
 
 A document is a step, an experience's own words, or a lesson; a source is the experience or lesson
 it belongs to. The words' table keeps no text, so what is deleted stays in it, as numbers that no
-document has any more, until most of it is such and all is made again. A connection is opened for
-each use: nothing is kept that could be inherited, forgotten or grow.
+document has any more, until most of it is such and all is made again.
 """
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
-from pathlib import Path
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from recreate.agents.trajectory import is_file
 from recreate.memory.documents import Document
 from recreate.memory.index.tokenizer import phrases, spread
+from recreate.memory.index.vectors import key_of
 
 POSTINGS = 60_000
 """Places of words that one question looks at; the rarest words go first."""
@@ -30,27 +27,6 @@ a candidate."""
 
 PURGED = 2000
 """Documents whose words are taken out at once; where more are gone, all is made anew."""
-
-_FACTS = ("domain", "task", "group", "split", "ending", "digest", "model", "run")
-
-_TABLES = """
-create table sources(number integer primary key autoincrement, key text unique, sum text, brief \
-text, passed integer,
-    "when" real, domain text, task text, "group" text, split text, ending text, digest text, model \
-text, run text);
-create table documents(number integer primary key autoincrement, source integer, part integer, \
-grain text,
-    step integer, error text);
-create table named(kind text, name text, value text, document integer,
-    primary key(kind, name, document, value)) without rowid;
-create index facts on sources(split, task, "group", passed, "when", domain, ending, digest, model, \
-run);
-create index of_source on documents(source);
-create index of_grain on documents(grain, source);
-create index of_error on documents(error, source);
-create index of_document on named(document);
-create virtual table words using fts5(text, content='', tokenize="unicode61 remove_diacritics 0")
-"""
 
 
 class Match(NamedTuple):
@@ -89,81 +65,52 @@ class Filter(NamedTuple):
 
 
 class Text:
-    """The tables, by a connection that is open. The caller holds the folder's lock.
+    """The tables, by a connection that is open.
 
-    all: documents; stands: in how many of them a word stands, as far as it was asked and up to one
-    more than POSTINGS. Both of these tables as they are, to be set before words are asked for.
+    stands: in how many documents a word stands, as far as it was asked and up to one more than
+    POSTINGS; of these tables as they are.
     """
 
-    def __init__(self, db: sqlite3.Connection) -> None:
+    def __init__(self, db: sqlite3.Connection, stands: dict[str, int] | None = None) -> None:
         self.db = db
-        self.all, self.stands = 0, dict[str, int]()
-
-    # what is in it
-
-    def count(self) -> int:
-        return int(self.db.execute("select count(*) from documents").fetchone()[0])
-
-    def sums(self) -> dict[str, str]:
-        """key -> checksum of every source."""
-        return dict(self.db.execute("select key, sum from sources"))
-
-    def lessons(self) -> dict[str, str]:
-        """The same of lessons."""
-        return dict(
-            self.db.execute(
-                "select key, sum from sources where key >= 'lesson:' and key < 'lesson;'"
-            )
-        )
-
-    def known(self, keys: Iterable[str]) -> dict[str, str]:
-        """The same of some."""
-        asked = json.dumps(list(keys))
-        return dict(
-            self.db.execute(
-                "select key, sum from sources where key in (select value from json_each(?))",
-                (asked,),
-            )
-        )
+        self.stands = {} if stands is None else stands
 
     def last(self) -> int:
-        """The number of the newest source."""
-        return int(self.db.execute("select coalesce(max(number), 0) from sources").fetchone()[0])
+        """Return the number of the newest document."""
+        return int(self.db.execute("select coalesce(max(number), 0) from documents").fetchone()[0])
 
-    def briefs(self, start: int, most: int) -> list[tuple[int, str]]:
-        """(number, what is embedded) of the sources numbered `start` and up."""
-        asked = "select number, brief from sources where number >= ? order by number limit ?"
-        return self.db.execute(asked, (start, most)).fetchall()
+    def lessons(self) -> dict[str, str]:
+        """Return key -> checksum of the lessons that are indexed."""
+        asked = "select id, content from sources where id >= 'lesson:' and id < 'lesson;'"
+        return dict(self.db.execute(asked))
 
-    def ready(self, upto: int) -> tuple[int, int]:
-        """How many sources are numbered below, and how many there are."""
-        asked = (
-            "select n - (select count(*) from sources where number >= ?), n from (select count(*) n"
-            " from sources)"
+    def put_lesson(self, sum_: str, document: Document) -> None:
+        """Take a lesson in."""
+        self.db.execute(
+            "insert into sources(id, content, domain, split) values (?, ?, ?, ?)",
+            (document.key, sum_, document.facts["domain"], document.facts["split"]),
         )
-        return self.db.execute(asked, (upto,)).fetchone()  # type: ignore[no-any-return]
+        self.put(document.key, sum_, [document])
 
-    # writing
-
-    def put(self, key: str, sum_: str, documents: Sequence[Document]) -> None:
-        """Take a source in. Its last document is the one of its own words."""
-        whole = documents[-1]
-        facts = [_bound(str(whole.facts.get(name, ""))) for name in _FACTS]
-        passed = int(whole.facts["passed"]) if "passed" in whole.facts else None
-        row = [key, sum_, _bound(whole.brief), passed, whole.when, *facts]
-        asked = f"insert into sources values (null, {','.join('?' * len(row))})"
-        source = self.db.execute(asked, row).lastrowid
+    def put(self, id: str, sum_: str, documents: Sequence[Document]) -> None:
+        """Take in the documents of a source that is listed, its own words last; nothing where
+        another process did, or it is another by now."""
+        brief, passed = "", None
+        if documents:
+            brief, passed = _bound(documents[-1].brief), documents[-1].facts.get("passed")
+        row = self.db.execute(
+            "update sources set worded = 1, brief = ?, key = ?, embedded = ?, passed = ?"
+            " where id = ? and content = ? and worded = 0 returning number",
+            (brief, key_of(brief), int(not brief), passed, id, sum_),
+        ).fetchone()
+        if row is None:
+            return
         for d in documents:
             part = -1 if d.id == d.key else int(d.id.rpartition("/")[2])
+            error = _bound(str(d.facts.get("error", "")))
             number = self.db.execute(
                 "insert into documents values (null, ?, ?, ?, ?, ?)",
-                (
-                    source,
-                    part,
-                    d.facts["grain"],
-                    d.facts.get("step"),
-                    _bound(str(d.facts.get("error", ""))),
-                ),
+                (row[0], part, d.facts["grain"], d.facts.get("step"), error),
             ).lastrowid
             self.db.execute(
                 "insert into words(rowid, text) values (?, ?)", (number, spread(_bound(d.text)))
@@ -175,27 +122,37 @@ class Text:
             ]
             self.db.executemany("insert or ignore into named values (?, ?, ?, ?)", rows)
 
-    def remove(self, keys: Iterable[str]) -> int:
-        """Take sources out; how many documents that were."""
-        asked = json.dumps(list(keys))
-        numbers = "select number from sources where key in (select value from json_each(?))"
-        documents = f"select number from documents where source in ({numbers})"
-        self.db.execute(f"delete from named where document in ({documents})", (asked,))
-        gone = self.db.execute(
-            f"delete from documents where source in ({numbers})", (asked,)
-        ).rowcount
-        self.db.execute(
-            "delete from sources where key in (select value from json_each(?))", (asked,)
-        )
-        return gone
+    def remove(self, ids: Collection[str]) -> None:
+        """Take sources out."""
+        listed = "(select value from json_each(?))"
+        self.db.execute(f"delete from sources where id in {listed}", (json.dumps([*ids]),))
 
-    def purge(self) -> bool:
-        """Take the words of documents that are gone out of the words' table, and say whether that
-        was done. FTS5 deletes what it is told the words of: they are read from the table itself."""
+    def reset(self) -> None:
+        """Throw all words away; what stays is read again at the next question."""
+        for sql in (
+            *("delete from documents", "delete from named"),
+            "insert into words(words) values ('delete-all')",
+            "delete from sources where file = ''",
+            "update sources set worded = 0, brief = null",
+        ):
+            self.db.execute(sql)
+
+    def mostly_gone(self) -> bool:
+        """Return whether most documents whose words are there are gone."""
+        there, alive = self.db.execute(
+            "select (select count(*) from words_docsize), (select count(*) from documents)"
+        ).fetchone()
+        return bool(there > 2 * alive)
+
+    def purge(self) -> None:
+        """Take the words of documents that are gone out of the words' table. FTS5 deletes what it
+        is told the words of: they are read from the table itself; of very many all is thrown
+        away."""
         dead = "select id from words_docsize where id not in (select number from documents)"
         words = {number: list[tuple[int, bytes]]() for (number,) in self.db.execute(dead)}
-        if not words or len(words) > PURGED:
-            return not words
+        if len(words) > PURGED:
+            return self.reset()
+        self.db.execute("drop table if exists temp.places")
         self.db.execute("create virtual table temp.places using fts5vocab(main, words, instance)")
         places = "from temp.places where doc in (select value from json_each(?))"
         asked = (json.dumps(list(words)),)
@@ -207,7 +164,9 @@ class Text:
         for number, each in words.items():
             self.db.execute(delete, (number, b" ".join(word for _, word in sorted(each))))
         self.tidy()
-        return not self.db.execute(f"select 1 {places} limit 1", asked).fetchone()
+        if self.db.execute(f"select 1 {places} limit 1", asked).fetchone():
+            self.reset()
+        return None
 
     def tidy(self) -> None:
         """Write the words' table anew in one piece."""
@@ -224,47 +183,46 @@ class Text:
         best = ("w.rank", "") if each else ("min(w.rank)", "group by s.number")
         terms, values = where.over(*where.document)
         rows = self.db.execute(
-            f"select s.number, s.key, d.part, {best[0]} as score from words w cross join documents"
+            f"select s.number, s.id, d.part, {best[0]} as score from words w cross join documents"
             " d on d.number = w.rowid cross join sources s on s.number = d.source where w.words"
-            f" match ? and {terms} {best[1]} order by score, s.key, d.part limit ?",
+            f" match ? and {terms} {best[1]} order by score, s.id, d.part limit ?",
             [asked, *values, n],
         )
         return [Match(source, key, part, round(-score, 6)) for source, key, part, score in rows]
 
-    def among(self, numbers: Sequence[int], where: Filter) -> dict[int, Match]:
-        """Of these sources, those of which some document matches: the one of their own words, else
-        the last."""
+    def among(self, keys: Sequence[str], where: Filter) -> dict[str, list[Match]]:
+        """Return of the sources with these vectors those of which some document matches: the one of
+        their own words, else the last."""
         terms, values = where.over(*where.document)
         rows = self.db.execute(
-            "select s.number, s.key, min(d.part), max(d.part) from sources s cross join documents"
-            " d on d.source = s.number where s.number in (select value from json_each(?)) and"
-            f" {terms} group by s.number",
-            [json.dumps(list(numbers)), *values],
+            "select s.key, s.number, s.id, min(d.part), max(d.part) from sources s cross join"
+            " documents d on d.source = s.number where s.key in (select value from json_each(?))"
+            f" and {terms} group by s.number",
+            [json.dumps(list(keys)), *values],
         )
-        return {
-            source: Match(source, key, -1 if first < 0 else last, 0.0)
-            for source, key, first, last in rows
-        }
+        found: dict[str, list[Match]] = {}
+        for key, source, id, first, last in rows:
+            found.setdefault(key, []).append(Match(source, id, -1 if first < 0 else last, 0.0))
+        return found
 
-    def matching(self, where: Filter, upto: int) -> list[int]:
-        """The sources numbered below of which some document matches."""
+    def matching(self, where: Filter) -> list[str]:
+        """Return the vectors of the sources of which some document matches."""
+        embedded = Term("s.embedded = 1")
         if not where.document:  # each has a document
-            terms, values = where.over()
-            asked = f"select s.number from sources s where s.number < ? and {terms}"
+            terms, values = where.over(embedded)
+            asked = f"select distinct s.key from sources s where {terms}"
         else:
             rarest = max(
                 where.document, key=lambda term: (bool(term.first), "'file'" in term.first)
             )
             begun = rarest._replace(sql=rarest.first or rarest.sql)
-            terms, values = where.over(
-                begun, *(term for term in where.document if term is not rarest)
-            )
+            rest = [term for term in where.document if term is not rarest]
+            terms, values = where.over(begun, *rest, embedded)
             asked = (
-                "select distinct d.source from documents d cross join sources s on s.number ="
-                " d.source where "
+                "select distinct s.key from documents d cross join sources s on s.number ="
+                f" d.source where {terms}"
             )
-            asked += f"d.source < ? and {terms}"
-        return sorted(number for (number,) in self.db.execute(asked, [upto, *values]))
+        return sorted(key for (key,) in self.db.execute(asked, values))
 
     def _counted(self, word: str, most: int) -> int:
         """In how many documents a word stands. SQLite goes through them one by one: no further than
@@ -290,7 +248,7 @@ class Text:
         rarest = sorted(
             (min(stands[word] for word in phrase.split()), at) for at, phrase in enumerate(asked)
         )
-        kept, places, common = list[int](), 0, max(COMMON, self.all // 2)
+        kept, places, common = list[int](), 0, max(COMMON, self.last() // 2)
         for count, at in rarest:
             places += count
             if count and (not kept or (places <= POSTINGS and count <= common)):
@@ -333,7 +291,7 @@ def where(
             )
         elif name == "experience":
             document.append(Term("d.grain <> 'lesson'"))
-            source.append(Term(f"s.key {listed}", among(given)))
+            source.append(Term(f"s.id {listed}", among(given)))
         elif name in ("grain", "step", "error"):
             document.append(Term(f'd."{name}" {listed}', among(given)))
         else:
@@ -343,34 +301,6 @@ def where(
                 )
             )
     return Filter(source, document)
-
-
-@contextmanager
-def connected(path: Path) -> Iterator[Text]:
-    """The tables of a file, which is made when it is not there; all that is written is there at the
-    end, or nothing. Raises sqlite3.Error."""
-    db = sqlite3.connect(path, timeout=60, isolation_level=None)
-    try:
-        db.create_function(
-            "is_file", 2, lambda asked, there: is_file(asked, there), deterministic=True
-        )
-        db.execute("pragma synchronous = off")  # derived: what a power cut costs is made again
-        db.execute("pragma cache_size = -32000")
-        db.execute("begin")
-        if not db.execute("select 1 from sqlite_master").fetchone():
-            for statement in _TABLES.split(";"):
-                db.execute(statement)
-        yield Text(db)
-        db.execute("commit")
-    finally:
-        db.close()  # what is not committed is undone
-
-
-def squeeze(path: Path) -> None:
-    """Let the file hold nothing of what was deleted from it. Raises sqlite3.Error."""
-    with closing(sqlite3.connect(path, timeout=60, isolation_level=None)) as db:
-        db.execute("pragma synchronous = off")
-        db.execute("vacuum")
 
 
 def _bound(text: str) -> str:

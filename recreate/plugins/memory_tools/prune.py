@@ -26,7 +26,6 @@ from recreate.memory.cut import (
     recorded_at,
     unlink,
 )
-from recreate.memory.embedders.cached import forget, paid
 from recreate.memory.store import ExperienceStore
 from recreate.storage.files import disk, locked
 from recreate.storage.log import Log
@@ -51,11 +50,12 @@ def prune(
         return []
     if not dry:
         hold_out(memory, find_cuts(memory, runs, before, ids))
+    vectors = _vectors(memory, dry=dry)
     with locked(memory.folder):
-        items = [*_vectors(memory, dry=dry), *_drafts(memory, dry=dry)]
+        items = _drafts(memory, dry=dry)
         cuts = find_cuts(memory, runs, before, ids)
         items += cut_blobs(memory, cuts, unnamed=blobs, dry=dry)
-        return items + [cut_lines(memory, cut, dry=dry, follow=False) for cut in cuts]
+        return vectors + items + [cut_lines(memory, cut, dry=dry) for cut in cuts]
 
 
 def cited(
@@ -105,18 +105,16 @@ def oldest(memory: ExperienceStore, most: int) -> tuple[list[str], int]:
 
 
 def _vectors(memory: ExperienceStore, *, dry: bool) -> list[Item]:
-    path = memory.folder / "index" / "vectors.sqlite"
-    if not path.exists():
+    if not memory.embedder_in_use():
         return []
-    used = memory.embedder_in_use()
-    with locked(path.parent):
-        others = {name: sizes for name, sizes in paid(path).items() if used and name != used}
-        if others and not dry:
-            forget(path, others)
-    return [
-        Item("vectors", name or "of an earlier version", count, size, "", True)
-        for name, (count, size) in sorted(others.items())
-    ]
+    others = memory.index.count_unused_vectors()
+    if others and not dry:
+        memory.index.forget_unused_vectors()
+    found = []
+    for stored, count in sorted(others.items()):
+        name, _, dimensions = stored.partition(".")[0].rpartition("-")
+        found.append(Item("vectors", name, count, 4 * int(dimensions) * count, "", True))
+    return found
 
 
 def _drafts(memory: ExperienceStore, *, dry: bool) -> list[Item]:

@@ -91,7 +91,6 @@ class UngradedStore(ExperienceStore):
         with locked(self.folder):
             items = [cut_lines(self, cut, dry=False) for cut in cuts]
         self.provisional.forget(ids)
-        self.index.discard()
         self.close()
         shutil.rmtree(index_of(self.folder, self.kind), ignore_errors=True)
         return items
@@ -139,38 +138,18 @@ class UngradedStore(ExperienceStore):
             own.told | other.told,
         )
 
-    def _get(
-        self, id: str, scope: Scope, *, whole: bool = False, forgotten: bool = False
-    ) -> Experience | None:
-        found = super()._get(id, scope, whole=whole, forgotten=forgotten)
+    def _get(self, id: str, scope: Scope, *, whole: bool = False) -> Experience | None:
+        found = super()._get(id, scope, whole=whole)
         if found is None or self._settled([id]):
             return None
         said = self.provisional.read().get(id)
         return found if said is None else found.model_copy(update={"provisional": said})
 
     def _sources(self, scope: Scope, lessons: Mapping[str, tuple[str, Lesson]]) -> Sources:
-        """All that wait, each with its provisional grade: one more of these, and what it says is
+        """Return all that wait, each with its provisional grade: after one more of these all are
         indexed anew."""
-        judged, gone = self.provisional.read(), self.forgotten.read()
-        rows = [row for row in self.metadata.rows() if row["id"] not in gone]
-        settled = self._settled(row["id"] for row in rows)
-        sums = {
-            row["id"]: digest([row["sum"], judged.get(row["id"])])
-            for row in rows
-            if row["id"] not in settled
-        }
-        seen = [
-            (row["id"], sums[row["id"]])
-            for row in rows
-            if row["id"] in sums and scope.sees(row["id"], row["split"], row["group"], row["task"])
-        ]
-        made, last = super()._sources(scope, lessons), len(rows)
-        return made._replace(
-            stamps={made.level: digest(seen)},
-            last=last,
-            since=lambda number: [] if number >= last else seen,
-            known=lambda: sums,
-        )
+        judged = sorted(self.provisional.read().items())
+        return super()._sources(scope, lessons)._replace(stamp=digest(judged))
 
 
 def judged(
