@@ -55,7 +55,7 @@ create table if not exists recalled(other text, id text, primary key(other, id))
 create table if not exists closed(kind text, name text, primary key(kind, name)) without rowid;
 create table if not exists documents(number integer primary key autoincrement, source integer,
     part integer, grain text, step integer, error text);
-create table if not exists named(kind text, name text, value text, document integer,
+create table if not exists named(kind text, name text, document integer, value text,
     primary key(kind, name, document, value)) without rowid;
 create index if not exists of_source on documents(source);
 create index if not exists of_grain on documents(grain, source);

@@ -103,7 +103,7 @@ def test_init_in_a_project_keeps_what_git_ignores_there(tmp_path: Path) -> None:
     for made in (
         "runs/a/journal.jsonl",
         "memory/swe/experiences/r.jsonl",
-        "memory/index/catalogue.sqlite",
+        "memory/index/memory.sqlite",
     ):
         (tmp_path / made).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / made).write_text("x")

@@ -13,17 +13,18 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import chromadb
 import pytest
 
 from recreate.agents.lesson import headed
 from recreate.api.types import Gain, Lesson, Step, Trial
 from recreate.cli import run as cli
 from recreate.lessons.store import LessonStore
-from recreate.memory import documents, index
+from recreate.memory import documents
 from recreate.memory import forget as forgetting
-from recreate.memory.embedders.cached import Cached
+from recreate.memory.database import Database
 from recreate.memory.embedders.hashed import Hashed
-from recreate.memory.index import load_manifest
+from recreate.memory.index.vectors import key_of
 from recreate.memory.store import ExperienceStore
 from recreate.plugins.traces.ungraded import Ungraded
 from tests.memory.test_codec import LONG
@@ -92,7 +93,7 @@ def test_no_byte_of_a_forgotten_attempt_stays_in_any_file_of_memory(
     folder = workspace / "memory"
     before = holding(folder, WORD)
     assert any("blobs" in name for name in before)
-    assert any("text.sqlite" in name for name in before)
+    assert any("memory.sqlite" in name for name in before)
     assert cli(["memory", "forget", "5ec12e70aaaa", "--yes"]) == 0
     assert holding(folder, WORD) == []
     again = ExperienceStore(workspace, "hashed")
@@ -115,7 +116,8 @@ def listed(memory: ExperienceStore) -> dict[str, Any]:
     with closing(sqlite3.connect(memory.metadata.database.path)) as db:
         tables = ("name, size, mtime, damaged from files", "* from blobs", "* from recalled")
         about = {t: db.execute(f"select distinct {t}").fetchall() for t in tables}
-        rows = [row[1:] for row in db.execute("select * from experiences order by id")]
+        listing = "select id, content, file, at, length, sum, task from sources order by id"
+        rows = db.execute(listing).fetchall()
     found = memory.recall(
         "module quote parser word3 word5", 50, {"grain": ["experience", "step"]}, how="keywords"
     )
@@ -125,7 +127,7 @@ def listed(memory: ExperienceStore) -> dict[str, Any]:
 
 @pytest.mark.parametrize("going", [[0], [7, 8, 20], [29, 30, 59], [*range(30)]])
 @pytest.mark.slow
-def test_forgetting_a_few_of_many_reads_no_other_and_leaves_what_is_derived_as_if_made_anew(
+def test_forgetting_a_few_of_many_indexes_no_other_and_leaves_what_is_derived_as_if_made_anew(
     workspace: Path, monkeypatch: pytest.MonkeyPatch, going: list[int]
 ) -> None:
     def step(n: int) -> Step:
@@ -171,13 +173,8 @@ def test_forgetting_a_few_of_many_reads_no_other_and_leaves_what_is_derived_as_i
     assert found.recalled == [
         f"id{n:02}" for n in sorted((n - 1) % 60 for n in going) if n not in going
     ]
-    now = load_manifest(memory.folder / "index")
-    assert now is not None
-    assert now.dead == 0
     for word in ("wording", *(f"{p}word{n}x" for n in going for p in "pq")):
         assert holding(workspace / "memory", word) == []
-    for id in gone:  # others may have recalled it
-        assert "index/text.sqlite" not in holding(workspace / "memory", id)
     there = listed(memory)
     assert set(read) <= {*gone}, "nothing of the others is read again"
     assert {e.id for e in memory.experiences()} == {e.id for e in all_} - {*gone}
@@ -186,78 +183,57 @@ def test_forgetting_a_few_of_many_reads_no_other_and_leaves_what_is_derived_as_i
     assert there == listed(memory)
 
 
-@pytest.mark.slow
-def test_what_cannot_be_taken_out_of_the_index_is_thrown_away_with_it(
-    memory: ExperienceStore, workspace: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: Any) -> None:
-        raise sqlite3.OperationalError("database or disk is full")
+def vector_keys(workspace: Path) -> set[str]:
+    """The keys of all vectors that Chroma holds."""
+    client = chromadb.PersistentClient(str(workspace / "memory" / "index" / "chroma"))
+    found = {id for c in client.list_collections() for id in c.get(include=[])["ids"]}
+    client.close()
+    return found
 
-    with monkeypatch.context() as patch:
-        patch.setattr(index, "squeeze", full)
-        forgetting.forget(memory, ["5ec12e70aaaa"])
-    assert not (workspace / "memory/index/text.sqlite").exists()
-    assert holding(workspace / "memory", WORD) == []
-    assert memory.recall("quote", 1)
+
+def brief_of(memory: ExperienceStore, id: str) -> str:
+    e = memory.get(id)
+    assert e is not None
+    return documents.documents(e)[-1].brief
 
 
 def test_its_vector_goes_and_those_of_others_are_not_paid_again(
-    memory: ExperienceStore, workspace: Path
+    memory: ExperienceStore, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = workspace / "memory" / "index" / "vectors.sqlite"
-    (brief,) = [d.brief for d in memory.documents("5ec12e70aaaa") if d.brief]
-    cached = forgetting_cache(memory, path)
-    assert cached._read([key_of(memory, brief)])
+    own, other = (key_of(brief_of(memory, id)) for id in ("5ec12e70aaaa", "quotes"))
+    assert {own, other} <= vector_keys(workspace)
     forgetting.forget(memory, ["5ec12e70aaaa"])
-    assert not cached._read([key_of(memory, brief)])
-    (other,) = [d.brief for d in memory.documents("quotes") if d.brief]
-    assert cached._read([key_of(memory, other)])
+    assert own not in vector_keys(workspace)
+    assert holding(workspace / "memory" / "index", own) == []
+    embed = Hashed.embed
+
+    def queries(self: Hashed, texts: Sequence[str], kind: str = "passage") -> list[list[float]]:
+        assert kind == "query"
+        return embed(self, texts, kind)
+
+    monkeypatch.setattr(Hashed, "embed", queries)
+    assert memory.recall("quote", 3, how="vectors")
+    assert other in vector_keys(workspace)
 
 
-def forgetting_cache(memory: ExperienceStore, path: Path) -> Any:
-    from recreate.memory.embedders.cached import Cached
-
-    return Cached(memory.embedder, path)
-
-
-def key_of(memory: ExperienceStore, text: str) -> bytes:
-    from recreate.memory.embedders.cached import _key
-
-    return _key(memory.embedder.name, "passage", text)
-
-
-@pytest.mark.parametrize("when", ["all of it", "its last part"])
 @pytest.mark.slow
-def test_a_process_that_embeds_it_meanwhile_leaves_no_vector(
-    workspace: Path, monkeypatch: pytest.MonkeyPatch, when: str
-) -> None:
+def test_a_process_that_embeds_it_meanwhile_leaves_no_vector(workspace: Path) -> None:
     store = ExperienceStore(workspace, "hashed")
     store.add([secret("5ec12e70aaaa"), experience("5ec12e70bbbb")])
-    path = workspace / "memory" / "index" / "vectors.sqlite"
-    embedder = Hashed()
+    own = key_of(brief_of(store, "5ec12e70aaaa"))
 
     class Slow(Hashed):
         def embed(self, texts: Sequence[str], kind: str = "passage") -> list[list[float]]:
-            if when == "all of it" and any(WORD in text for text in texts):
+            if any(WORD in text for text in texts):
                 forgetting.forget(ExperienceStore(workspace, "hashed"), ["5ec12e70aaaa"])
             return super().embed(texts, kind)
 
-    def prune(*args: Any, **given: Any) -> Any:
-        Cached(embedder, path).embed(
-            [brief for d in store.documents("5ec12e70aaaa") if (brief := d.brief)]
-        )
-        return pruned(*args, **given)
-
-    pruned = forgetting.prune
     other = ExperienceStore(workspace, Slow())
-    if when == "its last part":
-        monkeypatch.setattr(forgetting, "prune", prune)
-        forgetting.forget(store, ["5ec12e70aaaa"])
     assert [hit.experience for hit in other.recall("anything", 2, how="vectors")] == [
         "5ec12e70bbbb"
     ]
-    with closing(sqlite3.connect(path)) as db:
-        assert db.execute("select count(*) from vectors").fetchone() == (1,)
+    assert len(vector_keys(workspace)) == 1
+    assert own not in vector_keys(workspace)
 
 
 @pytest.mark.slow
@@ -400,9 +376,7 @@ def test_what_had_joined_a_lesson_goes_with_it_and_what_only_has_its_words_is_na
     )
 
 
-@pytest.mark.parametrize(
-    "at", ["forget_texts", "cut_experiences", "write", "cut", "purge", "squeeze"]
-)
+@pytest.mark.parametrize("at", ["cut_experiences", "write", "purge", "squeeze"])
 def test_killed_in_the_middle_it_is_shown_to_nobody_and_forgetting_again_finishes(
     memory: ExperienceStore, workspace: Path, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
@@ -415,9 +389,7 @@ def test_killed_in_the_middle_it_is_shown_to_nobody_and_forgetting_again_finishe
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        of = {"write": forgetting, "cut": memory.metadata, "purge": memory, "squeeze": index}.get(
-            at, forgetting
-        )
+        of = {"purge": memory, "squeeze": Database}.get(at, forgetting)
         patch.setattr(of, "locked" if at == "write" else at, killed)
         with pytest.raises(KeyboardInterrupt):
             forgetting.forget(memory, ["5ec12e70aaaa"])

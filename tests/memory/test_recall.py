@@ -3,7 +3,6 @@ is remade."""
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -11,6 +10,7 @@ import sys
 import threading
 import types
 from collections.abc import Callable, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,8 +23,8 @@ from recreate.api.types import Grade, Lesson, Step
 from recreate.lessons.store import LessonStore
 from recreate.memory import embedders, index
 from recreate.memory.embedders.hashed import Hashed
-from recreate.memory.index.chroma import Chroma
 from recreate.memory.index.text import Text
+from recreate.memory.index.vectors import PROCESS, Chroma
 from recreate.memory.store import ExperienceStore
 from recreate.plugins.embedders.minilm import FILES
 from recreate.plugins.embedders.sentence import Sentence
@@ -136,18 +136,14 @@ def test_a_match_is_found_where_chroma_gives_fewer_than_it_is_asked_for(
     memory: ExperienceStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     memory.add([experience(f"e{n}", prompt=f"csv reader {n}") for n in range(400)])
-    whole = Chroma.nearest
+    asking = Chroma.asking
 
-    def fewer(
-        self: Chroma, state: Any, vector: Any, n: int, among: Any = None
-    ) -> list[tuple[int, float]]:
-        return (
-            whole(self, state, vector, n, among)
-            if among is not None
-            else whole(self, state, vector, n)[:300]
-        )
+    @contextmanager
+    def fewer(self: Chroma, db: Any, name: str, vector: Any, n: int, among: Any = None) -> Any:
+        with asking(self, db, name, vector, n, among) as answer:
+            yield answer if among is not None else lambda: answer()[:300]
 
-    monkeypatch.setattr(Chroma, "nearest", fewer)
+    monkeypatch.setattr(Chroma, "asking", fewer)
     assert [h.experience for h in memory.recall("csv reader", 8, {"task": "toy:hand:retry"})] == [
         "retry"
     ]
@@ -255,13 +251,7 @@ def test_a_broken_index_file_is_noticed_and_made_again(
     whole = tmp_path / "whole"
     shutil.copytree(tmp_path / "memory" / "index", whole)
     names = [p.relative_to(tmp_path / "memory" / "index") for p in index_files(tmp_path)]
-    assert {n.name for n in names} >= {
-        "state.json",
-        "catalogue.sqlite",
-        "vectors.sqlite",
-        "text.sqlite",
-        "chroma.sqlite3",
-    }
+    assert {n.name for n in names} >= {"memory.sqlite", "chroma.sqlite3"}
     for name in names:
         root = tmp_path / "one" / name.name
         shutil.copytree(tmp_path / "memory", root / "memory")
@@ -274,9 +264,9 @@ def test_an_index_broken_while_it_is_open_is_noticed(
     memory: ExperienceStore, tmp_path: Path
 ) -> None:
     before = memory.recall("leap days", 8)
+    PROCESS.end()
     for file in index_files(tmp_path):
-        if file.parent.name != "index":
-            file.write_bytes(os.urandom(file.stat().st_size))
+        file.write_bytes(os.urandom(file.stat().st_size))
     assert memory.recall("leap days", 8) == before
 
 
@@ -289,62 +279,6 @@ def test_what_others_set_for_chroma_does_not_reach_the_index(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CHROMA_API_IMPL", "chromadb.api.fastapi.FastAPI")
     assert first(memory, "leap days", grain="experience") == "dates"
-
-
-DOORS = """
-import json, sys
-from recreate.memory.index.chroma_engine import ChromaClient, ChromaEngine
-class Lost:  # a graph that leads nowhere
-    def __init__(self, whole):
-        self.get, self.ids, self.distances = whole.get, [[]], [[]]
-    def query(self, *_, **__):
-        return self
-    def __getitem__(self, name):
-        return getattr(self, name)
-found = []
-for n, door in enumerate((ChromaEngine, ChromaClient, ChromaEngine)):
-    held = door(sys.argv[1 + min(n, 1)])  # the third opens what the second wrote
-    if n < 2:
-        held.upsert(["1", "2", "3"], [[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]])
-    found.append([held.count(), held.query([1.0, 0.1], 2, None)[0], held.query([1.0, 0.1], 2, \
-["2", "3"])[0]])
-    asked = [0.1, 2.0], 2, ["1", "2", "3"]
-    sound = held.query(*asked)
-    for part in ("rust", "collection"):
-        if hasattr(held, part):
-            setattr(held, part, Lost(getattr(held, part)))
-    ids, distances = held.query(*asked)
-    found[-1] += [ids, max(abs(a - b) for a, b in zip(distances, sound[1], strict=True)) < 1e-6]
-print(json.dumps(found))
-"""
-
-
-@pytest.mark.parametrize(
-    ("dotenv", "variable"),
-    [
-        (b"ALLOW_RESET=maybe\n", "CHROMA_SERVER_HTTP_PORT"),
-        pytest.param(b"\xff\xfe=\xff", "", marks=pytest.mark.slow),
-        pytest.param(b"", "IS_PERSISTENT", marks=pytest.mark.slow),
-    ],
-)
-def test_chroma_answers_alike_by_engine_by_client_and_vector_by_vector(
-    tmp_path: Path, dotenv: bytes, variable: str
-) -> None:
-    (tmp_path / ".env").write_bytes(dotenv)
-    folders = [tmp_path / "engine", tmp_path / "client"]
-    for folder in folders:
-        folder.mkdir()
-    env = {
-        **os.environ,
-        "PYTHONPATH": str(Path(__file__).parents[2]),
-        **({variable: "maybe"} if variable else {}),
-    }
-    command = [sys.executable, "-c", DOORS, *map(str, folders)]
-    ran = subprocess.run(
-        command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False
-    )
-    assert ran.returncode == 0, ran.stderr
-    assert json.loads(ran.stdout) == [[3, ["1", "2"], ["2", "3"], ["3", "2"], True]] * 3
 
 
 @pytest.mark.slow
@@ -394,28 +328,27 @@ def test_a_write_that_was_killed_half_way_is_made_good(
 KILLED = """
 import os, sys
 from pathlib import Path
-from recreate.memory import index
-from recreate.memory.index.chroma import Chroma
+from recreate.memory.index import vectors
 from recreate.memory.index.text import Text
 from recreate.memory.store import ExperienceStore
 what, left = sys.argv[2], int(sys.argv[3])
 def dying(work):
-    def call(*given):
+    def call(*given, **named):
         global left
         left -= 1
         if not left:
             os.kill(os.getpid(), 9)
-        return work(*given)
+        return work(*given, **named)
     return call
 if what == "text":
     Text.put = dying(Text.put)  # in the middle of a transaction
 else:
-    index.write = dying(index.write)  # when it is written and not on record yet
+    vectors.set_meta = dying(vectors.set_meta)  # before vectors are written, and after
 ExperienceStore(Path(sys.argv[1]), "hashed").recall("leap days")
 """
 
 
-@pytest.mark.parametrize(("what", "at"), [("text", 10), ("state", 1), ("state", 3)])
+@pytest.mark.parametrize(("what", "at"), [("text", 10), ("vectors", 1), ("vectors", 2)])
 @pytest.mark.slow
 def test_a_process_killed_while_it_writes_the_index_costs_nothing(
     memory: ExperienceStore, tmp_path: Path, what: str, at: int
@@ -601,11 +534,27 @@ def test_an_embedder_that_breaks_its_word_is_named(
         memory.recall("x")
 
 
-def test_without_chromadb_words_are_compared_and_a_note_says_so(
+def test_without_chromadb_vectors_lie_in_the_file_and_are_compared_one_by_one(
+    memory: ExperienceStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[dict[str, Any]] = [{}, {"task": "toy:hand:retry"}, {"grain": "step"}]
+    before = [memory.recall("leap days", 8, wanted, how="vectors") for wanted in asked]
+    monkeypatch.setitem(sys.modules, "chromadb", None)
+    without = ExperienceStore(tmp_path, "hashed")
+    found = [without.recall("leap days", 8, wanted, how="vectors") for wanted in asked]
+    assert [[h.id for h in hits] for hits in found] == [[h.id for h in hits] for hits in before]
+    without.add([experience("later", prompt="leap days")])
+    assert without.recall("leap days", 8, how="vectors")[0].id == "later"
+    monkeypatch.undo()
+    assert memory.recall("leap days", 8, how="vectors")[0].id == "later"
+
+
+def test_without_chromadb_and_numpy_words_are_compared_and_a_note_says_so(
     memory: ExperienceStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before, told = memory.recall("leap days", 8, how="keywords"), list[str]()
-    monkeypatch.setitem(sys.modules, "chromadb", None)
+    for package in ("chromadb", "numpy"):
+        monkeypatch.setitem(sys.modules, package, None)
     without = ExperienceStore(tmp_path, "hashed", note=told.append)
     assert [h.id for h in without.recall("leap days", 8)] == [h.id for h in before]
     assert len(told) == 1

@@ -511,18 +511,16 @@ def many(memory: ExperienceStore, count: int) -> None:
     """The catalogue as it is with so many attempts in one file, whose lines nobody reads."""
     memory.add([experience("e0")])
     memory.get("e0")
-    with memory.metadata._lock:
-        db = memory.metadata._connect()
-        columns = [row[1] for row in db.execute("pragma table_info(experiences)")]
-        (row,) = db.execute("select * from experiences where id = 'e0'").fetchall()
-        asked = f"insert into experiences values ({','.join('?' * len(columns))})"
-        at = columns.index("at")
-        rows = (
-            [None, f"m{n}", *row[2:at], n * 1000 + 10_000, *row[at + 1 :]] for n in range(count - 1)
-        )
-        db.execute("begin")
-        db.executemany(asked, rows)
-        db.execute("commit")
+    db = memory.metadata.database._connect()
+    columns = [row[1] for row in db.execute("pragma table_info(sources)")]
+    (row,) = db.execute("select * from sources where id = 'e0'").fetchall()
+    at = columns.index("at")
+    rows = (
+        [None, f"m{n}", *row[2:at], n * 1000 + 10_000, *row[at + 1 :]] for n in range(count - 1)
+    )
+    db.execute("begin")
+    db.executemany(f"insert into sources values ({','.join('?' * len(columns))})", rows)
+    db.execute("commit")
 
 
 def test_a_list_of_twice_as_many_attempts_takes_twice_as_long(tmp_path: Path) -> None:
@@ -531,7 +529,9 @@ def test_a_list_of_twice_as_many_attempts_takes_twice_as_long(tmp_path: Path) ->
         memory = ExperienceStore(tmp_path / str(count), "hashed")
         many(memory, count)
         steps = itertools.count()
-        memory.metadata._connect().set_progress_handler(lambda s=steps: next(s) and 0, 1000)  # type: ignore[misc]
+        memory.metadata.database._connect().set_progress_handler(
+            lambda s=steps: next(s) and 0, 1000
+        )  # type: ignore[misc]
         assert sum(1 for _ in memory.facts()) == count
         took.append(next(steps))
     assert took[1] / took[0] < 2.2

@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from recreate.api.errors import Missing
 from recreate.api.ports import Embedder
@@ -32,6 +32,8 @@ from recreate.memory.index.text import Filter, Match, Text, where
 from recreate.memory.index.tokenizer import is_code
 from recreate.memory.index.vectors import Broken, VectorStore, collection_of, open_vectors
 from recreate.storage.files import locked
+
+T = TypeVar("T")
 
 FUSED = 60
 """The constant of reciprocal rank fusion: Cormack, Clarke and Büttcher, SIGIR 2009."""
@@ -122,13 +124,9 @@ class Index:
         (vector,) = embed_texts(self.embedder, [question.text], "query")
         depth = max(100, 2 * n) if question.how == "hybrid" else n
         search = partial(self._search_both, question.text, vector, allowed, depth, each=each)
-        self._embed(question.patience, progress)
-        try:
-            lexical, near = self.database.run(search)
-        except Broken:
-            self.discard_vectors()
-            self._embed(question.patience, progress)
-            lexical, near = self.database.run(search)
+        lexical, near = self._embed_and(
+            lambda: self.database.run(search), question.patience, progress
+        )
         behind, total = self.database.run(_count_behind)
         # Of a source that is near, the best document by words answers.
         best = {m.source: m for m in reversed(lexical)}
@@ -148,16 +146,14 @@ class Index:
         """Catch up, vectors too, and return how many documents there are."""
         self._sync(sources, progress)
         self._open_store()
-        self._embed(None, progress)
-        return self.database.run(_count_documents)
+        return self._embed_and(lambda: self.database.run(_count_documents), None, progress)
 
     def rebuild(self, sources: Sources, progress: Progress | None = None) -> None:
         """Catch up with a file that was begun anew: its words in one piece, and no vector of what
         is gone."""
         self._sync(sources, progress)
         self.database.run(lambda db: Text(db).tidy())
-        self._open_store()
-        self._embed(None, progress)
+        self.sync(sources, progress)
 
     def purge(self, sources: Sources) -> None:
         """Let no file hold words or vectors of what is gone from the sources."""
@@ -280,6 +276,19 @@ class Index:
         with locked(self.folder) if self.database.on_disk else nullcontext():
             yield self._open_store()
 
+    def _embed_and(
+        self, work: Callable[[], T], patience: float | None, progress: Progress | None
+    ) -> T:
+        """Make the vectors that are missing and do some work with them; once more, with new ones,
+        where those that are stored turn out to be broken."""
+        try:
+            self._embed(patience, progress)
+            return work()
+        except Broken:
+            self.discard_vectors()
+            self._embed(patience, progress)
+            return work()
+
     def _embed(self, patience: float | None, progress: Progress | None) -> None:
         """Make the vectors that are missing; with patience, for no longer than so many seconds, and
         on behind."""
@@ -381,6 +390,10 @@ class Index:
     ) -> tuple[list[Match], list[tuple[Match, float]]]:
         """Return what words find, and (a document of it, cosine) of the nearest that match."""
         name, text = self._collection, self._text(db)
+        if not db.execute(
+            "select 1 from sources where embedded = 1 and brief <> '' limit 1"
+        ).fetchone():
+            return text.by_words(words, allowed, n, each=each), []
         with self._alone() as store:
             with store.asking(db, name, vector, 2 * n) as answer:
                 lexical = text.by_words(words, allowed, n, each=each)

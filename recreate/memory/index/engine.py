@@ -65,14 +65,16 @@ class Engine:
         Chroma's graph does not lead to are measured one by one."""
         import numpy
 
-        collection = self.collection(folder, token, name)
+        collection = self.client(folder, token).get_collection(name, embedding_function=None)
         near = collection.query(
             query_embeddings=[vector], n_results=n, ids=ids, include=["distances"]
         )
         if ids is None or len(near["ids"][0]) >= min(n, len(ids)):
             return near["ids"][0], [1 - each for each in near["distances"][0]]
         whole = collection.get(ids=ids, include=["embeddings"])
-        cosines = numpy.asarray(whole["embeddings"]).reshape(-1, len(vector)) @ vector
+        cosines = numpy.asarray(whole["embeddings"]).reshape(-1, len(vector)) @ numpy.asarray(
+            vector
+        )
         nearest = numpy.argsort(-cosines, kind="stable")[:n]
         return [whole["ids"][at] for at in nearest], cosines[nearest].tolist()
 

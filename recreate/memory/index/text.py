@@ -118,7 +118,7 @@ class Text:
             lists = {("tool", tool, tool) for tool in d.tools}
             lists |= {("file", file.rpartition("/")[2], file) for file in d.files}
             rows = [
-                (kind, _bound(name), _bound(value), number) for kind, name, value in sorted(lists)
+                (kind, _bound(name), number, _bound(value)) for kind, name, value in sorted(lists)
             ]
             self.db.executemany("insert or ignore into named values (?, ?, ?, ?)", rows)
 

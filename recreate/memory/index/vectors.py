@@ -191,10 +191,8 @@ class Chroma:
         n: int,
         among: Sequence[str] | None = None,
     ) -> Iterator[Callable[[], list[tuple[str, float]]]]:
-        numpy: Any = importlib.import_module("numpy")
-        asked = numpy.asarray(vector, numpy.float32)
         folder, token = str(self.folder), meta(db, "vectors")
-        with PROCESS.asking("query", folder, token, name, asked, n, among) as answer:
+        with PROCESS.asking("query", folder, token, name, [*vector], n, among) as answer:
             yield lambda: list(zip(*answer(), strict=True))
 
     def sizes(self, db: sqlite3.Connection) -> dict[str, int]:

@@ -25,7 +25,7 @@ import numpy as np
 
 from recreate.api.types import Experience, Grade, Step, Task, Trace
 from recreate.memory.filters import parse
-from recreate.memory.index.text import connected, where
+from recreate.memory.index.text import Text, where
 from recreate.memory.store import ExperienceStore
 from tests.lab.perf.growth import resident
 from tests.lab.perf.table import Row
@@ -337,22 +337,21 @@ class Truth:
     """Exact search by numpy over the same vectors: what the answers are compared with."""
 
     def __init__(self, memory: ExperienceStore, embedder: Synthetic, asked: Sequence[str]) -> None:
-        self.path = memory.folder / "index" / "text.sqlite"
+        self.database = memory.metadata.database
         scope = memory._scope("optimizer")
         self.closed = {"group": scope.groups, "task": scope.tasks}
         self.asked = np.array(embedder.embed(asked, "query"), np.float32)
-        with connected(self.path) as text:
-            briefs = text.briefs(0, 10_000_000)
-        self.row = {number: row for row, (number, _) in enumerate(briefs)}
+        briefs = self.database.run(
+            lambda db: db.execute("select key, brief from sources where worded = 1").fetchall()
+        )
+        self.row = {key: row for row, (key, _) in enumerate(briefs)}
         self.stored = np.array(embedder.embed([brief for _, brief in briefs]), np.float32)
 
     def rows(self, wanted: dict[str, Any]) -> list[int]:
         """The sources of which a document matches."""
-        with connected(self.path) as text:
-            return [
-                self.row[number]
-                for number in text.matching(where(parse(wanted), self.closed), 1 << 62)
-            ]
+        allowed = where(parse(wanted), self.closed)
+        keys = self.database.run(lambda db: Text(db).matching(allowed))
+        return [self.row[key] for key in keys]
 
     def share(self, wanted: dict[str, Any]) -> float:
         return len(self.rows(wanted)) / len(self.row)

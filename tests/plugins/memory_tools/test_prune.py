@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from typing import Any
 import pytest
 
 from recreate.cli import run as cli
-from recreate.memory.embedders.cached import Cached, paid
 from recreate.memory.store import ExperienceStore
 from recreate.plugins.memory_tools.prune import oldest, prune
 from recreate.storage import log
@@ -46,49 +44,14 @@ def test_vectors_of_an_embedder_out_of_use_go_and_the_ones_in_use_stay(
     ExperienceStore(workspace, one).recall("leap days")
     ExperienceStore(workspace, two).recall("leap days")
     said = pruned(capsys, "--dry-run")
-    assert [(i["what"], i["count"], i["bytes"]) for i in said["items"]] == [
-        ("one", 4, 4 * (16 + 64 * 4))
-    ]
-    assert said["bytes"] == 4 * (16 + 64 * 4)
+    assert [(i["what"], i["count"], i["bytes"]) for i in said["items"]] == [("one", 4, 4 * 64 * 4)]
+    assert said["bytes"] == 4 * 64 * 4
     assert pruned(capsys)["bytes"] == said["bytes"]
     assert pruned(capsys)["items"] == []
     ExperienceStore(workspace, two).rebuild()
     assert two.passages == 4
     ExperienceStore(workspace, one).recall("leap days")
     assert one.passages == 8
-
-
-def test_vectors_from_before_they_had_a_name_are_used_and_named(
-    workspace: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    one = Counting("one")
-    memory = ExperienceStore(workspace, one)
-    fill(memory)
-    memory.recall("leap days")
-    path = workspace / "memory" / "index" / "vectors.sqlite"
-    with sqlite3.connect(path) as db:
-        db.execute("create table old(key blob primary key, crc integer, vector blob) without rowid")
-        db.execute("insert into old select key, crc, vector from vectors")
-        db.execute("drop table vectors")
-        db.execute("alter table old rename to vectors")
-    db.close()
-    memory.rebuild()
-    assert one.passages == 4
-    assert pruned(capsys, "--dry-run")["items"] == []
-
-
-def test_a_rebuild_lets_go_of_vectors_that_stand_for_nothing_any_more(workspace: Path) -> None:
-    one = Counting("one")
-    memory = ExperienceStore(workspace, one)
-    fill(memory)
-    path = workspace / "memory" / "index" / "vectors.sqlite"
-    memory.recall("leap days")
-    Cached(one, path).embed(["a step, as an earlier version embedded them"])
-    Cached(Counting("two"), path).embed(["leap days"])
-    memory.rebuild()
-    assert {name: count for name, (count, _) in paid(path).items()} == {"one": 4, "two": 1}
-    assert one.passages == 5
-    memory.close()
 
 
 def test_without_a_flag_no_experience_and_no_large_text_goes(
