@@ -17,8 +17,9 @@ from recreate.api.errors import BadInput
 from recreate.api.paths import workspace
 from recreate.api.plugins import settings_tables
 from recreate.cli.help import panel_of as core_panel_of
+from recreate.domains.rows import NamedColumns
 from recreate.runs import settings as settings_
-from recreate.runs.settings import Settings, addresses
+from recreate.runs.settings import AgentCaps, Select, Settings, addresses
 
 if TYPE_CHECKING:
     from recreate.runs.reader import Run
@@ -182,7 +183,7 @@ HELP = {
     ),
 }
 
-LIMITS = ("limits.steps", "limits.tokens", "limits.usd", "limits.seconds", "limits.max_tokens")
+LIMITS = tuple(addresses(AgentCaps, "limits."))
 
 SHORT = {address: f"--{name}" for name, address in settings_.short_names().items()}
 """Addresses with a shorter flag."""
@@ -253,71 +254,15 @@ SandboxName = Annotated[
 TAPES = (*settings_.TAPES, "record_replies_only", *settings_.taken_by("tape"))
 ATTEMPT = settings_.taken_by("attempt")
 """What plug-ins bring for whatever attempts tasks."""
-SELECT = ("select.tasks", "select.kind", "select.difficulty")
-DATA = (
-    "data",
-    "repos",
-    "prompt",
-    "score",
-    "columns.answer",
-    "columns.id",
-    "columns.group",
-    "columns.split",
-    "columns.files",
-    "columns.gold",
-)
+SELECT = tuple(addresses(Select, "select."))
+DATA = ("data", "repos", "prompt", "score", *addresses(NamedColumns, "columns."))
 """Where tasks come from, and what their rows mean."""
 JUDGE = ("models.judge", "models.judge_price")
 BUILD = (
-    "domain",
-    *DATA,
-    "model",
-    "models.optimizer",
-    "price",
-    "models.optimizer_price",
-    *JUDGE,
-    "optimizer",
-    "optimizer_settings",
-    "without",
-    "review",
-    "from_experience",
-    "study.steps",
-    "study.tokens",
-    "study.usd",
-    "study.rehearsals",
-    "study.tools",
-    "budget",
-    "rounds",
-    "train",
-    "validation",
-    "repeats",
-    "jobs",
-    "seed",
-    "out",
-    "name",
-    "scaffold",
-    "sandbox",
-    "batch",
-    "choose",
-    "models.threads",
-    "models.timeout",
-    "models.retries",
-    "gate.false_keep",
-    "gate.alpha",
-    "memory.policy",
-    "memory.embedder",
-    "memory.recall",
-    "memory.reruns",
-    "memory.share",
-    "memory.odds",
-    "memory.namespace",
-    "gate.cheaper",
-    "gate.margin",
-    "gate.cost",
+    *(name for name in addresses(Settings) if name not in TAPES),
+    settings_.OWN,
     *ATTEMPT,
     *settings_.taken_by("build"),
-    *LIMITS,
-    *SELECT,
 )
 RUN = (
     "domain",

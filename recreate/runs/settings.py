@@ -186,6 +186,7 @@ class Settings(Config):
     prompt: str = ""
     score: str = ""
     model: str = ""
+    models: Models = Models()
     optimizer: str = ""
     without: tuple[Switch, ...] = ()
     review: bool = False
@@ -208,7 +209,6 @@ class Settings(Config):
     record_replies_only: bool = False
     replay: str = ""
     cache: str = ""
-    models: Models = Models()
     study: StudySettings = StudySettings()
     optimizer_settings: Mapping[str, Any] = {}
     gate: Gate = Gate()
@@ -307,17 +307,19 @@ def differing(one: Settings, other: Settings) -> dict[str, tuple[Any, Any]]:
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
-def addresses(model: type[BaseModel] = Settings, prefix: str = "") -> dict[str, Any]:
+def addresses(model: type[BaseModel] | None = None, prefix: str = "") -> dict[str, Any]:
     """Return every address there is, with its default, those of plug-ins last; an optimizer's own
-    are known to its `Config` alone."""
+    are known to its `Config` alone. model: of one table."""
+    if model is None:
+        tables = plugins.settings_tables().items()
+        own = [addresses(table, f"{name}.") for name, table in tables]
+        return addresses(Settings) | {k: v for table in own for k, v in table.items()}
     values: dict[str, Any] = {}
     for name, field in model.model_fields.items():
         if isinstance(field.default, Config):
             values.update(addresses(type(field.default), f"{prefix}{name}."))
         elif name not in (OWN, "plugins"):
             values[prefix + name] = field.get_default(call_default_factory=True)
-    for name, table in plugins.settings_tables().items() if model is Settings else ():
-        values.update(addresses(table, f"{name}."))
     return values
 
 
