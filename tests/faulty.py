@@ -24,7 +24,7 @@ from typing import Any
 
 from recreate.domains.validate import validate
 from recreate.plugins.benchmarks.published import PublishedDomain
-from recreate.plugins.swe.mutation import Source, meant, mutations
+from recreate.plugins.swe.mutation import Source, mutate_source, mutations
 from recreate.sandboxes import choose
 
 
@@ -58,7 +58,7 @@ def row_of(given: Mapping[str, Any], draw: random.Random) -> dict[str, Any] | No
         text
         for place in places
         for each in mutations(source, place)
-        if (text := meant(source, each)) is not None
+        if (text := mutate_source(source, each)) is not None
     ]
     if len(shown) < 2 or not wrong:
         return None

@@ -129,7 +129,7 @@ class Environment(Record):
         return [*sorted(self.requires), *([others] if others else [])]
 
 
-def asked(fields: Mapping[str, Any]) -> Environment:
+def read_environment(fields: Mapping[str, Any]) -> Environment:
     """An Environment of what somebody asks for. Raises BadInput that names the first field that
     cannot be."""
     try:
@@ -205,13 +205,13 @@ def _interpreter(python: str, path: str, pyenv: str) -> Interpreter | None:
         )
         known.append(found.stdout.strip())
     for program in filter(None, (*known, shutil.which(f"python{minor}", path=others))):
-        one = _asked(program)
+        one = _ask_program(program)
         if one is not None and _fits(one, python):
             return one
     return None
 
 
-def _asked(program: str) -> Interpreter | None:
+def _ask_program(program: str) -> Interpreter | None:
     """What a program says that it is; None when it is no CPython that starts."""
     ask = (
         "import sys; print(sys.implementation.name, *sys.version_info[:3], sys.base_prefix,"
@@ -350,7 +350,9 @@ def environment(
         return target
     with making(target):
         if not (target / _READY).exists():
-            say(f"building an environment for the tests, once: {_shown(wanted, python, installed)}")
+            say(
+                f"building an environment for the tests, once: {_describe(wanted, python, installed)}"
+            )
             shutil.rmtree(target, ignore_errors=True)
             try:
                 _build(uv(say), target, wanted, python, installed)
@@ -371,7 +373,7 @@ def _installed(wanted: Environment, python: Interpreter) -> list[str]:
     return sorted({*filter(None, (pytest, coverage)), *wanted.requires})
 
 
-def _shown(wanted: Environment, python: Interpreter, installed: Sequence[str]) -> str:
+def _describe(wanted: Environment, python: Interpreter, installed: Sequence[str]) -> str:
     on = f" on Python {'.'.join(map(str, python.version[:2]))}" if wanted.python else ""
     day = f", of the index before {wanted.index_before}" if wanted.index_before else ""
     return f"{', '.join(installed)}{on}{day}"
@@ -390,8 +392,8 @@ def _build(
         # coverage is our tool, and a pytest that is named is meant, whatever the day
         for name in ["coverage"] + ["pytest"] * bool(wanted.pytest):
             install += ["--exclude-newer-package", f"{name}={_NEVER}"]
-    _run(make, target, _shown(wanted, python, installed))
-    _run([*install, "--", *installed], target, _shown(wanted, python, installed))
+    _run(make, target, _describe(wanted, python, installed))
+    _run([*install, "--", *installed], target, _describe(wanted, python, installed))
 
 
 def _environ() -> dict[str, str]:

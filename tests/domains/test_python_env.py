@@ -114,7 +114,7 @@ def test_the_index_is_asked_as_of_the_day_but_for_what_is_named(
 )
 def test_what_cannot_be_is_said(fields: dict[str, object], said: str) -> None:
     with pytest.raises(BadInput) as failed:
-        python_env.asked(fields)
+        python_env.read_environment(fields)
     assert said in failed.value.message
     assert failed.value.code == "bad-environment"
     assert next(iter(fields)) in failed.value.fix

@@ -25,7 +25,7 @@ from recreate.domains.rows.scorers import (
     scorer_choice,
 )
 from recreate.domains.rows.settings import Definition, ScorerSettings, Wanted
-from recreate.domains.rows.table import DataTable, shown
+from recreate.domains.rows.table import DataTable, shorten_source
 
 FILE = "domain.toml"
 Known = TypeVar("Known", bound=Config)
@@ -84,10 +84,10 @@ def load(file: Path) -> Definition:
 def absolute(definition: Definition, folder: Path) -> Definition:
     """The same with whole paths for the files that it names, which count from `folder`."""
 
-    def whole(path: str) -> str:
+    def resolve_path(path: str) -> str:
         return str((folder / Path(path).expanduser()).resolve())
 
-    return _placed(definition, whole)
+    return _placed(definition, resolve_path)
 
 
 def _placed(definition: Definition, place: Callable[[str], str]) -> Definition:
@@ -107,7 +107,7 @@ def decided(table: DataTable, wanted: Wanted) -> tuple[Definition, list[str]]:
     if not table.columns and table.faults:
         first = table.faults[0]
         raise BadInput(
-            f"{shown(table)}, {table.place} {first.number}: {first.reason}; no row of it can be"
+            f"{shorten_source(table)}, {table.place} {first.number}: {first.reason}; no row of it can be"
             " read",
             fix="""a row is an object with a prompt and an answer, one a line: {"prompt": "2 + 3", \
 "answer": "5"}""",
@@ -118,7 +118,7 @@ def decided(table: DataTable, wanted: Wanted) -> tuple[Definition, list[str]]:
             near = difflib.get_close_matches(column, table.columns, 1)
             hint = f"did you mean {near[0]!r}? " if near else ""
             raise BadInput(
-                f"{shown(table)} has no column {column!r}"
+                f"{shorten_source(table)} has no column {column!r}"
                 f" (--{'row-files' if what == 'files' else what})",
                 fix=f"{hint}there are: {', '.join(table.columns)}",
                 code="no-column",
@@ -132,7 +132,7 @@ def decided(table: DataTable, wanted: Wanted) -> tuple[Definition, list[str]]:
     for what in ("prompt", "answer"):
         if not named[what] and not (what == "answer" and not scorer.needs_answer):
             raise BadInput(
-                f"which column of {shown(table)} is the {what}? There are:"
+                f"which column of {shorten_source(table)} is the {what}? There are:"
                 f" {', '.join(table.columns)}",
                 fix=f"name it: --{what} COLUMN",
                 code="no-column",
@@ -190,7 +190,7 @@ def _scorer(table: DataTable, answer: str) -> str:
         if max(map(len, texts)) <= 40 and not any("\n" in text for text in texts):
             return "exact"
     raise BadInput(
-        f"how are answers of {shown(table)} scored? They are too long to be compared as they are",
+        f"how are answers of {shorten_source(table)} scored? They are too long to be compared as they are",
         fix=scorer_choice(),
         code="no-scorer",
     )
@@ -200,11 +200,11 @@ def text(definition: Definition, folder: Path, workspace: Path) -> str:
     """As domain.toml in `folder` has it: files within the workspace as seen from there, others by
     their whole path."""
 
-    def seen(path: str) -> str:
+    def shorten_path(path: str) -> str:
         inside = Path(path).is_relative_to(workspace.resolve())
         return os.path.relpath(path, folder.resolve()) if inside else path
 
-    definition = _placed(definition, seen)
+    definition = _placed(definition, shorten_path)
     counts = find_scorer(definition.score).settings
     asked = definition.model_dump(by_alias=True)
     lines = [

@@ -18,7 +18,7 @@ from recreate.api.config import Split
 from recreate.api.errors import UNSOUND, BadInput, Fault
 from recreate.api.ports import AskJudge, Limits, Sandbox, SandboxBackend
 from recreate.api.types import Grade, Task, Trace, digest
-from recreate.domains.python_env import asked, environment
+from recreate.domains.python_env import environment, read_environment
 from recreate.domains.rows import Columns, name_of, table
 from recreate.domains.rows.definition import FILE, absolute, decided, differences, load, text
 from recreate.domains.rows.programs import OWN, OwnScorer
@@ -137,7 +137,7 @@ class RowDomain:
 
     def tasks(self, split: Split | None = None) -> Sequence[Task]:
         """In the order of the rows. Raises BadInput that tells all rows that cannot be tasks."""
-        return [task for task in self._opened.tasks if split in (None, task.split)]
+        return [task for task in self._contents.tasks if split in (None, task.split)]
 
     def prepare(self, task: Task, backend: SandboxBackend) -> Sandbox:
         """A sandbox with the row's files and nothing else. Raises BadInput for a scorer that fails
@@ -151,7 +151,8 @@ class RowDomain:
         mounts, env = dict[str, Path](), dict[str, str]()
         if requires := (*self.definition.requires, *task.facts["row"].get("requires", ())):
             venv = environment(
-                asked({"requires": requires, "python": self.definition.python}), self._say
+                read_environment({"requires": requires, "python": self.definition.python}),
+                self._say,
             )
             mounts = interpreter_mounts(venv)
             env = {
@@ -160,7 +161,7 @@ class RowDomain:
             }
         sandbox = backend.open(mounts=mounts, env=env, limits=limits)
         try:
-            for path, data in self._scorer.files(task, self._opened.base):
+            for path, data in self._scorer.files(task, self._contents.base):
                 sandbox.write(path, data)
         except BaseException:
             sandbox.close()
@@ -198,7 +199,7 @@ class RowDomain:
         with self._trying:
             if not self._scorer.tried_first or self._tried:
                 return
-            tasks = self._opened.tasks
+            tasks = self._contents.tasks
             for task in (tasks[at] for at in sorted({0, len(tasks) // 2, len(tasks) - 1})):
                 try:
                     answer = self.gold(task)
@@ -270,7 +271,7 @@ class RowDomain:
     @property
     def definition(self) -> Definition:
         """What is in force: files in it are whole paths."""
-        return self._opened.decided
+        return self._contents.decided
 
     @property
     def scored_by(self) -> str:
@@ -284,7 +285,7 @@ class RowDomain:
 
     def _case(self, task: Task) -> RowTask:
         ask = self._judge[1] if self._judge else None
-        return RowTask(task, self.definition, self._opened.base, ask)
+        return RowTask(task, self.definition, self._contents.base, ask)
 
     @property
     def folder(self) -> Path:
@@ -292,19 +293,19 @@ class RowDomain:
         return self._where / "benchmarks" / self.name
 
     @property
-    def _opened(self) -> _RowsRead:
+    def _contents(self) -> _RowsRead:
         with self._lock:  # it may be asked for by several threads at once, and writes a file
-            return self._known
+            return self._loaded_rows
 
     @cached_property
-    def _known(self) -> _RowsRead:
+    def _loaded_rows(self) -> _RowsRead:
         """What is decided is written down once the rows are seen to be sound."""
         file = self.folder / FILE
         if self._rows is not None:
             found, base = table.of_rows(self._rows, self.name), self._where
             known, told = decided(found, self._wanted)
         elif file.is_file():
-            known = self._kept(load(file), file)
+            known = self._read_definition(load(file), file)
             found, base, told = table.read(known.data), self._base(known.data), []
             if changed := differences(known, self._wanted):
                 self._say(
@@ -344,7 +345,7 @@ class RowDomain:
                 self._say(dealt)
         return _RowsRead(known, tasks, base)
 
-    def _kept(self, kept: Definition, file: Path) -> Definition:
+    def _read_definition(self, kept: Definition, file: Path) -> Definition:
         """What domain.toml says, files as whole paths. Raises BadInput where a command names other
         data."""
         known = absolute(kept, self.folder)

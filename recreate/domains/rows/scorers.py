@@ -402,7 +402,9 @@ class Numeric(TextScorer):
                     if abs(one - other) <= allowed:
                         return Scored(1.0, "The number is right.")
         shown = found[0][0]
-        return Scored(0.0, f"The last number of the answer, {_shown(shown)}, is not the right one.")
+        return Scored(
+            0.0, f"The last number of the answer, {_format_number(shown)}, is not the right one."
+        )
 
     def check_text(self, text: str) -> str:
         return "" if number_in(text) is not None else "has no number"
@@ -580,7 +582,7 @@ def number_in(text: str) -> Fraction | None:
     return found[0][0] if found else None
 
 
-def _shown(value: Fraction) -> str:
+def _format_number(value: Fraction) -> str:
     try:
         return f"{float(value):.12g}"
     except OverflowError:

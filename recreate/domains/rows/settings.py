@@ -50,7 +50,7 @@ class Shares(Config):
     seed: int = 0
 
     @model_validator(mode="after")
-    def _whole(self) -> Shares:
+    def _check_shares(self) -> Shares:
         if abs(self.train + self.validation + self.test - 1) > 1e-6:
             raise ValueError("train, validation and test must add up to 1")
         return self

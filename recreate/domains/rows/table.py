@@ -124,7 +124,7 @@ def refuse(table: DataTable, faults: Sequence[BadRow]) -> None:
     rows = (
         f"rows read as {table.source}"
         if any(file for file, _ in bad)
-        else f"rows of {shown(table)}"
+        else f"rows of {shorten_source(table)}"
     )
     raise BadInput(
         f"{len(bad)} of {len({*(row.at for row in table.rows), *bad})} {rows} cannot be tasks."
@@ -134,8 +134,8 @@ def refuse(table: DataTable, faults: Sequence[BadRow]) -> None:
     )
 
 
-def shown(table: DataTable) -> str:
-    """Where the rows come from, as short as it can be said."""
+def shorten_source(table: DataTable) -> str:
+    """Return where the rows come from, in short."""
     return table.source if table.source.startswith(HUB) else paths.short(Path(table.source))
 
 

@@ -59,7 +59,7 @@ class AuditResult(Record):
     seconds: float = 0.0
 
     @property
-    def held(self) -> bool:
+    def grader_held(self) -> bool:
         """Whether the grader did: a score below 1, and a grade at all."""
         return not (self.fault or self.passed or self.score >= 1.0)
 
@@ -149,14 +149,17 @@ def applied(exploit: Exploit, file: str, source: str, function: str) -> dict[str
         line, indent = where
         changed.insert(line, f"{' ' * indent}@_wrap")
     if before.strip():
-        changed.insert(head, _named(before, function))
+        changed.insert(head, _fill_name(before, function))
     text = "\n".join(changed)
     if exploit.end:
-        text = f"{text.rstrip()}\n\n\n{_named(exploit.end, function)}"
-    return {file: text, **{path: _named(other, function) for path, other in exploit.files.items()}}
+        text = f"{text.rstrip()}\n\n\n{_fill_name(exploit.end, function)}"
+    return {
+        file: text,
+        **{path: _fill_name(other, function) for path, other in exploit.files.items()},
+    }
 
 
-def _named(text: str, function: str) -> str:
+def _fill_name(text: str, function: str) -> str:
     return text.replace("FUNCTION", function)
 
 

@@ -85,7 +85,7 @@ def audit(
     with open_judge(part, settings, where) as asking, bar("attacking", len(pairs)) as tell:
         for outcome in run_each(pairs, lambda pair: audit_.audit(asking, *pair, backend), jobs):
             done.append(outcome)
-            word = "held  " if outcome.held else "STOPS " if outcome.fault else "PASSES"
+            word = "held  " if outcome.grader_held else "STOPS " if outcome.fault else "PASSES"
             say(
                 f"{len(done)}/{len(pairs)}  {word}  {outcome.exploit}  {outcome.task} "
                 f" {outcome.seconds:.1f} s"
@@ -93,7 +93,7 @@ def audit(
             if outcome.fault:
                 say(f"        {outcome.fault.strip().splitlines()[0]}")
             tell("")
-    passed = [o for o in done if not o.held and not o.fault]
+    passed = [o for o in done if not o.grader_held and not o.fault]
     stopped = [o for o in done if o.fault]
     answer(
         as_json,

@@ -44,7 +44,7 @@ _DENIED = {
 day."""
 
 
-def beside(place: Path) -> Path | None:
+def find_dump(place: Path) -> Path | None:
     """The dump that NAME.sqlite is made of where there is no such file: NAME.sql in its folder, or
     defog_data/NAME/NAME.sql, as github.com/defog-ai/defog-data has it."""
     if place.suffix != ".sqlite" or place.exists():

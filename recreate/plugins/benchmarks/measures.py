@@ -48,7 +48,7 @@ def scored(asked: Mapping[str, Any]) -> tuple[float, str]:
 # ----------------------------------------------------------------------------
 
 
-def named(asked: Mapping[str, Any]) -> tuple[float, str]:
+def score_named(asked: Mapping[str, Any]) -> tuple[float, str]:
     """The part of the names whose value is right. A name that is given two values has none."""
     gold, given = asked["gold"], values_in(asked["answer"])
     wrong = []
@@ -302,7 +302,7 @@ def predictions(asked: Mapping[str, Any]) -> tuple[float, str]:
     right = gold.columns[gold.names.index(target)]
     found = _column(given, target)
     key = next((gold.names[at] for at in keys), None)
-    if key is not None and (found_keys := _named(given, key)) is not None:
+    if key is not None and (found_keys := _find_column(given, key)) is not None:
         found = _in_order(found, found_keys, gold.columns[gold.names.index(key)])
     elif key is not None and asked["competition"]:
         raise NotComparable(f"There is no column {key}")
@@ -322,7 +322,7 @@ def _plain(name: str) -> str:
     return re.sub(r"[\W_]", "", name.casefold()) or name
 
 
-def _named(table: CsvTable, name: str) -> list[Cell] | None:
+def _find_column(table: CsvTable, name: str) -> list[Cell] | None:
     plain = [_plain(each) for each in table.names]
     if _plain(name) in plain:
         return table.columns[plain.index(_plain(name))]
@@ -331,7 +331,7 @@ def _named(table: CsvTable, name: str) -> list[Cell] | None:
 
 
 def _column(given: CsvTable, target: str) -> list[Cell]:
-    found = _named(given, target)
+    found = _find_column(given, target)
     if found is None and len(given.columns) == 1:
         found = given.columns[0]
     if found is None:
@@ -458,14 +458,14 @@ def _same_rows(given: Any, right: Any) -> bool:
     except (TypeError, ValueError, OverflowError):
         return False
     for wanted in (sorted(map(float, row)) for row in right):
-        found = next((row for row in rows if _near(row, wanted)), None)
+        found = next((row for row in rows if _is_close(row, wanted)), None)
         if found is None:
             return False
         rows.remove(found)
     return True
 
 
-def _near(given: Sequence[float], right: Sequence[float]) -> bool:
+def _is_close(given: Sequence[float], right: Sequence[float]) -> bool:
     close = (abs(a - b) <= 1e-5 + 1e-5 * abs(b) for a, b in zip(given, right, strict=False))
     return len(given) == len(right) and all(close)
 
@@ -518,7 +518,7 @@ METRICS: Mapping[str, Metric] = {
     "medae": _medae,
 }
 KINDS: Mapping[str, Callable[[Mapping[str, Any]], tuple[float, str]]] = {
-    "named": named,
+    "named": score_named,
     "fields": fields,
     "table": table,
     "predictions": predictions,

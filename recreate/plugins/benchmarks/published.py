@@ -74,7 +74,7 @@ class PublishedDomain(RowDomain):
     def refused(self) -> Sequence[tuple[str, str]]:
         """Rows that domain.toml leaves out, of the sets that were read, and rows that say
         themselves that they are no tasks, or whose files are not there."""
-        sources = {self.stratum(task) for task in self._opened.tasks}
+        sources = {self.stratum(task) for task in self._contents.tasks}
         out = {
             id: why
             for id, why in self._settings.left_out.items()
@@ -94,7 +94,7 @@ class PublishedDomain(RowDomain):
         return known.model_copy(update={"data": tuple(here)})
 
     @cached_property
-    def _known(self) -> _RowsRead:
+    def _loaded_rows(self) -> _RowsRead:
         known = self._settings
         named = [self._data] if self._data else known.data
         local = [Path(place).expanduser() for place in named if not place.startswith(HUB)]
@@ -120,7 +120,7 @@ class PublishedDomain(RowDomain):
             )
             tasks |= {task.id: task for task in made}
             own |= {task.id for task in made if has}
-        kept = _apart(list(tasks.values()), own)
+        kept = _keep_splits_apart(list(tasks.values()), own)
         twice = _twice(kept)
         self._lacking |= {id.partition(":")[2]: why for id, why in twice.items()}
         return _RowsRead(decided, [task for task in kept if task.id not in twice], base)
@@ -135,7 +135,9 @@ class PublishedDomain(RowDomain):
             table.refuse(read, read.faults)
             kinds = [recipes.find_recipe(row.values, self.name) for row in read.rows]
             usual = next((kind for kind in kinds if kind), None)
-            rows = (row._replace(file=f"{table.shown(read)} {read.place}") for row in read.rows)
+            rows = (
+                row._replace(file=f"{table.shorten_source(read)} {read.place}") for row in read.rows
+            )
             for row, recipe in zip(rows, kinds, strict=True):
                 if recipe is None and usual and (lacks := recipes.lacking(usual, row.values)):
                     into = found.setdefault(
@@ -150,7 +152,7 @@ class PublishedDomain(RowDomain):
                 if recipe.labels and recipe.labels not in labels:
                     labels[recipe.labels] = _labels(base / recipe.labels)
                 more = labels.get(recipe.labels, {}).get(str(row.values.get("id")), {})
-                self._lacking |= _put(
+                self._lacking |= _place_row(
                     into, row._replace(values={**more, **row.values}), recipe, known, base
                 )
         named = [place + _lacks(values, self.name) for place, values in strange[:3]]
@@ -223,7 +225,7 @@ def _labels(file: Path) -> Mapping[str, Mapping[str, Any]]:
     )
 
 
-def _put(
+def _place_row(
     into: DataTable,
     row: DataRow,
     recipe: recipes.PublishedSet,
@@ -270,7 +272,7 @@ def _dealt(found: DataTable, shares: Shares) -> DataTable:
     return found._replace(rows=rows)
 
 
-def _apart(tasks: Sequence[Task], own: Collection[str]) -> list[Task]:
+def _keep_splits_apart(tasks: Sequence[Task], own: Collection[str]) -> list[Task]:
     """The tasks, no group of them in two splits. own: ids whose set says their splits; where their
     group is among these the others go. Raises BadInput where two such sets disagree."""
     first: dict[str, Task] = {}

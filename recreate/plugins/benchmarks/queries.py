@@ -92,7 +92,7 @@ class QueryScorer(Scorer):
     def read_place(self, place: Path) -> tuple[list[tuple[str, bytes]], list[tuple[str, bytes]]]:
         """Return the files of a place; of a database that is not there, what the dump beside it
         makes, told from others by its statements."""
-        if dump := dumps.beside(place):
+        if dump := dumps.find_dump(place):
             try:
                 statements, data = dumps.made_of(dump)
             except OSError as e:

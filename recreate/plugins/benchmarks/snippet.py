@@ -180,7 +180,7 @@ value = None
 import gc, sys
 for thing in gc.get_objects():
     if type(thing).__name__ == "DataSide":
-        type(thing).put = lambda self, value: ["yours", 1]
+        type(thing).pack = lambda self, value: ["yours", 1]
         type(thing).tell({}, {}) if False else None
 value = None
 """

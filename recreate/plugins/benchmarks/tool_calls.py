@@ -21,7 +21,7 @@ def recorded(trace: Trace, server: str) -> list[list[Any]]:
         if step.kind != "action":
             continue
         left = step.action
-        for name, arguments in _asked(step):
+        for name, arguments in _read_calls(step):
             line = f"{name} {arguments}"
             if name == "bash":
                 line = str(_object(arguments).get("command", "")).strip()
@@ -34,7 +34,7 @@ def recorded(trace: Trace, server: str) -> list[list[Any]]:
     return found
 
 
-def _asked(step: Step) -> list[tuple[str, str]]:
+def _read_calls(step: Step) -> list[tuple[str, str]]:
     """(name, arguments as JSON) of what a reply calls: in the endpoint's own way, or as one JSON
     object."""
     if called := step.foreign.get("tool_calls"):

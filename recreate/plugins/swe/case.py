@@ -56,7 +56,7 @@ class Case(Protocol):
     @property
     def environment(self) -> Environment: ...
 
-    def given(self) -> Path:
+    def start_folder(self) -> Path:
         """What the agent starts from: nothing hidden is in it."""
         ...
 
@@ -73,7 +73,7 @@ class Case(Protocol):
         see."""
         ...
 
-    def seen(self) -> ProjectTests:
+    def visible_tests(self) -> ProjectTests:
         """The suite as far as the agent has it."""
         ...
 
@@ -81,7 +81,7 @@ class Case(Protocol):
         """Where the bug is: (file, the function's name, with dots for one in a class)."""
         ...
 
-    def kept(self) -> Sequence[Path]:
+    def own_folders(self) -> Sequence[Path]:
         """The folders that are kept for this task alone; they are made when they are not there."""
         ...
 
@@ -110,15 +110,15 @@ class _PackageCase(ABC):
     withholds = True
 
     @abstractmethod
-    def given(self) -> Path:
+    def start_folder(self) -> Path:
         """As of every case."""
 
     @abstractmethod
     def graded(self) -> Path:
         """As of every case."""
 
-    def kept(self) -> Sequence[Path]:
-        return self.given(), self.graded()
+    def own_folders(self) -> Sequence[Path]:
+        return self.start_folder(), self.graded()
 
     def unacceptable(self, path: str) -> str:
         own = copies.tops(self.graded(), self.suite)
@@ -218,7 +218,7 @@ class RealCase(_PackageCase):
             return sources.repository(sources.place(self.bug.path), version, sha256, self._say)
         return sources.release(self.bug.package, version, sha256, self._say)
 
-    def seen(self) -> ProjectTests:
+    def visible_tests(self) -> ProjectTests:
         before = self._before()
         files = {*files_of(self.bug.public)} if self._public() else set()
         tests = [t for t in self.suite.tests if (before / t).exists() or t in files]
@@ -231,7 +231,7 @@ class RealCase(_PackageCase):
     def _public(self) -> tuple[str, ...]:
         return () if self.bug.prompt or self.bug.issue else self.bug.public
 
-    def given(self) -> Path:
+    def start_folder(self) -> Path:
         def build(fresh: Path) -> None:
             sources.copy(self._before(), fresh)
             gold = "\n".join(self.hidden()[: len(self.gold())])
@@ -250,7 +250,7 @@ class RealCase(_PackageCase):
             if self._reproduce():
                 (fresh / sources.REPRODUCE).write_text(self._reproduce(), encoding="utf-8")
                 fail = [f"{sources.REPRODUCE}::{name}" for name in _tests_in(self._reproduce())]
-            publish(fresh, fail, self.seen())
+            publish(fresh, fail, self.visible_tests())
 
         about: list[object] = [self.key, self._reproduce()]
         about += [
@@ -454,7 +454,7 @@ class InjectedCase(_PackageCase):
             else ("", "")
         )
 
-    def seen(self) -> ProjectTests:
+    def visible_tests(self) -> ProjectTests:
         return self.suite
 
     def place(self) -> tuple[str, str]:
@@ -466,7 +466,7 @@ class InjectedCase(_PackageCase):
         ]
         return self.bug.file, (near + names)[0]
 
-    def given(self) -> Path:
+    def start_folder(self) -> Path:
         def build(fresh: Path) -> None:
             sources.copy(self.pristine(), fresh)
             for file, text in self._mutated().items():

@@ -60,7 +60,7 @@ def find(backend: SandboxBackend, env: Path, source: Path, suite: ProjectTests, 
 
     def build(fresh: Path) -> None:
         say(f"looking for other copies of {', '.join(_tops(modules)[:3])}, once")
-        fresh.write_text(_found(backend, env, suite, modules).model_dump_json())
+        fresh.write_text(_search_copies(backend, env, suite, modules).model_dump_json())
 
     file = once(paths.home() / "swe" / "copies" / f"{digest(about)}.json", build)
     return Copies.model_validate_json(file.read_text())
@@ -76,7 +76,7 @@ def tops(source: Path, suite: ProjectTests) -> list[str]:
     return _tops(_modules(source, suite.roots, suite.tests))
 
 
-def _found(
+def _search_copies(
     backend: SandboxBackend, env: Path, suite: ProjectTests, modules: Mapping[str, Path]
 ) -> Copies:
     found = Copies()

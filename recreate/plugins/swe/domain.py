@@ -110,17 +110,19 @@ class Swe:
         # what its tests do here is not known, and an attempt is to be paid for
         if case.pass_to_pass is not None:
             self.baseline(task, backend)
-        self._alone(case, backend)
-        return test_run.open_sandbox(backend, case.given(), self._environment(case), case.seen())
+        self._check_copies(case, backend)
+        return test_run.open_sandbox(
+            backend, case.start_folder(), self._environment(case), case.visible_tests()
+        )
 
     def collect(self, task: Task, sandbox: Sandbox) -> str:
         """The unified diff of what is changed in the sandbox, by content alone: what git says in
         there is not asked."""
         case = self._case(task)
-        given, mounted = case.given(), interpreter_mounts(self._environment(case))
+        given, mounted = case.start_folder(), interpreter_mounts(self._environment(case))
         before: dict[str, str] = {}
         after: dict[str, str] = {}
-        names, left = self._changed(given, sandbox, list(mounted))
+        names, left = self._list_changes(given, sandbox, list(mounted))
         held = 0
         for name in names:
             try:
@@ -216,7 +218,7 @@ class Swe:
 
     def bytes(self, task: Task) -> int:
         """Bytes of the task's own trees."""
-        return weight(self._case(task).kept())
+        return weight(self._case(task).own_folders())
 
     def untouched(self, task: Task, backend: SandboxBackend) -> Grade:
         """What the tests say of the sources with the bug. score: the share of FAIL_TO_PASS that
@@ -384,7 +386,7 @@ class Swe:
         except BadInput as e:  # of one task: the others go on
             raise Fault(e.message, fix=e.fix, code=UNSOUND) from None
 
-    def _alone(self, case: Case, backend: SandboxBackend) -> None:
+    def _check_copies(self, case: Case, backend: SandboxBackend) -> None:
         """See to it that the case's sandboxes hold its package once. Raises Fault when they
         cannot."""
         found = copies.find(backend, self._environment(case), case.graded(), case.suite, self._say)
@@ -396,7 +398,7 @@ class Swe:
             )
         case.suite = copies.without(case.suite, found)
 
-    def _changed(
+    def _list_changes(
         self, given: Path, sandbox: Sandbox, mounted: Sequence[str]
     ) -> tuple[list[str], list[str]]:
         """Paths in the sandbox that differ from `given`, by-products left out, and what cannot be
@@ -441,7 +443,7 @@ class Swe:
     ) -> test_run.TestResults:
         """The suite on the graded sources with `files` over them; with `tests`, files of it that
         tell what they see."""
-        self._alone(case, backend)
+        self._check_copies(case, backend)
         return case.run(backend, self._environment(case), files, timeout, tests)
 
 

@@ -56,7 +56,7 @@ class Exam(Record):
         for test, count in sorted(self.tests.items()):
             if passed.get(test, 0) != count:
                 return f"{test} does not pass with its expected values withheld"
-        seen = _seen(run)
+        seen = _group_seen(run)
         for claim in self.claims:
             if not claim.right(found := seen.get(claim.number, [])):
                 return f"{claim.test}, its expected values withheld, saw {_short(found, claim)}"
@@ -90,12 +90,12 @@ def make(
         asked = _Asked(texts, sorted({*wanted, *drawn}))
         if not asked.claims:
             return Exam(bare=tuple(wanted), blind=True)
-        reference = run(*asked.written(known=True))
+        reference = run(*asked.write_tests(known=True))
         if slow := _too_much(reference, drawn, allowed):
             drawn = [f for f in drawn if f not in slow]
             continue
         asked.learn(reference, wanted)
-        made = _sighted(asked, wanted, run, untouched)
+        made = _find_sighted_exam(asked, wanted, run, untouched)
         if not (made.blind and drawn):
             break
         # they share functions with those wanted, of which less is then asked for their sake
@@ -122,7 +122,7 @@ def _too_much(run: TestResults, tests: Sequence[str], allowed: float) -> set[str
     return over
 
 
-def _sighted(asked: _Asked, wanted: Sequence[str], run: Run, untouched: Run) -> Exam:
+def _find_sighted_exam(asked: _Asked, wanted: Sequence[str], run: Run, untouched: Run) -> Exam:
     """An exam that the bug does not pass, where there is one.
 
     What is compared outside goes by the form of what a test holds, and an operator may be the
@@ -135,7 +135,7 @@ def _sighted(asked: _Asked, wanted: Sequence[str], run: Run, untouched: Run) -> 
     def passes(made: Exam) -> bool:
         return not (made.claims and made.wrong(untouched(made.files, made.run)))
 
-    first = made = _settled(asked, run) or Exam()
+    first = made = _settle_exam(asked, run) or Exam()
     blind = passes(made)
     for kinds, operators in (
         (("relation",), ("in", "not in")),
@@ -152,18 +152,18 @@ def _sighted(asked: _Asked, wanted: Sequence[str], run: Run, untouched: Run) -> 
             c.number for c in own if not operators or (c.operator in operators and c.turned)
         }:
             asked.weaken(less)
-            made = _settled(asked, run) or Exam()
+            made = _settle_exam(asked, run) or Exam()
             blind = passes(made)
     return first.model_copy(update={"blind": True}) if blind else made
 
 
-def _settled(asked: _Asked, run: Run) -> Exam | None:
+def _settle_exam(asked: _Asked, run: Run) -> Exam | None:
     """Ask less until the gold gives twice what is right."""
     tried: dict[str, int] = defaultdict(int)
     steady: Exam | None = None
     for _ in range(_ROUNDS):
-        files, tests = asked.written()
-        claims = asked.known()
+        files, tests = asked.write_tests()
+        claims = asked.current_claims()
         by_test = {f for f in asked.tests if asked.claims_of(f, claims)}
         if not by_test:
             return None
@@ -171,7 +171,7 @@ def _settled(asked: _Asked, run: Run) -> Exam | None:
         failing = {
             sources.function_of(t) for t, outcome in result.outcomes.items() if outcome in _LOUD
         }
-        counts, seen = _passed(result), _seen(result)
+        counts, seen = _passed(result), _group_seen(result)
         failed = {f for f in by_test if f in failing or not counts.get(f)}
         excused = {c.number for f in failed for c in asked.claims_of(f, claims)}
         wrong = {
@@ -194,7 +194,7 @@ def _settled(asked: _Asked, run: Run) -> Exam | None:
         asked.weaken(wrong)
         for f in failed or (by_test if result.doubt else set()):
             tried[f] += 1
-            asked.ease(f, tried[f])
+            asked.ask_less(f, tried[f])
     return None
 
 
@@ -211,9 +211,9 @@ class _Asked:
         self.tests: dict[str, set[str]] = {}
         self._expected: dict[int, list[Seen]] = {}
         self._said: dict[int, Claim] = {}
-        self.written(known=True)
+        self.write_tests(known=True)
 
-    def written(self, *, known: bool = False) -> tuple[dict[str, str], list[str]]:
+    def write_tests(self, *, known: bool = False) -> tuple[dict[str, str], list[str]]:
         """path -> text, and the files to run."""
         plainly, off, whole = frozenset(self.plainly), frozenset(self.off), frozenset(self.whole)
         try:
@@ -239,7 +239,7 @@ class _Asked:
         What has no form is asked plainly; so is what the gold only happens to give (`Claim.last`),
         but in tests of `wanted` that would tell nothing without it.
         """
-        self._expected = _seen(reference)
+        self._expected = _group_seen(reference)
         self._said = {c.number: c for c in self.claims}
         loose = {
             n
@@ -258,14 +258,14 @@ class _Asked:
             f
             for f in wanted
             if f in self.tests
-            and not any(c.telling and not c.last for c in self.claims_of(f, self.known()))
+            and not any(c.telling and not c.last for c in self.claims_of(f, self.current_claims()))
         }
         needed = {c.number for f in need for c in self.claims_of(f)}
         self.weaken(
             {c.number for c in self.claims if c.last and c.number not in needed} - self.plainly
         )
 
-    def known(self) -> tuple[Claim, ...]:
+    def current_claims(self) -> tuple[Claim, ...]:
         """The claims as they are asked now, with what is right."""
         found = []
         for claim in self.claims:
@@ -273,7 +273,7 @@ class _Asked:
             if claim.number not in self.off and seen:
                 found.append(
                     claim.model_copy(
-                        update={"expected": _rights(claim, self._said[claim.number], seen)}
+                        update={"expected": _expected_forms(claim, self._said[claim.number], seen)}
                     )
                 )
         return tuple(found)
@@ -286,7 +286,7 @@ class _Asked:
         )
         self.plainly |= claims - self.off
 
-    def ease(self, function: str, times: int) -> None:
+    def ask_less(self, function: str, times: int) -> None:
         """Ask less of a test that the gold does not pass."""
         own = self.claims_of(function)
         if times == 1:
@@ -297,7 +297,7 @@ class _Asked:
             self.off |= {c.number for c in own}
 
 
-def _rights(claim: Claim, said: Claim, seen: Sequence[Seen]) -> tuple[str, ...]:
+def _expected_forms(claim: Claim, said: Claim, seen: Sequence[Seen]) -> tuple[str, ...]:
     """What is right of a claim each time; where the gold gives what the test said some times and
     others not, as in a row that is expected to fail, anything is in the others."""
     rights = [_right(claim, s) for s in seen]
@@ -328,7 +328,7 @@ def _passed(run: TestResults) -> dict[str, int]:
     return found
 
 
-def _seen(run: TestResults) -> dict[int, list[Seen]]:
+def _group_seen(run: TestResults) -> dict[int, list[Seen]]:
     found: dict[int, list[Seen]] = defaultdict(list)
     for seen in run.seen:
         found[seen.claim].append(seen)

@@ -270,7 +270,7 @@ def wrong_issue(text: str, fail_to_pass: Sequence[str], gold: str = "") -> str:
     count = len(text.split())
     if not FEWEST_WORDS <= count <= MOST_WORDS:
         return f"has {count} words; {FEWEST_WORDS} to {MOST_WORDS} are meant"
-    if named := _named(text, fail_to_pass):
+    if named := _find_test_name(text, fail_to_pass):
         return named
     told = " ".join(text.split())
     for line in map(str.strip, gold.split("\n")):
@@ -288,10 +288,10 @@ def wrong_title(text: str, fail_to_pass: Sequence[str]) -> str:
     count = len(text.split())
     if text and (not 3 <= count <= 14 or "\n" in text):
         return f"has {count} words; one line of 3 to 14 is meant"
-    return _named(text, fail_to_pass)
+    return _find_test_name(text, fail_to_pass)
 
 
-def _named(text: str, fail_to_pass: Sequence[str]) -> str:
+def _find_test_name(text: str, fail_to_pass: Sequence[str]) -> str:
     for test in fail_to_pass:
         name = sources.function_of(test).rpartition("::")[2]
         if re.search(rf"\b{re.escape(name)}\b", text):

@@ -54,7 +54,7 @@ def meaning(text: str) -> str:
 
 def _tree(node: Any) -> Any:
     if isinstance(node, list):
-        return [_tree(n) for n in node if not (_docstring(n) or _beside(n))]
+        return [_tree(n) for n in node if not (_docstring(n) or _is_helper(n))]
     if not isinstance(node, ast.AST):
         return repr(node)
     fields = (
@@ -72,5 +72,5 @@ def _docstring(node: object) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
-def _beside(node: object) -> bool:
+def _is_helper(node: object) -> bool:
     return isinstance(node, ast.FunctionDef) and node.name in _BESIDE

@@ -199,7 +199,7 @@ def _override(source: Source, site: Site) -> list[tuple[Edit, ...]]:
     return [((source.line(first), source.line(site.last + 1), ""),)]
 
 
-def _kept(source: Source, site: Site) -> list[tuple[Edit, ...]]:
+def _keep_value(source: Source, site: Site) -> list[tuple[Edit, ...]]:
     """The value is kept in an attribute, which is tried for first, or which the class has as
     None."""
     node, owner = site.node, _owner(source, site)
@@ -307,7 +307,7 @@ def _swaps(source: Source, site: Site) -> list[tuple[int, Edit]]:
 
 WIDE: dict[str, Callable[[Source, Site], list[tuple[Edit, ...]]]] = {
     "override": _override,
-    "kept": _kept,
+    "kept": _keep_value,
     "kept-by": _kept_by,
     "parameters": _parameters,
 }

@@ -79,11 +79,11 @@ def silent(before: str | None, after: str | None, hunk: NumberedHunk) -> bool:
         range(hunk.low + 1, hunk.high + 1),
         range(hunk.start + 1, hunk.start + len(hunk.new) + 1),
     )
-    return _said(before).isdisjoint(old) and _said(after).isdisjoint(new)
+    return _meaningful_lines(before).isdisjoint(old) and _meaningful_lines(after).isdisjoint(new)
 
 
 @lru_cache(maxsize=256)
-def _said(text: str) -> frozenset[int]:
+def _meaningful_lines(text: str) -> frozenset[int]:
     """The lines, from 1, that say something to Python: not blank, no comment, no docstring that
     could go."""
     found = {
@@ -144,7 +144,7 @@ def minimal(
         smaller = [c for c in chunks if len(c) < len(kept)]
         # With two chunks the rest of one is the other.
         larger = [] if len(chunks) == 2 else rests
-        found = next((c for c in _asked([*smaller, *larger], ahead) if passes(c)), None)
+        found = next((c for c in _order_questions([*smaller, *larger], ahead) if passes(c)), None)
         if found is not None:
             kept, parts = found, 2 if found in smaller else max(parts - 1, 2)
         elif size == 1:
@@ -154,7 +154,7 @@ def minimal(
     return kept
 
 
-def _asked(
+def _order_questions(
     sets: Sequence[list[Item]], ahead: Callable[[Sequence[Sequence[Item]]], object]
 ) -> Iterator[list[Item]]:
     for at in range(0, len(sets), _AT_ONCE):
@@ -210,7 +210,7 @@ def defined(text: str | None) -> set[str]:
     return found
 
 
-def used(text: str) -> set[str]:
+def used_names(text: str) -> set[str]:
     """The names of others that a Python text uses: attributes, keywords, imports, and names that it
     does not bind."""
     found: set[str] = set()

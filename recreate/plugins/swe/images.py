@@ -212,11 +212,11 @@ class ImageCase(RowCase):
 
         return tree(self._source(), "base", build)
 
-    def given(self) -> Path:
+    def start_folder(self) -> Path:
         def build(fresh: Path) -> None:
             linked(self.base(), fresh)
             write(fresh, dict.fromkeys(withheld))
-            publish(fresh, [], self.seen(), ignored=False)
+            publish(fresh, [], self.visible_tests(), ignored=False)
 
         withheld = (
             test_run.files_of(self.row.fail_to_pass)
@@ -350,9 +350,9 @@ class SweInImages(Swe):
         """In an image: our own, of which nothing is used there."""
         return Path(sys.prefix) if isinstance(case, ImageCase) else super()._environment(case)
 
-    def _alone(self, case: Case, backend: SandboxBackend) -> None:
+    def _check_copies(self, case: Case, backend: SandboxBackend) -> None:
         if not isinstance(case, ImageCase):  # in which nothing can be masked
-            super()._alone(case, backend)
+            super()._check_copies(case, backend)
 
     def _run(
         self,

@@ -110,7 +110,7 @@ class Source:
 
 
 def mutations(source: Source, place: Site) -> list[Mutation]:
-    """Every change the operators can make to one function; `meant` says which are valid and mean
+    """Every change the operators can make to one function; `mutate_source` says which are valid and mean
     something else."""
     return [
         Mutation(operator, occurrence, line, edit)
@@ -119,7 +119,7 @@ def mutations(source: Source, place: Site) -> list[Mutation]:
     ]
 
 
-def meant(source: Source, mutation: Mutation) -> str | None:
+def mutate_source(source: Source, mutation: Mutation) -> str | None:
     """The mutated source, or None when it is not valid Python or means what it meant before."""
     text = source.edited(mutation.edit)
     try:
@@ -422,7 +422,7 @@ def _caught(source: Source, node: ast.AST, _: Function) -> Edits:
             yield *source.span(node.type), _NARROWER[node.type.id]
 
 
-def _called(source: Source, node: ast.AST, _: Function) -> Edits:
+def _call_sister(source: Source, node: ast.AST, _: Function) -> Edits:
     """A sister of the function was meant."""
     if not isinstance(node, ast.Call):
         return
@@ -476,7 +476,7 @@ OPERATORS: dict[str, Callable[[Source, ast.AST, Function], Edits]] = {
             _text,
             _arguments,
         ),
-        (_keyword, _returned, _variable, _statement, _case, _slice, _caught, _called, _copied),
+        (_keyword, _returned, _variable, _statement, _case, _slice, _caught, _call_sister, _copied),
     )
     for act in group
 }

@@ -139,7 +139,7 @@ def _digits(value: int) -> str:
     return str(value) if abs(value) < 10**18 else hex(value)
 
 
-def told(value: Any) -> str | None:
+def form_of(value: Any) -> str | None:
     """The form of any object, a long one as a digest; None for one that has none."""
     try:
         text = form(value)
@@ -163,7 +163,7 @@ def observe(tell: Any) -> None:
     """Give every module the two names of this file's head. tell: called with a dict for each
     observation."""
 
-    def seen(number: int, value: Any, *known: Any) -> bool:
+    def record_seen(number: int, value: Any, *known: Any) -> bool:
         try:
             truth = bool(value)
         except Exception:  # the tested code's own, too
@@ -172,9 +172,9 @@ def observe(tell: Any) -> None:
             {
                 "kind": "seen",
                 "claim": number,
-                "saw": told(value),
+                "saw": form_of(value),
                 "truth": truth,
-                "known": told(*known or (value,)),
+                "known": form_of(*known or (value,)),
             }
         )
         return True
@@ -216,5 +216,5 @@ def observe(tell: Any) -> None:
         def exconly(self, tryshort: bool = False) -> str:
             return f"{self.type.__name__}: {self.value}"
 
-    for name, meaning in (("_seen", seen), ("_raised", Raised)):
+    for name, meaning in (("_seen", record_seen), ("_raised", Raised)):
         setattr(builtins, name, meaning)

@@ -240,14 +240,14 @@ def _path(text: str, prefix: str) -> str | None:
 
 
 def _unquoted(text: str) -> str:
-    def meant(escape: re.Match[bytes]) -> bytes:
+    def unescape(escape: re.Match[bytes]) -> bytes:
         code = escape[1].decode("latin-1")
         return (
             bytes([int(code, 8)]) if len(code) == 3 else _ESCAPES.get(code, code).encode("latin-1")
         )
 
     data = text.encode("utf-8", "surrogatepass")
-    return re.sub(rb"(?s)\\([0-3][0-7]{2}|.)", meant, data).decode("utf-8", "replace")
+    return re.sub(rb"(?s)\\([0-3][0-7]{2}|.)", unescape, data).decode("utf-8", "replace")
 
 
 def _hunk(lines: list[str], at: int, match: re.Match[str]) -> tuple[Hunk, int]:
@@ -335,11 +335,11 @@ def _replaced(lines: list[str], hunk: Hunk, what: str) -> list[str]:
     size = len(hunk.old)
     place = hunk.start - 1 if size else hunk.start
     if lines[place : place + size] != hunk.old or place > len(lines) or place < 0:
-        place = _found(lines, hunk.old, what)
+        place = _find_part(lines, hunk.old, what)
     return lines[:place] + hunk.new + lines[place + size :]
 
 
-def _found(lines: list[str], part: list[str], what: str) -> int:
+def _find_part(lines: list[str], part: list[str], what: str) -> int:
     """Where the one `part` in `lines` begins. Searched as text: line by line it would be
     quadratic."""
     text, wanted = "\n" + "".join(lines), "\n" + "".join(part)

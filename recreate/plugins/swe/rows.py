@@ -150,7 +150,7 @@ def read(source: str | Path) -> tuple[list[tuple[PublishedRow, Split | None]], l
         try:
             row = row_of(value)
         except ValueError as e:
-            refused.append(Refusal(name, _said(e)))
+            refused.append(Refusal(name, _describe_error(e)))
             continue
         if found.setdefault(row.task, (row, _SPLITS.get(str(value.get("split", "")))))[0] != row:
             refused.append(Refusal(name, "another row has the same instance_id"))
@@ -258,7 +258,7 @@ def _names(value: Mapping[str, Any], key: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in names if name.strip()))
 
 
-def _said(error: ValueError) -> str:
+def _describe_error(error: ValueError) -> str:
     if not isinstance(error, ValidationError):
         return str(error)
     first = error.errors()[0]

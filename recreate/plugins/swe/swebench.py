@@ -21,7 +21,7 @@ from recreate.api.config import read_toml
 from recreate.api.errors import UNSOUND, BadInput, Fault
 from recreate.api.ports import SandboxBackend
 from recreate.api.types import Record, Task, digest
-from recreate.domains.python_env import NO_PYTEST, Environment, asked, lacking
+from recreate.domains.python_env import NO_PYTEST, Environment, lacking, read_environment
 from recreate.plugins.swe import clone, patch, sources, test_log, test_run
 from recreate.plugins.swe.clone import Clone, CloneProblem
 from recreate.plugins.swe.rows import PublishedRow, Refusal
@@ -73,7 +73,7 @@ def specification(row: PublishedRow) -> Specification:
 def environment_of(row: PublishedRow, spec: Specification) -> Environment:
     """On the first of its Pythons that is here, else the first. Raises BadInput for what no
     environment can be."""
-    return asked(
+    return read_environment(
         {
             "python": next(
                 (p for p in spec.python if not lacking(p)), spec.python[0] if spec.python else ""
@@ -155,14 +155,14 @@ class RowCase:
 
     # --- its sources ---
 
-    def given(self) -> Path:
+    def start_folder(self) -> Path:
         """The base as one commit without a past; of SWE-smith's without the files of the tests that
         tell."""
 
         def build(fresh: Path) -> None:
             linked(self.base(), fresh)
             write(fresh, dict.fromkeys(withheld))
-            publish(fresh, [], self.seen())
+            publish(fresh, [], self.visible_tests())
 
         withheld = (
             _files_of(self.row.fail_to_pass)
@@ -207,7 +207,7 @@ class RowCase:
 
         return tree(self._source(), "base", build)
 
-    def kept(self) -> list[Path]:
+    def own_folders(self) -> list[Path]:
         return [self.graded()]  # the others are the same files but for a few
 
     def _source(self) -> list[object]:
@@ -249,7 +249,7 @@ class RowCase:
             )
         return [text for text in found if text]
 
-    def seen(self) -> ProjectTests:
+    def visible_tests(self) -> ProjectTests:
         return self.suite
 
     def place(self) -> tuple[str, str]:

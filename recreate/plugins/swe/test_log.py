@@ -44,7 +44,7 @@ def read(log: str, runner: str, repo: str = "") -> dict[str, str]:
         if (
             found.get(name) not in ("failed", "error")
             or outcome in ("failed", "error")
-            or not _whole(name, runner)
+            or not _names_one_test(name, runner)
         ):
             found[name] = outcome
     return found
@@ -72,7 +72,7 @@ def normal(name: str, runner: str, repo: str = "") -> str:
     return name
 
 
-def _whole(name: str, runner: str) -> bool:
+def _names_one_test(name: str, runner: str) -> bool:
     """Whether a name is one test's alone: a first line of a docstring, a cut or a bare name may be
     several tests'."""
     if runner == "django":

@@ -214,7 +214,7 @@ def run(
     limits = Limits(seconds=timeout, cpu_seconds=int(timeout) + 30, output_bytes=output_bytes)
     sandbox = open_sandbox(backend, source, env, suite, limits, worked_in=False)
     try:
-        _put(sandbox, changes)
+        _write_files(sandbox, changes)
         line = json.dumps(order).encode() + b"\n"
         output = sandbox.run(["python3", "-s", "-B", "-c", program()], timeout=timeout, stdin=line)
         with suppress(FileNotFoundError, BadInput):
@@ -224,7 +224,7 @@ def run(
     # where pytest runs on the sources, they can keep it from starting
     if not suite.first or ready in output.text:
         output = _started(output, ready)
-    return _judged(data[:_MOST], output, timeout, trace)
+    return _read_records(data[:_MOST], output, timeout, trace)
 
 
 class TrialRun(NamedTuple):
@@ -300,7 +300,7 @@ def run_each(
             data = b""
             with suppress(FileNotFoundError, BadInput):
                 data = sandbox.read(file)
-            results = _judged(data[:_MOST], output, timeout, runs[number].trace)
+            results = _read_records(data[:_MOST], output, timeout, runs[number].trace)
             cpu = used[number] if number < len(used) else 0.0
             found.append(results.model_copy(update={"output": "", "cpu_seconds": cpu}))
         return found
@@ -362,7 +362,7 @@ def logged(
     )
     sandbox = open_sandbox(backend, source, env, suite, limits, worked_in=False)
     try:
-        _put(sandbox, files)
+        _write_files(sandbox, files)
         line = json.dumps(order).encode() + b"\n"
         output = sandbox.run(
             ["python3", "-I", "-B", "-c", logging_program()], timeout=timeout, stdin=line
@@ -383,7 +383,7 @@ def logged(
     return TestResults(output=log if ended else rest, doubt=doubt, seconds=output.seconds)
 
 
-def _put(sandbox: Sandbox, files: Mapping[str, str | None]) -> None:
+def _write_files(sandbox: Sandbox, files: Mapping[str, str | None]) -> None:
     for path, text in files.items():
         if text is not None:
             sandbox.write(path, text.encode("utf-8"))
@@ -395,7 +395,7 @@ class _Strange(Exception):
     """A record that the runner does not write."""
 
 
-def _judged(data: bytes, output: Output, timeout: float, traced: bool) -> TestResults:
+def _read_records(data: bytes, output: Output, timeout: float, traced: bool) -> TestResults:
     """What the records say. Whoever wrote them: nothing in them may do more than make the results
     not count."""
     found = _Records(traced)
@@ -432,7 +432,7 @@ def _judged(data: bytes, output: Output, timeout: float, traced: bool) -> TestRe
         seconds=output.seconds,
         lines=found.lines,
         took=found.took,
-        seen=tuple(found.seen),
+        seen=tuple(found.visible_tests),
     )
 
 
@@ -445,7 +445,7 @@ class _Records:
         self.uncollected: list[str] = []
         self.lines: dict[str, dict[str, tuple[int, ...]]] = {}
         self.took: dict[str, float] = {}
-        self.seen: list[Seen] = []
+        self.visible_tests: list[Seen] = []
         self.whole = False
         self._begun = False
 
@@ -460,7 +460,9 @@ class _Records:
             claim, truth = entry["claim"], entry["truth"]
             if type(claim) is not int or type(truth) not in (bool, type(None)):
                 raise _Strange
-            self.seen.append(Seen(claim, _maybe(entry["saw"]), truth, _maybe(entry["known"])))
+            self.visible_tests.append(
+                Seen(claim, _maybe(entry["saw"]), truth, _maybe(entry["known"]))
+            )
         elif kind == "collected":
             self._begun = True
         elif kind == "uncollected":

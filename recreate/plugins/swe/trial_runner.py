@@ -56,7 +56,7 @@ def main() -> None:
         child = os.fork()
         if child == 0:
             try:
-                once(runner, run)
+                run_once(runner, run)
             finally:
                 os._exit(0)
         used.append(watch(child, 5.0 * told["crowd"] * run["seconds"]))
@@ -70,7 +70,7 @@ def main() -> None:
     print(json.dumps(used))
 
 
-def once(runner: dict[str, Any], run: dict[str, Any]) -> None:
+def run_once(runner: dict[str, Any], run: dict[str, Any]) -> None:
     os.setsid()
     quiet = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):

@@ -206,7 +206,7 @@ def rewrite(
     suite.drop_others(names)
     if not known:
         suite.cut({node for node, name in names.items() if name not in whole})
-    made.files = suite.written(names)
+    made.files = suite.write_files(names)
     return made
 
 
@@ -476,7 +476,7 @@ class _Suite:
         name = helper.name if node is not helper and _fixture(helper) else node.name
         return near or self._place(file, call.func) == (home, name)
 
-    def written(self, chosen: Iterable[int]) -> dict[str, str]:
+    def write_files(self, chosen: Iterable[int]) -> dict[str, str]:
         """path -> text, without comments, of the files that hold these functions or are not as they
         were."""
         holding = {self._homes[node] for node in chosen}
@@ -580,9 +580,9 @@ class _Purity:
         finally:
             self._asked.discard(name)
         # What is handed to the tested code may be changed by it, unless it cannot be changed.
-        return good and (name not in self.handed or all(map(self._kept, values)))
+        return good and (name not in self.handed or all(map(self._is_same_value, values)))
 
-    def _kept(self, node: ast.AST | None) -> bool:
+    def _is_same_value(self, node: ast.AST | None) -> bool:
         """Whether a name that is bound to a value, or to an element of it, stands for the same
         whoever is handed it."""
         return self._fixed(node) and not (
@@ -779,7 +779,7 @@ class _Writer:
         return [node]
 
     def _call(self, node: ast.Expr, call: ast.Call) -> list[ast.stmt]:
-        name = _called(call)
+        name = _name_call(call)
         arguments = [a for a in call.args if not isinstance(a, ast.Starred)]
         if len(arguments) != len(call.args):
             return [node]
@@ -820,10 +820,12 @@ class _Writer:
             return [new for part in test.values for new in self.claim(part)]
         if isinstance(test, ast.Compare) and len(test.ops) == 1:
             return [self._compared(test, test.left, test.ops[0], test.comparators[0])]
-        if isinstance(test, ast.Call) and _called(test) == "isinstance" and len(test.args) == 2:
+        if isinstance(test, ast.Call) and _name_call(test) == "isinstance" and len(test.args) == 2:
             kind = ast.Call(func=ast.Name("type", ast.Load()), args=[test.args[0]], keywords=[])
             shown = ast.Attribute(value=kind, attr="__mro__", ctx=ast.Load())
-            return [self._told(test, shown, test.args[1], kind="relation", operator="isinstance")]
+            return [
+                self._tell_value(test, shown, test.args[1], kind="relation", operator="isinstance")
+            ]
         if isinstance(test, ast.Call) and (inner := _all_of(test)) is not None:
             made = self.claim(inner.elt)
             if len(made) == 1:
@@ -847,22 +849,22 @@ class _Writer:
             return self._truth(test)
         if not pure[0] and not pure[1]:
             if not equal or any(
-                _called(n) in ("hash", "id") for n in ast.walk(test) if isinstance(n, ast.Call)
+                _name_call(n) in ("hash", "id") for n in ast.walk(test) if isinstance(n, ast.Call)
             ):
                 return self._truth(test)
-            return self._told(
+            return self._tell_value(
                 test, right if turned else left, left if turned else right, kind="value", last=True
             )
         shown, hidden = (right, left) if turned else (left, right)
         if equal:
-            return self._told(test, shown, hidden, kind="value")
-        return self._told(test, shown, hidden, kind="relation", operator=name, turned=turned)
+            return self._tell_value(test, shown, hidden, kind="value")
+        return self._tell_value(test, shown, hidden, kind="relation", operator=name, turned=turned)
 
     def _truth(self, test: ast.expr) -> ast.expr:
         shown, truth = _positive(test)
-        return self._told(test, shown, None, kind="truth", truth=truth)
+        return self._tell_value(test, shown, None, kind="truth", truth=truth)
 
-    def _told(
+    def _tell_value(
         self, test: ast.expr, shown: ast.expr, hidden: ast.expr | None, **about: Any
     ) -> ast.expr:
         """`_seen(number, shown)`, with what is hidden when it is to be known; `test` itself when
@@ -889,7 +891,7 @@ class _Writer:
                 and isinstance(node.value, ast.Call)
                 and not self.scope.pure(node.value)
             ):
-                node.value = self._told(node.value, node.value, None, kind="value", last=True)
+                node.value = self._tell_value(node.value, node.value, None, kind="value", last=True)
         return body
 
     def _raised(self, call: ast.Call) -> ast.Call:
@@ -949,7 +951,7 @@ def _looks_expected(node: ast.expr) -> bool:
 def _raises(call: ast.Call) -> bool:
     """Whether a call is `pytest.raises(E)` or of its kind, all of whose arguments are
     understood."""
-    name = _called(call)
+    name = _name_call(call)
     known = {k.arg for k in call.keywords} <= ({"match", "msg"} if name == "raises" else {"msg"})
     return name in _RAISES and len(call.args) == _described(name) and known
 
@@ -959,7 +961,7 @@ def _described(name: str) -> int:
     return 2 if "Regex" in name else 1
 
 
-def _called(call: ast.Call) -> str:
+def _name_call(call: ast.Call) -> str:
     if isinstance(call.func, ast.Attribute):
         return call.func.attr if isinstance(call.func.value, ast.Name) else ""
     return call.func.id if isinstance(call.func, ast.Name) else ""
@@ -970,7 +972,7 @@ def _singleton(node: ast.expr) -> bool:
 
 
 def _all_of(test: ast.Call) -> ast.GeneratorExp | ast.ListComp | None:
-    inner = test.args[0] if _called(test) == "all" and len(test.args) == 1 else None
+    inner = test.args[0] if _name_call(test) == "all" and len(test.args) == 1 else None
     return inner if isinstance(inner, ast.GeneratorExp | ast.ListComp) else None
 
 
@@ -1017,7 +1019,9 @@ class _Cutting:
                 elif isinstance(row, ast.Tuple | ast.List) and len(row.elts) == width:
                     row.elts[at] = ast.Constant(None)
                 elif (
-                    isinstance(row, ast.Call) and _called(row) == "param" and len(row.args) == width
+                    isinstance(row, ast.Call)
+                    and _name_call(row) == "param"
+                    and len(row.args) == width
                 ):
                     row.args[at] = ast.Constant(None)
                     row.keywords = [k for k in row.keywords if k.arg != "id"]
@@ -1033,7 +1037,7 @@ class _Cutting:
                 ]
         elif (
             isinstance(rows, ast.Call)
-            and _called(rows) == "zip"
+            and _name_call(rows) == "zip"
             and at is not None
             and len(rows.args) == width
         ):

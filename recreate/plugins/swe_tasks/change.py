@@ -422,7 +422,7 @@ class ChangeStudy:
             said,
         )
         names = {name.rpartition(".")[2] for name in (match.groups() if match else ()) if name}
-        names |= hunks.used(self._test_text(test))
+        names |= hunks.used_names(self._test_text(test))
         new = sorted(names & self._new)
         return f"uses {', '.join(new[:5])}" if new else ""
 
@@ -622,7 +622,7 @@ _MODULES = {
 """Test modules' names that are not those of their packages."""
 
 
-def ready(
+def prepare_change(
     bug: Bug,
     old: Path,
     environments: Sequence[Environment],

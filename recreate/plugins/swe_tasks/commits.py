@@ -20,7 +20,7 @@ from recreate.domains.python_env import OLDEST, Environment, interpreter
 from recreate.plugins.swe import sources, test_run
 from recreate.plugins.swe.facts import Bug
 from recreate.plugins.swe.grader import meaning
-from recreate.plugins.swe_tasks.change import Candidate, Setup, layout, ready
+from recreate.plugins.swe_tasks.change import Candidate, Setup, layout, prepare_change
 from recreate.storage import files
 from recreate.storage.files import locked
 from recreate.storage.log import Log
@@ -84,7 +84,7 @@ def history(
             if len(found) >= n:
                 break
             before = study.known.get(commit.id)
-            one = study.tried(commit)
+            one = study.try_commit(commit)
             tried.append(one)
             for bug in one.bugs[: n - len(found)]:
                 take(bug)
@@ -150,7 +150,7 @@ class _Commits:
         self.reused = 0
         self._last = setup.wanted
 
-    def tried(self, commit: sources.HistoryCommit) -> TriedCommit:
+    def try_commit(self, commit: sources.HistoryCommit) -> TriedCommit:
         one = self.known.get(commit.id)
         self.reused += one is not None
         if one is None:
@@ -185,7 +185,9 @@ class _Commits:
             fail_to_pass=("?",),
             **layout(old, new, how.tests, how.python_path, f"{self._repo.name} {commit.id[:10]}"),
         )
-        study = ready(bug, old, self._environments(commit.day), how.env, how.backend, how.say)
+        study = prepare_change(
+            bug, old, self._environments(commit.day), how.env, how.backend, how.say
+        )
         found = [
             c.model_copy(update={"released": commit.day}) for c in study.behaviours(fewest=False)
         ]

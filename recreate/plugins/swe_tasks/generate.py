@@ -23,12 +23,12 @@ from recreate.api.errors import BadInput, Interrupted
 from recreate.api.ports import SandboxBackend
 from recreate.api.syntax import parse_python
 from recreate.api.types import Split, Task, digest
-from recreate.domains.python_env import Environment, asked, environment
+from recreate.domains.python_env import Environment, environment, read_environment
 from recreate.plugins.swe import copies, facts, hard_mutation, hunks, sources, test_run
 from recreate.plugins.swe.case import InjectedCase, earlier_texts, mark, tasks_of
 from recreate.plugins.swe.facts import INJECTED, Injected, Origin, Part, Releases
 from recreate.plugins.swe.hard_mutation import Parts
-from recreate.plugins.swe.mutation import Mutation, Site, Source, meant, mutations
+from recreate.plugins.swe.mutation import Mutation, Site, Source, mutate_source, mutations
 from recreate.plugins.swe.sources import Say
 from recreate.plugins.swe.test_run import ProjectTests, TestResults, TrialRun
 
@@ -137,18 +137,18 @@ def make(
         "index_before": index_before,
         "env": dict(variables),
     }
-    wanted = asked({**fields, "requires": tuple(requires)})
+    wanted = read_environment({**fields, "requires": tuple(requires)})
     origin, pristine = _origin(
         package, version, repo, wanted, tuple(tests), tuple(python_path), file, say
     )
-    known = _known(file, origin, hard=bool(hard or undo))
+    known = _known_splits(file, origin, hard=bool(hard or undo))
     files = _files(origin, pristine, modules, split, known)
     place = env if env is not None else environment(origin.environment, say)
     trial = _Trial(origin, pristine, place, backend, say)
     files = trial.unseen(files)
     chance = random.Random(f"{seed} {origin.sha256 or origin.digest}")
     pairs = [_releases(origin, before, after) for before, after in undo]
-    origin, everything, kept = trial.origin, _known(file), list[Injected]()
+    origin, everything, kept = trial.origin, _known_splits(file), list[Injected]()
 
     def write() -> None:
         facts.add(file, origin, _dealt(origin, kept, split, everything), others=True)
@@ -289,7 +289,7 @@ def _files(
     return list(wanted) or [f for f in found if f not in clash]
 
 
-def _whole(origin: Origin, run: TestResults) -> TestResults:
+def _run_to_end(origin: Origin, run: TestResults) -> TestResults:
     """A run without a bug that came to its end. Raises BadInput for another: `failing-suite`."""
     if not run.doubt:
         return run
@@ -332,10 +332,12 @@ class _Trial:
         self._bodies: dict[str, list[ast.stmt]] = {}
         self._copies = copies.find(backend, env, pristine, origin.suite, say)
         say(f"running the tests of {origin.name}, twice")
-        traced = _whole(origin, self._run(origin.suite, PATIENCE, trace=True))
+        traced = _run_to_end(origin, self._run(origin.suite, PATIENCE, trace=True))
         everything = TrialRun({}, frozenset(), 0, PATIENCE)
         suite = copies.without(origin.suite, self._copies)
-        plain = _whole(origin, test_run.run_each(backend, pristine, env, suite, [everything])[0])
+        plain = _run_to_end(
+            origin, test_run.run_each(backend, pristine, env, suite, [everything])[0]
+        )
         good = traced.passed() & plain.passed()
         if not good:
             why = next((m for m in plain.messages.values() if m), "")[-300:] or traced.output[-300:]
@@ -434,7 +436,7 @@ class _Trial:
     def _single(
         self, file: str, module: Source, place: Site, mutation: Mutation, covering: frozenset[str]
     ) -> Iterator[_Candidate]:
-        text = meant(module, mutation)
+        text = mutate_source(module, mutation)
         if text is not None:
             at = self.traced[file]
             hit = frozenset(t for t in covering if mutation.line in at[t])
@@ -606,7 +608,7 @@ class _Trial:
             tried += len(batch)
             chosen: dict[_Candidate, _Noticed] = {}
             soon, taken, loud = kinds.copy(), set(functions), crashes
-            for candidate, noticed in self._near(batch, hard).items():
+            for candidate, noticed in self._find_noticed(batch, hard).items():
                 if (
                     len(kept) + len(chosen) == n
                     or candidate.functions & taken
@@ -623,7 +625,7 @@ class _Trial:
                 soon[candidate.kind] += 1
             for candidate, noticed in self._agreed(chosen).items():
                 if hard and not (
-                    self._shown(candidate, noticed) and self._stays(candidate, noticed)
+                    self._is_shown_publicly(candidate, noticed) and self._stays(candidate, noticed)
                 ):
                     continue
                 bug = self._bug(candidate, noticed)
@@ -638,7 +640,7 @@ class _Trial:
                 )
         return tried
 
-    def _near(self, batch: Sequence[_Candidate], hard: bool) -> dict[_Candidate, _Noticed]:
+    def _find_noticed(self, batch: Sequence[_Candidate], hard: bool) -> dict[_Candidate, _Noticed]:
         """Those of the batch that a few of the tests that run what is changed notice; hard ones as
         hard as they are to be."""
         few = [self._trial(c.files, c.tests, MOST_FAILING + 1) for c in batch]
@@ -652,9 +654,9 @@ class _Trial:
             ):
                 continue
             seen = _Noticed(tuple(sorted(failing)), {t: near.messages.get(t, "") for t in failing})
-            if not hard or self._far(candidate, seen):
+            if not hard or self._fails_far_away(candidate, seen):
                 found[candidate] = seen
-        return self._alone(found) if hard else found
+        return self._keep_independent(found) if hard else found
 
     def _agreed(self, found: Mapping[_Candidate, _Noticed]) -> dict[_Candidate, _Noticed]:
         """Those of which the whole suite says the same. It is run once with all of them, and only
@@ -664,12 +666,12 @@ class _Trial:
             [run] = self._each([self._trial(both, frozenset(), 0)])
             each = {t for seen in found.values() for t in seen.failing}
             if self._same(run, each):
-                agreed = {c: self._said(run, seen) for c, seen in found.items()}
+                agreed = {c: self._read_noticed(run, seen) for c, seen in found.items()}
                 if all(_alike(seen.messages, agreed[c].messages) for c, seen in found.items()):
                     return agreed
         whole = self._each([self._trial(c.files, frozenset(), 0) for c in found])
         return {
-            c: self._said(run, seen)
+            c: self._read_noticed(run, seen)
             for (c, seen), run in zip(found.items(), whole, strict=True)
             if self._same(run, set(seen.failing))
         }
@@ -680,7 +682,7 @@ class _Trial:
         same = not run.doubt and run.passed() == self.passing - failing
         return same and all(run.outcomes.get(t) == "failed" for t in failing)
 
-    def _said(self, run: TestResults, seen: _Noticed) -> _Noticed:
+    def _read_noticed(self, run: TestResults, seen: _Noticed) -> _Noticed:
         ordered = tuple(t for t in run.outcomes if t in seen.messages)
         return _Noticed(
             ordered, {t: steady(run.messages.get(t, ""), seen.messages[t]) for t in ordered}
@@ -707,7 +709,7 @@ class _Trial:
         suite = copies.without(self.origin.suite, self._copies)
         return test_run.run_each(self._backend, self.pristine, self._env, suite, runs)
 
-    def _far(self, candidate: _Candidate, seen: _Noticed) -> bool:
+    def _fails_far_away(self, candidate: _Candidate, seen: _Noticed) -> bool:
         """Whether the failures are wrong values, of tests that name nothing of what is changed,
         which is more than a token and bears no mark."""
         texts, mutant = [self._text_of(t) for t in seen.failing], candidate.files
@@ -716,7 +718,7 @@ class _Trial:
         gold = {f: module.text for f in mutant if (module := self._module(f))}
         return hard_mutation.beyond_one_token(gold, mutant) and hard_mutation.unmarked(gold, mutant)
 
-    def _alone(self, found: Mapping[_Candidate, _Noticed]) -> dict[_Candidate, _Noticed]:
+    def _keep_independent(self, found: Mapping[_Candidate, _Noticed]) -> dict[_Candidate, _Noticed]:
         """Those of which each failing test fails when nothing runs before it."""
         asked = []
         for candidate, seen in found.items():
@@ -732,7 +734,7 @@ class _Trial:
         }
         return {candidate: seen for candidate, seen in found.items() if candidate not in other}
 
-    def _shown(self, candidate: _Candidate, seen: _Noticed) -> bool:
+    def _is_shown_publicly(self, candidate: _Candidate, seen: _Noticed) -> bool:
         """Whether the public tests notice each part that any test notices: nobody looks for what
         nothing shows. Swapped parameters and the calls that were swapped with them are one."""
         if candidate.parts[0].operator == "parameters":
@@ -762,7 +764,7 @@ class _Trial:
             smaller.append({**gold, **(less or {})})
         for file, text in candidate.files.items():
             for mutation in hard_mutation.inversions(gold[file], text):
-                if inverted := meant(Source(text), mutation):
+                if inverted := mutate_source(Source(text), mutation):
                     smaller.append({**candidate.files, file: inverted})
         quick = self._each([self._trial(files, frozenset(seen.failing), 1) for files in smaller])
         passing = [
@@ -931,7 +933,9 @@ def known_tasks(file: Path) -> list[Task]:
     return found
 
 
-def _known(file: Path, origin: Origin | None = None, *, hard: bool = False) -> dict[str, Split]:
+def _known_splits(
+    file: Path, origin: Origin | None = None, *, hard: bool = False
+) -> dict[str, Split]:
     """The split of every group that has tasks already, but for those of `origin` that are made
     anew: the hard ones, or the others."""
     known: dict[str, Split] = {}

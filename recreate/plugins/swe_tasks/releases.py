@@ -14,12 +14,12 @@ from recreate.api import paths
 from recreate.api.errors import BadInput
 from recreate.api.ports import SandboxBackend
 from recreate.api.types import Split, digest
-from recreate.domains.python_env import asked
+from recreate.domains.python_env import read_environment
 from recreate.plugins.swe import facts, sources
 from recreate.plugins.swe.case import RealCase
 from recreate.plugins.swe.facts import FEWEST_WORDS, MOST_WORDS, RELEASES, Bug, wrong_issue
 from recreate.plugins.swe.sources import Say
-from recreate.plugins.swe_tasks.change import Candidate, Setup, layout, ready
+from recreate.plugins.swe_tasks.change import Candidate, Setup, layout, prepare_change
 from recreate.plugins.swe_tasks.commits import history
 from recreate.plugins.swe_tasks.generate import MadeTasks, dealt_by_module, known_tasks, stoppable
 from recreate.storage import files, packages
@@ -66,7 +66,9 @@ def release(package: str, before: str, after: str, setup: Setup) -> list[Candida
         if released and not wanted.index_before
         else []
     )
-    found = ready(bug, old, [wanted, *then], setup.env, setup.backend, setup.say).behaviours()
+    found = prepare_change(
+        bug, old, [wanted, *then], setup.env, setup.backend, setup.say
+    ).behaviours()
     return [c.model_copy(update={"released": released}) for c in found]
 
 
@@ -123,7 +125,7 @@ def make(
         "index_before": index_before,
         "env": dict(variables),
     }
-    wanted = asked({**fields, "requires": tuple(requires)})
+    wanted = read_environment({**fields, "requires": tuple(requires)})
     setup = Setup(backend, wanted, tuple(tests), tuple(python_path), env, say)
     chosen, tried = _Chosen(file, split, ask, say), 0
     with stoppable(
@@ -170,7 +172,7 @@ class _Chosen:
     ) -> None:
         self.file, self.split, self.ask, self.say = file, split, ask, say
         self.bugs: list[Bug] = []
-        self.known = _known(file)
+        self.known = _known_splits(file)
         there = facts.bugs(file) if file.exists() else ()
         self.told = {bug.task: bug for bug in there if bug.issue and bug.prompt}
 
@@ -190,7 +192,7 @@ class _Chosen:
             texts = {"issue": old.issue, "prompt": old.prompt, "title": old.title}
             self.bugs.append(bug.model_copy(update=texts))
         else:
-            self.bugs.append(_told(candidate, self.ask, self.say).bug)
+            self.bugs.append(_write_words(candidate, self.ask, self.say).bug)
         self.write()
 
     def take_told(self, candidates: Sequence[Candidate], n: int) -> None:
@@ -268,7 +270,7 @@ def dealt(bugs: Sequence[Bug], split: Split | None, known: Mapping[str, Split]) 
     ]
 
 
-def _known(file: Path) -> dict[str, Split]:
+def _known_splits(file: Path) -> dict[str, Split]:
     """The split that a group has."""
     known: dict[str, Split] = {}
     for task in known_tasks(file):
@@ -305,7 +307,7 @@ Answer with exactly these two parts, each after its mark, ISSUE: and SPEC:, at t
 """
 
 
-def _told(candidate: Candidate, ask: Callable[[str], str] | None, say: Say) -> Candidate:
+def _write_words(candidate: Candidate, ask: Callable[[str], str] | None, say: Say) -> Candidate:
     """The candidate with both texts as a model writes them, where they hold what `wrong_issue`
     asks."""
     bug = candidate.bug

@@ -181,7 +181,7 @@ import gc
 def value(*a, **k):
     for thing in gc.get_objects():
         if type(thing).__name__ == "Side":
-            type(thing).put = lambda self, told: ["yours", 1]
+            type(thing).pack = lambda self, told: ["yours", 1]
     return a
 """
     ),

@@ -53,11 +53,11 @@ def unpacked(text: str) -> bytes:
 class DataSide(Side):
     """A side whose values may be arrays, matrices and frames."""
 
-    def put(self, value: Any) -> Any:
+    def pack(self, value: Any) -> Any:
         if type(value) is Thing:
             return ["yours", object.__getattribute__(value, "_far")]
         told = self._told_data(value)
-        return super().put(value) if told is None else told
+        return super().pack(value) if told is None else told
 
     def get(self, told: Any) -> Any:
         if not isinstance(told, list) or not told or told[0] not in _BACK:
@@ -69,11 +69,11 @@ class DataSide(Side):
         except Exception:
             raise Gone from None
 
-    def _seen(self, number: int, callable: bool) -> Any:
+    def _show_far(self, number: int, callable: bool) -> Any:
         if self.apart or not isinstance(number, int):
-            return super()._seen(number, callable)
+            return super()._show_far(number, callable)
         kinds, _ = self.ask(ask="kinds", of=number)
-        if not isinstance(kinds, list) or not kinds or not _known(str(kinds[0])):
+        if not isinstance(kinds, list) or not kinds or not _is_known_class(str(kinds[0])):
             raise Gone("it gives an object of a class of its own, which could say anything")
         return Thing(self, number, [str(each) for each in kinds])
 
@@ -82,7 +82,7 @@ class DataSide(Side):
             raise Gone
         return super().answer(said)
 
-    def _done(self, said: Any) -> Any:
+    def _perform(self, said: Any) -> Any:
         if said["ask"] == "exec":
             return self._executed(said)
         if said["ask"] == "kinds":
@@ -90,7 +90,7 @@ class DataSide(Side):
             return {
                 "value": ["l", [["s", f"{kind.__module__}.{kind.__qualname__}"] for kind in kinds]]
             }
-        return super()._done(said)
+        return super()._perform(said)
 
     def _executed(self, said: Any) -> Any:
         """Run the program with the snippet in it. What is from the tests may be a pickle."""
@@ -109,7 +109,7 @@ class DataSide(Side):
             for name in said["names"]
             if (data := _read(name)) and name not in said["files"]
         }
-        return {"value": self.put(space["result"]), "files": files}
+        return {"value": self.pack(space["result"]), "files": files}
 
     # --- data, part by part ---
 
@@ -126,7 +126,7 @@ class DataSide(Side):
             return self._told_array(numpy, value)
         if sparse is not None and sparse.issparse(value):
             found = value.tocoo()
-            parts = [self.put(each) for each in (found.data, found.row, found.col)]
+            parts = [self.pack(each) for each in (found.data, found.row, found.col)]
             return ["P", value.format, isinstance(value, sparse.sparray), list(value.shape), *parts]
         return None if pandas is None else self._told_frame(pandas, value)
 
@@ -134,15 +134,15 @@ class DataSide(Side):
         if isinstance(value, numpy.ma.MaskedArray):
             return [
                 "K",
-                self.put(numpy.asarray(value.data)),
-                self.put(numpy.ma.getmaskarray(value)),
+                self.pack(numpy.asarray(value.data)),
+                self.pack(numpy.ma.getmaskarray(value)),
             ]
         plain, matrix = numpy.asarray(value), isinstance(value, numpy.matrix)
         if plain.dtype.kind == "O":
             return [
                 "O",
                 list(plain.shape),
-                [self.put(each) for each in plain.ravel().tolist()],
+                [self.pack(each) for each in plain.ravel().tolist()],
                 matrix,
             ]
         if plain.dtype.kind not in _PLAIN:
@@ -160,21 +160,21 @@ class DataSide(Side):
         if isinstance(value, pandas.Period):
             return ["pe", int(value.ordinal), value.freqstr]
         if isinstance(value, pandas.Interval):
-            return ["iv", self.put(value.left), self.put(value.right), value.closed]
+            return ["iv", self.pack(value.left), self.pack(value.right), value.closed]
         if isinstance(value, pandas.DataFrame):
             columns = [self._told_column(value.iloc[:, each]) for each in range(value.shape[1])]
-            return ["D", self.put(value.index), self.put(value.columns), columns]
+            return ["D", self.pack(value.index), self.pack(value.columns), columns]
         if isinstance(value, pandas.Series):
-            return ["Se", self.put(value.index), self._told_column(value), self.put(value.name)]
+            return ["Se", self.pack(value.index), self._told_column(value), self.pack(value.name)]
         if isinstance(value, pandas.RangeIndex):
-            return ["R", value.start, value.stop, value.step, self.put(value.name)]
+            return ["R", value.start, value.stop, value.step, self.pack(value.name)]
         if isinstance(value, pandas.MultiIndex):
-            levels = [self.put(each) for each in value.levels]
-            codes = [self.put(pandas.Series(each).to_numpy()) for each in value.codes]
-            return ["M", levels, codes, self.put(list(value.names))]
+            levels = [self.pack(each) for each in value.levels]
+            codes = [self.pack(pandas.Series(each).to_numpy()) for each in value.codes]
+            return ["M", levels, codes, self.pack(list(value.names))]
         if isinstance(value, pandas.Index):
             freq = getattr(value, "freqstr", None)
-            return ["I", self._told_column(value), self.put(value.name), freq]
+            return ["I", self._told_column(value), self.pack(value.name), freq]
         if isinstance(value, pandas.api.extensions.ExtensionArray):
             return self._told_column(pandas.Series(value))
         return None
@@ -184,11 +184,11 @@ class DataSide(Side):
         kind = value.dtype
         if hasattr(kind, "categories") and hasattr(kind, "ordered"):
             found = value.array
-            return ["C", self.put(found.codes), self.put(found.categories), bool(kind.ordered)]
+            return ["C", self.pack(found.codes), self.pack(found.categories), bool(kind.ordered)]
         if type(kind).__module__.startswith("numpy"):
-            return self.put(value.to_numpy())
+            return self.pack(value.to_numpy())
         name = "" if "Offset" in str(kind) else str(kind)  # of such a zone the values tell
-        return ["X", name, [self.put(each) for each in value.tolist()]]
+        return ["X", name, [self.pack(each) for each in value.tolist()]]
 
 
 def _read(name: str) -> bytes:
@@ -297,12 +297,12 @@ def _extended(side: DataSide, kind: str, values: Any) -> Any:
 
 
 def _of_pandas(make: Callable[[Any, Any], Any]) -> Callable[..., Any]:
-    def made(side: DataSide, *told: Any) -> Any:
+    def make_plain(side: DataSide, *told: Any) -> Any:
         pandas = importlib.import_module("pandas")
 
         return make(pandas, (side, *told))
 
-    return made
+    return make_plain
 
 
 _BACK: dict[str, Callable[..., Any]] = {
@@ -344,34 +344,34 @@ class Thing:
         object.__setattr__(self, "_far", number)
         object.__setattr__(self, "_kinds", kinds)
 
-    def _asked(self, what: str, *args: Any, **more: Any) -> Any:
+    def _ask_thing(self, what: str, *args: Any, **more: Any) -> Any:
         side = object.__getattribute__(self, "_side")
-        told = [side.put(each) for each in args]
+        told = [side.pack(each) for each in args]
         return side.ask(ask=what, of=object.__getattribute__(self, "_far"), args=told, **more)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return Thing._asked(self, "get", name=name)[0]
+        return Thing._ask_thing(self, "get", name=name)[0]
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         side = object.__getattribute__(self, "_side")
-        told = {name: side.put(each) for name, each in named.items()}
-        return Thing._asked(self, "call", *args, named=told)[0]
+        told = {name: side.pack(each) for name, each in named.items()}
+        return Thing._ask_thing(self, "call", *args, named=told)[0]
 
     def __getitem__(self, key: Any) -> Any:
-        return Thing._asked(self, "getitem", key)[0]
+        return Thing._ask_thing(self, "getitem", key)[0]
 
     def __len__(self) -> int:
-        return int(Thing._asked(self, "len")[0])
+        return int(Thing._ask_thing(self, "len")[0])
 
     def __bool__(self) -> bool:
         raise TypeError("what is no data is neither true nor false")
 
     def __iter__(self) -> Iterator[Any]:
-        steps = Thing._asked(self, "iter")[0]
+        steps = Thing._ask_thing(self, "iter")[0]
         while True:
-            value, said = Thing._asked(steps, "next")
+            value, said = Thing._ask_thing(steps, "next")
             if not said.get("more"):
                 return
             yield value
@@ -409,7 +409,7 @@ def _class(told: str) -> Any:
     return None
 
 
-def _known(told: str) -> bool:
+def _is_known_class(told: str) -> bool:
     """Whether this side has such a class too: a library's, or one of the interpreter's own, as
     `method`."""
     module, _, name = told.rpartition(".")
@@ -453,7 +453,7 @@ class Checked:
         """An input as data, or, where it is more than that, pickled. Of pickled objects pandas 1.5
         changes the original where it should copy it (astype(str)), so what is data goes as such."""
         before = len(self.side.mine)
-        told = self.side.put(given)
+        told = self.side.pack(given)
         plain = len(self.side.mine) == before
         return {
             "given": [told] if plain else [],
@@ -495,10 +495,10 @@ def _hollow(value: Any, right: Any) -> bool:
     numpy's comparisons find all pairs equal, and so does a loop over `zip`."""
     if isinstance(value, (list, tuple)) and isinstance(right, (list, tuple)):
         return len(value) != len(right) or any(map(_hollow, value, right))
-    return not _held(value) and bool(_held(right))
+    return not _count_bytes(value) and bool(_count_bytes(right))
 
 
-def _held(value: Any) -> int:
+def _count_bytes(value: Any) -> int:
     shape = None if type(value) is Thing else getattr(value, "shape", None)
     if isinstance(shape, tuple):
         return math.prod(shape)

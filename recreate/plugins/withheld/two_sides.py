@@ -119,7 +119,7 @@ class Side:
 
     # --- values ---
 
-    def put(self, value: Any) -> Any:
+    def pack(self, value: Any) -> Any:
         """A value as JSON: [kind, ...]. Of numbers and texts the plain part; what is no data stays
         here."""
         kind = type(value)
@@ -128,10 +128,10 @@ class Side:
         if isinstance(value, Far):
             return ["yours", object.__getattribute__(value, "_far")]
         if isinstance(value, type):
-            return self._shown(value)
+            return self._pack_own(value)
         for plain, name in ((str, "s"), (int, "i"), (float, "f"), (bytes, "b"), (bytearray, "a")):
             if isinstance(value, plain):
-                return [name, _told(plain, value)]
+                return [name, _tell_operand(plain, value)]
         known = kind.__module__ in ("builtins", "collections") or hasattr(kind, "_fields")
         many: tuple[tuple[Any, str], ...] = (
             (list, "l"),
@@ -141,15 +141,15 @@ class Side:
         )
         for sequence, name in many:
             if isinstance(value, sequence) and known:
-                return [name, [self.put(each) for each in sequence.__iter__(value)]]
+                return [name, [self.pack(each) for each in sequence.__iter__(value)]]
         if isinstance(value, dict) and known:
-            return ["d", [[self.put(key), self.put(each)] for key, each in dict.items(value)]]
+            return ["d", [[self.pack(key), self.pack(each)] for key, each in dict.items(value)]]
         made = _arguments(value)
         if made is not None:
-            return ["m", made[0], [self.put(each) for each in made[1]]]
-        return self._shown(value)
+            return ["m", made[0], [self.pack(each) for each in made[1]]]
+        return self._pack_own(value)
 
-    def _shown(self, value: Any) -> Any:
+    def _pack_own(self, value: Any) -> Any:
         if value is NotImplemented or value is Ellipsis:
             return ["c", repr(value)]
         known = getattr(builtins, value.__name__, None) if isinstance(value, type) else None
@@ -188,14 +188,14 @@ class Side:
             if kind == "E":
                 return self._class(first, told[2], told[3])
             if kind == "o":
-                return self._seen(first, told[2])
+                return self._show_far(first, told[2])
         except Gone:
             raise
         except Exception:
             raise Gone from None
         raise Gone
 
-    def _seen(self, number: int, callable: bool) -> Any:
+    def _show_far(self, number: int, callable: bool) -> Any:
         if not isinstance(number, int):
             raise Gone
         if number not in self.far:
@@ -215,8 +215,8 @@ class Side:
     # --- exceptions ---
 
     def told_exception(self, error: BaseException) -> Any:
-        args = [self.put(each) for each in error.args[:20]]
-        return [_builtin(type(error)), self._shown(type(error)), args]
+        args = [self.pack(each) for each in error.args[:20]]
+        return [_builtin(type(error)), self._pack_own(type(error)), args]
 
     def exception(self, told: Any) -> BaseException:
         try:
@@ -243,7 +243,7 @@ class Side:
     def answer(self, said: Any) -> Any:
         """Do what is asked, and what to reply."""
         try:
-            return self._done(said)
+            return self._perform(said)
         except Gone:
             raise
         except BaseException as e:
@@ -252,7 +252,7 @@ class Side:
             except Exception:
                 return {"raised": ["RuntimeError", 0, [["s", "an exception that cannot be told"]]]}
 
-    def _done(self, said: Any) -> Any:
+    def _perform(self, said: Any) -> Any:
         what = said["ask"]
         if not self.apart and what not in ("call", "next", "iter"):
             raise PermissionError("what a test hands over can be called, and nothing else")
@@ -263,7 +263,7 @@ class Side:
             ]
             return {
                 "value": ["l", [["s", str(name)] for name in names]],
-                "module": self._shown(module),
+                "module": self._pack_own(module),
             }
         target = self.mine[said["of"]]
         args = [self.get(each) for each in said.get("args", [])]
@@ -271,26 +271,26 @@ class Side:
         if what == "call":
             before = [json.dumps(each) for each in said.get("args", [])] if self.apart else []
             value = target(*args, **named)
-            told = {"value": self.put(value)}
+            told = {"value": self.pack(value)}
             for number, was in enumerate(before):
                 if isinstance(args[number], (list, dict, set, bytearray)):
-                    now = self.put(args[number])
+                    now = self.pack(args[number])
                     if json.dumps(now) != was:
                         told.setdefault("changed", []).append([number, now])
             return told
         if what == "next":
             try:
-                return {"value": self.put(next(target)), "more": True}
+                return {"value": self.pack(next(target)), "more": True}
             except StopIteration:
                 return {"value": None, "more": False}
         if what == "iter":
-            return {"value": self._shown(iter(target))}
+            return {"value": self._pack_own(iter(target))}
         if what == "get":
-            return {"value": self.put(getattr(target, said["name"]))}
+            return {"value": self.pack(getattr(target, said["name"]))}
         if what == "set":
             setattr(target, said["name"], args[0])
             return {"value": None}
-        return {"value": self.put(_operated(what, target, args))}
+        return {"value": self.pack(_operated(what, target, args))}
 
 
 def _operated(what: str, target: Any, args: list[Any]) -> Any:
@@ -322,7 +322,7 @@ def _operated(what: str, target: Any, args: list[Any]) -> Any:
     return getattr(operator, what)(target, *args)
 
 
-def _told(plain: type, value: Any) -> Any:
+def _tell_operand(plain: type, value: Any) -> Any:
     if plain is int:
         return hex(int(value))  # in decimal, thousands of digits are refused
     if plain is float:
@@ -382,9 +382,9 @@ class Callee:
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         side = self._side
-        told = {name: side.put(each) for name, each in named.items()}
+        told = {name: side.pack(each) for name, each in named.items()}
         return side.ask(
-            ask="call", of=self._number, args=[side.put(each) for each in args], named=told
+            ask="call", of=self._number, args=[side.pack(each) for each in args], named=told
         )[0]
 
     def __iter__(self) -> Any:
@@ -412,7 +412,7 @@ class Far:
     def _do(self, what: str, *args: Any) -> Any:
         side = object.__getattribute__(self, "_side")
         number = object.__getattribute__(self, "_far")
-        return side.ask(ask=what, of=number, args=[side.put(each) for each in args])[0]
+        return side.ask(ask=what, of=number, args=[side.pack(each) for each in args])[0]
 
     def __getattr__(self, name: str) -> Any:
         # numpy would take what it says for an array of any shape, wherever it lies
@@ -424,16 +424,16 @@ class Far:
     def __setattr__(self, name: str, value: Any) -> None:
         side = object.__getattribute__(self, "_side")
         side.ask(
-            ask="set", of=object.__getattribute__(self, "_far"), name=name, args=[side.put(value)]
+            ask="set", of=object.__getattribute__(self, "_far"), name=name, args=[side.pack(value)]
         )
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         side = object.__getattribute__(self, "_side")
-        told = {name: side.put(each) for name, each in named.items()}
+        told = {name: side.pack(each) for name, each in named.items()}
         value, said = side.ask(
             ask="call",
             of=object.__getattribute__(self, "_far"),
-            args=[side.put(each) for each in args],
+            args=[side.pack(each) for each in args],
             named=told,
         )
         for number, now in said.get("changed", []):

@@ -198,7 +198,7 @@ SAMPLE = (
 def test_no_exploit_of_a_sample_passes_in_swe(project: Project, name: str) -> None:
     answer = audit.answers(project.swe, project.task)[name]
     result = audit.audit(project.swe, project.task, name, answer, project.backend)
-    assert (result.held, result.score, result.fault) == (True, 0.0, "")
+    assert (result.grader_held, result.score, result.fault) == (True, 0.0, "")
 
 
 @pytest.mark.audit

@@ -504,7 +504,7 @@ def test_each_request_is_judged_when_it_is_answered(
 def test_no_exploit_passes_and_none_stops_the_grading(domain: ApiWorld) -> None:
     for task in domain.tasks()[::2]:
         for name, answer in domain.exploits(task).items():
-            assert audit(domain, task, name, answer, choose()).held, name
+            assert audit(domain, task, name, answer, choose()).grader_held, name
 
 
 def test_a_strange_argument_is_answered_with_the_names_there_are(domain: ApiWorld) -> None:

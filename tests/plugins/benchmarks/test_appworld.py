@@ -423,7 +423,7 @@ def test_what_is_done_in_a_shell_of_the_agents_counts_for_nothing(domain: AppWor
 def test_no_exploit_passes_and_none_stops_the_grading(domain: AppWorld) -> None:
     task = _task(domain, "abc_2")
     for name, answer in domain.exploits(task).items():
-        assert audit(domain, task, name, answer, choose()).held, name
+        assert audit(domain, task, name, answer, choose()).grader_held, name
 
 
 def test_data_that_lacks_something_is_the_tasks_own_fault(domain: AppWorld, root: Path) -> None:

@@ -427,7 +427,7 @@ def test_exploits_leave_a_row_of_each_set_undone(number: int, tmp_path: Path) ->
     assert found.keys() >= {*KNOWN_TRICKS, *apart.exploits("a.py")}
     name = list(found)[-1 - number]
     result = audit.audit(domain, task, name, found[name], choose())
-    assert result.held, (name, result)
+    assert result.grader_held, (name, result)
 
 
 @pytest.mark.audit
@@ -441,7 +441,7 @@ def test_no_exploit_passes_at_a_row_of_any_set(number: int, tmp_path: Path) -> N
     (task,) = domain.tasks()
     for name, answer in domain.exploits(task).items():
         result = audit.audit(domain, task, name, answer, choose())
-        assert result.held, (name, result)
+        assert result.grader_held, (name, result)
 
 
 EVALPLUS = """import numpy as np
@@ -649,7 +649,7 @@ def test_data_that_domain_toml_names_has_its_files_beside_it_as_with_data(
 def test_a_hub_that_cannot_be_reached_is_told_apart_from_one_whose_package_is_not_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def asked(kind: type[BadInput]) -> str:
+    def ask_player(kind: type[BadInput]) -> str:
         def read(place: str) -> None:
             raise kind(f"{place} cannot be had", fix="pip install it", code="x")
 
@@ -659,8 +659,8 @@ def test_a_hub_that_cannot_be_reached_is_told_apart_from_one_whose_package_is_no
         return e.value.fix
 
     said = "--data FILE: benchmarks/ds1000/README.md says where its rows are and their columns"
-    assert asked(BadInput) == said
-    assert asked(Missing) == f"{said}; where the hub can be reached: pip install it"
+    assert ask_player(BadInput) == said
+    assert ask_player(Missing) == f"{said}; where the hub can be reached: pip install it"
 
 
 def test_rows_of_no_known_set_and_no_rows_at_all_say_what_to_type(tmp_path: Path) -> None:

@@ -49,7 +49,8 @@ class Real:
 
     def grade(self, answer: dict[str, str]) -> Grade:
         before = sources.texts(
-            self.case.given(), [p for p in answer if (self.case.given() / p).is_file()]
+            self.case.start_folder(),
+            [p for p in answer if (self.case.start_folder() / p).is_file()],
         )
         trace = Trace(
             attempt="a",
@@ -88,7 +89,9 @@ def real(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> R
 
 
 def test_a_real_bug_is_judged_by_the_tests_of_the_release_that_mends_it(real: Real) -> None:
-    graded, given = (sources.texts(folder) for folder in (real.case.graded(), real.case.given()))
+    graded, given = (
+        sources.texts(folder) for folder in (real.case.graded(), real.case.start_folder())
+    )
     assert {p: t for p, t in graded.items() if p.startswith("tests/")} == {
         "tests/test_sums.py": TEST_SUMS,
         "tests/test_words.py": FILES["tests/test_words.py"],

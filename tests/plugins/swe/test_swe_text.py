@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from recreate.plugins.swe import patch, sources
 from recreate.plugins.swe.facts import Part
 from recreate.plugins.swe.hard_mutation import mutated
-from recreate.plugins.swe.mutation import OPERATORS, Source, meant, mutations
+from recreate.plugins.swe.mutation import OPERATORS, Source, mutate_source, mutations
 
 # --- diffs
 # ------------------------------------------------------------------------------------------------
@@ -277,7 +277,7 @@ def test_every_operator_acts_on_the_text_it_names_and_nowhere_else() -> None:
     found = mutations(source, place)
     acted = {}
     for mutation in found:
-        text = meant(source, mutation)
+        text = mutate_source(source, mutation)
         if text is None:
             continue
         assert mutated({"box.py": CODE}, [_part(mutation.operator, mutation.occurrence)]) == {

@@ -457,7 +457,7 @@ _TEST = (
 def test_records_that_the_runner_does_not_write_make_results_not_count(line: str) -> None:
     begun = '{"kind": "collected", "count": 1}\n'
     data = (begun + line + '\n{"kind": "end", "status": 0}\n').encode("utf-8", "surrogateescape")
-    results = test_run._judged(data, Output(text="", status=0), 1.0, False)
+    results = test_run._read_records(data, Output(text="", status=0), 1.0, False)
     assert results.doubt == "the record of results holds what the runner does not write"
     assert results.passed() == set()
 
@@ -465,6 +465,6 @@ def test_records_that_the_runner_does_not_write_make_results_not_count(line: str
 def test_a_message_with_half_a_character_can_be_stored() -> None:
     record = _TEST.replace("passed", "failed") + ', "message": "\\ud800", "seconds": 1}\n'
     data = ('{"kind": "collected"}\n' + record + '{"kind": "end"}\n').encode()
-    results = test_run._judged(data, Output(text="", status=0), 1.0, False)
+    results = test_run._read_records(data, Output(text="", status=0), 1.0, False)
     assert not results.doubt
     assert results.model_dump_json()

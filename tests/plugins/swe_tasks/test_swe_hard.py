@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from recreate.api import paths
 from recreate.api.errors import BadInput
-from recreate.domains.python_env import asked
+from recreate.domains.python_env import read_environment
 from recreate.domains.validate import validate
 from recreate.plugins.swe import Swe, hard_mutation
 from recreate.plugins.swe.case import case_of
@@ -331,7 +331,7 @@ def test_hard_tasks_are_sound_and_the_same_again(
 def test_a_part_that_only_hidden_tests_notice_is_refused_and_what_a_part_or_a_token_mends(
     project: Project, stock: Path, tmp_path: Path
 ) -> None:
-    wanted = asked({})
+    wanted = read_environment({})
     origin, pristine = _origin(
         None, None, stock, wanted, ("tests",), (".",), tmp_path / INJECTED, lambda _: None
     )

@@ -353,7 +353,7 @@ def test_an_issue_is_shown_unless_the_whole_is_asked_for(found: list[Candidate])
     assert told(both, "title").task().id == issue.id
     assert ISSUE in issue.prompt
     assert "reproduce" not in issue.prompt
-    assert not (told(both).given() / sources.REPRODUCE).exists()
+    assert not (told(both).start_folder() / sources.REPRODUCE).exists()
     assert "All that is expected." in spec.prompt
     assert spec.id == issue.id + ":spec"
     assert spec.digest != issue.digest
@@ -376,7 +376,7 @@ def test_without_a_text_half_of_the_tests_are_shown_and_the_others_are_not_there
         "assert ", "assert "
     )
     assert "test_shout" not in prompt
-    shown = (case.given() / "tests/test_words.py").read_text()
+    shown = (case.start_folder() / "tests/test_words.py").read_text()
     assert "xyz" in shown
     assert "test_shout" not in shown
     assert "whisper" not in shown
@@ -555,7 +555,7 @@ def test_commits_become_tasks_newest_first_and_the_same_command_goes_on(
     assert any("1 commits  no test turns from failing to passing" in text for text in said)
     assert any("1 commits  it changes a source that is not UTF-8" in text for text in said)
     with monkeypatch.context() as patched:
-        patched.setattr(commits, "ready", pytest.fail)
+        patched.setattr(commits, "prepare_change", pytest.fail)
         assert make(1).tasks == whole.tasks
     assert any("3 of 3 commits had been tried before" in text for text in said)
     more = make(5)
@@ -663,10 +663,10 @@ def test_a_model_writes_both_texts_and_is_told_what_is_wrong(found: list[Candida
             else f"ISSUE:\n{ISSUE}\nSPEC:\nAll of it."
         )
 
-    bug = releases._told(one, ask, lambda _: None).bug
+    bug = releases._write_words(one, ask, lambda _: None).bug
     assert (bug.issue, bug.prompt) == (ISSUE, "All of it.")
     assert "refused: it has 2 words" in asked[1]
-    assert not releases._told(one, lambda _: "nothing", lambda _: None).bug.issue
+    assert not releases._write_words(one, lambda _: "nothing", lambda _: None).bug.issue
 
 
 def test_of_several_environments_the_refusal_is_that_of_the_nearest(
@@ -690,7 +690,7 @@ def test_of_several_environments_the_refusal_is_that_of_the_nearest(
     told: list[str] = []
     places = [Environment(), Environment(), Environment(index_before="2020-01-01")]
     with pytest.raises(BadInput, match="1 required"):
-        change.ready(found[0].bug, tmp_path, places, None, choose(), told.append)
+        change.prepare_change(found[0].bug, tmp_path, places, None, choose(), told.append)
     assert told == ["the tests lack PyYAML"]
 
 

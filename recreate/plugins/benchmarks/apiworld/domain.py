@@ -196,7 +196,7 @@ class ApiWorld:
     @property
     def description(self) -> str:
         """What `--scaffold create` is told."""
-        return self._known.about
+        return self._definition.about
 
     def gold(self, task: Task) -> str:
         """The benchmark's calls; what must be told is told, and each request of BFCL's answered."""
@@ -273,7 +273,7 @@ class ApiWorld:
     # --- what it is made of ---
 
     @cached_property
-    def _known(self) -> WorldDefinition:
+    def _definition(self) -> WorldDefinition:
         return own_or_shipped(WorldDefinition, self._where, self.name)[0]
 
     @property
@@ -296,7 +296,7 @@ class ApiWorld:
 
     def _package(self, name: str) -> Path:
         wanted = next(
-            (each for each in self._known.packages if each.partition("==")[0] == name), name
+            (each for each in self._definition.packages if each.partition("==")[0] == name), name
         )
         try:
             return sources.unpacked(wanted)
@@ -328,8 +328,8 @@ class ApiWorld:
         for case in self._cases():
             task = self._task(case)
             id = task.id.removeprefix(f"{self.name}:")
-            if id in self._known.left_out:
-                self._left_out.append((task.id, self._known.left_out[id]))
+            if id in self._definition.left_out:
+                self._left_out.append((task.id, self._definition.left_out[id]))
             else:
                 found[task.id] = task
         if not found:
@@ -376,7 +376,7 @@ class ApiWorld:
     def _task(self, case: ToolTask) -> Task:
         split = case.split if case.split in ("train", "validation", "test") else None
         split = "validation" if case.split == "valid" else split
-        shares = self._known.splits
+        shares = self._definition.splits
         bfcl = case.kind == "bfcl"
         told = case.turns[0]
         prompt = (

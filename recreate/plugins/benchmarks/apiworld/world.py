@@ -75,7 +75,7 @@ class CustomerService:
             return f"Error: {e}"
 
     @classmethod
-    def judged(cls, asked: Mapping[str, Any]) -> tuple[bool, str]:
+    def judge_calls(cls, asked: Mapping[str, Any]) -> tuple[bool, str]:
         """tau-bench's reward: the data base as the right calls leave it, and each required output
         told."""
         world, right = cls(asked["about"]), cls(asked["about"])
@@ -189,7 +189,7 @@ class RequestWorld:
         """A call of the agent's."""
         if name == REPLY:
             self.turn += 1
-            return self.asked()
+            return self.next_request()
         if name == LATER:
             name, arguments = str(arguments.get("name")), arguments.get("arguments") or {}
             if not isinstance(arguments, Mapping):
@@ -198,7 +198,7 @@ class RequestWorld:
             return f"Error during execution: there is no function {name[:60]}"
         return self.do(name, arguments)
 
-    def asked(self) -> str:
+    def next_request(self) -> str:
         """What the user says now, and the functions that come with it. One that is called before is
         called all the same, as in BFCL, one of whose tasks (miss_func_49) cannot be solved
         otherwise."""
@@ -229,7 +229,7 @@ class RequestWorld:
             return f"Error during execution: {e}"
 
     @classmethod
-    def judged(cls, asked: Mapping[str, Any]) -> tuple[bool, str]:
+    def judge_calls(cls, asked: Mapping[str, Any]) -> tuple[bool, str]:
         """BFCL's multi-turn check, by its own functions: after each request, the state of every
         object, and that the results of the right calls are among those so far."""
         checker = importlib.import_module(
@@ -354,9 +354,11 @@ def main() -> None:
     asked = json.load(sys.stdin)
     kind = _kind(asked["about"])
     try:
-        passed, why = kind.judged({**asked, "calls": json.loads(asked["calls"])})
+        passed, why = kind.judge_calls({**asked, "calls": json.loads(asked["calls"])})
     except Exception as e:
-        kind.judged({**asked, "calls": []})  # raises where the task itself is what cannot be played
+        kind.judge_calls(
+            {**asked, "calls": []}
+        )  # raises where the task itself is what cannot be played
         passed, why = False, f"Its calls cannot be played: {type(e).__name__}."
     out.write(json.dumps({"passed": passed, "why": why}) + "\n")
 

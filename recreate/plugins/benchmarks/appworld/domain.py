@@ -133,7 +133,7 @@ class AppWorld:
         if len(codes) > _MOST_CODES or sum(map(len, codes)) > _LONGEST:
             return _failed(f"Over {_MOST_CODES} runs of code, or over {_LONGEST} characters of it.")
         words = sources.program("record", task.facts["task"], python=self._python)
-        found = sources.asked(self._open(task, backend), words, {"codes": codes}, _SECONDS)
+        found = sources.ask_player(self._open(task, backend), words, {"codes": codes}, _SECONDS)
         made = found.get("calls") if isinstance(found, dict) else None
         # whether the task or the code is what cannot be played
         if found and not isinstance(made, list):
@@ -146,7 +146,7 @@ class AppWorld:
                 else "Its code uses more time or memory than it may."
             )
             return _failed(used)
-        return self._judged(task, made, backend)
+        return self._judge_calls(task, made, backend)
 
     # --- what it offers besides ---
 
@@ -155,12 +155,12 @@ class AppWorld:
         """Changes with what is decided here, with the package's version and with the program that
         plays."""
         programs = [file.read_text("utf-8") for file in sources.PROGRAMS]
-        return digest([VERSION, self._known.python, *self._known.requires, *programs])
+        return digest([VERSION, self._definition.python, *self._definition.requires, *programs])
 
     @property
     def description(self) -> str:
         """What `--scaffold create` is told."""
-        return self._known.about
+        return self._definition.about
 
     def gold(self, task: Task) -> str:
         """AppWorld's own solution, as its own verification runs it. Raises BadInput for a task that
@@ -174,7 +174,7 @@ class AppWorld:
 
     def untouched(self, task: Task, backend: SandboxBackend) -> Grade:
         """What AppWorld's evaluator says of a world in which nothing was done."""
-        return self._judged(task, [], backend)
+        return self._judge_calls(task, [], backend)
 
     def hidden(self, task: Task) -> Sequence[str]:
         """The answer, and what the solution and the evaluation go by."""
@@ -223,10 +223,10 @@ class AppWorld:
 
     # --- what it is made of ---
 
-    def _judged(self, task: Task, calls: Sequence[Any], backend: SandboxBackend) -> Grade:
+    def _judge_calls(self, task: Task, calls: Sequence[Any], backend: SandboxBackend) -> Grade:
         words = sources.program("judge", task.facts["task"], python=self._python)
         sandbox = self._open(task, backend, graded=True)
-        found = sources.asked(sandbox, words, {"calls": calls}, _SECONDS)
+        found = sources.ask_player(sandbox, words, {"calls": calls}, _SECONDS)
         if not found:
             return _failed("Its API calls use more time or memory than they may.")
         if isinstance(found, str) or not isinstance(found.get("failed"), list):
@@ -254,17 +254,17 @@ class AppWorld:
     @cached_property
     def _python(self) -> Path:
         wanted = Environment(
-            python=self._known.python, pytest="none", requires=self._known.requires
+            python=self._definition.python, pytest="none", requires=self._definition.requires
         )
         return environment(wanted, self._say)
 
     @cached_property
-    def _known(self) -> AppWorldDefinition:
+    def _definition(self) -> AppWorldDefinition:
         return own_or_shipped(AppWorldDefinition, self._where, self.name)[0]
 
     @cached_property
     def _data(self) -> Path:
-        return sources.found_data(self._given, self._known.requires[0])
+        return sources.found_data(self._given, self._definition.requires[0])
 
     @cached_property
     def _left_out(self) -> list[tuple[str, str]]:
@@ -275,12 +275,12 @@ class AppWorld:
         found: list[Task] = []
         for dataset, name in sources.listed(self._data):
             id = f"{dataset}:{name}"
-            if id in self._known.left_out:
-                self._left_out.append((f"{self.name}:{id}", self._known.left_out[id]))
+            if id in self._definition.left_out:
+                self._left_out.append((f"{self.name}:{id}", self._definition.left_out[id]))
             else:
                 found.append(self._task(dataset, name))
         if not found:
-            fix = sources.get_data(self._known.requires[0])
+            fix = sources.get_data(self._definition.requires[0])
             raise BadInput(
                 f"{paths.short(self._data)} lists no task of AppWorld's", fix=fix, code="no-data"
             )

@@ -44,7 +44,7 @@ class CodeWorld:
 
     @cached_property
     def _world(self) -> Any:
-        return opened(self._task, load_ground_truth=False)
+        return open_world(self._task, load_ground_truth=False)
 
     def tools(self) -> list[dict[str, Any]]:
         about = (
@@ -71,7 +71,7 @@ class CodeWorld:
         return str(self._world.execute(str(arguments.get("code", ""))))
 
 
-def opened(task: str, **more: Any) -> Any:
+def open_world(task: str, **more: Any) -> Any:
     root = Path(os.environ["APPWORLD_ROOT"])
     root.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError):
@@ -82,17 +82,17 @@ def opened(task: str, **more: Any) -> Any:
 
 
 def recorded(task: str, codes: Iterable[str]) -> dict[str, Any]:
-    world = opened(task, load_ground_truth=False)
+    world = open_world(task, load_ground_truth=False)
     with contextlib.suppress(Exception):  # what ends AppWorld's shell ended it beside the agent too
         for code in codes:
             world.execute(code)
     return {"calls": json.loads(json.dumps(world.requester.requests, default=str))}
 
 
-def judged(task: str, calls: Sequence[Any]) -> dict[str, Any]:
+def judge_calls(task: str, calls: Sequence[Any]) -> dict[str, Any]:
     """The evaluator's word after these calls of the apps' own APIs, and of nothing else that the
     server answers."""
-    world = opened(task, load_ground_truth=True, max_api_calls_per_interaction=MOST)
+    world = open_world(task, load_ground_truth=True, max_api_calls_per_interaction=MOST)
     apps = "|".join(map(re.escape, world.task.allowed_apps))
     own = re.compile(rf"/(?:{apps})/(?!.*\.\.)[^?#\\]*")
     for call in calls[:MOST]:
@@ -140,9 +140,9 @@ def main() -> None:
         found = recorded(task, asked["codes"])
     else:
         try:
-            found = judged(task, asked["calls"])
+            found = judge_calls(task, asked["calls"])
         except Exception as e:
-            judged(task, [])  # raises where the task itself is what cannot be evaluated
+            judge_calls(task, [])  # raises where the task itself is what cannot be evaluated
             found = {
                 "passed": False,
                 "of": 0,

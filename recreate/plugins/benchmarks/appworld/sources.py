@@ -222,7 +222,7 @@ def mounts(stage: Path, data: Path, task: str, *, graded: bool = False) -> dict[
     return {INSIDE: stage, **{f"{DATA}/{each}": data / each for each in wanted}}
 
 
-def asked(
+def ask_player(
     sandbox: Sandbox, words: Sequence[str], question: Mapping[str, Any], seconds: float
 ) -> dict[str, Any] | str:
     """What play.py answers; '' when it used more than it may, or was ended. Raises Fault."""
