@@ -124,7 +124,7 @@ def read_actions(
         return function_calls(reply, functions, native=native, recalls=recalls)
     if native and reply.tool_calls:
         return [
-            _called(call, cut=reply.finish == "length", recalls=recalls)
+            _tool_call(call, cut=reply.finish == "length", recalls=recalls)
             for call in reply.tool_calls
         ]
     command, wrong = parse(kind, reply)
@@ -181,7 +181,7 @@ def _function_call(
     return Action(f"{name} {arguments}", "", call, function=function, arguments=given)
 
 
-def _called(call: ToolCall, *, cut: bool = False, recalls: bool = False) -> Action:
+def _tool_call(call: ToolCall, *, cut: bool = False, recalls: bool = False) -> Action:
     if call.name == SUBMIT:
         return Action(SUBMIT, call=call.id)
     takes = {"bash": "command"} | ({RECALL: "query"} if recalls else {})
@@ -215,7 +215,7 @@ def done_actions(
             Reply(text=step.reply, tool_calls=calls), functions, native=bool(calls), recalls=recalls
         )
     if calls and all(call.name in ("bash", SUBMIT, RECALL) for call in calls):
-        return [_called(call, recalls=recalls) for call in calls]
+        return [_tool_call(call, recalls=recalls) for call in calls]
     return [_read(step.action, recalls)]
 
 

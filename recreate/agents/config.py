@@ -196,7 +196,7 @@ class AgentConfig(Record):
 
     @field_validator("action")
     @classmethod
-    def _known(cls, value: str) -> str:
+    def _known_action(cls, value: str) -> str:
         if re.fullmatch(r"bash|json|tools|tool:[\w.-]+", value):
             return value
         if (name := value.partition(":")[0]) in names("agent"):

@@ -85,7 +85,7 @@ def check(
         found += open_kind(agent.action).check(scaffold, backend) if agent is not None else ()
         return sorted(found, key=lambda fault: (fault.file, fault.line, fault.message))
     if agent is not None:
-        found += _named(scaffold, agent)
+        found += _named_tools(scaffold, agent)
         found += _functions(scaffold, agent)
     found += _templates(scaffold, agent, prompt_chars)
     found += _lessons(scaffold)
@@ -127,7 +127,7 @@ def _keys(scaffold: Scaffold) -> Iterator[Problem]:
             yield Problem(file=file, line=line, message="holds what looks like a key: leave it out")
 
 
-def _named(scaffold: Scaffold, agent: AgentConfig) -> Iterator[Problem]:
+def _named_tools(scaffold: Scaffold, agent: AgentConfig) -> Iterator[Problem]:
     for name, key in agent.uses.items():
         if name not in scaffold.tools:
             there = ", ".join(scaffold.tools) or "none"

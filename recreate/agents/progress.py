@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from recreate.agents.config import AgentLimits
 from recreate.agents.request import Requests
-from recreate.agents.retrieval import LessonRetrieval, drawn
+from recreate.agents.retrieval import LessonRetrieval, draw_lesson
 from recreate.agents.scaffold import Scaffold, Template
 from recreate.api.ports import Domain, SandboxBackend
 from recreate.api.types import Call, Ending, Message, Reply, Step, Task, Trace, TurnTokens, Usage
@@ -170,7 +170,7 @@ class AttemptProgress:
             so_far.ids.add(lesson.id)
             if (propensity := self.offers.propensities.get(lesson.id)) is not None:
                 propensities[lesson.id] = propensity
-                if not drawn(self.call.attempt, lesson.id, propensity):
+                if not draw_lesson(self.call.attempt, lesson.id, propensity):
                     continue
             budget -= size
             so_far.tokens += size

@@ -163,7 +163,7 @@ class Recorded:
 
     def _take(self, step: int, sent: Sent, steps: Mapping[int, Step]) -> None:
         base = self._parts[sent.base] if sent.base is not None else _NOTHING
-        parts = [p if isinstance(p, int) else _whole(p, steps) for p in sent.rest]
+        parts = [p if isinstance(p, int) else _with_texts(p, steps) for p in sent.rest]
         new = [p for p in parts if not isinstance(p, int)]
         table = count(len(self.messages))
         numbers = [p if isinstance(p, int) else next(table) for p in parts]
@@ -246,12 +246,12 @@ def _has_ref(value: Any) -> bool:
     return isinstance(value, list | tuple) and any(map(_has_ref, value))
 
 
-def _whole(part: Any, steps: Mapping[int, Step]) -> Any:
+def _with_texts(part: Any, steps: Mapping[int, Step]) -> Any:
     """A message with its texts in place of their references. Raises LookupError, TypeError,
     ValueError."""
     if isinstance(part, Mapping):
         if REF not in part:
-            return {k: _whole(v, steps) for k, v in part.items()}
+            return {k: _with_texts(v, steps) for k, v in part.items()}
         if isinstance(part[REF], str):
             return json.loads(part[REF])
         number, field, *rest = part[REF]
@@ -263,4 +263,4 @@ def _whole(part: Any, steps: Mapping[int, Step]) -> Any:
         if not isinstance(found, str):
             raise TypeError("a reference leads to no text")
         return found
-    return [_whole(v, steps) for v in part] if isinstance(part, list | tuple) else part
+    return [_with_texts(v, steps) for v in part] if isinstance(part, list | tuple) else part

@@ -99,7 +99,7 @@ def frozen(
     return LessonRetrieval(offer, lessons, key, propensities=propensities or {}, unproven=unproven)
 
 
-def drawn(attempt: str, lesson: str, propensity: float) -> bool:
+def draw_lesson(attempt: str, lesson: str, propensity: float) -> bool:
     """Whether an attempt that calls for a lesson is shown it: the same for the same attempt's key,
     whenever it is asked; independent of other lessons and other attempts."""
     return int(digest([attempt, "offer", lesson], 13), 16) < propensity * 16**13

@@ -282,14 +282,14 @@ def tell(experience: Experience, limit: int = 2400, without: Collection[str] = (
     """
     steps: Sequence[Step] = experience.trace.steps if "trajectory" not in without else ()
     evidence = experience.grade.evidence if "evidence" not in without else None
-    if len(uncut := _told(experience, steps, evidence, limit, limit, limit)) <= limit:
+    if len(uncut := _tell_parts(experience, steps, evidence, limit, limit, limit)) <= limit:
         return uncut
     steps = _worth_telling(steps)
     share = max(120, (limit * 2 // 3) // max(1, 2 * len(steps)))
-    return _told(experience, steps, evidence, limit // 4, share, limit // 5)
+    return _tell_parts(experience, steps, evidence, limit // 4, share, limit // 5)
 
 
-def _told(
+def _tell_parts(
     experience: Experience,
     steps: Sequence[Step],
     evidence: str | None,

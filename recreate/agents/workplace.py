@@ -106,7 +106,7 @@ class Workplace:
         kind, limit = self.agent.action, self.agent.limits.observation_chars
         if action.function is not None:
             output = self._call(sandbox, action.function, action.arguments)
-            return output, self._kept(sandbox, output, f"{KEPT}/{name}.txt")
+            return output, self._cut_output(sandbox, output, f"{KEPT}/{name}.txt")
         if kind.startswith("tool:"):
             output = self.run_tool(sandbox, kind.removeprefix("tool:"), action.command)
             return output, cut_middle(output.text, limit, LEFT_OUT, dropped=output.cut)
@@ -118,7 +118,7 @@ class Workplace:
         output = _run(
             sandbox, line + self.shell + action.command, timeout=self.agent.limits.command_seconds
         )
-        return output, self._kept(sandbox, output, f"{KEPT}/{name}.txt")
+        return output, self._cut_output(sandbox, output, f"{KEPT}/{name}.txt")
 
     def _call(self, sandbox: Sandbox, function: Function, arguments: Mapping[str, Any]) -> Output:
         """A call of a tool of the scaffold's or of a server's."""
@@ -129,7 +129,7 @@ class Workplace:
             return _run(sandbox, command, timeout=self.agent.limits.command_seconds)
         return self.run_tool(sandbox, function.tool, json.dumps(arguments, ensure_ascii=False))
 
-    def _kept(self, sandbox: Sandbox, output: Output, file: str) -> str:
+    def _cut_output(self, sandbox: Sandbox, output: Output, file: str) -> str:
         """Head and tail of an output, the whole in a file of the sandbox when that is not all."""
         text, limit, mark = output.text, self.agent.limits.observation_chars, LEFT_OUT
         if len(text) > limit:

@@ -74,9 +74,9 @@ def list_(
     Example: recreate tasks list swe --split train --kind real
     """
     from recreate.builder.selection import rates_of
-    from recreate.sandboxes import named
+    from recreate.sandboxes import named_backend
 
-    part = domain_of(domain, settings, typed, where, named(settings.sandbox))
+    part = domain_of(domain, settings, typed, where, named_backend(settings.sandbox))
     domain = domain or part.name
     tasks, rated = _selected(part, split, settings, where), rates_of(part, where)
     rows = (

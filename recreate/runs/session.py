@@ -577,9 +577,9 @@ def open_domain(
 ) -> Domain:
     """The domain by name, with its tasks from where the settings say, for sandboxes of `backend`,
     else of the one that is named."""
-    from recreate.sandboxes import named
+    from recreate.sandboxes import named_backend
 
-    backend = backend or named(settings.sandbox)
+    backend = backend or named_backend(settings.sandbox)
     return registry.open_domain(
         settings.domain,
         workspace,

@@ -22,7 +22,7 @@ from recreate.api.ports import SandboxBackend
 PREFERENCE = ("bwrap", "unshare")
 _lock = threading.RLock()  # a backend that wraps another chooses that one while it is probed
 
-__all__ = ["PREFERENCE", "choose", "named", "survey"]
+__all__ = ["PREFERENCE", "choose", "named_backend", "survey"]
 
 
 def choose(name: str | None = None) -> SandboxBackend:
@@ -33,7 +33,7 @@ def choose(name: str | None = None) -> SandboxBackend:
     one, or every one, does not work here.
     """
     name = name or os.environ.get("RECREATE_SANDBOX") or None
-    if name and (backend := named(name)):
+    if name and (backend := named_backend(name)):
         if why := _probed(name):
             fix = _FIX if name in PREFERENCE else _ELSE
             raise BadInput(
@@ -50,7 +50,7 @@ def choose(name: str | None = None) -> SandboxBackend:
     raise BadInput(f"no sandbox works here ({'; '.join(reasons)})", fix=_FIX, code="no-sandbox")
 
 
-def named(name: str | None = None) -> SandboxBackend | None:
+def named_backend(name: str | None = None) -> SandboxBackend | None:
     """The backend called `name`, else $RECREATE_SANDBOX, whether it works here or not; None where
     neither is said."""
     name = name or os.environ.get("RECREATE_SANDBOX") or None

@@ -38,7 +38,7 @@ class NotAFile(BadInput, FileNotFoundError):
     there."""
 
 
-def fresh() -> Path:
+def make_folder() -> Path:
     """A new empty folder, mode 0700, in this process's session folder. Raises Fault when it cannot
     be made."""
     global _session
@@ -49,7 +49,7 @@ def fresh() -> Path:
 
 
 @contextlib.contextmanager
-def _left(session: Path) -> Iterator[bool]:
+def _lock_if_left(session: Path) -> Iterator[bool]:
     """Whether the process whose session folder this is has died; its lock is then ours for as long
     as this is entered. Of another user's, who alone may know, it is not said."""
     handle, dead = -1, False
@@ -67,7 +67,7 @@ def _left(session: Path) -> Iterator[bool]:
 
 def abandoned(session: Path) -> bool:
     """Whether nobody is at work any more in a session folder, or it is gone."""
-    with _left(session) as dead:
+    with _lock_if_left(session) as dead:
         return dead or not os.path.lexists(session)
 
 
@@ -75,7 +75,7 @@ def sweep(really: bool = True) -> list[Path]:
     """Delete the session folders that processes left which died; which they are."""
     found = []
     for old in sorted(_base().glob("recreate-*")):
-        with _left(old) as dead:
+        with _lock_if_left(old) as dead:
             if dead:
                 found.append(old)
                 if really:

@@ -46,7 +46,7 @@ class Cgroup:
         found = bases()
         if not found:
             return None
-        name = _fresh()
+        name = _group_name()
         memory = found["memory"] / name if "memory" in found else None
         pids = found["pids"] / name if "pids" in found else None
         group = Cgroup(memory, pids)
@@ -149,7 +149,7 @@ def _candidates() -> dict[str, list[Path]]:
 
 
 def _works(base: Path, controller: str) -> bool:
-    folder = base / _fresh()
+    folder = base / _group_name()
     try:
         folder.mkdir()
     except OSError:
@@ -177,7 +177,7 @@ def _ours() -> str:
     return f"recreate-{Path('/proc/self/ns/pid').stat().st_ino}-"
 
 
-def _fresh() -> str:
+def _group_name() -> str:
     return f"{_ours()}{os.getpid()}-{os.urandom(4).hex()}"
 
 
@@ -236,7 +236,7 @@ class Watch:
         self.cgroup = cgroup
         self.counts = walls and not (cgroup and cgroup.memory and cgroup.pids)
         self.quota = limits.disk_mb * 1024 * 1024
-        self._free = self._most = self._left()
+        self._free = self._most = self._free_bytes()
         self._killed = cgroup.killed() if cgroup else 0
         self._begun = False
         self._count = disk or DiskCount()
@@ -282,12 +282,12 @@ class Watch:
         return ("memory" if memory > most else ""), most - memory
 
     def _disk(self, init: int | None) -> bool:
-        left = self._left()
+        left = self._free_bytes()
         self._most = max(self._most, left)
-        used = self._used(left, init)
+        used = self._count_used(left, init)
         return used is not None and used > self.quota
 
-    def _used(self, left: int, init: int | None = None, last: bool = False) -> int | None:
+    def _count_used(self, left: int, init: int | None = None, last: bool = False) -> int | None:
         """Bytes in the folders, no further than above the quota, and in what no folder shows; None
         where a count is not due.
 
@@ -322,11 +322,11 @@ class Watch:
             return output
         if self.cgroup and output.status and self.cgroup.killed() > self._killed:
             return output.model_copy(update={"limit": "memory"})
-        if (self._used(self._left(), last=True) or 0) > self.quota:
+        if (self._count_used(self._free_bytes(), last=True) or 0) > self.quota:
             return output.model_copy(update={"limit": "disk", "status": output.status or 137})
         return output
 
-    def _left(self) -> int:
+    def _free_bytes(self) -> int:
         about = os.statvfs(self.folders[0])
         return about.f_bavail * about.f_frsize
 

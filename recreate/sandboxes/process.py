@@ -174,7 +174,7 @@ class Child:
             self._signal(self._handle)
         self.end()
 
-    def said(self, word: bytes) -> bool:
+    def has_said(self, word: bytes) -> bool:
         """Whether the backend, or what it runs before and after the command, has put this on its
         own stderr."""
         return word in self._said

@@ -99,7 +99,7 @@ class FolderSandbox:
         self._one = threading.RLock()
         self.owner = UIDS[next(_counter) % len(UIDS)] if drop else None
         self.uid = uid if self.owner is None else self.owner
-        self.root = filesystem.fresh()
+        self.root = filesystem.make_folder()
         self._cgroup: Cgroup | None = None
         self._disk = DiskCount()
         try:
@@ -124,7 +124,7 @@ class FolderSandbox:
                 enclosure.own_namespaces
                 and self.owner is None
                 and os.geteuid() == 0
-                and not self._counted
+                and not self._counts_processes
             ):
                 raise Fault("the control group that holds the processes of root cannot be made")
         except BaseException:
@@ -135,12 +135,12 @@ class FolderSandbox:
         return Cgroup.make(self.limits, spare=4)
 
     @property
-    def _counted(self) -> bool:
-        """Whether a control group counts the processes; `_weighed`: the memory."""
+    def _counts_processes(self) -> bool:
+        """Whether a control group counts the processes; `_counts_memory`: the memory."""
         return self._cgroup is not None and self._cgroup.pids is not None
 
     @property
-    def _weighed(self) -> bool:
+    def _counts_memory(self) -> bool:
         return self._cgroup is not None and self._cgroup.memory is not None
 
     @property
@@ -350,13 +350,13 @@ class FolderSandbox:
             f"-n {_allowed(resource.RLIMIT_NOFILE, OPEN_FILES)}",
             f"-f {_allowed(resource.RLIMIT_FSIZE, limits.disk_mb * megabyte) // 512}",
         ]
-        if not self._weighed:
+        if not self._counts_memory:
             # Twice: address space that is reserved and never used is common; the watch counts what
             # is used.
             rules.append(
                 f"-v {_allowed(resource.RLIMIT_AS, 2 * limits.memory_mb * megabyte) // 1024}"
             )
-        if not self._counted and (self._enclosure.own_namespaces or os.geteuid() != 0):
+        if not self._counts_processes and (self._enclosure.own_namespaces or os.geteuid() != 0):
             rules.append(f"{_processes_flag()} {_allowed(resource.RLIMIT_NPROC, limits.processes)}")
         return rules
 
@@ -515,7 +515,7 @@ def identity(backend: Walled) -> tuple[str, str]:
         if not seccomp.program():
             why = f"no system call filter is known for the processor {platform.machine()}"
         for how in () if why else ("drop", "userns") if os.geteuid() == 0 else ("userns",):
-            why = tried(backend, how)
+            why = try_enclosure(backend, how)
             if not why:
                 _identities[backend.name] = how, ""
                 break
@@ -524,7 +524,7 @@ def identity(backend: Walled) -> tuple[str, str]:
     return _identities[backend.name]
 
 
-def tried(backend: Enclosure, how: str) -> str:
+def try_enclosure(backend: Enclosure, how: str) -> str:
     """Make a sandbox and run a command in it: '' when that works and it is closed to the network,
     else why not."""
     if how == "userns" and os.geteuid() == 0 and "pids" not in bases():

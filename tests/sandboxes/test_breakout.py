@@ -33,7 +33,7 @@ from recreate.api.types import Output
 from recreate.sandboxes import filesystem, limits, process, seccomp
 from recreate.sandboxes import sandbox as rooms
 from recreate.sandboxes.rootfs import interpreter_mounts
-from recreate.sandboxes.sandbox import FolderSandbox, tried
+from recreate.sandboxes.sandbox import FolderSandbox, try_enclosure
 
 INSTALLED = [name for name in sandboxes.PREFERENCE if not find("sandbox", name)().missing()]
 WALLS = [
@@ -112,9 +112,9 @@ def held_opener(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 
 def test_every_backend_that_is_installed_works_and_one_is() -> None:
     assert INSTALLED
-    assert {wall: tried(find("sandbox", wall[0])(), wall[1]) for wall in WALLS} == dict.fromkeys(
-        WALLS, ""
-    )
+    assert {
+        wall: try_enclosure(find("sandbox", wall[0])(), wall[1]) for wall in WALLS
+    } == dict.fromkeys(WALLS, "")
 
 
 def test_files_of_the_host_are_not_there(open_sandbox: Open, tmp_path: Path) -> None:
@@ -511,7 +511,7 @@ def test_limits_that_nothing_would_hold_are_refused_by_name(
     monkeypatch.setattr(limits, "_inside", lambda init: [])
     for name, way in WALLS:
         if way == "drop" or os.geteuid() != 0:
-            assert "nothing would hold memory" in tried(find("sandbox", name)(), way)
+            assert "nothing would hold memory" in try_enclosure(find("sandbox", name)(), way)
 
 
 def test_a_processor_without_a_filter_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -370,7 +370,7 @@ def test_a_sandbox_opened_from_a_folder_is_a_copy_with_links_and_modes(
 def test_a_missing_source_is_bad_input_and_leaves_no_folder(
     backend: SandboxBackend, tmp_path: Path
 ) -> None:
-    session = filesystem.fresh().parent
+    session = filesystem.make_folder().parent
     before = set(session.iterdir())
     with pytest.raises(BadInput, match="not a folder"):
         backend.open(source=tmp_path / "nothing")
@@ -431,10 +431,10 @@ def test_sandboxes_of_a_process_that_died_are_swept_and_those_of_a_living_one_ar
     (dead / "box-1" / "work").mkdir(parents=True)
     (dead / "lock").touch()
     monkeypatch.setattr(filesystem, "_session", None)
-    first = filesystem.fresh()
+    first = filesystem.make_folder()
     assert not dead.exists()
     monkeypatch.setattr(filesystem, "_session", None)
-    filesystem.fresh()
+    filesystem.make_folder()
     assert first.exists()
 
 

@@ -103,14 +103,14 @@ class Engine:
     ) -> str:
         """What the client prints. Raises Fault with its complaint. proxies: it reaches the network
         by itself."""
-        done = self.tried(*words, stdin=stdin, seconds=seconds, proxies=proxies)
+        done = self.try_engine(*words, stdin=stdin, seconds=seconds, proxies=proxies)
         if done.returncode != 0:
             raise Fault(
                 f"{self.name} {words[0]}: {_last(done.stderr)}", fix=self.start, code="engine"
             )
         return done.stdout.decode("utf-8", "replace").strip()
 
-    def tried(
+    def try_engine(
         self,
         *words: str,
         stdin: bytes = b"",
@@ -154,7 +154,7 @@ class Engine:
         )
 
     def has(self, image: str) -> bool:
-        return self.tried("image", "inspect", image).returncode == 0
+        return self.try_engine("image", "inspect", image).returncode == 0
 
     def about(self, image: str) -> dict[str, Any]:
         """What the engine knows of an image that is here."""
@@ -202,7 +202,7 @@ class Engine:
             if self.has(image):
                 return
             say(f"pulling {image}, once; `recreate clean` removes it")
-            done = self.tried("pull", "--quiet", _address(image), seconds=None, proxies=True)
+            done = self.try_engine("pull", "--quiet", _address(image), seconds=None, proxies=True)
             if done.returncode == 0:
                 self.ask("tag", image, second_name(image))
                 return
@@ -211,7 +211,7 @@ class Engine:
                 fix=_AGAIN.format(engine=self.name, image=image),
                 code=IMAGE,
             )
-            if self.tried("info").returncode == 0:  # else it is the engine that is gone
+            if self.try_engine("info").returncode == 0:  # else it is the engine that is gone
                 self._refused[image] = fault
             raise fault
 
@@ -260,15 +260,15 @@ class Engine:
                 self._reaper = Reaper(self, session)
                 self._held = {}
                 for name in self.abandoned():
-                    self.tried("rm", "--force", name)
+                    self.try_engine("rm", "--force", name)
 
-    def held(self, image: str, sandbox: FolderSandbox) -> str:
+    def hold_container(self, image: str, sandbox: FolderSandbox) -> str:
         """The name of a container of an image that never starts: while it is there, so is the
         image."""
         with self._lock:
             held = self._held.get(image, "")
             # somebody may have pruned containers
-            if not held or self.tried("container", "inspect", held).returncode:
+            if not held or self.try_engine("container", "inspect", held).returncode:
                 name = Container(self).name
                 self.ask(
                     "create", "--name", name, *_labels(sandbox), "--network", "none", image, "true"
@@ -335,9 +335,9 @@ class Reaper:
             self._process = subprocess.Popen(
                 argv, stdin=subprocess.PIPE, env=engine.env, start_new_session=True, **quiet
             )
-        atexit.register(self.done)
+        atexit.register(self.forget)
 
-    def done(self) -> None:
+    def forget(self) -> None:
         """What there is to remove now is all there is."""
         if self.pid == os.getpid() and self._process.stdin and not self._process.stdin.closed:
             with contextlib.suppress(BrokenPipeError):
@@ -353,7 +353,7 @@ class Container:
 
     def end(self) -> None:
         """Kill and remove it. Raises Fault when the engine does not say that it is gone."""
-        done = self.engine.tried("rm", "--force", self.name)
+        done = self.engine.try_engine("rm", "--force", self.name)
         words = done.stderr.decode("utf-8", "replace").lower()
         if (
             done.returncode != 0
@@ -368,7 +368,9 @@ class Container:
 
     def pid(self) -> int | None:
         """The host's number of its first process, None where that is not told."""
-        said = self.engine.tried("inspect", "--format", "{{.State.Pid}}", self.name).stdout.strip()
+        said = self.engine.try_engine(
+            "inspect", "--format", "{{.State.Pid}}", self.name
+        ).stdout.strip()
         return int(said) or None if said.isdigit() else None
 
 
@@ -392,7 +394,7 @@ class ContainerWatch(Watch):
 
     def last(self, output: Output) -> Output:
         output = super().last(output)
-        starved = output.status and not output.limit and self._child.said(_STARVED)
+        starved = output.status and not output.limit and self._child.has_said(_STARVED)
         return output.model_copy(update={"limit": "memory"}) if starved else output
 
 
@@ -436,15 +438,18 @@ class ContainerSandbox(FolderSandbox):
     def _grouped(self) -> Cgroup | None:
         return None  # the engine makes them
 
-    _counted = _weighed = True
+    _counts_processes = _counts_memory = True
 
     def bring(self, called: str, folder: str) -> None:
         """Make /work a copy of a folder of the image `called` so. What it takes comes on top of the
         limit of disk."""
         engine = self._backend.engine
         with filesystem.ours("copy a folder out of an image"):
-            done = engine.tried(
-                "cp", f"{engine.held(self.image, self)}:{folder}/.", str(self.work), seconds=None
+            done = engine.try_engine(
+                "cp",
+                f"{engine.hold_container(self.image, self)}:{folder}/.",
+                str(self.work),
+                seconds=None,
             )
             if done.returncode != 0:
                 raise Fault(f"{folder} of the image {called}: {_last(done.stderr)}", code=IMAGE)
@@ -547,8 +552,8 @@ class Containers:
         """See `recreate.api.ports.ImageBackend`."""
         with filesystem.ours("copy a folder out of an image"):
             target.mkdir(parents=True)
-            with self._opened(source=target) as sandbox:
-                where = f"{self.engine.held(self.opens, sandbox)}:{folder}/."
+            with self._open_image(source=target) as sandbox:
+                where = f"{self.engine.hold_container(self.opens, sandbox)}:{folder}/."
                 if wrong := self.engine.unpacked(where, target, without):
                     raise Fault(f"{folder} of the image {self._called}: {wrong}", code=IMAGE)
 
@@ -567,9 +572,9 @@ class Containers:
                 fix=self.engine.start,
                 code="no-sandbox",
             )
-        return self._opened(source, mounts, env, limits)
+        return self._open_image(source, mounts, env, limits)
 
-    def _opened(
+    def _open_image(
         self,
         source: Path | None = None,
         mounts: Mapping[str, Path] | None = None,
@@ -580,7 +585,7 @@ class Containers:
         try:
             self.engine.watched(sandbox.root.parent)
             sandbox.image = self.opens or self.engine.host_image()
-            self.engine.held(sandbox.image, sandbox)
+            self.engine.hold_container(sandbox.image, sandbox)
             if source is None and self._folder:
                 sandbox.bring(self._called, self._folder)
         except BaseException:
@@ -720,7 +725,7 @@ def _probed(name: str) -> str:
         " memory/memory.limit_in_bytes"
     )
     try:
-        with backend._opened(limits=limits) as sandbox:
+        with backend._open_image(limits=limits) as sandbox:
             output = sandbox.run(
                 f"touch /work/a /tmp/a ~/a && {asked} pids/pids.max 2>/dev/null; true"
             )

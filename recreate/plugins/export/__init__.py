@@ -75,7 +75,7 @@ def export(scaffold: Scaffold, target: str, out: Path) -> Exported:
             code="cannot-export",
         )
     refuse(scaffold)
-    files, differences = _made(scaffold, target, out)
+    files, differences = _render_target(scaffold, target, out)
     with disk(out, fix="free space or check permissions, then again"):
         out.parent.mkdir(parents=True, exist_ok=True)
         beside = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
@@ -94,7 +94,7 @@ def export(scaffold: Scaffold, target: str, out: Path) -> Exported:
     )
 
 
-def _made(scaffold: Scaffold, target: str, out: Path) -> tuple[dict[str, str], list[str]]:
+def _render_target(scaffold: Scaffold, target: str, out: Path) -> tuple[dict[str, str], list[str]]:
     """({path: text}, differences)."""
     from recreate.plugins.export import programs, texts
 

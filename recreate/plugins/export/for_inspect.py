@@ -29,7 +29,7 @@ from inspect_ai.util import JSONSchema, OutputLimitExceededError, sandbox
 
 from recreate.api.errors import BadInput
 from recreate.api.types import Output, Reply
-from recreate.plugins.export.turns import AttemptState, Deed, FilePut, opened
+from recreate.plugins.export.turns import AttemptState, Deed, FilePut, open_agent
 
 HERE = Path(__file__).parent
 TOGETHER = 'exec bash -c "$0" 2>&1'
@@ -39,7 +39,7 @@ TOGETHER = 'exec bash -c "$0" 2>&1'
 @solver  # type: ignore[untyped-decorator]
 def scaffold_agent() -> Solver:
     """The agent, in the sample's sandbox. The sample's input is its task."""
-    first = opened(HERE)
+    first = open_agent(HERE)
     model = first.facts["model"]
     config = GenerateConfig(
         temperature=model.get("temperature"),
@@ -52,7 +52,7 @@ def scaffold_agent() -> Solver:
 
     async def do(deed: Deed) -> Output:
         if isinstance(deed, FilePut):
-            return await put(deed)
+            return await put_file(deed)
         began = time.monotonic()
         words = ["bash", "-c", TOGETHER, deed.script]
         text, status, late = "", 124, False
@@ -68,7 +68,7 @@ def scaffold_agent() -> Solver:
         status = 128 - status if status < 0 else status
         return Output(text=text, status=status, seconds=time.monotonic() - began, timed_out=late)
 
-    async def put(deed: FilePut) -> Output:
+    async def put_file(deed: FilePut) -> Output:
         try:
             await sandbox().write_file(deed.path, deed.data)
         except (OSError, OutputLimitExceededError) as e:
@@ -86,7 +86,7 @@ def scaffold_agent() -> Solver:
             return end.value
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:
-        agent = opened(HERE, (await sandbox().exec(["pwd"])).stdout.strip(), raises=True)
+        agent = open_agent(HERE, (await sandbox().exec(["pwd"])).stdout.strip(), raises=True)
         at = AttemptState(state.input_text)
         opening = await performed(agent.begin(at))
         system, user = (message["content"] for message in opening)

@@ -29,7 +29,7 @@ from langgraph.graph import END, START, StateGraph
 
 from recreate.api.errors import BadInput
 from recreate.api.types import Output, Reply
-from recreate.plugins.export.turns import AttemptState, Deed, FilePut, opened, perform
+from recreate.plugins.export.turns import AttemptState, Deed, FilePut, open_agent, perform
 
 HERE = Path(__file__).parent
 IMAGE = "python:3.12"
@@ -44,7 +44,7 @@ class GraphShell(Protocol):
         """(stdout and stderr, status, whether it was stopped after so many seconds) of bash in the
         folder."""
 
-    def put(self, path: str, data: bytes, mode: int) -> int:
+    def put_file(self, path: str, data: bytes, mode: int) -> int:
         """Write a file, its folders made; 0 when that was done."""
 
 
@@ -60,11 +60,11 @@ class GraphState(TypedDict, total=False):
 def build(model: Any, shell: GraphShell, folder: Path = HERE, checkpointer: Any = None) -> Any:
     """The compiled graph. model: a chat model, made with what agent.json asks of it (temperature,
     ...)."""
-    agent = opened(folder, shell.work)
+    agent = open_agent(folder, shell.work)
 
     def do(deed: Deed) -> Output:
         if isinstance(deed, FilePut):
-            return Output(text="", status=shell.put(deed.path, deed.data, deed.mode))
+            return Output(text="", status=shell.put_file(deed.path, deed.data, deed.mode))
         began = time.monotonic()
         text, status, timed_out = shell.run(
             deed.script, deed.stdin, agent.limits["command_seconds"]
@@ -145,7 +145,7 @@ class LocalShell:
             ["bash", "-c", script], self.work, stdin.encode("utf-8", "surrogatepass"), seconds
         )
 
-    def put(self, path: str, data: bytes, mode: int) -> int:
+    def put_file(self, path: str, data: bytes, mode: int) -> int:
         at = Path(self.work) / path
         try:
             at.parent.mkdir(parents=True, exist_ok=True)
@@ -180,7 +180,7 @@ class DockerShell:
         late = late or (status == 137 and time.monotonic() - began >= seconds)
         return text, 124 if late else status, late
 
-    def put(self, path: str, data: bytes, mode: int) -> int:
+    def put_file(self, path: str, data: bytes, mode: int) -> int:
         at = shlex.quote(f"/work/{path}")
         script = f'mkdir -p "$(dirname {at})" && cat > {at} && chmod {mode:o} {at}'
         return self._exec(["bash", "-c", script], data, 60)[1]
@@ -235,7 +235,9 @@ def main() -> None:
     shell = DockerShell(given.folder, given.image)
     try:
         asked = {
-            key: value for key, value in opened(HERE).facts["model"].items() if key != "json_schema"
+            key: value
+            for key, value in open_agent(HERE).facts["model"].items()
+            if key != "json_schema"
         }
         model = init_chat_model(given.model, **asked)
         ended = build(model, shell).invoke({"task": given.task})

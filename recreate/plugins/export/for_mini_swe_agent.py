@@ -111,14 +111,14 @@ class ScaffoldAgent(DefaultAgent):  # type: ignore[misc]
     def do(self, deed: Deed) -> Output:
         """What the environment, which only runs commands, makes of a deed."""
         if isinstance(deed, FilePut):
-            return self.put(deed.path, deed.data, deed.mode)
+            return self.put_file(deed.path, deed.data, deed.mode)
         source = "/dev/null"
         if deed.stdin:
             source = f"{self.work}/.recreate/stdin"
-            self.put(".recreate/stdin", deed.stdin.encode("utf-8", "surrogatepass"), 0o644)
+            self.put_file(".recreate/stdin", deed.stdin.encode("utf-8", "surrogatepass"), 0o644)
         return self.shell(deed.script, source)
 
-    def put(self, path: str, data: bytes, mode: int) -> Output:
+    def put_file(self, path: str, data: bytes, mode: int) -> Output:
         at, text = shlex.quote(f"{self.work}/{path}"), base64.b64encode(data).decode()
         output = self.shell(f'mkdir -p "$(dirname {at})" && : > {at} && chmod {mode:o} {at}')
         for start in range(0, len(text), CHUNK):

@@ -17,7 +17,7 @@ from recreate.agents.action import COMMAND_SCHEMA
 from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import BadInput
 from recreate.api.paths import version
-from recreate.plugins.export.source import alone, source_of
+from recreate.plugins.export.source import source_of, standalone_source
 
 TURNS = "scaffold_turns.py"
 IMAGE = "python:3.12"
@@ -277,7 +277,7 @@ def _possible(scaffold: Scaffold) -> None:
 def _common(scaffold: Scaffold) -> dict[str, str]:
     """The turns, and the tools with what lies beside them."""
     tools = {path: text for path, text in scaffold.files.items() if path.startswith("tools/")}
-    return {TURNS: alone("recreate.plugins.export.turns"), **tools}
+    return {TURNS: standalone_source("recreate.plugins.export.turns"), **tools}
 
 
 def _program(name: str) -> str:

@@ -56,7 +56,7 @@ class Reply:
 }
 
 
-def alone(module: str) -> str:
+def standalone_source(module: str) -> str:
     """The source of a module of ours and of all of ours that it names, as one module."""
     collected = _Collected()
     for node in _module(module).tree.body:
@@ -124,7 +124,7 @@ class _Collected:
                 return
             self.pieces[name] = ""  # what names itself
             node = source.defined[name]
-            for used in _used(node):
+            for used in _read_names(node):
                 self.need(module, used)
             for used in _annotations(node):
                 ours = source.imported.get(used, ("recreate",))[0].partition(".")[0] == "recreate"
@@ -163,7 +163,7 @@ def _defined(node: ast.stmt) -> list[str]:
     ]
 
 
-def _used(node: ast.AST) -> list[str]:
+def _read_names(node: ast.AST) -> list[str]:
     """The names that a definition reads, annotations left out."""
     return list(dict.fromkeys(n.id for n in _walk(node) if isinstance(n, ast.Name)))
 

@@ -44,7 +44,7 @@ def skill(scaffold: Scaffold, out: Path) -> tuple[dict[str, str], list[str]]:
         )
     tools = {tool: f"scripts/{PurePosixPath(path).name}" for tool, path in scaffold.tools.items()}
     files = {tools[tool]: _run(scaffold.files[path]) for tool, path in scaffold.tools.items()}
-    files |= _beside(scaffold, "scripts")
+    files |= _other_files(scaffold, "scripts")
     references = {f"references/{x.id}.md": (x.title, x.body) for x in scaffold.lessons}
     files |= {path: f"# {title}\n\n{body}\n" for path, (title, body) in references.items()}
     lessons = [f"- [{title}]({path})" for path, (title, _) in references.items()]
@@ -63,7 +63,7 @@ def skill(scaffold: Scaffold, out: Path) -> tuple[dict[str, str], list[str]]:
 
 def page(scaffold: Scaffold, file: str) -> tuple[dict[str, str], list[str]]:
     """({path: text}, differences) of one Markdown page that is read whole: AGENTS.md, CLAUDE.md."""
-    files = {path: _run(scaffold.files[path]) for path in scaffold.tools.values()} | _beside(
+    files = {path: _run(scaffold.files[path]) for path in scaffold.tools.values()} | _other_files(
         scaffold, "tools"
     )
     lessons = [f"- {x.title}: {x.body}" if x.body else f"- {x.title}" for x in scaffold.lessons]
@@ -78,7 +78,7 @@ def _run(text: str) -> str:
     return executable(text).decode("utf-8")
 
 
-def _beside(scaffold: Scaffold, folder: str) -> dict[str, str]:
+def _other_files(scaffold: Scaffold, folder: str) -> dict[str, str]:
     """What lies beside the tools and is none: a module that they share."""
     named = set(scaffold.tools.values())
     return {

@@ -194,17 +194,17 @@ class PortableAgent:
         return ShellCommand(f"{self.work}/{BIN}/{name}", stdin)
 
 
-def opened(folder: Path, work: str = "/work", *, raises: bool = False) -> PortableAgent:
+def open_agent(folder: Path, work: str = "/work", *, raises: bool = False) -> PortableAgent:
     """The agent in a folder: agent.json, prompts/ and tools/. raises: what a reply may have can be
     raised."""
     facts = json.loads((folder / "agent.json").read_text("utf-8"))
-    prompts = {path.stem: _as_it_is(path) for path in (folder / "prompts").glob("*.md")}
-    tools = {tool["name"]: _as_it_is(folder / tool["path"]) for tool in facts["tools"]}
+    prompts = {path.stem: _read_exact(path) for path in (folder / "prompts").glob("*.md")}
+    tools = {tool["name"]: _read_exact(folder / tool["path"]) for tool in facts["tools"]}
     cap = facts["model"]["max_tokens"] if raises else 0
     return PortableAgent({**facts, "templates": prompts}, tools, work, cap)
 
 
-def _as_it_is(path: Path) -> str:
+def _read_exact(path: Path) -> str:
     with path.open(encoding="utf-8", newline="") as file:  # line ends as they are
         return file.read()
 

@@ -59,7 +59,7 @@ class Dialect(ABC):
         """Raises BadRequest."""
 
     @abstractmethod
-    def whole(self, reply: Reply, asked: Asked, id: str) -> dict[str, Any]:
+    def complete(self, reply: Reply, asked: Asked, id: str) -> dict[str, Any]:
         """The answer as one object."""
 
     @abstractmethod
@@ -244,7 +244,7 @@ class ChatCompletions(Dialect):
             left_out=left,
         )
 
-    def whole(self, reply: Reply, asked: Asked, id: str) -> dict[str, Any]:
+    def complete(self, reply: Reply, asked: Asked, id: str) -> dict[str, Any]:
         message: dict[str, Any] = {
             "role": "assistant",
             "content": reply.text or None if reply.tool_calls else reply.text,
@@ -386,7 +386,7 @@ class AnthropicMessages(Dialect):
             left_out=left,
         )
 
-    def whole(self, reply: Reply, asked: Asked, id: str) -> dict[str, Any]:
+    def complete(self, reply: Reply, asked: Asked, id: str) -> dict[str, Any]:
         content: list[dict[str, Any]] = []
         if reply.text or not reply.tool_calls:
             content.append({"type": "text", "text": reply.text})
@@ -401,7 +401,7 @@ class AnthropicMessages(Dialect):
         }
 
     def events(self, reply: Reply, asked: Asked, id: str) -> Iterator[str]:
-        whole = self.whole(reply, asked, id)
+        whole = self.complete(reply, asked, id)
         start = {
             **whole,
             "content": [],
@@ -572,7 +572,7 @@ class Responses(Dialect):
             left_out=left,
         )
 
-    def whole(self, reply: Reply, asked: Asked, id: str) -> dict[str, Any]:
+    def complete(self, reply: Reply, asked: Asked, id: str) -> dict[str, Any]:
         short = reply.finish == "length"
         return {
             **_response(asked, id, "incomplete" if short else "completed"),
@@ -623,7 +623,7 @@ class Responses(Dialect):
                     "response.function_call_arguments.done", **at, arguments=item["arguments"]
                 )
             yield event("response.output_item.done", output_index=n, item=item)
-        whole = self.whole(reply, asked, id)
+        whole = self.complete(reply, asked, id)
         yield event(f"response.{whole['status']}", response=whole)
 
     def error(self, status: int, message: str, code: str) -> dict[str, Any]:

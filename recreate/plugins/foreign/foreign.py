@@ -126,7 +126,7 @@ def _command(work: AttemptProgress, stop: threading.Event | None) -> tuple[Endin
             }
             with _watching(stop, talk):
                 output = sandbox.run(
-                    ["python3", "-I", "-S", LAUNCHER, json.dumps(told)], timeout=_left(work)
+                    ["python3", "-I", "-S", LAUNCHER, json.dumps(told)], timeout=_seconds_left(work)
                 )
             # a call may be under way, of an agent that did not wait for it: it is paid, and belongs
             # to the trace
@@ -152,7 +152,7 @@ def _command(work: AttemptProgress, stop: threading.Event | None) -> tuple[Endin
             sandbox.close()
 
 
-def _left(work: AttemptProgress) -> float:
+def _seconds_left(work: AttemptProgress) -> float:
     return max(1.0, work.limits.ends - time.monotonic())
 
 

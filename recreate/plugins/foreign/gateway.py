@@ -196,7 +196,7 @@ class Gateway:
                 "text/event-stream",
                 "".join(dialect.events(reply, asked, id)).encode("utf-8", "replace"),
             )
-        return 200, "application/json", _json(dialect.whole(reply, asked, id))
+        return 200, "application/json", _json(dialect.complete(reply, asked, id))
 
     def error(
         self, dialect: Dialect, status: int, message: str, code: str

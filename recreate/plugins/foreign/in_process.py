@@ -41,7 +41,7 @@ def give(action: str, agent: Any) -> str:
     return name
 
 
-def found(action: str) -> Callable[[Any], Any]:
+def find_agent(action: str) -> Callable[[Any], Any]:
     """What attempts a task for an action. Raises BadInput (`no-agent`, `misfit`,
     `not-importable`)."""
     agent: Any = _given.get(action)
@@ -140,7 +140,7 @@ class _Recorded:
 
 def attempt_here(work: AttemptProgress, stop: threading.Event | None) -> tuple[Ending, str, str]:
     """(ending, limit, what is handed in) of an agent that is Python."""
-    attempt = found(work.agent.action)
+    attempt = find_agent(work.agent.action)
     talk = Conversation(work, stop=stop)
     said = ""
     answer: Any = None
@@ -155,7 +155,7 @@ def attempt_here(work: AttemptProgress, stop: threading.Event | None) -> tuple[E
                     raise
                 said = f"{type(e).__name__}: {e.message}"
             except (Exception, SystemExit) as e:
-                said = _told(e)
+                said = _describe_error(e)
             with gateway.line:
                 talk.over = talk.over or "ended"
                 talk.flush()
@@ -198,7 +198,7 @@ def _ending(talk: Conversation, said: str) -> tuple[Ending, str]:
     return ("submitted", "") if talk.turns else ("error", "no-calls")
 
 
-def _told(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     """What was raised, and the innermost line of the agent's own that it came from."""
     if isinstance(error, Denied):
         return error.message

@@ -77,7 +77,9 @@ def wrap_agent(
     ]
     found = given or read_files(folder, _patterns(texts))
     called = (
-        name or re.sub(r"[^\w.-]+", "-", _named(agent).rpartition(".")[2]).strip("-.") or "agent"
+        name
+        or re.sub(r"[^\w.-]+", "-", _agent_name(agent).rpartition(".")[2]).strip("-.")
+        or "agent"
     )
     scaffold = Scaffold(name=called, files={"agent.toml": "\n".join(lines) + "\n", **found})
     if wrong := sorted(problems(scaffold), key=lambda p: not p.startswith("agent.toml")):
@@ -143,7 +145,7 @@ def _fit(agent: Any) -> None:
         pass  # written in C: it says nothing of itself
 
 
-def _named(agent: Any) -> str:
+def _agent_name(agent: Any) -> str:
     kind = agent if isinstance(agent, type) or inspect.isroutine(agent) else type(agent)
     return str(getattr(kind, "__qualname__", "agent"))
 
@@ -153,7 +155,7 @@ def _action(agent: Any) -> str:
     lives."""
     kind = agent if isinstance(agent, type) or inspect.isroutine(agent) else type(agent)
     module = re.sub(r"[^\w.]", "_", str(kind.__module__))
-    name = re.sub(r"[^\w.]+", "_", _named(agent)).strip(".")
+    name = re.sub(r"[^\w.]+", "_", _agent_name(agent)).strip(".")
     return give(f"python:{module}:{name}", agent)
 
 

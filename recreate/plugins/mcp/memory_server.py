@@ -87,15 +87,15 @@ def server(memory: ExperienceStore, where: Path) -> MCPServer[Any]:
         try:
             return _recalled(memory, query, k, where or {})
         except RecreateError as e:
-            raise ToolError(_told(e)) from None
+            raise ToolError(_describe(e)) from None
 
     @made.tool()
     def show(id: str, step: int | None = None) -> str:
         """One hit of `recall`, whole: an attempt (or one step of it), or a lesson."""
         try:
-            return _shown(memory, id, step)
+            return _show_experience(memory, id, step)
         except RecreateError as e:
-            raise ToolError(_told(e)) from None
+            raise ToolError(_describe(e)) from None
 
     @made.tool()
     def add(title: str, text: str, domain: str) -> str:
@@ -106,7 +106,7 @@ def server(memory: ExperienceStore, where: Path) -> MCPServer[Any]:
         try:
             lesson = LessonStore(memory_folder(where), domain).add(title, text)
         except RecreateError as e:
-            raise ToolError(_told(e)) from None
+            raise ToolError(_describe(e)) from None
         return f"{lesson.id}: {lesson.scope}, {lesson.status}"
 
     return made
@@ -130,7 +130,7 @@ def _recalled(memory: ExperienceStore, query: str, k: int, where: dict[str, str]
     return "\n".join(told)[:LONGEST] or "nothing that you may see matches"
 
 
-def _shown(memory: ExperienceStore, id: str, step: int | None) -> str:
+def _show_experience(memory: ExperienceStore, id: str, step: int | None) -> str:
     from recreate.cli.memory import standing
 
     if (lesson := memory.lesson(id, READER)) is not None:
@@ -177,5 +177,5 @@ def _labelled(e: Experience, step: int | None) -> str:
     return "\n".join(f"{label}: {text.strip()}" for label, text in parts if text.strip())
 
 
-def _told(e: RecreateError) -> str:
+def _describe(e: RecreateError) -> str:
     return f"{e.message}. {e.fix}" if e.fix else e.message

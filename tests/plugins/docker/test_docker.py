@@ -175,7 +175,7 @@ def test_containers_of_a_dead_session_are_swept_by_the_next_one(
     client.watched(tmp_path / "recreate-other")
     assert "recreate-left-over" not in client.ask("ps", "--all", "--format", "{{.Names}}")
     assert client._reaper
-    client._reaper.done()
+    client._reaper.forget()
 
 
 def _of_session(engine: str, session: Path) -> list[str]:
@@ -228,7 +228,7 @@ def image(engine: str) -> Iterator[str]:
     change = ("--change", "ENV PATH=/opt/none:/usr/bin:/bin", "--change", "ENV COLOUR=blue")
     client.ask("import", *change, "-", name, stdin=blob.getvalue())
     yield name
-    client.tried("rmi", "--force", name)
+    client.try_engine("rmi", "--force", name)
 
 
 def of_image(engine: str, image: str, folder: str = "/testbed", **given: Any) -> ContainerSandbox:
@@ -342,8 +342,8 @@ def test_clean_removes_images_that_were_pulled_and_none_that_is_in_use_or_the_us
         assert client.has("localhost/recreate-test/mine:latest")
         assert not client.has(second_name(image))
     finally:
-        client.tried("rmi", "localhost/recreate-test/mine:latest")
-    client.tried("tag", image, second_name(image))
+        client.try_engine("rmi", "localhost/recreate-test/mine:latest")
+    client.try_engine("tag", image, second_name(image))
     assert cli(["clean"]) == 0
     assert not client.has(image)
 
@@ -525,7 +525,7 @@ def test_a_mount_whose_path_an_engine_would_misread_is_refused(tmp_path: Path) -
 def test_a_session_that_is_at_work_is_not_swept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ours = filesystem.fresh()
+    ours = filesystem.make_folder()
     try:
         assert not filesystem.abandoned(ours.parent)
         assert filesystem.abandoned(tmp_path / "recreate-gone")

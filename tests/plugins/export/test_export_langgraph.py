@@ -75,7 +75,7 @@ class InSandbox:
         output = self.sandbox.run(script, timeout=seconds, stdin=stdin.encode())
         return output.text, output.status, output.timed_out
 
-    def put(self, path: str, data: bytes, mode: int) -> int:
+    def put_file(self, path: str, data: bytes, mode: int) -> int:
         try:
             self.sandbox.write(path, data, mode)
         except (BadInput, Fault):
@@ -217,14 +217,14 @@ def test_commands_of_a_container_are_run_put_and_stopped(folder: Path, tmp_path:
     there = module_of(written(shell(), "langgraph", folder), "graph.py").DockerShell(
         work, docker=str(docker)
     )
-    assert there.put(".recreate/bin/say", b"#!/bin/bash\ncat; pwd\n", 0o755) == 0
+    assert there.put_file(".recreate/bin/say", b"#!/bin/bash\ncat; pwd\n", 0o755) == 0
     assert there.run("/work/.recreate/bin/say; exit 3", "hello\n", 20) == (
         f"hello\n{work}\n",
         3,
         False,
     )
     assert there.run("echo early; sleep 60", "", 1) == ("early\n", 124, True)
-    assert there.put("no/../../..", b"", 0o644) != 0
+    assert there.put_file("no/../../..", b"", 0o644) != 0
     there.close()
     assert (tmp_path / "docker.log").read_text().split() == [
         "run",

@@ -14,7 +14,7 @@ from recreate.agents.scaffold import Scaffold, load
 from recreate.api.errors import BadInput
 from recreate.api.paths import shipped
 from recreate.plugins.export import export
-from recreate.plugins.export.source import alone
+from recreate.plugins.export.source import standalone_source
 from tests.plugins.export.taken_along import json_agent, shell
 
 PROGRAMS = ("mini-swe-agent", "langgraph", "inspect")
@@ -35,7 +35,7 @@ def test_nothing_of_it_imports_recreate(target: str, tmp_path: Path) -> None:
 def test_the_turns_name_nothing_that_is_not_there() -> None:
     """Every name that is read is defined, imported or a builtin; but for annotations, which nobody
     evaluates."""
-    tree = ast.parse(alone("recreate.plugins.export.turns"))
+    tree = ast.parse(standalone_source("recreate.plugins.export.turns"))
     known = {*dir(builtins), "__file__"}
     for node in ast.walk(tree):
         for field in ("annotation", "returns"):
