@@ -65,7 +65,7 @@ def test_a_function_that_gives_no_score_is_named(workspace: Path, value: Any) ->
         return value
 
     with pytest.raises(
-        Fault, match=r"test_row_templates.py:\d+ \(wrong\) gave .*, which is no score"
+        Fault, match=r"test_row_python.py:\d+ \(wrong\) gave .*, which is no score"
     ) as caught:
         graded(recreate.domain(ROWS, score=wrong), "x")
     assert caught.value.code == UNSOUND
@@ -76,6 +76,6 @@ def test_a_function_that_raises_is_named_by_its_line(workspace: Path) -> None:
         return row["nothing"]
 
     with pytest.raises(
-        Fault, match=r"test_row_templates.py:\d+ \(raises\) raised KeyError: 'nothing'"
+        Fault, match=r"test_row_python.py:\d+ \(raises\) raised KeyError: 'nothing'"
     ):
         graded(recreate.domain(ROWS, score=raises), "x")
