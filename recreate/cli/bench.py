@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
@@ -13,17 +13,16 @@ from recreate.api.errors import BadInput, CheckFailed, OutOfBudget
 from recreate.api.paths import short as here
 from recreate.api.paths import workspace
 from recreate.api.registry import absent
-from recreate.api.types import Stratum
+from recreate.cli.cells import list_cells, tell_cell, tell_difference, warn_of_many
 from recreate.cli.options import BUILD, RUN, TAPES, Json, one_of, with_settings
 from recreate.cli.runner import folder_of, open_measuring, stopped_by_budget
-from recreate.cli.terminal import EXCLUDED, answer, say
+from recreate.cli.terminal import answer, say
 from recreate.cli.variants import with_variants
 from recreate.runs.settings import Settings
 
 if TYPE_CHECKING:
     from recreate.agents.scaffold import Scaffold
     from recreate.builder.batch import Batch
-    from recreate.runs.results import BenchResult
     from recreate.runs.session import Session
 
 TASKS = {
@@ -93,10 +92,7 @@ def bench(
     several: Mapping[str, tuple[str, ...]],
     suite: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="SUITE.toml",
-            help="What to measure (docs/bench.md).",
-        ),
+        typer.Argument(metavar="SUITE.toml", help="What to measure (docs/bench.md)."),
     ] = None,
     scaffold: Annotated[
         list[str] | None,
@@ -206,12 +202,7 @@ def _measure(found: Batch, where: Path, fresh: bool, as_json: bool) -> None:
 
         made = batch.measure_all(session, found, agent, fresh=fresh)
     files_made = batch.write(made, found.format)
-    alone = len(made.cells) == 1
-    lines = (
-        [line_of(cell.row()) for cell in made.cells]
-        if alone
-        else [*table(made.cells, made.differences), *dict.fromkeys(agents(made.cells))]
-    )
+    lines = list_cells(made.cells, made.differences)
     written = (
         f"{here(folder)}:"
         f" {', '.join(dict.fromkeys(file.relative_to(folder).parts[0] for file in files_made))}"
@@ -238,117 +229,6 @@ def _measure(found: Batch, where: Path, fresh: bool, as_json: bool) -> None:
         raise typer.Exit(made.error.exit_code)
 
 
-def table(cells: Sequence[BenchResult], differences: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The cells as lines of a table, those of a domain together; then the differences to the
-    baseline."""
-    most = max((int(k) for cell in cells for k in cell.pass_hat), default=1)
-    hats = [f"pass^{k}" for k in sorted({1, most})]
-    head = [
-        "scaffold",
-        "model",
-        "domain",
-        "split",
-        "tasks",
-        "score",
-        *hats,
-        "USD",
-        "tokens",
-        "s/call",
-        "ended",
-    ]
-    rows, agents = [head], {(cell.scaffold, cell.digest) for cell in cells}
-
-    def called(scaffold: str, digest: str) -> str:
-        """Several agents may have one name: the seed, and what a build made of it."""
-        return (
-            f"{scaffold} {digest[:6]}"
-            if [name for name, _ in agents].count(scaffold) > 1
-            else scaffold
-        )
-
-    for cell in cells:
-        score = "none" if cell.mean is None else f"{cell.mean:.3f} [{cell.lo:.3f}, {cell.hi:.3f}]"
-        hats = [
-            f"{cell.pass_hat[str(k)]:.3f}" if str(k) in cell.pass_hat else "-"
-            for k in sorted({1, most})
-        ]
-        ended = ", ".join(f"{count} {name}" for name, count in cell.endings.items())
-        latency = "-" if cell.latency is None else f"{cell.latency:.2f}"
-        rows.append(
-            [
-                called(cell.scaffold, cell.digest),
-                cell.model,
-                cell.domain,
-                cell.split,
-                f"{cell.n} x {cell.repeats}",
-                score,
-                *hats,
-                f"{cell.usd:.3f}",
-                f"{cell.tokens:,}",
-                latency,
-                ended,
-            ]
-        )
-    same = [c for c in (1, 2, 3) if len({row[c] for row in rows[1:]}) == 1]
-    said = ", ".join(f"{rows[0][c]} {rows[1][c]}" for c in same)
-    rows = [[text for c, text in enumerate(row) if c not in same] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join(text.ljust(w) for text, w in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
-    for d in differences:
-        of, to = (
-            f"{called(side['scaffold'], side['digest'])} with {side['model']}"
-            for side in (d, d["baseline"])
-        )
-        who = f"{of} on {d['domain']}, to {to}"
-        if d["diff"] is None:
-            lines.append(f"{who}: {d['verdict']}: {d['reason']}")
-            continue
-        p = f", p = {d['p']:.3f}" if d["p"] is not None else ""
-        held = (
-            f"{d['diff']:+.3f} [{d['lo']:+.3f}, {d['hi']:+.3f}]{p}, {d['won']} attempts won,"
-            f" {d['lost']} lost"
-        )
-        lines.append(
-            f"{who}: {d['verdict']}, {held}"
-            + (f"; {d['reason']}" if d["reason"] else "")
-            + _by_kind(d)
-        )
-    if len(differences) > 1:
-        lines.append(
-            f"these are {len(differences)} comparisons, and no correction is made for that"
-        )
-    return [*([said] if said else []), *lines]
-
-
-def _by_kind(verdict: Mapping[str, Any]) -> str:
-    """`; of these HumanEval +0.10 on 38, ...`, '' where all tasks are of one kind."""
-    kinds = [str(Stratum.model_validate(each)) for each in verdict.get("strata", ())]
-    return f"; of these {', '.join(kinds)}" if kinds else ""
-
-
-def _of_one(verdict: Mapping[str, Any]) -> str:
-    """What is said where both sides are one agent with one model, whatever its names; '' else."""
-    same = all(
-        verdict[f"before_{what}"] == verdict[f"after_{what}"] for what in ("digest", "model")
-    )
-    return (
-        f"; both are one agent ({verdict['after_digest']}): a difference is chance" if same else ""
-    )
-
-
-def agents(cells: Sequence[BenchResult]) -> Iterator[str]:
-    """What a table has no columns for: the agents' digests, the split, the day, and how often it
-    was opened."""
-    for cell in cells:
-        yield (
-            f"{cell.scaffold} ({cell.digest}) on {cell.split} tasks,"
-            f" {cell.date}{opening_text(cell.row())}"
-        )
-
-
 def counted(settings: Settings) -> tuple[Settings, int | None]:
     """(the settings, how many tasks at most) where --tasks says a number and not which; None where
     it does not. Raises BadInput for one below 0."""
@@ -363,34 +243,6 @@ def counted(settings: Settings) -> tuple[Settings, int | None]:
             rest = settings.select.model_copy(update={"tasks": ()})
             return settings.model_copy(update={"select": rest}), int(text)
     return settings, None
-
-
-def line_of(cell: Mapping[str, Any], *, several: bool = False) -> str:
-    """A cell in a line. several: of several domains, so that its own is said."""
-    if cell["mean"] is None:
-        return f"{cell['scaffold']}: every attempt was {EXCLUDED}"
-    excluded = f", {cell['set_aside']} {EXCLUDED}" if cell["set_aside"] else ""
-    of = f" of {cell['domain']}" if several else ""
-    return (
-        f"{cell['scaffold']} ({cell['digest']}) with {cell['model']} on {cell['n']} {cell['split']}"
-        f" tasks{of} x {cell['repeats']}: {cell['mean']:.3f} [{cell['lo']:.3f}, {cell['hi']:.3f}],"
-        f" ${cell['usd']:.3f}{excluded}, {cell['date']}{opening_text(cell)}"
-    )
-
-
-def opening_text(cell: Mapping[str, Any]) -> str:
-    """How often the test split was opened, and whether this agent was asked the same before; '' on
-    another split."""
-    if cell["split"] != "test":
-        return ""
-    agents = "1 agent was" if cell["test_agents"] == 1 else f"{cell['test_agents']} agents were"
-    text = f"; opening {cell['test_openings']} of the test split, which {agents} measured on"
-    earlier = ", ".join(map(str, cell["opened_before"]))
-    return (
-        text
-        + f"; the same was asked of this agent before, by opening {earlier}: all of them count"
-        * bool(earlier)
-    )
 
 
 def judge(
@@ -420,6 +272,7 @@ def judge(
     """
     from recreate.api.types import Decision
     from recreate.runs.gate import judge_files
+    from recreate.viewer.markdown import verdict_text
 
     if fail_unless:
         one_of("fail-unless", fail_unless, get_args(Decision))
@@ -427,11 +280,7 @@ def judge(
     answer(
         as_json,
         verdict.model_dump(mode="json"),
-        f"{verdict.verdict}: {verdict.before:.3f} -> {verdict.after:.3f}, difference"
-        f" {verdict.diff:+.3f} [{verdict.lo:+.3f}, {verdict.hi:+.3f}], p = {verdict.p:.3f},"
-        f" {verdict.tasks} tasks x {verdict.repeats}"
-        + (f"; {verdict.reason}" if verdict.reason else "")
-        + (f"; {verdict.dropped} pairs dropped" if verdict.dropped else ""),
+        verdict_text(verdict) + f"; {verdict.dropped} pairs dropped" * bool(verdict.dropped),
     )
     return CheckFailed.exit_code if fail_unless and verdict.verdict != fail_unless else 0
 
@@ -467,35 +316,30 @@ def compare(
         "differences": verdicts,
         "test_openings": openings,
     }
-    models, domains = ({getattr(cell, what) for cell in cells} for what in ("model", "domain"))
-
-    def who(verdict: Mapping[str, Any], side: str) -> str:
-        return str(verdict[f"{side}_agent"]) + f" with {verdict[f'{side}_model']}" * (
-            len(models) > 1
-        )
-
     lines = [
-        f"{who(v, 'before')} -> {who(v, 'after')} on {v['split']}"
-        + f" of {v['domain']}" * (len(domains) > 1)
-        + f": {v['verdict']}, difference {v['diff']:+.3f} "
-        f"[{v['lo']:+.3f}, {v['hi']:+.3f}], p = {v['p']:.3f}, {v['tasks']} tasks x {v['repeats']}"
-        + _by_kind(v)
-        + _of_one(v)
+        tell_difference(_name_pair(v), v)
+        + f"; both are one agent ({v['after_digest']}): a difference is chance" * _is_one_agent(v)
         for v in verdicts
         if v["diff"] is not None and v["p"] is not None
     ]
-    if len(lines) > 1:
-        lines.append(f"these are {len(lines)} comparisons, and no correction is made for that")
+    lines += warn_of_many(len(lines))
     lines = lines or [
         "no task was scored in both: their means are of different tasks, and say nothing of each"
         " other"
     ]
     if runs[0].folder.samefile(runs[1].folder):
-        lines.insert(
-            0,
-            f"both are one run, {here(runs[0].folder)}: an agent is beside its very own attempts"
-            " there",
-        )
+        one = f"both are one run, {here(runs[0].folder)}"
+        lines.insert(0, f"{one}: an agent is beside its very own attempts there")
     again = dict.fromkeys(f"again: {cell.command}" for cell in cells if cell.command)
-    each = (line_of(cell.row(), several=len(domains) > 1) for cell in cells)
-    answer(as_json, record, *each, *lines, *again)
+    answer(as_json, record, *map(tell_cell, cells), *lines, *again)
+
+
+def _name_pair(verdict: Mapping[str, Any]) -> str:
+    sides = [f"{verdict[f'{s}_agent']} with {verdict[f'{s}_model']}" for s in ("before", "after")]
+    return f"{' -> '.join(sides)} on {verdict['split']} of {verdict['domain']}"
+
+
+def _is_one_agent(verdict: Mapping[str, Any]) -> bool:
+    return all(
+        verdict[f"before_{what}"] == verdict[f"after_{what}"] for what in ("digest", "model")
+    )

@@ -160,7 +160,7 @@ class Top(Group):
 
 
 def refuse_absent(words: str) -> None:
-    """Raise BadInput for a command, or a group of them, that a plug-in brings which is not there."""
+    """Raise BadInput for a command, or a group of them, of a plug-in that is not there."""
     from recreate.api.plugins import declared
     from recreate.api.registry import absent
 

@@ -213,7 +213,7 @@ class _ShownRun:
         return record
 
     def lines(self) -> Iterator[str]:
-        from recreate.cli.bench import agents, line_of, table
+        from recreate.cli.cells import list_cells
         from recreate.viewer.charts import draw_curves
         from recreate.viewer.markdown import verdict_text
 
@@ -237,11 +237,8 @@ class _ShownRun:
                 f"training   {drawn.name}: {drawn.first:.4g} -> {drawn.last:.4g} in"
                 f" {len(facts.updates)} steps"
             )
-        if len(facts.cells) > 1:
-            yield from table(facts.cells, facts.differences)
-            yield from dict.fromkeys(agents(facts.cells))
-        else:
-            yield from (line_of(cell.row()) for cell in facts.cells)
+        if facts.cells:
+            yield from list_cells(facts.cells, facts.differences)
         for number, revision in enumerate(self.revisions, 1):
             yield f"\n{number}. {_fate(revision)} {revision.id}, from {revision.parent}"
             yield from _edits(revision)

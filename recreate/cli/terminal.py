@@ -83,6 +83,13 @@ def answers(as_json: bool, rows: Iterable[tuple[Mapping[str, Any], str]], nothin
     return count
 
 
+def columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the rows of a table as lines whose columns stand below each other."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    padded = (map(str.ljust, row, widths) for row in rows)
+    return ["  ".join(row).rstrip() for row in padded]
+
+
 def pass_on(text: str) -> None:
     """What a program printed, on stdout: as it is into a file or a pipe, made visible on a
     terminal."""

@@ -12,7 +12,7 @@ import typer
 from recreate.api.errors import BadInput
 from recreate.api.paths import short as here
 from recreate.api.paths import workspace
-from recreate.cli.bench import line_of
+from recreate.cli.cells import tell_cell
 from recreate.cli.options import DATA, RUN, SELECT, Json, open_run, with_settings
 from recreate.cli.runner import folder_of, open_measuring
 from recreate.cli.tasks import DomainName, domain_of
@@ -72,7 +72,7 @@ def calibrate(
     answer(
         as_json,
         {"run": str(folder), "usd": cell.usd, "command": command, **found.model_dump(mode="json")},
-        f"{line_of(cell.row())}; {noise.flips:.0%} of the tasks are solved at times",
+        f"{tell_cell(cell)}; {noise.flips:.0%} of the tasks are solved at times",
         f"of candidates that change nothing, {wrong.candidates} a build, one is kept in"
         f" {wrong.rate:.1%} [{wrong.lo:.1%}, {wrong.hi:.1%}] of builds",
         "the smallest gain that is kept eight times in ten:",
