@@ -6,7 +6,7 @@
     |  `- Refused         exit 2  an endpoint refused the key or the request for good
     |- OutOfBudget        exit 3  the cap was reached; the run can be resumed
     |- CheckFailed        exit 4  a check was asked for and did not hold
-    |  `- Differs         exit 4  a replay came to what is not on its cassette
+    |  `- Differs         exit 4  a replay came to what is not on its recording
     |- Fault              exit 1  the infrastructure failed (network, disk, sandbox); never the
     agent's doing
     |  `- Transient       exit 1  the same, and worth trying again

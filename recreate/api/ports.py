@@ -128,39 +128,6 @@ class TaskQuestion(NamedTuple):
     group: str = ""
 
 
-@runtime_checkable
-class NearReplies(Protocol):
-    """Replies to questions that were asked before in other words: what a part of the kind `replies`
-    returns when it is called with (settings, memory), None where nobody wants it. key: how near,
-    and by what: part of an attempt's key."""
-
-    key: str
-
-    def get(
-        self,
-        model: str,
-        messages: Sequence[Message],
-        params: Mapping[str, Any],
-        call: Call,
-        question: TaskQuestion,
-    ) -> Reply | None:
-        """Return the reply to the nearest question, with `near` and `from_cache` set; None for
-        none."""
-        ...
-
-    def put(
-        self,
-        model: str,
-        messages: Sequence[Message],
-        params: Mapping[str, Any],
-        call: Call,
-        question: TaskQuestion,
-        reply: Reply,
-    ) -> None:
-        """Keep what was answered to this very question."""
-        ...
-
-
 class Limits(Record):
     """What one sandbox may use. Units in the names; `seconds` is the default limit of one command,
     by the clock."""

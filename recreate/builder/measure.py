@@ -147,8 +147,8 @@ def begin(
     }
     if of and not any(told.items() <= r.items() for r in session.journal.records("kinds")):
         session.journal.add("kinds", **told)
-    if session.tape is not None:
-        session.tape.agent(scaffold.name, scaffold.digest, scaffold.files)
+    if session.replay is not None:
+        session.replay.check_agent(scaffold.name, scaffold.digest)
     if scaffold.agent.memory.recall:
         session.recollection.state()  # before any cell adds to memory
     warn_of_faults(session, scaffold)
@@ -159,8 +159,8 @@ def begin(
 
 def bring(session: Session, work: Sequence[Work]) -> int:
     """Take what was attempted before into this run folder: how many attempts that were. Of a
-    recording or a replay nothing: a cassette holds all that it was made from."""
-    if session.tape is not None:
+    recording or a replay nothing: a recording holds all that it was made from."""
+    if session.replay is not None or session.settings.record:
         return 0
     own = session.folder / "attempts"
     here = {entry.name for entry in os.scandir(own)} if own.is_dir() else set[str]()

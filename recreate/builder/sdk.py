@@ -43,13 +43,13 @@ from recreate.builder.publish import Kept, left_alone, publish, standing, strang
 from recreate.builder.review import Reviewer
 from recreate.builder.selection import CREATE, find_task, fitted, named_or_default, selected
 from recreate.domains.rows.domain import RowDomain
-from recreate.models.cassette import Cassette
 from recreate.runs import settings as settings_
 from recreate.runs.attempts import attempt_task, ended
 from recreate.runs.reader import BuildResult, Run, find_agent
+from recreate.runs.replay import Replay
 from recreate.runs.results import BenchResult
-from recreate.runs.session import Parts, Say, Session, load_run, open_session, run_folder, silent
-from recreate.runs.settings import AgentCaps, Settings
+from recreate.runs.session import Parts, Say, Session, open_session, run_folder, silent
+from recreate.runs.settings import AgentCaps, Settings, load_run
 from recreate.viewer import html, markdown
 from recreate.viewer.facts import RunFacts
 from recreate.viewer.text import visible
@@ -281,13 +281,13 @@ def improve(
             code="no-texts",
         )
     refuse_if_too_small(session.settings, seed, session.price, session.optimizer_price)
-    if session.tape is not None:
-        session.tape.agent(seed.name, seed.digest, seed.files)
+    if session.replay is not None:
+        session.replay.check_agent(seed.name, seed.digest)
     session.say("seed", {"scaffold": seed, "session": session})
     built = build_loop(session, seed, review=review)
     session.journal.add("end", status=built.status, scaffold=built.scaffold.digest)
-    if session.tape is not None:
-        session.tape.end(built.status, built.scaffold.digest)
+    if session.replay is not None:
+        session.replay.check_end(built.scaffold.digest)
     return built
 
 
@@ -334,8 +334,9 @@ def attempt_one(session: Session, agent: Scaffold, task: str) -> Experience:
     known = task_of(session, task)
     session.memory.hold_out(())
     split = session.memory.held_out.split_of(known)
-    if session.tape is not None:
-        session.tape.agent(agent.name, agent.digest, agent.files)
+    if session.replay is not None:
+        session.replay.check_agent(agent.name, agent.digest)
+    session.journal.add("agent", name=agent.name, scaffold=agent.digest)
     wanted, offers = known.model_copy(update={"split": split}), Learning(session).offers()
     warn_of_faults(session, agent)
     try_servers(agent, wanted, session.domain, session.backend)
@@ -376,8 +377,8 @@ def _seed(session: Session, where: Path, scaffold: str | Path | Scaffold) -> Sca
             start = starting(session.settings, where, "seed")
             refuse_if_too_small(session.settings, start, session.price, session.optimizer_price)
             chosen = made_of = create(session, start)
-        elif isinstance(session.tape, Cassette) and not wanted:
-            chosen = made_of = _recorded(session.tape)
+        elif session.replay is not None and not wanted:
+            chosen = made_of = _recorded(session.replay)
         else:
             who = (where, wanted, session.domain.name, session.model_name)
             chosen = starting(session.settings, *who)
@@ -417,19 +418,16 @@ def _seed(session: Session, where: Path, scaffold: str | Path | Scaffold) -> Sca
     return seed.model_copy(update={"name": begun["name"]})
 
 
-def _recorded(tape: Cassette) -> Scaffold:
-    """The agent that a recorded build began with. Raises BadInput where the cassette has none."""
-    for name, texts in tape.agents.values():
-        return Scaffold(name=name, files=texts)
-    raise BadInput(
-        f"the cassette {paths.short(tape.folder)} has no agent: its recording ended before one was"
-        " read",
-        fix=(
-            "name the one it was recorded with: --scaffold; or record it again: the same command"
-            " with --record"
-        ),
-        code="damaged",
-    )
+def _recorded(replay: Replay) -> Scaffold:
+    """Return the agent that a recorded build began with. Raises BadInput where the recording has
+    none."""
+    if (seed := replay.load_seed()) is None:
+        raise BadInput(
+            f"the recording {paths.short(replay.folder)} has no agent that a build began with",
+            fix="replay it with the command it is of",
+            code="no-scaffold",
+        )
+    return seed
 
 
 @contextmanager

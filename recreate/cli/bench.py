@@ -188,7 +188,7 @@ def _measure(found: Batch, where: Path, fresh: bool, as_json: bool) -> None:
         starting(settings, where, name)
     if len(found.models) * len(found.domains) > 1 and (settings.record or settings.replay):
         fix = "record each by itself: one --model and one --domain"
-        raise BadInput("a cassette is of one model and one domain", fix=fix, code="usage")
+        raise BadInput("a recording is of one model and one domain", fix=fix, code="usage")
     folder = folder_of(
         settings, where, f"bench-{'-'.join(name.rpartition(':')[2] for name in found.domains)}"[:80]
     )

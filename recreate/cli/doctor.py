@@ -238,7 +238,7 @@ def clean(
 
     Example: recreate clean --dry-run
     """
-    from recreate.models.reply_cache import ON, ReplyCache, folder_of
+    from recreate.models.replies import ON, SharedReplies, folder_of
     from recreate.sandboxes import filesystem
 
     left: dict[str, list[dict[str, Any]]] = {
@@ -265,7 +265,7 @@ def clean(
         *(f"not looked at: {row['message']}" for row in left["faults"]),
     ]
     freed = sum(row["bytes"] for row in left["images"])
-    cache = ReplyCache(folder_of(ON))
+    cache = SharedReplies(folder_of(ON))
     count, held = cache.size()
     if count:
         what = f"{count} cached replies, {held / 1e6:.1f} MB, in {cache.folder}"

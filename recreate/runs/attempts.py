@@ -31,7 +31,6 @@ from recreate.api.ports import ToolCalling, extras
 from recreate.api.theirs import expect
 from recreate.api.types import Call, Experience, Grade, Step, Task, Usage, digest
 from recreate.memory.codec import masked
-from recreate.models.cassette import Cassette
 from recreate.runs.budget import CELL_BUDGET
 from recreate.runs.session import Session
 from recreate.storage import files
@@ -152,10 +151,9 @@ def run_attempts(
 
 def stretch_of(session: Session, repeats: int) -> int:
     """How many attempts are made before they are looked at: whole tasks, twice as many as go on at
-    once; with a cassette as went on when it was begun, so that a replay asks for what the recording
-    asked for.
+    once when the run began, so that one that goes on, and a replay, asks for what it asked for.
     """
-    jobs = (session.tape.about.jobs if session.tape is not None else 0) or session.settings.jobs
+    jobs = session.journal.first.get("jobs") or session.settings.jobs
     return repeats * max(1, 2 * jobs // repeats)
 
 
@@ -548,9 +546,9 @@ def note_end(
     own, and its folder that name: every attempt that was paid for is kept, and shown as itself.
     """
     key = experience.trace.attempt
-    if isinstance(session.tape, Cassette):  # memory was another when it was recorded
+    if session.replay is not None:  # memory was another when it was recorded
         experience = experience.model_copy(
-            update={"id": session.tape.renamed.get(key, experience.id)}
+            update={"id": session.replay.renamed.get(key, experience.id)}
         )
     experience = session.memory.keep(experience) if in_memory else session.memory.named(experience)
     if folder.name != experience.id:
@@ -574,8 +572,8 @@ def note_end(
         passed=grade.passed,
         ending=experience.trace.ending,
     )
-    if session.tape is not None:
-        session.tape.grade(experience.id, grade.score, grade.passed, key)
+    if session.replay is not None:
+        session.replay.check_grade(experience.id, grade.score, grade.passed)
     return experience
 
 

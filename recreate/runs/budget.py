@@ -173,7 +173,7 @@ class Spend:
     cached    replies that an earlier run had paid for: nothing is charged for them
     near      (calls, tokens) of those that had been made for another question: what was not paid
               for
-    tapes     the sessions all of whose replies came from a cassette: the cap counts what was paid
+    tapes     the sessions all of whose replies came from a recording: the cap counts what was paid
               then, and nothing is paid now
     """
 
@@ -420,7 +420,7 @@ class Ledger:
     """
 
     def __init__(self, lines: Log, budget: Budget, *, replayed: bool = False) -> None:
-        """replayed: all replies come from a cassette, as the file then says."""
+        """replayed: all replies come from a recording, as the file then says."""
         self.budget = budget
         self._spend = Spend()
         self._lines = lines

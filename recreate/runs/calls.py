@@ -3,8 +3,8 @@
 Every paid call of every role goes through `Calls.ask`. A reply that is in the journal is returned
 from there; a transient fault is tried again with exponential backoff and full jitter, and then
 raised as a Fault: never the agent's failure. A model that is busy is asked less at once (`pace`).
-Each try is reserved for by itself, and one that may have been worked on stays charged. What is
-asked is recorded here (`--record`), and looked up among what earlier runs paid for (`--cache`).
+Each try is reserved for by itself, and one that may have been worked on stays charged. What earlier
+runs paid for answers first (`--cache`).
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ import json
 import math
 import random
 import threading
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from typing import Any
 
 from recreate.api.errors import BadInput, CheckFailed, Fault, Interrupted, Transient
-from recreate.api.ports import Model, NearReplies, Overriding, Price, TaskQuestion
+from recreate.api.ports import Model, Overriding, Price, TaskQuestion
 from recreate.api.theirs import expect
 from recreate.api.types import Call, Message, Reply, ToolCall, Usage, canaries
-from recreate.models.cassette import STEADY, Cassette, Recording, Replayed
 from recreate.models.chat import content
-from recreate.models.reply_cache import ReplyCache
+from recreate.models.replies import ModelQuestion, Replies
 from recreate.runs.budget import Ledger
 from recreate.runs.journal import Journal
 from recreate.runs.pace import BUSY, LONGEST, Pace, Turn
+from recreate.runs.replay import Replayed
 from recreate.storage.log import encode
 from recreate.storage.redact import redact
 
@@ -58,9 +58,7 @@ class Calls:
         *,
         retries: int = 3,
         backoff: float = 1.0,
-        recorder: Recording | None = None,
-        cache: ReplyCache | Cassette | None = None,
-        near: NearReplies | None = None,
+        cache: Replies | None = None,
         told: Callable[[str], None] = lambda text: None,
     ) -> None:
         """told: takes what a user is to hear of a model that is busy."""
@@ -69,9 +67,7 @@ class Calls:
         self.ledger = ledger
         self.retries = retries
         self.backoff = backoff
-        self.recorder = recorder
         self.cache = cache
-        self.near = near
         self.stop = threading.Event()
         self.told = told
         self._lock = threading.Lock()
@@ -85,12 +81,12 @@ class Calls:
         messages: Sequence[Message],
         call: Call,
         *,
-        question: TaskQuestion | None = None,
+        task: TaskQuestion | None = None,
         **params: Any,
     ) -> Reply:
         """One reply to `messages`, paid at most once.
 
-        question: of an attempt what its task asks, for a cache that answers near questions too.
+        task: of an attempt what its task asks, for a cache that answers near questions too.
 
         Raises OutOfBudget before the call or one of its tries, Refused when the endpoint will not,
         Fault after `retries` transient failures, or when the messages hold what was made of a
@@ -103,40 +99,24 @@ class Calls:
         _refuse_held_out(messages, call)
         # what the model asks in any case, or the bound would be of another question: a recipe's
         # max_response
-        params |= self._override(model)
-        asked = dict(params)
-        check = request_check(messages, asked)
-        known = self.journal.reply(
-            call.id, check, lambda: request_check(messages, asked, wavers=False)
-        )
-        params.setdefault("max_tokens", MAX_TOKENS)
-        if known is not None:
-            if self.recorder is not None:  # a kill may have come between the two
-                self.recorder.keep(model.name, messages, params, call, known)
+        params = self.params(model, params)
+        question = ModelQuestion(model.name, messages, params, call, task)
+        if (known := self.journal.reply(question)) is not None:
             return known
         lost: list[Transient] = []
-        reply = (
-            self.cache.get(model.name, messages, params, call) if self.cache is not None else None
-        )
-        if reply is None and self.near is not None and question is not None:
-            reply = self.near.get(model.name, messages, params, call, question)
+        reply = self.cache.get(question) if self.cache is not None else None
         if reply is None:
             bound = tokens_bound(messages, params.get("tools") or ()), int(params["max_tokens"])
             try:
                 reply = self._try(model, price, messages, call, params, bound, lost)
             except (BadInput, Fault) as e:
-                if self.recorder is not None:
-                    self.recorder.keep(model.name, messages, params, call, e, lost)
+                with suppress(Fault):  # a full disk: what the model said of it matters more
+                    self.journal.keep(question, e, lost)
                 raise
-            if isinstance(self.cache, ReplyCache):
-                self.cache.put(model.name, messages, params, call, reply)
-        if self.near is not None and question is not None and reply.near is None:
-            self.near.put(model.name, messages, params, call, question, reply)
+            if self.cache is not None:
+                self.cache.put(question, reply)
         try:
-            steady = request_check(messages, asked, wavers=False)
-            self.journal.keep(
-                call.id, check, reply.model_dump(exclude_defaults=True), call.role, steady
-            )
+            self.journal.keep(question, reply, lost)
         except BaseException:
             if not reply.from_cache:
                 self.ledger.drop(call, unspent=False)
@@ -147,8 +127,6 @@ class Calls:
             "near": reply.near is not None,
         }
         self.ledger.settle(call, Usage.of(reply, call), **told)
-        if self.recorder is not None:
-            self.recorder.keep(model.name, messages, params, call, reply, lost)
         return reply
 
     def params(self, model: Model, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -285,7 +263,7 @@ def _paid(
     reply: Reply, price: Price, bound_in: int, bound_out: int, *, then: bool = False
 ) -> Reply:
     """The reply with what is charged for it: never more than was reserved, and all of that where
-    its counts cannot be. then: it is a cassette's, and its counts are what was charged when it was
+    its counts cannot be. then: it is a replay's, and its counts are what was charged when it was
     recorded.
 
     What is longer than its tokens can be is cut: it would be sent again with every turn, at a bound
@@ -377,30 +355,6 @@ def tokens_bound(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]
             len(t.encode("utf-8", "surrogatepass")) - len(t) for t in texts if not t.isascii()
         )
     return 16 + total + 16 * len(messages) + (TOOLS_PREAMBLE if tools else 0)
-
-
-def request_check(
-    messages: Sequence[Message], params: dict[str, Any], *, wavers: bool = True
-) -> str:
-    """A cheap fingerprint that tells a changed request from the journalled one.
-
-    The last message, the results of tools right before it, and the number of messages suffice: the
-    earlier ones were checked at the earlier steps. wavers: also by what wavers by itself
-    (`cassette.STEADY`), such as a test's duration.
-    """
-    crc, at = 0, len(messages) - 1
-    while at >= 0:
-        said = content(messages[at])
-        if not wavers and STEADY.search(as_json := json.dumps(said, ensure_ascii=False)):
-            said = STEADY.sub("\ufffd", as_json)
-        crc = zlib.crc32(said.encode("utf-8", "surrogatepass"), crc)
-        rest = _rest(messages[at])
-        if rest:
-            crc = zlib.crc32(repr(sorted(rest.items())).encode(), crc)
-        at -= 1
-        if at < 0 or messages[at]["role"] != "tool":
-            break
-    return f"{len(messages)}-{crc:08x}-{zlib.crc32(repr(sorted(params.items())).encode()):08x}"
 
 
 def _rest(message: Message) -> dict[str, Any]:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from recreate.agents.retrieval import MemoryAnswer
-from recreate.api.errors import BadInput
+from recreate.api.errors import BadInput, Fault, Transient
 from recreate.api.paths import short
 from recreate.api.types import Change, Lesson, Reply, Revision, digest
+from recreate.models import replies
+from recreate.models.replies import Answerer, ModelQuestion, read_reply
 from recreate.runs.trial import Terms
 from recreate.storage.files import lock
 from recreate.storage.log import Fields, Log, fits
@@ -20,6 +20,7 @@ from recreate.storage.log import Fields, Log, fits
 _OF_ATTEMPT = {"attempt": str, "task": str, "split": str, "passed": bool}
 _TEXT, _WHOLE, _NUMBER = str | None, int | None, float | None
 FIELDS: Fields = {
+    **replies.FIELDS,
     "start": {
         "run": str,
         "model": _TEXT,
@@ -27,13 +28,17 @@ FIELDS: Fields = {
         "sandbox": _TEXT,
         "command": _TEXT,
         "at": _TEXT,
+        "recreate": _TEXT,
+        "jobs": _WHOLE,
+        "memory": _WHOLE,
+        "models": dict[str, Answerer] | None,
     },
+    "answerers": {"models": dict[str, Answerer]},
     "seed": {"name": str, "scaffold": str},
     "agent": {"name": str, "scaffold": str},
     "cell": {"model": str, "agent": str, "split": str, "domain": str},
     "kinds": {"domain": str, "of": [{"kind": str, "tasks": [str]}]},
     "baselines": {"of": [{"cell": [str], "baseline": [str]}]},
-    "reply": {"call": str, "check": str, "reply": dict, "role": _TEXT, "steady": _TEXT},
     "experience": {
         **_OF_ATTEMPT,
         "repeat": int,
@@ -105,12 +110,15 @@ class Journal:
     ended    the attempts whose end is written down; renamed: key -> id of those that are known by
              another than that
     runs     the ids under which replies were paid for
-    started  whether a session was ever begun; damaged: lines that are passed over
+    first    the first `start`, {} before there is one; damaged: lines that are passed over
+    models   who answers, by role, as far as that was known last
+    listed   whether replies have the digests of the messages that were asked; worded: whether their
+             words are kept too, once each, so that a replay can show what differs
 
-    Kinds of record: `start` (a session began), `seed`, `agent` (one is measured), `cell` (with a
+    Kinds of record: `start` (a session began), `answerers` (who answered, when it ended), `seed`, `agent` (one is measured), `cell` (with a
     model, on a domain's split), `kinds` (of which kind each of its tasks is), `baselines` (what
     each cell is compared with), `selection` (which tasks are taken), `batch` (those of a round),
-    `reply` (call, check, reply), `recallable` (what agents may recall), `recalled` (what one was
+    `reply`, `refused` (what came of a call), `text` (of a message or of parameters), `recallable` (what agents may recall), `recalled` (what one was
     told), `experience` (an attempt ended and was graded), `aside` (it was excluded for an
     infrastructure failure), `proposal`, `nothing`, `trial` (how a candidate is judged), `revision`,
     `candidate` (it waits for a person), `review` (what the person decided), `test-opened`, `arm` (a
@@ -126,9 +134,12 @@ class Journal:
         self.ended: set[str] = set()
         self.renamed: dict[str, str] = {}
         self.runs: set[str] = set()
-        self.started = False
+        self.first: Mapping[str, Any] = {}
+        self.models: Mapping[str, Any] = {}
+        self.listed = self.worded = False
         self.damaged = 0
         self._replies: dict[str, dict[str, int]] = {}
+        self._texts: set[str] = set()
         self._lock_file: int | None = None
 
     def open(self) -> None:
@@ -159,8 +170,12 @@ class Journal:
 
     def _take(self, record: Mapping[str, Any]) -> None:
         match record["kind"]:
-            case "start":
-                self.started = True
+            case "start" | "answerers":
+                if record["kind"] == "start":
+                    self.first = self.first or record
+                self.models = record.get("models") or {}
+            case "text":
+                self._texts.add(record["id"])
             case "proposal":
                 self.forget(record["attempt"])
             case "experience" | "brought":
@@ -174,35 +189,48 @@ class Journal:
         """An attempt (or a proposal) is complete: its replies will not be asked for again."""
         self._replies.pop(attempt, None)
 
-    def reply(self, call: str, check: str, steady: Callable[[], str] = str) -> Reply | None:
-        """The journalled reply to this request, or None. `check` guards against a changed request;
-        steady: the same without what wavers by itself, by which a request that is asked again after
-        its commands ran again is known.
-        """
-        offset = self._replies.get(_attempt(call), {}).get(call)
-        line = self.log.at(offset) if offset is not None else None
-        if line is None or (record := line.record) is None:
+    def reply(self, question: ModelQuestion) -> Reply | None:
+        """Return the journalled reply to a question, or None. One that differs in what wavers alone
+        is the same: an attempt that goes on runs its commands again."""
+        record = self._at(question.call.attempt, question.call.id)
+        if record is None or (
+            record["request"] != question.digest and record["steady"] != question.steady
+        ):
             return None
-        if record["check"] != check and record.get("steady", record["check"]) != steady():
-            return None
-        return _reply(record)
+        return read_reply(record)
 
     def keep(
-        self, call: str, check: str, reply: Mapping[str, Any], role: str = "agent", steady: str = ""
+        self,
+        question: ModelQuestion,
+        answer: Reply | BadInput | Fault,
+        lost: Sequence[Transient] = (),
     ) -> None:
-        """Journal a reply to who plays a role. From here on it is paid for."""
-        record = {"kind": "reply", "call": call, "role": role, "check": check, "reply": reply}
-        if steady not in ("", check):
-            record["steady"] = steady
-        self._remember(call, self.log.append(record))
+        """Journal what came of a call, after the tries that were `lost`. From here on a reply is
+        paid for."""
+        texts = question.texts(messages=self.worded)
+        new = [{"kind": "text", "id": id, "text": text} for id, text in texts.items()]
+        if new := [line for line in new if line["id"] not in self._texts]:
+            self.log.append(*new)
+            self._texts.update(texts)
+        record = question.record(answer, lost)
+        if self.listed:
+            record["messages"] = question.said
+        offset = self.log.append(record)
+        if isinstance(answer, Reply):
+            self._remember(question.call.id, offset)
 
     def recalled(self, call: str, query: str) -> MemoryAnswer | None:
-        """What memory answered an agent that asked this after this call; None where it did not."""
-        offset = self._replies.get(_attempt(call), {}).get(_asked(call, query))
-        line = self.log.at(offset) if offset is not None else None
-        if line is None or line.record is None or line.record["query"] != query:
+        """Return what memory answered an agent that asked this after a call; None where it did
+        not."""
+        record = self._at(_attempt(call), _asked(call, query))
+        if record is None or record["query"] != query:
             return None
-        return MemoryAnswer(line.record["text"], tuple(line.record["found"]))
+        return MemoryAnswer(record["text"], tuple(record["found"]))
+
+    def _at(self, attempt: str, address: str) -> Mapping[str, Any] | None:
+        offset = self._replies.get(attempt, {}).get(address)
+        line = self.log.at(offset) if offset is not None else None
+        return line.record if line is not None else None
 
     def keep_recalled(self, call: str, query: str, told: MemoryAnswer) -> None:
         """Journal what memory answered: after a kill the agent is told the same."""
@@ -228,6 +256,11 @@ class Journal:
         """The records of some kinds (all when none is named), in order."""
         return records(self.log, *kinds)
 
+    @property
+    def closed(self) -> bool:
+        """Whether the run folder is free for others."""
+        return self._lock_file is None
+
     def close(self) -> None:
         self.log.close()
         if self._lock_file is not None:
@@ -239,14 +272,6 @@ def records(log: Log, *kinds: str) -> Iterator[dict[str, Any]]:
     """The records of some kinds (all when none is named) of a journal that nobody need have opened,
     in order."""
     return log.read(FIELDS, kinds)
-
-
-def _reply(record: Mapping[str, Any]) -> Reply | None:
-    """The reply of a `reply` record; None for what is none."""
-    try:
-        return Reply.model_validate(record["reply"])
-    except ValidationError:
-        return None
 
 
 def passed_over(path: Path, damaged: int) -> str:

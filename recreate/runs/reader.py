@@ -22,8 +22,7 @@ from recreate.runs.attempts import Score, read_experience
 from recreate.runs.budget import LINES, Spend, unwritten
 from recreate.runs.gate import alone, judge
 from recreate.runs.journal import FIELDS, passed_over, records
-from recreate.runs.session import load_run
-from recreate.runs.settings import Settings, as_flags
+from recreate.runs.settings import Settings, as_flags, load_run
 from recreate.runs.trial import Terms, room, tried
 from recreate.storage.files import is_locked
 from recreate.storage.log import Log, iso

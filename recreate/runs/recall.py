@@ -4,8 +4,8 @@ the first of them began.
 What may be told is fixed once, in the journal (`recallable`) and a file of the run folder: the
 experiences and lessons that there were. Its digest is a part of the key of each attempt of an agent
 that may recall, so that none is read back as one that could have been told something else. Each
-answer is journalled (`recalled`), and on a cassette: an attempt that goes on after a kill, or is
-replayed, is told the same.
+answer is journalled (`recalled`): an attempt that goes on after a kill, or is replayed, is told the
+same.
 
 An agent is never told of its own task, nor of one of the same group, nor of an attempt that was
 itself told of one: so an attempt at a train task sees no more than one at a task that is held out.
@@ -27,8 +27,8 @@ from recreate.api.errors import BadInput, Differs, Missing
 from recreate.api.paths import short
 from recreate.api.ports import Hit
 from recreate.api.types import Experience, Lesson, Step, Task, digest
-from recreate.models.cassette import Cassette, Recording
 from recreate.runs.journal import Journal
+from recreate.runs.replay import Replay
 from recreate.storage import files
 from recreate.storage.redact import redact
 
@@ -86,7 +86,7 @@ class Recollection:
     domain: str
     search: Callable[[str, int, Mapping[str, Any]], Sequence[Hit]]
     leaks: Callable[[Lesson], Sequence[str]]
-    tape: Recording | Cassette | None = None
+    replay: Replay | None = None
     found_by: Sequence[str] = ()
 
     def state(self) -> Recallable:
@@ -94,12 +94,9 @@ class Recollection:
         with _LOCK:
             mine = (r for r in self.journal.records("recallable") if r["domain"] == self.domain)
             record = next(mine, None)
-            if isinstance(self.tape, Cassette):
-                return Recallable(frozenset(), {}, self.tape.recallable.get(self.domain, ""))
-            found = self._fix() if record is None else self._read(record["file"], record["digest"])
-            if self.tape is not None:
-                self.tape.may_recall(self.domain, found.digest)
-            return found
+            if self.replay is not None:
+                return Recallable(frozenset(), {}, self.replay.recallable.get(self.domain, ""))
+            return self._fix() if record is None else self._read(record["file"], record["digest"])
 
     def _fix(self) -> Recallable:
         where = {"domain": self.domain, "split": "train"}
@@ -143,32 +140,14 @@ class Recollection:
         def recall(query: str, call: str) -> MemoryAnswer:
             known = self.journal.recalled(call, query)
             if known is None:
-                if isinstance(self.tape, Cassette):
-                    known = self._recorded(self.tape, query, call)
+                if self.replay is not None:
+                    known = _recorded(self.replay, query, call)
                 else:
                     known = self._answer(query, task, tokens, lessons, state)
                 self.journal.keep_recalled(call, query, known)
-            if isinstance(self.tape, Recording):
-                self.tape.recalled(call, query, known.text, known.found)
             return known
 
         return recall
-
-    def _recorded(self, tape: Cassette, query: str, call: str) -> MemoryAnswer:
-        told = tape.recalled.get((call, query))
-        if told is None:
-            raise Differs(
-                f"the replay asks memory at {call} what was not asked when it was recorded:"
-                f" {query[:200]!r}",
-                fix=(
-                    "put back what changed since (scaffold, tasks, tools or this program), or"
-                    " record again: --record"
-                ),
-                call=call,
-                expected=None,
-                got=query,
-            )
-        return MemoryAnswer(*told)
 
     def _answer(
         self, query: str, task: Task, tokens: int, lessons: bool, state: Recallable
@@ -236,6 +215,23 @@ class Recollection:
         }
         each = ((id, self.memory.get(id, READER)) for id in sorted(told - seen))
         return any(other is None or self._own(other, task, seen) for _, other in each)
+
+
+def _recorded(replay: Replay, query: str, call: str) -> MemoryAnswer:
+    told = replay.recalled.get((call, query))
+    if told is None:
+        raise Differs(
+            f"the replay asks memory at {call} what was not asked when it was recorded:"
+            f" {query[:200]!r}",
+            fix=(
+                "put back what changed since (scaffold, tasks, tools or this program), or"
+                " record again: --record"
+            ),
+            call=call,
+            expected=None,
+            got=query,
+        )
+    return MemoryAnswer(*told)
 
 
 def _told_lesson(hit: Hit) -> Callable[[int], str]:

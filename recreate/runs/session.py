@@ -33,7 +33,6 @@ from recreate.api.ports import (
     Memory,
     MemoryPolicy,
     Model,
-    NearReplies,
     Optimizer,
     Price,
     SandboxBackend,
@@ -44,8 +43,7 @@ from recreate.api.registry import fit, fit_tasks
 from recreate.api.theirs import all_are, expect, spelled
 from recreate.api.types import Call, Lesson, Message, Reply, Split, Task, digest
 from recreate.memory.held_out import lacking
-from recreate.models.cassette import About, Answerer, Cassette, Recording
-from recreate.models.reply_cache import ReplyCache, folder_of
+from recreate.models.replies import Answerer, Replies, SharedReplies, folder_of
 from recreate.runs import settings as settings_
 from recreate.runs.alone import ask_judge
 from recreate.runs.budget import Budget, Ledger
@@ -53,7 +51,8 @@ from recreate.runs.calls import Calls
 from recreate.runs.defaults import with_defaults
 from recreate.runs.journal import Journal, passed_over
 from recreate.runs.recall import READER, Recallable, Recollection
-from recreate.runs.settings import FORMAT, TRUSTED, Settings
+from recreate.runs.replay import Replay, claim, pack
+from recreate.runs.settings import TRUSTED, Settings, recorded_text, settings_text
 from recreate.storage import files
 from recreate.storage.log import Log, now
 from recreate.storage.redact import redact, redacted
@@ -140,7 +139,7 @@ class Session:
                  under one name
     own_memory   a user's Memory, asked in place of the workspace's; its hits are held against the
                  registry all the same
-    tape         what is recorded into, or replayed from; None for neither
+    replay       the run that is replayed; None for none
     """
 
     settings: Settings
@@ -165,7 +164,7 @@ class Session:
     """What the optimizer has of its own, as its `Config` made it."""
     say: Say = silent
     own_memory: Memory | None = None
-    tape: Recording | Cassette | None = None
+    replay: Replay | None = None
     given: Parts = field(default_factory=Parts)
     judge: tuple[Model, Price] | None = None
     """Who judges answers, of a domain that asks a model while it grades."""
@@ -289,16 +288,16 @@ class Session:
 
     @property
     def near(self) -> str:
-        """How near another question may be whose reply is taken, and by whose vectors, as an
-        attempt's key has it."""
-        return self.calls.near.key if self.calls.near is not None else ""
+        """How a plug-in answers what was asked otherwise, as an attempt's key has it; '' for not at
+        all."""
+        return self.calls.cache.key if self.calls.cache is not None else ""
 
     def asking(self, task: Task) -> AskAgent:
-        """The agent's model as an attempt at this task asks it: where near questions are answered,
-        with its own."""
-        if self.calls.near is None:
+        """The agent's model as an attempt at this task asks it: where a plug-in answers questions
+        that are nearly the same, with its own."""
+        if not self.near:
             return self.ask
-        return partial(self.ask, question=TaskQuestion(redact(task.prompt), task.group))
+        return partial(self.ask, task=TaskQuestion(redact(task.prompt), task.group))
 
     def full(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """All that the agent's model is asked for by a call with these parameters."""
@@ -344,7 +343,7 @@ class Session:
             domain=self.domain.name,
             search=lambda query, k, filters: self.recall(query, k, filters, READER),
             leaks=self.lesson_leaks,
-            tape=self.tape,
+            replay=self.replay,
             found_by=(self.settings.memory.embedder, theirs),
         )
 
@@ -385,9 +384,8 @@ class Session:
             stack.callback(self.models.close, self.given)
             stack.callback(self.memory.close)
             stack.callback(self.journal.close)
-            if isinstance(self.tape, Recording):
-                stack.callback(self.tape.close, self.ledger.record(), self.models.answerers())
-            if isinstance(self.tape, Cassette) and (n := len(self.tape.wavered)):
+            stack.callback(self._record)
+            if self.replay is not None and (n := len(self.replay.wavered)):
                 what = (
                     "times, durations, lone decimals, addresses, temporary names, user numbers or"
                     " lines of ls alone"
@@ -406,6 +404,17 @@ class Session:
                         )
                     },
                 )
+
+    def _record(self) -> None:
+        """Journal who answered, as far as that is known by now, and pack the run where it is
+        recorded."""
+        if self.replay is not None or self.journal.closed:
+            return
+        models = {role: who.model_dump() for role, who in self.models.answerers().items()}
+        if models != self.journal.models:
+            self.journal.add("answerers", models=models)
+        if self.settings.record:
+            pack(self.folder, Path(self.settings.record), recorded_text(self.settings))
 
 
 def _hidden(domain: Domain, task: Task) -> list[str]:
@@ -509,15 +518,15 @@ def open_models(
 
 
 def open_judge(
-    settings: Settings, models: OpenedModels, cassette: Cassette | None = None
+    settings: Settings, models: OpenedModels, replay: Replay | None = None
 ) -> tuple[Model, Price]:
     """(the judge's model, its price): that of `--models.judge`, else the optimizer's."""
     from recreate.models import open_model
     from recreate.models.pricing import known_price, parse_price
 
     other = models.optimizer_model, models.optimizer_price
-    if cassette is not None:
-        return cassette.judge() or other
+    if replay is not None:
+        return replay.open_judge() or other
     spec = settings.models.judge
     if not spec or spec == (settings.models.optimizer or settings.model):
         return other
@@ -654,8 +663,7 @@ def open_session(
     """
     parts = parts or Parts()
     refuse(settings, folder, resume)
-    cassette = Cassette(Path(settings.replay)) if settings.replay else None
-    cache = cassette or (ReplyCache(folder_of(settings.cache)) if settings.cache else None)
+    replay = Replay(Path(settings.replay)) if settings.replay else None
     backend = open_backend(settings, parts.backend)
     domain = (
         open_domain(settings, workspace, backend)
@@ -665,13 +673,13 @@ def open_session(
     fit_tasks(domain)
     optimizer, policy = _named(settings, parts, command)
     budget = Budget.parse(settings.budget)
-    if cassette is not None:
-        _refuse_another(cassette, command, domain, backend)
+    if replay is not None:
+        _refuse_another(replay, command, domain, backend)
     with ExitStack() as undo:
         memory = _open_store(settings, workspace, folder, parts.embedder, say)
         undo.callback(memory.close)
         models = (
-            open_models(settings, parts) if cassette is None else OpenedModels(*cassette.models())
+            open_models(settings, parts) if replay is None else OpenedModels(*replay.open_models())
         )
         undo.callback(lambda: models.close(parts))
         if models.note:
@@ -695,26 +703,33 @@ def open_session(
         if command == "build":  # nobody proposes elsewhere
             registry.need_all(proposer)
         if isinstance(domain, AsksModel) and domain.asks_model:
-            models = replace(models, judge=open_judge(settings, models, cassette))
+            models = replace(models, judge=open_judge(settings, models, replay))
         own_memory = open_memory(settings, workspace, parts.memory, domain.name, memory)
         begun = Begun(
-            run=run_id(settings) if cassette is None else cassette.about.run,
+            run=run_id(settings) if replay is None else replay.run,
             model=models.model.name,
             sandbox=backend.name,
             domain=domain.name,
             command=command,
         )
-        recorder = _record(
-            settings, begun, models, memory.count(domain.name), resume and _has_replies(folder)
-        )
-        if recorder is not None:
-            undo.callback(recorder.close)
-            if command == "build" and recorder.about.memory:
-                say("note", {"text": _not_on_it(recorder.about)})
+        if settings.record:
+            undo.callback(claim(Path(settings.record), begun.run, resumed=resume))
+        known = memory.count(domain.name)
+        if settings.record and command == "build" and known and not resume:
+            say("note", {"text": _not_on_it(known, domain.name)})
         journal = Journal(folder)
         undo.callback(journal.close)
-        _take(journal, settings, begun, [k for k, part in vars(parts).items() if part is not None])
-        ledger = Ledger(Log(folder / "ledger.jsonl"), budget, replayed=cassette is not None)
+        facts = {
+            "recreate": paths.version(),
+            "jobs": settings.jobs if replay is None else replay.start.get("jobs", settings.jobs),
+            "memory": known,
+            "models": {role: who.model_dump() for role, who in models.answerers().items()},
+        }
+        objects = [kind for kind, part in vars(parts).items() if part is not None]
+        _take(journal, settings, begun, {**facts, **({"objects": objects} if objects else {})})
+        journal.listed = bool(settings.record)
+        journal.worded = journal.listed and not settings.record_replies_only
+        ledger = Ledger(Log(folder / "ledger.jsonl"), budget, replayed=replay is not None)
         _count_again(ledger, journal, settings.jobs, say)
         undo.pop_all()
     calls = Calls(
@@ -722,9 +737,7 @@ def open_session(
         journal,
         ledger,
         retries=settings.models.retries,
-        recorder=recorder,
-        cache=cache,
-        near=open_near_replies(settings, memory) if cassette is None else None,
+        cache=replay or open_cache(settings, memory),
         told=lambda text: say("note", {"text": text}),
     )
     return Session(
@@ -750,7 +763,7 @@ def open_session(
         say=say,
         judge=models.judge,
         own_memory=own_memory,
-        tape=recorder or cassette,
+        replay=replay,
         given=parts,
         ready=ready,
     ).judged()
@@ -824,7 +837,7 @@ def _open_store(
 
 @dataclass(frozen=True)
 class Begun:
-    """What a run is known by, in its journal's first line and in a cassette of it."""
+    """What a run is known by, in its journal's first line."""
 
     run: str
     model: str
@@ -833,31 +846,9 @@ class Begun:
     command: str
 
 
-def _record(
-    settings: Settings, begun: Begun, models: OpenedModels, memory: int, replies: bool
-) -> Recording | None:
-    """What the run is recorded into. memory: how many experiences there are; replies: whether the
-    run has some."""
-    if not settings.record:
-        return None
-    about = About(
-        run=begun.run,
-        command=begun.command,
-        domain=begun.domain,
-        sandbox=begun.sandbox,
-        settings=_recorded(settings),
-        replies_only=settings.record_replies_only,
-        budget=settings.budget,
-        jobs=settings.jobs,
-        models=models.answerers(),
-        memory=memory,
-    )
-    return Recording(Path(settings.record), about, begun=replies)
-
-
-def _not_on_it(about: About) -> str:
-    """What is said of a build that is recorded where its domain was attempted before."""
-    many = f"{about.memory} train experience{'s' * (about.memory != 1)} of {about.domain}"
+def _not_on_it(memory: int, domain: str) -> str:
+    """Return what is said of a build that is recorded where its domain was attempted before."""
+    many = f"{memory} train experience{'s' * (memory != 1)} of {domain}"
     return (
         f"memory holds {many}, and a replay has none: where the optimizer is told of them, it stops"
         " with exit code 4. A build that is recorded in a fresh workspace can be replayed"
@@ -875,9 +866,9 @@ def _count_again(ledger: Ledger, journal: Journal, jobs: int, say: Say) -> None:
         say("note", {"text": f"{told}; how long earlier sessions ran may not be known any more"})
 
 
-def _take(journal: Journal, settings: Settings, begun: Begun, objects: Sequence[str]) -> None:
+def _take(journal: Journal, settings: Settings, begun: Begun, facts: Mapping[str, Any]) -> None:
     """Make the folder a run's, or go on with the one that began there: from now on it can be
-    resumed. objects: the parts that are a script's own, which no command can name."""
+    resumed. facts: what else the journal's first line tells of the beginning."""
     folder = journal.folder
     with files.disk(folder):
         try:
@@ -890,39 +881,30 @@ def _take(journal: Journal, settings: Settings, begun: Begun, objects: Sequence[
     journal.open()
     _same_parts(journal, domain=begun.domain, model=begun.model)
     _refuse_emptied(journal)
-    process = {"run": begun.run, "pid": os.getpid(), "at": now()}
-    journal.add("start", **{**process, **vars(begun)}, **({"objects": objects} if objects else {}))
+    journal.add("start", **vars(begun), pid=os.getpid(), at=now(), **facts)
     files.write(folder / "settings.toml", settings_text(settings), fix=files.RESUME)
 
 
-def settings_text(settings: Settings) -> str:
-    """Return the settings as a run folder keeps them, with its format."""
-    return f"format = {FORMAT}\n{settings_.dump(settings)}"
-
-
-def open_near_replies(settings: Settings, memory: Any) -> NearReplies | None:
-    """Return what answers near questions, where a plug-in brings it and the settings want it."""
-    made = (registry.find("replies", name)(settings, memory) for name in plugins.names("replies"))
-    return next((replies for replies in made if replies is not None), None)
-
-
-def _recorded(settings: Settings) -> dict[str, Any]:
-    """The settings that a cassette has: whoever replays one that may be given away has the data
-    elsewhere."""
-    if settings.record_replies_only:
-        settings = settings.model_copy(update={"data": Path(settings.data).name})
-    return settings.identity()
+def open_cache(settings: Settings, memory: Any) -> Replies | None:
+    """Return the replies that runs share, as `--cache` names them, with what plug-ins put around
+    them; None where nobody wants them."""
+    if not settings.cache:
+        return None
+    cache: Replies = SharedReplies(folder_of(settings.cache))
+    for name in plugins.names("replies"):
+        cache = registry.find("replies", name)(settings, memory, cache)
+    return cache
 
 
 def _refuse_tapes(settings: Settings) -> None:
     if settings.record and settings.replay:
-        fix = "to copy a cassette, copy its folder"
+        fix = "to copy a recording, copy its folder"
         raise BadInput(
             "a replay is not recorded: it is --record or --replay", fix=fix, code="usage"
         )
     if Path(settings.record).is_file():
         raise BadInput(
-            f"{settings.record} is a file, and a cassette a folder",
+            f"{settings.record} is a file, and a recording a folder",
             fix="--record DIR",
             code="usage",
         )
@@ -932,39 +914,32 @@ def _refuse_tapes(settings: Settings) -> None:
         )
     if settings.record and settings.from_experience:
         raise BadInput(
-            "a cassette holds replies, and not the memory that --from-experience learns from: it"
+            "a recording holds replies, and not the memory that --from-experience learns from: it"
             " could not be replayed",
             fix="leave --record or --from-experience out",
             code="usage",
         )
 
 
-def _refuse_another(
-    cassette: Cassette, command: str, domain: Domain, backend: SandboxBackend
-) -> None:
+def _refuse_another(replay: Replay, command: str, domain: Domain, backend: SandboxBackend) -> None:
     """Attempts are known by their sandbox too: in another one nothing would be found."""
-    about, shown = cassette.about, paths.short(cassette.folder)
-    walls = f"--sandbox {about.sandbox}; recreate doctor says what works here"
-    for what, this, then, fix in (
-        (
-            "command",
-            command or "run or bench",
-            about.command or "run or bench",
-            "replay it with the command it is of",
-        ),
-        ("domain", domain.name, about.domain, "leave --domain out: a replay has its cassette's"),
-        ("sandbox", backend.name, about.sandbox, TRUSTED if about.sandbox == "none" else walls),
-    ):
-        if this != then:
+    then = {kind: str(replay.start.get(kind) or "") for kind in ("command", "domain", "sandbox")}
+    now = {"command": command, "domain": domain.name, "sandbox": backend.name}
+    walls = f"--sandbox {then['sandbox']}; recreate doctor says what works here"
+    fixes = {
+        "command": "replay it with the command it is of",
+        "domain": "leave --domain out: a replay has that of its recording",
+        "sandbox": TRUSTED if then["sandbox"] == "none" else walls,
+    }
+    for kind, fix in fixes.items():
+        if now[kind] != then[kind]:
+            other = "run or bench"
             raise BadInput(
-                f"the cassette {shown} was recorded with the {what} {then}, and this is {this}",
+                f"the recording {paths.short(replay.folder)} was made with the {kind}"
+                f" {then[kind] or other}, and this is {now[kind] or other}",
                 fix=fix,
                 code="another-build",
             )
-
-
-def _has_replies(folder: Path) -> bool:
-    return any(record["kind"] == "reply" for record in Log(folder / "journal.jsonl").read())
 
 
 def _refuse_keys(settings: Settings) -> None:
@@ -981,11 +956,10 @@ def _refuse_keys(settings: Settings) -> None:
 def _same_parts(journal: Journal, **parts: str) -> None:
     """A run goes on with the parts it began with: a class found by name may make another object
     than a script did."""
-    first = next(journal.records("start"), None)
-    for kind, name in parts.items() if first else ():
-        if first and first.get(kind, name) != name:
+    for kind, name in parts.items():
+        if (first := journal.first.get(kind, name)) != name:
             raise BadInput(
-                f"{paths.short(journal.folder)} was begun with the {kind} {first[kind]}, and this"
+                f"{paths.short(journal.folder)} was begun with the {kind} {first}, and this"
                 f" is {name}",
                 fix=f"go on with the {kind} it was begun with, or give another folder with --out",
                 code="another-run",
@@ -994,7 +968,7 @@ def _same_parts(journal: Journal, **parts: str) -> None:
 
 def _refuse_emptied(journal: Journal) -> None:
     """A run that has attempts or spent something, and no journal, is none that begins."""
-    if journal.started or not any(
+    if journal.first or not any(
         map(_holds, (journal.folder / "attempts", journal.folder / "ledger.jsonl"))
     ):
         return
@@ -1011,42 +985,3 @@ def _refuse_emptied(journal: Journal) -> None:
 
 def _holds(path: Path) -> bool:
     return any(path.iterdir()) if path.is_dir() else path.is_file() and path.stat().st_size > 0
-
-
-def _other_format(folder: Path, version: Any) -> BadInput:
-    old = version == 1
-    return BadInput(
-        f"{paths.short(folder)} was made by {'recreate 0.1' if old else 'another recreate'}; its"
-        " report.md can still be read",
-        fix="start a new run",
-        code="other-format",
-    )
-
-
-def load_run(folder: Path) -> Settings:
-    """The settings of an existing run folder. Raises BadInput: `no-run`, or `damaged` for one that
-    cannot be read."""
-    import tomllib
-
-    file = folder / "settings.toml"
-    if not file.is_file():
-        raise BadInput(
-            f"{folder} is not a run folder",
-            fix="runs lie under runs/; `ls runs` shows them",
-            code="no-run",
-        )
-    try:
-        table = tomllib.loads(file.read_text("utf-8"))
-        if table and (version := table.pop("format", 1)) != FORMAT:
-            raise _other_format(folder, version)
-        return Settings.model_validate(table)
-    except (ValueError, RecursionError) as e:  # not UTF-8, not TOML, not settings
-        said = " ".join(str(e).split("\n")[:3])
-        raise BadInput(
-            f"{paths.short(file)} cannot be read: {said}",
-            fix=(
-                "mend it; or delete it, and give the command that began the run again: --out"
-                f" {paths.short(folder)}"
-            ),
-            code="damaged",
-        ) from None

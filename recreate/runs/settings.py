@@ -12,6 +12,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -26,12 +27,13 @@ from pydantic import (
     model_validator,
 )
 
-from recreate.api import plugins
+from recreate.api import paths, plugins
 from recreate.api.config import Config, PluginSettings, read_toml
 from recreate.api.errors import BadInput
 from recreate.domains.rows import NamedColumns, name_domain
 from recreate.lessons.promotion import ODDS
 from recreate.optimizers import StudySettings
+from recreate.runs.recording import read_start
 
 Table = TypeVar("Table", bound=PluginSettings)
 
@@ -175,7 +177,7 @@ class Settings(Config):
     optimizer_settings: what the optimizer has of its own, by key; its `Config` knows them (`own`).
     name: what the agent is called under scaffolds/, the domain's name when empty. choose: which
     train tasks a round attempts: `uniform`, in turn, or a
-    curriculum's. record, replay: folders of cassettes; record_replies_only: one without what was asked; cache: a folder
+    curriculum's. record, replay: folders of recordings; record_replies_only: one without what was asked; cache: a folder
     of replies across runs, or `on`. plugins: the tables of plug-ins in which something is set, by
     name; `of` has them, and in TOML each is a table of its own.
     """
@@ -292,7 +294,7 @@ def _read_table(name: str, values: Any) -> PluginSettings:
 FREE = ("out", "name", "jobs", "budget", "review", "repos", "record_replies_only", *TAPES)
 """What may change when a run goes on; the rest is in its id."""
 OF_THE_MACHINE = ("out", "name", "jobs", "repos", "sandbox", "record_replies_only", *TAPES)
-"""What a replay does not take from its cassette."""
+"""What a replay does not take from its recording."""
 
 
 def differing(one: Settings, other: Settings) -> dict[str, tuple[Any, Any]]:
@@ -346,9 +348,9 @@ def load(
     flags: Mapping[str, Any] | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Settings:
-    """Return the settings in force in a workspace; of a replay those of its cassette. Raises
+    """Return the settings in force in a workspace; of a replay those of its recording. Raises
     BadInput naming where a wrong value stands, `another-build` for a flag that says something else
-    than the cassette, `no-walls` for a cassette of `--sandbox none` where nobody says that now."""
+    than the recording, `no-walls` for a recording of `--sandbox none` where nobody says that now."""
     environ, flags = os.environ if environ is None else environ, flags or {}
     values: dict[str, Any] = {}
     sources = (_read_file(workspace), _read_environment(environ), _read_flags(flags))
@@ -445,13 +447,11 @@ TRUSTED = (
 def _as_recorded(
     loaded: Settings, flags: Mapping[str, Any], environ: Mapping[str, str]
 ) -> Settings:
-    """Return the settings of the cassette, but for what is the machine's, and for a scaffold, whose
+    """Return the settings of the recording, but for what is the machine's, and for a scaffold, whose
     files are compared."""
-    from recreate.models.cassette import read_about
-
     folder = Path(loaded.replay)
-    about = read_about(folder)
-    recorded = _read_recorded({**about.settings, "budget": about.budget})
+    then_in = str(read_start(folder).get("sandbox") or "")
+    recorded = load_run(folder, recorded=True)
     short = short_names()
     typed = {
         short.get(name.replace("_", "-"), name).partition(".")[0]
@@ -467,16 +467,15 @@ def _as_recorded(
     for name in sorted(typed - {*FREE, *OF_THE_MACHINE, "scaffold", "data"}):
         if now.get(name, {}) != then.get(name, {}):
             raise BadInput(
-                f"the cassette {folder} is of another build: it was recorded with {name} ="
+                f"the recording {folder} is of another build: it was recorded with {name} ="
                 f" {json.dumps(then.get(name))}, and this is {json.dumps(now.get(name))}",
-                fix=f"leave --{name} out: a replay has the settings of its cassette",
+                fix=f"leave --{name} out: a replay has the settings of its recording",
                 code="another-build",
             )
     taken = {name: getattr(loaded, name) for name in OF_THE_MACHINE}
     taken["plugins"] = {**recorded.plugins, **here}
-    own = (
-        recorded.sandbox if ":" in recorded.sandbox else about.sandbox
-    )  # module:Class is no name that others know
+    # module:Class is no name that others know
+    own = recorded.sandbox if ":" in recorded.sandbox else then_in
     taken["sandbox"] = loaded.sandbox if "sandbox" in typed else own
     if (
         "sandbox" not in typed
@@ -484,7 +483,7 @@ def _as_recorded(
         and _is_without_walls(own)
     ):
         raise BadInput(
-            f"the cassette {folder} was recorded without a sandbox", fix=TRUSTED, code="no-walls"
+            f"the recording {folder} was recorded without a sandbox", fix=TRUSTED, code="no-walls"
         )
     taken["scaffold"] = (
         loaded.scaffold
@@ -496,17 +495,17 @@ def _as_recorded(
 
 
 def _read_recorded(values: Mapping[str, Any]) -> Settings:
-    """Return a cassette's settings, without those that there are no more: where one of them
+    """Return the settings of a recording, without those that there are no more: where one of them
     mattered, the replay finds the difference."""
     known, kept = addresses(), dict[str, Any]()
     for address, value in flat(values).items():
         if address in known or address.startswith(f"{OWN}."):
-            _set_value(kept, address, value, "the cassette")
+            _set_value(kept, address, value, "the recording")
     return Settings.model_validate(kept)
 
 
 def _is_without_walls(backend: str) -> bool:
-    """Whether it is `none`, by whatever name: a cassette may come from a stranger."""
+    """Whether it is `none`, by whatever name: a recording may come from a stranger."""
     from recreate.api import registry  # with all records, which `--help` does without
 
     return bool(registry.open("sandbox", backend).name == "none") if backend else False
@@ -582,7 +581,7 @@ def dump(settings: Settings) -> str:
 
 def as_flags(settings: Settings, names: Collection[str] = ()) -> list[str]:
     """Return the words of a command line that give what differs from the defaults, but for the
-    place of what is written: of a replay its cassette alone. names: only these addresses, all when
+    place of what is written: of a replay its recording alone. names: only these addresses, all when
     none is given."""
     if settings.replay:
         return ["--replay", settings.replay]
@@ -662,3 +661,54 @@ def _set_value(values: dict[str, Any], address: str, value: Any, source: str) ->
     for table in tables:
         values = values.setdefault(table, {})
     values[name] = value
+
+
+def settings_text(settings: Settings) -> str:
+    """Return the settings as a run folder keeps them, with its format."""
+    return f"format = {FORMAT}\n{dump(settings)}"
+
+
+def recorded_text(settings: Settings) -> str:
+    """Return the settings as a recording keeps them: without the places of this machine, and with
+    the data's name alone where whoever replays it has them elsewhere."""
+    kept = {**settings.identity(), "budget": settings.budget}
+    if settings.record_replies_only:
+        kept["data"] = Path(settings.data).name
+    return settings_text(Settings.model_validate(kept))
+
+
+def _other_format(folder: Path, version: Any) -> BadInput:
+    old = version == 1
+    return BadInput(
+        f"{paths.short(folder)} was made by {'recreate 0.1' if old else 'another recreate'}; its"
+        " report.md can still be read",
+        fix="start a new run",
+        code="other-format",
+    )
+
+
+def load_run(folder: Path, *, recorded: bool = False) -> Settings:
+    """Return the settings of a run folder. recorded: those of a recording, without what there is no
+    more. Raises BadInput: `no-run`, `other-format`, or `damaged` for one that cannot be read."""
+    file = folder / "settings.toml"
+    if not file.is_file():
+        raise BadInput(
+            f"{folder} is not a run folder",
+            fix="runs lie under runs/; `ls runs` shows them",
+            code="no-run",
+        )
+    try:
+        table = tomllib.loads(file.read_text("utf-8"))
+        if table and (version := table.pop("format", 1)) != FORMAT:
+            raise _other_format(folder, version)
+        return _read_recorded(table) if recorded else Settings.model_validate(table)
+    except (ValueError, RecursionError) as e:  # not UTF-8, not TOML, not settings
+        said = " ".join(str(e).split("\n")[:3])
+        raise BadInput(
+            f"{paths.short(file)} cannot be read: {said}",
+            fix=(
+                "mend it; or delete it, and give the command that began the run again: --out"
+                f" {paths.short(folder)}"
+            ),
+            code="damaged",
+        ) from None

@@ -17,7 +17,7 @@ from recreate.cli import run as cli
 from recreate.domains import rates
 from recreate.memory.held_out import HeldOut
 from recreate.runs.reader import Run
-from recreate.runs.session import load_run
+from recreate.runs.settings import load_run
 from tests.toy import Toy, write_script
 
 

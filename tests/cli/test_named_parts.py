@@ -14,8 +14,8 @@ from recreate.api import paths
 from recreate.api.errors import BadInput, Missing, Refused
 from recreate.cli import run as cli
 from recreate.models import open_model
-from recreate.runs.session import load_run, open_session
-from recreate.runs.settings import load
+from recreate.runs.session import open_session
+from recreate.runs.settings import load, load_run
 from tests.toy import write_script
 
 ENDPOINT = ("--model", "openai:http://127.0.0.1:9/v1#m", "--price", "0,0")

@@ -60,8 +60,8 @@ MODULES = {
         "tests/plugins/swe/test_swe_exam.py",
     ),
     "recreate/plugins/swe/patch.py": ("tests/plugins/swe/test_swe_text.py",),
-    "recreate/models/cassette.py": ("tests/models/test_cassette.py",),
-    "recreate/models/reply_cache.py": ("tests/models/test_cassette.py",),
+    "recreate/models/replies.py": ("tests/models/test_replies.py", "tests/runs/test_replay.py"),
+    "recreate/runs/replay.py": ("tests/runs/test_replay.py",),
     "recreate/plugins/near_cache/near_cache.py": ("tests/plugins/near_cache/test_near_cache.py",),
     "recreate/plugins/view/server.py": ("tests/plugins/view/test_asked.py",),
     "recreate/plugins/view/site.py": (

@@ -13,7 +13,8 @@ from recreate.api.errors import BadInput
 from recreate.cli import run as cli
 from recreate.lessons.store import LessonStore
 from recreate.memory.store import ExperienceStore
-from recreate.runs.session import load_run, open_session
+from recreate.runs.session import open_session
+from recreate.runs.settings import load_run
 from tests.toy import write_script
 
 

@@ -19,7 +19,8 @@ from recreate.builder.loop import BuildResult, build
 from recreate.models import open_model
 from recreate.runs import settings
 from recreate.runs.reader import Run
-from recreate.runs.session import Parts, load_run, open_session
+from recreate.runs.session import Parts, open_session
+from recreate.runs.settings import load_run
 from recreate.viewer import markdown
 from tests.toy import LESSON, SIZES
 

@@ -15,10 +15,10 @@ from recreate.api.ports import Price
 from recreate.api.types import Call, Message, Reply
 from recreate.cli import run as cli
 from recreate.memory.store import ExperienceStore
-from recreate.models.cassette import Cassette
 from recreate.runs.attempts import read_experience
 from recreate.runs.journal import Journal
 from recreate.runs.reader import Run
+from recreate.runs.replay import Replay
 from tests.toy import Toy
 
 
@@ -158,7 +158,7 @@ def test_a_replay_calls_it_what_it_was_called(
 ) -> None:
     attempted(Wavering("first"))
     second = attempted(Wavering("second"), record="tape")
-    assert Cassette(workspace / "tape").renamed == {second.trace.attempt: second.id}
+    assert Replay(workspace / "tape").renamed[second.trace.attempt] == second.id
     again = recreate.run("seed", "toy:train:0", Toy(), replay="tape")
     assert (again.id, again.trace.answer) == (second.id, "second")
 

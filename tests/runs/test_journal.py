@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from recreate.api import paths
-from recreate.api.errors import BadInput
-from recreate.api.types import Reply
+from recreate.api.errors import BadInput, Fault
+from recreate.api.types import Call, Reply
+from recreate.models.replies import ModelQuestion
 from recreate.runs.journal import Journal, passed_over
 
 
@@ -36,11 +37,16 @@ def test_a_run_folder_has_one_owner(tmp_path: Path) -> None:
     Journal(folder).open()
 
 
+def asked(attempt: str, step: int = 0, words: str = "What?") -> ModelQuestion:
+    call = Call(run="run", attempt=attempt, step=step)
+    return ModelQuestion("m", [{"role": "user", "content": words}], {}, call)
+
+
 def test_replies_of_finished_attempts_are_not_kept_in_memory(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     journal.open()
     for n in range(50):
-        journal.keep(f"r/a{n}/0", "c", {"text": "x"})
+        journal.keep(asked(f"a{n}"), Reply(text="x"))
         journal.forget(f"a{n}")
     assert journal._replies == {}
 
@@ -53,19 +59,21 @@ def opened(folder: Path) -> Journal:
 
 def test_a_reply_that_was_paid_for_is_given_again_to_the_same_request_alone(tmp_path: Path) -> None:
     first = opened(tmp_path)
-    first.keep("run/a/0", "check", {"text": "one"})
-    first.keep("run/a/1", "check", {"text": "two"})
-    first.keep("run/b/0", "check", {"text": "three"})
-    first.keep("run/b/1", "check", {"text": "no reply", "tokens_in": "many"})
+    first.keep(asked("a"), Reply(text="one"))
+    first.keep(asked("a", 1), Reply(text="two"))
+    first.keep(asked("b"), Reply(text="three"))
+    first.keep(asked("b", 1), Fault("it is down"))
+    first.log.append({**asked("b", 2).record(Reply(text="")), "reply": {"tokens_in": "many"}})
     first.close()
     for journal in (first, opened(tmp_path)):
-        assert journal.reply("run/a/0", "check") == Reply(text="one")
-        assert journal.reply("run/a/1", "check") == Reply(text="two")
-        assert journal.reply("run/b/0", "check") == Reply(text="three")
-        assert journal.reply("run/a/0", "another request") is None
-        assert journal.reply("run/a/2", "check") is None
-        assert journal.reply("run/c/0", "check") is None
-        assert journal.reply("run/b/1", "check") is None
+        assert journal.reply(asked("a")) == Reply(text="one")
+        assert journal.reply(asked("a", 1)) == Reply(text="two")
+        assert journal.reply(asked("b")) == Reply(text="three")
+        assert journal.reply(asked("a", words="another")) is None
+        assert journal.reply(asked("a", 2)) is None
+        assert journal.reply(asked("c")) is None
+        assert journal.reply(asked("b", 1)) is None
+        assert journal.reply(asked("b", 2)) is None
         assert journal.runs == {"run"}
 
 
@@ -76,13 +84,13 @@ def test_replies_of_an_attempt_that_ended_are_not_given_again_and_others_are(
     more = {"repeat": 0, "scaffold": "s", "score": 1.0, "ending": "submitted"}
     journal = opened(tmp_path)
     for attempt in "abcd":
-        journal.keep(f"run/{attempt}/0", "check", {"text": attempt})
+        journal.keep(asked(attempt), Reply(text=attempt))
     journal.add("experience", attempt="a", **graded, **more)
     journal.add("brought", attempt="b", **graded)
     journal.add("proposal", attempt="c", round=0, edits=[])
     journal.close()
     for again in (journal, opened(tmp_path)):
-        assert [bool(again.reply(f"run/{attempt}/0", "check")) for attempt in "abcd"] == [
+        assert [bool(again.reply(asked(attempt))) for attempt in "abcd"] == [
             False,
             False,
             False,
@@ -93,11 +101,12 @@ def test_replies_of_an_attempt_that_ended_are_not_given_again_and_others_are(
 
 def test_a_session_that_was_begun_is_known_and_another_is_not_made_up(tmp_path: Path) -> None:
     journal = opened(tmp_path)
-    journal.keep("run/a/0", "check", {})
-    assert not journal.started
+    journal.keep(asked("a"), Reply(text=""))
+    assert not journal.first
     journal.add("start", run="r")
+    journal.add("start", run="again")
     journal.close()
-    assert opened(tmp_path).started
+    assert opened(tmp_path).first["run"] == "r"
 
 
 def test_who_holds_a_run_folder_is_said(tmp_path: Path) -> None:

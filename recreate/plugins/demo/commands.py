@@ -41,7 +41,7 @@ def demo(
     from recreate.viewer import html, markdown
 
     begun, tell = time.monotonic(), _Teller()
-    made = recorded.about()
+    made = recorded.read_tape()
     agent = made.models["agent"].name.removeprefix("local:")
     say(
         f"A build that was recorded with {agent} as the agent, and a stronger model as the"

@@ -2,9 +2,9 @@
 
     benchmarks/demo/tasks.jsonl    the tasks: docs/cassettes.md says how the recording was made
     benchmarks/demo/seed/          the agent that the build started from
-    benchmarks/demo/tape/          the cassette
+    benchmarks/demo/tape/          the recording
 
-The models' replies come from the cassette. The commands are run, the answers graded and the
+The models' replies come from the recording. The commands are run, the answers graded and the
 candidate judged here and now, in whichever sandbox works.
 """
 
@@ -19,10 +19,10 @@ from typing import Any
 from recreate.agents.scaffold import load
 from recreate.api import paths
 from recreate.api.errors import BadInput
-from recreate.api.ports import Limits, Sandbox, SandboxBackend
+from recreate.api.ports import Limits, Model, Sandbox, SandboxBackend
 from recreate.builder.sdk import Outcome, build
-from recreate.models.cassette import About, read_about
 from recreate.plugins.demo.functions import Functions
+from recreate.runs.replay import Replay
 from recreate.runs.session import Say, silent
 from recreate.sandboxes import choose
 from recreate.storage import files
@@ -56,14 +56,15 @@ class AnySandbox:
 
 
 def tape() -> Path:
-    """The cassette that ships."""
+    """Return the folder of the recording that ships."""
     return paths.shipped("benchmarks") / "demo" / "tape"
 
 
-def about() -> About:
-    """What was recorded. Raises BadInput when it did not come with this package, or is damaged."""
+def read_tape() -> Replay:
+    """Return what was recorded. Raises BadInput when it did not come with this package, or is
+    damaged."""
     try:
-        return read_about(tape())
+        return Replay(tape())
     except BadInput as e:
         e.fix = f"install recreate again: {paths.upgrade()}"
         raise
@@ -72,7 +73,7 @@ def about() -> About:
 def replay(folder: Path | None = None, *, jobs: int = 2, say: Say = silent) -> Outcome:
     """The shipped build again, in a workspace of its own: a new one at `folder`, else the one below
     RECREATE_HOME, where the last replay is kept. Raises Differs, BadInput when no sandbox works."""
-    about()
+    read_tape()
     backend = AnySandbox()
     # what commands find there is this machine's, and not what was recorded
     if backend.backend.name == "none":
@@ -89,7 +90,7 @@ def replay(folder: Path | None = None, *, jobs: int = 2, say: Say = silent) -> O
 
 def _replay(folder: Path, backend: SandboxBackend, jobs: int, say: Say) -> Outcome:
     out = str(folder / "runs" / "demo")
-    # the cassette's own paths mean nothing here, and a workspace of ours has no settings
+    # the recording's own paths mean nothing here, and a workspace of ours has no settings
     return build(
         Functions(),
         sandbox=backend,
@@ -110,9 +111,15 @@ def _emptied(folder: Path) -> Path:
 
 
 def record(
-    folder: Path, into: Path, model: str, optimizer_model: str, *, jobs: int = 2, say: Say = silent
+    folder: Path,
+    into: Path,
+    model: str | Model,
+    optimizer_model: str | Model,
+    *,
+    jobs: int = 2,
+    say: Say = silent,
 ) -> Outcome:
-    """Make the cassette that ships, with real models.
+    """Make the recording that ships, with real models.
 
     `python -m tests.plugins.demo.demo --record` does so.
     """

@@ -54,7 +54,7 @@ def learning(
     session: Session, seed: Scaffold, pool: Sequence[str], kept: Sequence[str], size: int, lot: str
 ) -> dict[str, Any]:
     """Return the tasks of a round, by what is known of them in this workspace and this build; with
-    a cassette by this build alone, since who replays it has another workspace."""
+    a recording by this build alone, since who replays it has another workspace."""
     lineage, history = [seed.digest], list[Tried]()
     if not session.settings.record and not session.settings.replay:
         found = versions(seed, folders_of(session.workspace))

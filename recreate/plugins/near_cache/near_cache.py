@@ -33,10 +33,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pydantic import ValidationError
 
 from recreate.api.errors import BadInput, Fault
-from recreate.api.ports import TaskQuestion
-from recreate.api.types import Call, Message, Near, Reply, digest
-from recreate.models.cassette import Request
-from recreate.models.reply_cache import folder_of, weights
+from recreate.api.types import Message, Near, Reply, digest
+from recreate.models.replies import ModelQuestion, Replies, folder_of, read_reply, weights
 from recreate.plugins.near_cache.settings import NearSettings
 from recreate.runs.settings import Settings
 from recreate.storage.files import locked
@@ -71,46 +69,46 @@ class Embedding(NamedTuple):
 
 
 class NearCache:
-    """Replies by what was asked and how near that is. Any number of threads and processes may share
-    a folder.
+    """The replies that runs share, and beside them those to near questions. Any number of threads
+    and processes may share a folder.
 
-    near: the least cosine, above 0 and at most 1. embedding: asked for at the first question.
-    held_out: whether a task of a group may by now be learned from no more.
+    exact: who has the replies to questions in the very same words. near: the least cosine, above 0
+    and at most 1. embedding: asked for at the first question. held_out: whether a task of a group
+    may by now be learned from no more.
     """
 
     def __init__(
         self,
+        exact: Replies,
         folder: Path,
         near: float,
         embedding: Callable[[], Embedding],
         held_out: Callable[[str, str], bool],
+        key: str = "",
     ) -> None:
+        self.exact = exact
         self.folder = folder / "near"
         self.near = near
-        self.key = f"{near:g}"
+        self.key = key or f"{near:g}"
         self.embedding = embedding
         self.held_out = held_out
         self._lock = threading.Lock()
         self._last: dict[str, tuple[float, ...]] = {}
 
-    def get(
-        self,
-        model: str,
-        messages: Sequence[Message],
-        params: Mapping[str, Any],
-        call: Call,
-        question: TaskQuestion,
-    ) -> Reply | None:
-        """The reply to the nearest question, with `near` and `from_cache` set; None where none is
-        near enough, or this call is not to be answered so. Raises Missing where the embedder's
-        package is not installed.
+    def get(self, question: ModelQuestion) -> Reply | None:
+        """Return the reply to this very question, else to the nearest, then with `near` set; None
+        where none is near enough, or this call is not to be answered so. Raises Missing where the
+        embedder's package is not installed.
         """
-        asked = _asked(messages, question, call)
+        if (reply := self.exact.get(question)) is not None:
+            self._keep(question, reply)
+            return reply
+        asked = _asked(question)
         if asked is None:
             return None
         vector, wanted = self._vector(asked[1]), particulars(asked[1])
         best: tuple[float, Mapping[str, Any]] | None = None
-        for line in self._lines(self._file(model, asked[0], params, call)):
+        for line in self._lines(self._file(question, asked[0])):
             if len(line["vector"]) != len(vector) or particulars(line["question"]) != wanted:
                 continue
             if self.held_out(line["task"], line["group"]):
@@ -118,39 +116,35 @@ class NearCache:
             cosine = sum(a * b for a, b in zip(vector, line["vector"], strict=True))
             if cosine >= self.near and (best is None or cosine > best[0]):
                 best = cosine, line
-        if best is None:
+        if best is None or (reply := read_reply(best[1])) is None:
             return None
         source = Near(
             similarity=round(min(best[0], 1.0), 6), task=best[1]["task"], call=best[1]["call"]
         )
-        return Reply.model_validate(
-            {**best[1]["reply"], "from_cache": True, "near": source.model_dump()}
-        )
+        return reply.model_copy(update={"from_cache": True, "near": source})
 
-    def put(
-        self,
-        model: str,
-        messages: Sequence[Message],
-        params: Mapping[str, Any],
-        call: Call,
-        question: TaskQuestion,
-        reply: Reply,
-    ) -> None:
+    def put(self, question: ModelQuestion, reply: Reply) -> None:
         """Keep what was answered to this very question. A disk that does not take it stops
         nobody."""
-        asked = _asked(messages, question, call)
-        if asked is None or reply.doubtful or reply.near is not None or reply.token_ids is not None:
+        self.exact.put(question, reply)
+        self._keep(question, reply)
+
+    def _keep(self, question: ModelQuestion, reply: Reply) -> None:
+        asked = _asked(question)
+        told = reply.doubtful or reply.near is not None or reply.token_ids is not None
+        if asked is None or told:
             return
+        call, task = question.call, question.task
         line: dict[str, Any] = {
             "kind": "near",
             "call": call.id,
             "task": call.task,
-            "group": question.group,
+            "group": task.group if task is not None else "",
             "question": asked[1],
         }
         line["vector"] = [round(float(x), 7) for x in self._vector(asked[1])]
         line["reply"] = reply.model_dump(mode="json", exclude_defaults=True, exclude={"from_cache"})
-        file = self._file(model, asked[0], params, call)
+        file = self._file(question, asked[0])
         with contextlib.suppress(Fault), locked(self.folder), Log(file) as log:
             if all(
                 each["task"] != call.task or each["question"] != asked[1]
@@ -178,14 +172,12 @@ class NearCache:
         except (BadInput, Fault, ValidationError):
             return []
 
-    def _file(
-        self, model: str, frame: Sequence[Message], params: Mapping[str, Any], call: Call
-    ) -> Path:
-        unseeded = {name: value for name, value in params.items() if name != "seed"}
-        request = Request.of(model, frame, unseeded)
+    def _file(self, question: ModelQuestion, frame: Sequence[Message]) -> Path:
+        call = question.call
+        unseeded = {name: value for name, value in question.params.items() if name != "seed"}
         key = [
-            request.digest,
-            weights(model),
+            ModelQuestion(question.model, frame, unseeded, call).digest,
+            weights(question.model),
             call.role,
             self.embedding().name,
             call.repeat,
@@ -194,11 +186,11 @@ class NearCache:
         return self.folder / f"{digest(key, 32)}.jsonl"
 
 
-def open_near_cache(settings: Settings, memory: ExperienceStore) -> NearCache | None:
-    """Return the cache that answers near questions by the vectors of the workspace's embedder; None
-    where nobody wants it."""
+def open_near_cache(settings: Settings, memory: ExperienceStore, exact: Replies) -> Replies:
+    """Return the replies that runs share with those to near questions around them, by the vectors
+    of the workspace's embedder; as they are where nobody wants that."""
     if not (near := settings.of(NearSettings).near):
-        return None
+        return exact
 
     def embedding() -> Embedding:
         return Embedding(memory.embedder.name, memory.embed)
@@ -206,9 +198,8 @@ def open_near_cache(settings: Settings, memory: ExperienceStore) -> NearCache | 
     def is_held_out(task: str, group: str) -> bool:
         return memory.held_out.read().split(task, group) is not None
 
-    cache = NearCache(folder_of(settings.cache), near, embedding, is_held_out)
-    cache.key = f"{near:g} {settings.memory.embedder}"
-    return cache
+    key = f"{near:g} {settings.memory.embedder}"
+    return NearCache(exact, folder_of(settings.cache), near, embedding, is_held_out, key)
 
 
 _WORD = re.compile(r"""[^\W_]+|[.?!:\n"']""")
@@ -225,14 +216,12 @@ def particulars(text: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def _asked(
-    messages: Sequence[Message], question: TaskQuestion, call: Call
-) -> tuple[list[Message], str] | None:
-    """(frame, question) of a request; None for one that is not to be answered by another's
-    reply."""
-    if call.role != "agent" or call.phase != "train":
+def _asked(question: ModelQuestion) -> tuple[list[Message], str] | None:
+    """Return the frame and the question of a request; None for one that is not to be answered by
+    another's reply."""
+    if question.task is None or question.call.role != "agent" or question.call.phase != "train":
         return None
-    frame, said = framed(messages, question.text)
+    frame, said = framed(question.messages, question.task.text)
     return (frame, said) if 0 < len(said) <= QUESTION_CHARS else None
 
 

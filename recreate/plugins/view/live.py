@@ -18,7 +18,7 @@ from recreate.runs.attempts import Score
 from recreate.runs.budget import LINES, Spend
 from recreate.runs.journal import FIELDS, passed_over
 from recreate.runs.reader import Run
-from recreate.runs.session import load_run
+from recreate.runs.settings import load_run
 from recreate.storage.log import KIND, Log, fits
 from recreate.viewer.facts import RunFacts
 

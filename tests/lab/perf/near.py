@@ -18,8 +18,10 @@ from typing import NamedTuple
 from recreate.api.ports import TaskQuestion
 from recreate.api.types import Call, Message, Reply
 from recreate.memory.embedders import named
+from recreate.models.replies import ModelQuestion
 from recreate.plugins.near_cache.near_cache import Embedding, NearCache
 from tests.lab.perf.table import Row
+from tests.plugins.near_cache.test_near_cache import Nothing
 
 ASKED = {
     "total": (
@@ -87,15 +89,18 @@ def reused(asked: Sequence[Asked], near: float, embedding: Embedding) -> tuple[i
     meanings = {f"t{n}": each.meaning for n, each in enumerate(asked)}
     right = wrong = 0
     with tempfile.TemporaryDirectory() as folder:
-        cache = NearCache(Path(folder), near, lambda: embedding, lambda task, group: False)
+        cache = NearCache(
+            Nothing(), Path(folder), near, lambda: embedding, lambda task, group: False
+        )
         for n, each in enumerate(asked):
             call = Call(run="r", attempt=f"a{n}", step=0, task=f"t{n}")
             messages: list[Message] = [
                 {"role": "user", "content": f"Answer in one query.\n\n{each.text}"}
             ]
-            found = cache.get("m", messages, {}, call, TaskQuestion(each.text))
+            question = ModelQuestion("m", messages, {}, call, TaskQuestion(each.text))
+            found = cache.get(question)
             if found is None or found.near is None:
-                cache.put("m", messages, {}, call, TaskQuestion(each.text), Reply(text="x"))
+                cache.put(question, Reply(text="x"))
                 continue
             same = meanings[found.near.task] == each.meaning
             right, wrong = right + same, wrong + (not same)

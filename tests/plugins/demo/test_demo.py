@@ -14,9 +14,9 @@ from recreate.agents.scaffold import load
 from recreate.api.errors import Interrupted
 from recreate.api.paths import shipped
 from recreate.cli import run as cli
-from recreate.models.cassette import Cassette
 from recreate.plugins.demo import demo
 from recreate.plugins.demo.functions import Functions
+from recreate.runs.replay import SETTINGS
 from recreate.sandboxes import choose
 from tests.plugins.demo.demo import once
 
@@ -35,8 +35,8 @@ def test_the_demo_needs_no_network_and_no_key_and_ends_as_it_was_recorded(
     assert cli(["demo", "--json"]) == 0
     said = capsys.readouterr()
     found = json.loads(said.out)
-    assert found["scaffold"]["digest"] == demo.about().end["scaffold"]
-    assert (found["network"], found["calls"]) == (False, demo.about().cost["calls"])
+    assert found["scaffold"]["digest"] == demo.read_tape().end["scaffold"]
+    assert (found["network"], found["calls"]) == (False, demo.read_tape().calls)
     assert found["validation"]["verdict"] == "better"
     assert (Path(found["run"]) / "report.html").is_file()
     assert list(workspace.iterdir()) == [workspace / "recreate.toml"]
@@ -102,11 +102,11 @@ def test_two_replays_end_in_the_same_digest_with_other_jobs(tmp_path: Path) -> N
 def test_the_shipped_cassette_is_small_is_of_the_shipped_seed_and_names_no_path() -> None:
     files = list(DEMO.rglob("*"))
     assert sum(f.stat().st_size for f in files if f.is_file()) < 3_000_000
-    tape = Cassette(DEMO / "tape")
+    tape = demo.read_tape()
     assert list(tape.agents) == [load(DEMO / "seed").digest]
-    text = json.dumps(tape.about.model_dump(mode="json"))
+    text = json.dumps(tape.start) + (DEMO / "tape" / SETTINGS).read_text()
     assert not any(word in text for word in ("/work", "/tmp", "/home", "/root"))
-    assert tape.about.models["optimizer"].name != tape.about.models["agent"].name
+    assert tape.models["optimizer"].name != tape.models["agent"].name
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import pytest
 
 from recreate.api.ports import TaskQuestion
 from recreate.api.types import Call, Message, Reply
-from recreate.models.reply_cache import ReplyCache
+from recreate.models.replies import ModelQuestion, SharedReplies
 from recreate.plugins.near_cache.near_cache import (
     QUESTION_CHARS,
     Embedding,
@@ -27,10 +27,22 @@ def embed(texts: Sequence[str]) -> list[list[float]]:
     return [[math.cos(ANGLES.get(text, 2.0)), math.sin(ANGLES.get(text, 2.0))] for text in texts]
 
 
+class Nothing:
+    """No reply to the very same question is there, and none is kept."""
+
+    key = ""
+
+    def get(self, question: ModelQuestion) -> Reply | None:
+        return None
+
+    def put(self, question: ModelQuestion, reply: Reply) -> None: ...
+
+
 def cache(
     folder: Path, near: float = 0.95, held_out: Sequence[str] = (), by: str = "angles"
 ) -> NearCache:
     return NearCache(
+        Nothing(),
         folder,
         near,
         lambda: Embedding(by, embed),
@@ -53,14 +65,9 @@ def keep(
     found: NearCache, question: str = "How many cars?", by: Call | None = None, **reply: Any
 ) -> None:
     of = TaskQuestion(question, "group-one")
-    found.put(
-        "m",
-        asked(question),
-        {"seed": 1, "temperature": 0.2},
-        by or call(),
-        of,
-        Reply(text="7", **reply),
-    )
+    params = {"seed": 1, "temperature": 0.2}
+    question_ = ModelQuestion("m", asked(question), params, by or call(), of)
+    found.put(question_, Reply(text="7", **reply))
 
 
 def get(
@@ -76,8 +83,9 @@ def get(
         **other,
     }
     messages = asked(question, given["system"])
+    task = TaskQuestion(question)
     return found.get(
-        given["model"], messages, given["params"], by or call("two"), TaskQuestion(question)
+        ModelQuestion(given["model"], messages, given["params"], by or call("two"), task)
     )
 
 
@@ -133,8 +141,9 @@ def test_what_is_said_beside_the_question_must_be_the_same(tmp_path: Path) -> No
         *asked(question),
         {"role": "user", "content": "A lesson: count twice."},
     ]
-    assert kept.get("m", lesson, params, call("two"), TaskQuestion(question)) is None
-    assert kept.get("m", asked(question), params, call("two"), TaskQuestion(question)) is not None
+    task = TaskQuestion(question)
+    assert kept.get(ModelQuestion("m", lesson, params, call("two"), task)) is None
+    assert kept.get(ModelQuestion("m", asked(question), params, call("two"), task)) is not None
 
 
 @pytest.mark.parametrize("phase", ["validation", "test", "select", "rerun", "rehearse", "propose"])
@@ -177,7 +186,7 @@ def test_a_reused_reply_is_not_kept_for_the_next_nor_one_that_tells_its_tokens(
     reused = get(kept)
     assert reused is not None
     of = TaskQuestion("How many trains?")
-    kept.put("m", asked(of.text), {"temperature": 0.2}, call("two"), of, reused)
+    kept.put(ModelQuestion("m", asked(of.text), {"temperature": 0.2}, call("two"), of), reused)
     keep(
         kept,
         "How many trains?",
@@ -188,6 +197,20 @@ def test_a_reused_reply_is_not_kept_for_the_next_nor_one_that_tells_its_tokens(
     )
     keep(kept, "How many trains?", call("three"), doubtful=True)
     assert get(kept, "How many trains?") is None
+
+
+def test_the_very_same_question_is_answered_first_and_kept_for_near_ones(tmp_path: Path) -> None:
+    kept = cache(tmp_path)
+    kept.exact = SharedReplies(tmp_path)
+    of = TaskQuestion("How many cars?")
+    question = ModelQuestion("m", asked(of.text), {"seed": 1, "temperature": 0.2}, call(), of)
+    kept.exact.put(question, Reply(text="7"))
+    found = kept.get(question)
+    assert found is not None
+    assert (found.text, found.near) == ("7", None)
+    near = get(cache(tmp_path))
+    assert near is not None
+    assert near.near is not None
 
 
 def test_vectors_of_another_embedder_are_not_compared(tmp_path: Path) -> None:
@@ -230,7 +253,7 @@ def test_a_damaged_line_is_passed_over(tmp_path: Path) -> None:
 
 def test_the_cache_counts_and_forgets_near_replies_too(tmp_path: Path) -> None:
     keep(cache(tmp_path))
-    whole = ReplyCache(tmp_path)
+    whole = SharedReplies(tmp_path)
     assert whole.size()[0] == 1
     whole.clear()
     assert (whole.size(), get(cache(tmp_path))) == ((0, 0), None)

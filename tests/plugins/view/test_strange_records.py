@@ -1,4 +1,4 @@
-"""What a stranger sealed by hand: journals, ledgers and cassettes whose lines have right checksums
+"""What a stranger sealed by hand: journals and ledgers whose lines have right checksums
 and wrong contents.
 
 Each line is left out, or shown, or refused in words; nothing that reads a run ends in another
@@ -23,12 +23,12 @@ from recreate.agents import scaffold as scaffolds
 from recreate.api.errors import BadInput, Differs, Fault, Refused
 from recreate.api.paths import shipped
 from recreate.api.types import Call
-from recreate.models.cassette import ABOUT, LINES, Cassette, read_about
-from recreate.models.reply_cache import ReplyCache
+from recreate.models.replies import ModelQuestion, SharedReplies
 from recreate.plugins.view import server
 from recreate.plugins.view.site import Website
 from recreate.runs.journal import FIELDS, Journal
 from recreate.runs.reader import Run
+from recreate.runs.replay import Replay
 from recreate.runs.results import read_results
 from recreate.storage.log import Log, seal
 from recreate.viewer import html, markdown
@@ -86,11 +86,24 @@ BUILD: tuple[dict[str, Any], ...] = (
         "why": ["never tried"],
         "told": "1 train task",
     },
+    {"kind": "text", "id": "p", "text": {"temperature": 0.5}},
+    {"kind": "answerers", "models": {"agent": {"name": "m", "price": {"tokens_in": 1.0}}}},
+    {
+        "kind": "refused",
+        "call": "r/a1/1",
+        "role": "agent",
+        "request": "y",
+        "steady": "y",
+        "params": "p",
+        "error": {"code": "c", "message": "m", "fix": "", "kind": "Fault", "last": False},
+    },
     {
         "kind": "reply",
         "call": "r/a1/0",
         "role": "agent",
-        "check": "x",
+        "request": "x",
+        "steady": "x",
+        "params": "p",
         "reply": {"text": "hm", "tokens_out": 2},
     },
     {
@@ -408,47 +421,24 @@ def test_a_run_whose_name_is_no_text_is_listed_and_shown(tmp_path: Path) -> None
 
 
 # -------------------------------------------------------------------------------------------------
-# cassettes
+# what is replayed
 
-ABOUT_IT: dict[str, Any] = {
-    "version": 1,
-    "recreate": "0",
-    "run": "r",
-    "command": "build",
-    "domain": "d",
-    "sandbox": "none",
-    "settings": {"domain": "d"},
-    "budget": ["5usd"],
-    "models": {"agent": {"name": "m", "price": {"tokens_in": 1.0, "tokens_out": 1.0}}},
-    "memory": 0,
-    "cost": {"calls": 1},
-    "end": {"status": "done", "scaffold": SEED.digest},
-    "lines": None,
-    "bytes": 0,
-    "packed": 0,
-    "sha256": "",
-}
-OF_CALL = {
-    "role": "agent",
-    "phase": "train",
-    "task": "t",
-    "repeat": 0,
-    "sample": 0,
-    "seed": 1,
-    "model": "m",
-}
-LOST = {"kind": "Transient", "code": "c", "message": "m", "fix": "f", "unspent": True}
+ASKED = {"role": "agent", "request": "q", "steady": "q", "params": "p"}
+LOST = {"code": "c", "message": "m", "fix": "f", "unspent": True}
 TAPE: tuple[dict[str, Any], ...] = (
-    {"kind": "agent", "name": "seed", "digest": SEED.digest, "files": dict(SEED.files)},
+    {
+        "kind": "start",
+        "run": "r",
+        "models": {"agent": {"name": "m", "price": {"tokens_in": 1.0, "tokens_out": 1.0}}},
+    },
+    {"kind": "seed", "name": "seed", "scaffold": SEED.digest},
     {"kind": "text", "id": "p", "text": {"temperature": 0.5}},
     {"kind": "text", "id": "m", "text": {"role": "user", "content": "What?"}},
     {
         "kind": "reply",
         "call": "r/a/0",
-        "request": "q",
-        **OF_CALL,
+        **ASKED,
         "messages": ["m"],
-        "params": "p",
         "lost": [LOST],
         "reply": {
             "text": "That.",
@@ -458,64 +448,55 @@ TAPE: tuple[dict[str, Any], ...] = (
         },
     },
     {
-        "kind": "reply",
+        "kind": "refused",
         "call": "r/a/1",
-        "request": "q",
-        **OF_CALL,
-        "messages": ["m"],
-        "params": "p",
-        "lost": [],
-        "error": {**LOST, "last": False},
+        **ASKED,
+        "error": {**LOST, "kind": "Fault", "last": False},
     },
-    {"kind": "grade", "attempt": "a", "score": 0.5, "passed": True},
 )
 CALLS = [Call(run="r", attempt="a", step=n, phase="train", task="t") for n in range(3)]
 
 
-def play(
-    folder: Path, lines: Sequence[Mapping[str, Any]], about: Mapping[str, Any] = ABOUT_IT
-) -> Cassette:
-    """Ask a cassette for all that it has, and for what it has not."""
-    write(folder, lines, LINES)
-    (folder / ABOUT).write_bytes(seal(about))
-    tape = Cassette(folder)
-    model, *_ = tape.models()
+def play(folder: Path, lines: Sequence[Mapping[str, Any]]) -> Replay:
+    """Ask a run for all that it has, and for what it has not."""
+    write(folder, lines)
+    replay = Replay(folder)
+    model, *_ = replay.open_models()
     for call in CALLS:
         for _ in range(2):
             with suppress(Differs, Fault, Refused, BadInput):
                 model.reply([{"role": "user", "content": "What else?"}], call, temperature=0.5)
-        for line in tape._calls.get(call.id, {}).values():
+        for line in replay._calls.get(call.id, {}).values():
             with suppress(Fault, Refused, BadInput):
-                tape.find = lambda call, request, line=line: line  # type: ignore[method-assign, misc]
+                replay.find = lambda question, line=line: line  # type: ignore[method-assign, misc]
                 assert model.reply([], call).text
-            del tape.find
-        tape.get("m", [], {}, call)
+            del replay.find
+        replay.get(ModelQuestion("m", [], {}, call))
     with suppress(Differs):
-        tape.grade("a", 0.5, True)
+        replay.check_grade("a", 0.5, True)
     with suppress(Differs):
-        tape.end("done", "x")
+        replay.check_end("x")
     with suppress(BadInput):
-        tape.agent("seed", SEED.digest, SEED.files)
-    return tape
+        replay.check_agent("seed", SEED.digest)
+    return replay
 
 
-def test_a_cassette_as_it_is_written_is_played(tmp_path: Path) -> None:
-    tape = play(tmp_path, TAPE)
-    assert (len(tape._calls), list(tape.agents)) == (2, [SEED.digest])
+def test_a_run_as_it_is_written_is_played(tmp_path: Path) -> None:
+    replay = play(tmp_path, TAPE)
+    assert (len(replay._calls), list(replay.agents)) == (2, [SEED.digest])
 
 
 @seed(1)
 @settings(max_examples=200)
-@given(lines=spoiled(TAPE), about=spoiled([ABOUT_IT]))
+@given(lines=spoiled(TAPE))
 @pytest.mark.slow
-def test_a_cassette_that_a_stranger_sealed_is_played_or_refused_in_words(
-    lines: list[dict[str, Any]], about: list[dict[str, Any]]
+def test_a_run_that_a_stranger_sealed_is_played_or_refused_in_words(
+    lines: list[dict[str, Any]],
 ) -> None:
     folder = Path(tempfile.mkdtemp(prefix="recreate-test-"))
     try:
-        for told in (ABOUT_IT, about[0]):
-            with suppress(BadInput):
-                play(folder, lines, told)
+        with suppress(BadInput):
+            play(folder, lines)
     finally:
         shutil.rmtree(folder)
 
@@ -523,14 +504,13 @@ def test_a_cassette_that_a_stranger_sealed_is_played_or_refused_in_words(
 @pytest.mark.parametrize(
     "line",
     [
-        {**TAPE[3], "reply": {"text": 5}},
-        {**TAPE[3], "lost": [{}]},
-        {**TAPE[3], "reply": None},
-        {**TAPE[3], "error": TAPE[4]["error"]},
-        {**TAPE[4], "error": "no"},
-        {**TAPE[3], "messages": [5]},
-        {**TAPE[0], "files": {"system.md": None}},
-        {**TAPE[5], "score": float("inf")},
+        {**TAPE[4], "reply": {"text": 5}},
+        {**TAPE[4], "lost": [{}]},
+        {**TAPE[4], "reply": None},
+        {**TAPE[5], "error": "no"},
+        {**TAPE[4], "messages": [5]},
+        {**TAPE[0], "models": {"agent": {"name": 5}}},
+        {**TAPE[1], "scaffold": None},
     ],
 )
 def test_a_line_of_other_types_is_refused_by_its_number(
@@ -541,23 +521,17 @@ def test_a_line_of_other_types_is_refused_by_its_number(
     assert e.value.code == "damaged"
 
 
-def test_a_cassette_without_its_agents_model_is_refused(tmp_path: Path) -> None:
-    (tmp_path / ABOUT).write_bytes(seal({**ABOUT_IT, "models": {}}))
-    with pytest.raises(BadInput, match=r"lacks models\.agent"):
-        read_about(tmp_path)
-
-
 @pytest.mark.parametrize(
     "kept", [{"reply": "x"}, {"reply": {"text": 5}}, {"reply": [1]}, {}, {"reply": {"schema": 9}}]
 )
 def test_a_cached_reply_that_a_stranger_sealed_is_asked_anew(
     tmp_path: Path, kept: dict[str, Any]
 ) -> None:
-    cache = ReplyCache(tmp_path)
-    place = cache._file("m", [], {}, CALLS[0])
+    cache, question = SharedReplies(tmp_path), ModelQuestion("m", [], {}, CALLS[0])
+    place = cache._file(question)
     place.parent.mkdir()
-    place.write_bytes(seal({"kind": "cached", **kept}))
-    assert cache.get("m", [], {}, CALLS[0]) is None
+    place.write_bytes(seal({"kind": "reply", **kept}))
+    assert cache.get(question) is None
 
 
 @pytest.mark.parametrize(

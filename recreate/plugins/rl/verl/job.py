@@ -40,8 +40,7 @@ from recreate.plugins.rl.verl.translate import (
     config,
     notes,
 )
-from recreate.runs.session import settings_text
-from recreate.runs.settings import Settings
+from recreate.runs.settings import Settings, settings_text
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,11 @@ import gzip
 import io
 import json
 import os
-import re
 import shutil
-import signal
 import socket
 import subprocess
 import sys
 import time
-import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,15 +19,13 @@ from typing import Any
 import pytest
 
 import recreate
-from recreate.api.errors import BadInput, Transient
+from recreate.api.errors import BadInput
 from recreate.api.paths import shipped
 from recreate.api.types import Call, Reply
 from recreate.cli import run as cli
-from recreate.models.cassette import ABOUT, LINES, PACKED, Cassette, Recording, Request, read_about
-from recreate.models.reply_cache import ReplyCache, folder_of
+from recreate.models.replies import ModelQuestion, SharedReplies, folder_of
+from recreate.runs.replay import PACKED, SETTINGS, Replay
 from recreate.sandboxes.none import NoSandbox
-from recreate.sandboxes.sandbox import UIDS
-from recreate.storage.log import seal, unseal
 from tests.cli.test_data import model, questions
 from tests.pages import ROOT
 from tests.stub import Stub
@@ -170,9 +165,8 @@ def test_a_cassette_of_replies_only_holds_no_task_and_is_replayed_by_whoever_has
     held = gzip.decompress((workspace / "tape" / PACKED).read_bytes()).decode()
     assert "What is" not in held
     assert "FAILED" not in held, "what the optimizer was asked is left out too"
-    assert str(workspace) not in (workspace / "tape" / ABOUT).read_text().replace(
-        model(workspace), ""
-    )
+    settings = (workspace / "tape" / SETTINGS).read_text()
+    assert str(workspace) not in settings.replace(model(workspace), "")
     elsewhere = workspace / "elsewhere"
     (elsewhere / "rows").mkdir(parents=True)
     shutil.move(workspace / "tape", elsewhere / "tape")
@@ -181,37 +175,6 @@ def test_a_cassette_of_replies_only_holds_no_task_and_is_replayed_by_whoever_has
     monkeypatch.chdir(elsewhere)
     code, again = go("build", "--replay", "tape", "--data", "rows/sums.jsonl")
     assert (code, outcome(again)) == (0, outcome(made))
-
-
-@pytest.mark.parametrize(
-    ("domain", "data"),
-    [
-        ("code", "humanevalpack.jsonl"),
-        ("dacode", "da-dev-questions.jsonl"),
-        ("math", "test.jsonl"),
-        ("sql", "six"),
-    ],
-)
-def test_a_build_on_published_rows_that_ships_is_sound_and_holds_no_request(
-    domain: str, data: str
-) -> None:
-    folder = shipped("benchmarks") / domain / "tape"
-    tape = Cassette(folder)
-    assert tape.about.replies_only
-    assert tape.about.end["status"] == "done"
-    assert sum(f.stat().st_size for f in folder.iterdir()) < 300_000
-    text = (
-        json.dumps(tape.about.model_dump(mode="json"))
-        + gzip.decompress((folder / PACKED).read_bytes()).decode()
-    )
-    assert not any(word in text for word in ("/work/main", "/work/exp", "/home/", "/root/"))
-    assert all(len(path) < 16 for path in re.findall(r"/tmp/[\w./-]*", text)), (
-        "files of studies' own sandboxes alone"
-    )
-    assert tape.about.settings["data"] == data
-    assert all(
-        text.keys() <= {"temperature", "max_tokens", "tools"} for text in tape._texts.values()
-    )
 
 
 @pytest.mark.slow
@@ -232,18 +195,6 @@ def test_leaving_out_what_was_asked_is_said_of_a_recording(go: Go) -> None:
     assert (code, told["error"]["fix"]) == (2, "give --record DIR too")
 
 
-def test_a_cassette_says_what_it_is(recorded: dict[str, Any], workspace: Path) -> None:
-    about = read_about(workspace / "tape")
-    assert (about.version, about.command, about.settings["rounds"]) == (1, "build", 2)
-    assert about.models["agent"].name == "scripted:script.jsonl"
-    assert about.cost["calls"] == recorded["spend"]["calls"]
-    assert about.end == {"status": "done", "scaffold": recorded["scaffold"]["digest"]}
-    raw = gzip.decompress((workspace / "tape" / PACKED).read_bytes())
-    assert (about.lines, about.bytes) == (raw.count(b"\n"), len(raw))
-    assert about.packed == (workspace / "tape" / PACKED).stat().st_size < len(raw) / 4
-    assert not (workspace / "tape" / LINES).exists()
-
-
 def test_a_tool_that_answers_otherwise_stops_the_replay_at_that_call_and_shows_the_two_requests(
     go: Go,
     recorded: dict[str, Any],
@@ -251,15 +202,15 @@ def test_a_tool_that_answers_otherwise_stops_the_replay_at_that_call_and_shows_t
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    from recreate.agents import attempt
+    from recreate.agents.workplace import Workplace
 
-    was = attempt.Attempt.act
+    was = Workplace.act
 
     def act(self: Any, *args: Any) -> Any:
         output, text = was(self, *args)
         return output, text + "a new word"
 
-    monkeypatch.setattr(attempt.Attempt, "act", act)
+    monkeypatch.setattr(Workplace, "act", act)
     code, found = go("build", "--replay", "tape", "--out", "runs/b", "--jobs", "1")
     assert code == 4
     _, attempt_id, step = found["call"].split("/")
@@ -281,15 +232,15 @@ def test_a_tool_that_answers_otherwise_stops_the_replay_at_that_call_and_shows_t
 def test_a_replay_goes_on_where_only_a_duration_differs_and_says_how_often(
     go: Go, workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from recreate.agents import attempt
+    from recreate.agents.workplace import Workplace
 
-    was, took = attempt.Attempt.act, ["0.31s"]
+    was, took = Workplace.act, ["0.31s"]
 
     def act(self: Any, *args: Any) -> Any:
         output, text = was(self, *args)
         return output, f"{text}\n1 passed in {took[0]}\n"
 
-    monkeypatch.setattr(attempt.Attempt, "act", act)
+    monkeypatch.setattr(Workplace, "act", act)
     code, built = go(
         *BUILD, "--rounds", "1", "--model", "scripted:script.jsonl", "--out", "runs/a", *TAPE
     )
@@ -299,59 +250,6 @@ def test_a_replay_goes_on_where_only_a_duration_differs_and_says_how_often(
     said = capsys.readouterr()
     assert outcome(json.loads(said.out)) == outcome(built)
     assert "requests differed from the recorded ones in times" in said.err
-
-
-def steady(printed: str) -> str:
-    return Request.of(
-        "m", [{"role": "user", "content": f"ran\n{printed}\n[exit status 0]"}], {}
-    ).steady
-
-
-@pytest.mark.parametrize(
-    ("then", "now"),
-    [
-        ("1 passed in 0.31s", "1 passed in 4.07s"),
-        ("real\t0m0.412s", "real\t2m4.8s"),
-        ("Thu Nov 26 16:39:02 UTC 2026", "Fri Nov 27 06:00:11 UTC 2026"),
-        ("<A object at 0x7f3a9c0b1d50>", "<A object at 0x55d0aa31>"),
-        ("/tmp/tmpab_1x/f", "/tmp/pip-77/f"),
-        (
-            "-rw-r--r--  1 agent agent  946 Nov 26 19:25 a.py",
-            "-rw-r--r--  1 agent agent 1946 Nov 27 01:25 a.py",
-        ),
-        ("1795731608.904913324", "1795733604.317325720"),
-        ("f\n  2.4\n0.31", "f\n  12.04\n1.0"),
-        (str(UIDS[0]), str(UIDS[-1])),
-        (
-            f"uid={UIDS[1]}(agent) gid={UIDS[1]}(agent)",
-            f"uid={UIDS[-2]}(agent) gid={UIDS[-2]}(agent)",
-        ),
-    ],
-)
-def test_what_wavers_by_itself_is_the_same_request(then: str, now: str) -> None:
-    assert steady(then) == steady(now)
-
-
-@pytest.mark.parametrize(
-    ("then", "now"),
-    [
-        ("1 passed", "2 passed"),
-        ("a.py", "b.py"),
-        ("score 0.31", "score 0.32"),
-        ("f\n 2.4 ", "f\n 2.5 "),
-        ("31", "32"),
-        (str(UIDS[0]), str(UIDS[0] - 1)),
-        (str(UIDS[-1]), str(UIDS[-1] + 1)),
-        (str(UIDS[0]), f"{UIDS[0]}0"),
-        ("1079573160", "1079573161"),
-    ],
-)
-def test_what_says_something_else_is_another_request(then: str, now: str) -> None:
-    assert steady(then) != steady(now)
-
-
-def test_the_number_of_any_sandboxes_user_wavers() -> None:
-    assert len({steady(f"{uid}:{uid}") for uid in UIDS}) == 1
 
 
 def test_another_grade_stops_the_replay(
@@ -501,17 +399,13 @@ def a_word_changed(folder: Path) -> None:
     edited(folder, lambda raw: raw.replace(b"answer.txt", b"question.txt", 1))
 
 
-def no_replies(folder: Path) -> None:
-    (folder / PACKED).unlink()
-
-
-def about_edited(folder: Path) -> None:
-    text = (folder / ABOUT).read_bytes()
-    (folder / ABOUT).write_bytes(text.replace(b'"rounds":2', b'"rounds":3'))
+def settings_edited(folder: Path) -> None:
+    text = (folder / SETTINGS).read_text()
+    (folder / SETTINGS).write_text(text.replace("rounds = 2", "rounds = 3"))
 
 
 @pytest.mark.parametrize(
-    "spoil", [cut, a_line_less, another_order, a_word_changed, no_replies, about_edited]
+    "spoil", [cut, a_line_less, another_order, a_word_changed, settings_edited]
 )
 def test_a_cassette_that_was_cut_or_edited_is_refused(
     go: Go, recorded: dict[str, Any], workspace: Path, spoil: Callable[[Path], None]
@@ -521,51 +415,6 @@ def test_a_cassette_that_was_cut_or_edited_is_refused(
     assert (code, found["error"]["code"]) == (2, "damaged")
     assert "record it again" in found["error"]["fix"]
     assert not (workspace / "runs/b").exists()
-
-
-@pytest.mark.parametrize(("version", "says"), [(2, "pull"), (0, "record it again")])
-def test_a_cassette_of_another_version_is_refused_with_what_to_type(
-    go: Go, recorded: dict[str, Any], workspace: Path, version: int, says: str
-) -> None:
-    record = unseal((workspace / "tape" / ABOUT).read_bytes()) or {}
-    (workspace / "tape" / ABOUT).write_bytes(seal({**record, "version": version}))
-    code, found = go("build", "--replay", "tape", "--out", "runs/b")
-    assert (code, found["error"]["code"]) == (2, "other-version")
-    assert says in found["error"]["fix"]
-
-
-def test_a_packed_file_that_is_longer_than_it_says_is_refused_before_it_is_read(
-    recorded: dict[str, Any], workspace: Path
-) -> None:
-    packed = workspace / "tape" / PACKED
-    with packed.open("ab") as out:
-        out.write(gzip.compress(bytes(200_000_000), 1))
-    tracemalloc.start()
-    try:
-        with pytest.raises(BadInput, match="more than it says"):
-            Cassette(workspace / "tape")
-        assert tracemalloc.get_traced_memory()[1] < 50_000_000
-    finally:
-        tracemalloc.stop()
-
-
-def test_a_file_that_is_no_recording_is_not_taken_for_one(workspace: Path) -> None:
-    (workspace / "keys").mkdir()
-    (workspace / "keys" / LINES).write_text("mine\n")
-    with pytest.raises(BadInput, match="holds"):
-        Recording(workspace / "keys", read_about_of_nothing())
-    assert (workspace / "keys" / LINES).read_text() == "mine\n"
-
-
-def test_a_cassette_whose_recording_ended_before_an_agent_was_read_is_refused(
-    go: Go, recorded: dict[str, Any], workspace: Path
-) -> None:
-    about = unseal((workspace / "tape" / ABOUT).read_bytes()) or {}
-    (workspace / "tape" / ABOUT).write_bytes(seal({**about, "lines": None}))
-    (workspace / "tape" / PACKED).unlink()
-    code, found = go("build", "--replay", "tape", "--out", "runs/b")
-    assert (code, found["error"]["code"]) == (2, "damaged")
-    assert "no agent" in found["error"]["message"]
 
 
 def test_what_is_no_cassette_is_refused(go: Go, workspace: Path) -> None:
@@ -579,179 +428,6 @@ def test_a_cassette_is_not_written_over(go: Go, recorded: dict[str, Any], worksp
     assert (code, found["error"]["code"]) == (2, "cassette-exists")
     assert not (workspace / "runs/b").exists()
     assert go("build", "--replay", "tape", "--out", "runs/c")[0] == 0
-
-
-def test_two_recordings_do_not_share_a_folder_and_the_first_goes_on(
-    recorded: dict[str, Any], workspace: Path
-) -> None:
-    about = read_about(workspace / "tape").model_copy(update={"lines": None})
-    call, asked = Call(run=about.run, attempt="a", step=0), {"role": "user", "content": "What?"}
-    first = Recording(workspace / "new", about)
-    for begun in (False, True):
-        with pytest.raises(BadInput, match="another run records into") as e:
-            Recording(workspace / "new", about, begun=begun)
-        assert e.value.code == "cassette-in-use"
-    first.keep("m", [asked], {}, call, Reply(text="That."))
-    there = Cassette(workspace / "new")  # what is there can be played while it is recorded
-    assert there.find(call, Request.of("m", [asked], {}))["reply"]["text"] == "That."
-    first.close()
-    assert read_about(workspace / "new").lines == 3
-    with pytest.raises(BadInput) as e:
-        Recording(workspace / "new", about)
-    assert e.value.code == "cassette-exists"
-
-
-def test_of_two_replies_to_what_differs_in_times_alone_the_last_is_played(
-    recorded: dict[str, Any], workspace: Path
-) -> None:
-    """A run that was resumed went on with the last, also where the first was asked before it was
-    killed."""
-    about = read_about(workspace / "tape").model_copy(update={"lines": None})
-    call = Call(run=about.run, attempt="a", step=0)
-    tape = Recording(workspace / "new", about)
-    for at, text in (("07:36:01", "first"), ("09:31:02", "last")):
-        tape.keep("m", [{"role": "user", "content": f"ended at {at}"}], {}, call, Reply(text=text))
-    tape.close()
-    asked = Request.of("m", [{"role": "user", "content": "ended at 11:00:00"}], {})
-    assert Cassette(workspace / "new").find(call, asked)["reply"]["text"] == "last"
-
-
-def test_a_recording_that_ends_while_it_is_read_is_read_with_the_same_command_again(
-    recorded: dict[str, Any], workspace: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = read_about(workspace / "tape").model_copy(update={"lines": None})
-    monkeypatch.setattr("recreate.models.cassette.read_about", lambda folder: before)
-    with pytest.raises(BadInput, match="ended while it was read"):
-        Cassette(workspace / "tape")
-
-
-@pytest.mark.slow
-def test_ctrl_c_while_recording_leaves_what_resume_makes_whole(workspace: Path, go: Go) -> None:
-    write_script(workspace / "slow.jsonl", delay_ms=100)
-    words = [*BUILD, "--model", "scripted:slow.jsonl", "--out", "runs/a", *TAPE, "--json"]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    asked = subprocess.Popen(
-        [sys.executable, "-m", "recreate", *words], stdout=subprocess.PIPE, env=env
-    )
-    while (
-        not (workspace / "tape" / LINES).exists()
-        or b'"kind":"grade"' not in (workspace / "tape" / LINES).read_bytes()
-    ):
-        assert asked.poll() is None
-        time.sleep(0.05)
-    asked.send_signal(signal.SIGINT)
-    asked.communicate(timeout=60)
-    assert asked.returncode == 130
-    part = read_about(workspace / "tape")
-    assert part.lines is not None
-    code, built = go("resume", "runs/a")
-    assert (code, built["status"]) == (0, "done")
-    (workspace / "slow.jsonl").unlink()
-    code, again = go("build", "--replay", "tape", "--out", "runs/b")
-    assert (code, outcome(again)) == (0, outcome(built))
-
-
-@pytest.mark.slow
-def test_a_recording_that_was_stopped_goes_on_with_resume_and_is_whole(
-    go: Go, workspace: Path
-) -> None:
-    words = (
-        *BUILD,
-        "--model",
-        "scripted:script.jsonl",
-        "--out",
-        "runs/a",
-        *TAPE,
-        "--budget",
-        "15attempts",
-    )
-    code, stopped = go(*words)
-    assert (code, stopped["status"]) == (3, "budget")
-    part = read_about(workspace / "tape").lines or 0
-    code, built = go("resume", "runs/a", "--budget", "500attempts", "--jobs", "3")
-    assert (code, built["status"]) == (0, "done")
-    assert (read_about(workspace / "tape").lines or 0) > part
-    (workspace / "script.jsonl").unlink()
-    code, again = go("build", "--replay", "tape", "--out", "runs/b")
-    assert (code, outcome(again)) == (0, outcome(built))
-
-
-@pytest.mark.slow
-def test_a_killed_recording_is_played_as_far_as_it_goes_and_resume_makes_it_whole(
-    go: Go, workspace: Path
-) -> None:
-    words = (
-        *BUILD,
-        "--model",
-        "scripted:script.jsonl",
-        "--out",
-        "runs/a",
-        *TAPE,
-        "--budget",
-        "15attempts",
-    )
-    assert go(*words)[0] == 3
-    tape = workspace / "tape"
-    record = unseal((tape / ABOUT).read_bytes()) or {}
-    # as a kill leaves it
-    (tape / LINES).write_bytes(gzip.decompress((tape / PACKED).read_bytes()) + b'{"kind":"rep')
-    (tape / PACKED).unlink()
-    (tape / ABOUT).write_bytes(seal({**record, "lines": None, "end": {}}))
-    code, found = go("build", "--replay", "tape", "--out", "runs/b", "--budget", "500attempts")
-    assert (code, found["expected"]) == (4, None)
-    assert "not finished" in found["error"]["message"]
-    assert go("resume", "runs/a", "--budget", "500attempts")[0] == 0
-    assert go("build", "--replay", "tape", "--out", "runs/c")[0] == 0
-
-
-def test_a_run_begun_without_a_cassette_cannot_be_recorded_from_its_middle(
-    go: Go, workspace: Path
-) -> None:
-    words = (
-        "bench",
-        "--scaffold",
-        "seed",
-        "--domain",
-        "tests.toy:Toy",
-        "--model",
-        "scripted:script.jsonl",
-    )
-    assert go(*words, "--tasks", "2", "--out", "runs/a")[0] == 0
-    code, found = go(*words, "--tasks", "3", "--out", "runs/a", *TAPE)
-    assert (code, found["error"]["code"]) == (2, "not-recorded")
-
-
-def test_no_key_is_on_a_cassette(go: Go, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    key = "sk-proj-" + "Zk3vQ9xL2mN8pR5tW7yB4cD6fG1hJ0aS" * 2
-    monkeypatch.setenv("SOME_API_KEY", key)
-    recorder = Recording(workspace / "keys", read_about_of_nothing())
-    call = Call(run="r", attempt="a", step=0)
-    params = {"max_tokens": 5, "stop": key}
-    recorder.keep(
-        "m",
-        [{"role": "user", "content": f"the key is {key}"}],
-        params,
-        call,
-        Transient(f"not with {key}"),
-    )
-    recorder.keep("m", [{"role": "user", "content": "hello"}], {}, call, Reply(text="ok"))
-    recorder.close()
-    text = (
-        gzip.decompress((workspace / "keys" / PACKED).read_bytes())
-        + (workspace / "keys" / ABOUT).read_bytes()
-    )
-    assert key.encode() not in text
-    assert b"redacted" in text
-
-
-def read_about_of_nothing() -> Any:
-    from recreate.api.ports import Price
-    from recreate.models.cassette import About, Answerer
-
-    agent = Answerer(name="m", price=Price())
-    return About(
-        run="r", command="", domain="d", sandbox="none", settings={}, models={"agent": agent}
-    )
 
 
 @pytest.mark.slow
@@ -787,21 +463,59 @@ def test_a_call_that_failed_for_good_fails_again(go: Go, workspace: Path) -> Non
     assert (code, outcome(again)) == (0, outcome(built))
 
 
-def test_a_request_is_the_same_whatever_its_patience_and_another_with_any_other_part() -> None:
-    said: list[Any] = [{"role": "user", "content": "hello"}]
-    params = {"max_tokens": 5, "seed": 1, "timeout": 3.0}
-    one = Request.of("m", said, params).digest
-    assert Request.of("m", said, {**params, "timeout": 9.0}).digest == one
-    others = [
-        ("n", said, params),
-        ("m", [*said, *said], params),
-        ("m", said, {**params, "seed": 2}),
-    ]
-    others += [
-        ("m", said, {**params, "tools": [{"type": "function"}]}),
-        ("m", said, {**params, "max_tokens": 6}),
-    ]
-    assert len({one, *(Request.of(*other).digest for other in others)}) == 6
+@pytest.mark.slow
+def test_any_run_is_replayed_from_its_own_folder(go: Go, workspace: Path) -> None:
+    code, built = go(*BUILD, "--model", "scripted:script.jsonl", "--out", "runs/a")
+    assert code == 0
+    (workspace / "script.jsonl").unlink()
+    code, again = go("build", "--replay", "runs/a", "--out", "runs/b")
+    assert (code, outcome(again)) == (0, outcome(built))
+    code, third = go("build", "--replay", "runs/b", "--out", "runs/c")
+    assert (code, outcome(third)) == (0, outcome(built))
+
+
+@pytest.mark.slow
+def test_a_run_that_was_stopped_is_recorded_as_far_as_it_came_and_whole_once_it_was_resumed(
+    go: Go, workspace: Path
+) -> None:
+    words = (*BUILD, "--model", "scripted:script.jsonl", "--out", "runs/a", *TAPE)
+    code, stopped = go(*words, "--budget", "15attempts")
+    assert (code, stopped["status"]) == (3, "budget")
+    part = Replay(workspace / "tape").calls
+    code, found = go("build", "--replay", "tape", "--out", "runs/b", "--budget", "500attempts")
+    assert (code, found["expected"]) == (4, None)
+    assert "not finished" in found["error"]["message"]
+    code, built = go("resume", "runs/a", "--budget", "500attempts", "--jobs", "3")
+    assert (code, built["status"]) == (0, "done")
+    assert Replay(workspace / "tape").calls > part
+    (workspace / "script.jsonl").unlink()
+    code, again = go("build", "--replay", "tape", "--out", "runs/c")
+    assert (code, outcome(again)) == (0, outcome(built))
+
+
+@pytest.mark.slow
+def test_a_run_that_was_killed_is_replayed_from_its_folder_and_recorded_by_resume(
+    go: Go, workspace: Path
+) -> None:
+    write_script(workspace / "slow.jsonl", delay_ms=100)
+    words = [*BUILD, "--model", "scripted:slow.jsonl", "--out", "runs/a", *TAPE, "--json"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    asked = subprocess.Popen(
+        [sys.executable, "-m", "recreate", *words], stdout=subprocess.PIPE, env=env
+    )
+    journal = workspace / "runs/a/journal.jsonl"
+    while not journal.exists() or b'"kind":"experience"' not in journal.read_bytes():
+        assert asked.poll() is None
+        time.sleep(0.05)
+    asked.kill()
+    asked.communicate(timeout=60)
+    assert not (workspace / "tape" / PACKED).exists()
+    assert Replay(workspace / "runs/a").calls
+    code, built = go("resume", "runs/a")
+    assert (code, built["status"]) == (0, "done")
+    (workspace / "slow.jsonl").unlink()
+    code, again = go("build", "--replay", "tape", "--out", "runs/b")
+    assert (code, outcome(again)) == (0, outcome(built))
 
 
 # -------------------------------------------------------------------------------------------------
@@ -860,7 +574,7 @@ def test_a_cached_call_is_made_though_the_budget_could_not_pay_for_it(
         assert go(*words, "--out", "runs/a")[0] == 0
         assert go(*words, "--out", "runs/b", "--budget", "0.01usd")[0] == 0
         assert go(*words[:-2], "--out", "runs/c", "--budget", "0.01usd")[0] == 3
-    assert ReplyCache(workspace / "kept").size()[0] == 6
+    assert SharedReplies(workspace / "kept").size()[0] == 6
 
 
 def test_cached_calls_are_replayed_as_such_though_the_budget_could_not_pay_for_them(
@@ -905,55 +619,15 @@ def test_failed_calls_are_never_kept(go: Go, workspace: Path) -> None:
         go(*words, "--out", "runs/a", "--jobs", "1")
         code, cells = go(*words, "--out", "runs/b", "--jobs", "1")
         assert (code, cells["cells"][0]["set_aside"]) == (0, 0)
-    assert ReplyCache(folder_of("on")).size()[0] == 6
-
-
-def test_a_damaged_cached_reply_is_asked_anew_and_a_repeat_is_never_served_anothers(
-    workspace: Path,
-) -> None:
-    cache = ReplyCache(workspace / "kept")
-    call = Call(run="r", attempt="a", step=0)
-    question: tuple[str, list[Any], dict[str, Any]] = (
-        "m",
-        [{"role": "user", "content": "hello"}],
-        {"seed": 1},
-    )
-    cache.put(*question, call, Reply(text="one"))
-    found = cache.get(*question, call.model_copy(update={"run": "another", "attempt": "b"}))
-    assert found is not None
-    assert (found.text, found.from_cache) == ("one", True)
-    assert cache.get(*question, call.model_copy(update={"repeat": 1})) is None
-    assert cache.get(*question, call.model_copy(update={"sample": 1})) is None
-    cache.put(*question, call.model_copy(update={"repeat": 1}), Reply(text="two", doubtful=True))
-    assert cache.get(*question, call.model_copy(update={"repeat": 1})) is None
-    (file,) = (workspace / "kept").glob("??/*.json")
-    file.write_bytes(file.read_bytes().replace(b"one", b"two"))
-    assert cache.get(*question, call) is None
-
-
-def test_a_script_that_was_edited_is_another_model(workspace: Path) -> None:
-    model = f"scripted:{workspace}/s.jsonl"
-    (workspace / "s.jsonl").write_text("a")
-    cache, call = ReplyCache(workspace / "kept"), Call(run="r", attempt="a", step=0)
-    cache.put(model, [], {}, call, Reply(text="one"))
-    assert cache.get(model, [], {}, call) is not None
-    (workspace / "s.jsonl").write_text("ab")
-    assert cache.get(model, [], {}, call) is None
+    assert SharedReplies(folder_of("on")).size()[0] == 6
 
 
 def test_clean_says_what_is_cached_and_removes_it_when_asked(go: Go) -> None:
-    cache = ReplyCache(folder_of("on"))
-    cache.put("m", [], {}, Call(run="r", attempt="a", step=0), Reply(text="one"))
+    cache = SharedReplies(folder_of("on"))
+    cache.put(ModelQuestion("m", [], {}, Call(run="r", attempt="a", step=0)), Reply(text="one"))
     code, found = go("clean")
     assert (code, found["replies"]["count"], found["replies"]["removed"]) == (0, 1, False)
     code, found = go("clean", "--replies", "--dry-run")
     assert (found["replies"]["removed"], cache.size()[0]) == (False, 1)
     code, found = go("clean", "--replies")
     assert (code, found["replies"]["removed"], cache.size()) == (0, True, (0, 0))
-
-
-def test_a_cassette_is_read_by_its_own_kind_of_reader(
-    recorded: dict[str, Any], workspace: Path
-) -> None:
-    tape = Cassette(workspace / "tape")
-    assert [name for name, _ in tape.agents.values()] == ["seed"]
