@@ -20,17 +20,15 @@ re-runs at the end
 
 from __future__ import annotations
 
-import json
 import re
 import stat
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
-from recreate.api.config import read_toml
+from recreate.api.config import read_toml, toml_value
 from recreate.api.errors import BadInput
 from recreate.api.types import SCHEMA, Lesson, digest
 
@@ -147,27 +145,24 @@ def headed(lesson: Lesson) -> str:
     )
     first = {key: facts.pop(key) for key in ("scope", "status")}
     lines = [
-        f"{key} = {_toml(value)}" for key, value in (first | facts).items() if key in first or value
+        f"{key} = {toml_value(value)}"
+        for key, value in (first | facts).items()
+        if key in first or value
     ]
     rest = []
     for name, (comment, fields) in _ROWS.items():
         rows = [[getattr(row, field) for field in fields] for row in getattr(lesson, name)]
         if rows:
-            rest += [f"# {comment}", f"{name} = [", *(f"    {_toml(row)}," for row in rows), "]"]
+            rest += [
+                f"# {comment}",
+                f"{name} = [",
+                *(f"    {toml_value(row)}," for row in rows),
+                "]",
+            ]
     if rest or _REST in lesson.body:  # the last one counts: words that look like evidence are none
         rest = [_REST, *(line.replace("--", "-\\u002d") for line in rest), "-->", ""]
     title, body = " ".join(lesson.title.split()) or "untitled", lesson.body.strip("\n")
     return "\n".join([_FENCE, *lines, _FENCE, f"# {title}", "", body, "", *rest])
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, list):
-        return "[" + ", ".join(_toml(v) for v in value) + "]"
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{json.dumps(str(k))} = {_toml(v)}" for k, v in value.items()) + "}"
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    return json.dumps(value)
 
 
 @lru_cache(1024)  # a round reads each lesson of a memory several times, and few have changed

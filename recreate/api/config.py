@@ -3,6 +3,7 @@ for the records."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Literal
 
@@ -54,6 +55,23 @@ class PluginSettings(Config):
 
 MAX_DEPTH = 64
 """Tables within tables that a file may have."""
+
+
+def write_toml(table: Mapping[str, Any]) -> str:
+    """Return a table as a TOML text."""
+    import tomli_w
+
+    return tomli_w.dumps(table)
+
+
+def toml_value(value: Any) -> str:
+    """Return a value as TOML writes it in one line: texts, numbers and lists as in JSON."""
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(toml_value, value)) + "]"
+    if isinstance(value, dict):
+        pairs = (f"{toml_value(str(key))} = {toml_value(each)}" for key, each in value.items())
+        return "{" + ", ".join(pairs) + "}"
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def read_toml(text: str) -> dict[str, Any]:

@@ -1,105 +1,37 @@
-"""Many agents, models and domains measured in one run: a table of cells, from flags or a suite
-file.
+"""Many agents, models and domains measured in one run: a table of cells.
 
-    scaffold = ["seed", "scaffolds/swe"]
-    model = ["litellm:openai/gpt-5-mini", "openai:http://127.0.0.1:8000/v1#qwen"]
-    domain = ["swe", "sql"]
-    split = "test"
-    repeats = 3
-    baseline = "seed"
-    budget = ["20usd"]
-    cell_budget = ["2usd"]
-
-Every setting of recreate.toml may stand there too. All attempts are one queue, task by task over
-all cells, so that a suite that stops in the middle has compared its cells on the same tasks. What
-any run of the workspace measured under the same key is read back and not paid again.
+All attempts are one queue, task by task over all cells, so that a suite that stops in the middle
+has compared its cells on the same tasks. What any run of the workspace measured under the same key
+is read back and not paid again.
 """
 
 from __future__ import annotations
 
 import csv
-import difflib
 import io
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
-
-from pydantic import Field, ValidationError
+from typing import Any
 
 from recreate.agents.scaffold import Scaffold
 from recreate.agents.trajectory import swebench_prediction
-from recreate.api.config import Config, Split, read_toml
+from recreate.api.config import Split
 from recreate.api.errors import BadInput, OutOfBudget, RecreateError
 from recreate.api.ports import Model, Price
 from recreate.api.types import Task
 from recreate.builder.measure import Cell, begin, bring, count_openings
 from recreate.builder.selection import matching
-from recreate.runs import settings as settings_
+from recreate.builder.suite import NAME_ONCE, Suite
 from recreate.runs.attempts import Place, Score, key_of, read_experience, run_work
 from recreate.runs.budget import Budget
 from recreate.runs.reader import Run
 from recreate.runs.results import WHOSE, BenchResult, judge_pairs, pair_cells
 from recreate.runs.session import Session, open_domain
-from recreate.runs.settings import Settings, addresses, toml
+from recreate.runs.settings import Settings
 from recreate.storage import files
-
-AXES = ("scaffold", "model", "domain")
-"""What may be several: the settings that a cell is named by."""
-Format = Literal["jsonl", "csv", "predictions"]
-OWN = ("split", "tasks", "baseline", "cell_budget", "format")
-"""Keys of a suite that are no settings."""
-_ONCE = "name one of them; --repeats N attempts every task N times"
-
-
-class Batch(Config):
-    """What is measured: every scaffold with every model on every domain. settings: of the first of
-    each.
-
-    tasks: of each domain at most so many, 0 for all. baseline: the scaffold or the model that the
-    others are compared with, '' for the first of several. cell_budget: the cap of each cell,
-    besides that of all. format: which files are written.
-    """
-
-    settings: Settings
-    split: Split = "validation"
-    tasks: int = Field(default=0, ge=0)
-    scaffolds: tuple[str, ...]
-    models: tuple[str, ...] = ("",)
-    domains: tuple[str, ...]
-    baseline: str = ""
-    cell_budget: tuple[str, ...] = ()
-    format: tuple[Format, ...] = ("jsonl", "csv")
-
-    @property
-    def against(self) -> tuple[str, str]:
-        """(`scaffold` or `model`, its name) that the others are compared with; ('', '') where there
-        is one of each."""
-        several: dict[str, tuple[str, ...]] = {"scaffold": self.scaffolds, "model": self.models}
-        for axis, names in several.items():
-            if len(names) > 1 and self.baseline in ("", *names):
-                return axis, self.baseline or names[0]
-        return "", ""
-
-    def dump(self) -> str:
-        """As SUITE.toml, which `read` takes again."""
-        own = {
-            "split": self.split,
-            "tasks": self.tasks,
-            "baseline": self.baseline,
-            "cell_budget": self.cell_budget,
-        }
-        own["format"] = self.format
-        several = {"scaffold": self.scaffolds, "model": self.models, "domain": self.domains}
-        text = "".join(
-            f"{k} = {toml(v)}\n" for k, v in {**several, **own}.items() if v not in ("", (), ("",))
-        )
-        rest = settings_.dump(self.settings).splitlines(keepends=True)
-        return text + "".join(
-            line for line in rest if line.partition(" = ")[0] not in (*AXES, "out")
-        )
 
 
 @dataclass(frozen=True)
@@ -134,105 +66,9 @@ class Batched:
         )
 
 
-def has_arms(file: Path) -> bool:
-    """Whether a suite has arms to be made first, and so is not one of a batch. Raises BadInput."""
-    return "arms" in _table(file)
-
-
-def read(
-    file: Path,
-    where: Path,
-    given: Mapping[str, Any],
-    several: Mapping[str, Sequence[str]],
-    **own: Any,
-) -> Batch:
-    """A batch of a suite file. given: flags by address, several: those of AXES that were typed,
-    own: typed keys of OWN; all of them win over the file. Raises BadInput that names a key it does
-    not know, and the one meant.
-    """
-    table = _table(file)
-    kept = {key: table.pop(key) for key in OWN if key in table}
-    lists = {axis: _texts(file, axis, table.pop(axis)) for axis in AXES if axis in table}
-    known = addresses()
-    for key in settings_.flat(table):
-        if key not in known and not key.startswith(settings_.OWN + "."):
-            near = difflib.get_close_matches(key, [*known, *OWN], 1, 0.6)
-            fix = (
-                f"did you mean {near[0]!r}?"
-                if near
-                else f"there are: {', '.join([*OWN, *AXES, *known])}"
-            )
-            if key == "optimizers":
-                fix = 'write each as an arm: [arms.gepa] build = true, optimizer = "gepa"'
-            raise BadInput(f"{file.name}: there is no key {key!r}", fix=fix, code="unknown-key")
-    if isinstance(kept.get("tasks"), list | str):
-        table["select"] = {**table.get("select", {}), "tasks": kept.pop("tasks")}
-    lists = {**lists, **{axis: tuple(names) for axis, names in several.items() if names}}
-    firsts = {axis: names[0] for axis, names in lists.items() if names}
-    loaded = settings_.load(where, {**settings_.flat(table), **firsts, **given})
-    return of(
-        loaded, lists, **{**kept, **{k: v for k, v in own.items() if v not in ("", (), None)}}
-    )
-
-
-def of(settings: Settings, several: Mapping[str, Sequence[str]], **own: Any) -> Batch:
-    """A batch whose parts go together. several: names by AXES, one each from the settings where
-    there is none.
-
-    Raises BadInput for what can be seen without opening a part.
-    """
-    lists = {axis: tuple(several.get(axis) or ()) for axis in AXES}
-    for axis, named in lists.items():
-        if twice := [name for at, name in enumerate(named) if name in named[:at]]:
-            raise BadInput(f"the {axis} {twice[0]} is named twice", fix=_ONCE, code="named-twice")
-    lists = {axis: names or (getattr(settings, axis),) for axis, names in lists.items()}
-    if lists["scaffold"] == ("",) and settings.agent_table is None:
-        raise BadInput(
-            "nothing to measure is named",
-            fix="--scaffold NAME, --agent COMMAND, --arms or a SUITE.toml",
-            code="usage",
-        )
-    if own.get("split", "validation") not in get_args(Split):
-        fix = "--split train, validation or test"
-        raise BadInput(f"there is no split {own['split']!r}", fix=fix, code="bad-split")
-    if len(lists["domain"]) > 1 and settings.data:
-        fix = (
-            "one bench a data set; or name each domain's rows as data in its"
-            " benchmarks/NAME/domain.toml"
-        )
-        raise BadInput("--data is of one domain, and several are named", fix=fix, code="usage")
-    for key in ("format", "cell_budget"):
-        if isinstance(own.get(key), str):
-            own[key] = tuple(own[key].replace(",", " ").split())
-    for budget in (settings.budget, tuple(own.get("cell_budget", ()))):
-        Budget.parse(budget)
-    if Budget.parse(tuple(own.get("cell_budget", ()))).minutes is not None:
-        fix = "give minutes with --budget, and the cells usd, tokens or attempts"
-        raise BadInput(
-            "cells are measured at once, so no cell has minutes of its own",
-            fix=fix,
-            code="bad-budget",
-        )
-    baseline, names = own.get("baseline", ""), [*lists["scaffold"], *lists["model"]]
-    if baseline and baseline not in names:
-        near = difflib.get_close_matches(baseline, names, 1, 0.5)
-        fix = f"did you mean {near[0]!r}?" if near else f"one of: {', '.join(filter(None, names))}"
-        raise BadInput(
-            f"the baseline {baseline!r} is not measured here", fix=fix, code="no-baseline"
-        )
-    parts = {"scaffolds": lists["scaffold"], "models": lists["model"], "domains": lists["domain"]}
-    first = {"model": lists["model"][0], "domain": lists["domain"][0]}
-    try:
-        return Batch.model_validate({"settings": settings.model_copy(update=first), **parts, **own})
-    except ValidationError as e:
-        key = ".".join(map(str, e.errors()[0]["loc"]))
-        wrong = f"{key}: {e.errors()[0]['msg'].lower()}, got {e.errors()[0]['input']!r}"
-        raise BadInput(wrong, fix="docs/bench.md has an example", code="bad-suite") from None
-
-
 def measure_all(
     session: Session,
-    batch: Batch,
+    suite: Suite,
     agent: Callable[[str, Session], Scaffold],
     *,
     fresh: bool = False,
@@ -243,20 +79,20 @@ def measure_all(
     is attempted, and paid, again. Raises Interrupted, BadInput, Fault (a full disk among them);
     what else ends some cells only, or all at the budget, is `error` of what is returned.
     """
-    with _sessions(session, batch) as opened:
-        begun = [begin(*cell) for cell in _cells(opened, batch, agent)]
+    with _sessions(session, suite) as opened:
+        begun = [begin(*cell) for cell in _cells(opened, suite, agent)]
         cells = [cell.opened() for cell in begun]  # once none of them is refused
         work = [cell.work() for cell in cells]
         if not fresh:
             bring(session, [each for cell in work for each in cell])
-        cap = Budget.parse(batch.cell_budget)
+        cap = Budget.parse(suite.cell_budget)
         for cell, own in zip(cells, work, strict=True) if cap.caps else ():
             keys = (
                 key_of(w.session, w.scaffold, w.task, w.repeat, w.offers, image="") for w in own
             )
             session.ledger.cap(keys, cap, cell.name)
         totals = {cell.name: len(own) for cell, own in zip(cells, work, strict=True)}
-        against = _against(batch, cells)
+        against = _against(suite, cells)
         pairs = [
             {"cell": cells[n].key, "baseline": cells[p].key}
             for n, p in enumerate(against)
@@ -267,7 +103,7 @@ def measure_all(
         session.say(
             "gather",
             {
-                "phase": batch.split,
+                "phase": suite.split,
                 "total": sum(totals.values()),
                 "scaffold": first,
                 "cells": totals,
@@ -341,42 +177,16 @@ def write(batched: Batched, formats: Collection[str]) -> list[Path]:
 # its parts
 
 
-def _table(file: Path) -> dict[str, Any]:
-    try:
-        return read_toml(file.read_text("utf-8"))
-    except OSError as e:
-        raise BadInput(
-            f"{file}: {e.strerror}", fix="name a suite: docs/bench.md has one", code="no-suite"
-        ) from None
-    except ValueError as e:
-        raise BadInput(
-            f"{file} cannot be read: {e}", fix="mend the line that it names", code="bad-suite"
-        ) from None
-
-
-def _texts(file: Path, key: str, value: Any) -> tuple[str, ...]:
-    several = [value] if isinstance(value, str) else value
-    if (
-        not isinstance(several, list)
-        or not several
-        or not all(isinstance(each, str) for each in several)
-    ):
-        raise BadInput(
-            f"{file.name}: {key} is {value!r}", fix=f'{key} = ["NAME", "NAME"]', code="bad-suite"
-        )
-    return tuple(several)
-
-
 @contextmanager
-def _sessions(session: Session, batch: Batch) -> Iterator[dict[tuple[str, str], Session]]:
+def _sessions(session: Session, suite: Suite) -> Iterator[dict[tuple[str, str], Session]]:
     """(model, domain) as the batch names them -> the session that measures it; further models
     closed in the end."""
     with ExitStack() as closing:
-        models: dict[str, tuple[Model, Price]] = {batch.models[0]: (session.model, session.price)}
-        for name in batch.models[1:]:
+        models: dict[str, tuple[Model, Price]] = {suite.models[0]: (session.model, session.price)}
+        for name in suite.models[1:]:
             models[name] = _open(session.settings, name)
             closing.callback(models[name][0].close)
-        domains = _domains(session, batch)
+        domains = _domains(session, suite)
         yield {
             (model, name): own.with_model(each, price=price) if each is not session.model else own
             for name, own in domains.items()
@@ -400,18 +210,18 @@ def _open(settings: Settings, name: str) -> tuple[Model, Price]:
         return model, parse_price(settings.price)
 
 
-def _domains(session: Session, batch: Batch) -> dict[str, Session]:
+def _domains(session: Session, suite: Suite) -> dict[str, Session]:
     """Each domain's session. A word of --tasks need be known to one of several domains only."""
     settings = session.settings
-    if len(batch.domains) == 1:
-        return {batch.domains[0]: session}
+    if len(suite.domains) == 1:
+        return {suite.domains[0]: session}
     tasks = {
         name: list(
             open_domain(
                 settings.model_copy(update={"domain": name}), session.workspace, session.backend
             ).tasks()
         )
-        for name in batch.domains
+        for name in suite.domains
     }
     words = {
         name: tuple(w for w in settings.select.tasks if _is_of(each, w))
@@ -422,7 +232,7 @@ def _domains(session: Session, batch: Batch) -> dict[str, Session]:
             for where in ([task for each in tasks.values() for task in each], *tasks.values()):
                 matching(where, word)
     found = {}
-    for name in batch.domains:
+    for name in suite.domains:
         if settings.select.tasks and not words[name]:
             fix = "name some of its tasks too, or leave the domain out"
             raise BadInput(f"--tasks names no task of {name}", fix=fix, code="too-few-tasks")
@@ -442,32 +252,32 @@ def _is_of(tasks: Sequence[Task], word: str) -> bool:
 
 def _cells(
     opened: Mapping[tuple[str, str], Session],
-    batch: Batch,
+    suite: Suite,
     agent: Callable[[str, Session], Scaffold],
 ) -> Iterator[tuple[Session, Scaffold, Split, int, str]]:
     """What `begin` takes, in the order of domains, models, scaffolds; a cell's name is as short as
     tells it."""
     agents = {
-        (m, d): [agent(name, own) for name in batch.scaffolds] for (m, d), own in opened.items()
+        (m, d): [agent(name, own) for name in suite.scaffolds] for (m, d), own in opened.items()
     }
     for each in agents.values():
         _refuse_twice(
-            "scaffold", {name: a.digest for name, a in zip(batch.scaffolds, each, strict=True)}
+            "scaffold", {name: a.digest for name, a in zip(suite.scaffolds, each, strict=True)}
         )
     _refuse_twice("model", {m: own.model_name for (m, _), own in opened.items()})
     _refuse_twice("domain", {d: own.domain.name for (_, d), own in opened.items()})
     every = {a.digest: a.name for each in agents.values() for a in each}
-    for domain in batch.domains:
-        for model in batch.models:
+    for domain in suite.domains:
+        for model in suite.models:
             own = opened[model, domain]
             for scaffold in agents[model, domain]:
                 twice = list(every.values()).count(scaffold.name) > 1
                 parts = [f"{scaffold.name} {scaffold.digest[:6]}" if twice else scaffold.name]
                 parts += [own.model_name.rpartition("/")[2].rpartition("#")[2]] * (
-                    len(batch.models) > 1
+                    len(suite.models) > 1
                 )
-                parts += [own.domain.name] * (len(batch.domains) > 1)
-                yield own, scaffold, batch.split, batch.tasks, ", ".join(parts)
+                parts += [own.domain.name] * (len(suite.domains) > 1)
+                yield own, scaffold, suite.split, suite.tasks, ", ".join(parts)
 
 
 def _refuse_twice(what: str, names: Mapping[str, str]) -> None:
@@ -477,15 +287,15 @@ def _refuse_twice(what: str, names: Mapping[str, str]) -> None:
     for name, found in names.items():
         if found in known:
             message = f"{known[found]} and {name} are the same {what} ({found})"
-            raise BadInput(message, fix=_ONCE, code="named-twice")
+            raise BadInput(message, fix=NAME_ONCE, code="named-twice")
         known[found] = name
 
 
-def _against(batch: Batch, cells: Sequence[Cell]) -> list[int | None]:
+def _against(suite: Suite, cells: Sequence[Cell]) -> list[int | None]:
     """The place of each cell's baseline: what differs from it in the scaffold, or in the model,
     alone."""
-    axis, name = batch.against
-    order = [(d, m, s) for d in batch.domains for m in batch.models for s in batch.scaffolds]
+    axis, name = suite.against
+    order = [(d, m, s) for d in suite.domains for m in suite.models for s in suite.scaffolds]
     assert len(order) == len(cells)
     if not axis:
         return [None] * len(order)

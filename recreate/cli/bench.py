@@ -22,7 +22,7 @@ from recreate.runs.settings import Settings
 
 if TYPE_CHECKING:
     from recreate.agents.scaffold import Scaffold
-    from recreate.builder.batch import Batch
+    from recreate.builder.suite import Suite
     from recreate.runs.session import Session
 
 TASKS = {
@@ -124,7 +124,7 @@ def bench(
 
     Example: recreate bench --scaffold seed --scaffold swe --domain swe --split test
     """
-    from recreate.builder import batch
+    from recreate.builder.suite import Format, make_suite, read_suite, read_table
 
     settings, count = counted(settings)
     typed, suite = suite_of(suite, typed)
@@ -139,19 +139,19 @@ def bench(
         "baseline": baseline,
         "cell_budget": tuple(cell_budget or ()),
     }
-    kinds = get_args(batch.Format)
+    kinds = get_args(Format)
     own["format"] = tuple(
         one_of("format", name, kinds) for name in formats.replace(",", " ").split()
     )
     if suite is not None:
-        if batch.has_arms(suite):
+        if read_table(suite).arms:
             raise absent("variant", "bench.arms", f"{here(suite)} has arms, which are made first")
-        found = batch.read(suite, where, typed, chosen, **own)
+        found = read_suite(suite, where, typed, chosen, **own)
     else:
         if not chosen.get("scaffold") and settings.agent_table is not None:
             chosen["scaffold"] = ("",)
         settings = settings.model_copy(update={"scaffold": ""})
-        found = batch.of(
+        found = make_suite(
             settings, chosen, **{k: v for k, v in own.items() if v not in ("", (), None)}
         )
     _measure(found, where, fresh, as_json)
@@ -160,9 +160,10 @@ def bench(
 def suite_of(suite: Path | None, typed: Mapping[str, Any]) -> tuple[Mapping[str, Any], Path | None]:
     """Return what was typed, and the suite's file; a folder is a table that was begun there."""
     if suite is not None:
-        for name in ("suite.toml", "bench.toml"):
-            if (suite / name).is_file():
-                return {"out": str(suite), **typed}, suite / name
+        from recreate.builder.suite import FILE
+
+        if (suite / FILE).is_file():
+            return {"out": str(suite), **typed}, suite / FILE
     return typed, suite
 
 
@@ -176,10 +177,11 @@ def _refuse_in_measuring(typed: Mapping[str, Any]) -> None:
         )
 
 
-def _measure(found: Batch, where: Path, fresh: bool, as_json: bool) -> None:
+def _measure(found: Suite, where: Path, fresh: bool, as_json: bool) -> None:
     """Measure a batch in its run folder, say what came of it, and end as it ended."""
     from recreate.builder import batch
     from recreate.builder.sdk import starting
+    from recreate.builder.suite import FILE
     from recreate.runs.budget import near_record
     from recreate.storage import files
 
@@ -195,7 +197,7 @@ def _measure(found: Batch, where: Path, fresh: bool, as_json: bool) -> None:
     if settings.select.difficulty:  # goes by the pass rates of the first
         settings = settings.model_copy(update={"scaffold": found.scaffolds[0]})
     with open_measuring(settings, where, folder) as session:
-        files.write(folder / "bench.toml", found.dump())
+        files.write(folder / FILE, found.dump())
 
         def agent(name: str, own: Session) -> Scaffold:
             return starting(own.settings, where, name, own.domain.name, own.model_name)

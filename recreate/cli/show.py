@@ -179,7 +179,7 @@ class _ShownRun:
             (r.id for r in reversed(self.revisions) if r.kept),
             self.seed.digest if self.seed else "",
         )
-        self.arms = _budget_of_arms(run.folder / "suite.toml")
+        self.arms = _budget_of_arms(run.folder / "bench.toml")
 
     def record(self) -> dict[str, Any]:
         from recreate.runs.budget import Budget

@@ -138,7 +138,8 @@ def _ignore(file: Path) -> Path:
 
 def settings_text() -> str:
     """A recreate.toml with every setting and its default, all commented out."""
-    from recreate.runs.settings import addresses, toml
+    from recreate.api.config import toml_value
+    from recreate.runs.settings import addresses
 
     lines = [
         "# Every setting with its default. A line here is the same as a flag and an environment"
@@ -149,7 +150,7 @@ def settings_text() -> str:
     for address, default in addresses().items():
         table, _, name = address.rpartition(".")
         tables.setdefault(table, [f"[{table}]"])
-        tables[table] += [f"# {help_of(address)}", f"# {name} = {toml(default)}", ""]
+        tables[table] += [f"# {help_of(address)}", f"# {name} = {toml_value(default)}", ""]
     lines = [line for own in tables.values() for line in own]
     return "\n".join(lines).replace("\n\n\n", "\n\n").rstrip("\n") + "\n"
 

@@ -78,11 +78,10 @@ class Run:
     def command(self) -> str:
         """What makes this run anew, in a folder of its own; '' where it was no command (a script's
         objects)."""
-        for suite in ("bench.toml", "suite.toml"):
-            if (self.folder / suite).is_file():
-                return f"recreate bench {shlex.quote(short(self.folder / suite))}" + " --fresh" * (
-                    suite[0] == "b"
-                )
+        suite = self.folder / "bench.toml"
+        if suite.is_file():
+            fresh = "" if (self.folder / "arms").is_dir() else " --fresh"
+            return f"recreate bench {shlex.quote(short(suite))}{fresh}"
         first: dict[str, Any] = next(self.records("start"), {})
         named = not first.get("objects") and "@" not in self.settings.scaffold
         typed = first.get("command") == "build" and named

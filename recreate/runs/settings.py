@@ -28,7 +28,7 @@ from pydantic import (
 )
 
 from recreate.api import paths, plugins
-from recreate.api.config import Config, PluginSettings, read_toml
+from recreate.api.config import Config, PluginSettings, read_toml, write_toml
 from recreate.api.errors import BadInput
 from recreate.domains.rows import NamedColumns, name_domain
 from recreate.lessons.promotion import ODDS
@@ -565,18 +565,12 @@ def own(part: Any, name: str, values: Mapping[str, Any]) -> BaseModel | None:
     )
 
 
-def dump(settings: Settings) -> str:
-    """Return the settings as TOML."""
-    lines: list[str] = []
-    tables: list[str] = []
-    for name, value in settings.model_dump().items():
-        if name == OWN and not value:
-            continue
-        if isinstance(value, dict):
-            tables += [f"\n[{name}]", *(f"{k} = {toml(v)}" for k, v in value.items())]
-        else:
-            lines.append(f"{name} = {toml(value)}")
-    return "\n".join(lines + tables) + "\n"
+def dump(settings: Settings) -> dict[str, Any]:
+    """Return the settings as a table of TOML; the optimizer's own only where there are any."""
+    table = settings.model_dump()
+    if not table[OWN]:
+        del table[OWN]
+    return table
 
 
 def as_flags(settings: Settings, names: Collection[str] = ()) -> list[str]:
@@ -595,11 +589,6 @@ def as_flags(settings: Settings, names: Collection[str] = ()) -> list[str]:
         for each in value if isinstance(value, tuple) else (value,):
             words += [f"--{address}"] if each is True else [f"--{address}", str(each)]
     return words
-
-
-def toml(value: Any) -> str:
-    """Return a value as TOML writes it: texts, numbers and lists are written as in JSON."""
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -665,7 +654,7 @@ def _set_value(values: dict[str, Any], address: str, value: Any, source: str) ->
 
 def settings_text(settings: Settings) -> str:
     """Return the settings as a run folder keeps them, with its format."""
-    return f"format = {FORMAT}\n{dump(settings)}"
+    return write_toml({"format": FORMAT, **dump(settings)})
 
 
 def recorded_text(settings: Settings) -> str:

@@ -750,7 +750,7 @@ def test_of_a_model_that_is_out_graded_and_excluded_attempts_are_told_apart(
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        ((*TWO, "--baseline", "c"), "no-baseline", "one of: a, b"),
+        ((*TWO, "--baseline", "c"), "no-baseline", "there are: a, b"),
         ((*TWO, "--scaffold", "scaffolds/a"), "named-twice", "--repeats"),
         ((*TWO, "--scaffold", "a"), "named-twice", "--repeats"),
         ((*TWO, "--model", "scripted:plain.jsonl"), "named-twice", "name one of them"),

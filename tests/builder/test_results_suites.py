@@ -8,7 +8,7 @@ import pytest
 
 from recreate.agents.scaffold import load
 from recreate.api.paths import shipped
-from recreate.builder import batch
+from recreate.builder.suite import read_suite
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ from recreate.builder import batch
 def test_a_suite_of_the_results_names_shipped_agents_and_their_limits(
     domain: str, file: str, steps: int, tmp_path: Path
 ) -> None:
-    found = batch.read(shipped("benchmarks") / domain / file, tmp_path, {}, {})
+    found = read_suite(shipped("benchmarks") / domain / file, tmp_path, {}, {})
     agents = [load(shipped("scaffolds") / name).agent for name in found.scaffolds]
     assert {(agent.domain, agent.samples) for agent in agents} == {(domain, 1)}
     assert (found.split, found.settings.limits.steps) == ("test", steps)
@@ -35,7 +35,7 @@ def test_a_suite_of_the_results_names_shipped_agents_and_their_limits(
 def test_a_suite_measures_what_a_person_wrote_for_small_models_beside_the_seed(
     domain: str, tmp_path: Path
 ) -> None:
-    found = batch.read(shipped("benchmarks") / domain / "small.toml", tmp_path, {}, {})
+    found = read_suite(shipped("benchmarks") / domain / "small.toml", tmp_path, {}, {})
     seed, hand = [load(shipped("scaffolds") / name) for name in found.scaffolds]
     assert (seed.name.startswith("seed-"), hand.name) == (True, f"hand-{domain}-small")
     assert (found.split, {seed.agent.domain, hand.agent.domain}) == ("train", {domain})

@@ -5,7 +5,6 @@ lines."""
 from __future__ import annotations
 
 import difflib
-import json
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +14,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from recreate.api import paths
-from recreate.api.config import Config, read_toml
+from recreate.api.config import Config, read_toml, write_toml
 from recreate.api.errors import BadInput
 from recreate.domains.rows import HUB, Columns
 from recreate.domains.rows.scorers import (
@@ -207,32 +206,20 @@ def text(definition: Definition, folder: Path, workspace: Path) -> str:
     definition = _placed(definition, shorten_path)
     counts = find_scorer(definition.score).settings
     asked = definition.model_dump(by_alias=True)
-    lines = [
-        "# The tasks of this folder's domain: docs/data.md. Yours to edit; recreate writes it once"
-        " and reads it."
-    ]
-    tables: list[str] = []
+    table: dict[str, Any] = {}
     for name, value in asked.items():
         if isinstance(value, dict):
             kept = {key: each for key, each in value.items() if each not in ("", None)}
             if name == "scorer":  # the lines that count for this one, and what a person set besides
                 default = ScorerSettings().model_dump()
-                kept = {
-                    key: each for key, each in kept.items() if key in counts or each != default[key]
-                }
-            tables += (
-                [f"\n[{name}]", *(f"{key} = {_toml(each)}" for key, each in kept.items())]
-                if kept
-                else []
-            )
+                kept = {k: each for k, each in kept.items() if k in counts or each != default[k]}
+            table |= {name: kept} if kept else {}
         elif value not in ("", ()):
-            lines.append(f"{name} = {_toml(value)}")
-    return "\n".join(lines + tables) + "\n"
-
-
-def _toml(value: Any) -> str:
-    """A value as TOML writes it: texts, numbers and lists are written as in JSON."""
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+            table[name] = value
+    head = (
+        "# The tasks of this folder's domain: docs/data.md. Yours to edit; recreate writes it once"
+    )
+    return f"{head} and reads it.\n{write_toml(table)}"
 
 
 def differences(kept: Definition, wanted: Wanted) -> list[str]:

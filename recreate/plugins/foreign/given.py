@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
 
 from recreate.agents.scaffold import MAX_FILE, Scaffold
+from recreate.api.config import toml_value
 from recreate.api.errors import BadInput
 
 MOST_FILES = 500
@@ -41,8 +41,12 @@ def from_command(
             f"{{agent}}/{place}",
             command,
         )
-    lines = ['action = "command"', f"command = {_toml(command)}", f"texts = {_toml(list(texts))}"]
-    lines += [f"venv = {_toml(str(Path(venv).expanduser().absolute()))}"] if venv else []
+    lines = [
+        'action = "command"',
+        f"command = {toml_value(command)}",
+        f"texts = {toml_value(list(texts))}",
+    ]
+    lines += [f"venv = {toml_value(str(Path(venv).expanduser().absolute()))}"] if venv else []
     # a program of somebody else's makes more of a turn than ours does, and shorter ones
     text = "\n".join(
         [
@@ -78,10 +82,6 @@ def read_files(folder: Path, patterns: Sequence[str]) -> dict[str, str]:
             f"{len(found)} files are more than {MOST_FILES}", fix="name fewer", code="no-files"
         )
     return found
-
-
-def _toml(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)
 
 
 def _matching(folder: Path, pattern: str) -> list[Path]:

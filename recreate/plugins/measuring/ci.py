@@ -100,14 +100,17 @@ def _settings(
     settings: Settings, where: Path, typed: Mapping[str, Any], suite: Path | None, split: str
 ) -> tuple[Settings, str, int]:
     """(settings, split, tasks at most): flags win over the suite."""
+    from recreate.builder.suite import read_table
     from recreate.cli.bench import counted
-    from recreate.plugins.rl import suite as suites
 
     settings, count = counted(settings)
     wanted, most = split or "validation", count or 0
     if suite is not None:
         flags = typed if count is None else {a: v for a, v in typed.items() if a != "select.tasks"}
-        settings, wanted, most = suites.measuring(suite, where, flags, split, count)
+        table = read_table(suite)
+        settings = table.load(where, flags)
+        wanted = split or table.own.get("split") or "validation"
+        most = (table.own.get("tasks") or 0) if count is None else count
     split_of(wanted)
     return settings, wanted, most
 

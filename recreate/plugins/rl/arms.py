@@ -66,7 +66,7 @@ def compare_arms(
 ) -> Any:
     """Make what is compared, each arm under the budget, and measure it in one table. Return
     NotImplemented where no arm is asked for."""
-    from recreate.builder.batch import has_arms
+    from recreate.builder.suite import read_table
     from recreate.cli.bench import counted, suite_of
     from recreate.plugins.rl import suite as suites
     from recreate.plugins.rl.comparison import compare
@@ -82,7 +82,7 @@ def compare_arms(
         flag = "--" + next(iter(how)).replace("_", "-")
         fix = "write it into the suite's arms" if file is not None else "--arms seed,weights"
         raise BadInput(f"{flag} goes with --arms, and without a suite", fix=fix, code="usage")
-    if not (arms or optimizers or (file is not None and has_arms(file))):
+    if not (arms or optimizers or (file is not None and read_table(file).arms)):
         return NotImplemented
     flags = {address: value for address, value in typed.items() if address != "select.tasks"}
     flags |= {"scaffold": scaffold[0]} if scaffold else {}

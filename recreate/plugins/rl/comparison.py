@@ -1,7 +1,7 @@
 """One table: an agent as it was, its scaffold built, its model tuned, and both, each made under the
 same budget.
 
-    RUN/suite.toml           what is compared, resolved
+    RUN/bench.toml           what is compared, resolved
     RUN/arms/seed/NAME/      the agent that all begin with
     RUN/arms/ARM/build/      the run folder of its build, and
     RUN/arms/ARM/tune/       of its tuning
@@ -32,6 +32,7 @@ from recreate.builder import sdk
 from recreate.builder.estimate import refuse_if_too_small
 from recreate.builder.measure import count_openings, measure
 from recreate.builder.selection import CREATE, Rater, fitted, select
+from recreate.builder.suite import FILE
 from recreate.memory.held_out import HeldOut
 from recreate.plugins.local_models.server import vllm_python
 from recreate.plugins.local_models.settings import LocalModels
@@ -39,11 +40,12 @@ from recreate.plugins.local_models.transformers import Transformers
 from recreate.plugins.rl import recipe
 from recreate.plugins.rl import suite as suites
 from recreate.plugins.rl.rollout import refuse_if_too_long
-from recreate.plugins.rl.suite import Arm, Suite
+from recreate.plugins.rl.suite import Arm, ArmSuite
 from recreate.runs.budget import Budget
 from recreate.runs.defaults import choose_optimizer
 from recreate.runs.gate import judge
 from recreate.runs.reader import Run, find_run
+from recreate.runs.results import BenchResult
 from recreate.runs.session import (
     Parts,
     Session,
@@ -141,7 +143,7 @@ class Table:
     openings: int
 
 
-def compare(suite: Suite, where: Path, folder: Path, opened: Opened) -> Table:
+def compare(suite: ArmSuite, where: Path, folder: Path, opened: Opened) -> Table:
     """Make the arms and measure them, or go on in a folder where that was begun.
 
     Raises BadInput before anything is spent for what can be seen by then; Missing, Fault, Refused,
@@ -150,14 +152,14 @@ def compare(suite: Suite, where: Path, folder: Path, opened: Opened) -> Table:
     suite = begun(suite, folder)
     bench = _Bench(suite, where, folder, opened)
     bench.refuse()
-    suites.write(suite, folder / "suite.toml")
+    suites.write(suite, folder / FILE)
     return bench.measured([bench.make(arm) for arm in suite.arms])
 
 
-def begun(suite: Suite, folder: Path) -> Suite:
+def begun(suite: ArmSuite, folder: Path) -> ArmSuite:
     """The suite with what a folder holds already. Raises BadInput when that is another table, or no
     table."""
-    file = folder / "suite.toml"
+    file = folder / FILE
     if not file.is_file():
         if (folder / "settings.toml").exists():
             raise BadInput(
@@ -166,11 +168,11 @@ def begun(suite: Suite, folder: Path) -> Suite:
                 code="run-exists",
             )
         return suite
-    return suites.joined(suites.written(file), suite)
+    return suites.joined(suites.read_begun(file), suite)
 
 
 class _Bench:
-    def __init__(self, suite: Suite, where: Path, folder: Path, opened: Opened) -> None:
+    def __init__(self, suite: ArmSuite, where: Path, folder: Path, opened: Opened) -> None:
         self.suite, self.where, self.folder, self.opened = suite, where, folder, opened
         self.domain: Domain = open_domain(suite.settings, where)
         self.backend: SandboxBackend = open_backend(suite.settings)
@@ -418,12 +420,13 @@ class _Bench:
     # measuring
 
     def measured(self, made: Sequence[ArmResult]) -> Table:
-        suite, rows = self.suite, list[dict[str, Any]]()
+        suite, rows, cells = self.suite, list[dict[str, Any]](), list[BenchResult]()
         with self._open(self._alone(None), self.where, self.folder) as session:
             for each in made:
                 session.say("note", {"text": f"measuring {each.arm.name}"})
                 with _answering(session, each.checkpoint) as measured:
                     cell = measure(measured, each.scaffold, suite.split, suite.tasks)
+                cells.append(cell)
                 spent = {"attempts": len(cell.scores), "tokens": cell.tokens, "usd": cell.usd}
                 rows.append(
                     {
@@ -434,6 +437,9 @@ class _Bench:
                     }
                 )
             self._compared(rows, made)
+            others = dict.fromkeys(c.key for c in cells if c.key != cells[0].key)
+            pairs = [{"cell": key, "baseline": cells[0].key} for key in others]
+            session.journal.add("baselines", of=pairs)
             for row in rows:
                 session.journal.add("arm", **{k: v for k, v in row.items() if k != "scores"})
             openings = count_openings(session)
@@ -576,7 +582,7 @@ def _spent(run: Run) -> dict[str, float]:
 # for people
 
 
-def _report(suite: Suite, rows: Sequence[Mapping[str, Any]], openings: int) -> str:
+def _report(suite: ArmSuite, rows: Sequence[Mapping[str, Any]], openings: int) -> str:
     """report.md: the table, what came of each arm, and what the numbers are."""
     first = rows[0]
     settings = suite.settings

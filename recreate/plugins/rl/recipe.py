@@ -28,9 +28,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError
 
 from recreate.api import plugins, registry
-from recreate.api.config import read_toml
+from recreate.api.config import read_toml, write_toml
 from recreate.api.errors import BadInput
-from recreate.runs.settings import toml
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -522,16 +521,9 @@ def read(text: str, *, name: str, where: str = "", changes: Sequence[str] = ()) 
 
 
 def text_of(how: Recipe) -> str:
-    """The recipe as TOML, which `read` takes."""
-    lines = [f"about = {toml(how.about)}", f"source = {toml(how.source)}"]
-    for name, part in {"train": how.train, **how.parts}.items():
-        lines.append(f"\n[{name if ':' not in name else toml(name)}]")
-        for key, value in part.model_dump().items():
-            pairs = (
-                [f"{k} = {toml(v)}" for k, v in value.items()] if isinstance(value, dict) else []
-            )
-            lines.append(f"{key} = {'{' + ', '.join(pairs) + '}' if pairs else toml(value)}")
-    return "\n".join(lines) + "\n"
+    """Return the recipe as TOML, which `read` takes."""
+    parts = {name: part.model_dump() for name, part in {"train": how.train, **how.parts}.items()}
+    return write_toml({"about": how.about, "source": how.source, **parts})
 
 
 def _set(tables: dict[str, Any], change: str) -> None:

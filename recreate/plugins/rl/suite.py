@@ -1,5 +1,5 @@
-"""What a table of arms compares, as data: SUITE.toml, or flags. Reading one needs no torch and
-spends nothing.
+"""The arms of a suite, as data: cells that are built or tuned before they are measured, of
+SUITE.toml or of flags. Reading them needs no torch and spends nothing.
 
     domain = "swe"
     model = "./SmolLM2-135M-Instruct"
@@ -37,13 +37,15 @@ from typing import Any, Literal, get_args
 from pydantic import Field, ValidationError
 
 from recreate.api import registry
-from recreate.api.config import Config, Split, read_toml
+from recreate.api.config import Config, toml_value
 from recreate.api.errors import BadInput
+from recreate.api.types import Split
+from recreate.builder.suite import Suite, SuiteTable, read_table, suggest
 from recreate.plugins.local_models.transformers import trainable
 from recreate.plugins.rl import recipe as recipes
 from recreate.runs import settings as settings_
 from recreate.runs.budget import Budget
-from recreate.runs.settings import Settings, addresses, toml
+from recreate.runs.settings import Settings
 from recreate.storage import files
 
 SEED = "seed"
@@ -85,13 +87,10 @@ class Arm(Config):
         return self.build or bool(self.recipe)
 
 
-class Suite(Config):
-    """All that a table is made from. `settings.repeats` is that of measuring and of the builds'
-    gate."""
+class ArmSuite(Suite):
+    """A suite whose cells are made first, the seed among them. `settings.repeats` is that of
+    measuring and of the builds' gate."""
 
-    settings: Settings
-    split: Split
-    tasks: int = Field(default=0, ge=0)
     arms: tuple[Arm, ...]
 
     @property
@@ -99,58 +98,28 @@ class Suite(Config):
         """The cap of making each arm."""
         return Budget.parse(self.settings.budget)
 
-    def dump(self) -> str:
-        """As SUITE.toml."""
-        own = f"split = {toml(self.split)}\ntasks = {self.tasks}\n"
-        tables = "".join(
-            f"\n[arms.{toml(arm.name)}]\n"
-            + "".join(
-                f"{k} = {toml(v)}\n"
-                for k, v in arm.model_dump(exclude_defaults=True, exclude={"name"}).items()
-            )
-            for arm in self.arms
-        )
-        return own + settings_.dump(self.settings) + tables
-
 
 def read(
     file: Path, where: Path, given: Mapping[str, Any], split: str = "", tasks: int | None = None
-) -> Suite:
-    """A suite of a file. given: flags by address, which win over it, as `split` and `tasks` do.
-    Raises BadInput."""
-    table, own, arms = _parsed(file)
-    loaded = settings_.load(where, {**settings_.flat(table), **given})
-    return of(
-        loaded,
-        split or own["split"] or "validation",
-        own["tasks"] if tasks is None else tasks,
-        arms,
-    )
+) -> ArmSuite:
+    """Return the arms of a suite's file. given: flags by address, which win over it, as `split` and
+    `tasks` do. Raises BadInput."""
+    table = read_table(file)
+    named = split or table.own.get("split") or "validation"
+    most = table.own.get("tasks") if tasks is None else tasks
+    return of(table.load(where, given), named, most, _arms_of(file.name, table))
 
 
-def measuring(
-    file: Path, where: Path, given: Mapping[str, Any], split: str = "", tasks: int | None = None
-) -> tuple[Settings, str, int]:
-    """(settings, split, tasks at most) of a suite whose arms are not made. Raises BadInput."""
-    table, own, _ = _parsed(file)
-    loaded = settings_.load(where, {**settings_.flat(table), **given})
-    return (
-        loaded,
-        split or own["split"] or "validation",
-        (own["tasks"] or 0) if tasks is None else tasks,
-    )
-
-
-def write(suite: Suite, file: Path) -> None:
-    """SUITE.toml, whole or not at all."""
+def write(suite: ArmSuite, file: Path) -> None:
+    """Write SUITE.toml, whole or not at all."""
     files.write(file, suite.dump())
 
 
-def written(file: Path) -> Suite:
-    """The suite that `write` wrote, as it was then: neither recreate.toml nor flags are asked.
-    Raises BadInput."""
-    table, own, arms = _parsed(file)
-    if not arms or None in own.values():
+def read_begun(file: Path) -> ArmSuite:
+    """Return the suite that `write` wrote, as it was then: neither recreate.toml nor flags are
+    asked. Raises BadInput."""
+    table = read_table(file)
+    if not table.arms or not {"split", "tasks"} <= table.own.keys():
         raise BadInput(
             f"{file} does not say what this table compares: it is empty, or cut off",
             fix=(
@@ -160,9 +129,22 @@ def written(file: Path) -> Suite:
             code="bad-suite",
         )
     try:
-        return Suite(settings=Settings.model_validate(table), arms=tuple(arms), **own)
+        firsts = {axis: names[0] for axis, names in table.axes.items()}
+        settings = Settings.model_validate({**table.settings, **firsts})
+        own = {"split": table.own["split"], "tasks": table.own["tasks"]}
+        return _join_axes(settings, _arms_of(file.name, table), own)
     except ValidationError as e:
         raise _wrong(str(file), e) from None
+
+
+def _join_axes(settings: Settings, arms: Iterable[Arm], own: Mapping[str, Any]) -> ArmSuite:
+    axes: dict[str, Any] = {"scaffolds": (settings.scaffold,), "models": (settings.model,)}
+    axes["domains"] = (settings.domain,)
+    return ArmSuite(settings=settings, arms=tuple(arms), **axes, **own)
+
+
+def _arms_of(name: str, table: SuiteTable) -> list[Arm]:
+    return [_arm(f"{name} [arms.{arm}]", arm, keys) for arm, keys in table.arms.items()]
 
 
 def of_names(names: Sequence[str], how: Mapping[str, Any]) -> list[Arm]:
@@ -203,7 +185,7 @@ def of_optimizers(names: Sequence[str]) -> list[Arm]:
     return found
 
 
-def of(settings: Settings, split: str, tasks: Any, arms: Iterable[Arm]) -> Suite:
+def of(settings: Settings, split: str, tasks: Any, arms: Iterable[Arm]) -> ArmSuite:
     """A suite whose parts go together, the seed first. Raises BadInput for what can be seen without
     opening a part."""
     chosen = [Arm(name=SEED), *(arm for arm in arms if arm.name != SEED)]
@@ -227,7 +209,7 @@ def of(settings: Settings, split: str, tasks: Any, arms: Iterable[Arm]) -> Suite
             raise BadInput(
                 f"{address} = {at!r} cannot be in a table of arms: each arm learns from what its"
                 " own budget paid for",
-                fix=f"set {address} = {toml(off)}",
+                fix=f"set {address} = {toml_value(off)}",
                 code="not-in-arms",
             )
     for arm in chosen:
@@ -244,13 +226,12 @@ def of(settings: Settings, split: str, tasks: Any, arms: Iterable[Arm]) -> Suite
         )
     Budget.parse(settings.budget)
     try:
-        about: dict[str, Any] = {"split": split, "tasks": tasks or 0}
-        return Suite(settings=settings, arms=tuple(chosen), **about)
+        return _join_axes(settings, chosen, {"split": split, "tasks": tasks or 0})
     except ValidationError as e:
         raise _wrong("the suite", e) from None
 
 
-def chosen(suite: Suite, names: Sequence[str]) -> Suite:
+def chosen(suite: ArmSuite, names: Sequence[str]) -> ArmSuite:
     """The suite with these arms only. Raises BadInput for one that it does not have."""
     known = {arm.name: arm for arm in suite.arms}
     for name in names:
@@ -268,7 +249,7 @@ def unknown_arm(name: str, known: Iterable[str]) -> BadInput:
     return BadInput(f"there is no arm {name!r}", fix=fix, code="no-arm")
 
 
-def joined(earlier: Suite, now: Suite) -> Suite:
+def joined(earlier: ArmSuite, now: ArmSuite) -> ArmSuite:
     """`now` with the arms that the folder has besides. Raises BadInput (`another-run`) where they
     contradict."""
     other = [*settings_.differing(earlier.settings, now.settings)]
@@ -283,36 +264,6 @@ def joined(earlier: Suite, now: Suite) -> Suite:
         )
     return now.model_copy(
         update={"arms": tuple({**old, **{arm.name: arm for arm in now.arms}}.values())}
-    )
-
-
-def _parsed(file: Path) -> tuple[dict[str, Any], dict[str, Any], list[Arm]]:
-    """(settings as they stand there, `split` and `tasks`, the arms). Raises BadInput."""
-    try:
-        table = read_toml(file.read_text("utf-8"))
-    except OSError as e:
-        raise BadInput(
-            f"{file}: {e.strerror}",
-            fix="name a suite: recreate/plugins/rl/arms.md has one",
-            code="no-suite",
-        ) from None
-    except ValueError as e:
-        raise BadInput(
-            f"{file} cannot be read: {e}", fix="mend the line that it names", code="bad-suite"
-        ) from None
-    arms, own = table.pop("arms", {}), {k: table.pop(k, None) for k in ("split", "tasks")}
-    known = addresses()
-    for key in settings_.flat(table):
-        if key not in known:
-            raise _unknown(file.name, key, [*known, "split", "tasks", "arms"])
-    if not isinstance(arms, dict) or not all(isinstance(v, dict) for v in arms.values()):
-        raise BadInput(
-            f"{file.name}: arms are tables", fix="write [arms.weights]", code="bad-suite"
-        )
-    return (
-        table,
-        own,
-        [_arm(f"{file.name} [arms.{name}]", name, keys) for name, keys in arms.items()],
     )
 
 
@@ -372,8 +323,7 @@ def _arm(at: str, name: str, keys: Mapping[str, Any]) -> Arm:
 
 
 def _unknown(at: str, key: str, known: Sequence[str]) -> BadInput:
-    fix = recipes.near(key, known).strip() or f"there are: {', '.join(known)}"
-    return BadInput(f"{at}: there is no key {key!r}", fix=fix, code="unknown-key")
+    return BadInput(f"{at}: there is no key {key!r}", fix=suggest(key, known), code="unknown-key")
 
 
 def _wrong(at: str, error: ValidationError) -> BadInput:

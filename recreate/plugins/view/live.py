@@ -145,7 +145,7 @@ class LiveRun(Run):
         """build | bench | tune | arms (a table of arms) | run."""
         if (self.folder / "seed").is_dir():
             return "build"
-        if (self.folder / "suite.toml").is_file():
+        if (self.folder / "arms").is_dir():
             return "arms"
         kinds = {record["kind"] for record in self.records("tune", "agent")}
         return "tune" if "tune" in kinds else "bench" if "agent" in kinds else "run"

@@ -363,21 +363,21 @@ def test_a_table_whose_suite_was_cut_off_says_so(
     bench: Bench, workspace: Path, left: str | None
 ) -> None:
     (workspace / "suite.toml").write_text(SUITE)
-    suites.write(suites.read(workspace / "suite.toml", workspace, {}), workspace / "run/suite.toml")
-    whole = (workspace / "run/suite.toml").read_text()
-    (workspace / "run/suite.toml").write_text(whole[: len(whole) // 2] if left is None else left)
+    suites.write(suites.read(workspace / "suite.toml", workspace, {}), workspace / "run/bench.toml")
+    whole = (workspace / "run/bench.toml").read_text()
+    (workspace / "run/bench.toml").write_text(whole[: len(whole) // 2] if left is None else left)
     code, said = bench("--out", "run", text=SUITE)
     assert (code, said["error"]["code"]) == (2, "bad-suite"), said
     assert said["error"]["fix"]
-    assert [p.name for p in (workspace / "run").iterdir()] == ["suite.toml"]
+    assert [p.name for p in (workspace / "run").iterdir()] == ["bench.toml"]
 
 
 def test_a_run_written_as_text_into_the_suite_of_a_table_is_one_run(workspace: Path) -> None:
     (workspace / "suite.toml").write_text(SUITE.replace("build = true", 'run = ["runs/mine"]'))
-    suites.write(suites.read(workspace / "suite.toml", workspace, {}), workspace / "run/suite.toml")
-    text = (workspace / "run/suite.toml").read_text()
-    (workspace / "run/suite.toml").write_text(text.replace('["runs/mine"]', '"runs/mine"'))
-    assert [arm.run for arm in suites.written(workspace / "run/suite.toml").arms] == [
+    suites.write(suites.read(workspace / "suite.toml", workspace, {}), workspace / "run/bench.toml")
+    text = (workspace / "run/bench.toml").read_text()
+    (workspace / "run/bench.toml").write_text(text.replace('["runs/mine"]', '"runs/mine"'))
+    assert [arm.run for arm in suites.read_begun(workspace / "run/bench.toml").arms] == [
         (),
         *[("runs/mine",)] * 2,
     ]
