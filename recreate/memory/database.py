@@ -179,7 +179,7 @@ class Database:
         )
         # Derived: after a power cut it is checked and, if need be, made again.
         db.execute("pragma synchronous = off")
-        db.execute("pragma cache_size = -32000")
+        db.execute("pragma cache_size = -16000")
         if not db.execute("select 1 from sqlite_master").fetchone():
             db.executescript(_TABLES)
         if db.execute("pragma user_version").fetchone()[0] != FORMAT:

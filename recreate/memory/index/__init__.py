@@ -92,6 +92,7 @@ class Index:
         self.folder = database.path.parent
         self._embedder = embedder
         self._store: VectorStore | None = None
+        self._stored_on_disk = False
         self._stands: tuple[tuple[str, int], dict[str, int]] = (("", 0), {})
         self._behind = _Worker()
 
@@ -114,13 +115,14 @@ class Index:
         progress(done, to do).
         """
         allowed, each = where(question.wanted, question.closed), "grain" in question.wanted
+        if question.how != "keywords":
+            self.database.run(lambda db: self._open_store())  # Chroma begins to start
         self._sync(sources, progress)
         if question.how == "keywords":
             lexical = self.database.run(
                 lambda db: self._text(db).by_words(question.text, allowed, n, each=each)
             )
             return Recalled([(m.id, m.score) for m in lexical])
-        self._open_store()
         (vector,) = embed_texts(self.embedder, [question.text], "query")
         depth = max(100, 2 * n) if question.how == "hybrid" else n
         search = partial(self._search_both, question.text, vector, allowed, depth, each=each)
@@ -265,9 +267,9 @@ class Index:
 
     def _open_store(self) -> VectorStore:
         """Return where the vectors lie. Raises Missing."""
-        fit = open_vectors(self.folder, on_disk=self.database.on_disk)
-        if self._store is None or self._store.kind != fit.kind:
-            self._store = fit
+        on_disk = self.database.on_disk
+        if self._store is None or self._stored_on_disk != on_disk:
+            self._store, self._stored_on_disk = open_vectors(self.folder, on_disk=on_disk), on_disk
         return self._store
 
     @contextmanager

@@ -6,6 +6,7 @@ process that reads them: both happen here. A process that has a folder open does
 another wrote since, so each request says by a token what it knows of the folder.
 """
 
+import contextlib
 import os
 import pickle
 import shutil
@@ -103,6 +104,8 @@ def main() -> None:
     """Answer one request after the other: (name of a method, its arguments)."""
     out, engine = os.fdopen(os.dup(1), "wb"), Engine()
     os.dup2(2, 1)  # what a library prints is no answer
+    with contextlib.suppress(Exception):  # the first request says what is wrong
+        import chromadb  # noqa: F401
     while True:
         try:
             request = pickle.load(sys.stdin.buffer)

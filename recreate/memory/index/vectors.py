@@ -174,6 +174,7 @@ class Chroma:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        PROCESS.start()
 
     def known(self, db: sqlite3.Connection, name: str, keys: Sequence[str]) -> set[str]:
         return set(PROCESS.ask("known", str(self.folder), meta(db, "vectors"), name, [*keys]))
