@@ -1,5 +1,4 @@
-"""traces list, show, search: what agents did, step by step; what goes in and out is in
-cli/trace_files.py."""
+"""traces list, show, search: what agents did, step by step."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from recreate.viewer.text import cut_off, near, wrong
 
 if TYPE_CHECKING:
     from recreate.agents.request import Recorded
-    from recreate.api.types import Experience, Lesson, Step, Trace
+    from recreate.api.types import Experience, Lesson, Step
     from recreate.memory.store import ExperienceStore
 
 
@@ -44,7 +43,7 @@ def list_(
     waiting = (
         ()
         if run
-        else ((trace_record(e), _line(_facts(e), _provisionally(e))) for e in _waiting(filters))
+        else ((trace_record(e), _line(_facts(e), _tell_provisional(e))) for e in _waiting(filters))
     )
     nothing = "no attempt is like that" if filters or ungraded else "no attempt has ended here yet"
     answers(as_json, chain(graded, waiting), "" if as_json else nothing)
@@ -104,16 +103,17 @@ def search(
             hits[e.id], waiting[e.id] = found, e
 
     def rows() -> Iterator[tuple[dict[str, Any], str]]:
-        for id, found in hits.items():
-            if (e := waiting.get(id) or memory.get(id)) is not None:
-                places = [
-                    {"step": hit.step, "text": _around(place(e, hit.step), words)} for hit in found
-                ]
-                lines = [f"{id}  {e.outcome}  {e.split}  {e.task}"]
-                for spot in places:
-                    at = "the task or the grade" if spot["step"] is None else f"step {spot['step']}"
-                    lines.append(f"    {at}: {spot['text']}")
-                yield {**trace_record(e), "matches": places}, "\n".join(lines)
+        for id, places in hits.items():
+            if (e := waiting.get(id) or memory.get(id)) is None:
+                continue
+            matches = [{"step": hit.step, "text": around(hit.text, words)} for hit in places]
+            named = (
+                "the task or the grade" if m["step"] is None else f"step {m['step']}"
+                for m in matches
+            )
+            lines = [f"    {at}: {m['text']}" for at, m in zip(named, matches, strict=True)]
+            row = {**trace_record(e), "matches": matches}
+            yield row, "\n".join([f"{id}  {e.outcome}  {e.split}  {e.task}", *lines])
 
     answers(as_json, rows())
     if not hits:
@@ -127,45 +127,33 @@ def trace_record(experience: Experience) -> dict[str, Any]:
 
     trace, grade = experience.trace, experience.grade
     recorded = Recorded(trace.steps)
+    record = experience.model_dump(
+        mode="json",
+        include={"task", "group", "split", "canary", "domain", "digest", "run", "prompt"},
+    )
+    record |= trace.model_dump(
+        mode="json", include={"model", "repeat", "ending", "limit", "answer", "usage"}
+    )
+    optional = {"foreign": experience.foreign, "provisional": experience.provisional}
     return {
+        **record,
+        **experience.model_dump(mode="json", include={k for k, v in optional.items() if v}),
         "experience": experience.id,
-        "task": experience.task,
-        "group": experience.group,
-        "split": experience.split,
-        "canary": experience.canary,
-        "domain": experience.domain,
-        "digest": experience.digest,
-        "model": trace.model,
-        "repeat": trace.repeat,
-        "run": experience.run,
-        "ending": trace.ending,
-        "limit": trace.limit,
         "passed": grade.passed if grade.graded else None,
         "score": grade.score if grade.graded else None,
         "graded": grade.graded,
-        **(
-            {"provisional": experience.provisional.model_dump(mode="json")}
-            if experience.provisional
-            else {}
-        ),
-        "prompt": experience.prompt,
         "messages": recorded.messages,
         "steps": [_step_record(s, recorded) for s in trace.steps],
-        "answer": trace.answer,
-        "usage": trace.usage.model_dump(mode="json"),
         "evidence": grade.evidence,
-        **({"foreign": experience.foreign} if experience.foreign else {}),
     }
 
 
 def _step_record(step: Step, recorded: Recorded) -> dict[str, Any]:
-    made = step.model_dump(mode="json", exclude={"sent"})
+    record = step.model_dump(mode="json", exclude={"sent"})
     if step.step in recorded:
-        made["sent"] = {
-            "messages": recorded.ranges(step.step),
-            "params": recorded[step.step].params,
-        }
-    return made
+        sent = {"messages": recorded.ranges(step.step), "params": recorded[step.step].params}
+        record["sent"] = sent
+    return record
 
 
 def _memory() -> ExperienceStore:
@@ -204,26 +192,19 @@ def _graded(
 
 
 def _facts(e: Experience) -> dict[str, Any]:
-    """What a line says of an attempt, as memory keeps it beside the attempt."""
-    trace, grade = e.trace, e.grade
-    facts = {
-        "id": e.id,
-        "passed": grade.passed,
-        "score": grade.score,
-        "split": e.split,
-        "task": e.task,
-    }
-    return {**facts, "ending": trace.ending, "steps": len(trace.steps)}
+    """Return what a line says of an attempt, as memory keeps it beside the attempt."""
+    facts = {"id": e.id, "split": e.split, "task": e.task, "ending": e.trace.ending}
+    return {**facts, **dict(e.grade), "steps": len(e.trace.steps)}
 
 
-def _provisionally(e: Experience) -> str:
-    """The grade in a line of one that nobody has graded."""
+def _tell_provisional(e: Experience) -> str:
+    """Return the grade in a line of one that nobody has graded."""
     said = e.provisional
-    return (
-        "ungraded    "
-        if said is None
-        else f"{'passed' if said.passed else 'failed'} {said.score:.2f} ({said.mark})"
-    )
+    return "ungraded    " if said is None else f"{_tell_score(said)} ({said.mark})"
+
+
+def _tell_score(grade: Any) -> str:
+    return f"{'passed' if grade.passed else 'failed'} {grade.score:.2f}"
 
 
 def _line(row: Mapping[str, Any], grade: str = "") -> str:
@@ -258,7 +239,8 @@ def experiences(
 
 
 def _find(id: str, run: str) -> Experience:
-    """By id or unique beginning, in memory and then in the runs. Raises BadInput."""
+    """Return an attempt by id or unique beginning, from memory or else the newest run that has it.
+    Raises BadInput."""
     from recreate.memory.waiting import waiting_experiences
 
     if run:
@@ -266,19 +248,17 @@ def _find(id: str, run: str) -> Experience:
     memory = _memory()
     if (found := memory.get(id)) is not None:
         return found
-    near = [e for e in waiting_experiences(memory) if id and e.id.startswith(id)]
-    if len(near) == 1:
-        return near[0]
-    known = [row["id"] for row in memory.facts() if id and row["id"].startswith(id)]
-    if len(known) == 1 and (found := memory.get(known[0])) is not None:
+    waiting = {e.id: e for e in waiting_experiences(memory)}
+    known = (*waiting, *(row["id"] for row in memory.facts()))
+    near = [one for one in known if id and one.startswith(id)]
+    if len(near) == 1 and (found := waiting.get(near[0]) or memory.get(near[0])):
         return found
-    files = (workspace() / "runs").glob("*/settings.toml")
-    runs = [p.parent for p in files if any((p.parent / "attempts").glob(f"{id}*"))]
-    if not known and runs and id:
+    runs = {p.parents[1] for p in (workspace() / "runs").glob(f"*/attempts/{id or '?'}*")}
+    if id and not near and runs:
         return open_run(str(max(runs, key=lambda p: p.stat().st_mtime))).experience(id)
     raise BadInput(
-        f"{len(known) or 'no'} attempts begin with {id!r}",
-        fix=f"one of {', '.join(known[:5])}" if known else "recreate traces list shows them",
+        f"{len(near) or 'no'} attempts begin with {id!r}",
+        fix=f"one of {', '.join(near[:5])}" if near else "recreate traces list shows them",
         code="no-attempt",
     )
 
@@ -291,66 +271,30 @@ def _lessons_of(experience: Experience) -> list[Lesson]:
     return [x for x in found if experience.id in {*x.born_of, *x.supports}]
 
 
-def _limit(trace: Trace) -> str:
-    if not trace.limit:
-        return ""
-    return f" by the limit on {trace.limit}" if trace.ending == "limit" else f" ({trace.limit})"
-
-
-def _text(experience: Experience, full: bool, lessons: Sequence[Lesson] = ()) -> Iterator[str]:  # noqa: C901
+def _text(experience: Experience, full: bool, lessons: Sequence[Lesson] = ()) -> Iterator[str]:
     """An attempt for a person to read. full: with all that the model was sent; lessons: those that
     it speaks for."""
     from recreate.agents.request import Recorded
 
-    trace, grade = experience.trace, experience.grade
-    outcome = f"{experience.outcome} ({grade.score:g})" if grade.graded else "not graded yet"
-    usage = trace.usage
-    yield f"{experience.id}  {outcome}  {experience.task}  ({experience.split})"
-    if foreign := experience.foreign:
-        place = f"{foreign.get('file')} {foreign.get('entry')}"
-        yield f"imported from {foreign.get('format')}: {place}".rstrip()
-        if "outcome" in foreign:
-            yield f"graded by a file of outcomes: {foreign['outcome']}"
-    yield (
-        f"agent {experience.digest} with {trace.model or 'an unnamed model'}, repeat"
-        f" {trace.repeat}; {trace.ending}{_limit(trace)}; {usage.calls} calls,"
-        f" {usage.tokens_in + usage.tokens_out:,} tokens, ${usage.usd:.4f}"
-    )
-    if said := cut_off(trace):
-        yield said
-    if trace.fault:
-        yield red(f"fault: {trace.fault}" if foreign else f"infrastructure failure: {trace.fault}")
-    if foreign.get("system"):
-        yield from (head("system"), fold(str(foreign["system"]), full))
+    trace = experience.trace
+    yield from _tell_head(experience, full)
     recorded = Recorded(trace.steps if full else ())
     if not recorded.messages:
         yield from (head("task"), fold(experience.prompt, full))
     replies: set[str] = set()
     for step in trace.steps:
-        sample = f", sample {step.sample}" if trace.steps[-1].sample else ""
-        sample += f", goes on from step {step.after}" if step.after is not None else ""
-        if step.kind == "before":
-            yield head(
-                f"step {step.step}{sample}: {step.action} ran before the first turn", wrong(step)
-            )
-        elif step.kind == "ended":
-            yield head(f"step {step.step}{sample}: the agent's program ended", wrong(step))
-        else:
-            ahead = f": looked ahead, candidate {step.sample}" if step.kind == "lookahead" else ""
-            ahead = ahead or f"{sample}: observed, in a copy of the sandbox" * (
-                step.kind == "observe"
-            )
-            yield head(f"step {step.step}{ahead or sample}", wrong(step))
+        sampled = f", sample {step.sample}" * bool(trace.steps[-1].sample)
+        yield head(f"step {step.step}{_tell_kind(step, sampled)}", wrong(step))
+        if step.kind not in ("before", "ended"):
             if step.step in recorded:
-                yield from _sent(recorded, step.step, replies)
-                yield head("reply")
+                yield from (*_sent(recorded, step.step, replies), head("reply"))
                 replies.add(step.reply)
             looked = f"({step.looked})" if step.looked else ""
-            yield from filter(None, (looked, _drawn(step), near(step)))
+            yield from filter(None, (looked, _tell_lessons(step), near(step)))
             if step.reply.strip():
                 yield fold(step.reply, full)
-        if step.action and step.action not in step.reply and step.kind not in ("before", "ended"):
-            yield f"$ {fold(step.action, full)}"
+            if step.action and step.action not in step.reply:
+                yield f"$ {fold(step.action, full)}"
         if step.output and not _sent_next(recorded, step):
             yield from ("->", fold(step.output, full))
         if step.restored:
@@ -361,31 +305,73 @@ def _text(experience: Experience, full: bool, lessons: Sequence[Lesson] = ()) ->
         yield from (head("handed in"), fold(trace.answer, full))
     if rest := [x.id for x in lessons if not x.shown_in(experience.id)]:
         yield f"speaks for the lesson {', '.join(rest)}; which step of it is not known"
-    if not grade.graded and (judged := experience.provisional):
-        yield from (
-            head(f"grade: {experience.outcome}, score {judged.score:g}"),
-            fold(judged.evidence, full, 4 * FOLD),
-        )
-    if not grade.graded:
-        yield from (
-            head("grade: none yet"),
-            f"recreate traces grade --domain {experience.domain} grades what waits",
-        )
+    yield from _tell_grade(experience, full)
+
+
+def _tell_head(experience: Experience, full: bool) -> Iterator[str]:
+    trace, foreign, usage = experience.trace, experience.foreign, experience.trace.usage
+    yield f"{experience.id}  {_outcome(experience)}  {experience.task}  ({experience.split})"
+    if foreign:
+        place = f"{foreign.get('file')} {foreign.get('entry')}"
+        yield f"imported from {foreign.get('format')}: {place}".rstrip()
+        if "outcome" in foreign:
+            yield f"graded by a file of outcomes: {foreign['outcome']}"
+    limit = f" by the limit on {trace.limit}" if trace.ending == "limit" else f" ({trace.limit})"
+    yield (
+        f"agent {experience.digest} with {trace.model or 'an unnamed model'}, repeat"
+        f" {trace.repeat}; {trace.ending}{limit * bool(trace.limit)}; {usage.calls} calls,"
+        f" {usage.tokens_in + usage.tokens_out:,} tokens, ${usage.usd:.4f}"
+    )
+    if said := cut_off(trace):
+        yield said
+    if trace.fault:
+        yield red(f"{'fault' if foreign else 'infrastructure failure'}: {trace.fault}")
+    if foreign.get("system"):
+        yield from (head("system"), fold(str(foreign["system"]), full))
+
+
+def _outcome(experience: Experience) -> str:
+    grade = experience.grade
+    return f"{experience.outcome} ({grade.score:g})" if grade.graded else "not graded yet"
+
+
+def _tell_kind(step: Step, sampled: str) -> str:
+    """Return what a step is besides a turn. sampled: of which sample."""
+    if step.after is not None:
+        sampled += f", goes on from step {step.after}"
+    return {
+        "before": f"{sampled}: {step.action} ran before the first turn",
+        "ended": f"{sampled}: the agent's program ended",
+        "lookahead": f": looked ahead, candidate {step.sample}",
+        "observe": f"{sampled}: observed, in a copy of the sandbox",
+    }.get(step.kind, sampled)
+
+
+def _tell_grade(experience: Experience, full: bool) -> Iterator[str]:
+    grade, judged = experience.grade, experience.provisional
+    if grade.graded:
+        yield head(f"grade: {_outcome(experience)}", "" if grade.passed else "failed")
+        yield fold(grade.evidence, full, 4 * FOLD)
         return
-    yield head(f"grade: {outcome}", "" if grade.passed else "failed")
-    yield fold(grade.evidence, full, 4 * FOLD)
+    if judged:
+        yield head(f"grade: {experience.outcome}, score {judged.score:g}")
+        yield fold(judged.evidence, full, 4 * FOLD)
+    yield head("grade: none yet")
+    yield f"recreate traces grade --domain {experience.domain} grades what waits"
 
 
-def _drawn(step: Step) -> str:
-    """What memory told the agent that asked it here, which lessons it was shown with this step, and
-    which it was not, by lot; '' for nothing."""
+def _tell_lessons(step: Step) -> str:
+    """Return what memory told the agent that asked it here, which lessons it was shown with this
+    step, and which it was not, by lot; '' for nothing."""
     odds = step.propensities
-    shown = [f"{id} (by lot, {odds[id]:g})" if id in odds else id for id in step.offered]
-    held = [f"{id} ({p:g})" for id, p in odds.items() if id not in step.offered]
-    parts = [f"recalled: {', '.join(step.recalled)}"] * bool(step.recalled)
-    parts += [f"lessons shown: {', '.join(shown)}"] * bool(shown)
-    parts += [f"not shown, by lot: {', '.join(held)}"] * bool(held)
-    return "; ".join(parts)
+    told = {
+        "recalled": step.recalled,
+        "lessons shown": [
+            f"{id} (by lot, {odds[id]:g})" if id in odds else id for id in step.offered
+        ],
+        "not shown, by lot": [f"{id} ({p:g})" for id, p in odds.items() if id not in step.offered],
+    }
+    return "; ".join(f"{what}: {', '.join(ids)}" for what, ids in told.items() if ids)
 
 
 def _sent(recorded: Recorded, step: int, replies: set[str]) -> Iterator[str]:
@@ -428,36 +414,25 @@ def _of_step(step: Step) -> str:
 
 
 def around(text: str, words: str, width: int = 160) -> str:
-    """The place where most of the words stand together, in one line; '' where none of them stands,
-    the beginning where none is asked for. Whole words go before parts of others."""
-    asked = list(dict.fromkeys(words.casefold().split()))
+    """Return the place where most of the words stand together, in one line; '' where none of them
+    stands, the beginning where none is asked for. Whole words go before parts of others."""
+    asked = list(dict.fromkeys(map(re.escape, words.casefold().split())))
     low, at = text.casefold(), 0
     if asked:
-        found = [
-            (m.start(), w)
-            for w in asked
-            for m in islice(re.finditer(rf"(?<!\w){re.escape(w)}(?!\w)", low), 200)
-        ]
-        found = found or [
-            (m.start(), w) for w in asked for m in islice(re.finditer(re.escape(w), low), 200)
-        ]
-        if not found:
+        for form in (r"(?<!\w){}(?!\w)", "{}"):
+            found = [
+                (m.start(), word)
+                for word in asked
+                for m in islice(re.finditer(form.format(word), low), 200)
+            ]
+            if found:
+                break
+        else:
             return ""
         near = width * 2 // 3
         at = max(
             found, key=lambda f: (len({w for p, w in found if f[0] <= p < f[0] + near}), -f[0])
         )[0]
-    return _window(text, at, width)
-
-
-def _around(text: str, words: str, width: int = 160) -> str:
-    """The surroundings of the first of the words, in one line."""
-    low = text.casefold()
-    places = [at for word in words.casefold().split() if (at := low.find(word)) >= 0]
-    return _window(text, min(places, default=0), width)
-
-
-def _window(text: str, at: int, width: int) -> str:
     start = max(0, at - width // 3)
     line = " ".join(text[start : start + width].split())
     return ("..." if start else "") + line + ("..." if start + width < len(text) else "")
