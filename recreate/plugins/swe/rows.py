@@ -13,10 +13,9 @@ SWE-smith                   repo (a mirror, owner__name.COMMIT), image_name, pat
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -24,9 +23,8 @@ from pydantic import Field, ValidationError
 
 from recreate.api.config import Split, read_json
 from recreate.api.errors import BadInput
-from recreate.api.registry import need
 from recreate.api.types import Record
-from recreate.domains.rows import SUFFIXES, read_first_row
+from recreate.domains.rows import HUB, SUFFIXES, read_first_row, table
 
 _SPLITS: Mapping[str, Split] = {
     "train": "train",
@@ -273,72 +271,24 @@ def _describe_error(error: ValueError) -> str:
 
 
 def _values(source: str | Path) -> Iterator[tuple[str, Any]]:
-    """(where it stands, the value; a text in its place says why there is none)."""
-    path = Path(source).expanduser()
-    if path.is_dir() or path.suffix == ".parquet" or not path.exists():
-        yield from _from_datasets(str(source), path)
-        return
-    try:
-        data = path.read_bytes().decode("utf-8")
-    except UnicodeDecodeError as e:
-        raise BadInput(
-            f"{path} is not UTF-8 at byte {e.start}", fix="convert it", code="bad-tasks-file"
-        ) from None
-    if data.lstrip().startswith("["):
-        try:
-            values = read_json(data)
-        except ValueError as e:
+    """Yield (where it stands, the value; a text in its place says why there is none). Of several
+    splits of a data set the one that is measured on is read, else all."""
+    path, name = Path(source).expanduser(), str(source)
+    stored = path.is_file()
+    if not stored and not path.is_dir():
+        match = _HUB.match(name)
+        if match is None:
             raise BadInput(
-                f"{path} is not JSON: {e}", fix="mend it", code="bad-tasks-file"
-            ) from None
-        yield from ((f"entry {number}", value) for number, value in enumerate(values, 1))
-        return
-    for number, line in enumerate(data.split("\n"), 1):
-        if line.strip():
-            try:
-                yield f"line {number}", read_json(line)
-            except ValueError as e:
-                yield f"line {number}", f"it is not JSON: {e}"
-
-
-def _from_datasets(source: str, path: Path) -> Iterator[tuple[str, Any]]:
-    """Rows by the package `datasets`: of a .parquet file, a folder of data files or one that it
-    saved, or the hub."""
-    match = _HUB.match(source)
-    if not path.exists() and match is None:
-        raise BadInput(
-            f"there is no {source}",
-            fix=(
-                "name a .jsonl, .json or .parquet file, a folder of them, or a data set of the hub"
-                " as OWNER/NAME"
-            ),
-            code="no-tasks-file",
-        )
-    datasets = need("datasets")
-    try:
-        if path.is_dir():
-            saved = any((path / name).is_file() for name in _SAVED)
-            found = (
-                datasets.load_from_disk(str(path)) if saved else datasets.load_dataset(str(path))
+                f"there is no {source}",
+                fix="name a .jsonl, .json or .parquet file, or a data set of the hub as OWNER/NAME",
+                code="no-tasks-file",
             )
-        elif path.exists():
-            found = datasets.load_dataset("parquet", data_files=str(path))
-        else:
-            assert match is not None
-            found = datasets.load_dataset(match[1], split=match[2])
-    except Exception as e:  # whatever its many back ends raise
-        raise BadInput(
-            f"{source} cannot be loaded: {type(e).__name__}: {str(e).partition(chr(10))[0][:300]}",
-            fix=(
-                "is the name right, and the hub reachable? a file of rows needs neither: --data"
-                " ROWS.jsonl"
-            ),
-            code="no-tasks-file",
-        ) from None
-    if isinstance(found, dict):  # several splits: the one that is measured on, else all
-        parts: Iterable[Any] = [found["test"]] if "test" in found else list(found.values())
-    else:
-        parts = [found]
-    for part in parts:
-        for number, value in enumerate(part, 1):
-            yield f"row {number}", json.loads(json.dumps(value, default=str))
+        name = ":".join(filter(None, match.groups()))
+    rows = table.read(name if stored else f"{HUB}{name}")
+    measured = [row for row in rows.rows if row.values.get(table.SPLIT) == "test"]
+    some = rows.rows if stored else (measured or rows.rows)
+    dropped = () if stored else (table.SPLIT,)
+    for row in some:
+        values = {key: each for key, each in row.values.items() if key not in dropped}
+        yield f"{rows.place} {row.number}", values
+    yield from ((f"{rows.place} {fault.number}", fault.reason) for fault in rows.faults)

@@ -552,7 +552,7 @@ def test_a_name_of_the_hub_is_asked_of_the_hub(
 
     asked: list[Any] = []
 
-    def load(name: str, split: str | None = None) -> Any:
+    def load(name: str, config: str | None = None, split: str | None = None) -> Any:
         asked.append((name, split))
         table = datasets.Dataset.from_list([pytest_row(repos)])
         return table if split else datasets.DatasetDict({"dev": table.select([]), "test": table})
