@@ -431,37 +431,46 @@ def _misfits(kind: str, part: Any) -> list[str]:
 
 
 def _attributes(port: type, part: Any, only: Collection[str] | None = None) -> Iterator[str]:
-    for name in port.__annotations__ if only is None else only:
-        if name not in port.__annotations__:
+    """Yield what is wrong with the attributes of a part. only: these, all when None is given."""
+    for name in port.__annotations__:
+        if only is not None and name not in only:
             continue
-        if not hasattr(part, name):
-            yield f"it has no `{name}`" + (
-                " (None when nobody knows it)" if name == "price" else ""
-            )
-            continue
-        value = getattr(part, name)
-        if name == "description" and value == "":
-            continue  # there is nothing to tell
-        if name in ("name", "backend", "grader", "description") and not _is_text(value):
-            yield f"its `{name}` is {value!r}, not a text"
-        elif name in ("native_tools", "tools_only", "asks_model") and not isinstance(value, bool):
-            yield f"its `{name}` is {value!r}, not True or False"
-        elif name == "override" and not isinstance(value, Mapping):
-            yield f"its `{name}` is {value!r}, not parameters by their names"
-        elif (
-            name == "name" and port is Domain and (not _FOLDER.fullmatch(value) or value == "index")
-        ):
+        value: Any = getattr(part, name, _NOTHING)
+        fits, what = _ATTRIBUTES.get(name, (lambda _: True, ""))
+        if value is _NOTHING:
+            yield f"it has no `{name}`" + " (None when nobody knows it)" * (name == "price")
+        elif not fits(value):
+            yield f"its `{name}` is {value!r}, not {what}"
+        elif name == "name" and port is Domain and not _names_folder(value):
             yield f"its name {value!r} cannot name a folder: use letters, digits, `.`, `_` and `-`"
-        elif name == "price" and not isinstance(value, Price | None):
-            yield f"its price is {value!r}, not a Price or None"
-        elif name == "dimensions" and (not isinstance(value, int) or value < 1):
-            yield f"its `dimensions` is {value!r}, not a count"
 
 
 def _is_text(value: Any) -> bool:
-    """A text that can be stored: some, and Unicode (a file's name that is not, gives half of a
-    surrogate pair)."""
+    """Whether this is a text that can be stored: some, and Unicode (a file's name that is not,
+    gives half of a surrogate pair)."""
     return isinstance(value, str) and value != "" and not _HALF.search(value)
+
+
+def _names_folder(name: str) -> bool:
+    return _FOLDER.fullmatch(name) is not None and name != "index"
+
+
+_NOTHING = object()
+_TEXT = (_is_text, "a text")
+_BOOL = (lambda value: isinstance(value, bool), "True or False")
+_ATTRIBUTES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "name": _TEXT,
+    "backend": _TEXT,
+    "grader": _TEXT,
+    "description": (lambda value: value == "" or _is_text(value), "a text"),
+    "native_tools": _BOOL,
+    "tools_only": _BOOL,
+    "asks_model": _BOOL,
+    "override": (lambda value: isinstance(value, Mapping), "parameters by their names"),
+    "price": (lambda value: isinstance(value, Price | None), "a Price or None"),
+    "dimensions": (lambda value: isinstance(value, int) and value > 0, "a count"),
+}
+"""Attribute of any port -> whether a value can be it, and what it is."""
 
 
 def _methods(port: type, part: Any, only: Collection[str] | None = None) -> Iterator[str]:

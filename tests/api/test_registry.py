@@ -90,6 +90,18 @@ def test_an_agent_is_built_from_installed_parts_alone(ask: Ask, workspace: Path)
     assert measured["cells"][0]["mean"] == 1.0
 
 
+@pytest.mark.slow
+def test_an_installed_package_is_a_plug_in_with_commands(site: Path, ask: Ask) -> None:
+    (row,) = [row for row in ask("plugins") if row["name"] == "recreate-fruit"]
+    assert (row["state"], row["package"]) == ("ready", "recreate-fruit 0.1.0")
+    assert row["brings"]["commands"] == ["tasks make fruit"]
+    assert "domain fruit" in row["brings"]["parts"]
+    env = {**os.environ, "PYTHONPATH": f"{ROOT}:{site}"}
+    words = [sys.executable, "-m", "recreate", "tasks", "make", "fruit", "--n", "1"]
+    made = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert (made.returncode, made.stdout) == (0, "fruit:train:apple\n"), made.stderr
+
+
 @pytest.mark.parametrize(
     "name", ["openai:gpt-5-mini", "litellm:anthropic/claude", "local:qwen2.5-coder-0.5b"]
 )

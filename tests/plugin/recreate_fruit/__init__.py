@@ -1,4 +1,4 @@
-"""Parts for recreate from a package of its own: `fruit`, `grader-says` and `monkey`."""
+"""Fruit to be written in capitals: an example of a plug-in."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ from recreate import (
     Trace,
 )
 
+NEEDS = ()
+"""The plug-ins that this one needs: its parts are refused where one is not there."""
 FRUIT = ("apple", "fig", "kiwi", "lemon", "mango", "melon", "olive", "peach", "pear", "plum")
 WAY = {"train": "Name", "validation": "Say", "test": "Spell"}
 
@@ -108,3 +110,11 @@ class Monkey:
 
     def close(self) -> None:
         """Nothing is open."""
+
+
+def make(n: int = 3) -> None:
+    """Make tasks of fruit: what a source of tasks of yours would do.
+
+    Example: recreate tasks make fruit --n 3
+    """
+    print(*(task.id for task in Fruit().tasks("train")[:n]), sep="\n")
