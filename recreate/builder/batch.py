@@ -81,7 +81,7 @@ def measure_all(
     """
     with _sessions(session, suite) as opened:
         begun = [begin(*cell) for cell in _cells(opened, suite, agent)]
-        cells = [cell.opened() for cell in begun]  # once none of them is refused
+        cells = [cell.count_opening() for cell in begun]  # once none of them is refused
         work = [cell.work() for cell in cells]
         if not fresh:
             bring(session, [each for cell in work for each in cell])

@@ -264,7 +264,7 @@ class Judge:
             reason = f"{verdict.reason}; {reason}: --keep-cheaper would keep it"
         return verdict.model_copy(update={"reason": reason, "saving": None if worse else less})
 
-    def wins(self, verdict: Verdict) -> bool:
+    def keeps(self, verdict: Verdict) -> bool:
         """Whether a candidate is kept: better, or cheaper where that was asked for."""
         return verdict.better or (self.gate.cheaper and verdict.saving is not None)
 

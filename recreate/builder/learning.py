@@ -93,9 +93,11 @@ class Learning:
             if not drawn:
                 some = {} if told.get("alone") else lessons
                 lessons = {
-                    id: x for id, x in some.items() if self._offered(x) and id not in self.carried
+                    id: x
+                    for id, x in some.items()
+                    if self._is_offered(x) and id not in self.carried
                 }
-            made = self._made(dict(lessons), _nobody, _nothing)
+            made = self._make_policy(dict(lessons), _nobody, _nothing)
             offer = partial(
                 made.ask, "eligible" if drawn and isinstance(made.policy, Randomising) else "offer"
             )
@@ -117,11 +119,11 @@ class Learning:
         if known is not None:
             return self._open(_stored(folder / known["file"])), known
         there = self._read()
-        made = self._made(dict(there), _nobody, _nothing)
+        made = self._make_policy(dict(there), _nobody, _nothing)
         draws_offers = isinstance(made.policy, Randomising)
         drawn: Mapping[str, float] = made.ask("propensities") if draws_offers else {}
         expect(_are_propensities(drawn), made.policy, "propensities", drawn)
-        some = {id: x for id, x in there.items() if self._offered(x) or id in drawn}
+        some = {id: x for id, x in there.items() if self._is_offered(x) or id in drawn}
         lessons = {id: x for id, x in some.items() if not self._leaks(x) and not self._games(x)}
         propensities = {
             id: min(0.999, max(0.001, float(f"{p:.3f}")))
@@ -160,7 +162,7 @@ class Learning:
         drawn = self.session.settings.memory.is_shared
         return self.on and (not drawn or agent.asks_for_lessons)
 
-    def _offered(self, lesson: Lesson) -> bool:
+    def _is_offered(self, lesson: Lesson) -> bool:
         return lesson.status == "active" or (
             self.policy not in CLIMBING and lesson.status == "candidate"
         )
@@ -244,7 +246,7 @@ class Learning:
         after = dict(before)
         shown = [_carrying(e, [x.id for x in agent.lessons if x.id in before]) for e in experiences]
         questions = QUESTIONS * self.session.settings.memory.is_shared
-        asked = self._made(
+        asked = self._make_policy(
             after, ask, rerun, len(shown), questions, side_by_side, partial(self._affords, agent)
         )
         changes = list(found) if isinstance(found := asked.ask("observe", shown), tuple) else found
@@ -316,7 +318,7 @@ class Learning:
                 after[id] = lesson.model_copy(update={"status": stood, "merged_into": ""})
         return dropped
 
-    def born(self, edits: Sequence[Edit], experiences: Mapping[str, Experience]) -> None:
+    def adopt_lessons(self, edits: Sequence[Edit], experiences: Mapping[str, Experience]) -> None:
         """Lessons that the optimizer wrote into the agent are the workspace's as well, kept by the
         gate or not. edits: those that were accepted for judging."""
         if not self.on or self.policy not in CLIMBING:
@@ -442,7 +444,7 @@ class Learning:
         there = self.store.elsewhere()
         return [x for n, x in enumerate(there) if self.session.memory.open_lessons({str(n): x})]
 
-    def _made(
+    def _make_policy(
         self,
         lessons: dict[str, Lesson],
         ask: Any,
@@ -502,7 +504,7 @@ class Learning:
         wave, answers = dict[str, _Rerun](), list[list[str]]()
         easily = True
         for group in groups:
-            found = [self._asked(agent, each) for each in group]
+            found = [self._plan_rerun(agent, each) for each in group]
             asked = [each for each in found if each is not None]
             if len(asked) < len(found) or not self._begins(wave, asked, easily=True):
                 if answers:
@@ -534,7 +536,7 @@ class Learning:
     def _affords(self, agent: Scaffold, groups: Sequence[RerunGroup]) -> bool:
         """Whether what is left of the budget does for all of these. A cap of one round is not
         asked: the next one goes on with what this one made."""
-        found = (self._asked(agent, each) for group in groups for each in group)
+        found = (self._plan_rerun(agent, each) for group in groups for each in group)
         asked = {each.key: each for each in found if each is not None}
         new = sum(not each.known and key not in self._reruns for key, each in asked.items())
         begun = self.session.ledger.has_begun
@@ -547,7 +549,7 @@ class Learning:
         self._say_once(self.share.refusal)
         return False
 
-    def _asked(self, agent: Scaffold, asked: RerunRequest) -> _Rerun | None:
+    def _plan_rerun(self, agent: Scaffold, asked: RerunRequest) -> _Rerun | None:
         """None where it cannot be attempted. Never the attempt that was observed: it was chosen for
         how it ended, and any other would look better. No lesson is tried that names a task: what it
         says would stand in the attempt, for optimizers to read."""

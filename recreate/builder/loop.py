@@ -128,7 +128,7 @@ def judge_candidate(
             round=0,
             edits=tuple(edits),
             verdict=verdict,
-            kept=work.judge.wins(verdict),
+            kept=work.judge.keeps(verdict),
         )
         work.record(made)
     best = work.best
@@ -178,7 +178,7 @@ def _run(work: Build, reviewer: Reviewer | None) -> BuildResult:
                     offer = asked[0].value["offer"]
                     answer = work.desk.answer(offer, reviewer)
                     if answer is None:
-                        status, waiting = "review", work.desk.offered(offer)
+                        status, waiting = "review", work.desk.read_offer(offer)
                         break
                     state = compiled.invoke(Command(resume=answer), config, durability="sync")
             except OutOfBudget as e:
@@ -231,7 +231,7 @@ def _checkpoints(work: Build, graph: Any, config: Any) -> Iterator[Any]:
         if connection.execute("pragma integrity_check").fetchone() != ("ok",):
             return False
         values = compiled.get_state(config).values
-        return not values or work.agrees(values)
+        return not values or work.matches_journal(values)
 
     connection, compiled = connect()
     try:

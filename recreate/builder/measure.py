@@ -62,7 +62,7 @@ class Cell:
             self.session.model_name, self.scaffold.digest, self.split, self.session.domain.name
         )
 
-    def opened(self) -> Cell:
+    def count_opening(self) -> Cell:
         """The same, its models ready and its opening of the test split counted: it can be measured
         now."""
         self.session.start()
@@ -100,7 +100,7 @@ def measure(
     On the test split it is an opening, written down and counted. reuse: attempts that lie in runs/
     are not made again.
     """
-    cell = begin(session, scaffold, split, most).opened()
+    cell = begin(session, scaffold, split, most).count_opening()
     if reuse:
         bring(session, cell.work())
     scores = run_attempts(
@@ -164,7 +164,7 @@ def bring(session: Session, work: Sequence[Work]) -> int:
         return 0
     own = session.folder / "attempts"
     here = {entry.name for entry in os.scandir(own)} if own.is_dir() else set[str]()
-    before = _attempted(session.workspace, {*here, *session.journal.renamed})
+    before = _list_attempted(session.workspace, {*here, *session.journal.renamed})
     found = Counter[str]()
     for each in work if before else ():
         try:
@@ -184,7 +184,7 @@ def bring(session: Session, work: Sequence[Work]) -> int:
     return found.total()
 
 
-def _attempted(workspace: Path, own: set[str]) -> dict[str, Path]:
+def _list_attempted(workspace: Path, own: set[str]) -> dict[str, Path]:
     """The folders of attempts in runs/, by their keys; not those of `own`. Of what two runs
     attempted at once it is the one that ended first, whatever the runs are called."""
     found: dict[str, Path] = {}

@@ -221,10 +221,10 @@ class Proposals:
                 and text != old
                 and (why := advice(text)) not in ("", advice(old))
             ):
-                found += [] if self.let_go(path, text) else [f"{path} {why}"]
+                found += [] if self.is_released(path, text) else [f"{path} {why}"]
         return found
 
-    def let_go(self, path: str, text: str) -> bool:
+    def is_released(self, path: str, text: str) -> bool:
         """Whether it is a lesson in use that a person froze, or let go on after it was held."""
         if not path.startswith("memory/"):
             return False

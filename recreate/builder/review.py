@@ -55,7 +55,7 @@ class ReviewDesk:
     def lay(self, child: Scaffold, parent: str) -> None:
         self.history.commit(child, parent, False, "Offered for review", side="review")
 
-    def offered(self, number: int) -> Revision:
+    def read_offer(self, number: int) -> Revision:
         """The candidate of an offer."""
         found = next(r for r in self.session.journal.records("candidate") if r["offer"] == number)
         return Revision.model_validate(found["revision"])
@@ -70,7 +70,7 @@ class ReviewDesk:
         for record in self.session.journal.records("review"):
             if record["offer"] == number:
                 return {key: record[key] for key in ("decision", "reason", "edited")}
-        revision = self.offered(number)
+        revision = self.read_offer(number)
         parent, child = self.history.read(revision.parent), self.history.read(revision.id)
         before = None
         while True:

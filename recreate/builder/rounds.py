@@ -119,14 +119,14 @@ class Build:
         return self.read[digest]
 
     @property
-    def kept(self) -> list[str]:
+    def kept_ids(self) -> list[str]:
         """The digests of the agents kept so far."""
         return [r.id for r in self.revisions if r.kept]
 
     @property
     def best(self) -> Scaffold:
         """The last kept version."""
-        return self.scaffold(self.kept[-1]) if self.kept else self.seed
+        return self.scaffold(self.kept_ids[-1]) if self.kept_ids else self.seed
 
     def experiences(self, ids: Iterable[str]) -> list[Experience]:
         """Return those that are not held out since they were attempted, and recalled no such
@@ -141,7 +141,7 @@ class Build:
         edit. Raises OutOfBudget where judging it cannot be paid any more."""
         self.judge.afford(child)
         self.session.say("candidate", {"edits": edits})
-        kept = [self.scaffold(id) for id in self.kept]
+        kept = [self.scaffold(id) for id in self.kept_ids]
         better = [r.id for r in self.revisions if r.kept and r.verdict.better]
         return self.judge.judge(current, child, round, of, kept, better)
 
@@ -182,7 +182,7 @@ class Build:
             strata(self.session.domain, self.train) if key else {},
         )
 
-    def agrees(self, state: BuildState) -> bool:
+    def matches_journal(self, state: BuildState) -> bool:
         """Whether a checkpoint says nothing that the journal does not."""
         journal = self.session.journal
         made = list(journal.records("proposal"))
@@ -190,7 +190,7 @@ class Build:
         offers = {r["offer"]: r["revision"]["id"] for r in journal.records("candidate")}
         return (
             state["round"] <= len({r["round"] for r in made})
-            and state["scaffold"] in {self.seed.digest, *self.kept}
+            and state["scaffold"] in {self.seed.digest, *self.kept_ids}
             and all(e in edits for e in (state.get("edits") or [], *state.get("others", ())) if e)
             and set(state.get("experiences", ())) <= journal.ended
             and (not state.get("candidate") or offers.get(state["offer"]) == state["candidate"])
@@ -211,7 +211,7 @@ def attempt(build: Build, state: BuildState) -> BuildState:
     session.say("round", {"round": round + 1, "rounds": session.settings.rounds})
     if session.settings.from_experience and (round == 0 or not build.train):
         return {"experiences": recall_batch(session, round)}
-    batch = draw_batch(session, build.train, build.seed, build.kept, round)
+    batch = draw_batch(session, build.train, build.seed, build.kept_ids, round)
     tasks, first = [task for task, _ in batch], {task.id: repeat for task, repeat in batch}
     offers = build.learning.offers(round, drawn=True)
     scores = run_attempts(session, current, tasks, phase="train", offers=offers, first=first)
@@ -306,7 +306,7 @@ def _remember(build: Build, record: Mapping[str, Any], current: Scaffold, batch:
     several = (record["edits"], *record.get("others", ()))
     edits = [Edit.model_validate(e) for edits in several for e in edits]
     accepted = [e for e in edits if not batch.validate(current, [e])]
-    build.learning.born(accepted, batch.batch | batch.attempted)
+    build.learning.adopt_lessons(accepted, batch.batch | batch.attempted)
     build.session.memory.add(made)
     if made and build.session.own_memory is not None:
         build.session.own_memory.add(made)
@@ -343,7 +343,7 @@ def settle(build: Build, state: BuildState) -> BuildState:
             1 + len(r.get("others", ())) for r in records if r["round"] == round and r["edits"]
         )
         verdict = build.judge_candidate(current, child, made, round, max(counts, default=1))
-    won = build.judge.wins(verdict)
+    won = build.judge.keeps(verdict)
     revision = Revision(
         id=child.digest,
         parent=current.digest,
@@ -390,7 +390,7 @@ def review(build: Build, state: BuildState) -> BuildState:
 
 def decide(build: Build, state: BuildState) -> BuildState:
     """Do what the person said of the candidate: keep it, drop it, or judge what was made of it."""
-    waiting, answer = build.desk.offered(state["offer"]), state["answer"]
+    waiting, answer = build.desk.read_offer(state["offer"]), state["answer"]
     if answer["decision"] == "accept":
         build.record(waiting.model_copy(update={"kept": True, "review": "accepted"}))
         after: BuildState = {"candidate": "", "scaffold": waiting.id}
@@ -406,7 +406,7 @@ def decide(build: Build, state: BuildState) -> BuildState:
     verdict = build.judge_candidate(current, edited, edits, state["round"])
     changes = {"id": edited.digest, "edits": tuple(edits), "verdict": verdict, "faults": ()}
     made = waiting.model_copy(update=changes)
-    if build.judge.wins(verdict):
+    if build.judge.keeps(verdict):
         words = f"rejected: a person's edit of it, {made.id}, replaced it"
         build.record(waiting.model_copy(update={"review": words}))
         return build.offer(state, made)

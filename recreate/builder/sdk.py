@@ -361,7 +361,7 @@ def check_scaffold(folder: Path, where: Path, scaffold: str | Path | Scaffold) -
         find_scaffold(scaffold, where)
 
 
-def ready(
+def prepare_model(
     model: Model, progress: Any = None, say: Callable[[str], None] = lambda text: None
 ) -> None:
     """Let a model that must be fetched or started do so now, and not inside its first call."""
@@ -537,7 +537,7 @@ def _started(
         resume=resume,
         parts=parts,
         command="" if prefix else "build",
-        ready=ready,
+        ready=prepare_model,
     )
     with (
         session.closing(fresh),

@@ -97,7 +97,7 @@ class MemoryShare:
             "attempts": 1,
         }
 
-    def left(self, *, rerun: bool) -> Budget:
+    def remainder(self, *, rerun: bool) -> Budget:
         """What a question, or a re-run, may still take."""
         if rerun and self.for_reruns is None:
             return Budget()
@@ -118,7 +118,7 @@ class MemoryShare:
         """Whether so many re-runs fit, each as dear as the dearest attempt of the round; easily:
         twice as dear, and with room for a call, which takes up what it may cost at most until it is
         answered."""
-        caps = self.left(rerun=True).caps
+        caps = self.remainder(rerun=True).caps
         easy = {
             name: self.dearest[name] if name in ("usd", "tokens") and easily else 0.0
             for name in self.dearest
@@ -132,7 +132,7 @@ class MemoryShare:
 
     def room(self) -> float:
         """So many re-runs fit, each as dear as the dearest attempt of the round."""
-        left = self.left(rerun=True).caps
+        left = self.remainder(rerun=True).caps
         return min(
             (cap // self.dearest[name] for name, cap in left.items() if self.dearest[name]),
             default=math.inf,
@@ -142,11 +142,11 @@ class MemoryShare:
     def asking(self, attempt: str) -> Iterator[None]:
         """While a question is asked. Raises OutOfBudget, code `memory-share`, when the share is
         used up."""
-        left = self.left(rerun=False)
+        left = self.remainder(rerun=False)
         if left.minutes is not None and left.minutes <= 0:
             raise _spent()
         try:
-            with self._counted(rerun=False), self.ledger.within([attempt], left, "memory"):
+            with self._count_usage(rerun=False), self.ledger.within([attempt], left, "memory"):
                 yield
         except OutOfBudget as e:
             raise _spent() if e.code == CELL_BUDGET else e from None
@@ -156,15 +156,15 @@ class MemoryShare:
         """While these re-runs are made. They raise OutOfBudget, code `cell-budget`, when the share
         is used up."""
         before = self.ahead.intersection(keys)
-        left = self.left(rerun=True).less(_figures(self.ledger.spent_on(self.ahead)))
-        with self._counted(rerun=True), self.ledger.within(keys, left, "memory"):
+        left = self.remainder(rerun=True).less(_figures(self.ledger.spent_on(self.ahead)))
+        with self._count_usage(rerun=True), self.ledger.within(keys, left, "memory"):
             yield
         took = _figures(self.ledger.spent_on(before))
         self.used[True] = {name: used + took[name] for name, used in self.used[True].items()}
         self.ahead -= before
 
     @contextmanager
-    def _counted(self, *, rerun: bool) -> Iterator[None]:
+    def _count_usage(self, *, rerun: bool) -> Iterator[None]:
         before = self.ledger.figures()
         try:
             yield

@@ -212,7 +212,7 @@ def prepare_model(model: Model, screen: Screen | None = None) -> None:
 
     if isinstance(model, Preparable):
         with screen.aside() if screen else nullcontext(), Progress(model.name) as progress:
-            sdk.ready(model, progress, say)
+            sdk.prepare_model(model, progress, say)
 
 
 def go_on(

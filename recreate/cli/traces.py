@@ -13,7 +13,7 @@ from recreate.api.errors import BadInput
 from recreate.api.paths import workspace
 from recreate.cli.options import Full, Json, OfDomain, OfSplit, OfTask, Passed, open_run, split_of
 from recreate.cli.terminal import FOLD, answer, answers, fold, head, red, say
-from recreate.viewer.text import cut_off, near, wrong
+from recreate.viewer.text import cut_off, tell_near_reply, wrong
 
 if TYPE_CHECKING:
     from recreate.agents.request import Recorded
@@ -290,7 +290,7 @@ def _text(experience: Experience, full: bool, lessons: Sequence[Lesson] = ()) ->
                 yield from (*_sent(recorded, step.step, replies), head("reply"))
                 replies.add(step.reply)
             looked = f"({step.looked})" if step.looked else ""
-            yield from filter(None, (looked, _tell_lessons(step), near(step)))
+            yield from filter(None, (looked, _tell_lessons(step), tell_near_reply(step)))
             if step.reply.strip():
                 yield fold(step.reply, full)
             if step.action and step.action not in step.reply:

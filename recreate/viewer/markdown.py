@@ -102,7 +102,7 @@ def inspection(kinds: Mapping[str, int]) -> str:
 def report(facts: RunFacts) -> str:
     """Return report.md: before and after, each revision with diff, reason, evidence and verdict,
     spending, exclusions."""
-    parts = (_head, _scores, _batches, _revisions, _studies, _rehearsed, _learned, _spending)
+    parts = (_head, _scores, _batches, _revisions, _studies, _rehearsed, _lessons, _spending)
     return "\n".join(line for part in parts for line in part(facts)) + "\n"
 
 
@@ -225,7 +225,7 @@ def _rehearsed(facts: RunFacts) -> Iterator[str]:
             yield from (heading, "", *rows, "")
 
 
-def _learned(facts: RunFacts) -> Iterator[str]:
+def _lessons(facts: RunFacts) -> Iterator[str]:
     """Yield what a memory policy did, round by round; nothing without one."""
     lines = [f"- Lessons took {facts.lessons_cost}."] if facts.lessons_cost else []
     for record in facts.run.records("memory"):

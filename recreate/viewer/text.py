@@ -77,7 +77,7 @@ def wrong(step: Step) -> str:
     return f"exit status {step.status}" if step.status else ""
 
 
-def near(step: Step) -> str:
+def tell_near_reply(step: Step) -> str:
     """That a step's reply had been made for another question; '' where it was made for this one."""
     if step.near is None:
         return ""

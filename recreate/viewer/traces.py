@@ -13,7 +13,7 @@ from recreate.agents.request import Recorded
 from recreate.api.types import UNASKED, Edit, Experience, Revision, Step, Study
 from recreate.runs.attempts import read_experience, read_steps
 from recreate.storage.log import decode
-from recreate.viewer.text import Cut, cut, near, wrong
+from recreate.viewer.text import Cut, cut, tell_near_reply, wrong
 
 ROOM = 1_200_000
 """Characters that traces and studies may take together; what is cited is shown whatever is left."""
@@ -215,7 +215,7 @@ def show_step(
     return ShownStep(
         index=index,
         sample=step.sample,
-        what="; ".join(filter(None, (goes_on, _what(step) or near(step)))),
+        what="; ".join(filter(None, (goes_on, _what(step) or tell_near_reply(step)))),
         wrong=wrong(step),
         saw=room.cut(seen, limit),
         said=room.cut(step.reply, limit),

@@ -16,7 +16,7 @@ from recreate.api.errors import Fault
 from recreate.api.types import Edit, Experience, Study
 from recreate.optimizers.context import OptimizerContext
 from recreate.optimizers.investigator.distill import distil, merged
-from recreate.optimizers.investigator.study import kept, study
+from recreate.optimizers.investigator.study import read_study, study
 
 
 class Investigator:
@@ -51,7 +51,7 @@ class Investigator:
         """One study an experience, in their order; those of an earlier session are read back."""
 
         def one(experience: Experience) -> Study:
-            known = kept(self.context, self.context.thread(experience.id))
+            known = read_study(self.context, self.context.thread(experience.id))
             return known or study(self.context, scaffold, experience, experiences)
 
         with ThreadPoolExecutor(self.context.jobs, thread_name_prefix="study") as pool:

@@ -259,7 +259,7 @@ class Talk:
             )
             if reply.tool_calls:
                 prose = 0
-                messages.append(_said(reply))
+                messages.append(_reply_message(reply))
                 for number, call in enumerate(reply.tool_calls):
                     answer = self._act(lines, call.name, _arguments(call.arguments), reply, number)
                     messages.append(
@@ -305,7 +305,7 @@ class Talk:
         status = 1
         if tool is None:
             answer = f"there is no tool {clip(name, 60)!r}; there are: {', '.join(self.by_name)}"
-        elif held := self._held(tool, arguments):
+        elif held := self._find_refused(tool, arguments):
             answer = HELD.format(held)
         elif not isinstance(arguments, Mapping):
             what = CUT if reply.finish == "length" else "call it again so"
@@ -320,7 +320,9 @@ class Talk:
             except Wrong as e:
                 answer = str(e)
         if status and (tool is None or tool.kind == "edit"):
-            self.refused.setdefault(_changed(arguments), f"`{clip(name, 60)}` (call {number + 1})")
+            self.refused.setdefault(
+                _name_target(arguments), f"`{clip(name, 60)}` (call {number + 1})"
+            )
         answer = cut_middle(answer, ANSWER_CHARS, LEFT_OUT)
         action = f"{name} {json.dumps(arguments, ensure_ascii=False)}"
         self._note(
@@ -331,11 +333,11 @@ class Talk:
         )
         return answer
 
-    def _held(self, tool: Tool, arguments: Any) -> str:
+    def _find_refused(self, tool: Tool, arguments: Any) -> str:
         """The refused call that this one may build on; '' for none."""
         if not self.refused or tool.kind == "inspect":
             return ""
-        changed = _changed(arguments)
+        changed = _name_target(arguments)
         if tool.kind == "edit" and changed and "" not in self.refused:
             return self.refused.get(changed, "")
         return next(iter(self.refused.values()))
@@ -359,7 +361,7 @@ class Talk:
         self.steps += 1
 
 
-def _said(reply: Reply) -> Message:
+def _reply_message(reply: Reply) -> Message:
     calls = [_call(call) for call in reply.tool_calls]
     return {"role": "assistant", "content": reply.text, "tool_calls": calls}
 
@@ -372,7 +374,7 @@ def _call(call: ToolCall) -> dict[str, Any]:
     }
 
 
-def _changed(arguments: Any) -> str:
+def _name_target(arguments: Any) -> str:
     """The file or lesson that an edit changes; '' where that cannot be told."""
     given = arguments if isinstance(arguments, Mapping) else {}
     return str(next((given[key] for key in ("path", "replaces", "title") if given.get(key)), ""))

@@ -17,7 +17,7 @@ from recreate.optimizers.investigator.draft import Draft
 from recreate.optimizers.investigator.edit_tools import Writer
 from recreate.optimizers.investigator.read_tools import Reader, tell_agent
 from recreate.optimizers.investigator.run_tools import Environments
-from recreate.optimizers.investigator.study import converse, kept
+from recreate.optimizers.investigator.study import converse, read_study
 
 NOTHING_TO_READ = ("trajectory", "evidence")
 
@@ -34,7 +34,7 @@ def create(
     context = replace(context, without=NOTHING_TO_READ)
     thread = context.thread("create")
     draft = Draft(start, context)
-    known = kept(context, thread)
+    known = read_study(context, thread)
     if known is not None and known.ending == "finished":
         for edit in known.edits:
             draft.add(edit)

@@ -51,11 +51,11 @@ class Ideas:
                 current = scaffolds.apply(current, [edit])
 
     @property
-    def left(self) -> list[str]:
+    def undecided(self) -> list[str]:
         """Those about which nothing was decided."""
         return [name for name in self.edits if name not in self.used and name not in self.rejected]
 
-    def named(self, name: str) -> list[str]:
+    def find_ideas(self, name: str) -> list[str]:
         """The addresses that `1` (a whole study) or `1.2` mean. Raises Wrong."""
         found = [each for each in self.edits if each == name or each.partition(".")[0] == name]
         if not found:
@@ -75,7 +75,7 @@ class Ideas:
             f"idea {number}: {study.cause or 'an edit'}; experience {study.experience}",
             study.summary,
         ]
-        for each in self.named(name):
+        for each in self.find_ideas(name):
             state = "used" if each in self.used else "rejected" if each in self.rejected else "open"
             edit = self.edits[each]
             lines.append(
@@ -96,12 +96,12 @@ def merged(context: OptimizerContext, parent: Scaffold, studies: Sequence[Study]
 
 def take_left(context: OptimizerContext, ideas: Ideas, draft: Draft) -> None:
     """Take what is open as it is; what cannot be kept is said."""
-    for name in ideas.left:
-        if faults := put(ideas, draft, name):
+    for name in ideas.undecided:
+        if faults := put_idea(ideas, draft, name):
             context.note(f"idea {name} could not be kept beside the others: {'; '.join(faults)}")
 
 
-def put(ideas: Ideas, draft: Draft, name: str) -> list[str]:
+def put_idea(ideas: Ideas, draft: Draft, name: str) -> list[str]:
     """Put one idea into the draft as it is: beside what is there, or joined with the same edit. []
     or why not."""
     edit = ideas.edits[name]
@@ -160,15 +160,15 @@ class Deciding:
         ]
 
     def idea(self, name: str, part: int = 1) -> str:
-        self.ideas.named(name)
+        self.ideas.find_ideas(name)
         return tell_part(self.ideas.tell(name), part, f"idea {name}")
 
     def take(self, name: str) -> str:
         taken = []
-        for each in self.ideas.named(name):
+        for each in self.ideas.find_ideas(name):
             if each in self.ideas.used:
                 continue
-            if faults := put(self.ideas, self.draft, each):
+            if faults := put_idea(self.ideas, self.draft, each):
                 raise Wrong(
                     f"{each} cannot be taken as it is: {'; '.join(faults)}; write it anew with"
                     " `edit`"
@@ -179,17 +179,17 @@ class Deciding:
     def reject(self, name: str, why: str) -> str:
         if not why.strip():
             raise Wrong("say in `why` what speaks against it: it is kept beside the idea")
-        names = [each for each in self.ideas.named(name) if each not in self.ideas.used]
+        names = [each for each in self.ideas.find_ideas(name) if each not in self.ideas.used]
         if not names:
             raise Wrong(f"{name} is in use: `undo` its edit first")
         self.ideas.rejected.update(dict.fromkeys(names, why))
         return f"rejected: {', '.join(names)}"
 
     def finish(self, summary: str) -> str:
-        if self.ideas.left and not self._warned:
+        if self.ideas.undecided and not self._warned:
             self._warned = True
             raise Wrong(
-                f"nothing was decided on {', '.join(self.ideas.left)}: take, merge or reject them."
+                f"nothing was decided on {', '.join(self.ideas.undecided)}: take, merge or reject them."
                 " What is open at the next `finish` is taken as it is."
             )
         take_left(self.context, self.ideas, self.draft)
@@ -201,7 +201,9 @@ class Deciding:
         return "handed in"
 
     def _cite(self, given: Mapping[str, Any]) -> tuple[Evidence, ...]:
-        names = [each for name in given.get("ideas", ()) for each in self.ideas.named(str(name))]
+        names = [
+            each for name in given.get("ideas", ()) for each in self.ideas.find_ideas(str(name))
+        ]
         if not names:
             raise Wrong(f"name the `ideas` that this comes from, of: {', '.join(self.ideas.edits)}")
         self._cited = names
@@ -217,7 +219,7 @@ class Deciding:
             answer = tool.run(**arguments)
             if tool.name == "undo":
                 ideas.used.difference_update(ideas.sources.pop(arguments["edit"] - 1))
-                return f"{answer}; open ideas: {', '.join(ideas.left) or 'none'}"
+                return f"{answer}; open ideas: {', '.join(ideas.undecided) or 'none'}"
             ideas.sources.append(self._cited)
             ideas.used.update(self._cited)
             for each in self._cited:

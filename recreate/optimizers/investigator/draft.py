@@ -99,7 +99,9 @@ class Draft:
         """Of two versions of a tool the second becomes a tool of its own, where the agent is told
         of it; where only its name is called there is one tool, and it is the first. [] or why
         not."""
-        second = edit.model_copy(update={"path": self._beside(edit.path), "old": "", "new": wanted})
+        second = edit.model_copy(
+            update={"path": self._free_name(edit.path), "old": "", "new": wanted}
+        )
         named = PurePosixPath(edit.path).stem in self.current.agent.uses
         if named or second.path in uncalled(scaffolds.apply(self.current, [second])):
             return [
@@ -108,7 +110,7 @@ class Draft:
             ]
         return self.add(second)
 
-    def _beside(self, path: str) -> str:
+    def _free_name(self, path: str) -> str:
         stem, count = PurePosixPath(path), 2
         while (name := f"tools/{stem.stem}_{count}{stem.suffix}") in self.current.files:
             count += 1

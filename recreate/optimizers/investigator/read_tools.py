@@ -175,7 +175,7 @@ class Reader:
             found.append(evidence)
         return tuple(dict.fromkeys(found))
 
-    def ended(self, e: Experience) -> None:
+    def note_end(self, e: Experience) -> None:
         """The end of an attempt was looked at."""
         if e.trace.steps:
             self.read.add(Evidence(experience=e.id, step=len(e.trace.steps) - 1))
@@ -201,7 +201,7 @@ class Reader:
             )
         if last == first:
             at = Evidence(experience=e.id, step=steps[first].step)
-            whole = tell_whole(steps[first], sys.maxsize, partial(self.told.once, at=at))
+            whole = tell_whole(steps[first], sys.maxsize, partial(self.told.fold_repeats, at=at))
             answer = tell_part(whole, part, f"step {at.step}")
             self.told.keep(whole, at)
             self.read.add(at)
@@ -215,7 +215,7 @@ class Reader:
         room = WINDOW_CHARS
         for step in steps[first : last + 1]:
             at = Evidence(experience=e.id, step=step.step)
-            whole = tell_whole(step, STEP_CHARS, partial(self.told.once, at=at))
+            whole = tell_whole(step, STEP_CHARS, partial(self.told.fold_repeats, at=at))
             if parts and len(whole) > room:
                 parts.append(
                     f"[steps {step.step} to {min(last, len(steps) - 1)} were left out: ask for"
@@ -275,12 +275,12 @@ class Reader:
 
     def evidence(self, part: int = 1, experience: str = "") -> str:
         e = self.find(experience)
-        self.ended(e)
+        self.note_end(e)
         return tell_part(f"{outcome(e)}\n{e.grade.evidence}", part, "the evidence")
 
     def submission(self, part: int = 1, experience: str = "") -> str:
         e = self.find(experience)
-        self.ended(e)
+        self.note_end(e)
         return tell_part(
             e.trace.answer.strip() or "nothing was handed in", part, "what was handed in"
         )
@@ -335,7 +335,7 @@ class AlreadyTold:
             self.first.setdefault(line, (len(self.texts), place))
         self.texts.append((at, lines))
 
-    def once(self, text: str, at: Evidence) -> str:
+    def fold_repeats(self, text: str, at: Evidence) -> str:
         """A text of the step `at`, with long runs of lines that another step was first to tell
         replaced by its name."""
         lines = text.split("\n")

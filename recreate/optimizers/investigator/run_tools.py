@@ -129,7 +129,7 @@ class Environments:
             self.open[e.id, where] = sandbox
             note = f"[the environment was rebuilt: {how}]\n"
         if where == "end":
-            self.reader.ended(e)
+            self.reader.note_end(e)
         return note, self.open[e.id, where]
 
     def _shell(

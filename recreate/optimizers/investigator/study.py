@@ -188,7 +188,7 @@ def save_study(folder: Path | None, study: Study) -> None:
     )
 
 
-def kept(context: OptimizerContext, thread: str) -> Study | None:
+def read_study(context: OptimizerContext, thread: str) -> Study | None:
     """A study that ended in an earlier session. One that a fault ended is tried again: its replies
     are paid."""
     file = context.folder / thread / "study.json" if context.folder else None

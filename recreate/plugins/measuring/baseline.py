@@ -33,7 +33,7 @@ class Pair(Record):
     head: Scaffold
 
     @property
-    def changed(self) -> bool:
+    def has_changed(self) -> bool:
         """Whether an attempt could come out otherwise; README.md says nothing to an agent."""
         return self.base is not None and self.base.digest != self.head.digest
 

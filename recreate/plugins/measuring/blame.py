@@ -95,7 +95,7 @@ def read_blame(text: str, where: Path) -> list[BlamedLine]:
             fix="hidden files are none",
             code="no-file",
         )
-    lines = written(list(versions(agent, folders_of(where))), name)
+    lines = trace_lines(list(versions(agent, folders_of(where))), name)
     found = [BlamedLine(at, said, writer) for at, (said, writer) in enumerate(lines, 1)]
     if number is not None and not 1 <= number <= len(found):
         raise BadInput(
@@ -124,11 +124,11 @@ def folders_of(where: Path) -> list[Path]:
     return [file.parent for file in (where / "runs").glob("*/scaffold.git")]
 
 
-def written(lineage: Sequence[AgentVersion], name: str) -> list[tuple[str, LineWriter]]:
+def trace_lines(lineage: Sequence[AgentVersion], name: str) -> list[tuple[str, LineWriter]]:
     """The lines of a file in the newest of these versions, each with who wrote it."""
     lines: list[tuple[str, LineWriter]] = []
     for version in reversed(lineage):
-        lines = _over(lines, version, name)
+        lines = _lay_over(lines, version, name)
     return lines
 
 
@@ -144,7 +144,9 @@ def versions(agent: Scaffold, folders: Iterable[Path]) -> Iterator[AgentVersion]
     }
     current = agent
     while True:
-        run = next((f for f, known in histories.items() if _made(known, current.digest)), None)
+        run = next(
+            (f for f, known in histories.items() if _is_made_by(known, current.digest)), None
+        )
         if run is not None:
             judged, known = {r.id: r for r in Run(run).revisions()}, histories.pop(run)
             history, by_sha = (
@@ -161,7 +163,7 @@ def versions(agent: Scaffold, folders: Iterable[Path]) -> Iterator[AgentVersion]
             continue
         # and made nothing of it
         began = [f for f, known in histories.items() if current.digest in known]
-        near = [] if current.digest in first else list(_near(current, histories, began))
+        near = [] if current.digest in first else list(_find_near(current, histories, began))
         if not near:
             yield AgentVersion(current)
             return
@@ -170,7 +172,7 @@ def versions(agent: Scaffold, folders: Iterable[Path]) -> Iterator[AgentVersion]
         _, _, current = max(near, key=lambda found: found[:2])
 
 
-def _near(
+def _find_near(
     agent: Scaffold, histories: dict[Path, dict[str, Commit]], began: Sequence[Path]
 ) -> Iterator[tuple[int, int, Scaffold]]:
     """(how many lines they share, how new it is, the version) of what builds kept that shares at
@@ -196,12 +198,12 @@ def _when(folder: Path) -> float:
     )
 
 
-def _made(known: dict[str, Commit], digest: str) -> bool:
+def _is_made_by(known: dict[str, Commit], digest: str) -> bool:
     """Whether a run made this version, and did not only begin from it."""
     return digest in known and bool(known[digest].parent)
 
 
-def _over(
+def _lay_over(
     lines: Sequence[tuple[str, LineWriter]], version: AgentVersion, name: str
 ) -> list[tuple[str, LineWriter]]:
     """A version's text, each line with its writer: who wrote it before, where it was there

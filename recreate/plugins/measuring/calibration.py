@@ -168,7 +168,7 @@ def _false_keep(
             for name, each in zip(order, chosen, strict=True)
         }
 
-    def kept(before: Scores, after: Scores) -> bool:
+    def would_keep(before: Scores, after: Scores) -> bool:
         if not gate.false_keep:
             return judge(before, after, alpha=gate.alpha, seed=settings.seed).better
         return trial(before, after, order, repeats=1, alpha=alpha, gain=gain)[0].better
@@ -176,7 +176,7 @@ def _false_keep(
     for _ in range(BUILDS):
         chosen = draw.choices(tasks, k=len(order))
         before = scored(chosen)
-        wrong += any(kept(before, scored(chosen)) for _ in range(rounds))
+        wrong += any(would_keep(before, scored(chosen)) for _ in range(rounds))
     lo, hi = wilson(wrong, BUILDS)
     return FalseKeep(rate=wrong / BUILDS, lo=lo, hi=hi, builds=BUILDS, candidates=rounds)
 

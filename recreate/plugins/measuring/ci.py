@@ -67,8 +67,8 @@ def ci(
         raise BadInput("no scaffold is named", fix="--scaffold scaffolds/NAME", code="usage")
     commit = commit_of(base, top_of(where))
     pairs = [pair_of(name, where, commit) for name in dict.fromkeys(named)]
-    changed = [pair for pair in pairs if pair.changed]
-    still = [pair for pair in pairs if not pair.changed]
+    changed = [pair for pair in pairs if pair.has_changed]
+    still = [pair for pair in pairs if not pair.has_changed]
     judged, record = [], {"run": "", "base": {"ref": base, "commit": commit}, "test_openings": 0}
     if changed:
         folder = folder_of(settings, where, f"ci-{settings.domain}")

@@ -96,7 +96,7 @@ def ablate(
 
     Example: recreate ablate last --tasks 20 --repeats 4 --budget 5usd
     """
-    what, lineage, settings = _asked(what, where, base, settings, typed)
+    what, lineage, settings = _read_request(what, where, base, settings, typed)
     folder = runner.folder_of(settings, where, f"ablate-{settings.domain}")
     parts = _parts(lineage, settings, whole_edits)
     if plan:
@@ -150,7 +150,7 @@ def transfer(
     """
     if "model" not in typed:
         raise BadInput("which model?", fix=f"recreate transfer {what} --model MODEL", code="usage")
-    what, lineage, settings = _asked(what, where, base, settings, typed)
+    what, lineage, settings = _read_request(what, where, base, settings, typed)
     folder = runner.folder_of(settings, where, f"transfer-{settings.domain}")
     parts = _parts(lineage, settings, whole_edits)
     if plan:
@@ -166,7 +166,7 @@ def transfer(
     _end(found, folder, as_json, prune=True)
 
 
-def _asked(
+def _read_request(
     what: str, where: Path, base: str, settings: Settings, typed: Mapping[str, Any]
 ) -> tuple[str, Lineage, Settings]:
     """(its name, the agent with what it was made from, the settings: of the build that made it,
@@ -205,7 +205,7 @@ def _parts(lineage: Lineage, settings: Settings, whole: bool) -> AgentParts:
 def _plan(settings: Settings, where: Path, folder: Path, parts: AgentParts, as_json: bool) -> None:
     """The estimate: no model is fetched or started, and a folder that was made for it goes
     again."""
-    from recreate.plugins.measuring.knockouts import Knockouts, told
+    from recreate.plugins.measuring.knockouts import Knockouts, tell_plan
     from recreate.runs.session import open_session
 
     begun = (folder / "settings.toml").exists()
@@ -219,7 +219,7 @@ def _plan(settings: Settings, where: Path, folder: Path, parts: AgentParts, as_j
         if not begun:
             shutil.rmtree(folder, ignore_errors=True)
     listed = [f"  {part.kind:<7} {part.path:<32} {part.says}" for part in parts.parts]
-    answer(as_json, made.model_dump(mode="json"), told(made), *listed, *_fixed(parts.fixed))
+    answer(as_json, made.model_dump(mode="json"), tell_plan(made), *listed, *_fixed(parts.fixed))
 
 
 def _table(found: Credit) -> Iterator[str]:

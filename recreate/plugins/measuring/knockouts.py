@@ -321,7 +321,7 @@ class Knockouts:
             for agent, task, n in agents
         ]
 
-    def held(self, agent: Scaffold, task: Task, n: int) -> bool:
+    def has_attempt(self, agent: Scaffold, task: Task, n: int) -> bool:
         """Whether the run folder has this attempt."""
         try:
             key = key_of(self.session, agent, task, n, self.offers)
@@ -341,7 +341,7 @@ class Knockouts:
         (`budget-too-small`)."""
         session, settings = self.session, self.session.settings
         bring(session, self.each(self.work))
-        new = sum(not self.held(w.scaffold, w.task, w.repeat) for w in self.each(self.work))
+        new = sum(not self.has_attempt(w.scaffold, w.task, w.repeat) for w in self.each(self.work))
         begun = session.ledger.attempts
         rater = Rater(self.parts.agent.name, self.parts.agent.digest, session.model_name)
         usages = past.read_attempts(
@@ -447,16 +447,16 @@ def credit(session: Session, parts: AgentParts) -> Credit:
     """What each part is worth with this session's model. The estimate is told before anything is
     paid."""
     work = Knockouts(session, parts)
-    session.say("note", {"text": told(work.plan())})
+    session.say("note", {"text": tell_plan(work.plan())})
     found, made, ended = work.run()
-    return _kept(session, _record(work, found, made, ended))
+    return _store_result(session, _record(work, found, made, ended))
 
 
 def rebase(session: Session, parts: AgentParts, lineage: Lineage, worth: float = 0.0) -> Credit:
     """The same with another model, and what of it to learn anew. worth: USD that a solved task is
     worth; 0: what it costs to solve one without the agent's parts."""
     work = Knockouts(session, parts)
-    session.say("note", {"text": told(work.plan())})
+    session.say("note", {"text": tell_plan(work.plan())})
     found, made, ended = work.run()
     record, before = _record(work, found, made, ended), _reached(lineage)
     behind = before is not None and record.full < before
@@ -466,15 +466,15 @@ def rebase(session: Session, parts: AgentParts, lineage: Lineage, worth: float =
     ]
     change = {
         "parts": tuple(rows),
-        "break_even": break_even(record, _costs(work, made), _paid(lineage.runs), worth),
+        "break_even": break_even(record, _costs(work, made), _sum_spent(lineage.runs), worth),
     }
     if before is not None:
         why = f"its builds' model reached {before:.3f} with it, this one {record.full:.3f}"
         change["note"] = "; ".join(filter(None, [record.note, why]))
-    return _kept(session, record.model_copy(update=change))
+    return _store_result(session, record.model_copy(update=change))
 
 
-def _kept(session: Session, record: Credit) -> Credit:
+def _store_result(session: Session, record: Credit) -> Credit:
     session.journal.add("credit", result=record.model_dump(mode="json", by_alias=True))
     return record
 
@@ -516,7 +516,7 @@ def _costs(work: Knockouts, made: Sequence[tuple[Knockout, Score]]) -> Cost:
     return Cost(unit, max(0.0, found.full), max(0.0, found.bare))
 
 
-def _paid(runs: Sequence[Path]) -> Mapping[str, float]:
+def _sum_spent(runs: Sequence[Path]) -> Mapping[str, float]:
     """What builds took by their ledgers, all roles."""
     totals = [Run(folder).spend().total for folder in runs]
     return {
@@ -583,7 +583,7 @@ def _count(tasks: int | None) -> str:
     return "never" if tasks is None else f"{tasks:,}"
 
 
-def told(plan: CreditPlan) -> str:
+def tell_plan(plan: CreditPlan) -> str:
     """The estimate in a line."""
     more = f", and up to {plan.follow_up} more where pairs are suspected" if plan.follow_up else ""
     back = f" ({plan.known} are read back)" if plan.known else ""

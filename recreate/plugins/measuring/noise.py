@@ -113,7 +113,7 @@ def find_turn_limit(
     Example: recreate turn-limit calibrate-swe --write scaffolds/swe
     """
     from recreate.agents.scaffold import load
-    from recreate.plugins.measuring.turns import PERCENTILES, limits, taken
+    from recreate.plugins.measuring.turns import PERCENTILES, count_turns, limits
     from recreate.runs.attempts import read_experience
     from recreate.runs.reader import Run, find_run
 
@@ -136,7 +136,7 @@ def find_turn_limit(
         )
     rows, lines = [], []
     for digest, experiences in sorted(by_agent.items(), key=lambda item: -len(item[1])):
-        attempts = list(taken(experiences))
+        attempts = list(count_turns(experiences))
         wanted = sorted({*PERCENTILES, percentile})
         table = limits(attempts, wanted)
         lines.append(

@@ -28,7 +28,7 @@ from recreate.agents.lint import problems
 from recreate.agents.scaffold import UNCOUNTED, Scaffold
 from recreate.api.types import Edit
 from recreate.builder.review import change
-from recreate.plugins.measuring.blame import AgentVersion, LineWriter, written
+from recreate.plugins.measuring.blame import AgentVersion, LineWriter, trace_lines
 
 Kind = Literal["lesson", "tool", "rule", "edit", "file"]
 
@@ -87,23 +87,23 @@ class AgentParts:
 
     def without(self, on: Sequence[bool]) -> Scaffold:
         """The agent with some of its parts on, in their order."""
-        return self._known(tuple(on))
+        return self._builder(tuple(on))
 
     @cached_property
-    def _known(self) -> Callable[[tuple[bool, ...]], Scaffold]:
+    def _builder(self) -> Callable[[tuple[bool, ...]], Scaffold]:
         made: dict[tuple[bool, ...], Scaffold] = {}
 
-        def known(on: tuple[bool, ...]) -> Scaffold:
+        def build_once(on: tuple[bool, ...]) -> Scaffold:
             if on not in made:
-                made[on] = self.agent if all(on) else self._made(on)
+                made[on] = self.agent if all(on) else self._build(on)
             return made[on]
 
-        return known
+        return build_once
 
-    def _made(self, on: tuple[bool, ...]) -> Scaffold:
+    def _build(self, on: tuple[bool, ...]) -> Scaffold:
         files = dict(self.agent.files)
         for path, pieces in self.files.items():
-            files[path] = "".join(line for piece in pieces for line in _shown(piece, on))
+            files[path] = "".join(line for piece in pieces for line in _lines_of(piece, on))
         for path, part in self.gone.items():
             if not on[part]:
                 del files[path]
@@ -167,7 +167,7 @@ class _Draft:
         old, new = self.base.files.get(path), self.agent.files.get(path)
         if old == new or (path == "agent.toml" and _same_config(old or "", new or "")):
             return
-        writers = written(self.lineage, path) if self.lineage and new is not None else []
+        writers = trace_lines(self.lineage, path) if self.lineage and new is not None else []
         who = (
             [writer for _, writer in writers]
             if len(writers) == len((new or "").splitlines())
@@ -318,7 +318,7 @@ def _same_edit(a: AgentPart, b: AgentPart) -> bool:
     return bool(ours[0] & ours[1])
 
 
-def _shown(piece: _Piece, on: Sequence[bool]) -> tuple[str, ...]:
+def _lines_of(piece: _Piece, on: Sequence[bool]) -> tuple[str, ...]:
     if piece.part is not None:
         return piece.lines if on[piece.part] else piece.off
     return piece.lines if not piece.frame or any(on[n] for n in piece.frame) else ()
@@ -374,12 +374,12 @@ def _chunks(
         del starts[1]  # blank lines before the first
     ends = [*starts[1:], len(lines)]
     return [
-        (at, end, _under(lines, starts, ends, n))
+        (at, end, _list_under(lines, starts, ends, n))
         for n, (at, end) in enumerate(zip(starts, ends, strict=True))
     ]
 
 
-def _under(
+def _list_under(
     lines: Sequence[str], starts: Sequence[int], ends: Sequence[int], n: int
 ) -> tuple[int, ...]:
     """The chunks that a chunk is the heading, or the first words, of: a heading alone, or a line

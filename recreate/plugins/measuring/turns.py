@@ -45,7 +45,7 @@ class TurnLimit(Record):
     tokens: float
 
 
-def taken(experiences: Iterable[Experience]) -> Iterator[Taken]:
+def count_turns(experiences: Iterable[Experience]) -> Iterator[Taken]:
     """Of attempts that asked their model at all."""
     for e in experiences:
         tokens = Counter[int]()

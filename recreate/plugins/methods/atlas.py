@@ -85,7 +85,7 @@ class Atlas:
         self.context.note(f"guidance mended {len(mended)} of {len(tutored)} tutored tasks")
         if not mended or search.spent:
             return []
-        pamphlets = list(dict.fromkeys([*self.taught.get(told(scaffold), []), *mended]))[
+        pamphlets = list(dict.fromkeys([*self.taught.get(read_guidance(scaffold), []), *mended]))[
             -self.settings.pamphlets :
         ]
         edits = self.distil(search, pamphlets)
@@ -97,7 +97,10 @@ class Atlas:
 
     def tutor(self, search: Search, failed: Experience) -> str:
         """The guidance of the teacher that helped most at this task; '' when none did."""
-        memory, attempt = told(search.scaffold), tell(failed, ATTEMPT_CHARS, self.context.without)
+        memory, attempt = (
+            read_guidance(search.scaffold),
+            tell(failed, ATTEMPT_CHARS, self.context.without),
+        )
         tried: list[dict[str, str]] = []
         best, gain = "", 0.0
         for _ in range(0 if search.spent else self.settings.turns):
@@ -140,7 +143,10 @@ class Atlas:
         """The edit to one text made of all pamphlets; [] when it cannot be used, mended once or
         not."""
         messages = prompt(
-            "atlas_distil", folder=PROMPTS, pamphlets=pamphlets, memory=told(search.scaffold)
+            "atlas_distil",
+            folder=PROMPTS,
+            pamphlets=pamphlets,
+            memory=read_guidance(search.scaffold),
         )
         text = self.ask(messages, DISTIL, "pamphlet")
         for again in (True, False):
@@ -175,6 +181,6 @@ class Atlas:
         return " ".join(found.split()) if isinstance(found, str) else ""
 
 
-def told(scaffold: Scaffold) -> str:
+def read_guidance(scaffold: Scaffold) -> str:
     """The guidance that an agent has."""
     return scaffold.files.get(FILE, "").removeprefix(TITLE).strip()

@@ -139,7 +139,7 @@ class _Agents:
         faults = [
             f"{path} lost {mark}"
             for path, text in self.texts.items()
-            for mark in lost(text, candidate[path])
+            for mark in find_lost_marks(text, candidate[path])
         ]
         faults = faults or (
             self.search.context.validate(self.search.scaffold, edits) if edits else []
@@ -193,7 +193,7 @@ class _Agents:
         return [{"About": about, **row} if number == 0 else row for number, row in enumerate(rows)]
 
 
-def lost(text: str, new: str) -> list[str]:
+def find_lost_marks(text: str, new: str) -> list[str]:
     """The template marks of a text that a new one has not kept: a refusal or an apology has none of
     them."""
     return [mark for mark in dict.fromkeys(_MARK.findall(text)) if mark not in new]

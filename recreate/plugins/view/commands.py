@@ -87,7 +87,7 @@ def _serve(where: Path, port: int | None, as_json: bool, *, browser: bool, page:
 
     site = Website(where)
 
-    def ready(url: str) -> None:
+    def announce(url: str) -> None:
         url = url.replace("/?", f"/{page}?")
         answer(as_json, {"url": url, "pid": os.getpid()}, url)
         say("Ctrl-C stops it; who has this address sees the workspace and may review")
@@ -95,7 +95,7 @@ def _serve(where: Path, port: int | None, as_json: bool, *, browser: bool, page:
         if browser:  # a text browser returns when it is closed, and must be answered until then
             threading.Thread(target=_open, args=(url,), daemon=True).start()
 
-    server.serve(site, port, ready, _decide, _until_ended)
+    server.serve(site, port, announce, _decide, _until_ended)
 
 
 @contextmanager

@@ -196,4 +196,5 @@ def _end(path: Path, at: int) -> bytes:
 
 
 def _no_reply(line: bytes) -> bool:
-    return not line.startswith(KIND + b'reply"')
+    """Whether a line is neither a reply nor a text of its question."""
+    return not line.startswith((KIND + b'reply"', KIND + b'text"'))

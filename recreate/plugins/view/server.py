@@ -450,14 +450,14 @@ def _lines(log: Log, at: int) -> tuple[dict[str, Any], int]:
         at = line.offset + line.length
         count += 1
         if line.record is not None and fits(line.record, FIELDS):
-            told.append(visible(redact(_said(line.record)))[:TOLD])
+            told.append(visible(redact(_tell_record(line.record)))[:TOLD])
             changes = changes or line.record.get("kind") != "reply"
         if count == BATCH:
             break
     return {"count": count, "lines": told, "changes": changes}, at
 
 
-def _said(record: Mapping[str, Any]) -> str:
+def _tell_record(record: Mapping[str, Any]) -> str:
     """One journal record, with what its kind must have, in a line."""
     match record.get("kind"):
         case "reply":

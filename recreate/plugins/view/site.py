@@ -117,7 +117,7 @@ class Website:
     runs: dict[str, LiveRun] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.memory = ExperienceStore(self.where, progress=self._told)
+        self.memory = ExperienceStore(self.where, progress=self._note_progress)
         self.browsed = Browsed(self.where)
         self.indexing: tuple[int, int] | None = None
         self.faults: dict[str, RecreateError] = {}
@@ -134,9 +134,10 @@ class Website:
         root = self.where / "runs"
         files = [*root.glob("*/settings.toml"), *root.glob("*/arms/*/*/settings.toml")]
         found = {
-            _written("~".join(file.parent.relative_to(root).parts)): file.parent for file in files
+            _spell_name("~".join(file.parent.relative_to(root).parts)): file.parent
+            for file in files
         }
-        return dict(sorted(found.items(), key=lambda each: (-_changed(each[1]), each[0])))
+        return dict(sorted(found.items(), key=lambda each: (-_last_write(each[1]), each[0])))
 
     def run(self, name: str) -> LiveRun:
         """A run by its name, as it stands now. Raises BadInput: no such run, damaged, of a newer
@@ -199,7 +200,7 @@ class Website:
         finally:
             self.indexing = None
 
-    def _told(self, done: int, todo: int) -> None:
+    def _note_progress(self, done: int, todo: int) -> None:
         if self.indexing is not None:
             self.indexing = done, todo
 
@@ -266,7 +267,7 @@ class Website:
                 )
             missing = e.code in ("no-run", "no-page", "no-attempt", "no-lesson", "no-study")
             code = 404 if missing else 409 if isinstance(e, BadInput) else 500
-            return self._shown(
+            return self._render(
                 "failed", "Not here" if missing else "This cannot be shown", code=code, error=e
             )
 
@@ -275,7 +276,7 @@ class Website:
         places for numbers."""
         self._links = links
 
-    def _shown(
+    def _render(
         self,
         view: str,
         title: str,
@@ -338,7 +339,7 @@ class Website:
             if all(w in f"{row['name']} {row['domain']} {row['model']}".casefold() for w in words)
             and all(query.get(key, "") in ("", row[key]) for key in ("kind", "status"))
         ]
-        return self._shown(
+        return self._render(
             "runs",
             f"Runs in {self.where.name}",
             events="/events",
@@ -386,7 +387,7 @@ class Website:
                 "attempts": {split: n.attempts for split, n in facts.attempts.items()},
                 "domain": facts.domain,
                 "model": facts.model,
-                "when": iso(_changed(live.folder)),
+                "when": iso(_last_write(live.folder)),
                 "spend": facts.spend,
                 "waiting": facts.waiting is not None,
                 "scores": facts.headlines,
@@ -435,7 +436,7 @@ class Website:
         }
         at = f"/events?{urlencode({'run': name, 'at': live.at})}"
         title = f"{name} ({kind}, {status})"
-        return self._shown("run", title, events=at, laid=laid, **shown)
+        return self._render("run", title, events=at, laid=laid, **shown)
 
     def _lay_out(
         self, live: LiveRun, facts: RunFacts
@@ -503,7 +504,7 @@ class Website:
         }
         kept = sorted(kept, key=order[by]) if (by := query.get("sort", "")) in order else kept[::-1]
         at = f"/events?{urlencode({'run': name, 'at': live.at})}"
-        return self._shown(
+        return self._render(
             "attempts",
             f"Attempts of {name}",
             events=at,
@@ -607,7 +608,7 @@ class Website:
             if live is not None and not is_over
             else ""
         )
-        return self._shown(
+        return self._render(
             "trajectory",
             f"{e.task or id}",
             events=events,
@@ -680,7 +681,7 @@ class Website:
         ]
         back = f"/runs/{quote(name)}/attempts/{id}" if live is not None else f"/experiences/{id}"
         samples = len({s.sample for s in e.trace.steps if s.kind != "lookahead"})
-        return self._shown(
+        return self._render(
             "messages",
             f"Messages of {e.task or id}",
             name=name,
@@ -700,7 +701,7 @@ class Website:
                 f"run {name} has no study {id}", fix="the run's page lists them", code="no-study"
             )
         (shown,) = show_studies(live.folder, studies[number - 1 : number], Room())
-        return self._shown(
+        return self._render(
             "study",
             f"Study {number} of {name}",
             name=name,
@@ -734,7 +735,7 @@ class Website:
                 }
             )
         text = differ(sides[0]["e"], sides[1]["e"])
-        return self._shown(
+        return self._render(
             "compare",
             "Side by side",
             sides=sides,
@@ -771,7 +772,7 @@ class Website:
             error = e
         for each in hits:
             each["href"] = self._hit_href(each["hit"])
-        return self._shown(
+        return self._render(
             "search",
             f"Search: {words}" if words else "Search",
             query=query,
@@ -810,7 +811,7 @@ class Website:
         except RecreateError as e:
             error = e
         hits = [{**_hit(hit, words), "href": self._hit_href(hit)} for hit in found.hits]
-        return self._shown(
+        return self._render(
             "memory",
             f"Memory: {words}" if words else "Memory",
             told=told,
@@ -834,7 +835,7 @@ class Website:
 
     def _forgetting(self, kind: str, id: str, told: str) -> Shown:
         plan = self.browsed.plan(kind, id)
-        return self._shown(
+        return self._render(
             "forget",
             "Forget an attempt" if kind == "experiences" else "Forget a lesson",
             told=told,
@@ -890,7 +891,7 @@ class Website:
                 r["path"],
             )
         )
-        return self._shown(
+        return self._render(
             "lessons", "Lessons and patterns", events="/events", rows=rows, told=told
         )
 
@@ -913,13 +914,15 @@ class Website:
             self.read_all()
         history = [
             {"run": name, "round": record["round"] + 1, "policy": record["policy"], **change}
-            for name, live in sorted(self.runs.items(), key=lambda each: _changed(each[1].folder))
+            for name, live in sorted(
+                self.runs.items(), key=lambda each: _last_write(each[1].folder)
+            )
             for record in live.records("memory")
             for change in record["changes"]
             if change["lesson"] == lesson.id
         ]
         known = self.memory.metadata.knows([*lesson.born_of, *lesson.supports, *lesson.contradicts])
-        return self._shown(
+        return self._render(
             "lesson",
             lesson.title,
             path=path,
@@ -946,7 +949,7 @@ class Website:
             for name, live in self.runs.items()
             for record in live.records("review")
         ]
-        return self._shown(
+        return self._render(
             "queue", "Review", events="/events", rows=waiting, decided=decided[-50:][::-1]
         )
 
@@ -977,7 +980,7 @@ class Website:
                         cited.step, e.trace.steps[cited.step], Room(1 << 40)
                     )
         at = f"/events?{urlencode({'run': name, 'at': live.at})}"
-        return self._shown(
+        return self._render(
             "review",
             f"Review {revision.id[:8]} of {name}",
             events=at,
@@ -1005,12 +1008,12 @@ def _content(message: Mapping[str, Any]) -> str:
     return content if isinstance(content, str) else encode(content)
 
 
-def _written(name: str) -> str:
+def _spell_name(name: str) -> str:
     """A file's name as an address can have it: bytes that are no text are spelled out."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
-def _changed(folder: Path) -> float:
+def _last_write(folder: Path) -> float:
     """When a run was last written to, in unix seconds."""
     for name in ("journal.jsonl", "settings.toml"):
         try:

@@ -329,7 +329,7 @@ class ThinStudy:
         e = self.batch.get(experience, self.own)
         for step in e.trace.steps[first : last + 1]:
             at = Evidence(experience=e.id, step=step.step)
-            whole = tell_whole(step, 6_000, partial(self.told.once, at=at))
+            whole = tell_whole(step, 6_000, partial(self.told.fold_repeats, at=at))
             if len(whole) > room:
                 break
             room -= len(whole)

@@ -323,7 +323,7 @@ def test_replies_alone_change_no_page_and_what_is_damaged_is_passed_over(tmp_pat
         "kind": "reply",
         "call": "r/a/0",
         "role": "agent",
-        "check": "c",
+        **dict.fromkeys(("request", "steady", "params"), "c"),
         "reply": {"text": "a\n b", "tokens_out": 7},
     }
     log = Log(tmp_path / "journal.jsonl")
@@ -380,7 +380,7 @@ def test_where_a_browser_was_cut_off_is_a_number_or_the_beginning(text: str, at:
     ],
 )
 def test_a_record_is_told_in_a_line(record: dict[str, Any], line: str) -> None:
-    assert server._said(record) == line
+    assert server._tell_record(record) == line
 
 
 def test_a_hundred_open_pages_are_one_look(monkeypatch: pytest.MonkeyPatch) -> None:

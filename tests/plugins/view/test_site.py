@@ -616,7 +616,7 @@ def test_while_the_index_is_made_a_search_says_how_far_it_is(
     def recall(*_: Any, **__: Any) -> Any:
         for done in (None, (3, 10)):
             if done:
-                made._told(*done)
+                made._note_progress(*done)
             said.append(text_of(made, "/search", q="word"))
         raise Fault("no index today")
 
@@ -626,7 +626,7 @@ def test_while_the_index_is_made_a_search_says_how_far_it_is(
         True,
         True,
     ]
-    made._told(4, 10)  # nobody waits any more
+    made._note_progress(4, 10)  # nobody waits any more
     assert made.indexing is None
 
 
