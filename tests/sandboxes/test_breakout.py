@@ -700,7 +700,7 @@ def test_what_others_free_meanwhile_hides_no_such_file(
         looks[0] += 1
         return real(watch) + (2**30 if looks[0] > 1 else 0)
 
-    monkeypatch.setattr(limits.Watch, "_left", left)
+    monkeypatch.setattr(limits.Watch, "_free_bytes", left)
     sandbox = open_chosen(
         Limits(disk_mb=8, seconds=25), mounts=interpreter_mounts(Path(sys.prefix))
     )

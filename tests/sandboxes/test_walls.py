@@ -356,7 +356,7 @@ def test_what_no_folder_shows_is_looked_for_whenever_the_disk_is_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     free, clock = [100 * 2**20], [1000.0]
-    monkeypatch.setattr(limits.Watch, "_left", lambda self: free[0])
+    monkeypatch.setattr(limits.Watch, "_free_bytes", lambda self: free[0])
     monkeypatch.setattr(limits.time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(limits, "unlinked", lambda init: looked.append(init) or 0)
     monkeypatch.setattr(limits, "sends_files", lambda init: True)
@@ -381,7 +381,7 @@ def test_a_command_that_ended_well_and_filled_the_disk_is_told_as_killed(tmp_pat
 def test_what_a_quick_command_wrote_is_counted_though_others_freed_as_much(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits.Watch, "_left", lambda self: 2**40)
+    monkeypatch.setattr(limits.Watch, "_free_bytes", lambda self: 2**40)
     clock, took, disk = [1000.0], [0.0], limits.DiskCount()
     monkeypatch.setattr(limits.time, "monotonic", lambda: clock[0])
     usage = limits.filesystem.usage
