@@ -694,7 +694,7 @@ def test_a_file_that_no_folder_and_no_descriptor_shows_counts_as_disk(
 def test_what_others_free_meanwhile_hides_no_such_file(
     open_chosen: Open, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, looks = limits.Watch._left, [0]
+    real, looks = limits.Watch._free_bytes, [0]
 
     def left(watch: limits.Watch) -> int:
         looks[0] += 1
