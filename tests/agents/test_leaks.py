@@ -4,7 +4,6 @@ not."""
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -18,7 +17,6 @@ from recreate.agents.guards.leaks import Scanner
 from recreate.agents.scaffold import Scaffold, lesson_file, load
 from recreate.api.paths import shipped
 from recreate.api.types import Edit, Task, digest
-from tests.lab.evidence import leaks as evidence
 
 HOW = (
     "\n\nFind the cause in the package and mend it there, so that every test passes again. Run"
@@ -748,59 +746,6 @@ def test_a_canary_is_refused_wherever_it_comes_from_and_a_train_task_has_none() 
     (why,) = SCANNER.says(f"As seen: {HELD[0].canary.upper()}.")
     assert why.startswith(f"holds '{HELD[0].canary}', the canary of a held-out task")
     assert Scanner([]).says(HELD[0].canary)
-
-
-@pytest.fixture(scope="module")
-def planted() -> list[evidence.Case]:
-    return evidence.planted("tuning", 100)
-
-
-@pytest.mark.parametrize("kind", ["id", "name", "test", "path", "phrase", "answer line", "canary"])
-@pytest.mark.slow
-def test_planted_leaks_of_the_tasks_that_ship_are_found_and_shown(
-    kind: str, planted: list[evidence.Case]
-) -> None:
-    cases = [case for case in planted if case.what.startswith(kind)]
-    missed = [
-        case
-        for case, why in zip(cases, evidence.verdicts(cases), strict=True)
-        if not evidence.shown(case, why)
-    ]
-    assert len(cases) >= 10
-    assert missed == []
-
-
-def test_advice_is_refused_in_no_domain_that_ships() -> None:
-    texts = [
-        evidence.Case(world, "", "", [("system.md", "\n".join(ADVICE))])
-        for world in evidence.worlds()
-    ]
-    assert [found for found in evidence.verdicts(texts) if found] == []
-
-
-ADVICE = evidence.advice("tuning")
-
-
-@pytest.mark.slow
-def test_the_verdicts_are_the_same_on_every_python_that_is_here() -> None:
-    """As optimised code, with another hash seed, and by another Python where one has our
-    packages."""
-    cases = evidence.planted("tuning", 60)
-    cases += [
-        evidence.Case(world, "", "", [("system.md", line)])
-        for world in ("swe", "functions")
-        for line in ADVICE
-    ]
-    here = digest(evidence.verdicts(cases))
-    assert evidence.elsewhere(cases, sys.executable, ["-OO"], "7")[1] == here
-    for python in filter(None, map(shutil.which, ("python3.12", "python3.13", "python3.14"))):
-        if (
-            subprocess.run(
-                [python, "-c", "import pydantic, jinja2"], capture_output=True, check=False
-            ).returncode
-            == 0
-        ):
-            assert evidence.elsewhere(cases, python, [], "8")[1] == here
 
 
 def test_of_a_name_and_its_parts_only_the_name_is_told_unless_the_part_stands_alone_too() -> None:

@@ -19,9 +19,8 @@ from recreate.agents.scaffold import Scaffold
 from recreate.agents.workplace import furnish
 from recreate.api.errors import BadInput, Refused
 from recreate.api.paths import shipped
-from recreate.api.types import Call, Experience, Grade, Message, Reply, ToolCall, Trace
+from recreate.api.types import Call, Message, Reply, ToolCall, Trace
 from recreate.models.scripted import Scripted
-from recreate.plugins.traces.export import messages as exported
 from recreate.runs.settings import load
 from recreate.sandboxes import choose
 from recreate.viewer.text import cut_off, wrong
@@ -98,23 +97,6 @@ def test_several_calls_of_one_reply_are_run_in_order_and_each_is_answered() -> N
         3,
     )
     assert trace.steps[1].action == "submit"
-
-
-def test_a_stored_attempt_gives_back_the_messages_that_were_sent() -> None:
-    trace, asked = go(
-        [calling("echo one", "echo two", text="Both."), calling("echo three"), calling(submit=True)]
-    )
-    grade = Grade(score=0.0, passed=False)
-    facts = {
-        "domain": "toy",
-        "task": TASK.id,
-        "group": "g",
-        "split": "train",
-        "prompt": "p",
-        "digest": "d",
-    }
-    whole = exported(Experience(id="a", trace=trace, grade=grade, **facts))
-    assert whole[:-1] == asked.messages[-1]
 
 
 def test_submit_beside_other_calls_hands_nothing_in_and_says_so() -> None:
