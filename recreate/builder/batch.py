@@ -27,9 +27,10 @@ from recreate.builder.selection import matching
 from recreate.builder.suite import NAME_ONCE, Suite
 from recreate.runs.attempts import Place, Score, key_of, read_experience, run_work
 from recreate.runs.budget import Budget
+from recreate.runs.opening import open_domain
 from recreate.runs.reader import Run
 from recreate.runs.results import WHOSE, BenchResult, judge_pairs, pair_cells
-from recreate.runs.session import Session, open_domain
+from recreate.runs.session import Session
 from recreate.runs.settings import Settings
 from recreate.storage import files
 

@@ -45,10 +45,12 @@ from recreate.builder.selection import CREATE, find_task, fitted, named_or_defau
 from recreate.domains.rows.domain import RowDomain
 from recreate.runs import settings as settings_
 from recreate.runs.attempts import attempt_task, ended
+from recreate.runs.folder import run_folder
+from recreate.runs.opening import Parts, Say, silent
 from recreate.runs.reader import BuildResult, Run, find_agent
 from recreate.runs.replay import Replay
 from recreate.runs.results import BenchResult
-from recreate.runs.session import Parts, Say, Session, open_session, run_folder, silent
+from recreate.runs.session import Session, open_session
 from recreate.runs.settings import AgentCaps, Settings, load_run
 from recreate.viewer import html, markdown
 from recreate.viewer.facts import RunFacts

@@ -26,7 +26,7 @@ def build(settings: Settings, where: Path, as_json: Json = False) -> None:
 
     Example: recreate build --domain swe --budget 30min
     """
-    from recreate.runs.session import run_folder
+    from recreate.runs.folder import run_folder
 
     runner.build(settings, where, run_folder(where, settings), as_json, again=False)
 
@@ -65,16 +65,11 @@ def plan(settings: Settings, where: Path, as_json: Json = False) -> None:
     from recreate.builder.selection import Rater, cannot_decide, fitted, seed_of, select
     from recreate.memory.held_out import HeldOut
     from recreate.runs.defaults import with_defaults
-    from recreate.runs.session import (
-        open_domain,
-        open_models,
-        refuse,
-        run_folder,
-        tried,
-    )
+    from recreate.runs.folder import run_folder
+    from recreate.runs.opening import check_settings, list_openers, open_domain, open_models
 
-    refuse(settings, run_folder(where, settings))
-    for address, _, opens in tried(settings, where):
+    check_settings(settings, run_folder(where, settings))
+    for address, _, opens in list_openers(settings, where):
         if not address.startswith("model"):  # those are opened below, without their keys
             opens()
     space = settings.memory.namespace

@@ -97,10 +97,10 @@ def _check_settings(wrong: BadInput | None) -> Check:
 def _check_named(settings: Settings) -> Iterator[Check]:
     """Open what the settings name (recreate.toml, the environment) as a build opens it."""
     from recreate.builder.sdk import find_scaffold
-    from recreate.runs.session import tried
+    from recreate.runs.opening import list_openers
 
     where = workspace()
-    parts = [*tried(settings, where)]
+    parts = [*list_openers(settings, where)]
     if settings.scaffold not in ("", "create"):
         parts.append(
             ("scaffold", settings.scaffold, lambda: find_scaffold(settings.scaffold, where))

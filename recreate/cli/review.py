@@ -167,7 +167,7 @@ def revert(
 
 def _domain(where: Path) -> str:
     from recreate.runs import settings
-    from recreate.runs.session import open_domain
+    from recreate.runs.opening import open_domain
 
     chosen = settings.load(where)
     return chosen.name or (

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from recreate.api.ports import Model
     from recreate.builder.publish import Kept
     from recreate.builder.review import Reviewer
-    from recreate.runs.session import Parts, Session
+    from recreate.runs.opening import Parts
+    from recreate.runs.session import Session
 
 
 def build(
@@ -198,7 +199,7 @@ def open_measuring(
 
 def folder_of(settings: Settings, where: Path, name: str) -> Path:
     """The run folder that --out names, else one under runs/ that is called NAME-DATE."""
-    from recreate.runs.session import run_folder
+    from recreate.runs.folder import run_folder
 
     return run_folder(
         where, settings if settings.out else settings.model_copy(update={"domain": name})

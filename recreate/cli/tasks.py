@@ -336,7 +336,7 @@ def domain_of(
     """The domain that a command names, or means by its data. Of another one than the settings',
     what they say of data counts only where it was typed."""
     from recreate.api import registry
-    from recreate.runs.session import open_domain as of_settings
+    from recreate.runs.opening import open_domain as of_settings
 
     if not name and not settings.data:
         raise BadInput(

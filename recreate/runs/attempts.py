@@ -403,7 +403,7 @@ def key_of(
         memory=memory,
         grader=extras(session.domain).grader or session.domain.name,
         repeat=repeat,
-        near=session.near,
+        near=session.near_key,
     )
 
 

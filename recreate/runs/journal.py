@@ -185,6 +185,32 @@ class Journal:
                 if key != record["attempt"]:
                     self.renamed[key] = record["attempt"]
 
+    def check_beginning(self, **parts: str) -> None:
+        """Raise BadInput where the run was begun with other parts (a class found by name may make
+        another object than a script did), or its journal is gone and its attempts are not."""
+        for kind, name in parts.items():
+            if (first := self.first.get(kind, name)) != name:
+                raise BadInput(
+                    f"{short(self.folder)} was begun with the {kind} {first}, and this is {name}",
+                    fix=(
+                        f"go on with the {kind} it was begun with, or give another folder with"
+                        " --out"
+                    ),
+                    code="another-run",
+                )
+        attempts, ledger = self.folder / "attempts", self.folder / "ledger.jsonl"
+        spent = ledger.is_file() and ledger.stat().st_size > 0
+        if not self.first and (spent or (attempts.is_dir() and any(attempts.iterdir()))):
+            raise BadInput(
+                f"{short(self.log.path)} does not say how this run began, and there are attempts:"
+                " it was emptied or lost",
+                fix=(
+                    "put it back from a copy, or give another folder with --out; what was"
+                    f" attempted is still in memory, and in {short(attempts)}"
+                ),
+                code="damaged",
+            )
+
     def forget(self, attempt: str) -> None:
         """An attempt (or a proposal) is complete: its replies will not be asked for again."""
         self._replies.pop(attempt, None)

@@ -33,6 +33,7 @@ from recreate.models.chat import content
 from recreate.models.replies import Answerer, ModelQuestion
 from recreate.runs.journal import FIELDS
 from recreate.runs.recording import PACKED, SETTINGS, damaged_recording, open_lines
+from recreate.runs.settings import TRUSTED, Settings
 from recreate.storage import files
 from recreate.storage.log import Fields, fits, plain, seal, unseal
 
@@ -144,6 +145,32 @@ def _read_lines(folder: Path) -> Iterator[dict[str, Any]]:
 # replaying
 
 
+def check_recording(settings: Settings) -> None:
+    """Raise BadInput (`usage`) for what cannot be recorded, or not so."""
+    wrong = {
+        "a replay is not recorded: it is --record or --replay": (
+            settings.record and settings.replay,
+            "to copy a recording, copy its folder",
+        ),
+        f"{settings.record} is a file, and a recording a folder": (
+            Path(settings.record).is_file(),
+            "--record DIR",
+        ),
+        "--record-replies-only says how to record": (
+            settings.record_replies_only and not settings.record,
+            "give --record DIR too",
+        ),
+        "a recording holds replies, and not the memory that --from-experience learns from: it could"
+        " not be replayed": (
+            settings.record and settings.from_experience,
+            "leave --record or --from-experience out",
+        ),
+    }
+    for message, (holds, fix) in wrong.items():
+        if holds:
+            raise BadInput(message, fix=fix, code="usage")
+
+
 class Replay:
     """A run or a recording, read whole. Raises BadInput for one that was cut or edited, or that is
     of another format.
@@ -203,6 +230,27 @@ class Replay:
     def run(self) -> str:
         """The id of the run."""
         return str(self.start["run"])
+
+    def check(self, command: str, domain: str, sandbox: str) -> None:
+        """Raise BadInput where it is replayed with another command, domain or sandbox: attempts are
+        known by their sandbox too, and in another one nothing would be found."""
+        kinds = {"command": command, "domain": domain, "sandbox": sandbox}
+        then = {kind: str(self.start.get(kind) or "") for kind in kinds}
+        walls = f"--sandbox {then['sandbox']}; recreate doctor says what works here"
+        fixes = {
+            "command": "replay it with the command it is of",
+            "domain": "leave --domain out: a replay has that of its recording",
+            "sandbox": TRUSTED if then["sandbox"] == "none" else walls,
+        }
+        for kind, fix in fixes.items():
+            if kinds[kind] != then[kind]:
+                other = "run or bench"
+                raise BadInput(
+                    f"the recording {paths.short(self.folder)} was made with the {kind}"
+                    f" {then[kind] or other}, and this is {kinds[kind] or other}",
+                    fix=fix,
+                    code="another-build",
+                )
 
     @property
     def calls(self) -> int:

@@ -6,11 +6,7 @@ parts.
 
 from __future__ import annotations
 
-import logging
-import os
-import re
 import shutil
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -23,12 +19,11 @@ from pydantic import BaseModel
 
 from recreate.agents.guards.leaks import Scanner
 from recreate.agents.progress import AskAgent
-from recreate.api import paths, plugins, registry
+from recreate.api import paths
 from recreate.api.errors import BadInput, Fault
 from recreate.api.ports import (
     AsksModel,
     Domain,
-    Embedder,
     Hit,
     Memory,
     MemoryPolicy,
@@ -39,95 +34,30 @@ from recreate.api.ports import (
     TaskQuestion,
     extras,
 )
-from recreate.api.registry import fit, fit_tasks
+from recreate.api.registry import fit_tasks
 from recreate.api.theirs import all_are, expect, spelled
-from recreate.api.types import Call, Lesson, Message, Reply, Split, Task, digest
+from recreate.api.types import Call, Lesson, Message, Reply, Split, Task
 from recreate.memory.held_out import lacking
-from recreate.models.replies import Answerer, Replies, SharedReplies, folder_of
-from recreate.runs import settings as settings_
 from recreate.runs.alone import ask_judge
-from recreate.runs.budget import Budget, Ledger
+from recreate.runs.budget import Ledger
 from recreate.runs.calls import Calls
-from recreate.runs.defaults import with_defaults
-from recreate.runs.journal import Journal, passed_over
+from recreate.runs.folder import OPENED
+from recreate.runs.journal import Journal
+from recreate.runs.opening import OPENERS, OpenedModels, Opening, Parts, Say, open_domain, silent
 from recreate.runs.recall import READER, Recallable, Recollection
-from recreate.runs.replay import Replay, claim, pack
-from recreate.runs.settings import TRUSTED, Settings, recorded_text, settings_text
-from recreate.storage import files
-from recreate.storage.log import Log, now
-from recreate.storage.redact import redact, redacted
+from recreate.runs.replay import Replay, pack
+from recreate.runs.settings import Settings, recorded_text
+from recreate.storage.redact import redact
 
 if TYPE_CHECKING:
-    from recreate.memory.store import ExperienceStore
-
-log = logging.getLogger("recreate")
-
-Say = Callable[[str, dict[str, Any]], None]
-"""Where progress goes: (event, facts). The CLI shows it; a library user may ignore it."""
-
-
-def silent(event: str, facts: dict[str, Any]) -> None:
-    """Say nothing."""
-
+    pass
 
 Ready = Callable[[Model], None]
 """Lets a model be fetched and started that must be: `Session.start` tells it of each."""
 
 
-def as_it_is(model: Model) -> None:
+def leave_model(model: Model) -> None:
     """Leave a model to its first call."""
-
-
-@dataclass(frozen=True)
-class Parts:
-    """Parts that are objects already and need not be found by name. Who made them closes them.
-
-    optimizer: an object with `propose`, or what makes one, from its context or from nothing;
-    policy: the same of a MemoryPolicy.
-    """
-
-    domain: Domain | None = None
-    backend: SandboxBackend | None = None
-    model: Model | None = None
-    optimizer_model: Model | None = None
-    optimizer: Optimizer | Callable[..., Optimizer] | None = None
-    embedder: Embedder | None = None
-    memory: Memory | None = None
-    policy: Callable[..., MemoryPolicy] | None = None
-
-
-@dataclass(frozen=True)
-class OpenedModels:
-    """Who answers in a run, and for how much. judge: of a domain that asks one; note: what to tell
-    of the choice."""
-
-    model: Model
-    price: Price
-    optimizer_model: Model
-    optimizer_price: Price
-    note: str = ""
-    judge: tuple[Model, Price] | None = None
-
-    def each(self) -> list[Model]:
-        """The agent's model, and the optimizer's and the judge's where they are others."""
-        every = [self.model, self.optimizer_model, *([self.judge[0]] if self.judge else [])]
-        return list({id(model): model for model in every}.values())
-
-    def close(self, given: Parts = Parts()) -> None:
-        """Close those that were opened for the run, whatever fails: who gave a model closes it."""
-        with ExitStack() as stack:
-            for model in self.each():
-                if model is not given.model and model is not given.optimizer_model:
-                    stack.callback(model.close)
-
-    def answerers(self) -> dict[str, Answerer]:
-        """Who answers, by role; the optimizer's and the judge's only where they are others."""
-        found = {"agent": Answerer.of(self.model, self.price)}
-        if self.optimizer_model is not self.model:
-            found["optimizer"] = Answerer.of(self.optimizer_model, self.optimizer_price)
-        if self.judge is not None and self.judge[0] is not self.optimizer_model:
-            found["judge"] = Answerer.of(*self.judge)
-        return found
 
 
 @dataclass(frozen=True)
@@ -168,7 +98,7 @@ class Session:
     given: Parts = field(default_factory=Parts)
     judge: tuple[Model, Price] | None = None
     """Who judges answers, of a domain that asks a model while it grades."""
-    ready: Ready = as_it_is
+    ready: Ready = leave_model
     started: set[int] = field(default_factory=set)
     """The models that are ready, by their identity; of a session that was made from this one
     too."""
@@ -191,9 +121,9 @@ class Session:
         this run's judge, else the optimizer's model."""
         domain = open_domain(settings, self.workspace, self.backend)
         fit_tasks(domain)
-        return replace(self, settings=settings, domain=domain).judged()
+        return replace(self, settings=settings, domain=domain).with_judge()
 
-    def judged(self) -> Session:
+    def with_judge(self) -> Session:
         """The same, with a domain that asks its judge, where it wants one."""
         if not (isinstance(self.domain, AsksModel) and self.domain.asks_model):
             return self
@@ -287,7 +217,7 @@ class Session:
         return self.calls.ask(self.model, self.price, messages, call, **self.patience(), **params)
 
     @property
-    def near(self) -> str:
+    def near_key(self) -> str:
         """How a plug-in answers what was asked otherwise, as an attempt's key has it; '' for not at
         all."""
         return self.calls.cache.key if self.calls.cache is not None else ""
@@ -295,7 +225,7 @@ class Session:
     def asking(self, task: Task) -> AskAgent:
         """The agent's model as an attempt at this task asks it: where a plug-in answers questions
         that are nearly the same, with its own."""
-        if not self.near:
+        if not self.near_key:
             return self.ask
         return partial(self.ask, task=TaskQuestion(redact(task.prompt), task.group))
 
@@ -430,219 +360,6 @@ def _packages(domain: Domain) -> list[str]:
     return list(packages)
 
 
-OPENED = frozenset(
-    {"settings.toml", "journal.jsonl", "ledger.jsonl", "lock", "seed", "bench.toml", "scaffold.git"}
-)
-"""What a run folder holds before anything happens in it."""
-
-
-def run_id(settings: Settings) -> str:
-    """Derived from what was asked for, not from the clock: the same settings give the same run
-    id."""
-    return digest(settings.identity(), 12)
-
-
-def run_folder(workspace: Path, settings: Settings) -> Path:
-    """--out, else runs/<domain>-<when>; a second run within the same second gets a number."""
-    if settings.out:
-        return _possible(settings.out, workspace)
-    name = f"{settings.domain.replace(':', '-')}-{time.strftime('%Y%m%d-%H%M%S')}"
-    names = (name, *(f"{name}-{n}" for n in range(2, 10_000)))
-    return next(folder for n in names if not (folder := workspace / "runs" / n).exists())
-
-
-def _possible(out: str, workspace: Path) -> Path:
-    """The folder that --out names. Raises BadInput (`bad-out`) when no run could be kept there."""
-
-    def bad(why: str) -> BadInput:
-        shown = out if len(out) <= 80 else out[:77] + "..."
-        return BadInput(
-            f"{shown!r} cannot be a run folder: {why}",
-            fix="give a plain path: --out runs/mine",
-            code="bad-out",
-        )
-
-    if not out.strip() or not out.isprintable():
-        raise bad("its name is empty, or has characters that cannot be seen")
-    try:
-        folder = Path(out).expanduser().resolve()
-    except (OSError, RuntimeError, ValueError) as e:
-        raise bad(str(e)) from None
-    if len(os.fsencode(folder)) > 3500 or any(
-        len(os.fsencode(part)) > 255 for part in folder.parts
-    ):
-        raise bad("its name is too long for a disk")
-    if workspace.resolve().is_relative_to(folder):
-        raise bad("the workspace itself lies there")
-    for place in (folder, *folder.parents):
-        if place.exists():
-            if not place.is_dir():
-                raise bad(f"{paths.short(place)} is a file")
-            if not os.access(place, os.W_OK | os.X_OK):
-                raise bad(f"{paths.short(place)} cannot be written")
-            break
-    return folder
-
-
-def open_models(
-    settings: Settings, parts: Parts | None = None, *, asked: bool = True
-) -> OpenedModels:
-    """The agent's model and the optimizer's. asked: False where none of them will be asked
-    anything, so that none needs its key."""
-    from recreate.models import default_model, open_model
-    from recreate.models.pricing import known_price, parse_price
-
-    parts = parts or Parts()
-    spec, told = (settings.model, "") if settings.model else default_model()
-    options: dict[str, Any] = {"jobs": settings.jobs, "threads": settings.models.threads}
-    options |= {**settings.plugins, "asked": asked}
-    given = parse_price(settings.price) if settings.price else None
-    model = (
-        open_model(spec, price=given, **options)
-        if parts.model is None
-        else fit("model", parts.model)
-    )
-    price = given or known_price(model)
-    other = settings.models.optimizer
-    if parts.optimizer_model is None and (not other or other == spec):
-        return OpenedModels(model, price, model, price, told)
-    given = (
-        parse_price(settings.models.optimizer_price) if settings.models.optimizer_price else None
-    )
-    if parts.optimizer_model is None:
-        optimizer = open_model(other, price=given, **options)
-    else:
-        optimizer = fit("model", parts.optimizer_model)
-    known = given or known_price(optimizer, flag="--models.optimizer_price")
-    return OpenedModels(model, price, optimizer, known, told)
-
-
-def open_judge(
-    settings: Settings, models: OpenedModels, replay: Replay | None = None
-) -> tuple[Model, Price]:
-    """(the judge's model, its price): that of `--models.judge`, else the optimizer's."""
-    from recreate.models import open_model
-    from recreate.models.pricing import known_price, parse_price
-
-    other = models.optimizer_model, models.optimizer_price
-    if replay is not None:
-        return replay.open_judge() or other
-    spec = settings.models.judge
-    if not spec or spec == (settings.models.optimizer or settings.model):
-        return other
-    given = parse_price(settings.models.judge_price) if settings.models.judge_price else None
-    options: dict[str, Any] = {"jobs": settings.jobs, "threads": settings.models.threads}
-    model = open_model(spec, price=given, **settings.plugins, **options)
-    return model, given or known_price(model, flag="--models.judge_price")
-
-
-def tried(settings: Settings, workspace: Path) -> Iterator[tuple[str, str, Callable[[], Any]]]:
-    """(address, name, what opens it) of the parts that the settings name, each to be opened by
-    itself: nothing is fetched, started or asked. What opens it raises BadInput for one that is not
-    there or does not fit.
-    """
-    from recreate.memory import embedders
-    from recreate.models import open_model
-
-    def policy() -> Any:
-        return registry.factory("policy", settings.memory.policy)
-
-    def model(spec: str) -> Callable[[], Any]:
-        return lambda: open_model(spec, **settings.plugins).close()
-
-    memory = settings.memory
-    found: tuple[tuple[str, str, Callable[[], Any]], ...] = (
-        ("domain", settings.domain, lambda: open_domain(settings, workspace)),
-        ("model", settings.model, model(settings.model)),
-        ("models.optimizer", settings.models.optimizer, model(settings.models.optimizer)),
-        ("optimizer", settings.optimizer, lambda: try_optimizer(settings)),
-        ("memory.policy", memory.policy, policy),
-        ("memory.embedder", memory.embedder, lambda: embedders.named(memory.embedder)),
-        (
-            "memory.recall",
-            memory.recall,
-            lambda: registry.open("memory", memory.recall, workspace=workspace),
-        ),
-        ("budget", ", ".join(settings.budget), lambda: Budget.parse(settings.budget)),
-    )
-    defaults = settings_.addresses()
-    for address, name, opens in found:
-        elsewhere = address == "domain" and (settings.data or settings.repos or settings.prompt)
-        if name and (name != defaults[address] or elsewhere):
-            yield address, name, opens
-
-
-def try_optimizer(settings: Settings) -> None:
-    """Raises BadInput for an optimizer that is not there, does not fit, or does not know the
-    settings that are its own; Missing for one whose package is not installed."""
-    registry.factory("optimizer", settings.optimizer)
-    found = registry.find("optimizer", settings.optimizer)
-    registry.need_all(found)
-    settings_.own(found, settings.optimizer, settings.optimizer_settings)
-
-
-def open_domain(
-    settings: Settings, workspace: Path, backend: SandboxBackend | None = None
-) -> Domain:
-    """The domain by name, with its tasks from where the settings say, for sandboxes of `backend`,
-    else of the one that is named."""
-    from recreate.sandboxes import named_backend
-
-    backend = backend or named_backend(settings.sandbox)
-    return registry.open_domain(
-        settings.domain,
-        workspace,
-        settings.data,
-        settings.repos,
-        settings.prompt,
-        backend,
-        score=settings.score,
-        columns=settings.columns.model_dump(),
-    )
-
-
-def open_backend(settings: Settings, given: SandboxBackend | None = None) -> SandboxBackend:
-    """The backend, seen to work. Raises BadInput: `misfit`, or `no-sandbox` with the reason that
-    its probe gives."""
-    from recreate.sandboxes import choose
-
-    if given is None:
-        backend = choose(settings.sandbox or None)
-    else:
-        backend = fit("sandbox", given)
-        why = backend.probe()
-        expect(isinstance(why, str), backend, "probe", why)
-        if why:
-            raise BadInput(
-                f"the sandbox {backend.name} does not work here: {why}",
-                fix="mend that",
-                code="no-sandbox",
-            )
-    if not type(backend).__module__.startswith("recreate."):
-        sandbox = backend.open()
-        expect(sandbox is not None and hasattr(sandbox, "run"), backend, "open", sandbox)
-        fit("opened-sandbox", sandbox)
-        sandbox.close()
-    return backend
-
-
-def open_memory(
-    settings: Settings, workspace: Path, given: Memory | None, domain: str, known: Any
-) -> Memory | None:
-    """The user's own Memory, told of the train experiences there are; None when the workspace's
-    answers."""
-    if given is None and not settings.memory.recall:
-        return None
-    memory: Memory
-    if given is None:
-        memory = registry.open("memory", settings.memory.recall, workspace=workspace)
-    else:
-        memory = fit("memory", given)
-    for experience in known.experiences(domain=domain, split="train", reader="optimizer"):
-        memory.add([experience])
-    return memory
-
-
 def open_session(
     settings: Settings,
     workspace: Path,
@@ -652,7 +369,7 @@ def open_session(
     resume: bool = False,
     parts: Parts | None = None,
     command: str = "",
-    ready: Ready = as_it_is,
+    ready: Ready = leave_model,
 ) -> Session:
     """Find every part that is not given, see that each fits its port, take the run folder, and be
     ready to spend.
@@ -661,327 +378,37 @@ def open_session(
     `Session.start`. Raises BadInput for a part that is unknown or does not fit, a missing key or
     price, a folder in use or already holding another run, or one whose journal is gone.
     """
-    parts = parts or Parts()
-    refuse(settings, folder, resume)
-    replay = Replay(Path(settings.replay)) if settings.replay else None
-    backend = open_backend(settings, parts.backend)
-    domain = (
-        open_domain(settings, workspace, backend)
-        if parts.domain is None
-        else fit("domain", parts.domain)
-    )
-    fit_tasks(domain)
-    optimizer, policy = _named(settings, parts, command)
-    budget = Budget.parse(settings.budget)
-    if replay is not None:
-        _refuse_another(replay, command, domain, backend)
     with ExitStack() as undo:
-        memory = _open_store(settings, workspace, folder, parts.embedder, say)
-        undo.callback(memory.close)
-        models = (
-            open_models(settings, parts) if replay is None else OpenedModels(*replay.open_models())
-        )
-        undo.callback(lambda: models.close(parts))
-        if models.note:
-            say("model", {"text": models.note})
-        chosen = with_defaults(
-            settings, models.optimizer_model, optimizer=optimizer is None, policy=policy is None
-        )
-        settings = chosen.settings
-        for text in chosen.notes() if command == "build" else ():
-            say("note", {"text": text})
-        optimizer = optimizer or registry.factory("optimizer", settings.optimizer)
-        policy = policy or registry.factory("policy", settings.memory.policy)
-        proposer = (
-            registry.find("optimizer", settings.optimizer)
-            if parts.optimizer is None
-            else parts.optimizer
-        )
-        own = settings_.own(
-            proposer, settings.optimizer or spelled(proposer), settings.optimizer_settings
-        )
-        if command == "build":  # nobody proposes elsewhere
-            registry.need_all(proposer)
-        if isinstance(domain, AsksModel) and domain.asks_model:
-            models = replace(models, judge=open_judge(settings, models, replay))
-        own_memory = open_memory(settings, workspace, parts.memory, domain.name, memory)
-        begun = Begun(
-            run=run_id(settings) if replay is None else replay.run,
-            model=models.model.name,
-            sandbox=backend.name,
-            domain=domain.name,
-            command=command,
-        )
-        if settings.record:
-            undo.callback(claim(Path(settings.record), begun.run, resumed=resume))
-        known = memory.count(domain.name)
-        if settings.record and command == "build" and known and not resume:
-            say("note", {"text": _not_on_it(known, domain.name)})
-        journal = Journal(folder)
-        undo.callback(journal.close)
-        facts = {
-            "recreate": paths.version(),
-            "jobs": settings.jobs if replay is None else replay.start.get("jobs", settings.jobs),
-            "memory": known,
-            "models": {role: who.model_dump() for role, who in models.answerers().items()},
-        }
-        objects = [kind for kind, part in vars(parts).items() if part is not None]
-        _take(journal, settings, begun, {**facts, **({"objects": objects} if objects else {})})
-        journal.listed = bool(settings.record)
-        journal.worded = journal.listed and not settings.record_replies_only
-        ledger = Ledger(Log(folder / "ledger.jsonl"), budget, replayed=replay is not None)
-        _count_again(ledger, journal, settings.jobs, say)
+        opening = Opening(settings, workspace, folder, parts or Parts(), command, resume, say, undo)
+        made = opening.open(OPENERS)
         undo.pop_all()
-    calls = Calls(
-        begun.run,
-        journal,
-        ledger,
-        retries=settings.models.retries,
-        cache=replay or open_cache(settings, memory),
-        told=lambda text: say("note", {"text": text}),
-    )
+    models: OpenedModels = made["models"]
+    given = opening.given
+    named = opening.settings.memory.policy if given.policy is None else spelled(given.policy)
     return Session(
-        settings=settings,
+        settings=opening.settings,
         workspace=workspace,
         folder=folder,
-        run=begun.run,
-        domain=domain,
-        backend=backend,
+        run=opening.run,
+        domain=made["domain"],
+        backend=made["backend"],
         model=models.model,
         model_name=models.model.name,
         price=models.price,
         optimizer_model=models.optimizer_model,
         optimizer_price=models.optimizer_price,
-        memory=memory,
-        journal=journal,
-        ledger=ledger,
-        optimizer=optimizer,
-        optimizer_settings=own,
-        policy=policy,
-        policy_name=settings.memory.policy if parts.policy is None else spelled(parts.policy),
-        calls=calls,
+        memory=made["store"],
+        journal=made["journal"],
+        ledger=made["ledger"],
+        optimizer=made["optimizer"],
+        optimizer_settings=made["optimizer_settings"],
+        policy=made["policy"],
+        policy_name=named,
+        calls=made["calls"],
         say=say,
         judge=models.judge,
-        own_memory=own_memory,
-        replay=replay,
-        given=parts,
+        own_memory=made["own_memory"],
+        replay=opening.replay,
+        given=given,
         ready=ready,
-    ).judged()
-
-
-def refuse(settings: Settings, folder: Path, resume: bool = False) -> None:
-    """Raises BadInput for what no part need be opened to see."""
-    from recreate.models import open_model
-    from recreate.models.pricing import parse_price
-
-    if (folder / "settings.toml").exists() and not resume:
-        raise BadInput(
-            f"{folder} already holds a run",
-            fix=f"recreate resume {paths.short(folder)}, or give another folder with --out",
-            code="run-exists",
-        )
-    _refuse_keys(settings)
-    if settings.name and not re.fullmatch(r"\w[\w.-]{0,99}", settings.name):
-        raise BadInput(
-            f"{settings.name!r} cannot be a folder's name",
-            fix="give a plain --name",
-            code="bad-name",
-        )
-    for price in filter(
-        None, (settings.price, settings.models.optimizer_price, settings.models.judge_price)
-    ):
-        parse_price(price)
-    if settings.models.judge and not settings.replay:
-        open_model(settings.models.judge, asked=False, **settings.plugins).close()
-    _refuse_tapes(settings)
-    for table in settings.plugins.values():
-        table.check(settings)
-
-
-def _named(
-    settings: Settings, parts: Parts, command: str
-) -> tuple[Callable[..., Optimizer] | None, Callable[..., MemoryPolicy] | None]:
-    """(the optimizer, the memory policy) that were given or named; None where the choice is
-    `with_defaults`'s."""
-    optimizer = policy = None
-    if parts.optimizer is not None or settings.optimizer:
-        optimizer = registry.factory(
-            "optimizer", settings.optimizer if parts.optimizer is None else parts.optimizer
-        )
-    if parts.policy is not None or settings.memory.is_named or command != "build":
-        policy = registry.factory(
-            "policy", settings.memory.policy if parts.policy is None else parts.policy
-        )
-    return optimizer, policy
-
-
-def _open_store(
-    settings: Settings, workspace: Path, folder: Path, given: Embedder | None, say: Say
-) -> ExperienceStore:
-    """The workspace's memory. A replay has one of its own: what came after the recording must not
-    be recalled."""
-    from recreate.memory import embedders
-    from recreate.memory.store import ExperienceStore
-
-    if given is None and settings.memory.embedder:
-        embedders.find(settings.memory.embedder)
-    # who hears nothing has the log
-    return ExperienceStore(
-        folder / "replay" if settings.replay else workspace,
-        settings.memory.embedder or None if given is None else fit("embedder", given),
-        lambda done, total: say("indexing", {"done": done, "total": total}),
-        (log.warning if say is silent else lambda text: say("note", {"text": text})),
-        namespace="" if settings.replay else settings.memory.namespace,
-    )
-
-
-@dataclass(frozen=True)
-class Begun:
-    """What a run is known by, in its journal's first line."""
-
-    run: str
-    model: str
-    sandbox: str
-    domain: str
-    command: str
-
-
-def _not_on_it(memory: int, domain: str) -> str:
-    """Return what is said of a build that is recorded where its domain was attempted before."""
-    many = f"{memory} train experience{'s' * (memory != 1)} of {domain}"
-    return (
-        f"memory holds {many}, and a replay has none: where the optimizer is told of them, it stops"
-        " with exit code 4. A build that is recorded in a fresh workspace can be replayed"
-    )
-
-
-def _count_again(ledger: Ledger, journal: Journal, jobs: int, say: Say) -> None:
-    """Put back into the ledger what only the journal knows; what was lost of either is said."""
-    unwritten, attempts = ledger.put_back(journal.records("reply", "experience", "aside"))
-    if text := passed_over(journal.log.path, journal.damaged):
-        say("note", {"text": text})
-    if attempts or unwritten > jobs:  # fewer calls are what a kill leaves
-        many = f"{unwritten} calls and {attempts} attempts"
-        told = f"ledger.jsonl was damaged or lost: {many} are counted again from the journal"
-        say("note", {"text": f"{told}; how long earlier sessions ran may not be known any more"})
-
-
-def _take(journal: Journal, settings: Settings, begun: Begun, facts: Mapping[str, Any]) -> None:
-    """Make the folder a run's, or go on with the one that began there: from now on it can be
-    resumed. facts: what else the journal's first line tells of the beginning."""
-    folder = journal.folder
-    with files.disk(folder):
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        # /proc, /dev and the like
-        except (FileNotFoundError, NotADirectoryError, FileExistsError) as e:
-            raise BadInput(
-                f"{folder} cannot be made: {e.strerror}", fix="give another --out", code="bad-out"
-            ) from None
-    journal.open()
-    _same_parts(journal, domain=begun.domain, model=begun.model)
-    _refuse_emptied(journal)
-    journal.add("start", **vars(begun), pid=os.getpid(), at=now(), **facts)
-    files.write(folder / "settings.toml", settings_text(settings), fix=files.RESUME)
-
-
-def open_cache(settings: Settings, memory: Any) -> Replies | None:
-    """Return the replies that runs share, as `--cache` names them, with what plug-ins put around
-    them; None where nobody wants them."""
-    if not settings.cache:
-        return None
-    cache: Replies = SharedReplies(folder_of(settings.cache))
-    for name in plugins.names("replies"):
-        cache = registry.find("replies", name)(settings, memory, cache)
-    return cache
-
-
-def _refuse_tapes(settings: Settings) -> None:
-    if settings.record and settings.replay:
-        fix = "to copy a recording, copy its folder"
-        raise BadInput(
-            "a replay is not recorded: it is --record or --replay", fix=fix, code="usage"
-        )
-    if Path(settings.record).is_file():
-        raise BadInput(
-            f"{settings.record} is a file, and a recording a folder",
-            fix="--record DIR",
-            code="usage",
-        )
-    if settings.record_replies_only and not settings.record:
-        raise BadInput(
-            "--record-replies-only says how to record", fix="give --record DIR too", code="usage"
-        )
-    if settings.record and settings.from_experience:
-        raise BadInput(
-            "a recording holds replies, and not the memory that --from-experience learns from: it"
-            " could not be replayed",
-            fix="leave --record or --from-experience out",
-            code="usage",
-        )
-
-
-def _refuse_another(replay: Replay, command: str, domain: Domain, backend: SandboxBackend) -> None:
-    """Attempts are known by their sandbox too: in another one nothing would be found."""
-    then = {kind: str(replay.start.get(kind) or "") for kind in ("command", "domain", "sandbox")}
-    now = {"command": command, "domain": domain.name, "sandbox": backend.name}
-    walls = f"--sandbox {then['sandbox']}; recreate doctor says what works here"
-    fixes = {
-        "command": "replay it with the command it is of",
-        "domain": "leave --domain out: a replay has that of its recording",
-        "sandbox": TRUSTED if then["sandbox"] == "none" else walls,
-    }
-    for kind, fix in fixes.items():
-        if now[kind] != then[kind]:
-            other = "run or bench"
-            raise BadInput(
-                f"the recording {paths.short(replay.folder)} was made with the {kind}"
-                f" {then[kind] or other}, and this is {now[kind] or other}",
-                fix=fix,
-                code="another-build",
-            )
-
-
-def _refuse_keys(settings: Settings) -> None:
-    """What is set is written into settings.toml: a key must not be among it."""
-    for address, value in settings_.flat(settings.model_dump(exclude={"out"})).items():
-        if redacted(value) is not value:
-            raise BadInput(
-                f"{address} holds what looks like a key: it would be written into settings.toml",
-                fix="leave it out, and put it into the environment, where the part reads it",
-                code="key-in-setting",
-            )
-
-
-def _same_parts(journal: Journal, **parts: str) -> None:
-    """A run goes on with the parts it began with: a class found by name may make another object
-    than a script did."""
-    for kind, name in parts.items():
-        if (first := journal.first.get(kind, name)) != name:
-            raise BadInput(
-                f"{paths.short(journal.folder)} was begun with the {kind} {first}, and this"
-                f" is {name}",
-                fix=f"go on with the {kind} it was begun with, or give another folder with --out",
-                code="another-run",
-            )
-
-
-def _refuse_emptied(journal: Journal) -> None:
-    """A run that has attempts or spent something, and no journal, is none that begins."""
-    if journal.first or not any(
-        map(_holds, (journal.folder / "attempts", journal.folder / "ledger.jsonl"))
-    ):
-        return
-    raise BadInput(
-        f"{paths.short(journal.log.path)} does not say how this run began, and there are attempts:"
-        " it was emptied or lost",
-        fix=(
-            "put it back from a copy, or give another folder with --out; what was attempted is"
-            f" still in memory, and in {paths.short(journal.folder / 'attempts')}"
-        ),
-        code="damaged",
-    )
-
-
-def _holds(path: Path) -> bool:
-    return any(path.iterdir()) if path.is_dir() else path.is_file() and path.stat().st_size > 0
+    ).with_judge()

@@ -206,7 +206,7 @@ class Settings(Config):
     jobs: int = Field(default=2, ge=1, le=256)
     seed: int = Field(default=0, ge=-(2**63), lt=2**63)
     out: str = ""
-    name: str = ""
+    name: str = Field(default="", pattern=r"^(\w[\w.-]{0,99})?$")
     record: str = ""
     record_replies_only: bool = False
     replay: str = ""

@@ -147,7 +147,7 @@ def settings_of(monkeypatch: pytest.MonkeyPatch) -> Any:
         seen.append(settings)
         raise BadInput("seen")
 
-    monkeypatch.setattr("recreate.runs.session.open_domain", stop)
+    monkeypatch.setattr("recreate.runs.opening.open_domain", stop)
 
     def ask(*flags: str) -> Any:
         run(["plan", *flags])

@@ -12,7 +12,7 @@ from recreate.api import plugins
 from recreate.api.config import PluginSettings
 from recreate.api.errors import BadInput
 from recreate.runs import settings
-from recreate.runs.session import run_id
+from recreate.runs.folder import run_id
 from recreate.runs.settings import load_run, settings_text
 
 

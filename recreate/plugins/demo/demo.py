@@ -22,8 +22,8 @@ from recreate.api.errors import BadInput
 from recreate.api.ports import Limits, Model, Sandbox, SandboxBackend
 from recreate.builder.sdk import Outcome, build
 from recreate.plugins.demo.functions import Functions
+from recreate.runs.opening import Say, silent
 from recreate.runs.replay import Replay
-from recreate.runs.session import Say, silent
 from recreate.sandboxes import choose
 from recreate.storage import files
 

@@ -169,8 +169,8 @@ def _tell(done: Tuned, folder: Path, as_json: bool) -> None:
 def _start(settings: Settings, where: Path) -> tuple[Path, Any]:
     """(the run folder, the scaffold whose attempts are trained on)."""
     from recreate.builder.sdk import find_scaffold
+    from recreate.runs.opening import open_domain
     from recreate.runs.reader import default_seed
-    from recreate.runs.session import open_domain
 
     domain, model = open_domain(settings, where).name, settings.model.removeprefix("transformers:")
     folder = folder_of(settings, where, f"tune-{domain}")

@@ -44,16 +44,16 @@ from recreate.plugins.rl.suite import Arm, ArmSuite
 from recreate.runs.budget import Budget
 from recreate.runs.defaults import choose_optimizer
 from recreate.runs.gate import judge
-from recreate.runs.reader import Run, find_run
-from recreate.runs.results import BenchResult
-from recreate.runs.session import (
+from recreate.runs.opening import (
     Parts,
-    Session,
+    check_optimizer,
     open_backend,
     open_domain,
     open_models,
-    try_optimizer,
 )
+from recreate.runs.reader import Run, find_run
+from recreate.runs.results import BenchResult
+from recreate.runs.session import Session
 from recreate.runs.settings import Models, Settings
 from recreate.viewer.facts import RunFacts
 from recreate.viewer.text import visible
@@ -257,7 +257,7 @@ class _Bench:
         }
         settings = settings.model_copy(update=changed)
         try:
-            try_optimizer(settings)
+            check_optimizer(settings)
         except BadInput as e:
             raise BadInput(f"arms.{arm.name}: {e.message}", fix=e.fix, code=e.code) from None
         try:

@@ -30,7 +30,8 @@ from recreate.plugins.rl.samples import Row, rows_of
 from recreate.plugins.rl.verl.functions import chosen
 from recreate.plugins.rl.verl.model import Rolled
 from recreate.runs.attempts import attempt_task, read_experience
-from recreate.runs.session import Parts, Session, open_session
+from recreate.runs.opening import Parts
+from recreate.runs.session import Session, open_session
 from recreate.runs.settings import load_run
 
 

@@ -73,7 +73,7 @@ def write(
     scaffold with faults or with limits that the context cannot hold, a domain without train tasks.
     """
     from recreate.memory.store import ExperienceStore
-    from recreate.runs.session import open_backend, open_domain
+    from recreate.runs.opening import open_backend, open_domain
 
     how = recipe.load(named, changes)
     if (folder / "settings.toml").exists():
