@@ -545,8 +545,6 @@ def _started(
         session.closing(fresh),
         stopping(session, f"the same call with out={str(folder)!r} goes on"),
     ):
-        if task:
-            task_of(session, task)
         yield session, where
 
 

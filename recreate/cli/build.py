@@ -195,7 +195,7 @@ def run(
         )
     settings = settings.attempting(task)
     folder = runner.folder_of(settings, where, "run")
-    with runner.open_with_screen(settings, where, folder, scaffold=scaffold, task=task) as session:
+    with runner.open_with_screen(settings, where, folder, scaffold=scaffold) as session:
         experience = attempt_one(session, starting(settings, where, scaffold), task)
         opened = {"test_openings": count_openings(session)} if experience.split == "test" else {}
     trace, grade = experience.trace, experience.grade

@@ -115,14 +115,13 @@ def open_with_screen(
     command: str = "",
     go_on: str = "",
     scaffold: str = "",
-    task: str = "",
 ) -> Iterator[Session]:
     """A session with its screen; Ctrl-C and SIGTERM stop it cleanly, a second Ctrl-C at once.
 
     command: what was asked for; go_on: what to type to go on; default: `recreate resume` of the
-    folder. scaffold, task: what must be there, besides what the settings name.
+    folder. scaffold: what must be there, besides what the settings name.
     """
-    from recreate.builder.sdk import check_scaffold, stopping, task_of
+    from recreate.builder.sdk import check_scaffold, stopping
     from recreate.runs.session import open_session
 
     check_scaffold(folder, where, scaffold or settings.scaffold)
@@ -141,15 +140,12 @@ def open_with_screen(
             ready=partial(prepare_model, screen=screen),
         )
     screen.ledger = session.ledger
-    with _disk(go_on), session.closing(fresh):
-        if task:
-            task_of(session, task)
-        with screen:
-            try:
-                with stopping(session, go_on, (signal.SIGINT, signal.SIGTERM), screen.line, _end):
-                    yield session
-            except OutOfBudget as e:
-                raise OutOfBudget(e.message, fix=f"{go_on} --budget MORE goes on") from None
+    with _disk(go_on), session.closing(fresh), screen:
+        try:
+            with stopping(session, go_on, (signal.SIGINT, signal.SIGTERM), screen.line, _end):
+                yield session
+        except OutOfBudget as e:
+            raise OutOfBudget(e.message, fix=f"{go_on} --budget MORE goes on") from None
 
 
 @contextmanager
