@@ -9,12 +9,12 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import ValidationError
 
 from recreate.api import paths
-from recreate.api.config import Config, read_toml, write_toml
+from recreate.api.config import read_toml, write_toml
 from recreate.api.errors import BadInput
 from recreate.domains.rows import HUB, Columns
 from recreate.domains.rows.scorers import (
@@ -23,11 +23,10 @@ from recreate.domains.rows.scorers import (
     number_in,
     scorer_choice,
 )
-from recreate.domains.rows.settings import Definition, ScorerSettings, Wanted
+from recreate.domains.rows.settings import Definition, ScorerSettings, Shares, Wanted
 from recreate.domains.rows.table import DataTable, shorten_source
 
 FILE = "domain.toml"
-Known = TypeVar("Known", bound=Config)
 
 GUESSES: Mapping[str, Sequence[str]] = {
     "prompt": ("prompt", "question", "problem", "input", "instruction", "query", "text"),
@@ -58,18 +57,14 @@ def load(file: Path) -> Definition:
         # a typo is why a key is missing
         first = min(e.errors(), key=lambda error: error["type"] != "extra_forbidden")
         where = ".".join(map(str, first["loc"]))
-        said = first["msg"].removeprefix("Value error, ").lower()
+        why = first["msg"].removeprefix("Value error, ").lower()
         if first["type"] == "extra_forbidden":
-            part = getattr(Definition.model_fields.get(str(first["loc"][0])), "annotation", None)
-            known = (
-                part if len(first["loc"]) > 1 and isinstance(part, type) else Definition
-            ).model_fields  # type: ignore[attr-defined]
-            near = difflib.get_close_matches(
-                str(first["loc"][-1]), [name.rstrip("_") for name in known], 1
-            )
-            said = "there is no such key" + (f"; did you mean {near[0]!r}?" if near else "")
+            tables = (Definition, Columns, Shares, ScorerSettings)
+            known = [name.rstrip("_") for table in tables for name in table.model_fields]
+            near = difflib.get_close_matches(str(first["loc"][-1]), known, 1)
+            why = "there is no such key" + (f"; did you mean {near[0]!r}?" if near else "")
         raise BadInput(
-            f"{paths.short(file)}: {where + ': ' if where else ''}{said}",
+            f"{paths.short(file)}: {where + ': ' if where else ''}{why}",
             fix="docs/format.md has every line that it may have",
             code="bad-domain-file",
         ) from None
@@ -81,7 +76,7 @@ def load(file: Path) -> Definition:
 
 
 def absolute(definition: Definition, folder: Path) -> Definition:
-    """The same with whole paths for the files that it names, which count from `folder`."""
+    """Return the same with whole paths for the files that it names, which count from `folder`."""
 
     def resolve_path(path: str) -> str:
         return str((folder / Path(path).expanduser()).resolve())
@@ -99,72 +94,66 @@ def _placed(definition: Definition, place: Callable[[str], str]) -> Definition:
     return definition.model_copy(update={"data": data, "score": score})
 
 
-def decided(table: DataTable, wanted: Wanted) -> tuple[Definition, list[str]]:
-    """(the definition, what was guessed, in words). Raises BadInput for a column that is not there,
-    and for what can neither be guessed nor was said."""
-    named = wanted.columns.model_dump()
+def decide(table: DataTable, wanted: Wanted) -> tuple[Definition, list[str]]:
+    """Return (the definition, what was guessed, in words). Raises BadInput for a column that is not
+    there, and for what can neither be guessed nor was said."""
+    source, columns = shorten_source(table), ", ".join(table.columns)
     if not table.columns and table.faults:
         first = table.faults[0]
         raise BadInput(
-            f"{shorten_source(table)}, {table.place} {first.number}: {first.reason}; no row of it can be"
-            " read",
+            f"{source}, {table.place} {first.number}: {first.reason}; no row of it can be read",
             fix="""a row is an object with a prompt and an answer, one a line: {"prompt": "2 + 3", \
 "answer": "5"}""",
             code="bad-rows",
         )
-    for what, column in named.items():
+    for what, column in wanted.columns.model_dump().items():
         if column and column not in table.columns:
             near = difflib.get_close_matches(column, table.columns, 1)
             hint = f"did you mean {near[0]!r}? " if near else ""
+            flag = "row-files" if what == "files" else what
             raise BadInput(
-                f"{shorten_source(table)} has no column {column!r}"
-                f" (--{'row-files' if what == 'files' else what})",
-                fix=f"{hint}there are: {', '.join(table.columns)}",
+                f"{source} has no column {column!r} (--{flag})",
+                fix=f"{hint}there are: {columns}",
                 code="no-column",
             )
-    told: list[str] = []
-    scorer = find_scorer(wanted.score) if wanted.score else Scorer()
-    for what, column in named.items():
-        if not column and (found := _guess(what, scorer, table, named)):
-            named[what] = found
-            told.append(f"{what} = {found}")
-    for what in ("prompt", "answer"):
-        if not named[what] and not (what == "answer" and not scorer.needs_answer):
-            raise BadInput(
-                f"which column of {shorten_source(table)} is the {what}? There are:"
-                f" {', '.join(table.columns)}",
-                fix=f"name it: --{what} COLUMN",
-                code="no-column",
-            )
-    score = wanted.score
-    if not score:
-        score = _scorer(table, named["answer"])
-        told.append(f"score = {score}")
-    columns = Columns(**named)
-    return Definition(data=wanted.data or table.source, score=score, columns=columns), told
+    named, open_ = _complete(table, wanted)
+    if open_:
+        raise BadInput(
+            f"which column of {source} is the {open_[0]}? There are: {columns}",
+            fix=f"name it: --{open_[0]} COLUMN",
+            code="no-column",
+        )
+    given = wanted.columns.model_dump()
+    guessed = [f"{what} = {named[what]}" for what in named if named[what] != given[what]]
+    score = wanted.score or _guess_scorer(table, named["answer"])
+    guessed += [] if wanted.score else [f"score = {score}"]
+    data = wanted.data or table.source
+    return Definition(data=data, score=score, columns=Columns(**named)), guessed
 
 
 def open_questions(table: DataTable, wanted: Wanted) -> list[str]:
-    """What `decided` could not guess: of prompt, answer, score."""
-    scorer = find_scorer(wanted.score) if wanted.score else Scorer()
-    named = wanted.columns.model_dump()
-    for what in named:
-        named[what] = named[what] or _guess(what, scorer, table, named)
-    left = [
-        w
-        for w in ("prompt", "answer")
-        if not named[w] and not (w == "answer" and not scorer.needs_answer)
-    ]
+    """Return what `decide` could not guess: of prompt, answer, score."""
+    named, open_ = _complete(table, wanted)
     if not wanted.score and named["answer"]:
         try:
-            _scorer(table, named["answer"])
+            _guess_scorer(table, named["answer"])
         except BadInput:
-            left.append("score")
-    return left
+            open_.append("score")
+    return open_
+
+
+def _complete(table: DataTable, wanted: Wanted) -> tuple[dict[str, str], list[str]]:
+    """Return (the columns that are said or can be guessed, which of those that must be are not)."""
+    scorer = find_scorer(wanted.score) if wanted.score else Scorer()
+    named: dict[str, str] = wanted.columns.model_dump()
+    for what in named:
+        named[what] = named[what] or _guess(what, scorer, table, named)
+    needed = ("prompt", "answer") if scorer.needs_answer else ("prompt",)
+    return named, [what for what in needed if not named[what]]
 
 
 def _guess(what: str, scorer: Scorer, table: DataTable, named: Mapping[str, str]) -> str:
-    """The likeliest column that nothing else is; '' for none."""
+    """Return the likeliest column that nothing else is; '' for none."""
     free = {column.casefold(): column for column in table.columns if column not in named.values()}
     likely = [*scorer.columns.get(what, ()), *GUESSES[what]]
     if what == "gold" and not scorer.columns:
@@ -172,8 +161,8 @@ def _guess(what: str, scorer: Scorer, table: DataTable, named: Mapping[str, str]
     return next((free[name] for name in likely if name in free), "")
 
 
-def _scorer(table: DataTable, answer: str) -> str:
-    """numeric where every answer is a number, exact where all are short. Raises BadInput where
+def _guess_scorer(table: DataTable, answer: str) -> str:
+    """Return numeric where every answer is a number, exact where all are short. Raises BadInput where
     neither is."""
     values = [row.values.get(answer) for row in table.rows]
     texts = [
@@ -189,14 +178,15 @@ def _scorer(table: DataTable, answer: str) -> str:
         if max(map(len, texts)) <= 40 and not any("\n" in text for text in texts):
             return "exact"
     raise BadInput(
-        f"how are answers of {shorten_source(table)} scored? They are too long to be compared as they are",
+        f"how are answers of {shorten_source(table)} scored? They are too long to be compared as"
+        " they are",
         fix=scorer_choice(),
         code="no-scorer",
     )
 
 
 def text(definition: Definition, folder: Path, workspace: Path) -> str:
-    """As domain.toml in `folder` has it: files within the workspace as seen from there, others by
+    """Return the text that domain.toml in `folder` has: files within the workspace as seen from there, others by
     their whole path."""
 
     def shorten_path(path: str) -> str:
@@ -223,22 +213,7 @@ def text(definition: Definition, folder: Path, workspace: Path) -> str:
 
 
 def differences(kept: Definition, wanted: Wanted) -> list[str]:
-    """What is asked for otherwise than domain.toml says it, but for the data."""
+    """Return what is asked for otherwise than domain.toml says it, but for the data."""
     said = {**kept.columns.model_dump(), "score": kept.score}
     asked = {**wanted.columns.model_dump(), "score": wanted.score}
     return [f"{name} = {value}" for name, value in asked.items() if value and value != said[name]]
-
-
-def own_or_shipped(kind: type[Known], where: Path, name: str) -> tuple[Known, Path]:
-    """The domain.toml of a domain that ships, and its file: the workspace's own, else the shipped
-    one. Raises BadInput."""
-    own = where / "benchmarks" / name / FILE
-    file = own if own.is_file() else paths.shipped("benchmarks") / name / FILE
-    try:
-        return kind.model_validate(read_toml(file.read_text("utf-8"))), file
-    except (OSError, ValueError) as e:
-        said = e.errors()[0]["msg"] if isinstance(e, ValidationError) else str(e)
-        fix = "mend it, or delete it: the shipped one holds then"
-        raise BadInput(
-            f"{paths.short(file)} cannot be read: {said}", fix=fix, code="bad-domain-file"
-        ) from None

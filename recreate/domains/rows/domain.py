@@ -20,7 +20,7 @@ from recreate.api.ports import AskJudge, Limits, Sandbox, SandboxBackend
 from recreate.api.types import Grade, Task, Trace, digest
 from recreate.domains.python_env import environment, read_environment
 from recreate.domains.rows import Columns, name_of, table
-from recreate.domains.rows.definition import FILE, absolute, decided, differences, load, text
+from recreate.domains.rows.definition import FILE, absolute, decide, differences, load, text
 from recreate.domains.rows.programs import OWN, OwnScorer
 from recreate.domains.rows.scorers import RowTask, Scored, Scorer, find_scorer
 from recreate.domains.rows.settings import Definition, Wanted
@@ -71,20 +71,13 @@ def domain(
     Raises BadInput that tells all rows that cannot be tasks, a column that is not there, a scorer
     that there is not.
     """
-    columns = {
-        "answer": answer,
-        "id": id,
-        "group": group,
-        "split": split,
-        "files": files,
-        "gold": gold,
-    }
-    own = not isinstance(rows, str | Path)
+    own = None if isinstance(rows, str | Path) else [dict(row) for row in rows]
+    columns = dict(answer=answer, id=id, group=group, split=split, files=files, gold=gold)
     made = RowDomain(
-        name or ("rows" if own else name_of(str(rows))),
+        name or ("rows" if own is not None else name_of(str(rows))),
         workspace=Path(workspace).expanduser().resolve() if workspace else None,
-        data="" if own else str(rows),
-        rows=[dict(row) for row in rows] if own and not isinstance(rows, str | Path) else None,
+        data="" if own is not None else str(rows),
+        rows=own,
         prompt=prompt,
         columns=columns,
         score=score,
@@ -194,29 +187,28 @@ class RowDomain:
             raise Fault(f"{task.id}: its answer {e}", fix="mend the row", code=UNSOUND) from None
 
     def _try_scorer(self, backend: SandboxBackend) -> None:
-        """A person's scorer on a few right answers, once: where it fails on each it is broken, and
-        no row is."""
+        """Try a person's scorer on a few right answers, once: where it fails on each it is broken,
+        and no row is."""
         with self._trying:
             if not self._scorer.tried_first or self._tried:
                 return
-            tasks = self._contents.tasks
+            tasks, wrong = self._contents.tasks, None
             for task in (tasks[at] for at in sorted({0, len(tasks) // 2, len(tasks) - 1})):
                 try:
                     answer = self.gold(task)
                 except BadInput:
-                    answer = "an answer"
-                trace = Trace(
-                    attempt="try", task=task.id, scaffold="", model="", answer=answer or "an answer"
-                )
+                    answer = ""
+                answer = answer or "an answer"
+                trace = Trace(attempt="try", task=task.id, scaffold="", model="", answer=answer)
                 try:
                     self._score(task, trace, backend)
+                    wrong = None
+                    break
                 except Fault as e:
-                    wrong = e
                     if e.code != UNSOUND:
                         raise
-                else:
-                    break
-            else:
+                    wrong = e
+            if wrong is not None:
                 raise BadInput(wrong.message, fix=wrong.fix, code="bad-scorer")
             self._tried = True
 
@@ -300,69 +292,55 @@ class RowDomain:
     @cached_property
     def _loaded_rows(self) -> _RowsRead:
         """What is decided is written down once the rows are seen to be sound."""
-        file = self.folder / FILE
+        file, guessed = self.folder / FILE, list[str]()
         if self._rows is not None:
             found, base = table.of_rows(self._rows, self.name), self._where
-            known, told = decided(found, self._wanted)
+            known, guessed = decide(found, self._wanted)
         elif file.is_file():
-            known = self._read_definition(load(file), file)
-            found, base, told = table.read(known.data), self._base(known.data), []
-            if changed := differences(known, self._wanted):
-                self._say(
-                    f"{paths.short(file)} says otherwise; for this command {', '.join(changed)}"
-                )
-                said = {
-                    name: each for name, each in self._wanted.columns.model_dump().items() if each
-                }
-                columns = known.columns.model_copy(update=said)
-                known = known.model_copy(
-                    update={"columns": columns, "score": self._wanted.score or known.score}
-                )
+            known = self._read_definition(file)
+            found, base = table.read(known.data), self._base(known.data)
             # are these columns there?
-            decided(found, Wanted(score=known.score, columns=known.columns))
+            decide(found, Wanted(score=known.score, columns=known.columns))
+        elif not self._wanted.data:
+            raise BadInput(
+                f"the domain {self.name} has no data: there is no {paths.short(file)}",
+                fix="--data FILE --score SCORER",
+                code="no-tasks-file",
+            )
         else:
-            if not self._wanted.data:
-                raise BadInput(
-                    f"the domain {self.name} has no data: there is no {paths.short(file)}",
-                    fix="--data FILE --score SCORER",
-                    code="no-tasks-file",
-                )
             found, base = table.read(self._wanted.data), self._base(self._wanted.data)
-            known, told = decided(found, self._wanted)
+            known, guessed = decide(found, self._wanted)
             known = absolute(known, Path())
         tasks, dealt = tasks_of(self.name, found, known, base)
         if self._rows is None and self._function is None and not file.is_file():
             disk.write(file, text(known, self.folder, self._where))
-            if told:
-                self._say(f"guessed of {Path(found.source).name}: {', '.join(told)}")
+            if guessed:
+                self._say(f"guessed of {Path(found.source).name}: {', '.join(guessed)}")
             counts = Counter(task.split for task in tasks)
             shares = ", ".join(f"{counts[split]} {split}" for split in get_args(Split))
-            self._say(
-                f"{self.name}: {shares}. {paths.short(file)} keeps how its rows are read, and is"
-                " yours to edit"
-            )
+            kept = f"{paths.short(file)} keeps how its rows are read, and is yours to edit"
+            self._say(f"{self.name}: {shares}. {kept}")
             if dealt:
                 self._say(dealt)
         return _RowsRead(known, tasks, base)
 
-    def _read_definition(self, kept: Definition, file: Path) -> Definition:
-        """What domain.toml says, files as whole paths. Raises BadInput where a command names other
-        data."""
+    def _read_definition(self, file: Path) -> Definition:
+        """Return what domain.toml and, before it, this command say, files as whole paths. Raises
+        BadInput where a command names other data."""
+        kept, shown, wanted = load(file), paths.short(file), self._wanted
         known = absolute(kept, self.folder)
-        named = (
-            self._wanted.data
-            and absolute(known.model_copy(update={"data": self._wanted.data}), Path()).data
-        )
-        if named and named != known.data:
+        named = known.model_copy(update={"data": wanted.data or known.data})
+        if absolute(named, Path()).data != known.data:
             raise BadInput(
-                f"{paths.short(file)} is of the data {kept.data}, and this is {self._wanted.data}",
-                fix=(
-                    "--domain OTHER gives it a name of its own; or edit or delete"
-                    f" {paths.short(file)}"
-                ),
+                f"{shown} is of the data {kept.data}, and this is {wanted.data}",
+                fix=f"--domain OTHER gives it a name of its own; or edit or delete {shown}",
                 code="another-data",
             )
-        return known
+        if changed := differences(known, wanted):
+            self._say(f"{shown} says otherwise; for this command {', '.join(changed)}")
+        said = {name: each for name, each in wanted.columns.model_dump().items() if each}
+        columns = known.columns.model_copy(update=said)
+        return known.model_copy(update={"columns": columns, "score": wanted.score or known.score})
 
     def _base(self, data: str) -> Path:
         path = Path(data).expanduser()

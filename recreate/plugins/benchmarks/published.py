@@ -20,12 +20,12 @@ from recreate.api.errors import BadInput, Missing
 from recreate.api.ports import SandboxBackend
 from recreate.api.types import Grade, Task, Trace, digest
 from recreate.domains.rows import HUB, SUFFIXES, Columns, table
-from recreate.domains.rows.definition import own_or_shipped
 from recreate.domains.rows.domain import RowDomain, _RowsRead
 from recreate.domains.rows.settings import Definition, ScorerSettings, Shares
 from recreate.domains.rows.table import BadRow, DataRow, DataTable
 from recreate.domains.rows.tasks import tasks_of
 from recreate.plugins.benchmarks import recipes
+from recreate.plugins.benchmarks.definitions import load_definition
 
 COLUMNS = Columns(
     prompt="prompt",
@@ -86,7 +86,7 @@ class PublishedDomain(RowDomain):
 
     @cached_property
     def _settings(self) -> PublishedDefinition:
-        known, file = own_or_shipped(PublishedDefinition, self._where, self.name)
+        known, file = load_definition(PublishedDefinition, self._where, self.name)
         here = [
             place if place.startswith(HUB) else str((file.parent / place).resolve())
             for place in known.data

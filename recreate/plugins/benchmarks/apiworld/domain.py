@@ -27,10 +27,10 @@ from recreate.api.errors import UNSOUND, BadInput, Fault
 from recreate.api.ports import Limits, Sandbox, SandboxBackend
 from recreate.api.types import Grade, Task, Trace, digest
 from recreate.domains.exploits import text_exploits
-from recreate.domains.rows.definition import own_or_shipped
 from recreate.domains.rows.settings import Shares
 from recreate.plugins.benchmarks.apiworld import sources
 from recreate.plugins.benchmarks.apiworld.sources import ToolTask
+from recreate.plugins.benchmarks.definitions import load_definition
 from recreate.plugins.benchmarks.tool_calls import handed_in, recorded
 
 VERSION = 1
@@ -274,7 +274,7 @@ class ApiWorld:
 
     @cached_property
     def _definition(self) -> WorldDefinition:
-        return own_or_shipped(WorldDefinition, self._where, self.name)[0]
+        return load_definition(WorldDefinition, self._where, self.name)[0]
 
     @property
     def _places(self) -> list[Path]:

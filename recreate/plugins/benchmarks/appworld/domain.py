@@ -27,8 +27,8 @@ from recreate.api.ports import Sandbox, SandboxBackend
 from recreate.api.types import Grade, Task, Trace, digest
 from recreate.domains.exploits import text_exploits
 from recreate.domains.python_env import Environment, environment
-from recreate.domains.rows.definition import own_or_shipped
 from recreate.plugins.benchmarks.appworld import sources
+from recreate.plugins.benchmarks.definitions import load_definition
 from recreate.plugins.benchmarks.tool_calls import handed_in, recorded
 
 VERSION = 1
@@ -260,7 +260,7 @@ class AppWorld:
 
     @cached_property
     def _definition(self) -> AppWorldDefinition:
-        return own_or_shipped(AppWorldDefinition, self._where, self.name)[0]
+        return load_definition(AppWorldDefinition, self._where, self.name)[0]
 
     @cached_property
     def _data(self) -> Path:
