@@ -11,18 +11,14 @@ from __future__ import annotations
 
 import base64
 import json
-import sys
-import threading
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
-
-from pydantic import Field
+from typing import Any
 
 from recreate.api import paths
-from recreate.api.config import Config, Split, read_json
+from recreate.api.config import read_json
 from recreate.api.errors import UNSOUND, BadInput, Fault
 from recreate.api.ports import Limits, Sandbox, SandboxBackend
 from recreate.api.types import Grade, Task, Trace, digest
@@ -32,6 +28,7 @@ from recreate.plugins.benchmarks.apiworld import sources
 from recreate.plugins.benchmarks.apiworld.sources import ToolTask
 from recreate.plugins.benchmarks.definitions import load_definition
 from recreate.plugins.benchmarks.tool_calls import handed_in, recorded
+from recreate.plugins.benchmarks.tool_world import ToolWorld, ToolWorldDefinition
 
 VERSION = 1
 """Of what is decided here: part of the grader's version."""
@@ -75,18 +72,15 @@ what counts.
 The user: {told}"""
 
 
-class WorldDefinition(Config):
+class WorldDefinition(ToolWorldDefinition):
     """benchmarks/apiworld/domain.toml. packages: NAME==VERSION of BFCL, and of what its tools
     import; left_out: a task's id without the domain's name -> why it is none."""
 
-    schema_: Literal[1] = Field(default=1, alias="schema")
-    about: str = ""
     packages: tuple[str, ...] = ()
     splits: Shares = Shares()
-    left_out: Mapping[str, str] = {}
 
 
-class ApiWorld:
+class ApiWorld(ToolWorld):
     """Tools that keep a state, over the steps of a task: tau-bench's shop and airline, BFCL
     multi-turn.
 
@@ -97,8 +91,6 @@ class ApiWorld:
     """
 
     name = "apiworld"
-    pass_fail = True
-    tools_only = True
 
     def __init__(
         self,
@@ -108,19 +100,11 @@ class ApiWorld:
         repos: Path | None = None,
         say: Callable[[str], None] | None = None,
     ) -> None:
-        self._where = workspace or paths.workspace()
+        super().__init__(workspace, say)
         self._data = Path(data).expanduser() if data else None
         self._repos = repos
-        self._say = say or (lambda text: print(text, file=sys.stderr))
-        self._lock = threading.Lock()
 
     # --- the port ---
-
-    def tasks(self, split: Split | None = None) -> Sequence[Task]:
-        """tau-bench's first, each set in its own order. Raises BadInput for rows that lack
-        something, or whose tools are not here."""
-        with self._lock:
-            return [task for task in self._tasks if split in (None, task.split)]
 
     def prepare(self, task: Task, backend: SandboxBackend) -> Sandbox:
         """An empty folder, and beside it the world's program: the state is in the memory of the
@@ -130,10 +114,6 @@ class ApiWorld:
     def servers(self, task: Task) -> Mapping[str, Sequence[str]]:
         packed = base64.b64encode(zlib.compress(json.dumps(_about(task)).encode())).decode()
         return {SERVER: ["python3", "-I", f"{INSIDE}/world.py", "serve", packed]}
-
-    def collect(self, task: Task, sandbox: Sandbox) -> str:
-        """Nothing: what counts is in the trace."""
-        return ""
 
     def grade(self, task: Task, trace: Trace, backend: SandboxBackend) -> Grade:
         """1 where the benchmark's own rule is met by the calls of the trace, else 0. A trace
@@ -193,11 +173,6 @@ class ApiWorld:
             ]
         )
 
-    @property
-    def description(self) -> str:
-        """What `--scaffold create` is told."""
-        return self._definition.about
-
     def gold(self, task: Task) -> str:
         """The benchmark's calls; what must be told is told, and each request of BFCL's answered."""
         gold = task.facts["gold"]
@@ -225,11 +200,6 @@ class ApiWorld:
         kind = str(task.facts["kind"])
         return task.id.rpartition(":")[2].rpartition("_")[0] if kind == "bfcl" else kind
 
-    def refused(self) -> Sequence[tuple[str, str]]:
-        """Tasks that domain.toml leaves out, of those that were read."""
-        self.tasks()
-        return self._left_out
-
     def exploits(self, task: Task) -> Mapping[str, str]:
         """Calls that leave the task undone and try to be taken for done."""
         every = " ".join(map(str, range(2000)))
@@ -248,7 +218,7 @@ class ApiWorld:
             "what is within": [
                 ["data.clear", {}],
                 ["named", {}],
-                ["judged", {"asked": {}}],
+                ["judge_calls", {"asked": {}}],
                 ["do", {"name": "x"}],
             ],
             "a program": [["calculate", {"expression": "().__class__.__base__.__subclasses__()"}]],
@@ -318,27 +288,15 @@ class ApiWorld:
     def _stages(self) -> dict[str, Path]:
         return {}
 
-    @cached_property
-    def _left_out(self) -> list[tuple[str, str]]:
-        return []
-
-    @cached_property
-    def _tasks(self) -> list[Task]:
-        found: dict[str, Task] = {}
-        for case in self._cases():
-            task = self._task(case)
-            id = task.id.removeprefix(f"{self.name}:")
-            if id in self._definition.left_out:
-                self._left_out.append((task.id, self._definition.left_out[id]))
-            else:
-                found[task.id] = task
+    def _read_tasks(self) -> list[Task]:
+        found = [self._task(case) for case in self._cases()]
         if not found:
             what = paths.short(self._data) if self._data else "what is here"
             fix = f"--data FILE|FOLDER (benchmarks/apiworld/README.md), or {sources.GET_TAU}"
             raise BadInput(
                 f"{what} has no task of a set that {self.name} knows", fix=fix, code="bad-rows"
             )
-        return list(found.values())
+        return found
 
     def _cases(self) -> list[ToolTask]:
         """All that `data` has; without, what can be had."""

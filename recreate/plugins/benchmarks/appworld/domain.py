@@ -11,17 +11,12 @@ evaluator.
 from __future__ import annotations
 
 import json
-import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
-
-from pydantic import Field
+from typing import Any
 
 from recreate.api import paths
-from recreate.api.config import Config, Split
 from recreate.api.errors import UNSOUND, BadInput, Fault
 from recreate.api.ports import Sandbox, SandboxBackend
 from recreate.api.types import Grade, Task, Trace, digest
@@ -30,6 +25,7 @@ from recreate.domains.python_env import Environment, environment
 from recreate.plugins.benchmarks.appworld import sources
 from recreate.plugins.benchmarks.definitions import load_definition
 from recreate.plugins.benchmarks.tool_calls import handed_in, recorded
+from recreate.plugins.benchmarks.tool_world import ToolWorld, ToolWorldDefinition
 
 VERSION = 1
 """Of what is decided here: part of the grader's version."""
@@ -64,18 +60,15 @@ counts against you.
 it can be (a number, a name). Then submit."""
 
 
-class AppWorldDefinition(Config):
+class AppWorldDefinition(ToolWorldDefinition):
     """benchmarks/appworld/domain.toml. python, requires: of the package's environment,
     appworld==VERSION first; left_out: a task's id without the domain's name -> why it is none."""
 
-    schema_: Literal[1] = Field(default=1, alias="schema")
-    about: str = ""
     python: str = ""
     requires: tuple[str, ...] = ("appworld",)
-    left_out: Mapping[str, str] = {}
 
 
-class AppWorld:
+class AppWorld(ToolWorld):
     """AppWorld: requests over the apps of a day's life, done by code (Trivedi et al., ACL 2024,
     arXiv 2407.18901).
 
@@ -84,8 +77,6 @@ class AppWorld:
     """
 
     name = "appworld"
-    pass_fail = True
-    tools_only = True
 
     def __init__(
         self,
@@ -94,18 +85,10 @@ class AppWorld:
         data: str | Path | None = None,
         say: Callable[[str], None] | None = None,
     ) -> None:
-        self._where = workspace or paths.workspace()
+        super().__init__(workspace, say)
         self._given = Path(data).expanduser() if data else None
-        self._say = say or (lambda text: print(text, file=sys.stderr))
-        self._lock = threading.Lock()
 
     # --- the port ---
-
-    def tasks(self, split: Split | None = None) -> Sequence[Task]:
-        """In the order of AppWorld's data sets. Raises BadInput where the data is not here, with
-        what fetches it."""
-        with self._lock:
-            return [task for task in self._tasks if split in (None, task.split)]
 
     def prepare(self, task: Task, backend: SandboxBackend) -> Sandbox:
         """An empty folder, and beside it the package and the task's data bases: none of what is
@@ -114,10 +97,6 @@ class AppWorld:
 
     def servers(self, task: Task) -> Mapping[str, Sequence[str]]:
         return {SERVER: sources.program("serve", task.facts["task"], python=self._python)}
-
-    def collect(self, task: Task, sandbox: Sandbox) -> str:
-        """Nothing: what counts is in the trace."""
-        return ""
 
     def grade(self, task: Task, trace: Trace, backend: SandboxBackend) -> Grade:
         """1 where all that AppWorld checks of the task holds, else 0. A trace without a single step
@@ -157,11 +136,6 @@ class AppWorld:
         programs = [file.read_text("utf-8") for file in sources.PROGRAMS]
         return digest([VERSION, self._definition.python, *self._definition.requires, *programs])
 
-    @property
-    def description(self) -> str:
-        """What `--scaffold create` is told."""
-        return self._definition.about
-
     def gold(self, task: Task) -> str:
         """AppWorld's own solution, as its own verification runs it. Raises BadInput for a task that
         has none."""
@@ -183,11 +157,6 @@ class AppWorld:
     def stratum(self, task: Task) -> str:
         """AppWorld's difficulty, 1 to 3."""
         return f"difficulty-{task.facts['difficulty']}"
-
-    def refused(self) -> Sequence[tuple[str, str]]:
-        """Tasks that domain.toml leaves out, of those that are here."""
-        self.tasks()
-        return self._left_out
 
     def exploits(self, task: Task) -> Mapping[str, str]:
         """Code that leaves the task undone and tries to be taken for done."""
@@ -266,19 +235,8 @@ class AppWorld:
     def _data(self) -> Path:
         return sources.found_data(self._given, self._definition.requires[0])
 
-    @cached_property
-    def _left_out(self) -> list[tuple[str, str]]:
-        return []
-
-    @cached_property
-    def _tasks(self) -> list[Task]:
-        found: list[Task] = []
-        for dataset, name in sources.listed(self._data):
-            id = f"{dataset}:{name}"
-            if id in self._definition.left_out:
-                self._left_out.append((f"{self.name}:{id}", self._definition.left_out[id]))
-            else:
-                found.append(self._task(dataset, name))
+    def _read_tasks(self) -> list[Task]:
+        found = [self._task(*named) for named in sources.listed(self._data)]
         if not found:
             fix = sources.get_data(self._definition.requires[0])
             raise BadInput(
