@@ -10,10 +10,11 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from recreate.api.config import read_toml
 from recreate.api.syntax import parse_python
 from recreate.api.types import digest
 from recreate.domains.rows import read_first_row
@@ -30,7 +31,7 @@ class PublishedSet(NamedTuple):
 
     name: str
     domain: str
-    fields: frozenset[str]
+    fields: Sequence[str]
     read: Callable[[Row], dict[str, Any]]
     moved: Mapping[str, str]
     sure: Callable[[Row], bool] = lambda row: True
@@ -57,14 +58,14 @@ def find_recipe(row: Row, domain: str = "") -> PublishedSet | None:
         ]
         known = [each for each in known if domain in ("", each.domain)]
         return max(known, key=lambda each: len(each.name), default=None)
-    fit = [each for each in RECIPES if domain in ("", each.domain) and row.keys() >= each.fields]
+    fit = [each for each in RECIPES if domain in ("", each.domain) and row.keys() >= {*each.fields}]
     return next((each for each in fit if each.sure(row)), fit[0] if fit and domain else None)
 
 
 def lacking(recipe: PublishedSet, row: Row) -> list[str]:
     """The columns that a row lacks to be one of this set, where it has some of them; none where it
     is of another."""
-    wanted = _EXCHANGE if "dataset" in row else recipe.fields
+    wanted = _EXCHANGE if "dataset" in row else {*recipe.fields}
     return sorted(wanted - row.keys()) if wanted & row.keys() else []
 
 
@@ -489,141 +490,39 @@ def _dacode(row: Row) -> dict[str, Any]:
     return {**made, "left_out": f"its {func} is not built"}
 
 
-_SOLVED = {"task_id": "task_id", "canonical_solution": "gold.solution", "test": "eval.test"}
-_BEGUN = {**_SOLVED, "entry_point": "eval.entry_point"}
-_CODE = {"text": "instruction", "code": "gold.solution"}
-_QUESTION = {
-    "problem": "instruction",
-    "answer": "gold.answer",
-    "solution": "gold.solution",
-    "subject": "meta.subject",
-}
+def _is_plain(row: Row) -> bool:
+    return "def assertion(" not in str(row.get("test"))
 
-RECIPES = (
-    PublishedSet(
-        "humanevalfix",
-        "code",
-        frozenset({"buggy_solution", "canonical_solution", "test", "entry_point"}),
-        _humanevalfix,
-        {**_BEGUN, "buggy_solution": "input.buggy_code"},
-    ),
-    PublishedSet(
-        "humaneval",
-        "code",
-        frozenset({"prompt", "canonical_solution", "test", "entry_point"}),
-        _humaneval,
-        {**_BEGUN, "prompt": "instruction"},
-        lambda row: "def assertion(" not in str(row.get("test")),
-    ),
-    PublishedSet(
-        "humanevalplus",
-        "code",
-        frozenset({"prompt", "canonical_solution", "test", "entry_point"}),
-        _humaneval,
-        {**_BEGUN, "prompt": "instruction"},
-    ),
-    PublishedSet(
-        "mbppplus",
-        "code",
-        frozenset({"code", "prompt", "test"}),
-        _mbpp,
-        {**_CODE, "test": "eval.test"},
-    ),
-    PublishedSet(
-        "mbpp",
-        "code",
-        frozenset({"code", "test_list"}),
-        _mbpp,
-        {**_CODE, "test_list": "eval.test_list", "test_setup_code": "eval.test_setup_code"},
-    ),
-    PublishedSet(
-        "quixbugs",
-        "code",
-        frozenset({"buggy_code", "solution", "test_file"}),
-        _quixbugs,
-        {
-            "buggy_code": "input.buggy_code",
-            "solution": "gold.solution",
-            "test_file": "eval.test_file",
-            "json_cases": "eval.json_cases",
-        },
-    ),
-    PublishedSet(
-        "exercism",
-        "code",
-        frozenset({"instructions", "files", "solution_files", "test_files"}),
-        _exercism,
-        {
-            "instructions": "instruction",
-            "files": "input.files",
-            "solution_files": "gold.files",
-            "test_files": "eval.test_files",
-        },
-    ),
-    PublishedSet(
-        "math500",
-        "math",
-        frozenset({"problem", "answer", "unique_id"}),
-        _math,
-        _QUESTION,
-        _is_math500,
-    ),
-    PublishedSet("gsm8k", "math", frozenset({"question", "answer"}), _math, _QUESTION, _is_gsm8k),
-    PublishedSet("aime24", "math", frozenset({"problem", "answer"}), _math, _QUESTION, _is_aime),
-    PublishedSet("aime25", "math", frozenset({"problem", "answer"}), _math, _QUESTION, _is_aime),
-    PublishedSet("amc23", "math", frozenset({"question", "answer"}), _math, _QUESTION, _is_aime),
-    PublishedSet(
-        "defog",
-        "sql",
-        frozenset({"question", "query", "db_name"}),
-        _defog,
-        {
-            "question": "instruction",
-            "query": "gold.query",
-            "db_name": "input.db_name",
-            "instructions": "input.instructions",
-        },
-    ),
-    PublishedSet(
-        "ds1000",
-        "ds1000",
-        frozenset({"prompt", "reference_code", "code_context", "metadata"}),
-        _ds1000,
-        {
-            "prompt": "instruction",
-            "reference_code": "gold.reference_code",
-            "code_context": "eval.code_context",
-            "metadata": "meta",
-        },
-    ),
-    PublishedSet(
-        "infiagent_dabench",
-        "dacode",
-        frozenset({"question", "constraints", "format", "file_name"}),
+
+_FUNCTIONS: Mapping[str, Callable[[Row], Any]] = {
+    function.__name__.lstrip("_"): function
+    for function in (
         _dabench,
-        {
-            "question": "instruction",
-            "file_name": "input.file",
-            "upstream": "input.upstream",
-            "answers": "gold.answers",
-        },
-        labels="da-dev-labels.jsonl",
-    ),
-    PublishedSet(
-        "dacode",
-        "dacode",
-        frozenset({"instruction", "func", "result", "options", "config"}),
         _dacode,
-        {
-            "instruction": "instruction",
-            "source": "input.source_dir",
-            "gold": "gold.gold_dir",
-            "func": "eval.func",
-            "result": "eval.result",
-            "options": "eval.options",
-            "config": "eval.config",
-            "input": "input",
-        },
-    ),
-)
-"""Those with more fields first."""
+        _defog,
+        _ds1000,
+        _exercism,
+        _humaneval,
+        _humanevalfix,
+        _math,
+        _mbpp,
+        _quixbugs,
+        _is_aime,
+        _is_gsm8k,
+        _is_math500,
+        _is_plain,
+    )
+}
+"""By the names that recipes.toml has."""
+
+
+def _read_recipes() -> tuple[PublishedSet, ...]:
+    """Return what recipes.toml lists."""
+    text = Path(__file__).with_name("recipes.toml").read_text("utf-8")
+    listed: list[dict[str, Any]] = read_toml(text)["set"]
+    for each in listed:
+        each |= {what: _FUNCTIONS[each[what]] for what in ("read", "sure") if what in each}
+    return tuple(PublishedSet(**each) for each in listed)
+
+
+RECIPES = _read_recipes()

@@ -113,7 +113,7 @@ def _array(rows: Sequence[Sequence[float]], descr: str = "<f8") -> bytes:
 
 
 @pytest.fixture
-def find_dump(tmp_path: Path) -> Path:
+def beside(tmp_path: Path) -> Path:
     """A folder with the files that the rows name, and a domain.toml."""
     for place in (
         "tables",
