@@ -25,13 +25,12 @@ from recreate.api import registry
 from recreate.api.errors import BadInput
 from recreate.api.ports import Estimated, Price
 from recreate.api.types import Record, Usage
-from recreate.builder.share import MOST_RERUNS, rerun_share, share_of
 from recreate.lessons.context import QUESTIONS
 from recreate.lessons.ladder import ASKED
 from recreate.lessons.store import CLIMBING
 from recreate.optimizers.reflect import MOST_CALLS
 from recreate.runs.budget import Budget
-from recreate.runs.settings import DRAWN, Settings, own
+from recreate.runs.settings import MOST_RERUNS, Settings, own
 from recreate.runs.trial import LATTICE, SPREAD, decidable, finds, odds, share
 
 STUDY_CALLS, STUDY_IN, STUDY_OUT = (8, 50), 38_000, 2_800
@@ -68,8 +67,7 @@ class Estimate(Record):
     many the budget pays for, at that end.
 
     detectable_gain: the smallest true gain in the validation score that the gate would keep 8 times
-    in 10, from a score of base_rate. assumes: where the figures come from, in words. memory_share:
-    the part of each cap that the memory policy may use; 0 where it has none of its own.
+    in 10, from a score of base_rate. assumes: where the figures come from, in words.
     """
 
     attempts: int
@@ -84,7 +82,6 @@ class Estimate(Record):
     high: Amounts
     base_rate: float
     assumes: tuple[str, ...]
-    memory_share: float = 0.0
 
 
 class Span(NamedTuple):
@@ -207,60 +204,33 @@ def questions(settings: Settings) -> int:
     memory = settings.memory
     if memory.policy not in CLIMBING:
         return 0
-    return QUESTIONS if memory.is_shared else settings.batch_size * (1 + 2 * ASKED)
+    return QUESTIONS if memory.draws else settings.batch_size * (1 + 2 * ASKED)
 
 
-def reruns(settings: Settings, each: Usage, price: Price) -> int:
-    """The most re-runs with and without lessons of the whole build, 0 for policies that make none.
-    each: what one takes at least."""
+def reruns(settings: Settings, price: Price) -> int:
+    """The most re-runs with and without lessons of the whole build, 0 for policies that make
+    none."""
     memory, rounds = settings.memory, settings.rounds
     if memory.policy in ("none", "playbook", "reasoningbank", "workflows"):
         return 0
-    most = rounds * ((memory.reruns if memory.reruns >= 0 else 0) or MOST_RERUNS)
+    most = memory.most_reruns(Budget.parse(settings.budget), price)
     if memory.policy == "mistakes":  # a subject's failures, and as many successes
-        return min(2 * settings.batch_size * rounds, most)
-    share = rerun_share(memory, Budget.parse(settings.budget), price)
-    if share is None:
-        return most
-    takes = {
-        "usd": _usd(each, price),
-        "tokens": _tokens(each),
-        "minutes": each.seconds / 60,
-        "attempts": 1.0,
-    }
-    return min(
-        [most, *(math.floor(cap / takes[name]) for name, cap in share.caps.items() if takes[name])]
-    )
+        most = min(2 * settings.batch_size, most)
+    return rounds * int(MOST_RERUNS if math.isinf(most) else most)
 
 
 def _memory(settings: Settings, again: int) -> list[str]:
     """What the memory policy may take, in words."""
-    memory, budget = settings.memory, Budget.parse(settings.budget)
-    if memory.policy == "none" or not settings.rounds:
+    if settings.memory.policy == "none" or not settings.rounds:
         return []
-    asked = (
-        f"at most {n} questions to the optimizer's model a round"
-        if (n := questions(settings))
-        else ""
-    )
-    if memory.policy != DRAWN or memory.reruns >= 0:
-        each = again // settings.rounds
-        tested = (
-            f"tested by {each} re-runs a round (--memory.reruns), at the low none" if each else ""
-        )
-        return [f"at the high end lessons are {tested}"] * bool(tested) + [
-            f"lessons: {asked}"
-        ] * bool(asked)
-    told = f"lessons ({memory.policy}): {asked}"
-    if not budget.caps:
-        return [f"{told}; no re-runs without a --budget (--memory.reruns)"]
-    part = (
-        f"{memory.share:.0%} of the budget, {share_of(memory, budget)} (--memory.share)"
-        if memory.is_shared
-        else "it"
-    )
-    most = f"at most {again} re-runs in all" if again else "no re-runs"
-    return [f"{told}, and {most}, together within {part}"]
+    told = list[str]()
+    if each := again // settings.rounds:
+        told.append(f"tested by {each} re-runs a round (--memory.reruns), at the low none")
+    elif settings.memory.draws:
+        told.append("not tested by re-runs without a --budget (--memory.reruns)")
+    if asked := questions(settings):
+        told.append(f"at most {asked} questions to the optimizer's model a round")
+    return [f"at the high end lessons are {'; '.join(told)}"] if told else []
 
 
 class Course(Record):
@@ -357,7 +327,6 @@ class _Costs:
             (self.attempt.high, self.inquiry.high) if high else (self.attempt.low, self.inquiry.low)
         )
         attempts = way.attempts(rounds, None if high else self.quickly) + rehearsals
-        part = share_of(settings.memory, self.budget)
         looks, calls, lessons = (
             one.studies * rounds,
             one.calls * rounds,
@@ -365,12 +334,10 @@ class _Costs:
         )
         looked = min(_usd(look, self.optimizer_price), settings.study.usd)
         learned = again * _usd(each, self.price) + lessons * _usd(QUESTION, self.optimizer_price)
-        learned = learned if part.usd is None else min(learned, part.usd)
         reflected = calls * _usd(REFLECT, self.optimizer_price)
         usd = attempts * _usd(each, self.price) + looks * looked + reflected + learned
         asked = way.calls[high] * rounds
         learnt = again * _tokens(each) + lessons * _tokens(QUESTION)
-        learnt = learnt if part.tokens is None else min(learnt, part.tokens)
         tokens = (
             attempts * _tokens(each) + looks * _tokens(look) + calls * _tokens(REFLECT) + learnt
         )
@@ -421,7 +388,7 @@ def plan(
     past: Past = NOTHING,
 ) -> Estimate:
     """The plan of a build."""
-    idle = settings.memory.is_shared and not scaffold.asks_for_lessons
+    idle = settings.memory.draws and not scaffold.asks_for_lessons
     settings = settings.learning("none") if idle else settings
     attempt, inquiry = (
         typical(scaffold, past.usages, price, settings),
@@ -455,7 +422,7 @@ def plan(
             f"at the low end a trial is clear after {quickly} attempts, as one that changes nothing"
             " mostly is"
         )
-    rehearsals, again = one.rehearsals * settings.rounds, reruns(settings, attempt.low, price)
+    rehearsals, again = one.rehearsals * settings.rounds, reruns(settings, price)
     assumes += (
         ["lessons: none, since the agent asks for none ([memory] tokens)"]
         if idle
@@ -474,7 +441,6 @@ def plan(
         high=high,
         base_rate=round(rate, 3),
         assumes=tuple(assumes),
-        memory_share=settings.memory.share if settings.memory.is_shared else 0.0,
     )
 
 

@@ -9,8 +9,7 @@ score only once it was promoted into the agent, through the gate.
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from functools import cached_property, partial
 from pathlib import Path
@@ -37,13 +36,11 @@ from recreate.api.types import (
     Task,
     digest,
 )
-from recreate.builder.share import MOST_RERUNS, MemoryShare
 from recreate.lessons import draws, gaming
 from recreate.lessons.context import QUESTIONS, PolicyContext, RerunGroup, RerunRequest
 from recreate.lessons.store import CLIMBING, LessonStore
 from recreate.memory.forget import lesson_mark, surviving
 from recreate.runs.attempts import Score, attempt_task, ended, key_of
-from recreate.runs.budget import CELL_BUDGET
 from recreate.runs.session import Session
 from recreate.storage import files
 from recreate.storage.redact import redacted
@@ -72,7 +69,6 @@ class Learning:
         self._scanned: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
         self._reruns: set[str] = set()
         self._told: set[str] = set()
-        self.share = MemoryShare(session)
 
     # what is offered
 
@@ -159,7 +155,7 @@ class Learning:
     def _of_use(self, agent: Scaffold) -> bool:
         """Whether a lesson can come to something: where it is only drawn, an agent must ask for
         it."""
-        drawn = self.session.settings.memory.is_shared
+        drawn = self.session.settings.memory.draws
         return self.on and (not drawn or agent.asks_for_lessons)
 
     def _is_offered(self, lesson: Lesson) -> bool:
@@ -211,7 +207,6 @@ class Learning:
         key = digest(["memory", self.policy, round, agent.digest, [e.id for e in experiences]])
         threads, made = {key}, dict[str, Experience]()
         self._reruns.clear()
-        self.share.begin(experiences)
         failures = sum(not e.grade.passed for e in experiences)
         self.session.say(
             "observe",
@@ -226,8 +221,7 @@ class Learning:
                 run=self.session.run, attempt=address, step=step, role="optimizer", phase="observe"
             )
             params.setdefault("seed", int(digest([address, step], 7), 16))
-            with self.share.asking(address):
-                return self.session.ask_optimizer(list(messages), call, **params)
+            return self.session.ask_optimizer(list(messages), call, **params)
 
         def side_by_side(groups: Sequence[RerunGroup]) -> list[list[float | None]]:
             scores, again = self._rerun(agent, groups)
@@ -245,7 +239,7 @@ class Learning:
         before = self._read()
         after = dict(before)
         shown = [_carrying(e, [x.id for x in agent.lessons if x.id in before]) for e in experiences]
-        questions = QUESTIONS * self.session.settings.memory.is_shared
+        questions = QUESTIONS * self.session.settings.memory.draws
         asked = self._make_policy(
             after, ask, rerun, len(shown), questions, side_by_side, partial(self._affords, agent)
         )
@@ -496,31 +490,20 @@ class Learning:
     ) -> tuple[list[list[float | None]], list[Experience]]:
         """(what `PolicyContext.reruns` answers, the attempts that it took), `jobs` at once.
 
-        Which are begun is settled before any of them is, by what all before them took, and where
-        the share is used up on the way none of them counts (they are found again at their
-        addresses): so nothing depends on who was faster. Where it may not do for them, one is made
-        after the other.
+        Which are begun is settled before any of them is, by how many there were before them: so
+        nothing depends on who was faster.
         """
         wave, answers = dict[str, _Rerun](), list[list[str]]()
-        easily = True
         for group in groups:
             found = [self._plan_rerun(agent, each) for each in group]
             asked = [each for each in found if each is not None]
-            if len(asked) < len(found) or not self._begins(wave, asked, easily=True):
+            if len(asked) < len(found) or not self._begins(wave, asked):
                 if answers:
                     break
-                if len(asked) < len(found) or not self._begins(
-                    wave, asked, easily=False, aloud=True
-                ):
-                    return [[None] * len(group)], []
-                easily = False
+                return [[None] * len(group)], []
             answers.append([each.key for each in asked])
             wave |= {each.key: each for each in asked}
-            if not easily:
-                break
-        scores, in_full = self._make(
-            list(wave.values()), 1 if not easily else self.session.settings.jobs
-        )
+        scores = self._make(list(wave.values()))
         begun = self.session.ledger.has_begun
         self._reruns |= {each.key for each in wave.values() if not each.known and begun(each.key)}
         made = [
@@ -528,26 +511,22 @@ class Learning:
             for x in scores.values()
             if x.score is not None and (e := ended(self.session, x.attempt)) is not None
         ]
-        if not in_full:
-            self._say_once(self.share.refusal)
-            return [[None] * len(groups[0])], made
         return [[scores[key].score for key in keys] for keys in answers], made
 
     def _affords(self, agent: Scaffold, groups: Sequence[RerunGroup]) -> bool:
         """Whether what is left of the budget does for all of these. A cap of one round is not
         asked: the next one goes on with what this one made."""
         found = (self._plan_rerun(agent, each) for group in groups for each in group)
-        asked = {each.key: each for each in found if each is not None}
-        new = sum(not each.known and key not in self._reruns for key, each in asked.items())
+        return self._is_paid_for({each.key for each in found if each is not None})
+
+    def _is_paid_for(self, keys: Collection[str]) -> bool:
+        """Whether the budget does for these re-runs, and for judging a candidate after them."""
         begun = self.session.ledger.has_begun
         try:
-            self.session.ledger.afford(sum(not begun(key) for key in asked) + self.judging)
+            self.session.ledger.afford(sum(not begun(key) for key in keys) + self.judging)
         except OutOfBudget:
             return False
-        if self.share.affords(new, easily=False):
-            return True
-        self._say_once(self.share.refusal)
-        return False
+        return True
 
     def _plan_rerun(self, agent: Scaffold, asked: RerunRequest) -> _Rerun | None:
         """None where it cannot be attempted. Never the attempt that was observed: it was chosen for
@@ -574,37 +553,24 @@ class Learning:
         known = any(id in r.get("reruns", ()) for r in self.session.journal.records("memory"))
         return _Rerun(key, agent, task, repeat, told, known)
 
-    def _begins(
-        self,
-        wave: Mapping[str, _Rerun],
-        asked: Sequence[_Rerun],
-        *,
-        easily: bool,
-        aloud: bool = False,
-    ) -> bool:
+    def _begins(self, wave: Mapping[str, _Rerun], asked: Sequence[_Rerun]) -> bool:
         """Whether these re-runs are begun with those of the wave. What an earlier round made costs
         nothing, and what this round made before a kill counts again, so that it ends as it would
         have."""
         whole = {**wave, **{each.key: each for each in asked}}
         new = [key for key, each in whole.items() if not each.known and key not in self._reruns]
-        most = self._most
-        if most and len(self._reruns) + len(new) > most:
+        if len(self._reruns) + len(new) > self._most:
+            if not self._most:
+                self._say_once(
+                    "no lesson is tested by re-runs without a --budget: --memory.reruns 24 allows"
+                    " so many a round"
+                )
             return False
         begun = self.session.ledger.has_begun
-        if all(begun(each.key) for each in asked):
-            return True
-        try:
-            self.session.ledger.afford(sum(not begun(key) for key in whole) + self.judging)
-        except OutOfBudget:
-            return False
-        if self.share.affords(len(new), easily=easily):
-            return True
-        if aloud:
-            self._say_once(self.share.refusal)
-        return False
+        return all(begun(each.key) for each in asked) or self._is_paid_for(whole)
 
-    def _make(self, wave: Sequence[_Rerun], jobs: int) -> tuple[dict[str, Score], bool]:
-        """(what became of these re-runs, by key; whether the share did for all)."""
+    def _make(self, wave: Sequence[_Rerun]) -> dict[str, Score]:
+        """What became of these re-runs, by key."""
 
         def make(each: _Rerun) -> Score:
             given = self.session, each.agent, each.task, each.repeat, "rerun"
@@ -615,38 +581,30 @@ class Learning:
             )
             return score
 
-        with (
-            self.share.rerunning([each.key for each in wave]),
-            ThreadPoolExecutor(jobs, thread_name_prefix="rerun") as pool,
-        ):
+        with ThreadPoolExecutor(self.session.settings.jobs, thread_name_prefix="rerun") as pool:
             futures = {each.key: pool.submit(make, each) for each in wave}
             wait(futures.values(), return_when=FIRST_EXCEPTION)
             for future in futures.values():
                 future.cancel()
-        errors = [
-            e for f in futures.values() if not f.cancelled() and (e := f.exception()) is not None
-        ]
-        for error in errors:
-            if not isinstance(error, OutOfBudget) or error.code != CELL_BUDGET:
+        for future in futures.values():
+            if not future.cancelled() and (error := future.exception()) is not None:
                 raise error
-        scores = {
-            k: f.result() for k, f in futures.items() if not f.cancelled() and f.exception() is None
-        }
-        return scores, not errors
+        return {key: future.result() for key, future in futures.items()}
 
     @property
-    def _most(self) -> int:
-        """The most re-runs of a round; 0: as many as are paid for."""
-        most = self.session.settings.memory.reruns
-        return MOST_RERUNS if most < 0 else most
+    def _most(self) -> float:
+        """The most re-runs of a round."""
+        return self.session.settings.memory.most_reruns(
+            self.session.ledger.budget, self.session.price
+        )
 
     def _room(self) -> float:
         """So many re-runs this round may still make, by what they took so far."""
-        ledger, most = self.session.ledger, self._most
-        rooms = [self.share.room(), most - len(self._reruns) if most else math.inf]
+        ledger = self.session.ledger
+        room = self._most - len(self._reruns)
         if (cap := ledger.budget.attempts) is not None:
-            rooms.append(cap - ledger.attempts - self.judging)
-        return min(rooms)
+            room = min(room, cap - ledger.attempts - self.judging)
+        return room
 
     def _key(self, agent: Scaffold, task: Task, repeat: int, told: LessonRetrieval) -> str:
         try:

@@ -142,12 +142,7 @@ HELP = {
     ),
     "memory.reruns": (
         "The most attempts that a round may spend on testing lessons, with and without them; 0: no"
-        " cap; -1: with randomised within --memory.share, a quarter of a stated --budget at most,"
-        " none without one; else 192."
-    ),
-    "memory.share": (
-        "With randomised: the part of each cap of --budget that lessons may take, questions and"
-        " re-runs."
+        " cap; -1: 24 with randomised, none without a --budget; else 192."
     ),
     "memory.odds": (
         "With recreate and randomised: the odds against 'it does not help' that a lesson needs to"

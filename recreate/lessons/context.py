@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from recreate.agents.template import filled, read_object
-from recreate.api.errors import OutOfBudget, Refused
+from recreate.api.errors import Refused
 from recreate.api.ports import Ask
 from recreate.api.types import Change, Evidence, Experience, Lesson, Message, Trial, digest
 from recreate.lessons.promotion import ODDS, free, tried
@@ -24,8 +24,6 @@ STRING = {"type": "string"}
 QUESTIONS = 12
 """A round asks the model so often where lessons are drawn: for lessons of four failures or more,
 and which of them say the same."""
-SPENT = "memory-share"
-"""The code of an OutOfBudget that ends what a policy may ask in a round, and not the build."""
 
 
 class Rerun(Protocol):
@@ -182,11 +180,6 @@ class AskingPolicy:
             )
         except Refused:
             self.malformed += 1
-            return None
-        except OutOfBudget as e:
-            if e.code != SPENT:
-                raise
-            self.left = 0
             return None
         found = read_object(reply.text)
         if found is None or any(

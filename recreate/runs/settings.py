@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 import os
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -34,6 +35,10 @@ from recreate.domains.rows import NamedColumns, name_domain
 from recreate.lessons.promotion import ODDS
 from recreate.optimizers import StudySettings
 from recreate.runs.recording import read_start
+
+if TYPE_CHECKING:
+    from recreate.api.ports import Price
+    from recreate.runs.budget import Budget
 
 Table = TypeVar("Table", bound=PluginSettings)
 
@@ -83,6 +88,10 @@ class Models(Config):
     retries: int = Field(default=3, ge=0, le=10)
 
 
+FEW_RERUNS, MOST_RERUNS = 24, 192
+"""Re-runs of a round that has no cap of its own: one test of a lesson where offers are drawn, one of
+a pattern in use elsewhere."""
+
 DRAWN = "randomised"
 """The policy whose evidence is drawn, so that few re-runs do."""
 
@@ -94,10 +103,8 @@ class MemorySettings(Config):
     module:Class; empty: the best here. recall: an installed or module:Class Memory that answers the
     optimizer; empty: the workspace's own. reruns: the most re-runs that a policy may make in a
     round, those that an earlier round made not counted; 0: as many as the budget leaves over; -1:
-    with `randomised` within its share, at most a quarter of a stated budget and none without one,
-    with others 192, which is the longest test, of a pattern in use. share: with `randomised` the
-    part of each cap of the budget that it may use, its questions and its re-runs together; 1: no
-    part of its own. odds: with `recreate` and `randomised` the odds at which a bet on "it helps"
+    with `randomised` 24, and none without a budget that counts them, with others 192, which is the
+    longest test, of a pattern in use. odds: with `recreate` and `randomised` the odds at which a bet on "it helps"
     must be won before a lesson becomes a pattern: at most 1 in so many that do not help becomes
     one. namespace: whose memory is read and written, such as a team's; empty: the one of all.
     """
@@ -106,7 +113,6 @@ class MemorySettings(Config):
     embedder: str = ""
     recall: str = ""
     reruns: int = Field(default=-1, ge=-1, le=MOST)
-    share: float = Field(default=0.15, gt=0, le=1)
     odds: float = Field(default=ODDS, gt=1, le=1e9)
     namespace: str = Field(default="", pattern=r"^([a-z0-9][a-z0-9_-]{0,39})?$")
 
@@ -116,9 +122,18 @@ class MemorySettings(Config):
         return "policy" in self.model_fields_set
 
     @property
-    def is_shared(self) -> bool:
-        """Whether what the policy may spend is a part of the budget."""
-        return self.policy == DRAWN and self.share < 1
+    def draws(self) -> bool:
+        """Whether the policy draws what it offers."""
+        return self.policy == DRAWN
+
+    def most_reruns(self, budget: Budget, price: Price) -> float:
+        """Return the most re-runs of a round."""
+        if self.reruns >= 0:
+            return self.reruns or math.inf
+        if not self.draws:
+            return MOST_RERUNS
+        priced = bool(price.tokens_in or price.tokens_out)
+        return FEW_RERUNS if any(name != "usd" or priced for name in budget.caps) else 0
 
 
 Switch = Literal["trajectory", "environment", "evidence", "guidance", "distilling"]
