@@ -85,21 +85,21 @@ class ModelQuestion:
     task: TaskQuestion | None = None
 
     @cached_property
-    def _params(self) -> str:
-        return _canonical({k: v for k, v in self.params.items() if k not in _NOT_ASKED})
-
-    @cached_property
-    def _said(self) -> list[str]:
-        return [_canonical(dict(message)) for message in self.messages]
+    def _params(self) -> dict[str, Any]:
+        return {k: v for k, v in self.params.items() if k not in _NOT_ASKED}
 
     @cached_property
     def asked(self) -> str:
-        return _digests(self._params)[0]
+        return _digests(_canonical(self._params))[0]
 
     @cached_property
+    def _said(self) -> list[tuple[str, str]]:
+        return [_message_digests(message) for message in self.messages]
+
+    @property
     def said(self) -> list[str]:
         """The digests of the messages."""
-        return [_digests(text)[0] for text in self._said]
+        return [own for own, _ in self._said]
 
     @cached_property
     def digest(self) -> str:
@@ -107,13 +107,16 @@ class ModelQuestion:
 
     @cached_property
     def steady(self) -> str:
-        said = [_digests(text)[1] for text in self._said]
+        said = [steady for _, steady in self._said]
         return digest([self.model, said, self.asked, self.params.get("seed")])
 
     def texts(self, *, messages: bool) -> dict[str, Any]:
         """Return the parameters, and the messages if they are wanted too, by their digests."""
-        texts = [self._params, *(self._said if messages else ())]
-        return {_digests(text)[0]: json.loads(text) for text in texts}
+        texts: dict[str, Any] = {self.asked: self._params}
+        if messages:
+            texts |= zip(self.said, map(dict, self.messages), strict=True)
+        masked: dict[str, Any] = redacted(texts)
+        return masked
 
     def record(
         self, answer: Reply | BadInput | Fault, lost: Sequence[Transient] = ()
@@ -127,27 +130,40 @@ class ModelQuestion:
         if isinstance(answer, Reply):
             record["reply"] = answer.model_dump(mode="json", exclude_defaults=True)
         else:
-            error = {**_told(answer), "last": bool(lost) and isinstance(answer, Fault)}
+            error = {**_tell_error(answer), "last": bool(lost) and isinstance(answer, Fault)}
             record |= {"kind": "refused", "error": {**error, "kind": type(answer).__name__}}
-        return {**record, "lost": [_told(e) for e in lost]} if lost else record
+        return {**record, "lost": [_tell_error(e) for e in lost]} if lost else record
 
 
 def _canonical(value: Any) -> str:
     return json.dumps(redacted(value), sort_keys=True, ensure_ascii=False, default=str)
 
 
-@lru_cache(maxsize=4096)
 def _digests(text: str) -> tuple[str, str]:
-    """Return the digest of a text, and of the same without what wavers; each message of an attempt
-    is asked about once a turn."""
+    """Return the digest of a text, and of the same without what wavers."""
     own = digest(text)
     steady = STEADY.sub("\ufffd", text)
     return own, own if steady == text else digest(steady)
 
 
-def _told(e: BadInput | Fault) -> dict[str, Any]:
-    told: dict[str, Any] = redacted({"code": e.code, "message": e.message, "fix": e.fix})
-    return {**told, "unspent": e.unspent} if isinstance(e, Fault) else told
+@lru_cache(maxsize=4096)
+def _digests_of_words(role: str, words: str) -> tuple[str, str]:
+    text = _canonical({"role": role, "content": words})
+    return (digest(text),) * 2 if role == "assistant" else _digests(text)
+
+
+def _message_digests(message: Message) -> tuple[str, str]:
+    """Return both digests of a message; most are words alone, asked about again at every turn. What
+    a model said is journalled, so that it never wavers."""
+    words = message.get("content")
+    if len(message) == 2 and isinstance(words, str):
+        return _digests_of_words(message["role"], words)
+    return _digests(_canonical(dict(message)))
+
+
+def _tell_error(e: BadInput | Fault) -> dict[str, Any]:
+    facts: dict[str, Any] = redacted({"code": e.code, "message": e.message, "fix": e.fix})
+    return {**facts, "unspent": e.unspent} if isinstance(e, Fault) else facts
 
 
 def read_reply(record: Mapping[str, Any]) -> Reply | None:
