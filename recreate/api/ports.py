@@ -6,8 +6,9 @@ A part is opened by `recreate.api.registry.open(kind, name)`: built-in, an insta
 port has a page with an example in docs/ports/.
 
 What a part may offer besides is a small Protocol of its own, listed under the port it adds to and
-asked for by `isinstance`: OpensImages (a SandboxBackend); Talking (a Sandbox); Preparable, ToolCalling, Overriding (a Model); Validatable, Auditable, AsksModel,
-Rated and `DomainExtras` (a Domain). An attribute or method of that name suffices.
+asked for by `isinstance`: OpensImages (a SandboxBackend); Talking (a Sandbox); Preparable,
+ToolCalling, Overriding (a Model); Validatable, Auditable, AsksModel, Rated and `DomainExtras` (a
+Domain). An attribute or method of that name suffices.
 """
 
 from __future__ import annotations

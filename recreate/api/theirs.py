@@ -137,8 +137,8 @@ def attribute_error(error: BaseException, *, anything: bool = False) -> BadInput
 
 
 def describe_error(error: BaseException) -> str:
-    """Return an exception in a line: its type and words; of a record that cannot be made, which field and
-    why."""
+    """Return an exception in a line: its type and words; of a record that cannot be made, which
+    field and why."""
     if isinstance(error, ValidationError):
         first, *more = error.errors(include_url=False)
         field = ".".join(map(str, first["loc"])) or "it"

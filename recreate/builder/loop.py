@@ -203,7 +203,7 @@ def _announce(work: Build, earlier: BuildState) -> None:
     session, settings = work.session, work.session.settings
     count = len(work.validation)
     there = {"train": min(settings.train, len(work.train)), "validation": count}
-    ahead = course(settings.model_copy(update=there), session.optimizer_price)
+    ahead = course(settings.model_copy(update=there), session.models.optimizer_price)
     over = decidable(settings.gate, count, settings.rounds) if settings.gate.false_keep else 0
     if 0 < over < settings.rounds and not earlier:
         first = f"the first {over}" if over > 1 else "the first one"

@@ -282,7 +282,7 @@ def improve(
             fix="--texts 'prompts/*.md', or `texts` in its agent.toml",
             code="no-texts",
         )
-    refuse_if_too_small(session.settings, seed, session.price, session.optimizer_price)
+    refuse_if_too_small(session.settings, seed, session.price, session.models.optimizer_price)
     if session.replay is not None:
         session.replay.check_agent(seed.name, seed.digest)
     session.say("seed", {"scaffold": seed, "session": session})
@@ -377,7 +377,9 @@ def _seed(session: Session, where: Path, scaffold: str | Path | Scaffold) -> Sca
         wanted = scaffold or session.settings.scaffold
         if wanted == CREATE:
             start = starting(session.settings, where, "seed")
-            refuse_if_too_small(session.settings, start, session.price, session.optimizer_price)
+            refuse_if_too_small(
+                session.settings, start, session.price, session.models.optimizer_price
+            )
             chosen = made_of = create(session, start)
         elif session.replay is not None and not wanted:
             chosen = made_of = _recorded(session.replay)

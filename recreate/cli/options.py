@@ -76,7 +76,9 @@ HELP = {
     "study.usd": "USD one study may cost.",
     "study.rehearsals": "Attempts at train tasks one study may make with its edits.",
     "study.tools": "How an optimizer calls its tools: native, json, or auto (what the model can).",
-    "optimizer_settings": "KEY=VALUE of what the optimizer has of its own, such as n=4 of best-of-n; repeatable.",
+    "optimizer_settings": (
+        "KEY=VALUE of what the optimizer has of its own, such as n=4 of best-of-n; repeatable."
+    ),
     "scaffold": (
         "The agent to start from, a folder or a name; `create`: the optimizer writes it; default:"
         " the domain's own, else a seed agent that ships."

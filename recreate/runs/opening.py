@@ -497,8 +497,8 @@ comes first."""
 def list_openers(
     settings: Settings, workspace: Path
 ) -> Iterator[tuple[str, str, Callable[[], Any]]]:
-    """Yield (address, name, what opens it) of the parts that the settings name, each to be opened by
-    itself. What opens it raises BadInput for one that is not there or does not fit."""
+    """Yield (address, name, what opens it) of the parts that the settings name, each to be opened
+    by itself. What opens it raises BadInput for one that is not there or does not fit."""
     from recreate.memory import embedders
 
     memory, models = settings.memory, settings.models

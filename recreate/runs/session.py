@@ -78,11 +78,8 @@ class Session:
     run: str
     domain: Domain
     backend: SandboxBackend
-    model: Model
+    models: OpenedModels
     model_name: str
-    price: Price
-    optimizer_model: Model
-    optimizer_price: Price
     memory: Any
     journal: Journal
     ledger: Ledger
@@ -96,8 +93,6 @@ class Session:
     own_memory: Memory | None = None
     replay: Replay | None = None
     given: Parts = field(default_factory=Parts)
-    judge: tuple[Model, Price] | None = None
-    """Who judges answers, of a domain that asks a model while it grades."""
     ready: Ready = leave_model
     started: set[int] = field(default_factory=set)
     """The models that are ready, by their identity; of a session that was made from this one
@@ -114,7 +109,8 @@ class Session:
     def with_model(self, model: Model, name: str = "", price: Price | None = None) -> Session:
         """The same run with another model for its agents, known by `name`. Closing the model is the
         caller's."""
-        return replace(self, model=model, model_name=name or model.name, price=price or self.price)
+        models = replace(self.models, model=model, price=price or self.price)
+        return replace(self, models=models, model_name=name or model.name)
 
     def with_domain(self, settings: Settings) -> Session:
         """The same run with the tasks that `settings` name. Where they are judged by a model, it is
@@ -127,16 +123,24 @@ class Session:
         """The same, with a domain that asks its judge, where it wants one."""
         if not (isinstance(self.domain, AsksModel) and self.domain.asks_model):
             return self
-        judge = self.judge or (self.optimizer_model, self.optimizer_price)
+        judge = self.models.judge or (self.optimizer_model, self.models.optimizer_price)
         ask = ask_judge(self.calls, judge, self.patience())
         return replace(self, domain=self.domain.judged_by(judge[0].name, ask))
 
     @property
-    def models(self) -> OpenedModels:
-        """Those that answer in this run."""
-        return OpenedModels(
-            self.model, self.price, self.optimizer_model, self.optimizer_price, judge=self.judge
-        )
+    def model(self) -> Model:
+        """The agent's model."""
+        return self.models.model
+
+    @property
+    def price(self) -> Price:
+        """The price of the agent's model."""
+        return self.models.price
+
+    @property
+    def optimizer_model(self) -> Model:
+        """The optimizer's model."""
+        return self.models.optimizer_model
 
     def tasks(self, split: Split, *, needed: bool = True) -> list[Task]:
         """The domain's tasks of a split but for those that the workspace holds out as another one,
@@ -237,7 +241,7 @@ class Session:
         """The optimizer's model."""
         return self.calls.ask(
             self.optimizer_model,
-            self.optimizer_price,
+            self.models.optimizer_price,
             messages,
             call,
             **{**self.patience(), **params},
@@ -392,11 +396,8 @@ def open_session(
         run=opening.run,
         domain=made["domain"],
         backend=made["backend"],
-        model=models.model,
+        models=models,
         model_name=models.model.name,
-        price=models.price,
-        optimizer_model=models.optimizer_model,
-        optimizer_price=models.optimizer_price,
         memory=made["store"],
         journal=made["journal"],
         ledger=made["ledger"],
@@ -406,7 +407,6 @@ def open_session(
         policy_name=named,
         calls=made["calls"],
         say=say,
-        judge=models.judge,
         own_memory=made["own_memory"],
         replay=opening.replay,
         given=given,

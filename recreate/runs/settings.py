@@ -191,10 +191,10 @@ class Settings(Config):
 
     optimizer_settings: what the optimizer has of its own, by key; its `Config` knows them (`own`).
     name: what the agent is called under scaffolds/, the domain's name when empty. choose: which
-    train tasks a round attempts: `uniform`, in turn, or a
-    curriculum's. record, replay: folders of recordings; record_replies_only: one without what was asked; cache: a folder
-    of replies across runs, or `on`. plugins: the tables of plug-ins in which something is set, by
-    name; `of` has them, and in TOML each is a table of its own.
+    train tasks a round attempts: `uniform`, in turn, or a curriculum's. record, replay: folders of
+    recordings; record_replies_only: one without what was asked; cache: a folder of replies across
+    runs, or `on`. plugins: the tables of plug-ins in which something is set, by name; `of` has
+    them, and in TOML each is a table of its own.
     """
 
     domain: str = "swe"
@@ -365,7 +365,7 @@ def load(
 ) -> Settings:
     """Return the settings in force in a workspace; of a replay those of its recording. Raises
     BadInput naming where a wrong value stands, `another-build` for a flag that says something else
-    than the recording, `no-walls` for a recording of `--sandbox none` where nobody says that now."""
+    than the recording, `no-walls` for a recording of `--sandbox none` where nobody says so now."""
     environ, flags = os.environ if environ is None else environ, flags or {}
     values: dict[str, Any] = {}
     sources = (_read_file(workspace), _read_environment(environ), _read_flags(flags))
@@ -462,8 +462,8 @@ TRUSTED = (
 def _as_recorded(
     loaded: Settings, flags: Mapping[str, Any], environ: Mapping[str, str]
 ) -> Settings:
-    """Return the settings of the recording, but for what is the machine's, and for a scaffold, whose
-    files are compared."""
+    """Return the settings of the recording, but for what is the machine's, and for a scaffold,
+    whose files are compared."""
     folder = Path(loaded.replay)
     then_in = str(read_start(folder).get("sandbox") or "")
     recorded = load_run(folder, recorded=True)
