@@ -13,6 +13,7 @@ from recreate.api.errors import BadInput
 from recreate.cli.options import Json, SandboxName, open_backend, split_of
 from recreate.cli.tasks import line_of_task, task_record
 from recreate.cli.terminal import answers, say
+from recreate.domains.python_env import read_environment
 
 if TYPE_CHECKING:
     from recreate.plugins.swe_tasks.generate import MadeTasks
@@ -120,17 +121,12 @@ def make(
         raise BadInput(
             "--history is that of a repository", fix="--repo PATH --history", code="usage"
         )
-    asked: dict[str, Any] = {
+    environment = {
         "python": python,
         "pytest": pytest,
         "index_before": index_before,
-        "variables": _variables(env or ()),
-        "hard": hard,
-        "undo": [_pair(each) for each in undo or ()],
-        "releases": list(releases or ()),
-        "history": history or bool(since),
-        "since": since,
-        "ask": _ask(model) if model else None,
+        "env": _variables(env or ()),
+        "requires": tuple(requires or ()),
     }
     made = make_tasks(
         package=name,
@@ -139,14 +135,19 @@ def make(
         n=n,
         seed=seed,
         split=split_of(split),
-        requires=tuple(requires or ()),
+        wanted=read_environment(environment),
         tests=tuple(tests or ()),
         python_path=tuple(python_path or ()),
         modules=tuple(module or ()),
+        hard=hard,
+        undo=[_pair(each) for each in undo or ()],
+        releases=list(releases or ()),
+        history=history or bool(since),
+        since=since,
+        ask=_ask(model) if model else None,
         file=data,
         backend=open_backend(sandbox),
         on_progress=say,
-        **{name: value for name, value in asked.items() if value},
     )
     rows = (({**task_record(t), "file": str(made.file)}, line_of_task(t)) for t in made.tasks)
     answers(as_json, rows)
@@ -159,10 +160,10 @@ def make_tasks(**options: Any) -> MadeTasks:
     injected ones (`generate.make`)."""
     from recreate.plugins.swe_tasks import generate, releases
 
-    if not (options.pop("history", False) or options.get("releases")):
-        return generate.make(**options)
-    taken = signature(releases.make).parameters
-    return releases.make(**{name: value for name, value in options.items() if name in taken})
+    mended = options.pop("history", False) or options.get("releases")
+    make = releases.make if mended else generate.make
+    taken = signature(make).parameters
+    return make(**{name: value for name, value in options.items() if name in taken})
 
 
 def _release(

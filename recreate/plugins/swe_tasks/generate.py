@@ -23,7 +23,7 @@ from recreate.api.errors import BadInput, Interrupted
 from recreate.api.ports import SandboxBackend
 from recreate.api.syntax import parse_python
 from recreate.api.types import Split, Task, digest
-from recreate.domains.python_env import Environment, environment, read_environment
+from recreate.domains.python_env import Environment, environment
 from recreate.plugins.swe import copies, facts, hard_mutation, hunks, sources, test_run
 from recreate.plugins.swe.case import InjectedCase, earlier_texts, mark, tasks_of
 from recreate.plugins.swe.facts import INJECTED, Injected, Origin, Part, Releases
@@ -31,6 +31,7 @@ from recreate.plugins.swe.hard_mutation import Parts
 from recreate.plugins.swe.mutation import Mutation, Site, Source, mutate_source, mutations
 from recreate.plugins.swe.sources import Say
 from recreate.plugins.swe.test_run import ProjectTests, TestResults, TrialRun
+from recreate.sandboxes import choose
 
 MOST_LINES, FEWEST_LINES = 45, 4
 MOST_FAILING = 8
@@ -92,11 +93,7 @@ def make(
     n: int = 10,
     seed: int = 0,
     split: Split | None = None,
-    requires: Sequence[str] = (),
-    python: str = "",
-    pytest: str = "",
-    index_before: str = "",
-    variables: Mapping[str, str] = {},
+    wanted: Environment | None = None,
     tests: Sequence[str] = (),
     python_path: Sequence[str] = (),
     modules: Sequence[str] = (),
@@ -111,9 +108,7 @@ def make(
     to `file` as it is found.
 
     split         of all the tasks; by default the modules are dealt out to train and validation
-    requires      pinned requirements of the tests             python_path   folders put on sys.path
-    python, pytest, index_before, variables                    what the tests run in and with: see
-    Environment
+    wanted        what the tests run in and with              python_path   folders put on sys.path
     tests         files and folders given to pytest; both are looked for when not given
     modules       only bugs in these files of the project
     hard          bugs of several statements, whose failure shows elsewhere (hard_mutation.py)
@@ -126,18 +121,9 @@ def make(
     no-mutants; Interrupted.
     """
     say: Say = on_progress or (lambda _: None)
-    if backend is None:
-        from recreate.sandboxes import choose
-
-        backend = choose()
+    backend = backend or choose()
     file = file or paths.workspace() / "benchmarks" / "swe" / INJECTED
-    fields = {
-        "python": python,
-        "pytest": pytest,
-        "index_before": index_before,
-        "env": dict(variables),
-    }
-    wanted = read_environment({**fields, "requires": tuple(requires)})
+    wanted = wanted or Environment()
     origin, pristine = _origin(
         package, version, repo, wanted, tuple(tests), tuple(python_path), file, say
     )

@@ -14,7 +14,7 @@ from recreate.api import paths
 from recreate.api.errors import BadInput
 from recreate.api.ports import SandboxBackend
 from recreate.api.types import Split, digest
-from recreate.domains.python_env import read_environment
+from recreate.domains.python_env import Environment
 from recreate.plugins.swe import facts, sources
 from recreate.plugins.swe.case import RealCase
 from recreate.plugins.swe.facts import FEWEST_WORDS, MOST_WORDS, RELEASES, Bug, wrong_issue
@@ -22,6 +22,7 @@ from recreate.plugins.swe.sources import Say
 from recreate.plugins.swe_tasks.change import Candidate, Setup, layout, prepare_change
 from recreate.plugins.swe_tasks.commits import history
 from recreate.plugins.swe_tasks.generate import MadeTasks, dealt_by_module, known_tasks, stoppable
+from recreate.sandboxes import choose
 from recreate.storage import files, packages
 
 # --- two releases
@@ -83,11 +84,7 @@ def make(
     since: str = "",
     n: int = 10,
     split: Split | None = None,
-    requires: Sequence[str] = (),
-    python: str = "",
-    pytest: str = "",
-    index_before: str = "",
-    variables: Mapping[str, str] = {},
+    wanted: Environment | None = None,
     tests: Sequence[str] = (),
     python_path: Sequence[str] = (),
     backend: SandboxBackend | None = None,
@@ -102,8 +99,7 @@ def make(
 
     split   of all of them; by default `dealt`
     since   a day: no older commits
-    requires, python, pytest, index_before, variables   what the tests run in and with: see
-    Environment
+    wanted  what the tests run in and with
     ask     a model: a text -> its answer. It writes the texts; without one a task tells the tests
             that fail
     file    benchmarks/swe/releases.toml of the workspace unless given; a task of the same id is
@@ -114,18 +110,9 @@ def make(
     Interrupted.
     """
     say: Say = on_progress or (lambda _: None)
-    if backend is None:
-        from recreate.sandboxes import choose
-
-        backend = choose()
+    backend = backend or choose()
     file = file or paths.workspace() / "benchmarks" / "swe" / RELEASES
-    fields = {
-        "python": python,
-        "pytest": pytest,
-        "index_before": index_before,
-        "env": dict(variables),
-    }
-    wanted = read_environment({**fields, "requires": tuple(requires)})
+    wanted = wanted or Environment()
     setup = Setup(backend, wanted, tuple(tests), tuple(python_path), env, say)
     chosen, tried = _Chosen(file, split, ask, say), 0
     with stoppable(
