@@ -11,10 +11,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recreate.api.types import Task
+from recreate.api import plugins
+from recreate.api.errors import BadInput
+from recreate.api.types import Task, Trace
 from recreate.domains.exploits import text_exploits
-from recreate.domains.rows.scorers import Scored, TextScorer, find_scorer, texts_of
+from recreate.domains.rows import scorers
+from recreate.domains.rows.domain import domain
+from recreate.domains.rows.scorers import (
+    Open,
+    RowTask,
+    Scored,
+    Scorer,
+    TextScorer,
+    find_scorer,
+    texts_of,
+)
 from recreate.domains.rows.settings import ScorerSettings
+from recreate.sandboxes import choose
 
 S = ScorerSettings()
 WORDS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=60)
@@ -223,3 +236,40 @@ def test_answers_that_fit_every_question_are_not_right(kind: str) -> None:
     )
     for name, answer in text_exploits(task).items():
         assert score(kind, answer, RIGHT[kind], S).score < 0.8, name
+
+
+class Palindrome(Scorer):
+    """A stranger's scorer: what reads the same from both ends is right."""
+
+    name = "palindrome"
+    needs_answer = False
+
+    def describe_answer(self) -> str:
+        return "It reads the same from both ends."
+
+    def score(self, case: RowTask, trace: Trace, open: Open) -> Scored:
+        text = trace.answer.strip()
+        return Scored(float(text == text[::-1]), "It reads the same, or does not.")
+
+
+def test_a_package_brings_a_scorer(monkeypatch: pytest.MonkeyPatch) -> None:
+    brought = {"palindrome": f"{__name__}:Palindrome"}
+    monkeypatch.setitem(plugins.BUILT_IN, "scorer", plugins.BUILT_IN["scorer"] | brought)
+    words = domain(
+        [{"prompt": f"A palindrome of {n} letters?"} for n in range(5)], score="palindrome"
+    )
+    task = words.tasks()[0]
+    assert task.prompt.endswith("It reads the same from both ends.")
+    trace = Trace(attempt="a", task=task.id, scaffold="", model="", answer="level")
+    assert words.grade(task, trace, choose()).passed
+    assert not words.grade(task, trace.model_copy(update={"answer": "lever"}), choose()).passed
+
+
+def test_a_scorer_whose_plug_in_is_not_here_is_named_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(scorers, "lacking", lambda kind, name: "judge" if name == "jury" else "")
+    with pytest.raises(BadInput, match="is of the plug-in judge, which is not installed"):
+        find_scorer("jury:RUBRIC.md")
+    with pytest.raises(BadInput, match="'guess' is no scorer"):
+        find_scorer("guess")
