@@ -16,17 +16,17 @@ are pure. Templates are Jinja, within the bounds of `template.py`.
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import difflib
-import inspect
-import io
 import os
 import re
 import shutil
 import stat
 import tempfile
-import tokenize
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import dropwhile, takewhile
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
@@ -41,7 +41,7 @@ from recreate.agents.lesson import lesson_file as lesson_file
 from recreate.agents.lesson import read_lesson as read_lesson
 from recreate.agents.template import render_text as render_text
 from recreate.api.errors import BadInput
-from recreate.api.syntax import literal
+from recreate.api.syntax import parse_python
 from recreate.api.types import Edit, Lesson, Record, digest
 from recreate.storage.files import disk
 
@@ -277,122 +277,103 @@ def tool_help(path: str, text: str) -> str:
     there is none."""
     if path.endswith(".py"):
         return _docstring(text)
-    lines = text.splitlines()
-    if lines and lines[0].startswith("#!"):
-        lines = lines[1:]
-    words: list[str] = []
-    for line in lines:
-        if not line.startswith("#"):
-            if words or line.strip():
-                break
-            continue
-        words.append(line.lstrip("#").removeprefix(" ").rstrip())
-    return "\n".join(words).strip()
+    lines = text.splitlines()[text.startswith("#!") :]
+    head = takewhile(
+        lambda line: line.startswith("#"), dropwhile(lambda line: not line.strip(), lines)
+    )
+    return "\n".join(line.lstrip("#").removeprefix(" ").rstrip() for line in head).strip()
 
 
 def _docstring(text: str) -> str:
-    """A module's docstring by its tokens: parsing a stranger's tool would print the warnings of all
-    its lines."""
-    try:
-        for token in tokenize.generate_tokens(io.StringIO(text).readline):
-            if token.type == tokenize.STRING:
-                words = literal(token.string)
-                return inspect.cleandoc(words).strip() if isinstance(words, str) else ""
-            if token.type not in (
-                tokenize.COMMENT,
-                tokenize.NL,
-                tokenize.NEWLINE,
-                tokenize.ENCODING,
-            ):
-                break
-    except (SyntaxError, ValueError, tokenize.TokenError):
-        pass  # check says what is wrong with it
-    return ""
+    with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+        return (ast.get_docstring(parse_python(text)) or "").strip()
+    return ""  # check says what is wrong with it
 
 
 # ----------------------------------------------------------------------------------------------
 # apply, diff
 
 
-def apply(scaffold: Scaffold, edits: Iterable[Edit]) -> Scaffold:  # noqa: C901
-    """The scaffold with the edits made, in order; nothing else is changed, not a space.
+def apply(scaffold: Scaffold, edits: Iterable[Edit]) -> Scaffold:
+    """Return the scaffold with the edits made, in order; nothing else is changed, not a space.
 
     Semantics in `Edit`. Raises BadEdit naming the first edit that cannot be made.
     """
     files = dict(scaffold.files)
     agent = scaffold.agent if "agent.toml" in files else AgentConfig()
     for index, edit in enumerate(edits):
-
-        def refuse(message: str, fix: str, edit: Edit = edit, index: int = index) -> BadEdit:
-            return BadEdit(message, edit=edit, index=index, fix=fix)
-
-        if wrong := path_fault(edit.path, agent.foreign):
-            raise refuse(wrong, f"use one of {', '.join(agent.texts) if agent.foreign else ROOTS}")
-        if agent.protects(edit.path):
-            why = f"edit what matches {', '.join(agent.texts) or 'nothing: it declares no texts'}"
-            raise refuse(
-                "is protected by agent.toml", why if agent.foreign else "leave this file as it is"
-            )
-        if edit.origin == "experience" and not edit.evidence:
-            raise refuse(
-                "comes from experience and cites none", "cite an experience and a step in it"
-            )
-        if edit.origin == "prune" and not _removes(edit):
-            raise refuse("is a pruning and adds text", "a pruning only takes lines away")
-        if edit.old == edit.new:
-            raise refuse("changes nothing", "give an `old` and a `new` that differ")
-        try:
-            edit.new.encode()
-        except UnicodeEncodeError:
-            raise refuse("`new` is not valid Unicode text", "remove the lone surrogates") from None
-        text = files.get(edit.path)
-        if text is None:
-            if edit.old:
-                raise refuse(
-                    "there is no such file to replace text in",
-                    'leave `old` empty ("") to create it',
-                )
-            files[edit.path] = edit.new
-        elif not edit.old:
-            files[edit.path] = text + edit.new
-        elif edit.old == text and not edit.new:
-            if edit.path in scaffold.required:
-                raise refuse("cannot be deleted: every scaffold has one", "replace its text")
-            del files[edit.path]
-        else:
-            first = text.find(edit.old)
-            if first < 0:
-                raise refuse(
-                    f"`old` is not in the file: {_short(edit.old)}",
-                    f"copy the text exactly, spaces and line ends too{_nearest(edit.old, text)}",
-                )
-            if text.find(edit.old, first + 1) >= 0:
-                raise refuse(
-                    f"`old` is in the file more than once: {_short(edit.old)}",
-                    "take more of the lines around it, so that it names one place",
-                )
-            files[edit.path] = text[:first] + edit.new + text[first + len(edit.old) :]
-        if edit.path == "agent.toml":
-            child, _ = read_agent(files[edit.path])
-            if (
-                child is not None
-                and edit.origin != "human"
-                and _commands(child) != _commands(agent)
-            ):
-                raise refuse(
-                    "changes which commands and addresses are MCP servers",
-                    'a server is a tool of the agent: server = "NAME"',
-                )
-            if child is not None and edit.origin != "human" and child.foreign and not agent.foreign:
-                raise refuse(
-                    f"makes the agent a program of its own, by action {child.action}: what runs"
-                    " outside of recreate's turns, and what of the host it sees, is a person's to"
-                    " decide",
-                    "an action is bash, json, tools or tool:NAME",
-                )
-            if child is not None and not set(agent.protect) <= set(child.protect):
-                raise refuse("takes protection away from files", "leave `protect` as it is")
+        wrong = _edit_fault(edit, agent) or _replace(files, edit, scaffold.required)
+        if not wrong and edit.path == "agent.toml":
+            wrong = _config_fault(edit, agent, read_agent(files.get(edit.path, ""))[0])
+        if wrong:
+            raise BadEdit(wrong[0], edit=edit, index=index, fix=wrong[1])
     return Scaffold(name=scaffold.name, files=files)
+
+
+Wrong = tuple[str, str] | None
+"""What is wrong with an edit, and how to mend it."""
+
+
+def _edit_fault(edit: Edit, agent: AgentConfig) -> Wrong:
+    """Return what is wrong with an edit whatever the file holds."""
+    texts = ", ".join(agent.texts)
+    if wrong := path_fault(edit.path, agent.foreign):
+        return wrong, f"use one of {texts if agent.foreign else ROOTS}"
+    if agent.protects(edit.path):
+        why = f"edit what matches {texts or 'nothing: it declares no texts'}"
+        return "is protected by agent.toml", why if agent.foreign else "leave this file as it is"
+    if edit.origin == "experience" and not edit.evidence:
+        return "comes from experience and cites none", "cite an experience and a step in it"
+    if edit.origin == "prune" and not _removes(edit):
+        return "is a pruning and adds text", "a pruning only takes lines away"
+    if edit.old == edit.new:
+        return "changes nothing", "give an `old` and a `new` that differ"
+    if not _is_unicode(edit.new):
+        return "`new` is not valid Unicode text", "remove the lone surrogates"
+    return None
+
+
+def _replace(files: dict[str, str], edit: Edit, required: Sequence[str]) -> Wrong:
+    """Make an edit in the files, or return why it cannot be made."""
+    text = files.get(edit.path)
+    if text is None and edit.old:
+        return "there is no such file to replace text in", 'leave `old` empty ("") to create it'
+    if text is None or not edit.old:
+        files[edit.path] = (text or "") + edit.new
+    elif edit.old == text and not edit.new:
+        if edit.path in required:
+            return "cannot be deleted: every scaffold has one", "replace its text"
+        del files[edit.path]
+    elif (first := text.find(edit.old)) < 0:
+        near = _nearest(edit.old, text)
+        fix = f"copy the text exactly, spaces and line ends too{near}"
+        return f"`old` is not in the file: {_short(edit.old)}", fix
+    elif text.find(edit.old, first + 1) >= 0:
+        fix = "take more of the lines around it, so that it names one place"
+        return f"`old` is in the file more than once: {_short(edit.old)}", fix
+    else:
+        files[edit.path] = text.replace(edit.old, edit.new)
+    return None
+
+
+def _config_fault(edit: Edit, agent: AgentConfig, child: AgentConfig | None) -> Wrong:
+    """Return what an agent.toml may not become: what is broken otherwise is for the check."""
+    if child is None:
+        return None
+    if not set(agent.protect) <= set(child.protect):
+        return "takes protection away from files", "leave `protect` as it is"
+    if edit.origin == "human":
+        return None
+    if _commands(child) != _commands(agent):
+        fix = 'a server is a tool of the agent: server = "NAME"'
+        return "changes which commands and addresses are MCP servers", fix
+    if child.foreign and not agent.foreign:
+        why = (
+            f"makes the agent a program of its own, by action {child.action}: what runs outside of"
+            " recreate's turns, and what of the host it sees, is a person's to decide"
+        )
+        return why, "an action is bash, json, tools or tool:NAME"
+    return None
 
 
 def _commands(agent: AgentConfig) -> set[tuple[str, ServerEntry]]:
@@ -400,7 +381,7 @@ def _commands(agent: AgentConfig) -> set[tuple[str, ServerEntry]]:
 
 
 def _removes(edit: Edit) -> bool:
-    """Whether an edit only takes lines away."""
+    """Return whether an edit only takes lines away."""
     left = iter(edit.old.splitlines())
     return bool(edit.old) and all(line in left for line in edit.new.splitlines())
 
@@ -411,28 +392,21 @@ ROOTS = (
 )
 
 
+_OWN = r"(?:system|workflow|observation|format|offer|README)\.md|agent\.toml"
+_BELOW = r"tools/\w[\w.-]{0,99}|memory/\w[\w.-]{0,99}\.md"
+
+
 def path_fault(path: str, foreign: bool = False) -> str:
-    """Why a path cannot be a scaffold's file, or ''. foreign: of an agent that is somebody else's
-    program."""
-    if foreign:
-        return _foreign_path_fault(path)
-    if path in (*REQUIRED, "observation.md", "format.md", "offer.md", "README.md"):
-        return ""
-    if path.startswith("/") or "\\" in path or ".." in path.split("/"):
-        return "leads outside the scaffold"
-    if re.fullmatch(r"tools/\w[\w.-]{0,99}", path, re.ASCII) or re.fullmatch(
-        r"memory/\w[\w.-]{0,99}\.md", path, re.ASCII
-    ):
-        return ""
-    return "is not a file that a scaffold has"
-
-
-def _foreign_path_fault(path: str) -> str:
+    """Return why a path cannot be a scaffold's file, or ''. foreign: of an agent that is somebody
+    else's program."""
     parts = path.split("/")
     if path.startswith("/") or "\\" in path or ".." in parts or not path:
-        return "leads outside the agent's folder"
-    if any(part in ("", "__pycache__") or part.startswith(".") for part in parts) or path.endswith(
-        ".pyc"
+        return "leads outside the agent's folder" if foreign else "leads outside the scaffold"
+    if not foreign:
+        fits = re.fullmatch(f"{_OWN}|{_BELOW}", path, re.ASCII)
+        return "" if fits else "is not a file that a scaffold has"
+    if path.endswith(".pyc") or any(
+        part in ("", "__pycache__") or part[0] == "." for part in parts
     ):
         return "is hidden: such files are no part of an agent"
     if len(path) > 200 or not path.isprintable():
@@ -534,47 +508,38 @@ def _toml(root: Path) -> str:
 
 
 def _walk(root: Path) -> list[str]:
-    """The files of the folder, sorted; refuses links out of it and links to folders."""
+    """Return the files of the folder, sorted; refuses links out of it and links to folders."""
     found: list[str] = []
-    inside = root.resolve()
     todo = [root]
     while todo:
-        for entry in sorted(os.scandir(todo.pop()), key=lambda e: e.name):
-            at = Path(entry.path)
-            if (
-                entry.name.startswith(".")
-                or entry.name == "__pycache__"
-                or entry.name.endswith(".pyc")
-            ):
+        for at in sorted(todo.pop().iterdir()):
+            if _is_hidden(at.name):
                 continue
-            if entry.is_symlink():
-                if not at.resolve().is_relative_to(inside):
-                    raise _bad(
-                        at,
-                        "is a link that leads outside the scaffold",
-                        "put a copy of the file in its place",
-                    )
-                if at.is_dir():
-                    raise _bad(at, "is a link to a folder", "put the files themselves in its place")
-            if entry.is_dir():
+            if at.is_symlink() and not at.resolve().is_relative_to(root.resolve()):
+                fix = "put a copy of the file in its place"
+                raise _bad(at, "is a link that leads outside the scaffold", fix)
+            if at.is_symlink() and at.is_dir():
+                raise _bad(at, "is a link to a folder", "put the files themselves in its place")
+            if at.is_dir():
                 todo.append(at)
                 continue
             try:
                 kind = at.stat()
             except OSError as e:
-                raise _bad(
-                    at, f"cannot be read: {e.strerror}", "remove it or mend the link"
-                ) from None
+                fix = "remove it or mend the link"
+                raise _bad(at, f"cannot be read: {e.strerror}", fix) from None
             if not stat.S_ISREG(kind.st_mode):
                 raise _bad(at, "is not a plain file", "remove it")
             if kind.st_size > MAX_FILE:
-                raise _bad(
-                    at,
-                    f"has {kind.st_size} bytes, over {MAX_FILE}",
-                    "shorten it or keep it elsewhere",
-                )
+                size = f"has {kind.st_size} bytes, over {MAX_FILE}"
+                raise _bad(at, size, "shorten it or keep it elsewhere")
             found.append(at.relative_to(root).as_posix())
     return sorted(found)
+
+
+def _is_hidden(name: str) -> bool:
+    """Return whether a file or folder is no part of a scaffold."""
+    return name.startswith(".") or name == "__pycache__" or name.endswith(".pyc")
 
 
 def _read(root: Path, path: str) -> str:
@@ -596,7 +561,7 @@ def _bad(path: Path, message: str, fix: str) -> BadInput:
     )
 
 
-def _writable(text: str) -> bool:
+def _is_unicode(text: str) -> bool:
     try:
         text.encode()
     except UnicodeError:  # half a character, from somebody else's JSON
@@ -613,25 +578,17 @@ def save(scaffold: Scaffold, path: Path | str) -> None:
     """
     root = Path(path).resolve()
     for name, text in scaffold.files.items():
-        if not _writable(name) or "\0" in name or not _writable(text):
-            raise BadInput(
-                f"{name!r} is not UTF-8 text", fix="a scaffold holds text only", code="bad-scaffold"
-            )
-        if (
-            PurePosixPath(name).is_absolute()
-            or ".." in PurePosixPath(name).parts
-            or not PurePosixPath(name).parts
-        ):
-            raise BadInput(
-                f"{name!r} leads outside the scaffold",
-                fix="use a relative path",
-                code="bad-scaffold",
-            )
-    if root.exists() and not root.is_dir():
-        raise BadInput(
-            f"{root} is a file", fix="name a folder to save the scaffold in", code="not-a-scaffold"
-        )
+        if not _is_unicode(name + text) or "\0" in name:
+            fix = "a scaffold holds text only"
+            raise BadInput(f"{name!r} is not UTF-8 text", fix=fix, code="bad-scaffold")
+        parts = PurePosixPath(name)
+        if parts.is_absolute() or ".." in parts.parts or not parts.parts:
+            fix = "use a relative path"
+            raise BadInput(f"{name!r} leads outside the scaffold", fix=fix, code="bad-scaffold")
     fresh = not root.exists()
+    if not fresh and not root.is_dir():
+        fix = "name a folder to save the scaffold in"
+        raise BadInput(f"{root} is a file", fix=fix, code="not-a-scaffold")
     strange = not fresh and not (root / "agent.toml").exists()
     if strange and any(not p.name.startswith(".") for p in root.iterdir()):
         raise BadInput(
@@ -678,24 +635,12 @@ def _swap(scaffold: Scaffold, beside: Path, root: Path) -> None:
         if at.is_dir() and not at.is_symlink():
             shutil.rmtree(at)
         (beside / name).replace(at)
-    for old in _present(root):
-        if old not in scaffold.files:
-            (root / old).unlink()
-    for folder in sorted(
-        (p for p in root.rglob("*") if p.is_dir() and not p.is_symlink()), reverse=True
-    ):
-        hidden = any(part.startswith(".") for part in folder.relative_to(root).parts)
-        if not hidden and not any(folder.iterdir()):
-            folder.rmdir()
-
-
-def _present(root: Path) -> list[str]:
-    """What is there now in the scaffold's own terms, links included, without judging it."""
-    found = []
-    for folder, folders, files in os.walk(root):
-        folders[:] = [f for f in folders if not f.startswith(".") and f != "__pycache__"]
-        links = [f for f in folders if (Path(folder) / f).is_symlink()]
-        for name in [*files, *links]:
-            if not name.startswith(".") and not name.endswith(".pyc"):
-                found.append((Path(folder) / name).relative_to(root).as_posix())
-    return found
+    for at in sorted(root.rglob("*"), reverse=True):  # what lies in a folder comes before it
+        path = at.relative_to(root)
+        if any(map(_is_hidden, path.parts)):
+            continue
+        if at.is_dir() and not at.is_symlink():
+            if not any(at.iterdir()):
+                at.rmdir()
+        elif path.as_posix() not in scaffold.files:
+            at.unlink()

@@ -70,7 +70,7 @@ _PATIENCE = 60.0
 _AGAIN = "{engine} pull {image} shows more; where you need to log in: {engine} login"
 
 
-class Engine:
+class ContainerEngine:
     """The client of a container engine: `docker` or `podman`."""
 
     def __init__(self, name: str) -> None:
@@ -322,7 +322,7 @@ class Reaper:
     """A small process that waits for our end, and then removes the containers of our session. It
     stands apart from us, so that what kills us does not reach it."""
 
-    def __init__(self, engine: Engine, session: Path) -> None:
+    def __init__(self, engine: ContainerEngine, session: Path) -> None:
         self.pid = os.getpid()
         # Three times when we were killed: one may have been on its way.
         script = (
@@ -347,7 +347,7 @@ class Reaper:
 class Container:
     """What runs one command: its name is known before it is made."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: ContainerEngine) -> None:
         self.engine = engine
         self.name = f"recreate-{os.getpid()}-{os.urandom(6).hex()}"
 
@@ -489,7 +489,7 @@ class Containers:
     _env: Mapping[str, str] = {}
 
     @property
-    def engine(self) -> Engine:
+    def engine(self) -> ContainerEngine:
         return _engine(self.name)
 
     @property
@@ -709,8 +709,8 @@ def first_name(second: str) -> str:
 
 
 @cache
-def _engine(name: str) -> Engine:
-    return Engine(name)
+def _engine(name: str) -> ContainerEngine:
+    return ContainerEngine(name)
 
 
 @cache

@@ -22,7 +22,13 @@ from recreate.api.ports import Limits, OpensImages
 from recreate.api.registry import find
 from recreate.cli import run as cli
 from recreate.plugins.docker import docker
-from recreate.plugins.docker.docker import ContainerSandbox, Docker, Engine, first_name, second_name
+from recreate.plugins.docker.docker import (
+    ContainerEngine,
+    ContainerSandbox,
+    Docker,
+    first_name,
+    second_name,
+)
 from recreate.sandboxes import filesystem
 from tests.sandboxes.test_breakout import (  # noqa: F401
     _running,
@@ -162,7 +168,7 @@ def test_ctrl_c_ends_the_container_and_leaves_none(engine: str, tmp_path: Path) 
 def test_containers_of_a_dead_session_are_swept_by_the_next_one(
     open_sandbox: Open, engine: str, tmp_path: Path
 ) -> None:
-    client = Engine(engine)
+    client = ContainerEngine(engine)
     image = client.host_image()
     labels = [
         "--label",
@@ -180,7 +186,7 @@ def test_containers_of_a_dead_session_are_swept_by_the_next_one(
 
 def _of_session(engine: str, session: Path) -> list[str]:
     return (
-        Engine(engine)
+        ContainerEngine(engine)
         .ask("ps", "--all", "--quiet", "--filter", f"label=recreate.session={session}")
         .split()
     )
@@ -224,7 +230,7 @@ def image(engine: str) -> Iterator[str]:
         entry = tarfile.TarInfo("testbed/link")
         entry.type, entry.linkname = tarfile.SYMTYPE, "/etc/passwd"
         tar.addfile(entry)
-    client = Engine(engine)
+    client = ContainerEngine(engine)
     change = ("--change", "ENV PATH=/opt/none:/usr/bin:/bin", "--change", "ENV COLOUR=blue")
     client.ask("import", *change, "-", name, stdin=blob.getvalue())
     yield name
@@ -291,7 +297,7 @@ def test_a_folder_is_copied_out_of_an_image_without_what_is_not_wanted(
     assert (tmp_path / "all" / "toy" / "__init__.py").read_bytes() == b"x = 1\n"
     backend.copy("/testbed", tmp_path / "some", without={"toy"})
     assert sorted(path.name for path in (tmp_path / "some").iterdir()) == ["large", "link"]
-    assert backend.digest == Engine(engine).about(image)["Id"]
+    assert backend.digest == ContainerEngine(engine).about(image)["Id"]
     with pytest.raises(Fault, match="/nowhere of the image") as caught:
         backend.copy("/nowhere", tmp_path / "none")
     assert caught.value.code == "image"
@@ -301,13 +307,15 @@ def test_an_image_that_cannot_be_pulled_is_refused_and_asked_for_once(
     engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    real = Engine.tried
+    real = ContainerEngine.try_engine
 
-    def tried(self: Engine, *words: str, **given: Any) -> subprocess.CompletedProcess[bytes]:
+    def tried(
+        self: ContainerEngine, *words: str, **given: Any
+    ) -> subprocess.CompletedProcess[bytes]:
         asked.extend(words[:1])
         return real(self, *words, **given)
 
-    monkeypatch.setattr(Engine, "tried", tried)
+    monkeypatch.setattr(ContainerEngine, "try_engine", tried)
     for _ in range(2):
         with pytest.raises(Fault, match=r"127\.0\.0\.1:9/no/such:image cannot be pulled") as caught:
             of_image(engine, "127.0.0.1:9/no/such:image")
@@ -324,7 +332,7 @@ def test_clean_removes_images_that_were_pulled_and_none_that_is_in_use_or_the_us
     tmp_path: Path,
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    client = Engine(engine)
+    client = ContainerEngine(engine)
     monkeypatch.setattr(docker, "installed", lambda: [client])
     client.ask("tag", image, second_name(image))  # as after a pull
     with of_image(engine, image):
@@ -353,10 +361,10 @@ def test_clean_removes_images_that_were_pulled_and_none_that_is_in_use_or_the_us
 
 
 @pytest.fixture
-def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Engine]:
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ContainerEngine]:
     """A program `docker` that is this shell script."""
 
-    def make(script: str) -> Engine:
+    def make(script: str) -> ContainerEngine:
         folder = tmp_path / "bin"
         folder.mkdir(exist_ok=True)
         (folder / "docker").write_text(f"#!/bin/sh\n{script}\n")
@@ -364,8 +372,8 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
         monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
         docker._probed.cache_clear()
         sandboxes._probe.cache_clear()
-        monkeypatch.setattr(docker, "_engine", Engine)
-        return Engine("docker")
+        monkeypatch.setattr(docker, "_engine", ContainerEngine)
+        return ContainerEngine("docker")
 
     yield make
     docker._probed.cache_clear()
@@ -373,7 +381,7 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
 
 
 def test_an_engine_that_is_not_installed_or_does_not_run_says_what_to_type(
-    stand_in: Callable[[str], Engine], monkeypatch: pytest.MonkeyPatch
+    stand_in: Callable[[str], ContainerEngine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_in("echo 'Cannot connect to the Docker daemon' >&2; exit 1")
     with pytest.raises(
@@ -396,7 +404,7 @@ def test_an_engine_is_never_chosen_unless_it_is_named(monkeypatch: pytest.Monkey
 
 
 def test_an_image_is_asked_for_where_it_is_pulled_from_and_gets_a_name_that_tells_it_is_ours(
-    stand_in: Callable[[str], Engine], tmp_path: Path
+    stand_in: Callable[[str], ContainerEngine], tmp_path: Path
 ) -> None:
     engine = stand_in(f'echo "$@" >> {tmp_path}/log; [ "$1 $2" != "image inspect" ]')
     said: list[str] = []
@@ -422,7 +430,7 @@ def filters(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.usefixtures("filters")
 def test_what_an_image_holds_is_unpacked_below_its_own_folder(
-    stand_in: Callable[[str], Engine], tmp_path: Path
+    stand_in: Callable[[str], ContainerEngine], tmp_path: Path
 ) -> None:
     packed = tmp_path / "it.tar"
     with tarfile.open(packed, "w") as tar:
@@ -458,7 +466,7 @@ def test_what_an_image_holds_is_unpacked_below_its_own_folder(
     ],
 )
 def test_what_leads_out_of_the_folder_or_is_no_archive_is_not_unpacked(
-    names: list[str] | None, why: str, stand_in: Callable[[str], Engine], tmp_path: Path
+    names: list[str] | None, why: str, stand_in: Callable[[str], ContainerEngine], tmp_path: Path
 ) -> None:
     packed = tmp_path / "it.tar"
     with tarfile.open(packed, "w") as tar:
