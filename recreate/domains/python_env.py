@@ -350,9 +350,8 @@ def environment(
         return target
     with making(target):
         if not (target / _READY).exists():
-            say(
-                f"building an environment for the tests, once: {_describe(wanted, python, installed)}"
-            )
+            about = _describe(wanted, python, installed)
+            say(f"building an environment for the tests, once: {about}")
             shutil.rmtree(target, ignore_errors=True)
             try:
                 _build(uv(say), target, wanted, python, installed)

@@ -162,8 +162,8 @@ def _guess(what: str, scorer: Scorer, table: DataTable, named: Mapping[str, str]
 
 
 def _guess_scorer(table: DataTable, answer: str) -> str:
-    """Return numeric where every answer is a number, exact where all are short. Raises BadInput where
-    neither is."""
+    """Return numeric where every answer is a number, exact where all are short. Raises BadInput
+    where neither is."""
     values = [row.values.get(answer) for row in table.rows]
     texts = [
         str(value)
@@ -186,8 +186,8 @@ def _guess_scorer(table: DataTable, answer: str) -> str:
 
 
 def text(definition: Definition, folder: Path, workspace: Path) -> str:
-    """Return the text that domain.toml in `folder` has: files within the workspace as seen from there, others by
-    their whole path."""
+    """Return the text of domain.toml in `folder`: files within the workspace as seen from there,
+    others by their whole path."""
 
     def shorten_path(path: str) -> str:
         inside = Path(path).is_relative_to(workspace.resolve())

@@ -121,8 +121,8 @@ class Scorer:
         return found, found
 
     def read_files(self, value: Any, base: Path) -> dict[str, Any]:
-        """Return the facts of a row's files: `files`, path -> text; or `place`, a file or folder below `base`,
-        and its digest."""
+        """Return the facts of a row's files: `files`, path -> text; or `place`, a file or folder
+        below `base`, and its digest."""
         if value in (None, ""):
             return {}
         if isinstance(value, str) and value.lstrip().startswith("{"):
@@ -150,8 +150,8 @@ class Scorer:
         }
 
     def files(self, task: Task, base: Path) -> list[tuple[str, bytes]]:
-        """Return what lies in the sandbox of a task before anybody works there. Raises BadInput for a place
-        that is gone or was changed."""
+        """Return what lies in the sandbox of a task before anybody works there. Raises BadInput for
+        a place that is gone or was changed."""
         found = [
             (path, text.encode("utf-8", "surrogatepass"))
             for path, text in task.facts.get("files", {}).items()

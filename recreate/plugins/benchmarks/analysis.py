@@ -145,8 +145,8 @@ class AnalysisScorer(Scorer):
 
 def read_expected(value: Any) -> dict[str, Any]:
     """Return what an answer is compared with: an object with its `kind`. named: `values`, name ->
-    text; fields: `gold`, a list of objects; the others: `file`, what is handed in, and `gold`, paths
-    beside the data. Raises ValueError."""
+    text; fields: `gold`, a list of objects; the others: `file`, what is handed in, and `gold`,
+    paths beside the data. Raises ValueError."""
     if isinstance(value, str):
         try:
             value = read_json(value)

@@ -16,8 +16,8 @@ Known = TypeVar("Known", bound=Config)
 
 
 def load_definition(kind: type[Known], where: Path, name: str) -> tuple[Known, Path]:
-    """Return the domain.toml of a domain that ships, and its file: the workspace's own, else the shipped
-    one. Raises BadInput."""
+    """Return the domain.toml of a domain that ships, and its file: the workspace's own, else the
+    shipped one. Raises BadInput."""
     own = where / "benchmarks" / name / FILE
     file = own if own.is_file() else paths.shipped("benchmarks") / name / FILE
     try:

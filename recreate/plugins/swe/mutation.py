@@ -110,8 +110,8 @@ class Source:
 
 
 def mutations(source: Source, place: Site) -> list[Mutation]:
-    """Every change the operators can make to one function; `mutate_source` says which are valid and mean
-    something else."""
+    """Return every change the operators can make to one function; `mutate_source` says which are
+    valid and mean something else."""
     return [
         Mutation(operator, occurrence, line, edit)
         for operator in OPERATORS

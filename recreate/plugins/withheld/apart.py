@@ -96,20 +96,22 @@ def _carried(
 ) -> tuple[dict[str, Any], str]:
     ends = time.monotonic() + seconds
 
-    def left() -> float:
+    def seconds_left() -> float:
         return max(0.0, ends - time.monotonic())
 
-    while (line := one.take(left())) is not None:
+    while (line := one.take(seconds_left())) is not None:
         if line.endswith(f'"key": "{key}"}}'.encode()):
             told = json.loads(line)["verdict"]
             if isinstance(told, dict) and "gone" not in told:
                 return told, ""
             because = told.get("because") if isinstance(told, dict) else ""
             return {}, str(because or "the answer's program ended, or told what cannot be read")
-        reply = other.take(left()) if other.send(line, left()) else None
-        if not one.send(reply if reply is not None and len(reply) < _LONGEST else GONE, left()):
+        reply = other.take(seconds_left()) if other.send(line, seconds_left()) else None
+        if not one.send(
+            reply if reply is not None and len(reply) < _LONGEST else GONE, seconds_left()
+        ):
             break
-    return {}, "ended and told nothing" if left() else f"took longer than {seconds:g} s"
+    return {}, "ended and told nothing" if seconds_left() else f"took longer than {seconds:g} s"
 
 
 # --- what an audit tries

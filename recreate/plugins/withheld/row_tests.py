@@ -260,8 +260,8 @@ def _run_cases(
     changed: Mapping[str, str | None],
     open: Open,
 ) -> Scored:
-    """Score by cases: inputs go in and outputs come out, and are compared here, where nothing that was handed in
-    runs."""
+    """Score by cases: inputs go in and outputs come out, and are compared here, where nothing that
+    was handed in runs."""
     program, seconds = case.definition.scorer.answer_file, case.definition.scorer.seconds
     start = {".py": ["python3"], ".sh": ["bash"]}.get(Path(program).suffix, [f"./{program}"])
     right, wrong = 0, list[str]()
