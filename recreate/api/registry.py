@@ -164,7 +164,7 @@ def find(kind: str, name: str) -> Any:
             ),
             code="not-importable",
         )
-    if kind == "optimizer" and name not in known and module in names("model"):
+    if kind == "optimizer" and name not in known and is_model(module):
         raise BadInput(
             f"{name} is a model, and an optimizer is who proposes edits with one",
             fix=f"--optimizer recreate --models.optimizer {name}",
@@ -182,6 +182,11 @@ def find(kind: str, name: str) -> Any:
             f"{module} has no {attribute!r}", fix=f"check the spelling of {target!r}"
         ) from None
     return found
+
+
+def is_model(name: str) -> bool:
+    """Whether a kind of model is called so, be the plug-in that brings it here or not."""
+    return name in names("model") or bool(lacking("model", name))
 
 
 def _unknown(kind: str, name: str, known: Iterable[str]) -> BadInput:

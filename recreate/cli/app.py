@@ -44,10 +44,6 @@ GROUPS = {
     "traces": "What agents did, step by step.\n\nExample: recreate traces list last --failed",
     "studies": "What the optimizer looked at and concluded.\n\nExample: recreate studies list last",
     "tasks": "The tasks of a domain.\n\nExample: recreate tasks list swe",
-    "tasks make": (
-        "Make new tasks: of a package, of a repository, or of a program that prints them.\n\n"
-        "Example: recreate tasks make swe --package parse==1.20.2 --n 5"
-    ),
     "sandbox": (
         "Run a command the way agents' commands are run.\n\nExample: recreate sandbox exec -- id"
     ),

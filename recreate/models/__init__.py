@@ -34,6 +34,8 @@ def open_model(spec: str, *, price: Price | None = None, **options: Any) -> Mode
     spec = spec.strip()
     prefix, colon, rest = spec.partition(":")
     known = plugins.names("model")
+    if colon and plugins.lacking("model", prefix):
+        raise registry.absent("model", prefix, f"no model is called {spec!r} here")
     if colon and prefix in known:
         kind, argument = prefix, rest
     elif colon and (meant := _meant(prefix, rest, known)):

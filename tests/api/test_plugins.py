@@ -67,26 +67,18 @@ def row_of(rows: list[dict[str, Any]], name: str) -> dict[str, Any]:
 
 
 def test_each_plug_in_is_listed_with_what_it_brings(ask: Ask, install: Install) -> None:
-    module = "'''Pears.'''\nNEEDS = (\"rl\",)\ndef peel() -> None:\n    \"Peel.\"\n"
+    module = "'''Pears.'''\nNEEDS = (\"plum\",)\ndef peel() -> None:\n    \"Peel.\"\n"
     points = {"command": {"peel": "pear:peel", "tasks.make.pear": "pear:peel"}}
     install("pear", {**points, "plugins": {"pears": "pear"}}, module)
     code, rows = ask("plugins")
     assert code == 0
-    assert {row["name"] for row in rows if row["package"].startswith("recreate-agents ")} >= {
-        "audit",
-        "rl",
-        "view",
-    }
-    assert {row["state"] for row in rows} <= {"ready"} | {
-        row["state"] for row in rows if row["state"].startswith("needs more: ")
-    }
-    rl = row_of(rows, "rl")
-    assert {"recipe-part grpo"} <= set(rl["brings"]["parts"])
-    assert {"tune", "bench arms"} <= set(rl["brings"]["commands"])
-    assert rl["needs"] == ["local_models"]
-    assert "agent.command" in row_of(rows, "foreign")["brings"]["settings"]
+    ours = [row for row in rows if row["package"].startswith("recreate-agents ")]
+    assert {"audit", "rl", "view"} <= {row["name"] for row in ours}
+    assert all(row["state"].startswith(("ready", "needs more: ", "not ins")) for row in ours)
+    assert {"recipe-part grpo"} <= set(row_of(ours, "rl")["brings"]["parts"])
+    assert {"tune", "bench arms"} <= set(row_of(ours, "rl")["brings"]["commands"])
     pear = row_of(rows, "pear")
-    assert (pear["about"], pear["package"], pear["needs"]) == ("Pears.", "pear 1.0", ["rl"])
+    assert (pear["about"], pear["package"], pear["needs"]) == ("Pears.", "pear 1.0", ["plum"])
     assert pear["brings"]["commands"] == ["peel", "tasks make pear"]
 
 
@@ -104,7 +96,7 @@ def test_a_plug_in_that_raises_is_named_and_the_rest_works(
     assert run(["tasks", "--help"]) == 0
     listed = capsys.readouterr().out
     assert "unripe" in listed
-    assert "audit" in listed
+    assert "check" in listed
     assert row_of(ask("plugins")[1], "pear")["state"].startswith("broken: the plug-in pear")
     checks = {check["name"]: check for check in ask("doctor")[1][0]["checks"]}
     assert checks["plugin.pear"]["ok"] is False
@@ -112,15 +104,21 @@ def test_a_plug_in_that_raises_is_named_and_the_rest_works(
 
 
 def test_two_plug_ins_with_one_name_are_both_named(ask: Ask, install: Install) -> None:
-    install("pear", {"command": {"peel": "pear:peel", "tune": "pear:peel"}})
+    install("pear", {"command": {"peel": "pear:peel"}})
     install("plum", {"command": {"peel": "plum:peel"}})
-    for words, both in (("peel", ("pear:peel", "plum:peel")), ("tune", ("pear:peel", "recreate."))):
-        code, (error,) = ask(words)
-        assert (code, error["error"]["code"]) == (2, "ambiguous-name")
-        assert all(each in error["error"]["message"] for each in both)
+    code, (error,) = ask("peel")
+    assert (code, error["error"]["code"]) == (2, "ambiguous-name")
+    assert "pear:peel, plum:peel" in error["error"]["message"]
     rows = ask("plugins")[1]
     assert row_of(rows, "pear")["state"].startswith("clash: command peel is brought by pear:peel")
-    assert row_of(rows, "rl")["state"].startswith("clash: command tune")
+    assert row_of(rows, "plum")["state"].startswith("clash: command peel")
+
+
+def test_a_command_of_recreate_itself_wins_over_a_plug_ins(ask: Ask, install: Install) -> None:
+    install("pear", {"command": {"list": "pear:peel"}})
+    assert ask("list", "model")[0] == 0
+    state = row_of(ask("plugins")[1], "pear")["state"]
+    assert state == "clash: list is a command of recreate itself"
 
 
 def test_a_plug_in_that_needs_another_says_which(ask: Ask, install: Install) -> None:

@@ -32,10 +32,9 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 2) 
 @pytest.mark.parametrize(
     ("flags", "names"),
     [
-        (["--domain", "sew"], "swe"),
+        (["--domain", "row"], "rows"),
         (["--domain", "nowhere:Thing"], "nowhere"),
         ([*TOY, "--sandbox", "dokcer"], "bwrap"),
-        ([*TOY, "--model", "local:qwen9"], "qwen2.5-coder-1.5b"),
         ([*TOY, "--model", "scripted:/nowhere.jsonl"], "scripted"),
         ([*TOY, "--optimizer", "reflekt"], "reflect"),
         ([*TOY, "--budget", "a lot"], "5usd"),

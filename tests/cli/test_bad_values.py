@@ -242,8 +242,6 @@ def fetched(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         f"{BENCH} --scaffold mine/foreign --split test",
         "run seed nix",
         "run mine/foreign toy:train:1",
-        "calibrate --scaffold seed --validation 2",
-        "calibrate --scaffold seed --repeats 1",
     ],
 )
 def test_what_no_model_is_asked_about_is_refused_before_one_is_fetched_and_leaves_no_folder(
@@ -261,7 +259,6 @@ def test_what_no_model_is_asked_about_is_refused_before_one_is_fetched_and_leave
         BENCH,
         f"{BENCH} --split test",
         "run seed toy:test:1",
-        "calibrate --scaffold seed",
         f"{BUILD} --scaffold create",
     ],
 )

@@ -99,14 +99,6 @@ def test_help_shows_of_many_settings_the_ten_that_people_need(
     assert "--help-all" not in shown(capsys, "resume")
 
 
-@pytest.mark.parametrize("old", help_.ALIASES)
-def test_a_command_is_taken_by_its_old_name_too_which_is_not_shown(
-    old: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert f"Example: recreate {help_.ALIASES[old]} " in shown(capsys, old)
-    assert not re.search(rf"\b{old}\b", shown(capsys))
-
-
 def test_each_flag_has_one_spelling_in_help_and_its_address_is_taken_too(workspace: Path) -> None:
     for command in every():
         for param in command.params:
@@ -138,7 +130,7 @@ def test_each_flag_has_one_spelling_in_help_and_its_address_is_taken_too(workspa
         "--model",
         script,
         "--memory.policy",
-        "playbook",
+        "recreate",
     ]
     assert cli(["plan", *flags, "--from_experience", "--models.optimizer_price=0,0"]) == 0
 
@@ -196,10 +188,10 @@ def test_memory_in_python_is_the_flag_memory(workspace: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", DeprecationWarning)
         made = built(
-            memory="playbook", recall=Words(), models__optimizer=model(), optimizer=Proposer
+            memory="recreate", recall=Words(), models__optimizer=model(), optimizer=Proposer
         )
     text = (made.run / "settings.toml").read_text()
-    assert 'policy = "playbook"' in text
+    assert 'policy = "recreate"' in text
     assert 'recall = "tests.builder.test_their_mistakes:Words"' in text
 
 

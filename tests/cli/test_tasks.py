@@ -271,9 +271,9 @@ def test_an_unknown_task_split_or_domain_names_the_near_ones(ask: Ask) -> None:
         code, (error,) = ask(*words)
         assert (code, error["error"]["code"]) == (2, "unknown-task")
         assert "toy:train:4" in error["error"]["fix"]
-    code, (error,) = ask("tasks", "list", "sew")
+    code, (error,) = ask("tasks", "list", "row")
     assert (code, error["error"]["code"]) == (2, "unknown-domain")
-    assert "swe" in error["error"]["fix"]
+    assert "rows" in error["error"]["fix"]
     assert ask("tasks", "list", TOY, "--split", "dev")[1][0]["error"]["code"] == "bad-split"
 
 
@@ -371,9 +371,11 @@ def test_a_scaffold_or_task_that_is_not_there_is_said_before_a_model_is_fetched(
 ) -> None:
     from recreate.cli import runner
 
-    monkeypatch.setattr(runner, "ready", lambda model: pytest.fail("the model was fetched first"))
+    monkeypatch.setattr(
+        runner, "prepare_model", lambda model: pytest.fail("the model was fetched first")
+    )
     for words in (
-        ["run", "nosuch", "swe:x"],
+        ["run", "nosuch", "toy:x", "--domain", "tests.toy:Toy"],
         ["run", "seed", "nosuch", "--domain", "tests.toy:Toy"],
         ["build", "--domain", "tests.toy:Toy", "--scaffold", "nosuch"],
     ):

@@ -17,7 +17,6 @@ import pytest
 from recreate.agents import scaffold as scaffolds
 from recreate.api.paths import shipped, workspace
 from recreate.cli import run
-from recreate.plugins.local_models import catalog
 from recreate.runs.settings import Settings, addresses, load
 from tests.toy import write_script
 
@@ -220,50 +219,6 @@ def test_an_unknown_kind_names_the_near_one(ask: Ask, workspace: Path) -> None:
     code, (error,) = ask("list", "modle")
     assert (code, error["error"]["code"]) == (2, "unknown-kind")
     assert "'model'" in error["error"]["fix"]
-
-
-def own_catalogue(folder: Path, monkeypatch: pytest.MonkeyPatch, data: bytes) -> Path:
-    """A catalogue with one model more, `tiny`, whose source is a file beside it."""
-    import hashlib
-
-    toml = folder / "models.toml"
-    toml.write_text(
-        f'[models.tiny]\nfile = "tiny.gguf"\nlicense = "MIT"\nsize = {len(data)}\ncontext = 512\n'
-        f'sha256 = "{hashlib.sha256(data).hexdigest()}"\nsources = []\n'
-    )
-    monkeypatch.setenv("RECREATE_MODEL_CATALOG", str(toml))
-    return catalog.entry("tiny").path
-
-
-def test_models_are_listed_and_one_that_is_here_needs_no_fetching(
-    ask: Ask, workspace: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = own_catalogue(workspace, monkeypatch, b"GGUF weights")
-    rows = {row["name"]: row for row in ask("models", "list")[1]}
-    assert [name for name, row in rows.items() if row["default"]] == [catalog.default_name()]
-    assert rows["tiny"]["state"] == "absent"
-    assert (rows["tiny"]["size"], rows["tiny"]["license"], rows["tiny"]["context"]) == (
-        12,
-        "MIT",
-        512,
-    )
-    path.parent.mkdir(parents=True)
-    path.write_bytes(b"GGUF weights")
-    assert {r["name"]: r for r in ask("models", "list")[1]}["tiny"]["state"] == "partial"
-    code, (row,) = ask("models", "fetch", "tiny")
-    assert (code, row["state"], row["path"]) == (0, "present", str(path))
-    assert {r["name"]: r for r in ask("models", "list")[1]}["tiny"]["state"] == "present"
-
-
-def test_a_model_that_cannot_be_fetched_or_is_unknown_says_what_to_type(
-    ask: Ask, workspace: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own_catalogue(workspace, monkeypatch, b"GGUF weights")
-    code, (error,) = ask("models", "fetch", "tiny")
-    assert (code, error["error"]["code"]) == (2, "no-source")
-    code, (error,) = ask("models", "fetch", "tinny")
-    assert (code, error["error"]["code"]) == (2, "unknown-model")
-    assert "'tiny'" in error["error"]["fix"]
 
 
 def test_a_download_tells_bytes_share_and_speed(

