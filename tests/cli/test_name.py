@@ -97,7 +97,7 @@ def test_a_name_that_is_no_folder_is_refused_before_anything_is_spent(
     for name in ("../mine", "a/b", "."):
         model = write_script(workspace / "s.jsonl")
         assert cli([*BUILD, "--model", model, "--json", "--out", "runs/a", "--name", name]) == 2
-        assert json.loads(capsys.readouterr().out)["error"]["code"] == "bad-name"
+        assert json.loads(capsys.readouterr().out)["error"]["code"] == "bad-setting"
     assert not (workspace / "runs").exists()
 
 

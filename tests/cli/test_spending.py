@@ -302,8 +302,6 @@ def test_the_limits_of_an_agent_are_flags(
     cells = [printed(capsys, *bench, most)["cells"][0]["digest"] for most in ("9", "0")]
     # 0: as the agent has it
     assert cells[1] == load(shipped("scaffolds") / "seed").digest != cells[0]
-    # ids of runs are as before
-    assert [row["limits"] for row in (Settings().model_dump(),) if "limits" in row] == []
 
 
 def test_the_test_split_opens_only_in_bench_and_each_opening_is_counted(
