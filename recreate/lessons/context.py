@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequenc
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from recreate.agents.template import filled, read_object
 from recreate.api.errors import Refused
@@ -148,6 +148,9 @@ class AskingPolicy:
     used.
     """
 
+    prompts: ClassVar[Path] = PROMPTS
+    """The folder of what it asks."""
+
     def __init__(self, context: PolicyContext) -> None:
         self.context = context
         self.lessons = context.lessons
@@ -167,7 +170,9 @@ class AskingPolicy:
         if self.left <= 0:
             return None
         self.left -= 1
-        messages: list[Message] = [{"role": "user", "content": filled(PROMPTS, name, variables)}]
+        messages: list[Message] = [
+            {"role": "user", "content": filled(self.prompts, name, variables)}
+        ]
         thread = digest(["policy", name, messages])
         try:
             reply = self.context.ask(
@@ -183,7 +188,7 @@ class AskingPolicy:
             return None
         found = read_object(reply.text)
         if found is None or any(
-            isinstance(value, str) and echoes(value, _instructions(name))
+            isinstance(value, str) and echoes(value, _instructions(self.prompts, name))
             for value in found.values()
         ):
             self.malformed += 1
@@ -257,8 +262,8 @@ def _runs(text: str) -> set[tuple[str, ...]]:
 
 
 @lru_cache
-def _instructions(name: str) -> str:
-    return (PROMPTS / f"{name}.md").read_text("utf-8")
+def _instructions(folder: Path, name: str) -> str:
+    return (folder / f"{name}.md").read_text("utf-8")
 
 
 def text(found: object, key: str, most: int) -> str:

@@ -17,7 +17,7 @@ import threading
 import time
 import weakref
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -482,49 +482,6 @@ class Ledger:
             keys = dict.fromkeys(attempts, share)
             share.spend.take_all(line for line in self._lines.read() if _attempt_of(line) in keys)
             self._shares |= keys
-
-    @contextmanager
-    def within(self, attempts: Collection[str], budget: Budget, name: str) -> Iterator[None]:
-        """While the block runs, calls of these attempts may use so much together, besides what they
-        used before: a cap as `cap` sets one."""
-        with self._lock:
-            self._shares |= dict.fromkeys(attempts, _Share(name, budget, Spend()))
-        try:
-            yield
-        finally:
-            with self._lock:
-                for attempt in attempts:
-                    del self._shares[attempt]
-
-    def spent_on(self, attempts: Collection[str], phases: Collection[str] = ()) -> Spend:
-        """What these attempts spent, and the calls of these phases, over all sessions."""
-        with self._lock, self._file:
-            return Spend.of(
-                e
-                for e in self._lines.read()
-                if _attempt_of(e) in attempts or e.get("phase") in phases
-            )
-
-    def dearest_call(self, attempts: Collection[str]) -> dict[str, float]:
-        """The most that was reserved for one call of these attempts, by the caps' names."""
-        with self._lock, self._file:
-            held = [
-                e
-                for e in self._lines.read()
-                if e["kind"] == "reserve" and _attempt_of(e) in attempts
-            ]
-        return {name: max((e[name] for e in held), default=0) for name in ("usd", "tokens")}
-
-    def figures(self) -> dict[str, float]:
-        """What is spent of each cap, by its name."""
-        with self._lock:
-            spend = self._spend
-            return {
-                "usd": spend.usd,
-                "tokens": spend.tokens,
-                "attempts": spend.attempts,
-                "minutes": self.minutes,
-            }
 
     def reserve(self, call: Call, tokens: int, usd: float) -> None:
         """Hold `tokens` and `usd` for one call. Raises OutOfBudget; nothing is held then."""

@@ -18,6 +18,7 @@ from recreate.api.types import Change, Experience, Gain, Lesson, digest
 from recreate.lessons.context import STRING, AskingPolicy, learnable, new_lesson, rows, text
 from recreate.lessons.promotion import free, measured_more
 from recreate.lessons.similarity import fitting, text_of
+from recreate.plugins.policies import PROMPTS
 
 SUBJECTS = 4
 SAME = 0.90
@@ -29,6 +30,8 @@ GUIDE = object_of(title=STRING, body=STRING)
 
 class Mistakes(AskingPolicy):
     """A notebook of mistakes as a memory policy."""
+
+    prompts = PROMPTS
 
     def offer(self, query: str, budget: int) -> Sequence[Lesson]:
         """The guidances that the query calls for, best first."""

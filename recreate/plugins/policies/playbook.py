@@ -22,6 +22,7 @@ from recreate.agents.trajectory import tell
 from recreate.api.types import Change, Experience, Lesson
 from recreate.lessons.context import STRING, AskingPolicy, learnable, new_lesson, rows, text
 from recreate.lessons.similarity import fitting, text_of
+from recreate.plugins.policies import PROMPTS
 
 SAME = 0.90
 MOST = 3
@@ -37,6 +38,8 @@ CURATE = object_of(
 
 class Playbook(AskingPolicy):
     """ACE's playbook as a memory policy."""
+
+    prompts = PROMPTS
 
     def offer(self, query: str, budget: int) -> Sequence[Lesson]:
         """All bullets that did not do more harm than good, as many as fit, the most relevant

@@ -32,6 +32,7 @@ from recreate.lessons.context import (
     text,
 )
 from recreate.lessons.similarity import dot, fitting
+from recreate.plugins.policies import PROMPTS
 
 MOST = 3
 """Items of one attempt, and items that are offered."""
@@ -42,6 +43,8 @@ DISTIL = object_of(happened=STRING, items={"type": "array", "maxItems": MOST, "i
 
 class ReasoningBank(AskingPolicy):
     """A bank of what attempts taught as a memory policy."""
+
+    prompts = PROMPTS
 
     def __init__(self, context: PolicyContext) -> None:
         super().__init__(context)

@@ -24,6 +24,7 @@ from recreate.api.types import Change, Experience, Lesson
 from recreate.lessons.context import STRING, AskingPolicy, learnable, new_lesson, rows, text
 from recreate.lessons.promotion import free
 from recreate.lessons.similarity import fitting
+from recreate.plugins.policies import PROMPTS
 
 MOST = 3
 STEPS = 12
@@ -35,6 +36,8 @@ INDUCE = object_of(workflows={"type": "array", "maxItems": MOST, "items": _WORKF
 
 class Workflows(AskingPolicy):
     """Agent Workflow Memory as a memory policy."""
+
+    prompts = PROMPTS
 
     def offer(self, query: str, budget: int) -> Sequence[Lesson]:
         """All workflows, as many as fit, the nearest first."""

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from recreate.agents.lesson import headed, read_lesson
-from recreate.agents.retrieval import drawn
+from recreate.agents.retrieval import draw_lesson
 from recreate.api.types import Change, Draw, Experience, Lesson
 from recreate.lessons import draws
 from recreate.lessons.context import RerunGroup
@@ -82,10 +82,10 @@ def test_the_estimate_is_the_effect() -> None:
 def test_a_draw_is_the_same_for_the_same_attempt_and_comes_as_often_as_its_probability_says() -> (
     None
 ):
-    shown = [drawn(f"attempt {n}", "x", 0.3) for n in range(2000)]
-    assert shown == [drawn(f"attempt {n}", "x", 0.3) for n in range(2000)]
+    shown = [draw_lesson(f"attempt {n}", "x", 0.3) for n in range(2000)]
+    assert shown == [draw_lesson(f"attempt {n}", "x", 0.3) for n in range(2000)]
     assert sum(shown) / 2000 == pytest.approx(0.3, abs=0.04)
-    assert shown != [drawn(f"attempt {n}", "y", 0.3) for n in range(2000)]
+    assert shown != [draw_lesson(f"attempt {n}", "y", 0.3) for n in range(2000)]
 
 
 def seen(*scores: float, falls: int = 0, since: int = 0) -> tuple[Draw, ...]:
