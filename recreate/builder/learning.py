@@ -379,7 +379,7 @@ class Learning:
                 )
                 reason = (
                     f"a {lesson.scope} pattern:"
-                    f" {'; '.join(filter(None, (support(lesson), draws.told(lesson))))}"
+                    f" {'; '.join(filter(None, (support(lesson), draws.describe_draws(lesson))))}"
                 )
                 edits.append(Edit(path=path, new=text, reason=reason, evidence=evidence))
         return edits[:PROMOTED]

@@ -25,7 +25,7 @@ from recreate.builder.learning import Learning
 from recreate.builder.proposals import Proposals, as_proposed
 from recreate.builder.review import ReviewDesk, human_edits
 from recreate.builder.selection import cannot_decide, strata, tasks_of, too_few
-from recreate.lessons.context import offered
+from recreate.lessons.context import offered_ids
 from recreate.runs.attempts import ended, run_attempts
 from recreate.runs.gate import MIN_TASKS, unjudged
 from recreate.runs.session import Session
@@ -132,7 +132,7 @@ class Build:
         """Return those that are not held out since they were attempted, and recalled no such
         attempt."""
         known = (ended(self.session, id) for id in ids)
-        return [e for e in known if e is not None and not self.session.memory.closed(e)]
+        return [e for e in known if e is not None and not self.session.memory.is_closed(e)]
 
     def judge_candidate(
         self, current: Scaffold, child: Scaffold, edits: Sequence[Edit], round: int, of: int = 0
@@ -228,7 +228,7 @@ def _say_offered(
     by lot."""
     shown, held = Counter[str](), Counter[str]()
     for e in experiences:
-        got = offered(e)
+        got = offered_ids(e)
         shown.update(got)
         held.update({id for step in e.trace.steps for id in step.propensities} - got)
     ids = sorted({*shown, *held}, key=lambda id: (-shown[id], id))

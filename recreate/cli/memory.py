@@ -217,7 +217,7 @@ def forget(
     ask = not (dry or yes or as_json) and sys.stdin.isatty()
     found = forgetting.forget(memory, experiences, lessons, dry=dry or ask)
     if ask:
-        show(*found.told(dry=True))
+        show(*found.describe(dry=True))
         if not typer.confirm("delete them?", err=True):
             raise Interrupted("nothing was deleted")
         found = forgetting.forget(memory, experiences, lessons)
@@ -230,7 +230,7 @@ def forget(
         **places,
     }
     record["recalled"] = found.recalled
-    answer(as_json, record, *found.told(dry=dry))
+    answer(as_json, record, *found.describe(dry=dry))
 
 
 def _forgettable(memory: ExperienceStore, id: str) -> str | Path:
@@ -417,7 +417,7 @@ def show_lesson(
         "failed in": x.failed_in,
         "joined by": x.merged,
     }
-    from recreate.lessons.draws import told
+    from recreate.lessons.draws import describe_draws
 
     joined = f"it joined {x.merged_into}"
     own = f", carried by the agent in {x.carried}" if x.carried else ""
@@ -434,7 +434,7 @@ def show_lesson(
             for g in x.gains
         ),
         f"offered in {x.offered} attempts{own}{counted}; re-runs aside",
-        *filter(None, [told(x)]),
+        *filter(None, [describe_draws(x)]),
     )
 
 

@@ -15,7 +15,7 @@ from recreate.agents.template import filled, read_object
 from recreate.api.errors import Refused
 from recreate.api.ports import Ask
 from recreate.api.types import Change, Evidence, Experience, Lesson, Message, Trial, digest
-from recreate.lessons.promotion import ODDS, free, tried
+from recreate.lessons.promotion import ODDS, add_trials, free
 from recreate.lessons.similarity import Similarity
 
 PROMPTS = Path(__file__).parent / "prompts"
@@ -204,7 +204,7 @@ class AskingPolicy:
             )
         self.malformed = 0
 
-    def put(self, lesson: Lesson, **changes: object) -> Lesson:
+    def put_lesson(self, lesson: Lesson, **changes: object) -> Lesson:
         """Store a lesson with some fields changed, and return it."""
         self.lessons[lesson.id] = lesson.model_copy(update=changes)
         return self.lessons[lesson.id]
@@ -217,14 +217,14 @@ class AskingPolicy:
         """
         known = {t.experience for t in lesson.trials}
         new = (
-            [e for e in batch if e.id not in known and lesson.id in offered(e)]
+            [e for e in batch if e.id not in known and lesson.id in offered_ids(e)]
             if free(lesson)
             else []
         )
         if new:
             trials = [Trial(experience=e.id, score=e.grade.score, round=lesson.rounds) for e in new]
             carried = {e.id for e in new if self.carried(lesson.id, e)}
-            self.put(tried(lesson, trials, carried), seen=self.observed)
+            self.put_lesson(add_trials(lesson, trials, carried), seen=self.observed)
         return new
 
     def carried(self, id: str, e: Experience) -> bool:
@@ -234,17 +234,17 @@ class AskingPolicy:
             return False
         if e.id not in self._offered:
             found = self.context.find(e.id)
-            self._offered[e.id] = offered(found if found is not None else e)
+            self._offered[e.id] = offered_ids(found if found is not None else e)
         return id not in self._offered[e.id]
 
     def count_offered(self, batch: Sequence[Experience]) -> None:
         """Count for each lesson the attempts of a batch in which it was offered."""
-        for id in sorted({id for e in batch for id in offered(e)} & self.lessons.keys()):
+        for id in sorted({id for e in batch for id in offered_ids(e)} & self.lessons.keys()):
             self.count(self.lessons[id], batch)
 
     def offered_to(self, experience: Experience) -> list[Lesson]:
         """The lessons that an agent was offered and that are still there, by id."""
-        return [self.lessons[id] for id in sorted(offered(experience)) if id in self.lessons]
+        return [self.lessons[id] for id in sorted(offered_ids(experience)) if id in self.lessons]
 
 
 def echoes(answer: str, instructions: str) -> bool:
@@ -285,7 +285,7 @@ def learnable(experiences: Iterable[Experience]) -> list[Experience]:
     return list(once.values())
 
 
-def offered(experience: Experience) -> set[str]:
+def offered_ids(experience: Experience) -> set[str]:
     """The ids of the lessons that the agent was offered at any step."""
     return {id for step in experience.trace.steps for id in step.offered}
 

@@ -196,7 +196,7 @@ class ScoreModel:
             self.variance[x] -= slope * self.variance[x] * step
 
 
-def told(lesson: Lesson) -> str:
+def describe_draws(lesson: Lesson) -> str:
     """What came of the draws of a lesson, in a few words; '' without any."""
     if not lesson.draws:
         return ""
@@ -213,7 +213,7 @@ def told(lesson: Lesson) -> str:
 def speaks_for(lesson: Lesson) -> str:
     """All that was counted of a lesson, in a few words: what an agent is told of it, and what came
     of its draws."""
-    return "; ".join(filter(None, (support(lesson), told(lesson))))
+    return "; ".join(filter(None, (support(lesson), describe_draws(lesson))))
 
 
 def read(lessons: Mapping[str, Lesson]) -> ScoreModel:

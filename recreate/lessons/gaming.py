@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from recreate.agents.guards.gaming import advice, find_sign
 from recreate.api.types import Change, Experience, Gain, Lesson, Sign
 from recreate.lessons import promotion
-from recreate.lessons.context import offered
+from recreate.lessons.context import offered_ids
 from recreate.lessons.draws import LessonEvidence
 
 NEEDED, RISES, WAITS = math.log(100), math.log(20), math.log(2)
@@ -151,10 +151,10 @@ def _pairs(reruns: Iterable[Experience]) -> Iterable[tuple[str, list[Pair]]]:
     """lesson -> its re-runs alone, each beside the one of the same agent, task and repeat without
     any lesson."""
     reruns = list(reruns)
-    control = {(e.digest, e.task, e.trace.repeat): e for e in reruns if not offered(e)}
+    control = {(e.digest, e.task, e.trace.repeat): e for e in reruns if not offered_ids(e)}
     found: dict[str, list[Pair]] = {}
     for e in reruns:
-        other, ids = control.get((e.digest, e.task, e.trace.repeat)), list(offered(e))
+        other, ids = control.get((e.digest, e.task, e.trace.repeat)), list(offered_ids(e))
         if other is None or len(ids) != 1:
             continue
         having, lacking = find_sign(e), find_sign(other)

@@ -105,7 +105,7 @@ class Ladder(AskingPolicy):
             failed = tuple(e.id for e in new if not e.grade.passed)
             if failed:
                 contradicts = tuple(dict.fromkeys((*lesson.contradicts, *failed)))
-                self.put(self.lessons[lesson.id], contradicts=contradicts)
+                self.put_lesson(self.lessons[lesson.id], contradicts=contradicts)
                 yield Change(
                     kind="contradicted",
                     lesson=lesson.id,
@@ -170,7 +170,7 @@ class Ladder(AskingPolicy):
             if not other.frozen:
                 now = self.lessons[other.id]
                 if now.status == "forgotten":
-                    now = self.put(now, status="candidate", seen=self.observed)
+                    now = self.put_lesson(now, status="candidate", seen=self.observed)
                 why = f"{len(now.supports)} experiences of {len(now.groups)} groups"
                 yield Change(kind="supported", lesson=other.id, why=why)
             return
@@ -252,7 +252,7 @@ class Ladder(AskingPolicy):
         while going := [test for test in tests if test.going]:
             room, asked = self.context.room(), list[tuple[_Test, _Pair]]()
             for test in going:
-                room -= 2 * test.left
+                room -= 2 * test.remaining
                 if asked and room < 0:
                     break
                 count = self.needed(test)
@@ -267,7 +267,7 @@ class Ladder(AskingPolicy):
                 test.take(pair, *scores)
                 if test.going and test.made and self.decided(test.lesson, test.made):
                     test.done = True
-        return [test.found for test in tests]
+        return [test.outcome for test in tests]
 
     def affords(self, test: _Test, count: int) -> bool:
         """Whether what is left does for so many more pairs of a test."""
@@ -278,10 +278,10 @@ class Ladder(AskingPolicy):
         same, one of `diffs`, for no other scores decide sooner (`promotion.finding` is
         monotone)."""
         lesson, made = test.lesson, test.made
-        for n in range(1, test.left):
+        for n in range(1, test.remaining):
             if any(self.decided(_supposed(lesson, n, diff), made + n) for diff in diffs):
                 return n
-        return test.left
+        return test.remaining
 
     def decided(self, lesson: Lesson, made: int) -> bool:
         """Whether a test ends after so many pairs."""
@@ -297,9 +297,9 @@ class Ladder(AskingPolicy):
         another domain, an imported one, other tasks by now). When they are few, others that are as
         near to its text as its supports are.
         """
-        own = self.known(reversed(lesson.supports))
+        own = self.find_experiences(reversed(lesson.supports))
         if len({e.group for e in own}) < promotion.GROUPS:
-            own += self.known(t.experience for t in reversed(lesson.trials))
+            own += self.find_experiences(t.experience for t in reversed(lesson.trials))
         places = _by_task(own)
         if own and len(places) < PLACES:
             near_it = self.context.alike(text_of(lesson), 3 * PLACES)
@@ -314,7 +314,7 @@ class Ladder(AskingPolicy):
             )
         return _in_turn(list(places.values()))[:PLACES]
 
-    def known(self, ids: Iterable[str]) -> list[Experience]:
+    def find_experiences(self, ids: Iterable[str]) -> list[Experience]:
         """The experiences of this domain among these whose tasks can be attempted."""
         found = (self.batch.get(id) or self.context.find(id) for id in ids)
         return [
@@ -332,9 +332,11 @@ class Ladder(AskingPolicy):
         if promotion.earned(lesson, self.context.odds):
             domains = tuple(dict.fromkeys((*lesson.domains, self.context.domain)))
             scope = "general" if len(domains) > 1 else "domain"
-            self.put(lesson, status="active", scope=scope, domains=domains, seen=self.observed)
+            self.put_lesson(
+                lesson, status="active", scope=scope, domains=domains, seen=self.observed
+            )
             yield Change(kind="promoted", lesson=lesson.id, why=why)
-        elif promotion.lost(lesson):
+        elif promotion.is_lost(lesson):
             yield from self.fall(lesson, why, "its lower bound is not above 0")
         if promotion.finding(lesson.gains, lesson.rounds) == "helps":
             yield from self.stands(lesson.id, why)
@@ -344,7 +346,7 @@ class Ladder(AskingPolicy):
         lesson, domain = self.lessons[id], self.context.domain
         new = lesson.scope == "general" and domain not in lesson.domains and self.here(lesson)
         if new and lesson.status == "active":
-            self.put(lesson, domains=(*lesson.domains, domain))
+            self.put_lesson(lesson, domains=(*lesson.domains, domain))
             yield Change(kind="supported", lesson=id, why=f"it stands in {domain} too: {why}")
 
     def fall(self, lesson: Lesson, why: str, quarantined: str) -> Iterator[Change]:
@@ -352,7 +354,7 @@ class Ladder(AskingPolicy):
         which is said so. What was drawn before speaks for it no more."""
         here = self.context.domain
         domains = tuple(d for d in lesson.domains if d != here)
-        self.put(
+        self.put_lesson(
             lesson,
             status="active" if domains else "quarantined",
             scope="general" if len(domains) > 1 else "domain",
@@ -376,7 +378,7 @@ class Ladder(AskingPolicy):
                 if self.same(lesson, other):
                     domains = tuple(dict.fromkeys((*lesson.domains, *other.domains)))
                     if len(domains) > 1:
-                        self.put(lesson, scope="general", domains=domains)
+                        self.put_lesson(lesson, scope="general", domains=domains)
                         why = f"a pattern of {' and '.join(domains)}; there it is {other.id}"
                         yield Change(kind="promoted", lesson=lesson.id, why=why)
                         break
@@ -387,14 +389,14 @@ class Ladder(AskingPolicy):
             unused = self.observed - lesson.seen
             free = promotion.free(lesson) and lesson.status != "forgotten"
             if free and unused > FORGET and self.context.domain not in lesson.failed_in:
-                self.put(lesson, status="forgotten")
+                self.put_lesson(lesson, status="forgotten")
                 yield Change(
                     kind="forgotten", lesson=lesson.id, why=f"unused for {unused} attempts"
                 )
-        for lesson in promotion.over(
+        for lesson in promotion.find_surplus(
             [x for x in self.lessons.values() if self.here(x)], PATTERNS, CHARACTERS
         ):
-            self.put(lesson, status="forgotten")
+            self.put_lesson(lesson, status="forgotten")
             why = f"the weakest of more than {PATTERNS} patterns or {CHARACTERS} characters"
             yield Change(kind="forgotten", lesson=lesson.id, why=why)
 
@@ -424,7 +426,7 @@ class _Test:
             self.repeats[gain.task] = max(self.repeats.get(gain.task, 0), gain.repeat + 1)
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         return self.most - self.made
 
     @property
@@ -432,7 +434,7 @@ class _Test:
         return not self.done and len({e.group for e in self.places}) >= promotion.GROUPS
 
     @property
-    def found(self) -> tuple[Lesson, bool]:
+    def outcome(self) -> tuple[Lesson, bool]:
         if not self.done:
             return self.begun, False
         return self.lesson.model_copy(update={"tested": len(self.lesson.supports)}), True

@@ -111,7 +111,7 @@ def earned(lesson: Lesson, odds: float = ODDS) -> bool:
     )
 
 
-def lost(lesson: Lesson) -> bool:
+def is_lost(lesson: Lesson) -> bool:
     """Whether a pattern whose re-runs are used up is to be quarantined."""
     return (
         free(lesson)
@@ -166,7 +166,7 @@ def fell(lesson: Lesson) -> str:
     return ""
 
 
-def tried(lesson: Lesson, trials: Sequence[Trial], carried: Collection[str] = ()) -> Lesson:
+def add_trials(lesson: Lesson, trials: Sequence[Trial], carried: Collection[str] = ()) -> Lesson:
     """The lesson with more trials; one whose experience is known counts once. carried: the
     experiences among them whose agent was not offered it but had it in its own files."""
     known = {t.experience for t in lesson.trials}
@@ -204,7 +204,7 @@ def joined(lessons: Mapping[str, Lesson], id: str, member: str) -> dict[str, Les
     return changed
 
 
-def over(lessons: Sequence[Lesson], patterns: int, characters: int) -> list[Lesson]:
+def find_surplus(lessons: Sequence[Lesson], patterns: int, characters: int) -> list[Lesson]:
     """The active patterns that do not fit the budget: those of the lowest bound; what a person
     froze stays."""
     active = [lesson for lesson in lessons if lesson.status == "active"]

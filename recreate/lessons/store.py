@@ -327,7 +327,7 @@ def united(before: Lesson | None, now: Lesson, after: Lesson) -> Lesson:
     when somebody changed them there, else ours.
     """
 
-    def theirs(field: str) -> bool:
+    def changed_by_others(field: str) -> bool:
         return before is not None and getattr(now, field) != getattr(before, field)
 
     def both(name: str, key: Callable[[Any], Any]) -> tuple[Any, ...]:
@@ -348,7 +348,7 @@ def united(before: Lesson | None, now: Lesson, after: Lesson) -> Lesson:
         name: both(name, lambda row: row.experience) for name in ("trials", "draws", "signs")
     }
     for name in ("title", "body", "status", "before_veto", "frozen", "held", "merged_into"):
-        fields[name] = getattr(now if theirs(name) else after, name)
+        fields[name] = getattr(now if changed_by_others(name) else after, name)
     fields["scope"] = after.scope
     if now.frozen or now.status == "vetoed":
         fields |= {

@@ -72,11 +72,11 @@ def sealed(e: Experience, when: str | None = None) -> tuple[bytes, dict[str, byt
         record, more, large = _take_out(e.model_dump(mode="json"))
         line = {
             "experience": record,
-            "blobs": [ref.named() for ref in (*named, *more)],
+            "blobs": [ref.as_record() for ref in (*named, *more)],
             "when": when,
         }
         return seal(line), texts | large
-    about = {"blobs": [ref.named() for ref in named]} if named else {}
+    about = {"blobs": [ref.as_record() for ref in named]} if named else {}
     return seal(encode({"experience": e, **about, "schema": SCHEMA, "when": when})), texts
 
 
@@ -164,7 +164,7 @@ class Ref(NamedTuple):
     bytes: int
     json: bool = False
 
-    def named(self) -> dict[str, Any]:
+    def as_record(self) -> dict[str, Any]:
         """As it stands in a line."""
         return (
             {**self._asdict(), "json": True}
@@ -295,7 +295,7 @@ class Blobs:
     def path(self, domain: str, sha: str) -> Path:
         return self.folder / domain / "blobs" / sha[:2] / sha[2:]
 
-    def put(self, domain: str, texts: Mapping[str, bytes]) -> None:
+    def put_texts(self, domain: str, texts: Mapping[str, bytes]) -> None:
         """Write what is not there whole yet; on the disk when this returns. Raises Fault naming the
         folder.
 

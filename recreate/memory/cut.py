@@ -54,7 +54,7 @@ class Cut(NamedTuple):
     stat: os.stat_result
     whole: bool
 
-    def kept(self) -> Iterator[tuple[int, int]]:
+    def kept_ranges(self) -> Iterator[tuple[int, int]]:
         """(begin, end) of what stays."""
         begin = 0
         for offset, length in [] if self.whole else [*self.gone, (self.stat.st_size, 0)]:
@@ -133,11 +133,11 @@ def cut_lines(memory: ExperienceStore, cut: Cut, *, dry: bool) -> Item:
 def rewrite(cut: Cut) -> None:
     """Write a file anew without what goes; delete it where nothing stays."""
     with disk(cut.path.parent):
-        if not any(cut.kept()):
+        if not any(cut.kept_ranges()):
             cut.path.unlink()
             return
         with cut.path.open("rb") as old, replacing(cut.path, durable=True) as new:
-            for begin, end in cut.kept():
+            for begin, end in cut.kept_ranges():
                 for block in read_blocks(old, begin, end):
                     new.write(block)
 
@@ -232,7 +232,7 @@ def named_by_lines(memory: ExperienceStore, cuts: Collection[Cut]) -> tuple[set[
     for path in experience_files(memory):
         cut = of.get(path)
         with disk(path.parent), path.open("rb") as file:
-            kept = cut.kept() if cut is not None else [(0, os.fstat(file.fileno()).st_size)]
+            kept = cut.kept_ranges() if cut is not None else [(0, os.fstat(file.fileno()).st_size)]
             named.update(
                 *(named_in(block) for begin, end in kept for block in read_blocks(file, begin, end))
             )

@@ -89,8 +89,11 @@ def documents(e: Experience, when: float | None = None) -> list[Document]:
         )
         before = step.output
     facts = {**shared, "grain": "experience", "error": error_type(evidence_of(e))}
-    text = whole(e, e.id)
-    ran, named = union([], [d.tools for d in found]), union(_named(e), [d.files for d in found])
+    text = words_of(e, e.id)
+    ran, named = (
+        union([], [d.tools for d in found]),
+        union(_list_named_files(e), [d.files for d in found]),
+    )
     found.append(Document(e.id, e.id, _gist(e, 280, 90), text, facts, ran, named, when))
     return found
 
@@ -111,14 +114,14 @@ def all_tools(e: Experience) -> list[str]:
 
 def all_files(e: Experience) -> list[str]:
     """The files that the task, the grader and the steps mention, the first few hundred."""
-    return union(_named(e), map(step_files, e.trace.steps))
+    return union(_list_named_files(e), map(step_files, e.trace.steps))
 
 
 def union(head: Sequence[str], parts: Iterable[Sequence[str]]) -> list[str]:
     return list(dict.fromkeys(itertools.chain(head, *parts)))[:300]
 
 
-def _named(e: Experience) -> list[str]:
+def _list_named_files(e: Experience) -> list[str]:
     return files(e.prompt, evidence_of(e))
 
 
@@ -127,11 +130,11 @@ def evidence_of(e: Experience) -> str:
     return "" if e.judged is None else e.judged.evidence
 
 
-def whole(e: Experience, id: str) -> str:
+def words_of(e: Experience, id: str) -> str:
     """The words of one of the experience's documents; '' for an id that is not one."""
     n = id.rpartition("/")[2]
     if id == e.id:
-        return f"{e.task}\n{e.prompt}\n{_ended(e)}\n{evidence_of(e)}\n{e.trace.answer}"
+        return f"{e.task}\n{e.prompt}\n{_tell_ending(e)}\n{evidence_of(e)}\n{e.trace.answer}"
     step = e.trace.steps[int(n)] if n.isdecimal() and int(n) < len(e.trace.steps) else None
     return "" if step is None else f"{step.observation}\n{_did(step)}\n{step.output}"
 
@@ -173,7 +176,7 @@ def _did(step: Step) -> str:
     return step.reply if step.action in step.reply else f"{step.reply}\n{step.action}"
 
 
-def _ended(e: Experience) -> str:
+def _tell_ending(e: Experience) -> str:
     ended = e.trace.ending + (f" ({e.trace.limit})" if e.trace.limit else "")
     return f"-> {ended}, {e.outcome}"
 
@@ -183,7 +186,7 @@ def _experience(e: Experience, prompt: int, evidence: int) -> str:
     head = e.prompt.strip()
     # a task says what it wants first
     head = head if len(head) <= prompt else head[: prompt - 2] + " …"
-    return f"{head}\n{_ended(e)}\n{words[:evidence]}".strip()
+    return f"{head}\n{_tell_ending(e)}\n{words[:evidence]}".strip()
 
 
 def _step(step: Step, saw: int, did: int, got: int) -> str:

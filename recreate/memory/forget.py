@@ -48,7 +48,7 @@ class Forgetting:
     elsewhere: list[Path] = field(default_factory=list)
     recalled: list[str] = field(default_factory=list)
 
-    def told(self, *, dry: bool) -> Iterator[str]:
+    def describe(self, *, dry: bool) -> Iterator[str]:
         """In words, a line each; dry: nothing of it happened yet."""
         gone = "would be deleted" if dry else "deleted"
         for id in self.experiences:

@@ -108,7 +108,7 @@ class Metadata:
 
         return self.database.run(work)
 
-    def closed(self) -> tuple[frozenset[str], frozenset[str]]:
+    def closed_names(self) -> tuple[frozenset[str], frozenset[str]]:
         """Return the groups and the tasks of which some experience is recorded as validation or
         test."""
         rows = self._ask("select kind, name from closed")
@@ -266,9 +266,9 @@ class Metadata:
                 if seen is None or seen[:2] != (stat.st_size, stat.st_mtime_ns):
                     self._read_on(db, name, stat, seen)
             if changed:
-                self._let_go(db)
+                self._delete_moved(db)
 
-    def _let_go(self, db: sqlite3.Connection) -> None:
+    def _delete_moved(self, db: sqlite3.Connection) -> None:
         """Delete what no file has any more, and what was known by it."""
         if db.execute("delete from sources where file = ?", (_MOVED,)).rowcount:
             set_meta(db, emptied=int(meta(db, "emptied")) + 1)

@@ -63,7 +63,7 @@ class Overlap:
                 asked if named is None or (asked is not None and asked.split != "train") else named
             )
         for name in names:
-            if split := self.closed(name, name):
+            if split := self.held_split(name, name):
                 return Known(None, split, f"the task {name} is held out in this workspace")
         return None
 
@@ -91,14 +91,14 @@ class Overlap:
         known = self.find([e.task], [e.prompt, first])
         if known and known.split != "train":
             return known.split
-        return self.closed(e.task, e.group) or e.split
+        return self.held_split(e.task, e.group) or e.split
 
-    def closed(self, task: str, group: str) -> Split | None:
+    def held_split(self, task: str, group: str) -> Split | None:
         """The split of a task or group that the registry holds out."""
         return self.held.split(task, group)
 
     def _of(self, task: Task, why: str) -> Known:
-        return Known(task, self.closed(task.id, task.group) or task.split, why)
+        return Known(task, self.held_split(task.id, task.group) or task.split, why)
 
     def _by_text(self, text: str) -> Task | None:
         words = _words(text)

@@ -36,7 +36,7 @@ from recreate.api.types import Experience, Lesson, Task, digest
 from recreate.memory import documents
 from recreate.memory.codec import Blobs, file_of, masked, sealed, what_happened
 from recreate.memory.documents import Document, Sources, experience_hit, occurrences, scan
-from recreate.memory.embedders import default_embedder, embed_texts, named
+from recreate.memory.embedders import default_embedder, embed_texts, open_embedder
 from recreate.memory.filters import LATER, allows, matches, parse
 from recreate.memory.held_out import Held, HeldOut, Spoken
 from recreate.memory.metadata import Metadata, index_of
@@ -135,12 +135,12 @@ class ExperienceStore:
         """
         if not self._append([experience]):
             return experience
-        named = self.named(experience)
+        named = self.identify(experience)
         if named.id != experience.id:
             self._append([named])
         return named
 
-    def named(self, experience: Experience) -> Experience:
+    def identify(self, experience: Experience) -> Experience:
         """The attempt under the id that `keep` would give it; nothing is added."""
         known = self.get(experience.id)
         if known is None or (here := what_happened(masked(experience))) == what_happened(known):
@@ -169,13 +169,13 @@ class ExperienceStore:
             if not path.exists():
                 make(path.parent, ignored=True)
         with locked(self.folder):
-            known = self._known([id for id, *_ in new], paths)
+            known = self._find_known([id for id, *_ in new], paths)
             before = known & {id for id, *_ in new}
             by_file: dict[Path, list[bytes]] = {}
             for id, path, line, large in new:
                 if id not in known:
                     known.add(id)
-                    self.blobs.put(path.parent.parent.name, large)
+                    self.blobs.put_texts(path.parent.parent.name, large)
                     by_file.setdefault(path, []).append(line)
             for path, lines in by_file.items():
                 with Log(path, fix="") as log:
@@ -228,16 +228,16 @@ class ExperienceStore:
         cites."""
         self.metadata.refresh()
         scope = self._scope(reader)
-        return {id: lesson for id, lesson in lessons.items() if not self._closed(lesson, scope)}
+        return {id: lesson for id, lesson in lessons.items() if not self._is_closed(lesson, scope)}
 
     def facts(
         self, filters: Mapping[str, Any] | None = None, reader: str = "human"
     ) -> Iterator[dict[str, Any]]:
         """id and facts of the experiences that match (see KEYS), without reading them: for
         lists."""
-        return (row for row, seen in self.sighted(filters, reader) if seen)
+        return (row for row, seen in self.list_facts(filters, reader) if seen)
 
-    def sighted(
+    def list_facts(
         self, filters: Mapping[str, Any] | None = None, reader: str = "human"
     ) -> Iterator[tuple[dict[str, Any], bool]]:
         """The same of all that match, each with whether the reader may see it."""
@@ -267,13 +267,13 @@ class ExperienceStore:
         """Close the groups of these tasks to optimizers and agents, for good; train tasks are
         ignored. What is closed by experiences that were copied in is registered too."""
         self.metadata.refresh()
-        groups, ids = self.metadata.closed()
+        groups, ids = self.metadata.closed_names()
         there = [Held(g, "", "validation", "") for g in groups] + [
             Held("", t, "validation", "") for t in ids
         ]
         self.held_out.add([*(Held(t.group, t.id, t.split, t.domain) for t in tasks), *there])
 
-    def closed(self, e: Experience) -> bool:
+    def is_closed(self, e: Experience) -> bool:
         """Whether an attempt at a train task is held out by now, or its agent recalled one that
         is."""
         self.metadata.refresh()
@@ -367,7 +367,7 @@ class ExperienceStore:
                 found = (
                     experience_hit(e, id, score, self.metadata.when(key)) if e is not None else None
                 )
-                whole = documents.whole(e, id) if e is not None else ""
+                whole = documents.words_of(e, id) if e is not None else ""
                 if found is not None and scope.train_only and e is not None and e.canary:
                     # no model is asked with it
                     found = found.model_copy(update={"text": f"{found.text}\n{e.canary}"})
@@ -378,7 +378,7 @@ class ExperienceStore:
                 update={"facts": facts | ({"ranks": list(ranks[id])} if id in ranks else {})}
             )
 
-        def once(hits: Iterable[Hit | None]) -> Iterator[Hit]:
+        def drop_twins(hits: Iterable[Hit | None]) -> Iterator[Hit]:
             """Of lessons with the same words and standing, such as a pattern and its general twin,
             the first."""
             told = set[tuple[str, str]]()
@@ -396,7 +396,9 @@ class ExperienceStore:
         while True:
             recalled = self._ranked(question, asked, self._sources(scope, lessons))
             found = recalled.found
-            hits = list(islice(once(hit(id, score, recalled.ranks) for id, score in found), k))
+            hits = list(
+                islice(drop_twins(hit(id, score, recalled.ranks) for id, score in found), k)
+            )
             if len(hits) == k or len(found) < asked or asked > 5000:
                 if recalled.behind:
                     self.note(
@@ -473,7 +475,7 @@ class ExperienceStore:
         if self._embedder is None:
             self._embedder = default_embedder(self.note)
         elif isinstance(self._embedder, str):
-            self._embedder = named(self._embedder)
+            self._embedder = open_embedder(self._embedder)
         return self._embedder
 
     def catch_up(self, reader: str = "optimizer") -> None:
@@ -554,7 +556,7 @@ class ExperienceStore:
 
     # inside
 
-    def _known(self, ids: Sequence[str], paths: Iterable[Path]) -> set[str]:
+    def _find_known(self, ids: Sequence[str], paths: Iterable[Path]) -> set[str]:
         """Those of the ids that are recorded. Reading what this process itself wrote last is
         spared."""
         if len(self._added) > 1000 or any(self._left.get(path) != _stamp(path) for path in paths):
@@ -572,7 +574,7 @@ class ExperienceStore:
         if reader == "human":
             return Scope(False, frozenset(), frozenset())
         _, groups, tasks = self.held_out.read()
-        more, others = self.metadata.closed()  # recorded elsewhere and copied here
+        more, others = self.metadata.closed_names()  # recorded elsewhere and copied here
         closed = more.union(groups), others.union(tasks)
         return Scope(True, *closed, self.metadata.recallers_of(*closed), reader == "agent")
 
@@ -619,7 +621,7 @@ class ExperienceStore:
         )
 
     def _lesson_hit(self, key: str, lesson: Lesson, score: float, scope: Scope) -> Hit | None:
-        if self._closed(lesson, scope) or (
+        if self._is_closed(lesson, scope) or (
             scope.working and self._is_no_advice(key, lesson, scope)
         ):
             return None
@@ -634,7 +636,7 @@ class ExperienceStore:
         text = f"{lesson.title}\n{lesson.body}"
         return Hit(id=key, grain="lesson", score=score, split="train", text=text, facts=facts)
 
-    def _closed(self, lesson: Lesson, scope: Scope) -> bool:
+    def _is_closed(self, lesson: Lesson, scope: Scope) -> bool:
         """A lesson that cites an experience which the reader may not see is as closed as that
         experience, also when that was deleted since: then by its group."""
         if not scope.train_only:

@@ -550,7 +550,9 @@ def note_end(
         experience = experience.model_copy(
             update={"id": session.replay.renamed.get(key, experience.id)}
         )
-    experience = session.memory.keep(experience) if in_memory else session.memory.named(experience)
+    experience = (
+        session.memory.keep(experience) if in_memory else session.memory.identify(experience)
+    )
     if folder.name != experience.id:
         folder = _rename(experience, folder)
     if in_memory and session.own_memory is not None and experience.split == "train":

@@ -512,7 +512,7 @@ def list_openers(
         ("models.optimizer", models.optimizer, model(models.optimizer)),
         ("optimizer", settings.optimizer, lambda: check_optimizer(settings)),
         ("memory.policy", memory.policy, lambda: registry.factory("policy", memory.policy)),
-        ("memory.embedder", memory.embedder, lambda: embedders.named(memory.embedder)),
+        ("memory.embedder", memory.embedder, lambda: embedders.open_embedder(memory.embedder)),
         (
             "memory.recall",
             memory.recall,

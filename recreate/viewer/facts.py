@@ -16,7 +16,7 @@ from recreate.api import paths
 from recreate.api.errors import BadInput
 from recreate.api.types import Change, Lesson, Revision, Study, Usage, Verdict
 from recreate.lessons import draws
-from recreate.lessons.context import offered
+from recreate.lessons.context import offered_ids
 from recreate.runs.budget import Spend
 from recreate.runs.gate import interval, unjudged
 from recreate.runs.reader import BuildResult, Run
@@ -425,7 +425,7 @@ def describe_reruns(run: Run) -> dict[str, str]:
     shown, beside = dict[str, set[str]](), dict[tuple[str, int], set[str]]()
     for r in made:
         try:
-            shown[r["attempt"]] = offered(run.experience(r["attempt"]))
+            shown[r["attempt"]] = offered_ids(run.experience(r["attempt"]))
         except BadInput:  # its folder is gone
             continue
         beside.setdefault((r["task"], r["repeat"]), set()).update(shown[r["attempt"]])
@@ -474,8 +474,12 @@ def _tell_draws(lesson: Lesson, here: Collection[str]) -> str:
     inside = tuple(d for d in lesson.draws if d.experience in here)
     own = lesson.model_copy(update={"draws": inside})
     if len(inside) in (0, len(lesson.draws)):
-        return draws.told(lesson) + ", in other builds" * (len(inside) < len(lesson.draws))
-    return f"in this build {draws.told(own)}; over all builds {draws.told(lesson)}"
+        return draws.describe_draws(lesson) + ", in other builds" * (
+            len(inside) < len(lesson.draws)
+        )
+    return (
+        f"in this build {draws.describe_draws(own)}; over all builds {draws.describe_draws(lesson)}"
+    )
 
 
 def tell_lessons_cost(

@@ -239,7 +239,9 @@ def _lessons(facts: RunFacts) -> Iterator[str]:
         for x in map(Lesson.model_validate, record["after"]):
             new = tuple(d for d in x.draws if d.experience not in known.get(x.id, ()))
             if new:
-                lines.append(f"  - {x.id}: {draws.told(x.model_copy(update={'draws': new}))}")
+                lines.append(
+                    f"  - {x.id}: {draws.describe_draws(x.model_copy(update={'draws': new}))}"
+                )
     lines += [f"- {x.lesson.id}, all rounds: {x.shown}" for x in facts.lessons if x.shown]
     lines += [f"- memory/{x.lesson.id}.md: {word}" for x in facts.lessons for word in x.agent]
     if lines:

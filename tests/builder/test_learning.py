@@ -991,7 +991,7 @@ def test_the_report_and_its_page_say_what_became_of_each_lesson_and_what_it_cost
         assert cost in text
         assert each in text
         assert "taken into the agent, revision 1" in text
-        assert draws.told(pattern) in text
+        assert draws.describe_draws(pattern) in text
     assert (
         f"{pattern.id} domain, active 8 groups support it, {len(pattern.merged)} joined it" in page
     )

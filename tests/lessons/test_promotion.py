@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 
 from recreate.api.types import Gain, Lesson, Trial
 from recreate.lessons.promotion import (
+    add_trials,
     bound,
     doubted,
     earned,
+    find_surplus,
     finding,
+    is_lost,
     joined,
-    lost,
     measured_more,
-    over,
     ripe,
-    tried,
 )
 
 DIFFS = st.lists(st.sampled_from([-1.0, -0.5, 0.0, 0.5, 1.0]), max_size=30)
@@ -74,7 +74,7 @@ def test_evidence_counts_once(diffs: list[float]) -> None:
     lesson = measured_more(measured_more(candidate([]), found), found)
     assert lesson.gains == found
     trials = [Trial(experience=f"e{n}", score=(d + 1) / 2) for n, d in enumerate(diffs)]
-    assert tried(tried(candidate([]), trials), trials).offered == len(diffs)
+    assert add_trials(add_trials(candidate([]), trials), trials).offered == len(diffs)
 
 
 @given(DIFFS)
@@ -147,11 +147,11 @@ def test_code_decides_nothing_on_what_a_person_froze_or_vetoed(
     trials = tuple(Trial(experience=f"e{n}", score=0.0) for n in range(60))
     frozen = candidate(diffs, status=status, frozen=True, trials=trials)
     assert not earned(frozen)
-    assert not lost(frozen)
+    assert not is_lost(frozen)
     assert not doubted(frozen)
     if status in ("vetoed", "merged"):
         free = frozen.model_copy(update={"frozen": False})
-        assert [earned(free), lost(free), doubted(free)] == [False, False, ""]
+        assert [earned(free), is_lost(free), doubted(free)] == [False, False, ""]
 
 
 def test_attempts_that_go_worse_raise_a_doubt_and_steady_ones_do_not() -> None:
@@ -173,15 +173,15 @@ def test_attempts_that_go_worse_raise_a_doubt_and_steady_ones_do_not() -> None:
 def test_what_does_not_fit_the_budget_is_the_weakest() -> None:
     strong = candidate([1.0] * 20, status="active").model_copy(update={"id": "strong"})
     weak = candidate([1.0] * 5, status="active").model_copy(update={"id": "weak"})
-    assert [x.id for x in over([strong, weak], 1, 1000)] == ["weak"]
-    assert [x.id for x in over([strong, weak], 5, 3)] == ["weak"]
+    assert [x.id for x in find_surplus([strong, weak], 1, 1000)] == ["weak"]
+    assert [x.id for x in find_surplus([strong, weak], 5, 3)] == ["weak"]
     held = weak.model_copy(update={"frozen": True})
-    assert [x.id for x in over([strong, held], 1, 1000)] == ["strong"]
+    assert [x.id for x in find_surplus([strong, held], 1, 1000)] == ["strong"]
     often = candidate([1.0] * 15 + [-1.0] * 3, status="active").model_copy(update={"id": "often"})
     once = candidate([1.0] * 2, status="active").model_copy(update={"id": "once"})
-    assert [x.id for x in over([once, often], 1, 1000)] == ["once"]
+    assert [x.id for x in find_surplus([once, often], 1, 1000)] == ["once"]
     long = weak.model_copy(update={"id": "a-long-one", "body": "x" * 200})
-    assert [x.id for x in over([strong, long, weak], 2, 100)] == ["a-long-one"], (
+    assert [x.id for x in find_surplus([strong, long, weak], 2, 100)] == ["a-long-one"], (
         "what is left out takes no place"
     )
 

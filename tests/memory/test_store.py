@@ -164,7 +164,7 @@ def test_what_is_no_file_among_experiences_hides_none_of_the_others(tmp_path: Pa
     os.mkfifo(folder / "2-pipe.jsonl")
     for reader in (memory, ExperienceStore(tmp_path, "hashed")):
         assert [e.id for e in reader.experiences()] == ["a", "b"]
-        assert reader.closed(experience("c", group="held"))
+        assert reader.is_closed(experience("c", group="held"))
     assert forget(memory, ["a"]).experiences == ["a"]
     assert [e.id for e in memory.experiences()] == ["b"]
 

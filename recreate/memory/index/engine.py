@@ -48,11 +48,13 @@ class Engine:
             name, embedding_function=None, configuration={"hnsw": {"space": "cosine"}}
         )
 
-    def known(self, folder: str, token: str, name: str, ids: list[str]) -> Any:
+    def find_known(self, folder: str, token: str, name: str, ids: list[str]) -> Any:
         """Return those of the ids that have a vector."""
         return self.collection(folder, token, name).get(ids=ids, include=[])["ids"]
 
-    def put(self, folder: str, token: str, then: str, name: str, ids: Any, vectors: Any) -> None:
+    def put_vectors(
+        self, folder: str, token: str, then: str, name: str, ids: Any, vectors: Any
+    ) -> None:
         """Take vectors in; from now on the folder's token is `then`."""
         collection = self.collection(folder, token, name)
         for at in range(0, len(ids), CHUNK):
@@ -92,7 +94,7 @@ class Engine:
             kept = sorted(keep.intersection(old.get(include=[])["ids"]))
             for at in range(0, len(kept), CHUNK):
                 part = old.get(ids=kept[at : at + CHUNK], include=["embeddings"])
-                self.put(fresh, "new", "new", name, part["ids"], part["embeddings"])
+                self.put_vectors(fresh, "new", "new", name, part["ids"], part["embeddings"])
         self.close(folder)
         self.close(fresh)
         shutil.rmtree(folder)

@@ -58,7 +58,7 @@ class Filter(NamedTuple):
     source: Sequence[Term]
     document: Sequence[Term]
 
-    def over(self, *terms: Term) -> tuple[str, list[Any]]:
+    def build_condition(self, *terms: Term) -> tuple[str, list[Any]]:
         """These and the terms over sources, as SQL and its values."""
         every = [*self.source, *terms]
         return " and ".join(t.sql for t in every), [value for t in every for value in t.values]
@@ -90,9 +90,9 @@ class Text:
             "insert into sources(id, content, domain, split) values (?, ?, ?, ?)",
             (document.key, sum_, document.facts["domain"], document.facts["split"]),
         )
-        self.put(document.key, sum_, [document])
+        self.put_documents(document.key, sum_, [document])
 
-    def put(self, id: str, sum_: str, documents: Sequence[Document]) -> None:
+    def put_documents(self, id: str, sum_: str, documents: Sequence[Document]) -> None:
         """Take in the documents of a source that is listed, its own words last; nothing where
         another process did, or it is another by now."""
         brief, passed = "", None
@@ -181,7 +181,7 @@ class Text:
         if not asked:
             return []
         best = ("w.rank", "") if each else ("min(w.rank)", "group by s.number")
-        terms, values = where.over(*where.document)
+        terms, values = where.build_condition(*where.document)
         rows = self.db.execute(
             f"select s.number, s.id, d.part, {best[0]} as score from words w cross join documents"
             " d on d.number = w.rowid cross join sources s on s.number = d.source where w.words"
@@ -193,7 +193,7 @@ class Text:
     def among(self, keys: Sequence[str], where: Filter) -> dict[str, list[Match]]:
         """Return of the sources with these vectors those of which some document matches: the one of
         their own words, else the last."""
-        terms, values = where.over(*where.document)
+        terms, values = where.build_condition(*where.document)
         rows = self.db.execute(
             "select s.key, s.number, s.id, min(d.part), max(d.part) from sources s cross join"
             " documents d on d.source = s.number where s.key in (select value from json_each(?))"
@@ -209,7 +209,7 @@ class Text:
         """Return the vectors of the sources of which some document matches."""
         embedded = Term("s.embedded = 1")
         if not where.document:  # each has a document
-            terms, values = where.over(embedded)
+            terms, values = where.build_condition(embedded)
             asked = f"select distinct s.key from sources s where {terms}"
         else:
             rarest = max(
@@ -217,14 +217,14 @@ class Text:
             )
             begun = rarest._replace(sql=rarest.first or rarest.sql)
             rest = [term for term in where.document if term is not rarest]
-            terms, values = where.over(begun, *rest, embedded)
+            terms, values = where.build_condition(begun, *rest, embedded)
             asked = (
                 "select distinct s.key from documents d cross join sources s on s.number ="
                 f" d.source where {terms}"
             )
         return sorted(key for (key,) in self.db.execute(asked, values))
 
-    def _counted(self, word: str, most: int) -> int:
+    def _count_documents(self, word: str, most: int) -> int:
         """In how many documents a word stands. SQLite goes through them one by one: no further than
         to `most`."""
         asked = "select count(*) from (select 1 from words where words match ? limit ?)"
@@ -239,11 +239,13 @@ class Text:
         )
         for word in words:
             if word not in stands:
-                stands[word] = self._counted(word, POSTINGS + 1)
+                stands[word] = self._count_documents(word, POSTINGS + 1)
         # the rarest of them is looked up all the same
         if all(stands[word] > POSTINGS for word in words):
             stands.update(
-                (word, self._counted(word, -1)) for word in words if stands[word] == POSTINGS + 1
+                (word, self._count_documents(word, -1))
+                for word in words
+                if stands[word] == POSTINGS + 1
             )
         rarest = sorted(
             (min(stands[word] for word in phrase.split()), at) for at, phrase in enumerate(asked)

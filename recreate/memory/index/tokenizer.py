@@ -91,7 +91,7 @@ def standing(text: str, question: str) -> list[str]:
         shown = "".join(phrase.split()) if spaceless else phrase
         if " " in shown or not (spaceless or shown in low):
             continue
-        if spaceless or not _apart(low, shown):
+        if spaceless or not _stands_apart(low, shown):
             # dear, and seldom asked for
             parts = parts or f" {' '.join(_PART.findall(spread(text)))} "
             if f" {phrase} " not in parts:
@@ -115,7 +115,7 @@ def marked(text: str, question: str) -> list[tuple[str, bool]]:
     return [(text[m.start() : m.end()], m[0][0] == 1) for m in re.finditer(rb"\x00+|\x01+", stands)]
 
 
-def _apart(text: str, word: str) -> bool:
+def _stands_apart(text: str, word: str) -> bool:
     """Whether the word stands somewhere in the text with neither a letter nor a digit beside it."""
     at = text.find(word)
     while at >= 0:

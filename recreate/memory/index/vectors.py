@@ -40,11 +40,13 @@ class VectorStore(Protocol):
 
     kind: str
 
-    def known(self, db: sqlite3.Connection, name: str, keys: Sequence[str]) -> set[str]:
+    def find_known(self, db: sqlite3.Connection, name: str, keys: Sequence[str]) -> set[str]:
         """Return those of the keys that have a vector of an embedder."""
         ...
 
-    def put(self, db: sqlite3.Connection, name: str, keys: Sequence[str], vectors: Any) -> None:
+    def put_vectors(
+        self, db: sqlite3.Connection, name: str, keys: Sequence[str], vectors: Any
+    ) -> None:
         """Take vectors in."""
         ...
 
@@ -103,11 +105,13 @@ class Exact:
     def __init__(self) -> None:
         self._read: tuple[str, list[str], Any] = ("", [], None)
 
-    def known(self, db: sqlite3.Connection, name: str, keys: Sequence[str]) -> set[str]:
+    def find_known(self, db: sqlite3.Connection, name: str, keys: Sequence[str]) -> set[str]:
         has = "select 1 from vectors where embedder = ? and key = ?"
         return {key for key in keys if db.execute(has, (name, key)).fetchone()}
 
-    def put(self, db: sqlite3.Connection, name: str, keys: Sequence[str], vectors: Any) -> None:
+    def put_vectors(
+        self, db: sqlite3.Connection, name: str, keys: Sequence[str], vectors: Any
+    ) -> None:
         numpy: Any = importlib.import_module("numpy")
         rows = zip(keys, numpy.asarray(vectors, numpy.float32), strict=True)
         with writing(db):
@@ -176,12 +180,14 @@ class Chroma:
         self.folder = folder
         PROCESS.start()
 
-    def known(self, db: sqlite3.Connection, name: str, keys: Sequence[str]) -> set[str]:
-        return set(PROCESS.ask("known", str(self.folder), meta(db, "vectors"), name, [*keys]))
+    def find_known(self, db: sqlite3.Connection, name: str, keys: Sequence[str]) -> set[str]:
+        return set(PROCESS.ask("find_known", str(self.folder), meta(db, "vectors"), name, [*keys]))
 
-    def put(self, db: sqlite3.Connection, name: str, keys: Sequence[str], vectors: Any) -> None:
+    def put_vectors(
+        self, db: sqlite3.Connection, name: str, keys: Sequence[str], vectors: Any
+    ) -> None:
         with self._writing(db) as (token, then):
-            PROCESS.ask("put", str(self.folder), token, then, name, [*keys], [*vectors])
+            PROCESS.ask("put_vectors", str(self.folder), token, then, name, [*keys], [*vectors])
 
     @contextlib.contextmanager
     def asking(

@@ -147,17 +147,21 @@ def pack(memory: ExperienceStore, path: Path, domain: str = "") -> Packed:
             names = set[str]()
             for each in domains:
                 texts = dict[str, bytes | None]()
-                out.put(f"{each}/experiences.jsonl", _lines(memory, each, texts, names, found))
-                out.put(f"{each}/waiting.jsonl", _waiting(memory, each, found))
+                out.put_member(
+                    f"{each}/experiences.jsonl", _lines(memory, each, texts, names, found)
+                )
+                out.put_member(f"{each}/waiting.jsonl", _waiting(memory, each, found))
                 for sha, data in sorted(texts.items()):
-                    out.put(
+                    out.put_member(
                         f"{each}/blobs/{sha}", [data or memory.blobs.path(each, sha).read_bytes()]
                     )
             for name, text in lessons.items():
-                out.put(name, [text.encode("utf-8", "surrogatepass")])
-            held = sorted(set(_held(memory, domain, names)))
-            out.put("held_out.jsonl", (seal(h._asdict()) for h in held))
-            out.put("forgotten.jsonl", (seal({"id": id}) for id in sorted(memory.forgotten.read())))
+                out.put_member(name, [text.encode("utf-8", "surrogatepass")])
+            held = sorted(set(_list_held_out(memory, domain, names)))
+            out.put_member("held_out.jsonl", (seal(h._asdict()) for h in held))
+            out.put_member(
+                "forgotten.jsonl", (seal({"id": id}) for id in sorted(memory.forgotten.read()))
+            )
             out.finish(domain)
         found.bytes = file.tell()
     return found
@@ -170,7 +174,7 @@ class _Members:
         self.archive = archive
         self.members: dict[str, ArchiveMember] = {}
 
-    def put(self, name: str, parts: Iterable[bytes]) -> None:
+    def put_member(self, name: str, parts: Iterable[bytes]) -> None:
         """A member of these parts; none when there are none."""
         size, sum_, file = 0, hashlib.sha256(), None
         for part in parts:
@@ -186,7 +190,7 @@ class _Members:
             self.members[name] = ArchiveMember(bytes=size, sha256=sum_.hexdigest())
 
     def finish(self, domain: str) -> None:
-        self.put(
+        self.put_member(
             "manifest.json", [encode(ArchiveManifest(domain=domain, members=self.members)).encode()]
         )
 
@@ -248,10 +252,10 @@ def _is_closed_elsewhere(memory: ExperienceStore, lesson: Lesson, domain: str) -
     return any(row["id"] not in seen and row["domain"] != domain for row in memory.facts(cited))
 
 
-def _held(memory: ExperienceStore, domain: str, names: Collection[str]) -> Iterator[Held]:
+def _list_held_out(memory: ExperienceStore, domain: str, names: Collection[str]) -> Iterator[Held]:
     """The registry, and what is closed by what files hold; of a domain, what is its own or names
     one of `names`, which has no ''."""
-    groups, tasks = memory.metadata.closed()
+    groups, tasks = memory.metadata.closed_names()
     closed = [
         *(Held(g, "", "validation", "") for g in groups),
         *(Held("", t, "validation", "") for t in tasks),

@@ -69,7 +69,7 @@ class Mistakes(AskingPolicy):
         """One guidance for one subject; kept if the same attempts score higher with it."""
         if any(set(lesson.born_of) >= {e.id for e in failed} for lesson in self.lessons.values()):
             return
-        before = self.known(subject)
+        before = self.find_guidance(subject)
         found = self.ask(
             "guide",
             GUIDE,
@@ -91,7 +91,7 @@ class Mistakes(AskingPolicy):
         total = sum(gain.diff for gain in gains)
         why = f"{total:+.2f} on {len(gains)} attempts of its batch"
         status, domains = ("active", (self.context.domain,)) if total > 0 else ("forgotten", ())
-        guidance = self.put(
+        guidance = self.put_lesson(
             measured_more(guidance, gains), seen=self.observed, domains=domains, status=status
         )
         yield Change(kind="born", lesson=guidance.id, why=f"of {len(failed)} failures: {subject}")
@@ -100,11 +100,11 @@ class Mistakes(AskingPolicy):
             return
         yield Change(kind="promoted", lesson=guidance.id, why=why)
         if before is not None and before.status == "active" and before.id != guidance.id:
-            self.put(before, status="merged", merged_into=guidance.id)
-            self.put(guidance, merged=(before.id,))
+            self.put_lesson(before, status="merged", merged_into=guidance.id)
+            self.put_lesson(guidance, merged=(before.id,))
             yield Change(kind="revised", lesson=before.id, why=f"{guidance.id} takes its place")
 
-    def known(self, subject: str) -> Lesson | None:
+    def find_guidance(self, subject: str) -> Lesson | None:
         """The guidance on a subject that is near enough."""
         active = [x for x in self.lessons.values() if x.status == "active" and free(x)]
         near = zip(self.similarity.cosines(subject, active), active, strict=True)

@@ -82,7 +82,7 @@ class Playbook(AskingPolicy):
         if not self.count(bullet, [experience]) or tag == "neutral":
             return
         helpful, harmful = bullet.helpful + (tag == "helpful"), bullet.harmful + (tag == "harmful")
-        self.put(self.lessons[bullet.id], helpful=helpful, harmful=harmful)
+        self.put_lesson(self.lessons[bullet.id], helpful=helpful, harmful=harmful)
         why = f"{tag} in {experience.id}: {helpful} helpful, {harmful} harmful"
         yield Change(
             kind="supported" if tag == "helpful" else "contradicted", lesson=bullet.id, why=why
@@ -105,5 +105,5 @@ class Playbook(AskingPolicy):
             return
         if self.similarity.nearest(bullet, list(self.lessons.values()), SAME, 1):
             return
-        self.put(bullet, seen=self.observed)
+        self.put_lesson(bullet, seen=self.observed)
         yield Change(kind="born", lesson=bullet.id, why=f"of {experience.id}")

@@ -27,7 +27,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from recreate.api.types import Change, Draw, Experience, Lesson
 from recreate.lessons import draws, promotion
-from recreate.lessons.context import PolicyContext, RerunRequest, offered
+from recreate.lessons.context import PolicyContext, RerunRequest, offered_ids
 from recreate.lessons.ladder import OFFERED, Ladder
 from recreate.lessons.similarity import fitting
 
@@ -68,7 +68,7 @@ class Randomised(Ladder):
 
     def __init__(self, context: PolicyContext) -> None:
         super().__init__(context)
-        self.found = draws.read(self.lessons)
+        self.beliefs = draws.read(self.lessons)
         self.read_to = self.observed
 
     def eligible(self, query: str, budget: int) -> Sequence[Lesson]:
@@ -81,7 +81,7 @@ class Randomised(Ladder):
         """With which probability an attempt that calls for a lesson is shown it."""
         some = [x for x in self.lessons.values() if drawable(x) and self.here(x)]
         return {
-            x.id: self.found.propensity(x.id, *(PATTERN if x.status == "active" else TRIAL))
+            x.id: self.beliefs.propensity(x.id, *(PATTERN if x.status == "active" else TRIAL))
             for x in some
         }
 
@@ -89,13 +89,13 @@ class Randomised(Ladder):
         yield from super().count_all(batch)
         rows: dict[str, list[Draw]] = {}
         for at, e in enumerate(batch, self.observed - len(batch)):
-            for id, propensity in _drawn(e).items():
+            for id, propensity in _list_propensities(e).items():
                 row = Draw(
                     experience=e.id,
                     task=e.task,
                     group=e.group,
                     score=e.grade.score,
-                    shown=id in offered(e),
+                    shown=id in offered_ids(e),
                     propensity=propensity,
                     at=at,
                     falls=self.lessons[id].falls if id in self.lessons else 0,
@@ -106,11 +106,11 @@ class Randomised(Ladder):
             known = {d.experience for d in lesson.draws}
             new = [row for row in rows[id] if row.experience not in known]
             if new and promotion.free(lesson):
-                self.put(lesson, draws=(*lesson.draws, *new)[-KEPT:], seen=self.observed)
+                self.put_lesson(lesson, draws=(*lesson.draws, *new)[-KEPT:], seen=self.observed)
 
     def test(self) -> Iterator[Change]:
         for attempt in draws.attempts(self.lessons.values(), self.read_to):
-            self.found.add(attempt)
+            self.beliefs.add(attempt)
         self.read_to = self.observed
         yield from self.doubt_carried()
         yield from self.doubt()
@@ -140,16 +140,17 @@ class Randomised(Ladder):
             for x in self.lessons.values()
             if x.status == "active" and promotion.free(x) and self.here(x)
         ]
-        evidence = self.found.evidence
+        evidence = self.beliefs.evidence
         alarm = {x.id: evidence[x.id].alarm if x.id in evidence else 0.0 for x in active}
-        common, stood, checked = self.found.common > COMMON, 0, list[str]()
+        common, stood, checked = self.beliefs.common > COMMON, 0, list[str]()
         waiting = deque(sorted(active, key=lambda x: (-alarm[x.id], x.id)))
         while waiting:
             sure = list[Lesson]()  # those that are re-run whatever becomes of the ones before them
             while waiting:
                 lesson = waiting[0]
                 faded = (
-                    self.found.belief(lesson.id) < FADED and self.observed - lesson.checked >= REST
+                    self.beliefs.belief(lesson.id) < FADED
+                    and self.observed - lesson.checked >= REST
                 )
                 if alarm[lesson.id] > ALARM or faded or (common and stood + len(sure) < STAND):
                     sure.append(waiting.popleft())
@@ -157,16 +158,16 @@ class Randomised(Ladder):
                     break
                 else:
                     waiting.popleft()
-            for lesson, (made, ratio) in zip(sure, self.alone(sure), strict=True):
+            for lesson, (made, ratio) in zip(sure, self.rerun_alone(sure), strict=True):
                 if not made:
                     continue
                 checked.append(lesson.id)
-                told = f"alarm {alarm[lesson.id]:.1f}, of all {self.found.common:.1f}"
+                told = f"alarm {alarm[lesson.id]:.1f}, of all {self.beliefs.common:.1f}"
                 why = f"{told}; {made} re-runs, log ratio {ratio:+.1f}"
                 yield Change(kind="tested", lesson=lesson.id, why=why)
                 changes = {"rounds": lesson.rounds + 1, "checked": self.observed}
                 if ratio > 0:
-                    self.put(lesson, **changes)
+                    self.put_lesson(lesson, **changes)
                     yield from self.stands(lesson.id, why)
                     stood += 1
                     continue
@@ -174,9 +175,9 @@ class Randomised(Ladder):
                 fallen = lesson.model_copy(update=changes)
                 yield from self.fall(fallen, why, "re-runs say that it has no effect any more")
         if checked or common:
-            self.found.check(checked, self.observed)
+            self.beliefs.check(checked, self.observed)
 
-    def alone(self, lessons: Sequence[Lesson]) -> list[tuple[int, float]]:
+    def rerun_alone(self, lessons: Sequence[Lesson]) -> list[tuple[int, float]]:
         """For each pattern (re-runs made with just this one, the log likelihood ratio of what it
         did before to nothing); side by side as in `measure`."""
         tests = [_Alone(self, lesson) for lesson in lessons]
@@ -195,13 +196,13 @@ class Randomised(Ladder):
 
     def open(self, lesson: Lesson) -> bool:
         """Whether a lesson on trial is believed to help, and its draws leave it open."""
-        found = self.found.evidence.get(lesson.id)
+        found = self.beliefs.evidence.get(lesson.id)
         return (
             found is not None
             and found.falls == lesson.falls
             and not self.helps(lesson)
             and found.count >= DRAWS
-            and self.found.belief(lesson.id) > BELIEVED
+            and self.beliefs.belief(lesson.id) > BELIEVED
             and self.observed - lesson.checked >= REST
         )
 
@@ -209,18 +210,18 @@ class Randomised(Ladder):
         """What draws, and re-runs where they left it open, make of a lesson on trial. ended: of
         those that were re-run, the lesson with what came of it; None where it could not be brought
         to an end."""
-        found = self.found.evidence.get(lesson.id)
+        found = self.beliefs.evidence.get(lesson.id)
         if found is None or found.falls != lesson.falls:
             return
         if lesson.id in ended:
             if (tested := ended[lesson.id]) is None:
                 return
             lesson = self.lessons[lesson.id] = tested.model_copy(update={"checked": self.observed})
-            yield Change(kind="tested", lesson=lesson.id, why=self.told(lesson))
+            yield Change(kind="tested", lesson=lesson.id, why=self.describe_evidence(lesson))
         if self.helps(lesson):
             domains = tuple(dict.fromkeys((*lesson.domains, self.context.domain)))
             scope = "general" if len(domains) > 1 else "domain"
-            self.put(
+            self.put_lesson(
                 lesson,
                 status="active",
                 scope=scope,
@@ -228,16 +229,16 @@ class Randomised(Ladder):
                 seen=self.observed,
                 checked=self.observed,
             )
-            self.found.evidence[lesson.id].alarm = 0.0
-            yield Change(kind="promoted", lesson=lesson.id, why=self.told(lesson))
+            self.beliefs.evidence[lesson.id].alarm = 0.0
+            yield Change(kind="promoted", lesson=lesson.id, why=self.describe_evidence(lesson))
 
     def helps(self, lesson: Lesson) -> bool:
         won = self.capital(lesson) > math.log(self.context.odds)
-        return won and promotion.free(lesson) and self.found.belief(lesson.id) > LIKELY
+        return won and promotion.free(lesson) and self.beliefs.belief(lesson.id) > LIKELY
 
     def capital(self, lesson: Lesson) -> float:
         """The log of what bets on draws and on re-runs made of 1."""
-        found = self.found.evidence.get(lesson.id)
+        found = self.beliefs.evidence.get(lesson.id)
         drawn = math.log(STAKED * math.exp(min(50.0, found.capital)) + 1 - STAKED) if found else 0.0
         return drawn + (promotion.capital(lesson.gains, lesson.rounds) if lesson.gains else 0.0)
 
@@ -246,9 +247,9 @@ class Randomised(Ladder):
             return super().decided(lesson, made)
         return self.helps(lesson) or promotion.hopeless(lesson.gains, lesson.rounds, HOPELESS)
 
-    def told(self, lesson: Lesson) -> str:
+    def describe_evidence(self, lesson: Lesson) -> str:
         """What speaks for a lesson, for a person."""
-        found = self.found.evidence.get(lesson.id) or draws.LessonEvidence()
+        found = self.beliefs.evidence.get(lesson.id) or draws.LessonEvidence()
         gain, error = found.mean
         pairs = sum(g.round == lesson.rounds for g in lesson.gains)
         drawn = (
@@ -264,13 +265,13 @@ class _Alone:
     """A pattern after an alarm, and the log likelihood ratio of what it did before to nothing."""
 
     def __init__(self, policy: Randomised, lesson: Lesson) -> None:
-        self.found, self.lesson = policy.found, lesson
+        self.beliefs, self.lesson = policy.beliefs, lesson
         self.made = self.number = (
             0  # number: of the next one; more than were made where one among others failed
         )
         self.places = policy.places(lesson)
-        self.ratio = max(-0.9 * DECIDES, min(HELD, _logit(self.found.belief(lesson.id))))
-        self.effect = max(EFFECT, self.found.effect(lesson.id)[0])
+        self.ratio = max(-0.9 * DECIDES, min(HELD, _logit(self.beliefs.belief(lesson.id))))
+        self.effect = max(EFFECT, self.beliefs.effect(lesson.id)[0])
 
     @property
     def going(self) -> bool:
@@ -289,7 +290,7 @@ class _Alone:
                 return
 
     def says(self, place: Experience, score: float) -> float:
-        without = self.found.place(place.task, place.group)
+        without = self.beliefs.place(place.task, place.group)
         return draws.ratio(score, without + self.effect, without)
 
     def take(self, made: RerunRequest, score: float | None) -> None:
@@ -306,7 +307,7 @@ ALONE = 1000
 has them."""
 
 
-def _drawn(e: Experience) -> dict[str, float]:
+def _list_propensities(e: Experience) -> dict[str, float]:
     """The lessons for which it was drawn whether the attempt is shown them, with the
     probabilities."""
     return {id: p for step in reversed(e.trace.steps) for id, p in step.propensities.items()}

@@ -109,6 +109,6 @@ class ReasoningBank(AskingPolicy):
         vetoed = [x for x in self.lessons.values() if x.status == "vetoed"]
         if item.id in self.lessons or self.similarity.nearest(item, vetoed, SAME, 1):
             return
-        self.put(item, status="active", domains=(self.context.domain,), seen=self.observed)
+        self.put_lesson(item, status="active", domains=(self.context.domain,), seen=self.observed)
         why = "passed" if experience.grade.passed else "failed"
         yield Change(kind="born", lesson=item.id, why=f"of {experience.id}, which {why}")

@@ -82,10 +82,12 @@ class Workflows(AskingPolicy):
         if same is None and self.similarity.nearest(workflow, vetoed, SAME, 1):
             return
         if same is None:
-            self.put(workflow, status="active", domains=(self.context.domain,), seen=self.observed)
+            self.put_lesson(
+                workflow, status="active", domains=(self.context.domain,), seen=self.observed
+            )
             yield Change(kind="born", lesson=workflow.id, why=f"of {experience.id}")
         elif free(same) and experience.id not in same.supports:
             supports = (*same.supports, experience.id)
             groups = tuple(dict.fromkeys((*same.groups, experience.group)))
-            self.put(same, supports=supports, groups=groups, seen=self.observed)
+            self.put_lesson(same, supports=supports, groups=groups, seen=self.observed)
             yield Change(kind="supported", lesson=same.id, why=f"{experience.id} went the same way")

@@ -318,7 +318,7 @@ def judge(
         bar("judging", len(todo)) as tell,
     ):
         before = asked.ledger.spent
-        work = partial(_judged, store, text, asked, pass_at)
+        work = partial(_judge_attempt, store, text, asked, pass_at)
         try:
             for e, found, why in at_once(todo, work, settings.jobs):
                 tell("")
@@ -470,20 +470,20 @@ def export(
 # their parts
 
 
-def _judged(
+def _judge_attempt(
     store: UngradedStore, rubric: str, asked: Alone, pass_at: float, id: str
 ) -> tuple[Experience, Provisional | None, str]:
     """(the attempt, its provisional grade, kept as soon as there is one; '' or why there is
     none)."""
     from recreate.api.errors import UNSOUND, Fault
-    from recreate.plugins.traces.provisional import judged
+    from recreate.plugins.traces.provisional import judge_attempt
 
     e = store.get(id)
     assert e is not None
     if e.trace.fault:
         return e, None, f"it was ended by a fault, not by the agent: {e.trace.fault}"
     try:
-        found = judged(e, rubric, asked.ask, asked.model, pass_at)
+        found = judge_attempt(e, rubric, asked.ask, asked.model, pass_at)
     except Fault as fault:
         if fault.code != UNSOUND:
             raise
@@ -522,7 +522,7 @@ def _exported(run: str, wanted: dict[str, Any], *, provisional: bool) -> Iterato
     memory = ExperienceStore(workspace())
     waiting = UngradedStore(memory).provisionally(wanted, reader) if provisional else ()
     for e in chain(experiences(run, wanted, reader), waiting):
-        if reader == "human" or not memory.closed(e):
+        if reader == "human" or not memory.is_closed(e):
             yield e
 
 

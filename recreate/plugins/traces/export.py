@@ -70,7 +70,9 @@ def chats(e: Experience) -> list[dict[str, Any]]:
         if number in by_number:
             request = recorded[number]
             tools = {"tools": request.params["tools"]} if request.params.get("tools") else {}
-            found.append({"messages": [*request.messages, _said(by_number[number])], **tools})
+            found.append(
+                {"messages": [*request.messages, _build_reply(by_number[number])], **tools}
+            )
     return found
 
 
@@ -79,14 +81,14 @@ def messages(e: Experience) -> list[dict[str, Any]]:
     reply."""
     recorded, steps = _requests(e)
     if recorded is not None:
-        return [*map(dict, recorded[steps[-1].step].messages), _said(steps[-1])]
+        return [*map(dict, recorded[steps[-1].step].messages), _build_reply(steps[-1])]
     found: list[dict[str, Any]] = []
     system = e.foreign.get("system")
     if system:
         found.append({"role": "system", "content": system})
     before: Step | None = None
     for step in steps:
-        found += [*_seen(step, before), _said(step)]
+        found += [*_list_seen(step, before), _build_reply(step)]
         before = step
     return found
 
@@ -105,7 +107,7 @@ def purify(steps: Sequence[Step]) -> list[Step]:
     found, at = list[Step](), 0
     while at < len(steps):
         last = _corrected(steps, at)
-        found.append(_mended(steps[at], steps[last]) if last > at else steps[at])
+        found.append(_mend_step(steps[at], steps[last]) if last > at else steps[at])
         at = last + 1
     return found
 
@@ -139,7 +141,7 @@ def _alike(one: Step, other: Step) -> bool:
     )
 
 
-def _mended(wrong: Step, right: Step) -> Step:
+def _mend_step(wrong: Step, right: Step) -> Step:
     """The right step where the wrong one stood."""
     holds = (
         wrong.kind == "action"
@@ -164,12 +166,12 @@ def pure_chat(e: Experience) -> dict[str, Any]:
         found.append({"role": "system", "content": system})
     before: Step | None = None
     for step in purify(steps):
-        found += [*_seen(step, before), _said(step)]
+        found += [*_list_seen(step, before), _build_reply(step)]
         before = step
     return {"messages": found, **tools}
 
 
-def _said(step: Step) -> dict[str, Any]:
+def _build_reply(step: Step) -> dict[str, Any]:
     calls = [
         {
             "id": c["id"],
@@ -249,7 +251,7 @@ def _questions(e: Experience) -> Iterator[tuple[Step, _Question]]:
             system = sent[0]["content"] if told is not sent else ""
             yield step, _Question(system, [_parts(dict(m)) for m in told], params)
         else:
-            history += map(_parts, _seen(step, before))
+            history += map(_parts, _list_seen(step, before))
             yield step, _Question(e.foreign.get("system") or "", list(history), {})
             history.append({"role": "assistant", "parts": _reply(step)})
             before = step
@@ -387,7 +389,7 @@ def _requests(e: Experience) -> tuple[Recorded | None, list[Step]]:
     return recorded, sent
 
 
-def _seen(step: Step, before: Step | None) -> list[dict[str, Any]]:
+def _list_seen(step: Step, before: Step | None) -> list[dict[str, Any]]:
     """What the model was sent before a step: the answers of its tools, and the rest as a user's
     message."""
     seen = step.observation

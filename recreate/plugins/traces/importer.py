@@ -107,7 +107,7 @@ def import_traces(
             memory.held_out.add(
                 Held(g, e.task, e.split, e.domain)
                 for e, _ in batch
-                for g in (e.group, _asked(e.prompt))
+                for g in (e.group, _name_task(e.prompt))
             )
             memory.add(graded)
             waiting.add(ungraded)
@@ -197,7 +197,7 @@ def experience(
         split = (
             known.split
             if known and known.split != "train"
-            else overlap.closed(found.task, found.group)
+            else overlap.held_split(found.task, found.group)
         )
         if split and found.split == "train":
             why = known.why if known else "its group is held out in this workspace"
@@ -206,14 +206,18 @@ def experience(
             return masked(closed), (closed.task, why)
         return masked(found), None
     known = _find_task(overlap, found)
-    asked = _asked(found.prompt)
+    asked = _name_task(found.prompt)
     if known and known.task:
         task, group, split, why = known.task.id, known.task.group, known.split, known.why
     else:
         task = found.task or asked
         task = task if task.startswith(f"{config.domain}:") else f"{config.domain}:imported:{task}"
         group = task if found.task else asked
-        held = known.split if known else overlap.closed(task, group) or overlap.closed(task, asked)
+        held = (
+            known.split
+            if known
+            else overlap.held_split(task, group) or overlap.held_split(task, asked)
+        )
         split, why = (
             held or config.split,
             known.why if known else "its task or its text is held out in this workspace",
@@ -309,6 +313,6 @@ def _read(
         )
 
 
-def _asked(prompt: str) -> str:
+def _name_task(prompt: str) -> str:
     """What stands for a task that has no name: its words."""
     return f"imported-{digest(prompt.casefold().split(), 12)}"

@@ -72,7 +72,7 @@ class InspectLog:
 def _sample(sample: Mapping[str, Any], about: Mapping[str, Any]) -> Foreign:
     attached = object_of(sample.get("attachments"))
     system, prompt, steps = steps_of(
-        [read_message(_whole(m, attached)) for m in list_of(sample.get("messages"))]
+        [read_message(_restore_attachments(m, attached)) for m in list_of(sample.get("messages"))]
     )
     asked = sample.get("input")
     output = object_of(sample.get("output"))
@@ -92,7 +92,7 @@ def _sample(sample: Mapping[str, Any], about: Mapping[str, Any]) -> Foreign:
     return Foreign(
         task=f"{about.get('task', '')}/{name}",
         names=(name,),
-        prompt=plain(_whole(asked, attached)) if isinstance(asked, str) else prompt,
+        prompt=plain(_restore_attachments(asked, attached)) if isinstance(asked, str) else prompt,
         system=system,
         steps=steps,
         ending="error" if error else "limit" if limit else "submitted",
@@ -124,7 +124,7 @@ def _grade(sample: Mapping[str, Any]) -> Grade | None:
     return next((g for g in graded if g is not None), None)
 
 
-def _whole(value: Any, attached: Mapping[str, Any]) -> Any:
+def _restore_attachments(value: Any, attached: Mapping[str, Any]) -> Any:
     """A value with its attachments put back: long texts stand beside the messages."""
     if not attached:
         return value
@@ -135,8 +135,8 @@ def _whole(value: Any, attached: Mapping[str, Any]) -> Any:
             else value
         )
     if isinstance(value, Mapping):
-        return {k: _whole(v, attached) for k, v in value.items()}
-    return [_whole(v, attached) for v in value] if isinstance(value, list) else value
+        return {k: _restore_attachments(v, attached) for k, v in value.items()}
+    return [_restore_attachments(v, attached) for v in value] if isinstance(value, list) else value
 
 
 def _failed(step: Step) -> bool:

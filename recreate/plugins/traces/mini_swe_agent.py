@@ -45,13 +45,13 @@ class MiniSweAgent:
             status = str(info.get("exit_status") or "")
             answer = str(info.get("submission") or "")
             system, prompt, steps = steps_of(_messages(raw["messages"], answer))
-            ending, limit = _ended(status)
+            ending, limit = _read_ending(status)
             usage = sum((s.usage for s in steps), Usage())
             name = str(raw.get("instance_id") or "")
             yield Foreign(
                 task=name,
                 names=(source.removesuffix(".traj"),) if not name else (),
-                prompt=_asked(prompt, object_of(config.get("agent"))),
+                prompt=_extract_task(prompt, object_of(config.get("agent"))),
                 system=system,
                 steps=steps,
                 ending=ending,
@@ -169,7 +169,7 @@ def _answered(message: ChatMessage, extra: Mapping[str, Any], actor: ChatMessage
         actor.status, actor.output = status, output
 
 
-def _asked(prompt: str, agent: Mapping[str, Any]) -> str:
+def _extract_task(prompt: str, agent: Mapping[str, Any]) -> str:
     """The task itself, without the template around it, where that can be told."""
     parts = _TASK.split(str(agent.get("instance_template") or ""))
     if len(parts) != 2:
@@ -184,7 +184,7 @@ def _asked(prompt: str, agent: Mapping[str, Any]) -> str:
     return asked or prompt
 
 
-def _ended(status: str) -> tuple[Ending, str]:
+def _read_ending(status: str) -> tuple[Ending, str]:
     if status in ("Submitted", ""):
         return ("submitted", "") if status else ("error", "")
     return ("limit", LIMITS[status]) if status in LIMITS else ("error", "")

@@ -144,7 +144,7 @@ def _requests(
     late = [t for t in tools if t["start"] >= asked[-1]["start"] and t is not asked[-1]]
     if late and reply is not None:
         if not reply.calls:
-            reply.calls = tuple(_called(t) for t in late)
+            reply.calls = tuple(_read_call(t) for t in late)
         results = [
             _timed(ChatMessage("tool", plain(t["attributes"].get("gen_ai.tool.call.result"))), t)
             for t in late
@@ -159,7 +159,7 @@ def _timed(message: ChatMessage, tool: dict[str, Any]) -> ChatMessage:
     return message
 
 
-def _called(tool: dict[str, Any]) -> ToolCall:
+def _read_call(tool: dict[str, Any]) -> ToolCall:
     about = tool["attributes"]
     known = {key: about.get(f"gen_ai.tool.call.{key}") for key in ("id", "arguments")}
     return tool_call({"name": about.get("gen_ai.tool.name", tool["name"]), **known})

@@ -98,7 +98,7 @@ class UngradedStore(ExperienceStore):
     def waiting_ids(self, domain: str = "") -> list[str]:
         """Return the ids of all that wait, of one domain or of all."""
         ids = [row["id"] for row in self.facts({"domain": domain} if domain else {})]
-        settled = self._settled(ids)
+        settled = self._find_graded(ids)
         return [id for id in ids if id not in settled]
 
     def provisionally(self, wanted: Mapping[str, Any], reader: str) -> Iterator[Experience]:
@@ -120,9 +120,9 @@ class UngradedStore(ExperienceStore):
         """How many have no provisional grade either, of those that the reader may see."""
         judged = self.provisional.read()
         rows = [row["id"] for row in self.facts(filters, reader) if row["id"] not in judged]
-        return len(rows) - len(self._settled(rows))
+        return len(rows) - len(self._find_graded(rows))
 
-    def _settled(self, ids: Iterable[str]) -> set[str]:
+    def _find_graded(self, ids: Iterable[str]) -> set[str]:
         """Those of them that were graded since."""
         self.memory.metadata.refresh()
         return self.memory.metadata.knows(list(ids))
@@ -140,7 +140,7 @@ class UngradedStore(ExperienceStore):
 
     def _get(self, id: str, scope: Scope, *, whole: bool = False) -> Experience | None:
         found = super()._get(id, scope, whole=whole)
-        if found is None or self._settled([id]):
+        if found is None or self._find_graded([id]):
             return None
         said = self.provisional.read().get(id)
         return found if said is None else found.model_copy(update={"provisional": said})
@@ -152,7 +152,7 @@ class UngradedStore(ExperienceStore):
         return super()._sources(scope, lessons)._replace(stamp=digest(judged))
 
 
-def judged(
+def judge_attempt(
     e: Experience, rubric: str, ask: AskJudge, model: str, pass_at: float = PASS_AT
 ) -> Provisional:
     """What a judge says of an attempt, asked as `--score judge:` asks (plugins/judge): all

@@ -79,7 +79,7 @@ def documents(path: Path) -> Iterator[ReadDocument | Bad]:
                 yield from _lines(file)
             else:
                 file.seek(0)
-                yield from _whole(file)
+                yield from _read_document(file)
     except OSError as e:
         yield Bad("", e.strerror or str(e))
 
@@ -126,7 +126,7 @@ def _lines(file: IO[bytes]) -> Iterator[ReadDocument | Bad]:
         )
 
 
-def _whole(file: IO[bytes]) -> Iterator[ReadDocument | Bad]:
+def _read_document(file: IO[bytes]) -> Iterator[ReadDocument | Bad]:
     raw = file.read(WHOLE + 1)
     if len(raw) > WHOLE:
         yield Bad("", f"one document of more than {WHOLE >> 20} MiB: write it as JSON lines")
@@ -199,7 +199,7 @@ def unpack_errors() -> tuple[type[Exception], ...]:
 def _bytes(archive: zipfile.ZipFile, info: zipfile.ZipInfo, most: int) -> bytes | str:
     """A member unpacked, at most so many bytes; else why not. Its stated size is not believed."""
     try:
-        with _opened(archive, info) as file:
+        with _open_member(archive, info) as file:
             raw = file.read(most + 1)
     except Missing as e:
         return f"{e}; {e.fix}"
@@ -208,7 +208,7 @@ def _bytes(archive: zipfile.ZipFile, info: zipfile.ZipInfo, most: int) -> bytes 
     return raw if len(raw) <= most else f"it unpacks to more than {most >> 20} MiB"
 
 
-def _opened(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> IO[bytes]:
+def _open_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> IO[bytes]:
     if info.compress_type != _ZSTANDARD or _ZSTANDARD in getattr(zipfile, "compressor_names", {}):
         return archive.open(info)
     file: Any = archive.fp

@@ -58,12 +58,12 @@ class SweAgent:
             asked = [
                 read_message(m) for m in list_of(first.get("query") or first.get("messages"))
             ] or history
-            system, prompt = _asked(asked)
+            system, prompt = _extract_task(asked)
             steps = _steps(taken, prompt) if taken else steps_of(history)[2]
             if not prompt.strip():
                 raise Unreadable("the task is neither in `query` nor in `history`")
             answer, status = str(info.get("submission") or ""), str(info.get("exit_status") or "")
-            ending, limit = _ended(status)
+            ending, limit = _read_ending(status)
             stats = object_of(info.get("model_stats"))
             stated = object_of(config.get("env")).get("problem_statement") or config.get(
                 "problem_statement"
@@ -125,7 +125,7 @@ def _steps(taken: Sequence[Any], prompt: str) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def _asked(messages: Sequence[ChatMessage]) -> tuple[str, str]:
+def _extract_task(messages: Sequence[ChatMessage]) -> tuple[str, str]:
     """(system, the task) of the messages before the first reply."""
     first = next((n for n, m in enumerate(messages) if m.role == "assistant"), len(messages))
     before = messages[:first]
@@ -135,7 +135,7 @@ def _asked(messages: Sequence[ChatMessage]) -> tuple[str, str]:
     )
 
 
-def _ended(status: str) -> tuple[Ending, str]:
+def _read_ending(status: str) -> tuple[Ending, str]:
     """SWE-agent hands in what there is when it must stop: `submitted (exit_cost)`."""
     for name, limit in LIMITS.items():
         if name in status:

@@ -117,7 +117,7 @@ class Browsed:
             found.hits = self._lessons(store, filters)
         # no more of each: there may be a million
         ids, attempts = (list[str](), list[tuple[float | None, bool]]())
-        for row, seen in store.sighted(filters, READER):
+        for row, seen in store.list_facts(filters, READER):
             if seen:
                 ids.append(row["id"])
                 attempts.append((row["when"], row["passed"]))
@@ -206,7 +206,7 @@ class Browsed:
             raise BadInput(
                 "what depends on it changed meanwhile", fix="look at it again first", code="stale"
             )
-        return "; ".join([*self._forget(kind, id, dry=False).told(dry=False)][:8])
+        return "; ".join([*self._forget(kind, id, dry=False).describe(dry=False)][:8])
 
     def _forget(self, kind: str, id: str, *, dry: bool) -> Forgetting:
         store = self.store
@@ -223,7 +223,7 @@ class Browsed:
 
 def mark(plan: Forgetting) -> str:
     """The same for the same plan."""
-    return digest([*plan.told(dry=True)])
+    return digest([*plan.describe(dry=True)])
 
 
 def lessons_at(folder: Path, path: str) -> tuple[LessonStore, str]:

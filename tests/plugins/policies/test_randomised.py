@@ -253,7 +253,7 @@ def test_patterns_are_re_run_side_by_side_after_an_alarm_as_they_would_be_one_af
             for n in range(9)
         }
         policy = Randomised(held(lessons=lessons, experiences=born, side_by_side=reruns))
-        policy.found.common = 4.0
+        policy.beliefs.common = 4.0
         if not side_by_side:
             policy.context = replace(policy.context, room=lambda: 0)
             several = _Alone.next
@@ -276,7 +276,7 @@ def test_a_general_pattern_whose_re_runs_here_say_that_it_helps_is_one_of_this_d
     there = {"status": "active", "scope": "general", "domains": ("alpha", "beta")}
     found = Batches(LESSON.model_copy(update=there), Reruns())
     if alarm:
-        found.policy.found.common = 4.0
+        found.policy.beliefs.common = 4.0
     for n in range(24):
         e = attempted(f"c{n}", passed=True, task=f"task-{n % 6}", group=f"g{n % 3}", offered=("x",))
         found.learned += found.policy.observe([e])

@@ -416,7 +416,7 @@ def test_what_a_trace_says_about_its_grade_is_fenced_as_data_wherever_it_stands(
         update={"observation": f"saw: {HOSTILE}", "output": f"got: {HOSTILE}"}
     )
     trace = e.trace.model_copy(update={"steps": (step,), "answer": f"answer: {HOSTILE}"})
-    found = provisional.judged(
+    found = provisional.judge_attempt(
         e.model_copy(update={"trace": trace}), provisional.RUBRIC, ask, "a-model"
     )
     assert (found.score, found.passed, found.model) == (0.0, False, "a-model")
