@@ -7,7 +7,6 @@ import ast
 import hashlib
 import json
 import shutil
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -40,17 +39,17 @@ from recreate.plugins.swe.trees import publish, tree
 
 
 class Case(Protocol):
-    """What all kinds of task have in common. The folders are cached: read them, copy them, never
-    write."""
+    """What all kinds of task have in common, and of those of a package that pytest runs their
+    suites, with a recorder. The folders are cached: read them, copy them, never write."""
 
     fail_to_pass: tuple[str, ...]
-    pass_to_pass: tuple[str, ...] | None
+    pass_to_pass: tuple[str, ...] | None = None
     """None: whatever passes without the bug."""
     suite: ProjectTests
     name: str
     key: str
     """What `passes without the bug` depends on, as a digest: cases with the same key share it."""
-    withholds: bool
+    withholds: bool = True
     """Whether its tests can be rewritten to hold no expected values."""
 
     @property
@@ -82,45 +81,13 @@ class Case(Protocol):
         ...
 
     def own_folders(self) -> Sequence[Path]:
-        """The folders that are kept for this task alone; they are made when they are not there."""
-        ...
-
-    def unacceptable(self, path: str) -> str:
-        """Why an answer's change to `path` is dropped before grading, or '' when it counts."""
-        ...
-
-    def run(
-        self,
-        backend: SandboxBackend,
-        env: Path,
-        files: Mapping[str, str | None],
-        timeout: float,
-        tests: Sequence[str] | None = None,
-    ) -> TestResults:
-        """The suite on the graded sources with `files` over them; with `tests`, files of it that
-        tell what they see."""
-        ...
-
-
-class _PackageCase(ABC):
-    """What tasks of a package have in common: pytest runs their suites, with a recorder."""
-
-    suite: ProjectTests
-    pass_to_pass: tuple[str, ...] | None = None
-    withholds = True
-
-    @abstractmethod
-    def start_folder(self) -> Path:
-        """As of every case."""
-
-    @abstractmethod
-    def graded(self) -> Path:
-        """As of every case."""
-
-    def own_folders(self) -> Sequence[Path]:
+        """Return the folders that are kept for this task alone; they are made when they are not
+        there."""
         return self.start_folder(), self.graded()
 
     def unacceptable(self, path: str) -> str:
+        """Return why an answer's change to `path` is dropped before grading, or '' when it
+        counts."""
         own = copies.tops(self.graded(), self.suite)
         return sources.unacceptable(path, self.suite.tests, self.suite.roots, own)
 
@@ -132,14 +99,16 @@ class _PackageCase(ABC):
         timeout: float,
         tests: Sequence[str] | None = None,
     ) -> TestResults:
-        suite = (
-            self.suite if tests is None else self.suite.model_copy(update={"tests": tuple(tests)})
-        )
+        """Run the suite on the graded sources with `files` over them; with `tests`, files of it
+        that tell what they see."""
+        suite = self.suite
+        if tests is not None:
+            suite = suite.model_copy(update={"tests": tuple(tests)})
         where = (backend, self.graded(), env, suite)
         return run(*where, timeout=timeout, files=files, observe=tests is not None)
 
 
-class RealCase(_PackageCase):
+class RealCase(Case):
     """The sources of one release, the tests of the next; or of a commit and the one before it.
 
     shown: which of its texts tells the bug; None: the issue where only some hunks of a release mend
@@ -148,11 +117,7 @@ class RealCase(_PackageCase):
 
     def __init__(self, bug: Bug, say: Say, shown: Shown | None = None) -> None:
         self.bug = bug
-        self.fail_to_pass, self.suite, self.environment = (
-            bug.fail_to_pass,
-            bug.suite,
-            bug.environment,
-        )
+        self.fail_to_pass, self.suite = bug.fail_to_pass, bug.suite
         self.name = f"{bug.package} {bug.after[:12] if bug.path else bug.after}"
         self._pair = [
             bug.before_sha256,
@@ -168,6 +133,10 @@ class RealCase(_PackageCase):
         self._texts: dict[Shown, str] = {"issue": bug.issue, "spec": bug.prompt, "title": bug.title}
         self._shown: Shown = wanted if self._texts[wanted] else usual
         self._variant = "" if self._shown == usual else f":{self._shown}"
+
+    @property
+    def environment(self) -> Environment:
+        return self.bug.environment
 
     def task(self) -> Task:
         bug = self.bug
@@ -378,19 +347,19 @@ class RealCase(_PackageCase):
         )
 
 
-class InjectedCase(_PackageCase):
+class InjectedCase(Case):
     """A bug put by rule into a release or a repository, in one function or in several."""
 
     def __init__(self, origin: Origin, bug: Injected, say: Say) -> None:
         self.origin, self.bug = origin, bug
-        self.fail_to_pass, self.suite, self.environment = (
-            bug.fail_to_pass,
-            origin.suite,
-            origin.environment,
-        )
+        self.fail_to_pass, self.suite = bug.fail_to_pass, origin.suite
         self.name = origin.name
         self.key = digest([origin.sha256 or origin.digest, origin.suite, self.environment.key])
         self._say = say
+
+    @property
+    def environment(self) -> Environment:
+        return self.origin.environment
 
     def task(self) -> Task:
         origin, bug = self.origin, self.bug
