@@ -376,6 +376,8 @@ def _open_models(opening: Opening) -> OpenedModels:
         policy=given.policy is None and not named,
     )
     opening.settings = chosen.settings
+    if replay is None:  # settings.toml has what was chosen, and a run that goes on is known by it
+        opening.run = folders.run_id(chosen.settings)
     for text in chosen.notes() if opening.command == "build" else ():
         say("note", {"text": text})
     judge = open_judge(chosen.settings, models, opening.domain, replay)

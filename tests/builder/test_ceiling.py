@@ -151,13 +151,12 @@ def test_a_seed_is_not_paid_for_where_nothing_could_be_kept_in_its_place(
         )
 
 
-@pytest.mark.parametrize("policy", ["randomised", "playbook"])
-def test_a_build_that_learns_lessons_ends_there_too(workspace: Path, policy: str) -> None:
+def test_a_build_that_learns_lessons_ends_there_too(workspace: Path) -> None:
     (workspace / "s.jsonl").write_text("".join(json.dumps(row) + "\n" for row in solves(0)))
     made = recreate.build(
         "tests.toy:Toy",
         model=f"scripted:{workspace / 's.jsonl'}",
-        memory=policy,
+        memory="recreate",
         scaffold="seed",
         memory__embedder="hashed",
     )

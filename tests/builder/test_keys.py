@@ -15,11 +15,9 @@ import pytest
 from recreate.agents import scaffold as scaffolds
 from recreate.api.errors import BadInput, Fault
 from recreate.api.ports import SandboxBackend
-from recreate.api.types import Edit, Evidence, Experience, Grade, Review, Split, Step, Task, Trace
+from recreate.api.types import Edit, Evidence, Experience, Grade, Review, Split, Task, Trace
 from recreate.builder import sdk
 from recreate.cli import run as cli
-from recreate.memory.store import ExperienceStore
-from recreate.plugins.traces.importer import ImportConfig, import_traces
 from recreate.runs.reader import Run
 from tests.toy import LESSON, Toy, script
 
@@ -253,44 +251,6 @@ def test_a_setting_that_is_a_key_is_refused(
     with pytest.raises(BadInput, match="holds what looks like a key"):
         go("a", optimizer_settings={"key": KEYS["said"]})
     assert leaked(workspace) == []
-
-
-def test_what_is_imported_or_added_is_masked(workspace: Path) -> None:
-    said = [
-        {"role": "user", "content": f"use {KEYS['imported']}"},
-        {"role": "assistant", "content": "I did"},
-    ]
-    file = workspace.parent / "traces.jsonl"
-    file.write_text(
-        json.dumps({"messages": said, "score": 1.0})
-        + "\n"
-        + json.dumps({"messages": [*said, *said]})
-        + "\n"
-    )
-    memory = ExperienceStore(workspace, "hashed")
-    report = import_traces([file], memory, ImportConfig(domain="toy"))
-    assert (report.added, report.waiting) == (1, 1)
-    step = Step(step=0, reply=KEYS["added"], foreign={"raw": [KEYS["added"]]})
-    trace = Trace(attempt="x1", task="toy:train:1", scaffold="s", model="m", steps=(step,))
-    memory.add(
-        [
-            Experience(
-                id="x1",
-                domain="toy",
-                task="toy:train:1",
-                group="g",
-                split="train",
-                prompt="p",
-                digest="d",
-                trace=trace,
-                grade=Grade(score=1, passed=True, evidence=KEYS["added"] + "x" * 70_000),
-            )
-        ]
-    )
-    memory.recall("use", 3)
-    memory.close()
-    assert leaked(workspace) == []
-    assert memory.get("x1") is not None
 
 
 @pytest.mark.slow

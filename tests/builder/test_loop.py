@@ -155,7 +155,7 @@ def test_all_candidates_of_a_build_share_its_error(go: Go) -> None:
     assert run.validation(built.seed.digest, built.scaffold.digest) == built.verdict
 
 
-@pytest.mark.parametrize("memory", ["none", "randomised"])
+@pytest.mark.parametrize("memory", ["none", "recreate"])
 def test_tasks_that_could_decide_nothing_are_refused_before_anything_is_paid(
     go: Go, memory: str
 ) -> None:

@@ -227,7 +227,6 @@ def test_what_is_no_part_of_a_runs_id_may_change_when_it_goes_on(
 ) -> None:
     first: dict[str, Any] = {"domain": TOY, "model": model, "out": "runs/x", **FLAGS, "rounds": 0}
     free = {
-        "local_models.vllm_python": "/opt/other/python",
         "jobs": 1,
         "budget": ("1000attempts",),
         "review": True,

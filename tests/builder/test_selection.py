@@ -119,6 +119,8 @@ def test_difficulty_goes_by_what_the_builds_own_agent_passed_and_counts_what_is_
         "1",
         "--gate.false_keep",
         "0",
+        "--memory.embedder",
+        "hashed",
     ]
     assert cli(command) == 0
     said = capsys.readouterr().err
@@ -166,59 +168,6 @@ def test_a_difficulty_that_cannot_be_is_refused_with_what_there_is(
         assert "tasks rate toy --from RUN" in error["fix"]
     if text == "hard":
         assert "small" in error["fix"]
-
-
-def test_a_named_set_takes_its_tasks_or_goes_by_the_rates_it_names(
-    workspace: Path, flags: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    rated(workspace, [4, 2, 2, 2, 2, 2, 0], model="another")
-    sets = '[small]\ntasks = ["toy:validation:1", "toy:train:2"]\n'
-    sets += '[capable]\nscaffold = "seed"\nmodel = "another"\ndifficulty = "0.3..0.7"\n'
-    (workspace / "benchmarks/toy/sets.toml").write_text(sets)
-    assert listed(capsys, "--difficulty", "small") == ["toy:train:2", "toy:validation:1"]
-    assert listed(capsys, "--difficulty", "capable") == [f"toy:validation:{n}" for n in range(1, 6)]
-    assert listed(capsys, "--difficulty", "capable", "--kind", "odd") == [
-        f"toy:validation:{n}" for n in (1, 3, 5)
-    ]
-
-
-def test_rates_are_written_from_finished_attempts_once_and_a_changed_task_has_none(
-    workspace: Path, flags: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    bench = [
-        "bench",
-        *flags[:2],
-        *flags[4:],
-        "--scaffold",
-        "seed",
-        "--repeats",
-        "2",
-        "--out",
-        "runs/b",
-    ]
-    assert cli(bench) == 0
-    rate = ["tasks", "rate", ODD, "--from", "runs/b"]
-    made = printed(capsys, *rate)
-    assert (made["tasks"], made["new"]) == (8, 16)
-    assert {(r["scaffold"], r["attempts"], r["passed"]) for r in made["rates"]} == {("seed", 2, 0)}
-    assert printed(capsys, *rate)["new"] == 0
-    file = workspace / "benchmarks/toy/pass_rates.jsonl"
-    lines = [json.loads(line) for line in file.read_text().splitlines()]
-    digests = {t.id: t.digest for t in Toy().tasks()}
-    assert [line["digest"] for line in lines] == [digests[line["task"]] for line in lines]
-    assert cli(["tasks", "list", ODD, "--split", "validation"]) == 0
-    assert "passed 0/2 by seed" in capsys.readouterr().out
-    # of a task that is another one now, nothing is known
-    file.write_text("".join(json.dumps({**line, "digest": "0" * 16}) + "\n" for line in lines))
-    assert (
-        printed(capsys, "plan", *flags, "--difficulty", "0..1", code=2)["error"]["code"]
-        == "not-rated"
-    )
-    file.write_text(json.dumps({**lines[0], "passed": 3}) + "\n")
-    assert (
-        "line 1"
-        in printed(capsys, "plan", *flags, "--difficulty", "0..1", code=2)["error"]["message"]
-    )
 
 
 @pytest.mark.parametrize("text", ["toy:validation:99", "20", "@nowhere.txt"])

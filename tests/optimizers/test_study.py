@@ -21,12 +21,10 @@ from recreate.optimizers.investigator.draft import Draft
 from recreate.optimizers.investigator.edit_tools import Writer
 from recreate.optimizers.investigator.read_tools import Reader
 from recreate.optimizers.search import Search
-from recreate.plugins.methods.best_of_n import BestOfN, BestOfNSettings
 from recreate.runs import settings
 from recreate.runs.session import Parts, open_session
 from tests.investigator import Investigator
 from tests.optimizers.test_reflect import context, experience
-from tests.optimizers.test_reflect import study as proposal
 from tests.studied import ABOUT, DONE, NOTHING, SEED, Acts, Try, finds_the_mark, lesson, takes_all
 from tests.toy import script
 
@@ -227,19 +225,6 @@ def test_the_optimizer_writes_the_seed(workspace: Path, attempt: Try) -> None:
     assert any(text.endswith("run folder runs/c") for text in said)  # before anything is paid for
 
 
-def test_best_of_n_takes_the_proposal_that_is_best_on_its_own_train_tasks(workspace: Path) -> None:
-    answers = [
-        proposal({"file": "new lesson", "text": text}) for text in ("First.", "Second.", "Third.")
-    ]
-    given = context(answers)
-    given.settings, given.key = BestOfNSettings(n=3), "k"
-    given.tasks = ("t1",)
-    given.evaluate = lambda child, tasks: [
-        experience(1, passed="Second." in child.lessons[0].body) for _ in tasks
-    ]
-    assert "Second." in BestOfN(given).propose(SEED, [experience(1)])[0].new
-
-
 SCORES = st.lists(st.sampled_from([None, 0.0, 0.5, 1.0]), min_size=1, max_size=6)
 BEFORE = st.lists(st.sampled_from([0.0, 0.3, 1.0]), min_size=6, max_size=6)
 
@@ -275,23 +260,6 @@ def test_a_candidate_is_attempted_until_it_cannot_beat_the_best_and_its_choice_i
     hope = [won[:n] + [1 - b for b in before[n : len(scores)]] for n in range(len(scores) + 1)]
     lost = [n for n in range(1, len(scores) + 1) if math.fsum(hope[n]) / len(scores) <= beat]
     assert len(made) <= (lost[0] + jobs - 1 if lost else len(scores))
-
-
-def test_a_proposal_with_one_attempt_that_counts_is_not_taken_for_the_best(workspace: Path) -> None:
-    answers = [proposal({"file": "new lesson", "text": text}) for text in ("First.", "Second.")]
-    given = context(answers)
-    given.settings, given.key, given.tasks = BestOfNSettings(n=2), "k", ("t1", "t2", "t3")
-
-    def evaluate(child: Scaffold, tasks: Sequence[str]) -> list[Experience]:
-        # solves one task; its other attempts were excluded
-        second = "Second." in child.lessons[0].body
-        solved = {"t1": True} if second else {"t1": True, "t2": True, "t3": False}
-        made = ((task, experience(1, passed=solved[task])) for task in tasks if task in solved)
-        return [e.model_copy(update={"task": task}) for task, e in made]
-
-    given.evaluate = evaluate
-    before = [experience(n).model_copy(update={"task": f"t{n}"}) for n in (1, 2, 3)]
-    assert "First." in BestOfN(given).propose(SEED, before)[0].new
 
 
 def answered(draft: Draft, *calls: tuple[str, dict[str, Any]]) -> list[str]:
