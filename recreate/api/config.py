@@ -75,8 +75,8 @@ def toml_value(value: Any) -> str:
 
 
 def read_toml(text: str) -> dict[str, Any]:
-    """A TOML text as a table. Raises ValueError for what cannot be read, whatever is wrong with
-    it."""
+    """Return a TOML text as a table. Raises ValueError for what cannot be read, whatever is wrong
+    with it."""
     import tomllib
 
     try:
@@ -97,7 +97,8 @@ def too_deep(value: Any) -> bool:
 
 
 def read_json(text: str | bytes) -> Any:
-    """A JSON text's value. Raises ValueError for what cannot be read, whatever is wrong with it."""
+    """Return a JSON text's value. Raises ValueError for what cannot be read, whatever is wrong with
+    it."""
     import json
 
     try:

@@ -38,7 +38,7 @@ class OwnTime:
         self._given_up = False
 
     def wrap(self, call: Callable[..., T]) -> Callable[..., T]:
-        """A function of ours, for the part."""
+        """Return a function of ours, for the part."""
 
         @wraps(call)
         def asking(*arguments: Any, **named: Any) -> T:
@@ -82,7 +82,7 @@ class OwnTime:
         return done.result()
 
     def _time_left(self, began: float, patience: float) -> float | None:
-        """Seconds to wait before a look at how long it has been away."""
+        """Return the seconds to wait before a look at how long it has been away."""
         with self._lock:
             since = time.monotonic() - max(began, self._back)
             return (
@@ -98,8 +98,8 @@ class OwnTime:
 
 
 def patience_of(part: Any) -> float:
-    """Seconds that a part's calls may stay in its own code on end: its `patience`, 0 for without
-    end; 0 for ours. Raises BadInput."""
+    """Return the seconds that a part's calls may stay in its own code on end: its `patience`, 0 for
+    without end; 0 for ours. Raises BadInput."""
     if type(part).__module__.partition(".")[0] == __name__.partition(".")[0]:
         return 0.0
     found = getattr(part, "patience", PATIENCE)

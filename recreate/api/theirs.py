@@ -57,7 +57,7 @@ _LIBRARY = tuple(str(Path(sysconfig.get_path(name)).resolve()) for name in ("std
 
 @cache
 def _methods() -> frozenset[str]:
-    """What we call a part by: the methods of all ports, and its making."""
+    """Return what we call a part by: the methods of all ports, and its making."""
     found = {"__init__", "__call__"}
     for port in vars(ports).values():
         if isinstance(port, type) and getattr(port, "_is_protocol", False):
@@ -166,8 +166,8 @@ def all_are(values: Any, kind: type) -> bool:
 
 
 def place_of(part: Any, method: str) -> str:
-    """` (FILE:LINE)` of a part's method, or of a function that is the part; '' where that cannot be
-    known."""
+    """Return ` (FILE:LINE)` of a part's method, or of a function that is the part; '' where that
+    cannot be known."""
     try:
         code = inspect.unwrap(part if inspect.isroutine(part) else getattr(part, method)).__code__
     except (AttributeError, ValueError):
@@ -208,7 +208,7 @@ def _method(frame: FrameType) -> str:
 
 
 def _name(qualified: str) -> str:
-    """`Toy.grade`, without the functions that it was made in."""
+    """Return `Toy.grade`, without the functions that it was made in."""
     return qualified.rpartition("<locals>.")[2]
 
 

@@ -67,7 +67,7 @@ def canary(task: str) -> str:
 
 
 def canaries(text: str) -> list[str]:
-    """Those that a text holds, in small letters."""
+    """Return those that a text holds, in small letters."""
     return _CANARY.findall(text.casefold())
 
 
@@ -112,7 +112,7 @@ class Record(BaseModel):
         )
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """The record with other values. Raises TypeError for a field that there is not."""
+        """Return the record with other values. Raises TypeError for a field that there is not."""
         if update and (strange := update.keys() - self.__pydantic_fields__.keys()):
             raise TypeError(f"{type(self).__name__} has no field {min(strange)!r}")
         return super().model_copy(update=update, deep=deep)
@@ -217,7 +217,7 @@ class Usage(Record):
 
     @classmethod
     def of(cls, reply: Reply, call: Call | None = None) -> Usage:
-        """What one reply cost; call: the one that it answers."""
+        """Return what one reply cost; call: the one that it answers."""
         return cls(
             calls=1,
             tokens_in=reply.tokens_in,
@@ -434,8 +434,8 @@ class Trace(Record):
     fault: str = ""
 
     def path(self, sample: int | None = None) -> list[Step]:
-        """The steps that led to what a sample did, by default the one that was handed in: its own,
-        and before them those of the samples that it goes on from, up to where it does
+        """Return the steps that led to what a sample did, by default the one that was handed in:
+        its own, and before them those of the samples that it goes on from, up to where it does
         (`Step.after`)."""
         number = self.chosen if sample is None else sample
         by_number = {step.step: step for step in self.steps}
@@ -512,8 +512,8 @@ class Experience(Record):
 
     @property
     def judged(self) -> Grade | Provisional | None:
-        """What there is to show of how good it was: its grade, else a judge's provisional one, else
-        None."""
+        """Return what there is to show of how good it was: its grade, else a judge's provisional
+        one, else None."""
         return self.grade if self.grade.graded else self.provisional
 
     @property
@@ -525,7 +525,7 @@ class Experience(Record):
 
     @property
     def outcome(self) -> str:
-        """`passed` or `failed`, a provisional one with its mark; or `ungraded`."""
+        """Return `passed` or `failed`, a provisional one with its mark; or `ungraded`."""
         if (found := self.judged) is None:
             return self.mark
         return ("passed" if found.passed else "failed") + (f" ({self.mark})" if self.mark else "")
@@ -653,12 +653,12 @@ class Lesson(Record):
     seen: int = Field(default=0, ge=0)
 
     def shown_in(self, id: str) -> list[int]:
-        """The steps of an experience that show it, in their order."""
+        """Return the steps of an experience that show it, in their order."""
         return sorted({at.step for at in self.steps if at.experience == id})
 
     def cited(self, ids: Iterable[str]) -> list[str]:
-        """Each of these experiences with the steps that show it, such as `3f2a91bc04de7788 step
-        3`."""
+        """Return each of these experiences with the steps that show it, such as `3f2a91bc04de7788
+        step 3`."""
         return [" step ".join([id, *map(str, self.shown_in(id))]) for id in ids]
 
 

@@ -201,7 +201,7 @@ def panel_of(address: str) -> str:
 
 
 def flag_of(address: str) -> str:
-    """The one spelling of a setting's flag that help and docs have."""
+    """Return the one spelling of a setting's flag that help and docs have."""
     return SHORT.get(address, "--" + address.replace("_", "-"))
 
 
@@ -220,8 +220,8 @@ it."""
 
 
 def as_shown(words: Sequence[str], command: str = "") -> list[str]:
-    """What follows a command, or a group of such, with its flags in the spelling that commands
-    know."""
+    """Return what follows a command, or a group of such, with its flags in the spelling that
+    commands know."""
     kept = TAKEN.get(command, "")
     parts = (
         (flag, equals, value) for flag, equals, value in (word.partition("=") for word in words)
@@ -338,7 +338,7 @@ def _is_split(text: str) -> bool:
 
 
 def asked_for(settings: Settings, where: Path) -> tuple[Settings, dict[str, str]]:
-    """On a terminal: what no flag says of new rows, and nothing lets guess, is asked for once. The
+    """Ask once, on a terminal, for what no flag says of new rows and nothing lets guess. Return the
     settings with the answers, and these by their address."""
     if not settings.data or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return settings, {}
@@ -374,7 +374,7 @@ def asked_for(settings: Settings, where: Path) -> tuple[Settings, dict[str, str]
 
 
 def _names(parameter: inspect.Parameter) -> list[str]:
-    """The flags of a command's own parameter."""
+    """Return the flags of a command's own parameter."""
     given = next(
         (o for o in getattr(parameter.annotation, "__metadata__", ()) if hasattr(o, "param_decls")),
         None,
@@ -416,7 +416,7 @@ def _parameter(address: str) -> str:
 
 
 def one_of(flag: str, value: str, among: Sequence[str], code: str = "usage") -> str:
-    """The value of a flag, which must be among these. Raises BadInput."""
+    """Return the value of a flag, which must be among these. Raises BadInput."""
     if value not in among:
         fix = f"--{flag} {', '.join(among[:-1])} or {among[-1]}"
         raise BadInput(f"there is no {flag} {value!r}", fix=fix, code=code)
@@ -424,14 +424,14 @@ def one_of(flag: str, value: str, among: Sequence[str], code: str = "usage") -> 
 
 
 def split_of(text: str, *, needed: bool = False) -> Any:
-    """A split by its name; None for '', unless one is needed. Raises BadInput."""
+    """Return a split by its name; None for '', unless one is needed. Raises BadInput."""
     return one_of("split", text, get_args(Split), "bad-split") if text or needed else None
 
 
 def unknown(
     message: str, name: str, known: Sequence[str], code: str, cutoff: float = 0.6
 ) -> BadInput:
-    """A name that nothing has, with the nearest one and all there are."""
+    """Return the error for a name that nothing has, with the nearest one and all there are."""
     import difflib
 
     near = difflib.get_close_matches(name, known, 1, cutoff)
@@ -440,7 +440,7 @@ def unknown(
 
 
 def open_run(name: str) -> Run:
-    """The run of this workspace that a word means; what cannot be read of it is said. Raises
+    """Open the run of this workspace that a word means; what cannot be read of it is said. Raises
     BadInput."""
     from recreate.cli.terminal import say
     from recreate.runs.reader import Run, find_run
@@ -452,8 +452,8 @@ def open_run(name: str) -> Run:
 
 
 def open_backend(name: str) -> Any:
-    """The sandbox backend by name, else the one that the settings name, else the best that works
-    here."""
+    """Open the sandbox backend by name, else the one that the settings name, else the best that
+    works here."""
     from recreate.sandboxes import choose
 
     return choose(name or settings_.load(workspace()).sandbox or None)

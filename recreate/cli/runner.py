@@ -93,7 +93,7 @@ def stopped_by_budget(go_on: str, cap: str = "--budget") -> None:
 
 
 def say_back(kept: Kept) -> None:
-    """How what stood there comes back, if anything else did."""
+    """Say how what stood there comes back, if anything else did."""
     run = kept.run.name if kept.run.parent.name == "runs" else str(kept.run)
     if kept.saved:
         say(
@@ -116,7 +116,7 @@ def open_with_screen(
     go_on: str = "",
     scaffold: str = "",
 ) -> Iterator[Session]:
-    """A session with its screen; Ctrl-C and SIGTERM stop it cleanly, a second Ctrl-C at once.
+    """Open a session with its screen; Ctrl-C and SIGTERM stop it cleanly, a second Ctrl-C at once.
 
     command: what was asked for; go_on: what to type to go on; default: `recreate resume` of the
     folder. scaffold: what must be there, besides what the settings name.
@@ -150,7 +150,7 @@ def open_with_screen(
 
 @contextmanager
 def _disk(go_on: str) -> Iterator[None]:
-    """What the disk refused says how this very command goes on."""
+    """Say of what the disk refused how this very command goes on."""
     try:
         yield
     except Fault as e:
@@ -182,7 +182,8 @@ def _end(go_on: str) -> NoReturn:
 def open_measuring(
     settings: Settings, where: Path, folder: Path, command: str = ""
 ) -> Iterator[Session]:
-    """`open_with_screen` for a command that goes on when it is given the same folder again."""
+    """Open a session as `open_with_screen` does, for a command that goes on when it is given the
+    same folder again."""
     again, go_on = (
         (folder / "settings.toml").exists(),
         f"the same command with --out {here(folder)}",
@@ -194,7 +195,7 @@ def open_measuring(
 
 
 def folder_of(settings: Settings, where: Path, name: str) -> Path:
-    """The run folder that --out names, else one under runs/ that is called NAME-DATE."""
+    """Return the run folder that --out names, else one under runs/ that is called NAME-DATE."""
     from recreate.runs.folder import run_folder
 
     return run_folder(
@@ -203,7 +204,7 @@ def folder_of(settings: Settings, where: Path, name: str) -> Path:
 
 
 def prepare_model(model: Model, screen: Screen | None = None) -> None:
-    """The same as a library user gets, with progress on the screen."""
+    """Fetch and start a model as a library user's is, with progress on the screen."""
     from recreate.api.ports import Preparable
     from recreate.builder import sdk
 

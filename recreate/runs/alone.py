@@ -68,7 +68,7 @@ def judge_alone(
     models = settings.models
     spec = models.judge or models.optimizer or settings.model or default_model()[0]
     folder, price = workspace / "runs" / f"judge-{name}", models.judge_price
-    with _opened(settings, folder, name, spec, price, "--models.judge_price", ready) as alone:
+    with _open_alone(settings, folder, name, spec, price, "--models.judge_price", ready) as alone:
         model, patience, calls = alone
         yield Alone(model[0].name, ask_judge(calls, model, patience), calls.ledger)
 
@@ -80,7 +80,7 @@ def writer_alone(
     """Open `--model` for one thing, in a word: `ask(messages, step)` is reply by reply, each in the
     folder, in its ledger as `writer`, and paid once. Raised as of `judge_alone`."""
     spec, price = settings.model, settings.price
-    with _opened(settings, folder, what, spec, price, "--price", ready) as alone:
+    with _open_alone(settings, folder, what, spec, price, "--price", ready) as alone:
         model, patience, calls = alone
 
         def ask(messages: Sequence[Message], step: int) -> Reply:
@@ -92,7 +92,7 @@ def writer_alone(
 
 
 @contextmanager
-def _opened(
+def _open_alone(
     settings: Settings, folder: Path, name: str, spec: str, price: str, flag: str, ready: Ready
 ) -> Iterator[tuple[tuple[Model, Price], Mapping[str, Any], Calls]]:
     """Open a model whose replies and ledger a folder keeps. flag: what names its price."""

@@ -107,20 +107,20 @@ class Session:
         self.started.update(map(id, new))
 
     def with_model(self, model: Model, name: str = "", price: Price | None = None) -> Session:
-        """The same run with another model for its agents, known by `name`. Closing the model is the
-        caller's."""
+        """Return the same run with another model for its agents, known by `name`. Closing the model
+        is the caller's."""
         models = replace(self.models, model=model, price=price or self.price)
         return replace(self, models=models, model_name=name or model.name)
 
     def with_domain(self, settings: Settings) -> Session:
-        """The same run with the tasks that `settings` name. Where they are judged by a model, it is
-        this run's judge, else the optimizer's model."""
+        """Return the same run with the tasks that `settings` name. Where they are judged by a
+        model, it is this run's judge, else the optimizer's model."""
         domain = open_domain(settings, self.workspace, self.backend)
         fit_tasks(domain)
         return replace(self, settings=settings, domain=domain).with_judge()
 
     def with_judge(self) -> Session:
-        """The same, with a domain that asks its judge, where it wants one."""
+        """Return the same run with a domain that asks its judge, where it wants one."""
         if not (isinstance(self.domain, AsksModel) and self.domain.asks_model):
             return self
         judge = self.models.judge or (self.optimizer_model, self.models.optimizer_price)
@@ -143,8 +143,8 @@ class Session:
         return self.models.optimizer_model
 
     def tasks(self, split: Split, *, needed: bool = True) -> list[Task]:
-        """The domain's tasks of a split but for those that the workspace holds out as another one,
-        and those for which this machine lacks something; both are said.
+        """Return the domain's tasks of a split but for those that the workspace holds out as
+        another one, and those for which this machine lacks something; both are said.
 
         needed: raises BadInput when none is left: `held-out`, or `no-tasks` for a domain that has
         none.
@@ -171,10 +171,9 @@ class Session:
 
     @cached_property
     def scanner(self) -> Scanner:
-        """What no edit or lesson may carry: all that tasks say, of every split, their answers and
-        hidden tests too, and what memory holds of tasks that were imported. Read once; what is not
-        known of answers is said.
-        """
+        """Return what finds what no edit or lesson may carry: all that tasks say, of every split,
+        their answers and hidden tests too, and what memory holds of tasks that were imported. Read
+        once; what is not known of answers is said."""
         tasks = {t.id: t for t in self.domain.tasks()}
         hidden, unknown = dict[str, list[str]](), list[str]()
         for task in tasks.values():
@@ -208,8 +207,8 @@ class Session:
         return Scanner(list(tasks.values()), hidden, _packages(self.domain))
 
     def lesson_leaks(self, lesson: Lesson, groups: Sequence[str] = ()) -> list[str]:
-        """What is wrong with a lesson: it names what belongs to a task, or is about the things of
-        one that it was born of, or that is of `groups`."""
+        """Find what is wrong with a lesson: it names what belongs to a task, or is about the things
+        of one that it was born of, or that is of `groups`."""
         text = f"{lesson.title}\n{lesson.body}"
         born_of = [
             e.group for id in lesson.born_of if (e := self.memory.get(id, "optimizer")) is not None
@@ -217,28 +216,28 @@ class Session:
         return self.scanner.says(text) or self.scanner.particular(text, [*born_of, *groups])
 
     def ask(self, messages: list[Message], call: Call, **params: Any) -> Reply:
-        """The agent's model."""
+        """Ask the agent's model."""
         return self.calls.ask(self.model, self.price, messages, call, **self.patience(), **params)
 
     @property
     def near_key(self) -> str:
-        """How a plug-in answers what was asked otherwise, as an attempt's key has it; '' for not at
-        all."""
+        """Return how a plug-in answers what was asked otherwise, as an attempt's key has it; '' for
+        not at all."""
         return self.calls.cache.key if self.calls.cache is not None else ""
 
     def asking(self, task: Task) -> AskAgent:
-        """The agent's model as an attempt at this task asks it: where a plug-in answers questions
-        that are nearly the same, with its own."""
+        """Return the agent's model as an attempt at this task asks it: where a plug-in answers
+        questions that are nearly the same, with its own."""
         if not self.near_key:
             return self.ask
         return partial(self.ask, task=TaskQuestion(redact(task.prompt), task.group))
 
     def full(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """All that the agent's model is asked for by a call with these parameters."""
+        """Return all that the agent's model is asked for by a call with these parameters."""
         return self.calls.params(self.model, params)
 
     def ask_optimizer(self, messages: list[Message], call: Call, **params: Any) -> Reply:
-        """The optimizer's model."""
+        """Ask the optimizer's model."""
         return self.calls.ask(
             self.optimizer_model,
             self.models.optimizer_price,
@@ -250,8 +249,8 @@ class Session:
     def recall(
         self, query: str, k: int, filters: Mapping[str, Any], reader: str = "optimizer"
     ) -> Sequence[Hit]:
-        """What the optimizer, or a working agent, may be told: train experiences of groups that are
-        not held out, whoever recalls."""
+        """Return what the optimizer, or a working agent, may be told: train experiences of groups
+        that are not held out, whoever recalls."""
         if self.own_memory is None:
             hits: Sequence[Hit] = self.memory.recall(query, k, filters, reader)
             return hits
@@ -266,7 +265,7 @@ class Session:
 
     @cached_property
     def recollection(self) -> Recollection:
-        """Memory, as this run's working agents may ask it."""
+        """Return memory, as this run's working agents may ask it."""
         theirs = (
             self.settings.memory.recall if self.given.memory is None else spelled(self.given.memory)
         )
@@ -283,11 +282,11 @@ class Session:
 
     @cached_property
     def recallable(self) -> Recallable:
-        """What the agents of this run may recall."""
+        """Return what the agents of this run may recall."""
         return self.recollection.state()
 
     def patience(self) -> dict[str, Any]:
-        """The timeout to ask with; each kind of model has its own when none is set."""
+        """Return the timeout to ask with; each kind of model has its own when none is set."""
         return {"timeout": self.settings.models.timeout} if self.settings.models.timeout else {}
 
     @contextmanager

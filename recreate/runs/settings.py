@@ -263,23 +263,25 @@ class Settings(Config):
 
     @property
     def agent_table(self) -> PluginSettings | None:
-        """The settings of a plug-in that name an agent in place of a scaffold; None for none."""
+        """Return the settings of a plug-in that name an agent in place of a scaffold; None for
+        none."""
         return next((t for t in self.plugins.values() if t.brings_agent), None)
 
     def learning(self, policy: str) -> Settings:
-        """The same, with this memory policy."""
+        """Return the same settings with this memory policy."""
         return self.model_copy(update={"memory": self.memory.model_copy(update={"policy": policy})})
 
     def attempting(self, task: str) -> Settings:
-        """The same, of the domain that this task's id begins with, where none was named: all ids of
-        `swe` begin so."""
+        """Return the same settings, of the domain that this task's id begins with, where none was
+        named: all ids of `swe` begin so."""
         domain, colon, _ = task.partition(":")
         unnamed = self.domain == "swe" and not (self.data or self.replay)
         return self.model_copy(update={"domain": domain}) if unnamed and domain and colon else self
 
     @property
     def batch_size(self) -> int:
-        """Train tasks per round: `batch`, else all train tasks spread evenly over the rounds."""
+        """Return the train tasks per round: `batch`, else all of them spread evenly over the
+        rounds."""
         return self.batch or max(1, -(-self.train // max(1, self.rounds)))
 
     def identity(self) -> dict[str, Any]:
