@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -18,6 +19,8 @@ from recreate.runs.settings import Settings
 
 if TYPE_CHECKING:
     from recreate.builder.estimate import Estimate
+    from recreate.runs.defaults import Chosen
+    from recreate.runs.opening import OpenedModels
 
 
 @with_settings(*BUILD, *TAPES)
@@ -60,8 +63,61 @@ def plan(settings: Settings, where: Path, as_json: Json = False) -> None:
 
     Example: recreate plan --domain swe --model gpt-5-mini --budget 5usd
     """
-    from recreate.builder import estimate as planning
-    from recreate.builder import past
+    plan = _estimate(settings, where)
+    made, settings = plan.made, plan.chosen.settings
+    if plan.opened.note and not as_json:
+        say(plan.opened.note)
+    for text in plan.told:
+        say(text)
+    model, other = plan.opened.model.name, plan.opened.optimizer_model.name
+    gain = (
+        f"a true gain of {made.detectable_gain:+.2f} eight times in ten; a smaller one is mostly"
+        " not kept"
+        if made.detectable_gain < 1
+        else "no gain eight times in ten: more tasks (--validation), or harder ones (--difficulty,"
+        " --kind, --data)"
+    )
+    proposals = (
+        f"{made.proposals} of {settings.rounds} proposals are paid for by the budget, at the high"
+        " end"
+        if settings.budget
+        else f"{settings.rounds} proposal{'s' * (settings.rounds != 1)}: no --budget caps what they"
+        " take"
+    )
+    named = settings.optimizer + f" with {other}" * (other != model)
+    learns = settings.memory.policy
+    parts = {"model": model, "optimizer": settings.optimizer, "models": {"optimizer": other}}
+    answer(
+        as_json,
+        {**made.model_dump(mode="json"), **parts, "refused": plan.refused},
+        ": ".join(filter(None, (f"optimizer {named}", plan.chosen.optimizer))),
+        ": ".join(filter(None, (f"lessons {learns}", plan.chosen.policy))),
+        f"at most {made.attempts} attempts of {plan.seed} with {model},"
+        f" {_spans(made, settings.jobs)}",
+        *(f"  {text}" for text in made.assumes),
+        proposals,
+        f"on {settings.validation} validation tasks x {settings.repeats}, from a score of"
+        f" {made.base_rate:g}, the gate keeps {gain}",
+        *filter(None, [plan.refused]),
+    )
+
+
+class _Planned(NamedTuple):
+    """What a build would take, and of which parts. told: how tasks were selected; refused: why the
+    build would not begin, '' where it would."""
+
+    made: Estimate
+    chosen: Chosen
+    opened: OpenedModels
+    seed: str
+    told: Sequence[str]
+    refused: str
+
+
+def _estimate(settings: Settings, where: Path) -> _Planned:
+    """Open each part without asking a model anything, and estimate. Raises BadInput as build
+    does."""
+    from recreate.builder import estimate, past
     from recreate.builder.selection import Rater, cannot_decide, fitted, seed_of, select
     from recreate.memory.held_out import HeldOut
     from recreate.runs.defaults import with_defaults
@@ -75,73 +131,36 @@ def plan(settings: Settings, where: Path, as_json: Json = False) -> None:
     space = settings.memory.namespace
     domain, held = open_domain(settings, where), HeldOut(memory_folder(where, space))
     opened = open_models(settings, asked=False)
-    model, other = opened.model, opened.optimizer_model
     try:
+        model, other = opened.model.name, opened.optimizer_model
         chosen = with_defaults(settings, other)
-        settings = chosen.settings.model_copy(update={"model": settings.model or model.name})
-        seed = seed_of(settings, domain.name, where, model.name)
-        rater = Rater(seed.name, seed.digest, model.name)
-        found = select(domain, settings.select, where, rater) if settings.select.is_given else None
-        settings = fitted(settings, domain, held, found)
+        settings = chosen.settings.model_copy(update={"model": settings.model or model})
+        seed = seed_of(settings, domain.name, where, model)
+        rater = Rater(seed.name, seed.digest, model)
+        selected = None
+        if settings.select.is_given:
+            selected = select(domain, settings.select, where, rater)
+        settings = fitted(settings, domain, held, selected)
         if wrong := cannot_decide(settings):
             raise wrong  # as build does
         judged = held.usable(domain, "validation")[0]
+        judged = judged if selected is None else selected.of(judged)
         before = replace(
-            past.read_attempts(
-                where, domain, judged if found is None else found.of(judged), rater, space
-            ),
+            past.read_attempts(where, domain, judged, rater, space),
             studies=past.read_studies(where, other.name),
-            spread=past.read_spread(where, domain.name, seed.digest, model.name),
+            spread=past.read_spread(where, domain.name, seed.digest, model),
         )
-        made = planning.plan(settings, seed, opened.price, opened.optimizer_price, before)
-        too_small = ""
+        prices = opened.price, opened.optimizer_price
+        made, refused = estimate.plan(settings, seed, *prices, before), ""
         try:
-            planning.refuse_if_too_small(settings, seed, opened.price, opened.optimizer_price)
+            estimate.refuse_if_too_small(settings, seed, *prices)
         except BadInput as e:  # what it takes was asked for, and is told first
-            too_small = f"build refuses it: {e}; {e.fix}"
+            refused = f"build refuses it: {e}; {e.fix}"
     finally:
         opened.close()
-    if opened.note and not as_json:
-        say(opened.note)
-    for text in found.told if found else ():
-        say(text)
-    gain = (
-        f"a true gain of {made.detectable_gain:+.2f} eight times in ten; a smaller one is mostly"
-        " not kept"
-    )
-    if made.detectable_gain >= 1:
-        gain = (
-            "no gain eight times in ten: more tasks (--validation), or harder ones (--difficulty,"
-            " --kind, --data)"
-        )
-    with_model = "" if other is model else f" with {other.name}"
-    parts = {
-        "model": model.name,
-        "optimizer": settings.optimizer,
-        "models": {"optimizer": other.name},
-    }
-    answer(
-        as_json,
-        {**made.model_dump(mode="json"), **parts, "refused": too_small},
-        f"optimizer {settings.optimizer}{with_model}"
-        + f": {chosen.optimizer}" * bool(chosen.optimizer),
-        f"lessons {settings.memory.policy}" + f": {chosen.policy}" * bool(chosen.policy),
-        f"at most {made.attempts} attempts of {seed.name} with {model.name},"
-        f" {_spans(made, settings.jobs)}",
-        *(f"  {text}" for text in made.assumes),
-        (
-            f"{made.proposals} of {settings.rounds} proposals are paid for by the budget, at the"
-            " high end"
-            if settings.budget
-            else (
-                f"{settings.rounds} proposal{'s' * (settings.rounds != 1)}: no --budget caps what"
-                " they take"
-            )
-        ),
-        f"on {settings.validation} validation tasks x {settings.repeats}, from a score of"
-        f" {made.base_rate:g}, the gate keeps {gain}",
-        *[too_small] * bool(too_small),
-    )
+    told = selected.told if selected else ()
+    chosen = chosen._replace(settings=settings)
+    return _Planned(made, chosen, opened, seed.name, told, refused)
 
 
 def _spans(made: Estimate, jobs: int) -> str:
