@@ -27,6 +27,7 @@ settings.register_profile(
     "steady", deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("steady")  # a busy machine is no failure
+PLUGINS = Path(__file__).parents[1] / "recreate" / "plugins"
 
 
 # a shell's background job: what is started would not hear Ctrl-C
@@ -110,6 +111,18 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return _shared(config.rootpath / file) or nodeid
 
     return Sharing(config, log)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out tests of what a plug-in brings where its folder is not there."""
+    gone = [
+        item
+        for item in items
+        for mark in item.iter_markers("plugin")
+        if not all((PLUGINS / name / "__init__.py").is_file() for name in mark.args)
+    ]
+    config.hook.pytest_deselected(items=gone)
+    items[:] = [item for item in items if item not in gone]
 
 
 @pytest.fixture(autouse=True)

