@@ -23,8 +23,6 @@ from pathlib import Path
 from typing import Any
 
 from recreate.domains.validate import validate
-from recreate.plugins.benchmarks.published import PublishedDomain
-from recreate.plugins.swe.mutation import Source, mutate_source, mutations
 from recreate.sandboxes import choose
 
 
@@ -51,6 +49,8 @@ def examples(tests: list[str], entry: str) -> list[tuple[str, str]]:
 def row_of(given: Mapping[str, Any], draw: random.Random) -> dict[str, Any] | None:
     """A row of MBPP+ with a fault; None where it has no two examples, or nothing that can be
     changed."""
+    from recreate.plugins.swe.mutation import Source, mutate_source, mutations
+
     source = Source(given["gold"]["solution"].replace("\r\n", "\n").strip() + "\n")
     places = source.functions()
     shown = examples(given["eval"]["test_list"], places[-1].name) if places else []
@@ -92,6 +92,8 @@ def _told(program: str, entry: str, text: str) -> str:
 
 
 def main() -> None:
+    from recreate.plugins.benchmarks.published import PublishedDomain
+
     parser = argparse.ArgumentParser(usage=(__doc__ or "").split("\n\n")[1].strip())
     parser.add_argument("rows", type=Path)
     parser.add_argument("out", type=Path)

@@ -67,7 +67,7 @@ recall=Words()
 better: bool = built.verdict.better
 experience: recreate.Experience = recreate.run(built.scaffold, "problems:sums:test-0", Problems(), \
 model=Function())
-cells: list[recreate.BenchResult] = recreate.bench([built.path, "seed"], "problems:Problems", split="test")
+cells: list[recreate.BenchResult] = recreate.bench([built.path, "seed"], Problems(), split="test")
 own: list[recreate.BenchResult] = recreate.bench(agent, Problems(), model=Function())
 provable: recreate.Validatable = Problems()
 policy: type[recreate.MemoryPolicy] = Remarks

@@ -23,8 +23,8 @@ FILE = Path(__file__).parents[1] / "recreate" / "agents" / "guards" / "python_na
 HEAD = """\
 # Names of Python's standard library, in small letters: its top modules, its classes, all of them. \
 An edit may say them
-# though a task has them too (recreate/agents/guards/leaks.py). Made by tests/python_names.py with the \
-Pythons {versions}.
+# though a task has them too (recreate/agents/guards/leaks.py). Made by tests/python_names.py with \
+the Pythons {versions}.
 """
 LEFT_OUT = (
     "antigravity",

@@ -66,6 +66,7 @@ def row_of(rows: list[dict[str, Any]], name: str) -> dict[str, Any]:
     return row
 
 
+@pytest.mark.plugin("methods")
 def test_each_plug_in_is_listed_with_what_it_brings(ask: Ask, install: Install) -> None:
     module = "'''Pears.'''\nNEEDS = (\"plum\",)\ndef peel() -> None:\n    \"Peel.\"\n"
     points = {"command": {"peel": "pear:peel", "tasks.make.pear": "pear:peel"}}
@@ -82,6 +83,7 @@ def test_each_plug_in_is_listed_with_what_it_brings(ask: Ask, install: Install) 
     assert pear["brings"]["commands"] == ["peel", "tasks make pear"]
 
 
+@pytest.mark.plugin("audit")
 def test_a_plug_in_that_raises_is_named_and_the_rest_works(
     ask: Ask, install: Install, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -103,6 +105,7 @@ def test_a_plug_in_that_raises_is_named_and_the_rest_works(
     assert ask("list", "model")[0] == 0
 
 
+@pytest.mark.plugin("methods")
 def test_two_plug_ins_with_one_name_are_both_named(ask: Ask, install: Install) -> None:
     install("pear", {"command": {"peel": "pear:peel"}})
     install("plum", {"command": {"peel": "plum:peel"}})

@@ -103,7 +103,12 @@ def test_an_installed_package_is_a_plug_in_with_commands(site: Path, ask: Ask) -
 
 
 @pytest.mark.parametrize(
-    "name", ["openai:gpt-5-mini", "litellm:anthropic/claude", "local:qwen2.5-coder-0.5b"]
+    "name",
+    [
+        "openai:gpt-5-mini",
+        "litellm:anthropic/claude",
+        pytest.param("local:qwen2.5-coder-0.5b", marks=pytest.mark.plugin("local_models")),
+    ],
 )
 def test_a_model_named_as_the_optimizer_is_told_the_flag_for_models(name: str) -> None:
     with pytest.raises(BadInput) as refused:

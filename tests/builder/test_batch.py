@@ -486,6 +486,7 @@ def test_show_and_the_page_say_what_the_table_of_a_bench_said(
     ]
 
 
+@pytest.mark.plugin("view")
 def test_a_table_says_in_which_kind_of_task_a_difference_lies(
     go: Go, workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

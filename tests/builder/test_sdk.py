@@ -222,6 +222,7 @@ def test_another_build_in_the_same_folder_is_refused(
     assert e.value.code == "another-run"
 
 
+@pytest.mark.plugin("local_models")
 def test_what_is_no_part_of_a_runs_id_may_change_when_it_goes_on(
     workspace: Path, model: str
 ) -> None:

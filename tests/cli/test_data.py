@@ -108,6 +108,7 @@ def test_from_a_file_to_an_agent_in_one_command(
     assert (code, resumed["scaffold"]) == (0, built["scaffold"])
 
 
+@pytest.mark.plugin("audit")
 def test_every_command_about_tasks_takes_it(
     workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -132,6 +133,7 @@ def test_every_command_about_tasks_takes_it(
     assert planned["attempts"] > 0
 
 
+@pytest.mark.plugin("swe")
 def test_a_wrong_split_is_no_column(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     questions(workspace)
     assert (
@@ -158,6 +160,7 @@ def test_a_column_of_splits_and_a_split_can_both_be_said(
     assert len(found) == 3
 
 
+@pytest.mark.plugin("swe")
 def test_bad_rows_are_one_error_with_exit_2(
     workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

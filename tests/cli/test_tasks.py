@@ -263,6 +263,7 @@ def test_tasks_of_another_file_are_checked(ask: Ask, workspace: Path) -> None:
     assert ask("tasks", "check", TOY, "--data", "mine.txt")[0] == 2
 
 
+@pytest.mark.plugin("swe")
 def test_an_unknown_task_split_or_domain_names_the_near_ones(ask: Ask) -> None:
     for words in (
         ["tasks", "check", TOY, "--task", "toy:tran:4"],
@@ -366,6 +367,7 @@ def test_one_answer_that_can_be_read_is_needed(ask: Ask, workspace: Path, flags:
     assert error["error"]["fix"]
 
 
+@pytest.mark.plugin("swe", "local_models")
 def test_a_scaffold_or_task_that_is_not_there_is_said_before_a_model_is_fetched(
     ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,7 +16,6 @@ from recreate.api.errors import BadInput
 from recreate.api.types import Change, Draw, Lesson, Sign
 from recreate.lessons import gaming
 from recreate.lessons.store import LessonStore, united
-from recreate.plugins.audit.audit import python
 from tests.policies import attempted
 
 PLAIN = Lesson(id="x", title="Read the failing test first", body="It says what is expected.")
@@ -86,8 +85,11 @@ def test_words_of_honest_lessons_are_no_sign(text: str) -> None:
     assert gaming.advice_of(PLAIN.model_copy(update={"body": text})) == ""
 
 
+@pytest.mark.plugin("audit")
 def test_most_known_exploits_leave_a_sign_in_what_is_handed_in() -> None:
     """Those of `tasks audit`."""
+    from recreate.plugins.audit.audit import python
+
     source = "def f(x):\n    return x\n"
     seen = []
     for files in python("m.py", source, "f").values():

@@ -19,7 +19,6 @@ from recreate.cli import run as cli
 from recreate.lessons.store import LessonStore, united
 from recreate.memory.forget import forget
 from recreate.memory.store import ExperienceStore
-from recreate.plugins.memory_tools.archive import pack
 
 IDS = st.text("abcdef0123456789", min_size=1, max_size=6)
 TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=60)
@@ -174,9 +173,12 @@ def test_a_file_that_a_person_broke_is_named_left_alone_and_costs_nothing_else(
     assert "lesson:swe/d" in ExperienceStore(store.folder.parent).lessons()
 
 
+@pytest.mark.plugin("memory_tools")
 def test_a_link_a_folder_or_a_pipe_among_lessons_is_named_and_never_read(
     store: LessonStore, tmp_path: Path
 ) -> None:
+    from recreate.plugins.memory_tools.archive import pack
+
     store.write({}, {"a": lesson("a")})
     folder, memory = (
         store.folder / "swe" / "lessons",

@@ -26,7 +26,6 @@ from recreate.memory.database import Database
 from recreate.memory.embedders.hashed import Hashed
 from recreate.memory.index.vectors import key_of
 from recreate.memory.store import ExperienceStore
-from recreate.plugins.traces.ungraded import Ungraded
 from tests.memory.test_codec import LONG
 from tests.memory.test_recall import fill
 from tests.memory.test_store import experience, task
@@ -236,8 +235,11 @@ def test_a_process_that_embeds_it_meanwhile_leaves_no_vector(workspace: Path) ->
     assert own not in vector_keys(workspace)
 
 
+@pytest.mark.plugin("traces")
 @pytest.mark.slow
 def test_a_forgotten_attempt_does_not_come_back(memory: ExperienceStore, workspace: Path) -> None:
+    from recreate.plugins.traces.ungraded import Ungraded
+
     forgetting.forget(memory, ["5ec12e70aaaa"])
     for store in (memory, ExperienceStore(workspace, "hashed")):
         store.add([secret("5ec12e70aaaa")])
@@ -246,9 +248,12 @@ def test_a_forgotten_attempt_does_not_come_back(memory: ExperienceStore, workspa
     assert holding(workspace / "memory", WORD) == []
 
 
+@pytest.mark.plugin("traces")
 def test_an_imported_attempt_goes_from_where_it_waited_for_its_grade_too(
     memory: ExperienceStore, workspace: Path
 ) -> None:
+    from recreate.plugins.traces.ungraded import Ungraded
+
     Ungraded(memory).add([secret("5ec12e70aaaa"), secret("1a7e2")])
     forgetting.forget(memory, ["5ec12e70aaaa"])
     (waiting,) = workspace.glob("memory/*/waiting/*.jsonl")

@@ -14,8 +14,6 @@ from recreate.memory import held_out
 from recreate.memory.forget import forget
 from recreate.memory.held_out import Held, HeldOut
 from recreate.memory.store import ExperienceStore
-from recreate.plugins.memory_tools.archive import pack, unpack
-from recreate.plugins.memory_tools.prune import prune
 from tests.memory.test_store import experience, task
 
 SECRET = "the zebra crossing is repainted every leap year"
@@ -131,9 +129,12 @@ def test_a_lesson_born_of_what_is_held_out_is_as_invisible(
     assert len(memory.recall("zebra", 9, lesson, "human")) == 2
 
 
+@pytest.mark.plugin("memory_tools")
 def test_a_lesson_stays_closed_when_the_held_out_attempt_that_it_cites_is_deleted(
     memory: ExperienceStore, tmp_path: Path
 ) -> None:
+    from recreate.plugins.memory_tools.prune import prune
+
     memory.add([experience("open"), experience("held", run="run-2")])
     folder = tmp_path / "memory" / "toy" / "lessons"
     folder.mkdir()
@@ -173,9 +174,12 @@ def test_forgetting_a_held_out_attempt_opens_no_lesson_that_cites_it(
     assert len(memory.search("zebra")) == 1
 
 
+@pytest.mark.plugin("memory_tools")
 def test_an_attempt_that_was_told_of_what_is_held_out_by_now_is_closed_too(
     memory: ExperienceStore, tmp_path: Path
 ) -> None:
+    from recreate.plugins.memory_tools.archive import pack, unpack
+
     def told(id: str, *others: str) -> Experience:
         steps = (
             Step(step=0, observation=SECRET, action="recall zebra", output=SECRET, recalled=others),

@@ -132,6 +132,7 @@ def test_without_a_catalogue_somebody_must_name_a_model(monkeypatch: pytest.Monk
     assert "export ANTHROPIC_API_KEY" in e.value.fix
 
 
+@pytest.mark.plugin("local_models")
 def test_the_variables_of_the_published_code_name_the_model(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -372,7 +372,11 @@ def test_what_a_command_asks_memory(command: str, query: str) -> None:
         ),
         ("[memory]\nrecall = 20", "100 at least"),
         ('action = "tool:act"\n[memory]\nrecall = 500', "tool:act takes the whole reply"),
-        ('action = "command"\ncommand = "x"\n[memory]\nrecall = 500', "`recreate memory serve`"),
+        pytest.param(
+            'action = "command"\ncommand = "x"\n[memory]\nrecall = 500',
+            "`recreate memory serve`",
+            marks=pytest.mark.plugin("foreign"),
+        ),
     ],
 )
 def test_what_cannot_recall_is_told_so(toml: str, words: str) -> None:

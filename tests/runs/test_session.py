@@ -14,6 +14,7 @@ from recreate.runs.session import Parts, open_session
 from tests.toy import Toy
 
 
+@pytest.mark.plugin("local_models")
 def test_another_model_is_another_session_of_the_same_run(workspace: Path) -> None:
     model, other = Scripted.of([{"text": "a"}]), Scripted.of([{"text": "b"}])
     loaded = settings.load(workspace, {"optimizer": "reflect", "memory.embedder": "hashed"}, {})
@@ -34,6 +35,7 @@ def test_another_model_is_another_session_of_the_same_run(workspace: Path) -> No
         session.close()
 
 
+@pytest.mark.plugin("local_models")
 def test_a_model_that_was_given_is_open_still_when_the_session_could_not_be_opened(
     workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
