@@ -8,6 +8,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,11 @@ PAGES = [
         for page in (ROOT / "recreate" / "plugins").rglob("*.md")
         if page.parent.name != "prompts"
     ),
+]
+EVERY_PLUGIN = [
+    point.name
+    for point in entry_points(group="recreate.plugins")
+    if point.module.startswith("recreate.")
 ]
 FEW: dict[str, Any] = {
     "validation": 5,
@@ -140,6 +146,7 @@ def test_the_models_example_answers_by_name(
     assert (experience["ending"], experience["score"], experience["steps"]) == ("submitted", 0.0, 2)
 
 
+@pytest.mark.plugin("foreign")
 def test_the_agents_example_is_measured_and_its_prompt_is_what_it_says(
     saved: Callable[[str], Any],
 ) -> None:
@@ -352,6 +359,7 @@ def fault(words: str) -> str:
     return ""
 
 
+@pytest.mark.plugin(*EVERY_PLUGIN)
 @pytest.mark.parametrize(
     "page",
     # the log says what was typed on its day
@@ -369,6 +377,7 @@ def test_a_command_that_does_not_exist_would_be_found() -> None:
     assert len(typed(ROOT / "docs" / "commands.md")) > 10
 
 
+@pytest.mark.plugin(*EVERY_PLUGIN)
 def test_links_between_pages_lead_somewhere() -> None:
     broken = [
         (page.name, link)

@@ -59,6 +59,7 @@ def test_all_of_it_is_one_screen_and_names_five_commands_to_begin_with(
     assert set(TOP.commands) <= named
 
 
+@pytest.mark.plugin("generators")
 @pytest.mark.parametrize("group", GROUPS)
 def test_a_group_has_an_example_and_whole_summaries(
     group: str, capsys: pytest.CaptureFixture[str]
