@@ -1,4 +1,4 @@
-"""An agent that asks for what a plug-in brings is refused with a sentence where that is not there."""
+"""An agent that asks for what a plug-in brings is refused with a sentence where it is missing."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The evidence on leaks in its smallest form: what is planted is found, advice is let pass, and every
-Python says the same."""
+"""The evidence on leaks in its smallest form: what is planted is found, advice is let pass, and
+every Python says the same."""
 
 from __future__ import annotations
 
