@@ -16,7 +16,7 @@ from recreate.api.ports import Domain
 from recreate.api.types import PassRate, Task, Usage
 from recreate.builder.estimate import Past
 from recreate.builder.selection import Rater, pass_rate, rates_of
-from recreate.domains.rates import joined
+from recreate.domains.rates import join_rates
 from recreate.memory.store import ExperienceStore
 from recreate.runs.attempts import read_experience
 from recreate.runs.gate import MIN_TASKS
@@ -85,7 +85,7 @@ def read_rates(run: Run, domain: Domain, model: str = "") -> list[PassRate]:
             each={e.id: e.grade.passed},
         )
         key = (rate.task, rate.agent, rate.model)
-        found[key] = joined(found.get(key), rate)
+        found[key] = join_rates(found.get(key), rate)
     return sorted(found.values(), key=lambda rate: (rate.task, rate.scaffold))
 
 

@@ -159,7 +159,7 @@ def _check(
 ) -> int:
     from recreate.api.ports import extras
     from recreate.api.types import digest
-    from recreate.domains.validate import exchanged, proved, unfinished, validate
+    from recreate.domains.validate import open_check_log, pair_golds, read_proofs, validate
 
     tasks = _selected(part, split, settings, where)
     if task:
@@ -171,14 +171,14 @@ def _check(
             fix=f"recreate tasks list {domain} shows what there is",
             code="no-tasks",
         )
-    swapped = exchanged(tasks, shuffled)
+    swapped = pair_golds(tasks, shuffled)
     wrong = done = 0
     seconds = disk = 0.0
     whys: Counter[str] = Counter(_kind(why) for _, why in refused)
     for name, why in refused:
         answer(as_json, _unusable(name, why), f"NONE   {name}\n       {why}")
-    log = unfinished(part, tasks, swapped, backend)
-    before = {} if again else proved(part, log)
+    log = open_check_log(part, tasks, swapped, backend)
+    before = {} if again else read_proofs(part, log)
     if before:
         say(
             f"going on: {len(before)} of {len(tasks)} held before this check was interrupted"

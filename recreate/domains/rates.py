@@ -45,7 +45,7 @@ class RateFiles:
         found: dict[Key, PassRate] = {}
         for folder in self._folders:
             for rate in read(folder / RATES):
-                found[_key(rate)] = joined(found.get(_key(rate)), rate)
+                found[_key(rate)] = join_rates(found.get(_key(rate)), rate)
         by_task: dict[str, list[PassRate]] = {}
         for rate in found.values():
             by_task.setdefault(rate.task, []).append(rate)
@@ -98,7 +98,7 @@ def add(file: Path, rates: Iterable[PassRate]) -> tuple[int, int]:
     known = {_key(rate): rate for rate in read(file)}
     before = sum(rate.attempts for rate in known.values())
     for rate in rates:
-        known[_key(rate)] = joined(known.get(_key(rate)), rate)
+        known[_key(rate)] = join_rates(known.get(_key(rate)), rate)
     lines = [known[key].model_dump_json(exclude={"schema_"}) for key in sorted(known)]
     file.parent.mkdir(parents=True, exist_ok=True)
     files.write(file, "".join(line + "\n" for line in lines))
@@ -108,7 +108,7 @@ def add(file: Path, rates: Iterable[PassRate]) -> tuple[int, int]:
     )
 
 
-def joined(known: PassRate | None, rate: PassRate) -> PassRate:
+def join_rates(known: PassRate | None, rate: PassRate) -> PassRate:
     """Two records of one task, agent and model; an attempt that both name counts once."""
     if known is None:
         return rate

@@ -41,7 +41,7 @@ class Proof(Record):
     disk_mb: float | None = None
 
 
-def exchanged(tasks: Sequence[Task], count: int) -> dict[str, Task]:
+def pair_golds(tasks: Sequence[Task], count: int) -> dict[str, Task]:
     """`count` tasks, spread over all, by id: each with the one whose gold it is handed. That comes
     from the same source where there is another, since what is made for other sources rarely even
     applies."""
@@ -62,7 +62,7 @@ def exchanged(tasks: Sequence[Task], count: int) -> dict[str, Task]:
     return {id: pairs[id] for id in chosen}
 
 
-def unfinished(
+def open_check_log(
     domain: Domain, tasks: Sequence[Task], others: Mapping[str, Task], backend: SandboxBackend
 ) -> Log:
     """Where the proofs of a check are written down until it is over: of these very tasks, with
@@ -78,7 +78,7 @@ def unfinished(
     )
 
 
-def proved(domain: Domain, log: Log) -> dict[str, Proof]:
+def read_proofs(domain: Domain, log: Log) -> dict[str, Proof]:
     """By task, what held when that check was interrupted; what did not hold is worth another look.
     Of a domain that does not name its grader's version nothing: it may be another one by now."""
     found = (Proof.model_validate(record) for record in log.read()) if extras(domain).grader else ()

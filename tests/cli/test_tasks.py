@@ -13,7 +13,7 @@ import pytest
 
 from recreate.api.types import Grade, Task, Trace, canary
 from recreate.cli import run
-from recreate.domains.validate import exchanged
+from recreate.domains.validate import pair_golds
 from tests.toy import Toy
 
 TOY = "tests.toy:Toy"
@@ -217,7 +217,7 @@ def test_another_ones_gold_is_of_the_same_source_where_there_is_one() -> None:
     def made(*ids: str) -> list[Task]:
         return [Task(id=id, domain="d", prompt="p", split="train", group=id) for id in ids]
 
-    pairs = exchanged(made("d:a:1", "d:b:1", "d:a:2", "d:c:1", "d:a:3"), 5)
+    pairs = pair_golds(made("d:a:1", "d:b:1", "d:a:2", "d:c:1", "d:a:3"), 5)
     assert {id: other.id for id, other in pairs.items()} == {
         "d:a:1": "d:a:2",
         "d:a:2": "d:a:1",
@@ -225,8 +225,8 @@ def test_another_ones_gold_is_of_the_same_source_where_there_is_one() -> None:
         "d:b:1": "d:c:1",
         "d:c:1": "d:a:1",
     }
-    assert exchanged(made("d:a:1"), 5) == {}
-    assert len(exchanged(made(*(f"d:a:{n}" for n in range(25))), 10)) == 10
+    assert pair_golds(made("d:a:1"), 5) == {}
+    assert len(pair_golds(made(*(f"d:a:{n}" for n in range(25))), 10)) == 10
 
 
 def test_checking_needs_a_domain_that_knows_what_is_right(ask: Ask) -> None:
