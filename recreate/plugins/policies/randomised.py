@@ -26,10 +26,12 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 
 from recreate.api.types import Change, Draw, Experience, Lesson
-from recreate.lessons import draws, promotion
+from recreate.lessons import promotion
 from recreate.lessons.context import PolicyContext, RerunRequest, offered_ids
+from recreate.lessons.draws import LessonEvidence
 from recreate.lessons.ladder import OFFERED, Ladder
 from recreate.lessons.similarity import fitting
+from recreate.plugins.policies import beliefs
 
 LIKELY = 0.9
 """What the belief in a lesson must be above that has earned its place, beside its capital."""
@@ -68,7 +70,7 @@ class Randomised(Ladder):
 
     def __init__(self, context: PolicyContext) -> None:
         super().__init__(context)
-        self.beliefs = draws.read(self.lessons)
+        self.beliefs = beliefs.read_draws(self.lessons)
         self.read_to = self.observed
 
     def eligible(self, query: str, budget: int) -> Sequence[Lesson]:
@@ -109,7 +111,7 @@ class Randomised(Ladder):
                 self.put_lesson(lesson, draws=(*lesson.draws, *new)[-KEPT:], seen=self.observed)
 
     def test(self) -> Iterator[Change]:
-        for attempt in draws.attempts(self.lessons.values(), self.read_to):
+        for attempt in beliefs.attempts_of(self.lessons.values(), self.read_to):
             self.beliefs.add(attempt)
         self.read_to = self.observed
         yield from self.doubt_carried()
@@ -249,7 +251,7 @@ class Randomised(Ladder):
 
     def describe_evidence(self, lesson: Lesson) -> str:
         """What speaks for a lesson, for a person."""
-        found = self.beliefs.evidence.get(lesson.id) or draws.LessonEvidence()
+        found = self.beliefs.evidence.get(lesson.id) or LessonEvidence()
         gain, error = found.mean
         pairs = sum(g.round == lesson.rounds for g in lesson.gains)
         drawn = (
@@ -291,7 +293,7 @@ class _Alone:
 
     def says(self, place: Experience, score: float) -> float:
         without = self.beliefs.place(place.task, place.group)
-        return draws.ratio(score, without + self.effect, without)
+        return beliefs.ratio(score, without + self.effect, without)
 
     def take(self, made: RerunRequest, score: float | None) -> None:
         if score is None:

@@ -23,7 +23,7 @@ import random
 from collections.abc import Iterable
 from statistics import fmean
 
-from recreate.lessons.draws import ratio
+from recreate.plugins.policies.beliefs import ratio
 from recreate.plugins.policies.randomised import DECIDES, PATTERN, SINGLE
 from tests.lab.perf.streams import WITHIN
 from tests.lab.perf.table import Row

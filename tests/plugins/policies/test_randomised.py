@@ -15,9 +15,9 @@ import pytest
 from recreate.agents.lesson import headed, read_lesson
 from recreate.agents.retrieval import draw_lesson
 from recreate.api.types import Change, Draw, Experience, Lesson
-from recreate.lessons import draws
 from recreate.lessons.context import RerunGroup
 from recreate.lessons.promotion import ODDS
+from recreate.plugins.policies import beliefs
 from recreate.plugins.policies.randomised import STAND, Randomised, _Alone
 from tests.policies import Reruns, attempted, held
 
@@ -27,10 +27,10 @@ Rate = Callable[[bool, int], float]
 WON = math.log(ODDS)
 
 
-def rows(seed: int, rate: Rate, count: int = 200) -> draws.ScoreModel:
+def rows(seed: int, rate: Rate, count: int = 200) -> beliefs.ScoreModel:
     """What draws say of a lesson `x` beside one that helps: rate(whether x is shown, the task's
     number)."""
-    found, chance = draws.ScoreModel(), random.Random(seed)
+    found, chance = beliefs.ScoreModel(), random.Random(seed)
     for at in range(count):
         task = chance.randrange(12)
         given = {id: found.propensity(id, 0.15, 0.7) for id in ("x", "other")}
@@ -48,7 +48,7 @@ def rows(seed: int, rate: Rate, count: int = 200) -> draws.ScoreModel:
             )
             for id, p in given.items()
         }
-        found.add(draws.DrawnAttempt(at, score, f"t{task}", f"g{task % 3}", drawn))
+        found.add(beliefs.DrawnAttempt(at, score, f"t{task}", f"g{task % 3}", drawn))
     return found
 
 
@@ -100,8 +100,10 @@ def seen(*scores: float, falls: int = 0, since: int = 0) -> tuple[Draw, ...]:
 
 def test_a_lesson_that_fell_is_on_trial_from_the_beginning() -> None:
     helped, since = seen(*[1.0, 0.0] * 30), seen(*[0.0, 0.0] * 5, falls=1, since=60)
-    stood = draws.read({"x": Lesson(id="x", title="X", body="b", draws=helped)})
-    fell = draws.read({"x": Lesson(id="x", title="X", body="b", falls=1, draws=(*helped, *since))})
+    stood = beliefs.read_draws({"x": Lesson(id="x", title="X", body="b", draws=helped)})
+    fell = beliefs.read_draws(
+        {"x": Lesson(id="x", title="X", body="b", falls=1, draws=(*helped, *since))}
+    )
     assert stood.evidence["x"].capital > WON
     assert (fell.evidence["x"].count, fell.evidence["x"].shown) == (
         10,
@@ -113,10 +115,13 @@ def test_a_lesson_that_fell_is_on_trial_from_the_beginning() -> None:
 def test_a_pattern_that_was_re_run_alarms_by_what_came_since() -> None:
     turned = (*seen(*[1.0, 0.0] * 30), *seen(*[0.0, 1.0] * 10, since=60))
     lesson = Lesson(id="x", title="X", body="b", draws=turned)
-    assert draws.read({"x": lesson}).evidence["x"].alarm > 1
-    assert draws.read({"x": lesson.model_copy(update={"checked": 80})}).evidence["x"].alarm == 0
-    later = draws.read({"x": lesson.model_copy(update={"checked": 70})}).evidence["x"].alarm
-    assert 0 < later < draws.read({"x": lesson}).evidence["x"].alarm
+    assert beliefs.read_draws({"x": lesson}).evidence["x"].alarm > 1
+    assert (
+        beliefs.read_draws({"x": lesson.model_copy(update={"checked": 80})}).evidence["x"].alarm
+        == 0
+    )
+    later = beliefs.read_draws({"x": lesson.model_copy(update={"checked": 70})}).evidence["x"].alarm
+    assert 0 < later < beliefs.read_draws({"x": lesson}).evidence["x"].alarm
 
 
 class Batches:
