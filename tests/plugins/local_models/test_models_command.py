@@ -81,3 +81,10 @@ def test_list_says_ready_only_of_what_can_start(
     assert found["vllm"] == "needs vllm"
     assert found["transformers"] == "needs the extra rl"
     assert found["local"] == "needs the extra local"
+
+
+def test_doctor_says_what_fetches_the_weights_of_the_default_model(
+    ask: Ask, workspace: Path
+) -> None:
+    checks = {check["name"]: check for check in ask("doctor")[1][0]["checks"]}
+    assert "recreate models fetch" in checks["default model"]["fix"]
