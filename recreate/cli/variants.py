@@ -56,7 +56,11 @@ def tell_absent(words: str) -> str:
     absent = {
         point.plugin
         for point in declared()
-        if point.kind == "variant" and not point.present and point.name.rpartition(".")[0] == words
+        if not point.present
+        and (
+            (point.kind == "variant" and point.name.rpartition(".")[0] == words)
+            or (point.kind == "settings" and words in ("build", "plan", "run", "bench"))
+        )
     }
     named = ", ".join(sorted(absent))
     return f"the plug-in {named} brings more flags, and is not installed; " if named else ""
