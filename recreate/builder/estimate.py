@@ -43,8 +43,8 @@ TURNS = (4, 15)
 
 CALL_SECONDS, LOCAL_SECONDS = 12.0, 17.0
 """Of a call that nobody has measured here: to an endpoint, and to `local:` on two cores, which all
-jobs share. That is reckoned from the CPU seconds in recreate/plugins/rl/serve.md, with half of the calls meeting
-their prompt again."""
+jobs share. That is reckoned from the CPU seconds in recreate/plugins/rl/serve.md, with half of the
+calls meeting their prompt again."""
 
 OPTIMIZER_CALL = 2.0
 """Of the optimizer's model, in calls of an attempt: it reads and writes more."""

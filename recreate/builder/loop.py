@@ -67,8 +67,8 @@ def build(session: Session, seed: Scaffold, review: Reviewer | None = None) -> B
 
 
 def create(session: Session, start: Scaffold) -> Scaffold:
-    """Return a seed for the session's domain, written by the optimizer's model from `start` and two train
-    tasks.
+    """Return a seed for the session's domain, written by the optimizer's model from `start` and
+    two train tasks.
 
     Raises BadInput, before anything is asked, where nothing could be kept in place of a seed that
     solves a task.
@@ -99,9 +99,9 @@ def judge_candidate(
     session: Session, agent: Scaffold, edits: Sequence[Edit], seen: Sequence[str] = ()
 ) -> BuildResult:
     """Put a candidate that somebody has made already through the gate of a build: kept or dropped,
-    in the history and the journal. Doing it again changes nothing. seen: validation tasks whose scores
-    it was made from; it is judged on others, where there are enough. Raises BadEdit, BadInput for
-    one that the check refuses, OutOfBudget.
+    in the history and the journal. Doing it again changes nothing. seen: validation tasks whose
+    scores it was made from; it is judged on others, where there are enough. Raises BadEdit,
+    BadInput for one that the check refuses, OutOfBudget.
     """
     if not (session.folder / "seed").is_dir():
         session.journal.add("seed", name=agent.name, scaffold=agent.digest)

@@ -31,8 +31,8 @@ def read_attempts(
     rater: Rater,
     namespace: str | None = None,
 ) -> Past:
-    """Return attempts of the rater's agent with its model; how it did on these validation tasks, by them
-    or else by the pass rates that were measured."""
+    """Return attempts of the rater's agent with its model; how it did on these validation tasks,
+    by them or else by the pass rates that were measured."""
     wanted, usages, scores = (
         {task.id: task for task in validation},
         list[Usage](),
@@ -62,8 +62,8 @@ def read_attempts(
 
 
 def read_rates(run: Run, domain: Domain, model: str = "") -> list[PassRate]:
-    """Return how often each agent of a run passed each task of the domain that is asked as it was then.
-    model: a name to give it; '' for its own."""
+    """Return how often each agent of a run passed each task of the domain that is asked as it was
+    then. model: a name to give it; '' for its own."""
     tasks = {task.id: task for task in domain.tasks()}
     names = _names(run)
     found: dict[tuple[str, ...], PassRate] = {}
@@ -90,8 +90,8 @@ def read_rates(run: Run, domain: Domain, model: str = "") -> list[PassRate]:
 
 
 def read_studies(where: Path, model: str) -> list[Usage]:
-    """Return what each study and distilling took that this model made in the workspace's runs and that
-    ended."""
+    """Return what each study and distilling took that this model made in the workspace's runs and
+    that ended."""
     found = []
     for file in sorted((where / "runs").glob("*/settings.toml")):
         try:

@@ -42,8 +42,8 @@ def strata(domain: Domain, tasks: Sequence[Task]) -> dict[str, str]:
 
 
 Selector = Callable[[Domain, Sequence[Task], str, Path, Rater], tuple[list[Task], str]]
-"""What `--difficulty` finds (kind `selector`): from the domain, the tasks that may be taken, what was
-typed, the workspace and whose rates to the tasks chosen of them, and what is told of it."""
+"""What `--difficulty` finds (kind `selector`): from the domain, the tasks that may be taken, what
+was typed, the workspace and whose rates to the tasks chosen of them, and what is told of it."""
 
 
 class Selected(Record):
@@ -123,8 +123,8 @@ def seed_of(settings: Settings, domain: str, where: Path, model: str) -> Scaffol
 def named_or_default(
     settings: Settings, named: Scaffold | None, domain: str, where: Path, model: str
 ) -> Scaffold:
-    """The agent that was named, else that of a plug-in (`--agent`), else the domain's own or a seed;
-    with the limits that the settings give. Raises BadInput (`usage`) when two are named."""
+    """The agent that was named, else that of a plug-in (`--agent`), else the domain's own or a
+    seed; with the limits that the settings give. Raises BadInput (`usage`) when two are named."""
     if (table := settings.agent_table) is not None and named is not None:
         raise BadInput(
             "--agent is in place of --scaffold, and both are given",

@@ -164,8 +164,8 @@ def read_suite(
 
 
 def make_suite(settings: Settings, several: Mapping[str, Sequence[str]], **own: Any) -> Suite:
-    """Return a suite whose parts go together. several: names by AXES, one each from the settings where
-    there is none.
+    """Return a suite whose parts go together. several: names by AXES, one each from the settings
+    where there is none.
 
     Raises BadInput for what can be seen without opening a part.
     """

@@ -116,8 +116,8 @@ class ChartRow:
 
 
 def draw_lineage(found: Sequence[Version]) -> tuple[list[ChartRow], int]:
-    """Return (rows from the seed down, number of lanes). Works for any tree; what was kept in a row stays
-    in one lane.
+    """Return (rows from the seed down, number of lanes). Works for any tree; what was kept in a
+    row stays in one lane.
 
     An edge runs down its parent's lane and bends just above the child. When another node is in the
     way there (the agent had gone on before somebody went back to the parent), it bends just below
@@ -183,8 +183,8 @@ TRACKED = 14
 
 
 def choose_tracked(found: Sequence[Version]) -> list[Version]:
-    """Return the versions to draw squares of: all, or the seed and, of the rest, first what was kept and
-    then the latest."""
+    """Return the versions to draw squares of: all, or the seed and, of the rest, first what was
+    kept and then the latest."""
     rest = sorted(found[1:], key=lambda v: (not v.on, -v.number))[: TRACKED - 1]
     return [found[0], *sorted(rest, key=lambda v: v.number)]
 
@@ -252,7 +252,8 @@ class Series:
 
 
 def draw_series(name: str, values: Sequence[float], most: int = 400) -> Series:
-    """Return the drawing of a number; of many values at most `most` are drawn: each the mean of its neighbours."""
+    """Return the drawing of a number; of many values at most `most` are drawn: each the mean of
+    its neighbours."""
     count = min(len(values), most)
     parts = [
         values[i * len(values) // count : (i + 1) * len(values) // count] for i in range(count)

@@ -513,5 +513,6 @@ def count(n: int, one: str, many: str = "") -> str:
 
 
 def read_figure(value: Any) -> float | None:
-    """Return what a training tells, where it is a number that can be drawn: a loss may have become nan."""
+    """Return what a training tells, where it is a number that can be drawn: a loss may have become
+    nan."""
     return float(value) if type(value) in (int, float) and abs(value) <= LARGEST else None

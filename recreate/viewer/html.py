@@ -226,7 +226,8 @@ def _rounds(facts: RunFacts, read: dict[str, Scaffold]) -> list[dict[str, Any]]:
 def _diff(
     revision: Revision, history: History, read: dict[str, Scaffold]
 ) -> Sequence[FileDiff] | None:
-    """Return what a revision changed; None when its files or its parent's are not in the lineage."""
+    """Return what a revision changed; None when its files or its parent's are not in the
+    lineage."""
     for name in (revision.parent, revision.id):
         if name not in read:
             try:
@@ -245,8 +246,8 @@ def scale(verdicts: Sequence[Verdict]) -> float:
 
 
 def shares(spend: Spend) -> list[dict[str, Any]]:
-    """Return each role's part of the bar, in per cent: of the dollars, or of the tokens when nothing cost
-    any."""
+    """Return each role's part of the bar, in per cent: of the dollars, or of the tokens when
+    nothing cost any."""
     free = spend.total.usd <= 0
     total = spend.total.tokens_in + spend.total.tokens_out if free else spend.total.usd
     rows, at = list[dict[str, Any]](), 0.0
@@ -276,13 +277,14 @@ def sizes(versions: int, lanes: int) -> str:
 
 
 def _pitch(lanes: int) -> float:
-    """Return pixels from one lane of the lineage to the next: a tree with many branches must not push its
-    texts away."""
+    """Return pixels from one lane of the lineage to the next: a tree with many branches must not
+    push its texts away."""
     return round(min(20.0, 100 / max(1, lanes)), 2)
 
 
 def _digest(text: str) -> str:
-    """Return the digest of a style or script that stands in a document, as its Content-Security-Policy names it."""
+    """Return the digest of a style or script that stands in a document, as its
+    Content-Security-Policy names it."""
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
@@ -341,7 +343,8 @@ def _place(value: float, scale: float) -> float:
 
 
 def _anchor(id: str) -> str:
-    """Return an experience's id as part of an anchor: ids are hex digits, but a file may say anything."""
+    """Return an experience's id as part of an anchor: ids are hex digits, but a file may say
+    anything."""
     return (
         id
         if id.isalnum() and id.isascii()

@@ -189,8 +189,8 @@ class Deciding:
         if self.ideas.undecided and not self._warned:
             self._warned = True
             raise Wrong(
-                f"nothing was decided on {', '.join(self.ideas.undecided)}: take, merge or reject them."
-                " What is open at the next `finish` is taken as it is."
+                f"nothing was decided on {', '.join(self.ideas.undecided)}: take, merge or reject"
+                " them. What is open at the next `finish` is taken as it is."
             )
         take_left(self.context, self.ideas, self.draft)
         self.result.update(

@@ -94,8 +94,8 @@ def draw(
 
 
 def list_tried_before(session: Session, lineage: Collection[str]) -> list[Tried]:
-    """Return what these versions of an agent, with this model, made of the domain's train tasks in other
-    runs of the workspace."""
+    """Return what these versions of an agent, with this model, made of the domain's train tasks in
+    other runs of the workspace."""
     wanted = {"domain": session.domain.name, "split": "train", "model": session.model_name}
     here = {r["attempt"] for r in session.journal.records("experience")}
     rows = session.memory.facts(wanted, "optimizer")
@@ -106,8 +106,8 @@ def list_tried_before(session: Session, lineage: Collection[str]) -> list[Tried]
 
 
 def list_tried(records: Iterable[Mapping[str, Any]]) -> list[Tried]:
-    """Return what agents made of train tasks, by a journal's `experience` records; re-runs with other
-    lessons left out."""
+    """Return what agents made of train tasks, by a journal's `experience` records; re-runs with
+    other lessons left out."""
     fit = (r for r in records if r["split"] == "train" and r.get("phase") != "rerun")
     return [Tried(r["task"], r["scaffold"], r["repeat"], r["score"]) for r in fit]
 

@@ -1,4 +1,5 @@
-"""calibrate, turn-limit, tasks rate: what attempts teach of noise, of turns, and of how hard tasks are."""
+"""calibrate, turn-limit, tasks rate: what attempts teach of noise, of turns, and of how hard tasks
+are."""
 
 from __future__ import annotations
 
