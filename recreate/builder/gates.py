@@ -141,7 +141,6 @@ class Trials(PairedTests):
             repeats=settings.repeats,
             order=tuple(order),
             strata=self.strata,
-            rule=known[0].rule if known else "deadline",
             stretch=stretch_of(self.session, settings.repeats),
         )
         self.session.journal.add("trial", terms=terms.model_dump(mode="json"))

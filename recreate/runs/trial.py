@@ -33,8 +33,6 @@ paired test of all tasks finds, at the same error.
     p            alpha / the largest that the stake was: alpha where it is better, since no more is
                  bet than is needed
 
-Trials of before (`rule` spread) bet the mean of `BETS` on "better" too, until 1 / alpha.
-
 The shares of candidates add up to `gate.false_keep` at most (`share`), and so do their errors,
 however alike they are and whatever made them (Bonferroni). Two things are assumed: that the
 validation tasks stand for others like them, and that no candidate is made from the very scores that
@@ -56,9 +54,9 @@ import math
 import random
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
-from operator import mul, not_
+from operator import mul
 from statistics import NormalDist
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import Field
 
@@ -70,16 +68,11 @@ BETS = (0.2, 0.4, 0.6, 0.8, 1.0)
 """Small ones grow on small gains over many tasks, large ones on a few tasks that are all won; one
 loss ends 1.0."""
 
-BOLD = (1.0,)
-"""The bet of a trial of few tasks by the rule `spread`."""
-
 FEW = 3
 CAREFUL = 0.95
 """One bet takes at most this part, so that one loss does not end a trial; the whole only where
 there are no more tasks than FEW times the wins in a row that it takes at the least, which leave
 nothing to be careful with."""
-
-Rule = Literal["spread", "deadline"]
 
 MISS = 0.2
 """How often a trial may be ended for want of a gain that is there. At 0.1 candidates that do
@@ -140,8 +133,7 @@ class Terms(Record):
 
     round: of the build, from 0; of: how many candidates the round has, 0 for a person's edit;
     order: of the tasks' ids; strata: task -> what it is counted with, where there are several;
-    rule: how is bet; stretch: after how many attempts it is looked at, 0 before 2026-11-24, when
-    that went by --jobs of the moment.
+    stretch: after how many attempts it is looked at.
     """
 
     candidate: str
@@ -152,9 +144,8 @@ class Terms(Record):
     gain: float = Field(gt=0, le=1)
     repeats: int = Field(ge=1, le=1000)
     order: tuple[str, ...]
-    strata: Mapping[str, str] = Field(default={}, exclude_if=not_)
-    rule: Rule = Field(default="spread", exclude_if="spread".__eq__)
-    stretch: int = Field(default=0, ge=0, exclude_if=not_)
+    strata: Mapping[str, str] = {}
+    stretch: int = Field(default=0, ge=0)
 
 
 def handed_on(known: Sequence[Terms], better: Collection[str]) -> float:
@@ -172,7 +163,6 @@ def tried(
         "repeats": terms.repeats,
         "alpha": terms.alpha,
         "gain": terms.gain,
-        "rule": terms.rule,
     }
     verdict, settled = trial(before, after, terms.order, **given, whole=whole)
     if not terms.strata or verdict.diff is None:
@@ -201,7 +191,6 @@ def trial(
     repeats: int,
     alpha: float,
     gain: float,
-    rule: Rule = "deadline",
     whole: bool = False,
 ) -> tuple[Verdict, bool]:
     """(the verdict on the tasks that have all their scores, in this order; whether it is settled).
@@ -211,7 +200,7 @@ def trial(
     excluded. gain: what is worth finding, see `detectable`; from 1 on nothing is ruled out. whole:
     what was settled stays so, and scores and interval are of all tasks that have been scored since.
     """
-    walk = _Walk(before, after, order, repeats, alpha, gain, rule)
+    walk = _Walk(before, after, order, repeats, alpha, gain)
     end, ended = _End("undecided", ""), 0
     for task in order:
         if not walk.takes(task):
@@ -248,14 +237,10 @@ class _Walk:
         repeats: int,
         alpha: float,
         gain: float,
-        rule: Rule,
     ) -> None:
         self.before, self.after, self.order = before, after, order
         self.repeats, self.alpha, self.gain = repeats, alpha, gain
-        self.spread = bets(len(order), alpha) if rule == "spread" else BETS
-        self.up: _Stake | _Deadline = (
-            _Stake(0.0, self.spread) if rule == "spread" else _Deadline(len(order), alpha)
-        )
+        self.up = _Deadline(len(order), alpha)
         self.down = _Stake(-gain) if gain < 1 else None
         self.hopes = _hopes(before, order, repeats, self.up.bets)
         self.differences, self.sides = list[float](), list[tuple[float, float]]()
@@ -311,8 +296,8 @@ class _Walk:
         """The verdict on what was seen. ended: after how many tasks it was settled, 0 where it was
         not."""
         decision, reason, differences = end.decision, end.reason, self.differences
-        lo = _lowest(differences, self.alpha, self.spread)
-        hi = -_lowest([-d for d in differences], self.alpha, self.spread)
+        lo = _lowest(differences, self.alpha)
+        hi = -_lowest([-d for d in differences], self.alpha)
         # a bisection ends beside the true end
         lo = max(lo, 1e-6) if decision == "better" else min(lo, 0.0)
         if decision == "undecided" and hi < 0:
@@ -363,11 +348,6 @@ def no_room(before: Scores, *, alpha: float) -> str:
         " the gate keeps nothing that improves fewer than"
         f" {math.ceil(-math.log(alpha) / math.log1p(most) - 1e-9)}"
     )
-
-
-def bets(tasks: int, alpha: float) -> tuple[float, ...]:
-    """How the stake of a trial of so many tasks was spread by the rule `spread`."""
-    return BOLD if tasks < 3 * math.ceil(math.log2(1 / alpha)) else BETS
 
 
 @lru_cache(maxsize=1024)
@@ -453,28 +433,17 @@ class _Stake:
     """What a stake of 1 against "the mean is `mean` or less" has become; log: of the largest that
     it has been."""
 
-    def __init__(self, mean: float, bets: tuple[float, ...] = BETS) -> None:
-        self.bets, self.left = bets, 0
+    def __init__(self, mean: float) -> None:
         self.scale = 1 / max(1 + mean, 1e-9)
-        self.parts = [0.0] * len(bets)
+        self.parts = [0.0] * len(BETS)
         self.log = 0.0
 
     def bet(self, difference: float) -> None:
         self.parts = [
             part + grown
-            for part, grown in zip(
-                self.parts, _grows(difference, self.bets, self.scale), strict=True
-            )
+            for part, grown in zip(self.parts, _grows(difference, BETS, self.scale), strict=True)
         ]
         self.log = max(self.log, _whole(self.parts))
-
-    @property
-    def p(self) -> float:
-        return min(1.0, math.exp(-self.log))
-
-    def with_hope(self, hope: Sequence[float]) -> float:
-        """The log after the best that can still come."""
-        return _whole([part + more for part, more in zip(self.parts, hope, strict=True)])
 
 
 @lru_cache(maxsize=10_000)
@@ -508,13 +477,13 @@ def _hopes(
     return hopes[::-1]
 
 
-def _lowest(differences: Sequence[float], alpha: float, bets: tuple[float, ...]) -> float:
+def _lowest(differences: Sequence[float], alpha: float) -> float:
     """The largest m in -1..1 at which "the mean is m or less" is ruled out: a stake falls as its m
     rises."""
     low, high = -1.0, 1.0
     for _ in range(24):
         middle = (low + high) / 2
-        stake = _Stake(middle, bets)
+        stake = _Stake(middle)
         for difference in differences:
             stake.bet(difference)
             if stake.log >= -math.log(alpha):

@@ -277,22 +277,6 @@ def test_no_candidate_that_does_not_help_is_kept_more_often_than_its_share(
     assert kept(()) <= alpha + 1e-9
 
 
-def test_a_trial_that_was_begun_by_the_first_rule_goes_on_by_it() -> None:
-    terms = Terms(
-        candidate="b",
-        parent="a",
-        round=0,
-        of=1,
-        order=tuple(ORDER),
-        repeats=1,
-        alpha=0.05,
-        gain=1.0,
-    )
-    assert "rule" not in terms.model_dump(mode="json")
-    found, _ = tried(terms, side(*[0.0] * 20), side(*[1.0] * 20))
-    assert (found.verdict, found.tasks) == ("better", 6)
-
-
 def test_a_record_of_the_journal_gives_the_same_verdict() -> None:
     terms = Terms(
         candidate="b",
@@ -303,7 +287,6 @@ def test_a_record_of_the_journal_gives_the_same_verdict() -> None:
         repeats=1,
         alpha=0.05,
         gain=0.5,
-        rule="deadline",
     )
     sides = side(*[0.0] * 20), side(*[1.0] * 8)
     assert tried(terms, *sides) == trial(*sides, ORDER, repeats=1, alpha=0.05, gain=0.5)
