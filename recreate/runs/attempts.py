@@ -9,7 +9,6 @@ one small `Score` per attempt.
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 import threading
 from collections import Counter, deque
@@ -656,13 +655,7 @@ def read_experience(folder: Path, *, steps: bool = True) -> Experience | None:
     except FileNotFoundError:
         return None
     try:
-        # before there was a checksum it was plain JSON
-        record = (
-            unseal(raw)
-            if b'"sum":"' in raw[-24:]
-            else json.loads(raw.decode("utf-8", "surrogatepass"))
-        )
-        if record is None:
+        if (record := unseal(raw)) is None:
             raise ValueError("experience.json is not as it was written")
         count = record.pop(STEPS, None)
         if steps:

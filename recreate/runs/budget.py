@@ -46,36 +46,15 @@ class Budget(Record):
         """`5usd`, `30min`, `200attempts`, `2Mtokens`. Raises BadInput for anything else."""
         caps: dict[str, float] = {}
         for text in texts:
-            match = re.fullmatch(
-                r"\$?(\d+(?:\.\d+)?)\s*([kMG]?)\s*(usd|min|attempts?|tokens?)", text.strip()
-            )
-            if not match:
-                raise BadInput(
-                    f"{text!r} is not a budget",
-                    fix="write 5usd, 30min, 200attempts or 2Mtokens; repeat --budget for several",
-                    code="bad-budget",
-                )
-            unit = match[3] if match[3] in UNITS else match[3] + "s"
-            name, value = UNITS[unit], float(match[1]) * _SCALE[match[2]]
-            if value <= 0:
-                raise BadInput(
-                    f"a budget of {text} pays for nothing",
-                    fix="give a number above 0",
-                    code="bad-budget",
-                )
-            if value > MOST:
-                raise BadInput(
-                    "that budget is no cap: nothing costs so much",
-                    fix="leave it out",
-                    code="bad-budget",
-                )
+            name, value = _parse_cap(text)
             caps[name] = min(value, caps.get(name, value))
-        return cls(
-            usd=caps.get("usd"),
-            minutes=caps.get("minutes"),
-            attempts=int(caps["attempts"]) if "attempts" in caps else None,
-            tokens=int(caps["tokens"]) if "tokens" in caps else None,
-        )
+        return cls.of(caps)
+
+    @classmethod
+    def of(cls, caps: Mapping[str, float]) -> Budget:
+        """Return the budget of these caps; counts are rounded down."""
+        counts = ("attempts", "tokens")
+        return cls.model_validate({k: int(v) if k in counts else v for k, v in caps.items()})
 
     @property
     def caps(self) -> dict[str, float]:
@@ -89,32 +68,31 @@ class Budget(Record):
             f"{cap:.6f}".rstrip("0").rstrip(".") + units[name] for name, cap in self.caps.items()
         )
 
-    def share(self, part: float) -> Budget:
-        """That part of every cap; counts are rounded down."""
-        return self._of({name: cap * part for name, cap in self.caps.items()})
-
-    def less(self, spent: Mapping[str, float]) -> Budget:
-        """What is left of every cap when so much was spent, by the caps' names; 0 for nothing."""
-        return self._of({name: max(0.0, cap - spent[name]) for name, cap in self.caps.items()})
-
-    def passed(self, spent: Mapping[str, float]) -> tuple[str, ...]:
-        """The caps that so much is above."""
-        return tuple(name for name, cap in self.caps.items() if spent[name] > cap + 1e-9)
-
-    @classmethod
-    def _of(cls, caps: Mapping[str, float]) -> Budget:
-        return cls.model_validate(
-            {k: int(cap) if k in ("attempts", "tokens") else cap for k, cap in caps.items()}
-        )
-
     def __str__(self) -> str:
-        parts = [
-            f"${self.usd:g}" if self.usd is not None else "",
-            f"{self.minutes:g} min" if self.minutes is not None else "",
-            f"{self.attempts} attempts" if self.attempts is not None else "",
-            f"{self.tokens:,} tokens" if self.tokens is not None else "",
-        ]
-        return " or ".join(p for p in parts if p) or "no cap"
+        shown = {
+            "usd": "${:g}".format,
+            "minutes": "{:g} min".format,
+            "attempts": "{} attempts".format,
+            "tokens": "{:,} tokens".format,
+        }
+        return " or ".join(shown[name](cap) for name, cap in self.caps.items()) or "no cap"
+
+
+def _parse_cap(text: str) -> tuple[str, float]:
+    """Return the cap that a text such as `5usd` sets, and how high. Raises BadInput."""
+    match = re.fullmatch(
+        r"\$?(\d+(?:\.\d+)?)\s*([kMG]?)\s*(usd|min|attempts?|tokens?)", text.strip()
+    )
+    why, fix = f"{text!r} is not a budget", "write 5usd, 30min, 200attempts or 2Mtokens"
+    if match:
+        value = float(match[1]) * _SCALE[match[2]]
+        if 0 < value <= MOST:
+            return UNITS.get(match[3]) or UNITS[match[3] + "s"], value
+        why = f"a budget of {text} pays for nothing"
+        fix = "give a number above 0"
+        if value > MOST:
+            why, fix = "that budget is no cap: nothing costs so much", "leave it out"
+    raise BadInput(why, fix=fix, code="bad-budget")
 
 
 CELL_BUDGET = "cell-budget"
@@ -157,7 +135,7 @@ LINES: Fields = {
 wrong."""
 
 Held = tuple[int, str]
-"""A reservation: the session that made it (0 before sessions were numbered), and its call."""
+"""A reservation: the session that made it (0 where nobody knows), and its call."""
 
 
 @dataclass
@@ -206,12 +184,9 @@ class Spend:
         return self._paid(ALL)
 
     @property
-    def _none(self) -> tuple[str, ...]:
-        return (ALL,) if self._sums.get(LOST, {}).get("calls") else (ALL, LOST)
-
-    @property
     def by_role(self) -> dict[str, Usage]:
-        return {role: self._paid(role) for role in self._sums if role not in self._none}
+        roles = (role for role, sums in self._sums.items() if role != ALL and sums.get("calls"))
+        return {role: self._paid(role) for role in roles}
 
     def _paid(self, role: str) -> Usage:
         sums, then = self._sums[role], self._then.get(role)
@@ -222,19 +197,17 @@ class Spend:
     @property
     def unpaid(self) -> str:
         """What was answered and not paid for, in sentences after others; '' for nothing."""
-        then, now = self._then.get(ALL, 0.0), self.total.usd
-        told = f" Replayed: ${then:.4f} of it was paid when it was recorded, ${now:.4f} now."
-        told = (
-            told if now else f" Replayed: nothing was paid now, ${then:.4f} when it was recorded."
+        then, now, (many, tokens) = self._then.get(ALL, 0.0), self.total.usd, self.near
+        replayed = f"${then:.4f} of it was paid when it was recorded, ${now:.4f} now."
+        if not now:
+            replayed = f"nothing was paid now, ${then:.4f} when it was recorded."
+        sentences = (
+            f" Replayed: {replayed}" * bool(self.tapes),
+            f" {self.cached} calls were cached, which cost nothing." * bool(self.cached),
+            f" Of these {many} had the reply to a near question, {tokens} tokens saved."
+            * bool(many),
         )
-        told = told if self.tapes else ""
-        told += f" {self.cached} calls were cached, which cost nothing." * bool(self.cached)
-        many, tokens = self.near
-        return (
-            told
-            + f" Of these {many} had the reply to a near question, {tokens} tokens saved."
-            * bool(many)
-        )
+        return "".join(sentences)
 
     @property
     def usd(self) -> float:
@@ -266,8 +239,7 @@ class Spend:
         """One line more."""
         session = line.get("session", 0)
         if isinstance(line.get("seconds"), int | float):
-            # sessions that had no number wrote only one such line each, at their end
-            self._seconds[session] = line["seconds"] + (0 if session else self._seconds.get(0, 0.0))
+            self._seconds[session] = line["seconds"]
         match line["kind"]:
             case "reserve":
                 # asked again with no word of the first time: that may have been paid as well

@@ -155,7 +155,6 @@ class Run:
             if r["kind"] == "cell"
         }
         for r in records:
-            # those of before 2026-11-22 have no model, of before 11-23 no domain
             if r["kind"] == "experience":
                 key = CellKey(
                     str(r.get("model") or model),
@@ -208,8 +207,7 @@ class Run:
         }
 
     def excluded(self) -> list[dict[str, Any]]:
-        """Attempts excluded for an infrastructure failure and not ended since; whose they were
-        since 2026-11-26."""
+        """Return the attempts excluded for an infrastructure failure and not ended since."""
         ended, excluded = set(), {}
         for record in self.records("experience", "aside"):
             if record["kind"] == "experience":

@@ -361,23 +361,6 @@ def test_a_session_notes_its_time_by_itself(
     ledger.close()
 
 
-def test_a_ledger_of_an_earlier_version_goes_on_as_it_was(tmp_path: Path) -> None:
-    log = Log(tmp_path / "l.jsonl")
-    paid = {"calls": 1, "tokens_in": 7, "tokens_out": 2, "usd": 0.25, "seconds": 1.0}
-    log.append(
-        {"kind": "reserve", "call": "r/a/0", "usd": 0.5, "tokens": 90},  # killed
-        {"kind": "reserve", "call": "r/a/0", "usd": 0.5, "tokens": 90},
-        {"kind": "settle", "call": "r/a/0", "role": "agent", "phase": "train", "usage": paid},
-        {"kind": "reserve", "call": "r/a/1", "usd": 0.5, "tokens": 90},
-        {"kind": "release", "call": "r/a/1"},
-        {"kind": "session", "seconds": 60.0},
-        {"kind": "session", "seconds": 30.0},
-    )
-    ledger = Ledger(log, Budget())
-    assert (ledger.spent.usd, ledger.spent.calls, ledger.spent.tokens_in) == (0.75, 2, 97)
-    assert ledger.minutes == pytest.approx(1.5, abs=0.01)
-
-
 class Telling:
     """A model whose answers say of themselves what they like."""
 
@@ -487,20 +470,6 @@ def test_what_is_started_fits_into_the_attempts_that_are_left(tmp_path: Path) ->
     with pytest.raises(OutOfBudget, match="2 attempts are left; judging this candidate takes 3"):
         ledger.afford(3)
     Ledger(Log(tmp_path / "l.jsonl"), Budget()).afford(1000)
-
-
-def test_what_is_left_of_caps_and_which_are_passed() -> None:
-    caps = Budget(usd=5.0, attempts=9, tokens=100)
-    spent = {"usd": 1.5, "minutes": 7.0, "attempts": 9, "tokens": 130}
-    assert caps.less(spent) == Budget(usd=3.5, attempts=0, tokens=0)
-    assert caps.passed(spent) == ("tokens",)
-    assert caps.passed({"usd": 5.1, "minutes": 7.0, "attempts": 10, "tokens": 100}) == (
-        "usd",
-        "attempts",
-    )
-    assert caps.share(0.5) == Budget(usd=2.5, attempts=4, tokens=50)
-    assert caps.texts() == ("5usd", "9attempts", "100tokens")
-    assert Budget.parse(caps.texts()) == caps
 
 
 def test_a_process_that_forgets_its_ledger_ends(tmp_path: Path) -> None:

@@ -65,6 +65,16 @@ in the end."""
 NOTHING: Mapping[str, float] = {"attempts": 0, "tokens": 0, "usd": 0.0, "minutes": 0.0}
 
 
+def _share(budget: Budget, part: float) -> Budget:
+    """Return that part of every cap."""
+    return Budget.of({name: cap * part for name, cap in budget.caps.items()})
+
+
+def _rest(budget: Budget, spent: Mapping[str, float]) -> Budget:
+    """Return what is left of every cap when so much was spent; 0 for nothing."""
+    return Budget.of({name: max(0.0, cap - spent[name]) for name, cap in budget.caps.items()})
+
+
 @dataclass(frozen=True)
 class Stage:
     """One run that made a part of an arm. run: None when nothing was left of the budget to begin it
@@ -125,7 +135,7 @@ class ArmResult:
             "spent": self.spent,
             "budget": budget.caps,
             "stopped": self.stopped,
-            "over": list(budget.passed(self.spent)),
+            "over": [name for name, cap in budget.caps.items() if self.spent[name] > cap + 1e-9],
             "before": bool(self.arm.run),
             **{stage.kind: stage.record() for stage in self.stages},
         }
@@ -239,7 +249,7 @@ class _Bench:
         self, arm: Arm, settings: Settings, optimizer: str, price: Price, other_price: Price
     ) -> None:
         budget = self.suite.budget
-        part = budget.share(arm.build_share) if arm.recipe else budget
+        part = _share(budget, arm.build_share) if arm.recipe else budget
         share = (
             f"; the build of arms.{arm.name} has {arm.build_share:.0%} of --budget"
             if arm.recipe
@@ -347,10 +357,10 @@ class _Bench:
         budget, scaffold, checkpoint = self.suite.budget, self.seed, None
         stages: list[Stage] = []
         if arm.build:
-            part = budget.share(arm.build_share) if arm.recipe else budget
+            part = _share(budget, arm.build_share) if arm.recipe else budget
             scaffold, stage = self._build(place, part, arm.optimizer)
             stages.append(stage)
-            budget = budget.less(stage.spent)
+            budget = _rest(budget, stage.spent)
         if arm.recipe:
             stage = self._tune(place, arm, scaffold, budget)
             stages.append(stage)
