@@ -21,7 +21,7 @@ from recreate.api.types import Task, Verdict
 from recreate.builder.learning import Learning
 from recreate.builder.past import read_spread
 from recreate.builder.selection import strata
-from recreate.runs.attempts import Score, ended, fresh, run_attempts, stretch_of
+from recreate.runs.attempts import Score, count_new, read_ended, run_attempts, stretch_of
 from recreate.runs.gate import (
     Scores,
     alone,
@@ -183,7 +183,7 @@ class Judge:
         """Raises OutOfBudget when the attempts that judging a candidate still takes are not
         left."""
         repeats, offers = range(self.session.settings.repeats), self.learning.offers()
-        self.session.ledger.afford(fresh(self.session, child, self.validation, repeats, offers))
+        self.session.ledger.afford(count_new(self.session, child, self.validation, repeats, offers))
 
     def attempt(self, scaffold: Scaffold) -> list[Score]:
         """Return an agent's validation scores: run once, read back ever after."""
@@ -288,7 +288,7 @@ class Judge:
         failed = [s for s in scores if s.limit == "template"]
         if not failed:
             return None
-        first = ended(self.session, failed[0].attempt)
+        first = read_ended(self.session, failed[0].attempt)
         assert first is not None
         # where, and not what it met: these tasks are held out
         at = first.trace.steps[-1].output.partition(": ")[0]

@@ -40,7 +40,7 @@ from recreate.lessons import draws, gaming
 from recreate.lessons.context import QUESTIONS, PolicyContext, RerunGroup, RerunRequest
 from recreate.lessons.store import CLIMBING, LessonStore
 from recreate.memory.forget import lesson_mark, surviving
-from recreate.runs.attempts import Score, attempt_task, ended, key_of
+from recreate.runs.attempts import Score, attempt_task, key_of, read_ended
 from recreate.runs.session import Session
 from recreate.storage import files
 from recreate.storage.redact import redacted
@@ -201,7 +201,11 @@ class Learning:
             )
             self.store.write(before, self._not_forgotten(after))
             self.session.memory.add(
-                [e for id in known.get("reruns", ()) if (e := ended(self.session, id)) is not None]
+                [
+                    e
+                    for id in known.get("reruns", ())
+                    if (e := read_ended(self.session, id)) is not None
+                ]
             )
             return
         key = digest(["memory", self.policy, round, agent.digest, [e.id for e in experiences]])
@@ -509,7 +513,7 @@ class Learning:
         made = [
             e
             for x in scores.values()
-            if x.score is not None and (e := ended(self.session, x.attempt)) is not None
+            if x.score is not None and (e := read_ended(self.session, x.attempt)) is not None
         ]
         return [[scores[key].score for key in keys] for keys in answers], made
 

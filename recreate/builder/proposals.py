@@ -27,7 +27,7 @@ from recreate.api.types import Call, Edit, Experience, Message, Reply, Revision,
 from recreate.lessons.gaming import may_hold
 from recreate.lessons.store import LessonStore
 from recreate.optimizers.context import OptimizerContext
-from recreate.runs.attempts import Score, attempt_task, ended, fresh, run_attempts
+from recreate.runs.attempts import Score, attempt_task, count_new, read_ended, run_attempts
 from recreate.runs.session import Session
 from recreate.storage.redact import redacted
 
@@ -285,7 +285,7 @@ class Proposals:
         """
         task = self.task_of(experience)
         try:
-            if new := fresh(self.session, child, [task], offers=self.retrieval):
+            if new := count_new(self.session, child, [task], offers=self.retrieval):
                 self.session.ledger.afford(new + self.judging)
         except OutOfBudget:
             return None
@@ -308,7 +308,7 @@ class Proposals:
                 code="no-train-task",
             )
         chosen = [self.train[id] for id in dict.fromkeys(tasks)]
-        if new := fresh(self.session, child, chosen, offers=self.retrieval):
+        if new := count_new(self.session, child, chosen, offers=self.retrieval):
             self.session.ledger.afford(new + self.judging)
         scores = run_attempts(
             self.session, child, chosen, phase="select", in_memory=False, offers=self.retrieval
@@ -318,7 +318,7 @@ class Proposals:
     def take(self, score: Score) -> Experience | None:
         """The experience of an attempt made for this proposal; None when the attempt was
         excluded."""
-        made = ended(self.session, score.attempt)
+        made = read_ended(self.session, score.attempt)
         if made is not None and made.id not in self.batch:
             self.attempted[made.id] = made
         return made

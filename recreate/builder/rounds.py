@@ -26,7 +26,7 @@ from recreate.builder.proposals import Proposals, as_proposed
 from recreate.builder.review import ReviewDesk, human_edits
 from recreate.builder.selection import cannot_decide, strata, tasks_of, too_few
 from recreate.lessons.context import offered_ids
-from recreate.runs.attempts import ended, run_attempts
+from recreate.runs.attempts import read_ended, run_attempts
 from recreate.runs.gate import MIN_TASKS, unjudged
 from recreate.runs.session import Session
 from recreate.runs.settings import MOST
@@ -131,7 +131,7 @@ class Build:
     def experiences(self, ids: Iterable[str]) -> list[Experience]:
         """Return those that are not held out since they were attempted, and recalled no such
         attempt."""
-        known = (ended(self.session, id) for id in ids)
+        known = (read_ended(self.session, id) for id in ids)
         return [e for e in known if e is not None and not self.session.memory.is_closed(e)]
 
     def judge_candidate(

@@ -44,7 +44,7 @@ from recreate.builder.review import Reviewer
 from recreate.builder.selection import CREATE, find_task, fitted, named_or_default, selected
 from recreate.domains.rows.domain import RowDomain
 from recreate.runs import settings as settings_
-from recreate.runs.attempts import attempt_task, ended
+from recreate.runs.attempts import attempt_task, read_ended
 from recreate.runs.folder import run_folder
 from recreate.runs.opening import Parts, Say, silent
 from recreate.runs.reader import BuildResult, Run, find_agent
@@ -346,7 +346,7 @@ def attempt_one(session: Session, agent: Scaffold, task: str) -> Experience:
     if split == "test":
         record_opening(session, agent, [wanted], 1, offers)
     score = attempt_task(session, agent, wanted, 0, split, offers=offers)
-    experience = ended(session, score.attempt)
+    experience = read_ended(session, score.attempt)
     if experience is None:
         raise Fault(score.fault, fix="mend that and run it again", code="set-aside")
     return experience

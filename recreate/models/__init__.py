@@ -38,7 +38,7 @@ def open_model(spec: str, *, price: Price | None = None, **options: Any) -> Mode
         raise registry.absent("model", prefix, f"no model is called {spec!r} here")
     if colon and prefix in known:
         kind, argument = prefix, rest
-    elif colon and (meant := _meant(prefix, rest, known)):
+    elif colon and (meant := _kind_meant(prefix, rest, known)):
         raise BadInput(
             f"no model is called {spec!r}: {prefix!r} is no kind of model",
             fix=f"did you mean {meant}:{rest}?",
@@ -114,7 +114,7 @@ def at_endpoint(model: str, base: str) -> str:
     return f"openai:{base}#{model.removeprefix('openai/')}"
 
 
-def _meant(prefix: str, rest: str, known: Iterable[str]) -> str:
+def _kind_meant(prefix: str, rest: str, known: Iterable[str]) -> str:
     """The kind of model that a misspelling of it means; '' for what is something else: a provider's
     path, a model of the price table, a module that is there."""
     if (

@@ -189,12 +189,12 @@ class Connections:
         wire: socket.socket | None = None
         answer = Answer(most)
         try:
-            wire = self._kept()
+            wire = self._take_idle()
             used = wire is not None
             if wire is None:
-                patience = min(CONNECT_SECONDS, _left(ends))
+                patience = min(CONNECT_SECONDS, _seconds_left(ends))
                 wire = within(patience, self._connect, patience, late=socket.socket.close)
-            wire.settimeout(_left(ends))
+            wire.settimeout(_seconds_left(ends))
             sent = True
             try:
                 wire.sendall(request)
@@ -204,7 +204,7 @@ class Connections:
                 self._closed_on_us += used
                 raise
             while not answer.whole:
-                wire.settimeout(_left(ends))
+                wire.settimeout(_seconds_left(ends))
                 answer.feed(wire.recv(_BLOCK))
             again = answer.kept and not self._closed and self._closed_on_us < _CLOSED_ON_US
         except (OSError, http.client.HTTPException, HttpParserError) as e:
@@ -217,7 +217,7 @@ class Connections:
                     wire.close()
         return answer
 
-    def _kept(self) -> socket.socket | None:
+    def _take_idle(self) -> socket.socket | None:
         """A kept connection that the server has not closed."""
         while self._idle:
             try:
@@ -247,7 +247,7 @@ class Connections:
         return connection.sock
 
 
-def _left(ends: float) -> float:
+def _seconds_left(ends: float) -> float:
     left = ends - time.monotonic()
     if left <= 0:
         raise TimeoutError("the deadline has passed")

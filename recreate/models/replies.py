@@ -75,7 +75,7 @@ class ModelQuestion:
 
     digest   of the model, the messages, the parameters and the seed: the key
     steady   of the same without what wavers by itself (`STEADY`)
-    asked    the digest of the parameters
+    params_digest    the digest of the parameters
     """
 
     model: str
@@ -89,32 +89,34 @@ class ModelQuestion:
         return {k: v for k, v in self.params.items() if k not in _NOT_ASKED}
 
     @cached_property
-    def asked(self) -> str:
+    def params_digest(self) -> str:
         return _digests(_canonical(self._params))[0]
 
     @cached_property
-    def _said(self) -> list[tuple[str, str]]:
+    def _both_digests(self) -> list[tuple[str, str]]:
         return [_message_digests(message) for message in self.messages]
 
     @property
-    def said(self) -> list[str]:
+    def message_digests(self) -> list[str]:
         """The digests of the messages."""
-        return [own for own, _ in self._said]
+        return [own for own, _ in self._both_digests]
 
     @cached_property
     def digest(self) -> str:
-        return digest([self.model, self.said, self.asked, self.params.get("seed")])
+        return digest(
+            [self.model, self.message_digests, self.params_digest, self.params.get("seed")]
+        )
 
     @cached_property
     def steady(self) -> str:
-        said = [steady for _, steady in self._said]
-        return digest([self.model, said, self.asked, self.params.get("seed")])
+        said = [steady for _, steady in self._both_digests]
+        return digest([self.model, said, self.params_digest, self.params.get("seed")])
 
     def texts(self, *, messages: bool) -> dict[str, Any]:
         """Return the parameters, and the messages if they are wanted too, by their digests."""
-        texts: dict[str, Any] = {self.asked: self._params}
+        texts: dict[str, Any] = {self.params_digest: self._params}
         if messages:
-            texts |= zip(self.said, map(dict, self.messages), strict=True)
+            texts |= zip(self.message_digests, map(dict, self.messages), strict=True)
         masked: dict[str, Any] = redacted(texts)
         return masked
 
@@ -126,7 +128,12 @@ class ModelQuestion:
             include={"phase", "task", "repeat", "sample"}, exclude_defaults=True
         )
         record: dict[str, Any] = {"kind": "reply", "call": self.call.id, "role": self.call.role}
-        record |= {**call, "request": self.digest, "steady": self.steady, "params": self.asked}
+        record |= {
+            **call,
+            "request": self.digest,
+            "steady": self.steady,
+            "params": self.params_digest,
+        }
         if isinstance(answer, Reply):
             record["reply"] = answer.model_dump(mode="json", exclude_defaults=True)
         else:
@@ -202,7 +209,7 @@ class Replies(Protocol):
         """Return the reply to a question with `from_cache` set; None where it is to be asked."""
         ...
 
-    def put(self, question: ModelQuestion, reply: Reply) -> None:
+    def keep(self, question: ModelQuestion, reply: Reply) -> None:
         """Keep a reply. A disk that does not take it stops nobody."""
         ...
 
@@ -240,7 +247,7 @@ class SharedReplies:
         reply = read_reply(record) if record is not None else None
         return None if reply is None else reply.model_copy(update={"from_cache": True})
 
-    def put(self, question: ModelQuestion, reply: Reply) -> None:
+    def keep(self, question: ModelQuestion, reply: Reply) -> None:
         """See `Replies`. A reply whose endpoint told what cannot be is not kept."""
         if not reply.doubtful:
             with contextlib.suppress(Fault):

@@ -197,7 +197,7 @@ def run_work(
                 failed = Interrupted("stopped")
             for future in finished:
                 each = pending.pop(future)
-                queue.ended(each)
+                queue.release(each)
                 error = future.exception()
                 score = (
                     future.result()
@@ -237,7 +237,7 @@ class _Queue:
         self.in_flight[name] += 1
         return self.lanes[name].popleft()
 
-    def ended(self, work: Work) -> None:
+    def release(self, work: Work) -> None:
         self.in_flight[work.session.model_name] -= 1
 
     def drop(self, work: Work, error: BaseException) -> bool:
@@ -278,7 +278,7 @@ def attempt_task(
             ),
             code="held-out",
         )
-    told = _told(scaffold, offers)
+    told = _lessons_for(scaffold, offers)
     outage = outage or _Outage()
     key, fault = _key_or_fault(session, scaffold, task, repeat, offers)
     if fault is not None:
@@ -286,7 +286,7 @@ def attempt_task(
         return _set_aside(session, scaffold, key, task, repeat, phase, outage, fault)
     id = session.journal.renamed.get(key, key)
     folder = session.folder / "attempts" / id
-    known = ended(session, id, steps=False)
+    known = read_ended(session, id, steps=False)
     if known is not None:
         if id not in session.journal.ended:  # killed between its file and its line
             known = note_end(
@@ -311,7 +311,7 @@ def attempt_task(
             if e.code in _ITS_OWN:
                 break
             continue
-        outage.ended()
+        outage.reset()
         experience = remember(session, experience, folder, phase, in_memory=in_memory)
         return _score(experience, task, repeat)
     assert fault is not None
@@ -362,7 +362,7 @@ def _set_aside(
     return score
 
 
-def _told(scaffold: Scaffold, offers: LessonRetrieval | None) -> LessonRetrieval | None:
+def _lessons_for(scaffold: Scaffold, offers: LessonRetrieval | None) -> LessonRetrieval | None:
     return (
         offers if offers is not None and (offers.forced or scaffold.agent.memory.tokens) else None
     )
@@ -388,7 +388,7 @@ def key_of(
     image: in place of what tells the task's container image, which is else pulled. Raises Fault
     when it cannot be had.
     """
-    told = _told(scaffold, offers)
+    told = _lessons_for(scaffold, offers)
     memory = told.digest if told else ""
     if scaffold.agent.memory.recall:
         memory = digest([memory, session.recallable.digest, _tells_lessons(told)])
@@ -416,21 +416,7 @@ def _key_or_fault(
         return key_of(session, scaffold, task, repeat, offers, image=""), e
 
 
-def attempted(
-    session: Session,
-    scaffold: Scaffold,
-    tasks: Sequence[Task],
-    repeats: int,
-    offers: LessonRetrieval | None = None,
-) -> bool:
-    """Whether this run folder holds all these attempts already."""
-    work = ((task, repeat) for task in tasks for repeat in range(repeats))
-    keys = (_key_or_fault(session, scaffold, task, repeat, offers)[0] for task, repeat in work)
-    ids = (session.journal.renamed.get(key, key) for key in keys)
-    return all((session.folder / "attempts" / id / "experience.json").exists() for id in ids)
-
-
-def fresh(
+def count_new(
     session: Session,
     scaffold: Scaffold,
     tasks: Sequence[Task],
@@ -609,7 +595,7 @@ def write_whole(experience: Experience, folder: Path) -> None:
     _write(experience, folder)
 
 
-def ended(session: Session, id: str, *, steps: bool = True) -> Experience | None:
+def read_ended(session: Session, id: str, *, steps: bool = True) -> Experience | None:
     """An attempt that ended in this run, or None. What is lost or damaged in its folder is put back
     from memory.
 
@@ -701,7 +687,7 @@ class _Outage:
         self.row = 0
         self.lock = threading.Lock()
 
-    def ended(self) -> None:
+    def reset(self) -> None:
         with self.lock:
             self.row = 0
 

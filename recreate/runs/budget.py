@@ -181,14 +181,14 @@ class Spend:
 
     @property
     def total(self) -> Usage:
-        return self._paid(ALL)
+        return self._usage_of(ALL)
 
     @property
     def by_role(self) -> dict[str, Usage]:
         roles = (role for role, sums in self._sums.items() if role != ALL and sums.get("calls"))
-        return {role: self._paid(role) for role in roles}
+        return {role: self._usage_of(role) for role in roles}
 
-    def _paid(self, role: str) -> Usage:
+    def _usage_of(self, role: str) -> Usage:
         sums, then = self._sums[role], self._then.get(role)
         return Usage.model_validate(
             sums if then is None else {**sums, "usd": max(0.0, round(sums["usd"] - then, 9))}
@@ -232,8 +232,8 @@ class Spend:
         for line in _fit(lines):
             self.take(line)
             if line["kind"] == "reserve":
-                self.others[_held(line)] = self.held[_held(line)]
-                self._lose(_held(line))
+                self.others[_held_key(line)] = self.held[_held_key(line)]
+                self._lose(_held_key(line))
 
     def take(self, line: Mapping[str, Any]) -> None:
         """One line more."""
@@ -243,11 +243,11 @@ class Spend:
         match line["kind"]:
             case "reserve":
                 # asked again with no word of the first time: that may have been paid as well
-                self._lose(_held(line))
-                self.others.pop(_held(line), None)
-                self.held[_held(line)] = line["usd"], line["tokens"]
+                self._lose(_held_key(line))
+                self.others.pop(_held_key(line), None)
+                self.held[_held_key(line)] = line["usd"], line["tokens"]
             case "settle":
-                self._let_go(_held(line))
+                self._release(_held_key(line))
                 self._add(session, line["role"], line["usage"])
                 self.doubtful += line.get("doubtful", False)
                 self.cached += line.get("from_cache", False)
@@ -256,10 +256,10 @@ class Spend:
             case "open":
                 self.tapes |= {session} if line.get("replayed") else set()
             case "release":
-                self._let_go(_held(line))
+                self._release(_held_key(line))
             case "lost":
-                self._lose(_held(line))
-                self.others.pop(_held(line), None)
+                self._lose(_held_key(line))
+                self.others.pop(_held_key(line), None)
             case "attempt":
                 self.begun.add(line["attempt"])
 
@@ -298,7 +298,7 @@ class Spend:
             usd, tokens = self.held.pop(which)
             self._add(which[0], LOST, {"calls": 1, "tokens_in": tokens, "usd": usd})
 
-    def _let_go(self, which: Held) -> None:
+    def _release(self, which: Held) -> None:
         """A reservation has an end; when it is another session's, it had been taken for lost."""
         self.held.pop(which, None)
         if which in self.others:
@@ -316,7 +316,7 @@ def _fit(lines: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
     return (line for line in lines if fits(line, LINES) and line["kind"] in LINES)
 
 
-def _held(line: Mapping[str, Any]) -> Held:
+def _held_key(line: Mapping[str, Any]) -> Held:
     return line.get("session", 0), line["call"]
 
 

@@ -114,7 +114,7 @@ class Calls:
                     self.journal.keep(question, e, lost)
                 raise
             if self.cache is not None:
-                self.cache.put(question, reply)
+                self.cache.keep(question, reply)
         try:
             self.journal.keep(question, reply, lost)
         except BaseException:
@@ -156,7 +156,7 @@ class Calls:
         answered = pace.answered
         while True:
             with pace.turn(self.stop) as turn:
-                reply = self._once(model, price, messages, call, params, bound, turn)
+                reply = self._try_once(model, price, messages, call, params, bound, turn)
             if reply is not None:
                 return reply.model_copy(update={"retries": len(lost)}) if lost else reply
             assert turn.refused is not None
@@ -178,7 +178,7 @@ class Calls:
             if self.stop.wait(min(wish, LONGEST)):
                 raise Interrupted("stopped")
 
-    def _once(
+    def _try_once(
         self,
         model: Model,
         price: Price,
@@ -197,7 +197,9 @@ class Calls:
             asked, more = (messages, params) if own else deepcopy(([*messages], params))
             reply = model.reply(asked, call, **more)
             if isinstance(reply, Reply):
-                return _paid(masked(reply, params), price, *bound, then=isinstance(model, Replayed))
+                return _charge(
+                    masked(reply, params), price, *bound, then=isinstance(model, Replayed)
+                )
         except Transient as e:
             self.ledger.drop(call, unspent=e.unspent)
             turn.refused = e
@@ -259,7 +261,7 @@ def _refuse_held_out(messages: Sequence[Message], call: Call) -> None:
         )
 
 
-def _paid(
+def _charge(
     reply: Reply, price: Price, bound_in: int, bound_out: int, *, then: bool = False
 ) -> Reply:
     """The reply with what is charged for it: never more than was reserved, and all of that where

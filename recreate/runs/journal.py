@@ -164,7 +164,9 @@ class Journal:
             elif line.record["kind"] == "reply":
                 self._remember(line.record["call"], line.offset)
             elif line.record["kind"] == "recalled":
-                self._remember(_asked(line.record["call"], line.record["query"]), line.offset)
+                self._remember(
+                    _recall_address(line.record["call"], line.record["query"]), line.offset
+                )
             else:
                 self._take(line.record)
 
@@ -240,7 +242,7 @@ class Journal:
             self._texts.update(texts)
         record = question.record(answer, lost)
         if self.listed:
-            record["messages"] = question.said
+            record["messages"] = question.message_digests
         offset = self.log.append(record)
         if isinstance(answer, Reply):
             self._remember(question.call.id, offset)
@@ -248,7 +250,7 @@ class Journal:
     def recalled(self, call: str, query: str) -> MemoryAnswer | None:
         """Return what memory answered an agent that asked this after a call; None where it did
         not."""
-        record = self._at(_attempt(call), _asked(call, query))
+        record = self._at(_attempt(call), _recall_address(call, query))
         if record is None or record["query"] != query:
             return None
         return MemoryAnswer(record["text"], tuple(record["found"]))
@@ -267,7 +269,7 @@ class Journal:
             "text": told.text,
             "found": list(told.found),
         }
-        self._remember(_asked(call, query), self.log.append(record))
+        self._remember(_recall_address(call, query), self.log.append(record))
 
     def _remember(self, call: str, offset: int) -> None:
         self.runs.add(call.partition("/")[0])
@@ -311,7 +313,7 @@ def passed_over(path: Path, damaged: int) -> str:
     )
 
 
-def _asked(call: str, query: str) -> str:
+def _recall_address(call: str, query: str) -> str:
     """The address of what memory answered."""
     return f"{call}/{digest(query)}"
 

@@ -102,12 +102,12 @@ class Limiter:
         self._recent = deque[float]()
 
     def room_at(self, now: float) -> float:
-        return self.room + int(self._tried(now))
+        return self.room + int(self._growth(now))
 
     def rate_at(self, now: float) -> float:
-        return self.rate * 2 ** (self._tried(now) / 4)
+        return self.rate * 2 ** (self._growth(now) / 4)
 
-    def _tried(self, now: float) -> float:
+    def _growth(self, now: float) -> float:
         """How far limits are tried upwards: 1 after a while of full use, 8 after twice that."""
         return min(min(self._answers / ANSWERS, (now - self._since) / self._patience) ** 3, 1000)
 

@@ -235,10 +235,10 @@ def _recorded(replay: Replay, query: str, call: str) -> MemoryAnswer:
 
 
 def _told_lesson(hit: Hit) -> Callable[[int], str]:
-    def told(chars: int) -> str:
+    def tell(chars: int) -> str:
         return cut_middle(f"a lesson: {hit.text.strip()}", max(0, chars), _CUT)
 
-    return told
+    return tell
 
 
 def _told_attempt(e: Experience, hit: Hit) -> Callable[[int], str]:
@@ -249,7 +249,7 @@ def _told_attempt(e: Experience, hit: Hit) -> Callable[[int], str]:
     parts += [("it handed in", e.trace.answer), ("the grader said", e.grade.evidence)]
     parts = [(name, text.strip()) for name, text in parts if text.strip()]
 
-    def told(chars: int) -> str:
+    def tell(chars: int) -> str:
         lines = [
             f"another task, {'passed' if e.grade.passed else 'failed'} (score {e.grade.score:g})"
         ]
@@ -261,7 +261,7 @@ def _told_attempt(e: Experience, hit: Hit) -> Callable[[int], str]:
                 left -= len(lines[-1]) + 1
         return "\n".join(lines)
 
-    return told
+    return tell
 
 
 def _deed(e: Experience, number: int | None) -> Step | None:

@@ -333,7 +333,7 @@ class Replay:
         reply = line.get("reply") or {}
         return Reply.model_validate(reply) if reply.get("from_cache") else None
 
-    def put(self, question: ModelQuestion, reply: Reply) -> None:
+    def keep(self, question: ModelQuestion, reply: Reply) -> None:
         """Keep nothing: a replay adds to no cache."""
 
     def find(self, question: ModelQuestion) -> dict[str, Any]:
@@ -402,7 +402,7 @@ class Replay:
         told = {**question.texts(messages=True), **dict.fromkeys(then["messages"], NOT_HERE)}
         texts = {**told, **self._texts}
         was = _spell(then["params"], then["messages"], texts)
-        now = _spell(question.asked, question.said, texts)
+        now = _spell(question.params_digest, question.message_digests, texts)
         lines = list(difflib.unified_diff(was, now, "recorded", "asked now", n=1, lineterm=""))
         if not lines:
             return "(the same words: another seed, so another attempt of the same task)"

@@ -360,8 +360,8 @@ def redact(text: str, spare: Collection[str] = ()) -> str:
     redact(x).
     """
     if spare or len(text) > _LONG:
-        return _redact(text, _known(), spare)
-    masked = _remembered(text, _known())
+        return _redact(text, _read_known(), spare)
+    masked = _remembered(text, _read_known())
     # itself: callers tell by identity whether anything was masked
     return text if masked == text else masked
 
@@ -478,7 +478,7 @@ _values = _Known({}, None)
 _looked: tuple[float, Any] = (0.0, None)
 
 
-def _known() -> _Known:
+def _read_known() -> _Known:
     """The values that look like keys; read again when the environment changed, or the workspace's
     `.env`."""
     global _seen, _values

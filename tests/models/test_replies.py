@@ -123,7 +123,7 @@ def test_the_cache_counts_forgets_and_leaves_other_files(tmp_path: Path) -> None
     cache = SharedReplies(tmp_path / "kept")
     assert cache.size() == (0, 0)
     for step in range(2):
-        cache.put(asked(seed=step), Reply(text="one"))
+        cache.keep(asked(seed=step), Reply(text="one"))
     (tmp_path / "kept" / "notes").mkdir()
     (tmp_path / "kept" / "notes" / "mine.json").write_text("{}")
     files = list((tmp_path / "kept").glob("??/*.json"))
@@ -150,7 +150,7 @@ def test_a_file_is_no_cache_and_a_full_disk_stops_nobody(
     assert e.value.code == "bad-cache"
     cache = SharedReplies(tmp_path / "kept")
     monkeypatch.setattr(os, "replace", refuse)
-    cache.put(asked(), Reply(text="one"))
+    cache.keep(asked(), Reply(text="one"))
     assert cache.get(asked()) is None
 
 
@@ -159,7 +159,7 @@ def test_what_differs_in_weights_model_or_parameters_is_another_reply(tmp_path: 
     weights.mkdir()
     (weights / "a.bin").write_bytes(b"1")
     name = f"vllm:{weights}"
-    cache.put(asked(name, seed=1), Reply(text="one"))
+    cache.keep(asked(name, seed=1), Reply(text="one"))
     found = cache.get(asked(name, seed=1))
     assert found is not None
     assert (found.text, found.from_cache) == ("one", True)
@@ -167,15 +167,15 @@ def test_what_differs_in_weights_model_or_parameters_is_another_reply(tmp_path: 
     assert cache.get(asked(f"local:{weights}", seed=1)) is None
     (weights / "b.bin").write_bytes(b"1")
     assert cache.get(asked(name, seed=1)) is None
-    cache.put(asked(name), Reply(text="two"))
+    cache.keep(asked(name), Reply(text="two"))
     (weights / "b.bin").write_bytes(b"12")
     assert cache.get(asked(name)) is None
     script = f"scripted:{weights / 'a.bin'}"
-    cache.put(asked(script), Reply(text="three"))
+    cache.keep(asked(script), Reply(text="three"))
     assert cache.get(asked(script)) is not None
     (weights / "a.bin").write_bytes(b"12")
     assert cache.get(asked(script)) is None
-    cache.put(asked("vllm"), Reply(text="no weights here"))
+    cache.keep(asked("vllm"), Reply(text="no weights here"))
     assert cache.get(asked("vllm")) is not None
 
 
@@ -183,13 +183,13 @@ def test_a_damaged_shared_reply_is_asked_anew_and_a_repeat_is_never_served_anoth
     tmp_path: Path,
 ) -> None:
     cache = SharedReplies(tmp_path / "kept")
-    cache.put(asked(), Reply(text="one"))
+    cache.keep(asked(), Reply(text="one"))
     found = cache.get(asked(call=Call(run="another", attempt="b", step=0)))
     assert found is not None
     assert (found.text, found.from_cache) == ("one", True)
     assert cache.get(asked(call=call(repeat=1))) is None
     assert cache.get(asked(call=call(sample=1))) is None
-    cache.put(asked(call=call(repeat=1)), Reply(text="two", doubtful=True))
+    cache.keep(asked(call=call(repeat=1)), Reply(text="two", doubtful=True))
     assert cache.get(asked(call=call(repeat=1))) is None
     (file,) = (tmp_path / "kept").glob("??/*.json")
     file.write_bytes(file.read_bytes().replace(b"one", b"two"))

@@ -624,7 +624,7 @@ def test_failed_calls_are_never_kept(go: Go, workspace: Path) -> None:
 
 def test_clean_says_what_is_cached_and_removes_it_when_asked(go: Go) -> None:
     cache = SharedReplies(folder_of("on"))
-    cache.put(ModelQuestion("m", [], {}, Call(run="r", attempt="a", step=0)), Reply(text="one"))
+    cache.keep(ModelQuestion("m", [], {}, Call(run="r", attempt="a", step=0)), Reply(text="one"))
     code, found = go("clean")
     assert (code, found["replies"]["count"], found["replies"]["removed"]) == (0, 1, False)
     code, found = go("clean", "--replies", "--dry-run")

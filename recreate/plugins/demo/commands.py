@@ -76,11 +76,11 @@ def demo(
         "\nWith your own:",
         *(f"  {line}" for line in YOURS),
     )
-    if browser and not as_json and not _opened(page):
+    if browser and not as_json and not _open_page(page):
         say(f"no browser opened; look at {page}")
 
 
-def _opened(page: Path) -> bool:
+def _open_page(page: Path) -> bool:
     try:
         return webbrowser.open(page.as_uri())
     except webbrowser.Error:

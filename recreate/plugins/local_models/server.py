@@ -142,7 +142,7 @@ def plan(
     engine = config.engine
     named = str(what)
     port = config.port or _free_port()
-    if _taken(port):
+    if _is_taken(port):
         raise BadInput(f"port {port} is taken", fix="--port 0 takes a free one", code="port-taken")
     if named.startswith("local:") or named.endswith(".gguf"):
         if engine not in ("auto", "xllamacpp"):
@@ -549,6 +549,6 @@ def _free_port() -> int:
         return int(s.getsockname()[1])
 
 
-def _taken(port: int) -> bool:
+def _is_taken(port: int) -> bool:
     with socket.socket() as s:
         return s.connect_ex((HOST, port)) == 0

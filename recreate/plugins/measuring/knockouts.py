@@ -41,7 +41,7 @@ from recreate.plugins.measuring.factorial import (
     stretch,
 )
 from recreate.plugins.measuring.parts import AgentPart, AgentParts, parts_of
-from recreate.runs.attempts import Place, Score, Work, fresh, key_of, run_work
+from recreate.runs.attempts import Place, Score, Work, count_new, key_of, run_work
 from recreate.runs.budget import Budget
 from recreate.runs.reader import Run, default_seed, find_agent, named_run, runs
 from recreate.runs.session import Session
@@ -332,7 +332,7 @@ class Knockouts:
 
     def unpaid(self, work: Sequence[Knockout]) -> int:
         return sum(
-            fresh(self.session, w.scaffold, [w.task], [w.repeat], self.offers)
+            count_new(self.session, w.scaffold, [w.task], [w.repeat], self.offers)
             for w in self.each(work)
         )
 

@@ -103,7 +103,7 @@ class NearCache:
         if (reply := self.exact.get(question)) is not None:
             self._keep(question, reply)
             return reply
-        asked = _asked(question)
+        asked = _frame_of(question)
         if asked is None:
             return None
         vector, wanted = self._vector(asked[1]), particulars(asked[1])
@@ -123,14 +123,14 @@ class NearCache:
         )
         return reply.model_copy(update={"from_cache": True, "near": source})
 
-    def put(self, question: ModelQuestion, reply: Reply) -> None:
+    def keep(self, question: ModelQuestion, reply: Reply) -> None:
         """Keep what was answered to this very question. A disk that does not take it stops
         nobody."""
-        self.exact.put(question, reply)
+        self.exact.keep(question, reply)
         self._keep(question, reply)
 
     def _keep(self, question: ModelQuestion, reply: Reply) -> None:
-        asked = _asked(question)
+        asked = _frame_of(question)
         told = reply.doubtful or reply.near is not None or reply.token_ids is not None
         if asked is None or told:
             return
@@ -216,7 +216,7 @@ def particulars(text: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def _asked(question: ModelQuestion) -> tuple[list[Message], str] | None:
+def _frame_of(question: ModelQuestion) -> tuple[list[Message], str] | None:
     """Return the frame and the question of a request; None for one that is not to be answered by
     another's reply."""
     if question.task is None or question.call.role != "agent" or question.call.phase != "train":

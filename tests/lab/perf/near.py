@@ -100,7 +100,7 @@ def reused(asked: Sequence[Asked], near: float, embedding: Embedding) -> tuple[i
             question = ModelQuestion("m", messages, {}, call, TaskQuestion(each.text))
             found = cache.get(question)
             if found is None or found.near is None:
-                cache.put(question, Reply(text="x"))
+                cache.keep(question, Reply(text="x"))
                 continue
             same = meanings[found.near.task] == each.meaning
             right, wrong = right + same, wrong + (not same)

@@ -55,7 +55,7 @@ class FromTape:
         self.moved = 0
 
     def reply(self, messages: Sequence[Message], call: Call, **params: Any) -> Reply:
-        words = ModelQuestion(self.name, messages, params, call).said
+        words = ModelQuestion(self.name, messages, params, call).message_digests
         place = call.task, call.repeat, call.phase
         there = [line for line in self.lines if self._place(line) == place]
         began = self.attempts.setdefault(place, [])

@@ -35,7 +35,7 @@ class Nothing:
     def get(self, question: ModelQuestion) -> Reply | None:
         return None
 
-    def put(self, question: ModelQuestion, reply: Reply) -> None: ...
+    def keep(self, question: ModelQuestion, reply: Reply) -> None: ...
 
 
 def cache(
@@ -67,7 +67,7 @@ def keep(
     of = TaskQuestion(question, "group-one")
     params = {"seed": 1, "temperature": 0.2}
     question_ = ModelQuestion("m", asked(question), params, by or call(), of)
-    found.put(question_, Reply(text="7", **reply))
+    found.keep(question_, Reply(text="7", **reply))
 
 
 def get(
@@ -186,7 +186,7 @@ def test_a_reused_reply_is_not_kept_for_the_next_nor_one_that_tells_its_tokens(
     reused = get(kept)
     assert reused is not None
     of = TaskQuestion("How many trains?")
-    kept.put(ModelQuestion("m", asked(of.text), {"temperature": 0.2}, call("two"), of), reused)
+    kept.keep(ModelQuestion("m", asked(of.text), {"temperature": 0.2}, call("two"), of), reused)
     keep(
         kept,
         "How many trains?",
@@ -204,7 +204,7 @@ def test_the_very_same_question_is_answered_first_and_kept_for_near_ones(tmp_pat
     kept.exact = SharedReplies(tmp_path)
     of = TaskQuestion("How many cars?")
     question = ModelQuestion("m", asked(of.text), {"seed": 1, "temperature": 0.2}, call(), of)
-    kept.exact.put(question, Reply(text="7"))
+    kept.exact.keep(question, Reply(text="7"))
     found = kept.get(question)
     assert found is not None
     assert (found.text, found.near) == ("7", None)
