@@ -42,39 +42,10 @@ _HEREDOC = re.compile(r"<<-?[ \t]*+(['\"]?)(\w++)\1[^\n]*+\n")
 _QUOTED = re.compile(r"'[^'\n]*'|\"(?:\\.|[^\"\\\n])*\"")
 _COMMAND = re.compile(r"[;\n|&(]+|`|\bthen\b|\bdo\b|\belse\b")
 _PROGRAM = re.compile(r"(?:[\w.~+-]*/)*([A-Za-z_][\w.+-]*)\Z")
-_BEFORE = frozenset(
-    [
-        "sudo",
-        "env",
-        "time",
-        "nohup",
-        "exec",
-        "xargs",
-        "command",
-        "!",
-        "if",
-        "while",
-        "until",
-        "elif",
-    ]
-)
-_NOT = frozenset(
-    [
-        "for",
-        "case",
-        "esac",
-        "fi",
-        "done",
-        "in",
-        "function",
-        "return",
-        "export",
-        "local",
-        "set",
-        "unset",
-    ]
-)
-_NOT |= frozenset(["true", "false", "then", "do", "else"])
+_BEFORE = "sudo env time nohup exec xargs command ! if while until elif"
+"""What goes before a program."""
+_NOT = "for case esac fi done in function return export local set unset true false then do else"
+"""Words of a shell that are no program."""
 _EXTENSION = (
     "py|pyi|pyx|ipynb|toml|cfg|ini|txt|md|rst|json|jsonl|yaml|yml|csv|tsv|xml|html|css|scss|js|"
     "jsx|mjs|cjs|ts|tsx|c|h|"
@@ -133,11 +104,17 @@ def tools(action: str) -> list[str]:
     found: dict[str, None] = {}
     for part in _COMMAND.split(_QUOTED.sub(" ", without_heredocs(action)[:_ACTION_CHARS])):
         words = part.split()
-        while words and (words[0] in _BEFORE or "=" in words[0] or words[0].startswith("-")):
+        while words and (
+            words[0] in _BEFORE.split() or "=" in words[0] or words[0].startswith("-")
+        ):
             del words[0]
         if len(words) > 2 and words[0] == "timeout":
             words = words[2:]
-        if not words or words[0] in _NOT or words[0].startswith(("#", "$", "<", ">", "{", "[")):
+        if (
+            not words
+            or words[0] in _NOT.split()
+            or words[0].startswith(("#", "$", "<", ">", "{", "["))
+        ):
             continue
         program = _PROGRAM.match(words[0])
         if program is not None:

@@ -1,4 +1,4 @@
-"""`recreate.wrap`: an agent that exists already, made what build, run and bench take as a scaffold."""
+"""`recreate.wrap`: an agent that exists already, made what build, run and bench take."""
 
 from __future__ import annotations
 

@@ -26,39 +26,47 @@ from concurrent.futures import Future
 from functools import cache
 from typing import Any
 
-# x86_64, aarch64
-_DENIED = {
-    "add_key": (248, 217),
-    "request_key": (249, 218),
-    "keyctl": (250, 219),
-    "bpf": (321, 280),
-    "perf_event_open": (298, 241),
-    "userfaultfd": (323, 282),
-    "io_uring_setup": (425, 425),
-    "fanotify_init": (300, 262),
-    "vmsplice": (278, 75),
-    "open_by_handle_at": (304, 265),
-    "kexec_load": (246, 104),
-    "init_module": (175, 105),
-    "finit_module": (313, 273),
-    "setns": (308, 268),
-}
-_ABSENT = {  # programs that know another way take it when these are not there
-    "memfd_create": (319, 279),
-    "memfd_secret": (447, 447),
-    "shmget": (29, 194),
-    "semget": (64, 190),
-    "msgget": (68, 186),
-    "clone3": (435, 435),  # its flags lie in memory; libraries fall back to clone
-}
-_MOUNTING = {
-    "mount": (165, 40),
-    "umount2": (166, 39),
-    "pivot_root": (155, 41),
-    "move_mount": (429, 429),
-    "fsopen": (430, 430),
-    "open_tree": (428, 428),
-}
+
+def _read_table(text: str) -> dict[str, tuple[int, int]]:
+    """Return name -> its number on x86_64 and on aarch64."""
+    rows = (line.split() for line in text.strip().splitlines())
+    return {name: (int(first), int(second)) for name, first, second in rows}
+
+
+_DENIED = _read_table("""
+    add_key 248 217
+    request_key 249 218
+    keyctl 250 219
+    bpf 321 280
+    perf_event_open 298 241
+    userfaultfd 323 282
+    io_uring_setup 425 425
+    fanotify_init 300 262
+    vmsplice 278 75
+    open_by_handle_at 304 265
+    kexec_load 246 104
+    init_module 175 105
+    finit_module 313 273
+    setns 308 268
+""")
+# programs that know another way take it when these are not there; the flags of clone3 lie in
+# memory, and libraries fall back to clone
+_ABSENT = _read_table("""
+    memfd_create 319 279
+    memfd_secret 447 447
+    shmget 29 194
+    semget 64 190
+    msgget 68 186
+    clone3 435 435
+""")
+_MOUNTING = _read_table("""
+    mount 165 40
+    umount2 166 39
+    pivot_root 155 41
+    move_mount 429 429
+    fsopen 430 430
+    open_tree 428 428
+""")
 _CLONE, _UNSHARE = (56, 220), (272, 97)
 _SOCKET, _SOCKETPAIR, _SETSOCKOPT, _FCNTL = (41, 198), (53, 199), (54, 208), (72, 25)
 _NEWUSER = 0x10000000

@@ -240,64 +240,14 @@ def _constant(node: ast.AST, named: dict[str, str], deep: int = 50) -> str | Non
 _UNSEEN = frozenset(
     "\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0" + "".join(map(chr, range(0xFE00, 0xFE10)))
 )
-_ALIKE = {
-    "a": "аαɑᴀ",
-    "b": "ЬƄᏏʙ",
-    "c": "сϲᴄⅽ",
-    "d": "ԁᴅɗ",
-    "e": "еεҽᴇ",
-    "f": "ғꜰſ",
-    "g": "ɡɢց",
-    "h": "һհʜ",
-    "i": "іιıɪɩ",
-    "j": "јϳᴊ",
-    "k": "кκᴋ",
-    "l": "ӏʟⅼ",
-    "m": "мᴍ",
-    "n": "пηոɴ",
-    "o": "оοօᴏσ",
-    "p": "рρᴘ",
-    "q": "ԛգ",
-    "r": "гʀᴦ",
-    "s": "ѕꜱʂ",
-    "t": "тτᴛ",
-    "u": "υսᴜц",
-    "v": "ѵνᴠ",
-    "w": "ԝωᴡѡ",
-    "x": "хχ",
-    "y": "уγүʏ",
-    "z": "ᴢʐ",
-    "A": "АΑ",
-    "B": "ВΒ",
-    "C": "СϹ",
-    "E": "ЕΕ",
-    "F": "Ϝ",
-    "G": "Ԍ",
-    "H": "НΗ",
-    "I": "ІΙӀ",
-    "J": "Ј",
-    "K": "КΚ",
-    "M": "МΜ",
-    "N": "Ν",
-    "O": "ОΟ",
-    "P": "РΡ",
-    "Q": "Ԛ",
-    "S": "Ѕ",
-    "T": "ТΤ",
-    "V": "Ѵ",
-    "W": "Ԝ",
-    "X": "ХΧ",
-    "Y": "УΥҮ",
-    "Z": "Ζ",
-    "-": "‐‑‒–—―−﹣",
-    "'": "‘’ʼ′",
-    '"': "“”″",
-    "/": "∕⁄",
-    ":": "∶꞉",
-    "_": "ˍ",
-    ".": "․",
-}
-_TO_LATIN = str.maketrans({other: latin for latin, others in _ALIKE.items() for other in others})
+_ALIKE = r"""
+aаαɑᴀ bЬƄᏏʙ cсϲᴄⅽ dԁᴅɗ eеεҽᴇ fғꜰſ gɡɢց hһհʜ iіιıɪɩ jјϳᴊ kкκᴋ lӏʟⅼ mмᴍ nпηոɴ oоοօᴏσ
+pрρᴘ qԛգ rгʀᴦ sѕꜱʂ tтτᴛ uυսᴜц vѵνᴠ wԝωᴡѡ xхχ yуγүʏ zᴢʐ AАΑ BВΒ CСϹ EЕΕ FϜ GԌ HНΗ
+IІΙӀ JЈ KКΚ MМΜ NΝ OОΟ PРΡ QԚ SЅ TТΤ VѴ WԜ XХΧ YУΥҮ ZΖ -‐‑‒–—―−﹣ '‘’ʼ′ "“”″ /∕⁄ :∶꞉
+_ˍ .․
+"""
+"""Words of one letter as Latin has it, and others that look like it."""
+_TO_LATIN = str.maketrans({other: word[0] for word in _ALIKE.split() for other in word[1:]})
 
 
 def _latin(text: str) -> str:
