@@ -24,7 +24,7 @@ from recreate.api.ports import Sandbox, SandboxBackend
 from recreate.api.types import Call, Experience, Grade, Message, Reply, Step, Task, Trace, Usage
 from recreate.cli import run as cli
 from recreate.models.scripted import Scripted
-from recreate.plugins.measuring.turns import taken
+from recreate.plugins.measuring.turns import count_turns
 from recreate.plugins.rl.samples import rows_of
 from recreate.plugins.turns.branches import Branches
 from recreate.runs.budget import Budget, Ledger
@@ -339,7 +339,7 @@ def test_whatever_the_tree_each_sample_is_whole_and_each_call_is_made_once(
     if not ending and made == samples:
         assert shared == -Branches.count_calls(scaffold.agent, 0, steps)
     experience = lived(trace)
-    (took,) = taken([experience])
+    (took,) = count_turns([experience])
     assert took.turns == max(len(trace.path(n)) for n in range(made))
     assert sum(took.tokens) == trace.usage.tokens_in + trace.usage.tokens_out
 
