@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from recreate.api.errors import UNSOUND, BadInput, CheckFailed, Fault, Interrupted
-from recreate.api.paths import workspace
 from recreate.cli.options import (
     DATA,
     JUDGE,
@@ -81,7 +80,7 @@ def list_(
     tasks, rated = _selected(part, split, settings, where), rates_of(part, where)
     rows = (
         (
-            {**task_record(task), "prompt": task.prompt, **_rates(task, rated)},
+            {**task_record(task), "prompt": task.prompt, "rates": _rates(task, rated)},
             line_of_task(task, rated),
         )
         for task in tasks
@@ -126,41 +125,11 @@ def check(
 
     Example: recreate tasks check swe --split validation --jobs 2
     """
+    from recreate.api.ports import extras
+
     backend = open_backend(sandbox)
     part = domain_of(domain, settings, typed, where, backend)
-    with open_judge(part, settings, where) as asking:
-        return _check(
-            asking,
-            domain or part.name,
-            settings,
-            where,
-            task,
-            split,
-            shuffled,
-            jobs,
-            again,
-            backend,
-            as_json,
-        )
-
-
-def _check(
-    part: Domain,
-    domain: str,
-    settings: Settings,
-    where: Path,
-    task: Sequence[str] | None,
-    split: str,
-    shuffled: int,
-    jobs: int | None,
-    again: bool,
-    backend: SandboxBackend,
-    as_json: bool,
-) -> int:
-    from recreate.api.ports import extras
-    from recreate.api.types import digest
-    from recreate.domains.validate import open_check_log, pair_golds, read_proofs, validate
-
+    domain = domain or part.name
     tasks = _selected(part, split, settings, where)
     if task:
         tasks = [_one(tasks, id) for id in dict.fromkeys(task)]
@@ -171,54 +140,69 @@ def _check(
             fix=f"recreate tasks list {domain} shows what there is",
             code="no-tasks",
         )
-    swapped = pair_golds(tasks, shuffled)
-    wrong = done = 0
-    seconds = disk = 0.0
-    whys: Counter[str] = Counter(_kind(why) for _, why in refused)
     for name, why in refused:
         answer(as_json, _unusable(name, why), f"NONE   {name}\n       {why}")
+    jobs = jobs or min(8, len(os.sched_getaffinity(0)))
+    done: list[Proof] = []
+    try:
+        with open_judge(part, settings, where) as asking:
+            for proof in _prove(asking, tasks, shuffled, backend, jobs, again, done):
+                answer(as_json, proof.model_dump(mode="json"), _tell_proof(proof))
+    except KeyboardInterrupt:
+        wrong = sum(not proof.ok for proof in done)
+        raise Interrupted(
+            f"{len(done)} of {len(tasks)} tasks were checked, {wrong} wrong",
+            fix="the same command goes on with the others" if extras(part).grader else "",
+        ) from None
+    bad = [proof.reason for proof in done if not proof.ok]
+    say(f"{len(done) - len(bad)} of {len(done) + len(refused)} tasks hold")
+    reasons = Counter(map(_kind, [*(why for _, why in refused), *bad]))
+    for why, count in reasons.most_common():
+        say(f"{count:>5}  {why}")
+    if done:
+        disk = sum(proof.disk_mb or 0 for proof in done)
+        on_disk = f", {disk / len(done):.0f} MB on the disk, {disk:.0f} in all" if disk else ""
+        say(f"{sum(proof.seconds for proof in done) / len(done):.1f} s a task{on_disk}")
+    return CheckFailed.exit_code if bad or refused else 0
+
+
+def _prove(
+    part: Domain,
+    tasks: Sequence[Task],
+    shuffled: int,
+    backend: SandboxBackend,
+    jobs: int,
+    again: bool,
+    done: list[Proof],
+) -> Iterator[Proof]:
+    """Yield the proof of each task as it is made, and put it into `done`: those that held before an
+    earlier check was interrupted first, unless `again`."""
+    from recreate.api.types import digest
+    from recreate.domains.validate import open_check_log, pair_golds, read_proofs, validate
+
+    swapped = pair_golds(tasks, shuffled)
     log = open_check_log(part, tasks, swapped, backend)
     before = {} if again else read_proofs(part, log)
     if before:
-        say(
-            f"going on: {len(before)} of {len(tasks)} held before this check was interrupted"
-            " (--again: those too)"
-        )
-    jobs = jobs or min(8, len(os.sched_getaffinity(0)))
+        held = f"{len(before)} of {len(tasks)} held before this check was interrupted"
+        say(f"going on: {held} (--again: those too)")
     left = [t for t in tasks if t.id not in before]
     if jobs > 1:  # long and short ones mixed: what is left is then told by what is done
         left.sort(key=lambda t: digest(t.id))
 
-    def proof_of(one: Task) -> Proof:
-        found = validate(part, one, backend, swapped.get(one.id))
-        log.append(found.model_dump(mode="json"))  # here: also what is in hand at Ctrl-C is kept
-        return found
+    def prove(one: Task) -> Proof:
+        proof = validate(part, one, backend, swapped.get(one.id))
+        log.append(proof.model_dump(mode="json"))  # here: also what is in hand at Ctrl-C is kept
+        return proof
 
-    try:
-        with log, bar("checking", len(left)) as tell:
-            for proof in itertools.chain(before.values(), run_each(left, proof_of, jobs)):
-                done += 1
-                wrong += not proof.ok
-                whys[_kind(proof.reason)] += not proof.ok
-                disk += proof.disk_mb or 0
-                seconds += proof.seconds
-                answer(as_json, proof.model_dump(mode="json"), _proof_told(proof))
-                if proof.task not in before:
-                    tell(f", {wrong} wrong" * bool(wrong))
-    except KeyboardInterrupt:
-        fix = "the same command goes on with the others" if extras(part).grader else ""
-        raise Interrupted(
-            f"{done} of {len(tasks)} tasks were checked, {wrong} wrong", fix=fix
-        ) from None
+    with log, bar("checking", len(left)) as tell:
+        for proof in itertools.chain(before.values(), run_each(left, prove, jobs)):
+            done.append(proof)
+            yield proof
+            if proof.task not in before:
+                wrong = sum(not proof.ok for proof in done)
+                tell(f", {wrong} wrong" * bool(wrong))
     log.path.unlink(missing_ok=True)
-    say(f"{done - wrong} of {done + len(refused)} tasks hold")
-    for why, count in whys.most_common():
-        if count:
-            say(f"{count:>5}  {why}")
-    if done:
-        on_disk = f", {disk / done:.0f} MB on the disk, {disk:.0f} in all" if disk else ""
-        say(f"{seconds / done:.1f} s a task{on_disk}")
-    return CheckFailed.exit_code if wrong or refused else 0
 
 
 def _unusable(name: str, why: str) -> dict[str, Any]:
@@ -227,7 +211,7 @@ def _unusable(name: str, why: str) -> dict[str, Any]:
     return {"task": name, **unknown, "ok": False, "reason": why, "seconds": 0.0}
 
 
-def _proof_told(proof: Proof) -> str:
+def _tell_proof(proof: Proof) -> str:
     on_disk = f"  {proof.disk_mb:.0f} MB" if proof.disk_mb is not None else ""
     text = f"{'ok   ' if proof.ok else 'WRONG'}  {proof.task}  {proof.seconds:.1f} s{on_disk}"
     why = "" if proof.ok else "\n" + proof.reason.strip()
@@ -273,7 +257,7 @@ def grade(
     if patch is not None:
         text = _read(patch)
     if folder is not None:
-        text = _collected(part, wanted, folder, backend)
+        text = _collect(part, wanted, folder, backend)
     elif reply is not None:
         text = reply
     trace = Trace(attempt="grade", task=wanted.id, scaffold="", model="", answer=text)
@@ -317,13 +301,6 @@ def open_judge(part: Domain, settings: Settings, where: Path) -> Iterator[Domain
                 f"the judge was asked {calls} times, ${usd:.4f}:"
                 f" runs/judge-{part.name}/ledger.jsonl"
             )
-
-
-def open_domain(name: str) -> Domain:
-    """The domain by name, as this workspace has it."""
-    from recreate.api import registry
-
-    return registry.open_domain(name, workspace())
 
 
 def domain_of(
@@ -382,12 +359,9 @@ def _selected(part: Domain, split: str, settings: Settings, where: Path) -> list
     return found.of(tasks)
 
 
-def _rates(task: Task, rated: Rated) -> dict[str, Any]:
-    rates = [
-        r.model_dump(mode="json", exclude={"task", "digest", "each", "schema_"})
-        for r in rated.pass_rates(task)
-    ]
-    return {"rates": rates}
+def _rates(task: Task, rated: Rated) -> list[dict[str, Any]]:
+    own = {"task", "digest", "each", "schema_"}
+    return [rate.model_dump(mode="json", exclude=own) for rate in rated.pass_rates(task)]
 
 
 def _of_split(part: Domain, split: str) -> list[Task]:
@@ -408,27 +382,18 @@ def spread_tasks(tasks: Sequence[Task], count: int) -> list[Task]:
 
 
 def line_of_task(task: Task, rated: Rated | None = None) -> str:
-    rates = (
-        [f"{r.passed}/{r.attempts} by {r.scaffold}" for r in rated.pass_rates(task)]
-        if rated
-        else []
-    )
-    return f"{task.split:<10}  {task.id}  (group {task.group})" + (
-        f"  passed {', '.join(rates)}" if rates else ""
-    )
+    """Return a task in a line, with how often it was passed where that is known."""
+    known = rated.pass_rates(task) if rated else ()
+    rates = ", ".join(f"{r.passed}/{r.attempts} by {r.scaffold}" for r in known)
+    passed = f"  passed {rates}" if rates else ""
+    return f"{task.split:<10}  {task.id}  (group {task.group}){passed}"
 
 
 def task_record(task: Task) -> dict[str, Any]:
-    """A task as JSON; what only `tasks check` finds out is null."""
+    """Return a task as JSON; what only `tasks check` finds out is null."""
     unproven = dict.fromkeys(("gold", "untouched", "ok", "reason", "seconds"))
-    known = {
-        "task": task.id,
-        "group": task.group,
-        "split": task.split,
-        "digest": task.digest,
-        "canary": task.canary,
-    }
-    return {**known, **unproven}
+    known = {key: getattr(task, key) for key in ("group", "split", "digest", "canary")}
+    return {"task": task.id, **known, **unproven}
 
 
 def run_each(tasks: Sequence[Given], work: Callable[[Given], Done], jobs: int) -> Iterator[Done]:
@@ -455,17 +420,13 @@ def _read(patch: Path) -> str:
     try:
         data = sys.stdin.buffer.read() if str(patch) == "-" else patch.read_bytes()
         return data.decode("utf-8")
-    except OSError as e:
-        raise BadInput(
-            f"{patch}: {e.strerror}", fix="name a file with a diff", code="no-patch"
-        ) from None
-    except UnicodeDecodeError:
-        raise BadInput(
-            f"{patch} is not UTF-8 text", fix="name a file with a diff", code="no-patch"
-        ) from None
+    except (OSError, UnicodeDecodeError) as e:
+        why = e.strerror if isinstance(e, OSError) else "it is not UTF-8 text"
+        fix = "name a file with a diff"
+        raise BadInput(f"{patch}: {why}", fix=fix, code="no-patch") from None
 
 
-def _collected(part: Domain, task: Task, folder: Path, backend: SandboxBackend) -> str:
+def _collect(part: Domain, task: Task, folder: Path, backend: SandboxBackend) -> str:
     """What the domain would collect from a sandbox whose files are the task's with the folder's
     over them."""
     if not folder.is_dir():
