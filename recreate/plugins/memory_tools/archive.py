@@ -128,7 +128,7 @@ def pack(memory: ExperienceStore, path: Path, domain: str = "") -> Packed:
             f"{paths.short(path)} is there already", fix="name another file", code="exists"
         )
     memory.metadata.refresh()
-    waiting = {e.domain: None for e in Ungraded(memory).experiences(domain)}
+    waiting = {e.domain: None for e in Ungraded(memory).waiting(domain)}
     domains = sorted(
         {row["domain"] for row in memory.facts({"domain": domain} if domain else {})}
         | waiting.keys()
@@ -221,7 +221,7 @@ def _lines(
 
 
 def _waiting(memory: ExperienceStore, domain: str, found: Packed) -> Iterator[bytes]:
-    for e in Ungraded(memory).experiences(domain):
+    for e in Ungraded(memory).waiting(domain):
         found.waiting += 1
         yield seal({"experience": masked(e).model_dump(mode="json")})
 

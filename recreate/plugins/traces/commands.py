@@ -36,7 +36,7 @@ from recreate.runs.settings import Settings
 if TYPE_CHECKING:
     from recreate.api.ports import Domain
     from recreate.api.types import Experience, Provisional
-    from recreate.plugins.traces.provisional import UngradedStore
+    from recreate.plugins.traces.ungraded import Ungraded
     from recreate.runs.alone import Alone
 
 DomainName = Annotated[
@@ -290,12 +290,15 @@ def judge(
     from recreate.memory.store import ExperienceStore
     from recreate.plugins.judge.judge import read_rubric
     from recreate.plugins.traces import provisional
+    from recreate.plugins.traces.ungraded import Ungraded
     from recreate.runs.alone import judge_alone
 
     text = provisional.RUBRIC if rubric is None else read_rubric(str(rubric))
-    store = provisional.UngradedStore(ExperienceStore(where))
+    store = Ungraded(ExperienceStore(where))
     every = [
-        i for i in store.waiting_ids(domain) if not ids or any(i.startswith(each) for each in ids)
+        i
+        for i in (e.id for e in store.waiting(domain))
+        if not ids or any(i.startswith(each) for each in ids)
     ]
     if not every:
         raise BadInput(
@@ -471,7 +474,7 @@ def export(
 
 
 def _judge_attempt(
-    store: UngradedStore, rubric: str, asked: Alone, pass_at: float, id: str
+    store: Ungraded, rubric: str, asked: Alone, pass_at: float, id: str
 ) -> tuple[Experience, Provisional | None, str]:
     """(the attempt, its provisional grade, kept as soon as there is one; '' or why there is
     none)."""
@@ -516,11 +519,11 @@ def _exported(run: str, wanted: dict[str, Any], *, provisional: bool) -> Iterato
     was recorded as. provisional: and those that wait with a judge's grade."""
     from recreate.cli.traces import experiences
     from recreate.memory.store import ExperienceStore
-    from recreate.plugins.traces.provisional import UngradedStore
+    from recreate.plugins.traces.ungraded import Ungraded
 
     reader = "optimizer" if wanted["split"] == "train" else "human"
     memory = ExperienceStore(workspace())
-    waiting = UngradedStore(memory).provisionally(wanted, reader) if provisional else ()
+    waiting = Ungraded(memory).provisionally(wanted, reader) if provisional else ()
     for e in chain(experiences(run, wanted, reader), waiting):
         if reader == "human" or not memory.is_closed(e):
             yield e

@@ -82,7 +82,7 @@ def import_traces(
     formats = _formats(config.format)
     overlap, waiting = Overlap(tasks, memory.held_out), Ungraded(memory)
     report, seen = ImportReport(), dict[str, bool]()
-    waits = waiting.ids(config.domain)
+    waits = waiting.ids()
     batch = list[tuple[Experience, tuple[str, str] | None]]()
 
     def flush() -> None:

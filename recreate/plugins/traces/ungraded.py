@@ -12,18 +12,22 @@ its line here is then passed over.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import shutil
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import ValidationError
 
 from recreate.api.config import read_json
 from recreate.api.errors import BadInput, Fault
-from recreate.api.ports import Domain, SandboxBackend
-from recreate.api.types import Experience, Grade, Provisional, Task
+from recreate.api.ports import Domain, Embedder, SandboxBackend
+from recreate.api.types import Experience, Grade, Lesson, Provisional, Task, digest
 from recreate.memory.codec import file_of
-from recreate.memory.store import ExperienceStore
+from recreate.memory.cut import Item, cut_lines, find_cut
+from recreate.memory.documents import Sources
+from recreate.memory.metadata import index_of
+from recreate.memory.store import ExperienceStore, Scope
 from recreate.plugins.traces.format import grade as grade_of
 from recreate.plugins.traces.format import list_of, object_of
 from recreate.storage.files import disk, locked, make, write
@@ -74,52 +78,124 @@ class ProvisionalGrades:
         return file_of(self.folder, domain, "grades", "provisional")
 
 
-class Ungraded:
-    """The ungraded attempts of a workspace, each with what a judge said of it."""
+class Ungraded(ExperienceStore):
+    """The attempts of a memory that wait for a grade, found as those of memory are; each has its
+    provisional grade, where it has one. A reader sees of them what it would see of memory.
+    """
+
+    kind: ClassVar[str] = "waiting"
 
     def __init__(self, memory: ExperienceStore) -> None:
+        super().__init__(
+            memory.root, None, memory.progress, memory.note, memory.patience, memory.namespace
+        )
         self.memory = memory
-        self.folder = memory.folder
-        self.provisional = ProvisionalGrades(memory.folder)
+        self.provisional = ProvisionalGrades(self.folder)
+        self._warned = True  # of a missing package memory itself has told
 
-    def add(self, experiences: Sequence[Experience]) -> None:
+    @property
+    def embedder(self) -> Embedder:
+        """That of memory. Raises Missing when its package is not installed."""
+        return self.memory.embedder
+
+    def lessons(self) -> dict[str, tuple[str, Lesson]]:
+        """None: what nobody graded teaches nothing."""
+        return {}
+
+    def has_any(self) -> bool:
+        """Return whether anything was ever imported without a grade."""
+        return any(self.folder.glob("*/waiting/*.jsonl"))
+
+    def add(self, experiences: Sequence[Experience], when: Mapping[str, str] | None = None) -> None:
         """Append these but for forgotten ones; that they are new is the caller's to see. Their
         texts are masked already."""
         by_file: dict[Path, list[Experience]] = {}
-        gone = self.memory.forgotten.read()
+        gone = self.forgotten.read()
         for e in (e for e in experiences if e.id not in gone):
-            by_file.setdefault(file_of(self.folder, e.domain, e.run, "waiting"), []).append(e)
+            by_file.setdefault(file_of(self.folder, e.domain, e.run, self.kind), []).append(e)
         for path, new in by_file.items():
             make(path.parent, ignored=True)
             with locked(path.parent), Log(path, fix="") as log:
                 log.append(*({"experience": e.model_dump(mode="json")} for e in new))
 
-    def ids(self, domain: str = "*") -> set[str]:
-        """The ids recorded here, graded since or not."""
-        return {e.id for e in self._all(domain)}
+    def waiting(self, domain: str = "") -> Iterator[Experience]:
+        """Return all that still wait, of one domain or of all."""
+        return self.experiences(domain or None)
 
-    def experiences(self, domain: str = "") -> Iterator[Experience]:
-        """Those that still wait, one in memory at a time, each once."""
-        seen: set[str] = set()
-        self.memory.metadata.refresh()
-        judged = self.provisional.read()
-        for e in self._all(domain or "*"):
-            if e.id not in seen and not self.memory.metadata.knows([e.id]):
-                seen.add(e.id)
-                yield e.model_copy(update={"provisional": judged[e.id]}) if e.id in judged else e
+    def ids(self) -> set[str]:
+        """Return the ids of all, graded since or not."""
+        self.metadata.refresh()
+        return set(self.metadata.sums())
 
     def settle(self, e: Experience, grade: Grade) -> None:
-        """The attempt goes into memory under its id, with its grade in place of what a judge
+        """Add an attempt to memory under its id, with its grade in place of what a judge
         thought."""
         self.memory.add([e.model_copy(update={"grade": grade, "provisional": None})])
 
-    def _all(self, domain: str) -> Iterator[Experience]:
-        for path in sorted(p for p in self.folder.glob(f"{domain}/waiting/*.jsonl") if p.is_file()):
-            for record in Log(path).read():
-                try:
-                    yield Experience.model_validate(record["experience"])
-                except (KeyError, ValidationError):
-                    continue
+    def forget(self, ids: Collection[str], *, dry: bool) -> list[Item]:
+        """Delete those of these that wait, with what judges said of them, unless `dry`; return what
+        goes. What was derived is thrown away: the next question makes it anew."""
+        files = sorted(self.folder.glob("*/waiting/*.jsonl"))
+        cuts = [cut for path in files if (cut := find_cut(path, frozenset(ids)))]
+        if dry:
+            return [cut_lines(self, cut, dry=True) for cut in cuts]
+        self.memory.held_out.add(held for cut in cuts for held in cut.held)
+        with locked(self.folder):
+            items = [cut_lines(self, cut, dry=False) for cut in cuts]
+        self.provisional.forget(ids)
+        self.close()
+        shutil.rmtree(index_of(self.folder, self.kind), ignore_errors=True)
+        return items
+
+    def provisionally(self, wanted: Mapping[str, Any], reader: str) -> Iterator[Experience]:
+        """Those with a provisional grade, one in memory at a time. wanted: filters, `passed` by
+        that grade."""
+        filters = {name: value for name, value in wanted.items() if name != "passed"}
+        for row in self.facts(filters, reader):
+            e = self.get(row["id"], reader) if row["id"] in self.provisional.read() else None
+            if (
+                e is not None
+                and e.provisional
+                and wanted.get("passed", e.provisional.passed) == e.provisional.passed
+            ):
+                yield e
+
+    def count_unjudged(
+        self, filters: Mapping[str, Any] | None = None, reader: str = "optimizer"
+    ) -> int:
+        """How many have no provisional grade either, of those that the reader may see."""
+        judged = self.provisional.read()
+        rows = [row["id"] for row in self.facts(filters, reader) if row["id"] not in judged]
+        return len(rows) - len(self._find_graded(rows))
+
+    def _find_graded(self, ids: Iterable[str]) -> set[str]:
+        """Those of them that were graded since."""
+        self.memory.metadata.refresh()
+        return self.memory.metadata.knows(list(ids))
+
+    def _scope(self, reader: str) -> Scope:
+        own = super()._scope(reader)
+        self.memory.metadata.refresh()
+        other = self.memory._scope(reader)
+        return Scope(
+            own.train_only,
+            own.groups | other.groups,
+            own.tasks | other.tasks,
+            own.told | other.told,
+        )
+
+    def _get(self, id: str, scope: Scope, *, whole: bool = False) -> Experience | None:
+        found = super()._get(id, scope, whole=whole)
+        if found is None or self._find_graded([id]):
+            return None
+        said = self.provisional.read().get(id)
+        return found if said is None else found.model_copy(update={"provisional": said})
+
+    def _sources(self, scope: Scope, lessons: Mapping[str, tuple[str, Lesson]]) -> Sources:
+        """Return all that wait, each with its provisional grade: after one more of these all are
+        indexed anew."""
+        judged = sorted(self.provisional.read().items())
+        return super()._sources(scope, lessons)._replace(stamp=digest(judged))
 
 
 def by_domain(

@@ -171,21 +171,6 @@ def test_one_domain_goes_alone_with_its_general_lessons_and_what_it_holds_out(
     assert seen == ["a", "a2"], "b's group is held out by another domain"
 
 
-def test_what_waits_here_is_read_once_however_much_comes_in(
-    there: ExperienceStore, here: ExperienceStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    Ungraded(there).add([experience(f"w{n}", grade=UNGRADED) for n in range(20)])
-    pack(there, tmp_path / "more.zip")
-    monkeypatch.setattr(archive, "BATCH", 2)
-    read = list[str]()
-    ids = Ungraded.ids
-    monkeypatch.setattr(
-        Ungraded, "ids", lambda self, domain="*": read.append(domain) or ids(self, domain)
-    )
-    assert unpack(here, tmp_path / "more.zip").waiting == 21
-    assert len(read) == 1, "or a memory of 100,000 is read a thousand times"
-
-
 def test_one_domain_of_a_whole_file_is_taken_in_alone(here: ExperienceStore, file: Path) -> None:
     found = unpack(here, file, "other")
     assert (found.experiences, found.waiting) == (2, 0)
