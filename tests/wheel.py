@@ -8,11 +8,13 @@ package index and takes a minute; `.ci/run` calls it.
 
 from __future__ import annotations
 
+import configparser
 import os
 import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
@@ -37,6 +39,19 @@ def expected() -> set[str]:
     return files | {f"recreate/_share/{f}" for f in listed if f.startswith(CONTENT)}
 
 
+def wanted_entry_points() -> dict[str, dict[str, str]]:
+    """Return what pyproject.toml declares: parts and commands of plug-ins are found by it."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    return {**project["entry-points"], "console_scripts": project["scripts"]}
+
+
+def read_entry_points(text: str) -> dict[str, dict[str, str]]:
+    parser = configparser.ConfigParser(delimiters="=")
+    parser.optionxform = str  # type: ignore[assignment, method-assign]
+    parser.read_string(text)
+    return {name: dict(parser[name]) for name in parser.sections()}
+
+
 def size(folder: Path) -> float:
     """MB of all files below it."""
     return (
@@ -51,7 +66,13 @@ def main() -> int:
         build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder]
         subprocess.run(build, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
         wheel = next(out.glob("*.whl"))
-        packed = {n for n in zipfile.ZipFile(wheel).namelist() if n.startswith("recreate/")}
+        with zipfile.ZipFile(wheel) as file:
+            packed = {n for n in file.namelist() if n.startswith("recreate/")}
+            entries = next(n for n in file.namelist() if n.endswith("/entry_points.txt"))
+            declared = read_entry_points(file.read(entries).decode())
+        if declared != wanted_entry_points():
+            print("entry points of the wheel are not those of pyproject.toml:", declared)
+            return 1
         missing, extra = expected() - packed, packed - expected()
         if missing or extra:
             print(
