@@ -159,14 +159,14 @@ def compare(suite: ArmSuite, where: Path, folder: Path, opened: Opened) -> Table
     Raises BadInput before anything is spent for what can be seen by then; Missing, Fault, Refused,
     Interrupted. An arm's budget that is used up is not raised: its row says so.
     """
-    suite = begun(suite, folder)
+    suite = fix_suite(suite, folder)
     bench = _Bench(suite, where, folder, opened)
     bench.refuse()
     suites.write(suite, folder / FILE)
     return bench.measured([bench.make(arm) for arm in suite.arms])
 
 
-def begun(suite: ArmSuite, folder: Path) -> ArmSuite:
+def fix_suite(suite: ArmSuite, folder: Path) -> ArmSuite:
     """The suite with what a folder holds already. Raises BadInput when that is another table, or no
     table."""
     file = folder / FILE
@@ -202,7 +202,7 @@ class _Bench:
                 code="no-tasks",
             )
         held = HeldOut(memory_folder(self.where))
-        if any(arm.made for arm in suite.arms) and not held.usable(self.domain, "train")[0]:
+        if any(arm.is_made for arm in suite.arms) and not held.usable(self.domain, "train")[0]:
             raise held.refuse_empty(self.domain, "train")
         refuse(self.seed, self.backend)
         for arm in suite.arms:
@@ -349,7 +349,7 @@ class _Bench:
         if arm.name in self.before:
             return self.before[arm.name]
         place = self.folder / "arms" / arm.name
-        if not arm.made:
+        if not arm.is_made:
             if not any(place.glob("*/agent.toml")):
                 scaffolds.save(self.seed, place / self.seed.name)
             return ArmResult(arm, self.seed)
@@ -370,7 +370,7 @@ class _Bench:
     def _build(self, place: Path, budget: Budget, optimizer: str) -> tuple[Scaffold, Stage]:
         folder = place / "build"
         # what was tuned on it would be another agent's, were it built further
-        if not (_ended(folder, budget) or (place / "tune" / "settings.toml").exists()):
+        if not (_has_ended(folder, budget) or (place / "tune" / "settings.toml").exists()):
             settings = self._settings(budget)
             settings = settings.model_copy(update={"optimizer": optimizer or settings.optimizer})
             with self._open(settings, place, folder) as session:
@@ -395,13 +395,13 @@ class _Bench:
                 NOTHING,
                 scaffold.digest,
             )
-        if not _ended(folder, budget):
+        if not _has_ended(folder, budget):
             from recreate.plugins.rl.trainer import TrainConfig, tune
 
             plan = TrainConfig(
                 arm.steps, self.suite.settings.seed, arm.micro_batch, rollouts=arm.rollouts
             )
-            with self._open(self._alone(budget), place, folder) as session:
+            with self._open(self._settings_of_one(budget), place, folder) as session:
                 session.say("note", {"text": f"tuning {place.name} under {budget}"})
                 tune(session, scaffold, how, plan)
         return _tuned(folder, arm.steps)
@@ -417,7 +417,7 @@ class _Bench:
         texts = budget.texts() if budget else ()
         return self.suite.settings.model_copy(update={"budget": texts, "out": "", "scaffold": ""})
 
-    def _alone(self, budget: Budget | None) -> Settings:
+    def _settings_of_one(self, budget: Budget | None) -> Settings:
         """Where nobody proposes: no other model is opened, least of all a server started."""
         settings = self._settings(budget)
         models = settings.models.model_dump(exclude={"optimizer", "optimizer_price"})
@@ -431,7 +431,7 @@ class _Bench:
 
     def measured(self, made: Sequence[ArmResult]) -> Table:
         suite, rows, cells = self.suite, list[dict[str, Any]](), list[BenchResult]()
-        with self._open(self._alone(None), self.where, self.folder) as session:
+        with self._open(self._settings_of_one(None), self.where, self.folder) as session:
             for each in made:
                 session.say("note", {"text": f"measuring {each.arm.name}"})
                 with _answering(session, each.checkpoint) as measured:
@@ -528,7 +528,7 @@ def _scores(row: Mapping[str, Any]) -> dict[tuple[str, int], float | None]:
 # runs that made a part of an arm, read back
 
 
-def _ended(folder: Path, budget: Budget) -> bool:
+def _has_ended(folder: Path, budget: Budget) -> bool:
     """Whether a run has come to an end that this budget does not move."""
     if not (folder / "settings.toml").is_file():
         return False

@@ -467,7 +467,7 @@ def file_of(name_or_path: str | Path) -> Path:
     if text not in known:
         raise BadInput(
             f"no recipe is called {text!r}",
-            fix=f"{near(text, known)}there are: {', '.join(known)}; or give a TOML file's path",
+            fix=f"{suggest(text, known)}there are: {', '.join(known)}; or give a TOML file's path",
             code="unknown-recipe",
         )
     return FOLDER / f"{text}.toml"
@@ -484,7 +484,7 @@ def read(text: str, *, name: str, where: str = "", changes: Sequence[str] = ()) 
             f"{where}: {e}", fix="mend the line that it names", code="bad-recipe"
         ) from None
     facts = {key: value for key, value in table.items() if not isinstance(value, Mapping)}
-    _known(where, facts, ("about", "source"), "there is no key")
+    _refuse_unknown(where, facts, ("about", "source"), "there is no key")
     for key in ("about", "source"):
         if not isinstance(facts.get(key), str) or not facts[key]:
             raise BadInput(
@@ -493,7 +493,7 @@ def read(text: str, *, name: str, where: str = "", changes: Sequence[str] = ()) 
                 code="bad-recipe",
             )
     tables = {key: value for key, value in table.items() if isinstance(value, Mapping)}
-    _known(
+    _refuse_unknown(
         where,
         [key for key in tables if ":" not in key],
         ("train", *plugins.names(KIND)),
@@ -537,10 +537,10 @@ def _set(tables: dict[str, Any], change: str) -> None:
             code="bad-recipe",
         )
     if ":" not in name:
-        _known("--set", [name], ("train", *plugins.names(KIND)), "there is no part")
+        _refuse_unknown("--set", [name], ("train", *plugins.names(KIND)), "there is no part")
     kind = Train if name == "train" else _kind(name)
     key = kind.short.get(key, key)
-    _known(f"--set: [{name}]", [key], (*kind.model_fields, *kind.short), "there is no key")
+    _refuse_unknown(f"--set: [{name}]", [key], (*kind.model_fields, *kind.short), "there is no key")
     try:
         value = read_toml(f"value = {text}")["value"]
     except ValueError:
@@ -550,20 +550,22 @@ def _set(tables: dict[str, Any], change: str) -> None:
     } | {key: value}
 
 
-def near(key: str, known: Iterable[str]) -> str:
+def suggest(key: str, known: Iterable[str]) -> str:
     found = difflib.get_close_matches(key, list(known), 1, 0.5)
     return f"did you mean {found[0]!r}? " if found else ""
 
 
-def _known(where: str, keys: Iterable[str], known: tuple[str, ...], what: str) -> None:
+def _refuse_unknown(where: str, keys: Iterable[str], known: tuple[str, ...], what: str) -> None:
     for key in keys:
         if key not in known:
-            fix = f"{near(key, known)}there are: {', '.join(known)}"
+            fix = f"{suggest(key, known)}there are: {', '.join(known)}"
             raise BadInput(f"{where}: {what} {key!r}", fix=fix, code="unknown-in-recipe")
 
 
 def _part(where: str, key: str, kind: type[P], values: Mapping[str, Any]) -> P:
-    _known(f"{where}: [{key}]", values, (*kind.model_fields, *kind.short), "there is no key")
+    _refuse_unknown(
+        f"{where}: [{key}]", values, (*kind.model_fields, *kind.short), "there is no key"
+    )
     full = {kind.short.get(k, k): v for k, v in values.items()}
     if len(full) < len(values):
         twice = next(k for k in values if kind.short.get(k, k) in values and k in kind.short)

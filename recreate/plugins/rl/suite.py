@@ -82,7 +82,7 @@ class Arm(Config):
     run: tuple[str, ...] = ()
 
     @property
-    def made(self) -> bool:
+    def is_made(self) -> bool:
         """Whether making it spends of the budget."""
         return self.build or bool(self.recipe)
 
@@ -218,7 +218,7 @@ def of(settings: Settings, split: str, tasks: Any, arms: Iterable[Arm]) -> ArmSu
     here = bool(settings.model) and Path(settings.model).expanduser().is_dir()
     if here or any(arm.recipe for arm in chosen):
         settings = settings.model_copy(update={"model": trainable(settings.model)})
-    if not settings.budget and any(arm.made for arm in chosen):
+    if not settings.budget and any(arm.is_made for arm in chosen):
         raise BadInput(
             "no budget is stated, so the arms cannot be compared",
             fix="--budget 4000attempts",
@@ -245,7 +245,7 @@ def chosen(suite: ArmSuite, names: Sequence[str]) -> ArmSuite:
 def unknown_arm(name: str, known: Iterable[str]) -> BadInput:
     """The error for an arm that is not there."""
     known = list(known)
-    fix = f"{recipes.near(name, known)}there are: {', '.join(known)}; a suite may name others"
+    fix = f"{recipes.suggest(name, known)}there are: {', '.join(known)}; a suite may name others"
     return BadInput(f"there is no arm {name!r}", fix=fix, code="no-arm")
 
 
@@ -299,7 +299,7 @@ def _arm(at: str, name: str, keys: Mapping[str, Any]) -> Arm:
             ),
             code="no-recipe",
         )
-    if name != SEED and not arm.made and not arm.run:
+    if name != SEED and not arm.is_made and not arm.run:
         raise BadInput(
             f"{at}: nothing is made for it",
             fix="build = true, a recipe, or a run",

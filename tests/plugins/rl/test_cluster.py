@@ -292,7 +292,7 @@ def test_an_attempt_of_several_rows_counts_once(recipes: Any) -> None:
     r = torch.tensor([1.0, 0.0, 1.0, 0.5, 1.0]).unsqueeze(-1)
     of, turn = ["a", "b", "a", "c", "a"], [2, 0, 0, 0, 1]
     estimate = functions.estimator("grpo")
-    with functions.known(functions.AttemptRows(of, turn, [])):
+    with functions.attempt_rows(functions.AttemptRows(of, turn, [])):
         got, _ = estimate(r, torch.ones(5, 1), None, index=["t"] * 5)
     once, _ = estimate(torch.tensor([[1.0], [0.0], [0.5]]), torch.ones(3, 1), None, index=["t"] * 3)
     assert torch.equal(got, once[[0, 1, 0, 2, 0]])
@@ -323,7 +323,7 @@ def test_gigpo_knows_whose_step_a_row_is(recipes: Any) -> None:
     order = [3, 0, 4, 2, 1]
     shown = [turns[n] for n in order]
     estimate = functions.estimator("gigpo")
-    with functions.known(
+    with functions.attempt_rows(
         functions.AttemptRows([t[0] for t in shown], [t[1] for t in shown], [t[2] for t in shown])
     ):
         got, _ = estimate(r[order].unsqueeze(-1), ones, None, index=["t"] * 5)

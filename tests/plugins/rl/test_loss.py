@@ -217,7 +217,7 @@ def test_steer_over_micro_batches_with_a_joint_extent_is_steer_over_the_whole() 
         {"mapping": "linear", "signed": True},
     ):
         signed = bool(knobs.get("signed"))
-        joint = steer.Extent.over(
+        joint = steer.Extent.join(
             [steer.extent(omega[c], b["mask"][c], signed=signed) for c in cuts]
         )
         parts = torch.cat(

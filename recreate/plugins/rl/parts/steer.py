@@ -32,7 +32,7 @@ class Extent(NamedTuple):
     peak: Tensor
 
     @classmethod
-    def over(cls, parts: Iterable[Extent]) -> Extent:
+    def join(cls, parts: Iterable[Extent]) -> Extent:
         lows, highs, peaks = zip(*parts, strict=True)
         return cls(torch.stack(lows).min(), torch.stack(highs).max(), torch.stack(peaks).max())
 
@@ -89,7 +89,7 @@ class STEER(RecipePart):
         return extent(self.omega(tokens, clipped), _discrete(tokens), signed=self.signed)
 
     def joined(self, extents: Sequence[Extent]) -> Extent:
-        return Extent.over(extents)
+        return Extent.join(extents)
 
     def __call__(self, tokens: Tokens, clipped: Callable[[], Tensor]) -> Tensor:
         knobs = self.model_dump(exclude={"form", "scope"})

@@ -70,7 +70,7 @@ class Worker:
         names = (name, *(f"{name}-{n}" for n in range(2, 10_000)))
         return next(place for n in names if not (place := self.folder / "workers" / n).exists())
 
-    def again(self, *which: Any) -> str:
+    def count_again(self, *which: Any) -> str:
         """'' at the first time, then -1, -2: verl may draw a task twice in a step."""
         with self._lock:
             self._seen[which] += 1
@@ -140,7 +140,7 @@ class AttemptLoop(AgentLoopBase):  # type: ignore[misc]
         uid = str(row.get("uid") or row["task"])
         model = Rolled(
             f"verl:{asked.model.path}@{whose}-{self.work.nonce}"
-            f"-{uid}{self.work.again(step, uid, repeat)}.{step}",
+            f"-{uid}{self.work.count_again(step, uid, repeat)}.{step}",
             self.tokenizer,
             self.server_manager.generate,
             loop,

@@ -94,7 +94,7 @@ _KNOWN: ContextVar[AttemptRows | None] = ContextVar("attempts", default=None)
 
 
 @contextmanager
-def known(attempts: AttemptRows) -> Iterator[AttemptRows]:
+def attempt_rows(attempts: AttemptRows) -> Iterator[AttemptRows]:
     """Within it, an attempt that fell into several rows counts once. Without, every row is an
     attempt."""
     token = _KNOWN.set(attempts)

@@ -27,7 +27,7 @@ from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 from recreate.api.errors import BadInput
 from recreate.api.registry import need
 from recreate.plugins.rl.samples import Sample, from_store, to_store
-from recreate.plugins.rl.verl.functions import AttemptRows, chosen, known, method
+from recreate.plugins.rl.verl.functions import AttemptRows, attempt_rows, chosen, method
 from recreate.plugins.rl.verl.translate import TRAINER
 
 HOOKS = {
@@ -104,7 +104,7 @@ class Trainer(PPOTrainerSync):  # type: ignore[misc]
                     now[key].unsqueeze(0), s.old.unsqueeze(0), s.mask.unsqueeze(0)
                 ).reshape(-1)[0]
             )
-        _put(keys, batch, old_log_probs=[self.again[key].old for key in keys])
+        _put_columns(keys, batch, old_log_probs=[self.again[key].old for key in keys])
         metrics["a2r/row_weight"] = float(np.mean([s.weight for s in self.again.values()]))
         # how far servers and trainer are apart: a replayed row was sampled from an older policy,
         # and says nothing of it
@@ -120,7 +120,7 @@ class Trainer(PPOTrainerSync):  # type: ignore[misc]
         if self.how.rows_per_turn:
             anchors = [extra.get("anchor") for extra in _plain(keys, batch, "extra_fields")]
         names = [key.rsplit("_", 2) for key in keys]
-        with known(
+        with attempt_rows(
             AttemptRows([(u, s) for u, s, _ in names], [int(n) for *_, n in names], anchors)
         ) as attempts:
             made = super()._compute_advantage(batch, metrics)
@@ -229,7 +229,7 @@ class Trainer(PPOTrainerSync):  # type: ignore[misc]
                 rows["advantages"][key] = s.advantages
             weights.append(torch.full_like(rows["advantages"][key], 1.0 if s is None else s.weight))
         # verl multiplies a row's loss by these, whatever the loss
-        made = _put(
+        made = _put_columns(
             keys,
             batch,
             advantages=[rows["advantages"][key] for key in keys],
@@ -270,7 +270,7 @@ class Trainer(PPOTrainerSync):  # type: ignore[misc]
         """Rows without a token: verl counts tokens by loss_mask, and reads response_mask."""
         if keys:
             nothing = [torch.zeros_like(m) for m in _rows(keys, batch, "response_mask").values()]
-            _put(keys, batch, response_mask=nothing, loss_mask=nothing)
+            _put_columns(keys, batch, response_mask=nothing, loss_mask=nothing)
 
 
 def _rows(keys: list[str], batch: Any, name: str) -> dict[str, Tensor]:
@@ -288,7 +288,7 @@ def _plain(keys: list[str], batch: Any, name: str) -> list[Any]:
     ]
 
 
-def _put(keys: list[str], batch: Any, **columns: Any) -> Any:
+def _put_columns(keys: list[str], batch: Any, **columns: Any) -> Any:
     from tensordict import TensorDict
 
     nested = {
