@@ -2,12 +2,12 @@
 
 Signs are found by `recreate.agents.guards.gaming`, in what an attempt did and handed in and in a
 lesson's own words. Of attempts it counts whether those that were shown the lesson show more signs
-than those that were not. Which were shown it was drawn, so the bet of `draws` is made with a sign in place of the score, and re-runs
-with and without it are betted on as in `promotion`: of lessons that bring no signs about, whatever
-attempts show for other reasons, at most one in a hundred is held, however often one looks. Of those
-that would become patterns it is at most one in twenty, and where the bet has doubled they do not
-become one yet: a lesson rises by its score as fast as its signs tell. Words are held at once. A
-person decides what becomes of it.
+than those that were not. Which were shown it was drawn, so the bet of `draws` is made with a sign
+in place of the score, and re-runs with and without it are betted on as in `promotion`: of lessons
+that bring no signs about, whatever attempts show for other reasons, at most one in a hundred is
+held, however often one looks. Of those that would become patterns it is at most one in twenty, and
+where the bet has doubled they do not become one yet: a lesson rises by its score as fast as its
+signs tell. Words are held at once. A person decides what becomes of it.
 """
 
 from __future__ import annotations

@@ -191,8 +191,8 @@ class Spoken:
         """Whether a text of a domain (`general`: of any) names a held-out task, its group or its
         answer, or quotes it.
 
-        Beyond what no lesson may say of a task (agents/guards/leaks.py): the end of its id, and a short
-        answer.
+        Beyond what no lesson may say of a task (agents/guards/leaks.py): the end of its id, and a
+        short answer.
         """
         from recreate.agents.guards.leaks import HELD
 

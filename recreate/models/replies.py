@@ -197,8 +197,8 @@ class Answerer(Record):
 
 
 class Replies(Protocol):
-    """Replies that were paid for by other calls: the runs' shared ones, or those with what a part of
-    the kind `replies` puts around them when it is called with (settings, memory, replies).
+    """Replies that were paid for by other calls: the runs' shared ones, or those with what a part
+    of the kind `replies` puts around them when it is called with (settings, memory, replies).
 
     key: how it answers what was asked otherwise, a part of an attempt's key; '' for not at all.
     """

@@ -115,10 +115,11 @@ class Journal:
     listed   whether replies have the digests of the messages that were asked; worded: whether their
              words are kept too, once each, so that a replay can show what differs
 
-    Kinds of record: `start` (a session began), `answerers` (who answered, when it ended), `seed`, `agent` (one is measured), `cell` (with a
-    model, on a domain's split), `kinds` (of which kind each of its tasks is), `baselines` (what
-    each cell is compared with), `selection` (which tasks are taken), `batch` (those of a round),
-    `reply`, `refused` (what came of a call), `text` (of a message or of parameters), `recallable` (what agents may recall), `recalled` (what one was
+    Kinds of record: `start` (a session began), `answerers` (who answered, when it ended), `seed`,
+    `agent` (one is measured), `cell` (with a model, on a domain's split), `kinds` (of which kind
+    each of its tasks is), `baselines` (what each cell is compared with), `selection` (which tasks
+    are taken), `batch` (those of a round), `reply`, `refused` (what came of a call), `text` (of a
+    message or of parameters), `recallable` (what agents may recall), `recalled` (what one was
     told), `experience` (an attempt ended and was graded), `aside` (it was excluded for an
     infrastructure failure), `proposal`, `nothing`, `trial` (how a candidate is judged), `revision`,
     `candidate` (it waits for a person), `review` (what the person decided), `test-opened`, `arm` (a

@@ -67,8 +67,8 @@ KINDS: Fields = {
 
 
 def claim(folder: Path, run: str, *, resumed: bool) -> Callable[[], None]:
-    """Make the folder of a recording; returns what takes it away again while it is empty. Raises BadInput (cassette-exists) where something else lies
-    there, Fault of the disk."""
+    """Make the folder of a recording; returns what takes it away again while it is empty. Raises
+    BadInput (cassette-exists) where something else lies there, Fault of the disk."""
     shown = paths.short(folder)
     if folder.is_dir() and any(folder.iterdir()):
         try:

@@ -89,8 +89,8 @@ class Models(Config):
 
 
 FEW_RERUNS, MOST_RERUNS = 24, 192
-"""Re-runs of a round that has no cap of its own: one test of a lesson where offers are drawn, one of
-a pattern in use elsewhere."""
+"""Re-runs of a round that has no cap of its own: one test of a lesson where offers are drawn, one
+of a pattern in use elsewhere."""
 
 DRAWN = "randomised"
 """The policy whose evidence is drawn, so that few re-runs do."""
@@ -104,9 +104,10 @@ class MemorySettings(Config):
     optimizer; empty: the workspace's own. reruns: the most re-runs that a policy may make in a
     round, those that an earlier round made not counted; 0: as many as the budget leaves over; -1:
     with `randomised` 24, and none without a budget that counts them, with others 192, which is the
-    longest test, of a pattern in use. odds: with `recreate` and `randomised` the odds at which a bet on "it helps"
-    must be won before a lesson becomes a pattern: at most 1 in so many that do not help becomes
-    one. namespace: whose memory is read and written, such as a team's; empty: the one of all.
+    longest test, of a pattern in use. odds: with `recreate` and `randomised` the odds at which a
+    bet on "it helps" must be won before a lesson becomes a pattern: at most 1 in so many that do
+    not help becomes one. namespace: whose memory is read and written, such as a team's; empty: the
+    one of all.
     """
 
     policy: str = "none"

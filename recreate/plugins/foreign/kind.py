@@ -1,5 +1,5 @@
-"""The kinds of agents `command` and `python`: how a folder of one is checked, how it attempts a task,
-how one is made of an agent that exists already."""
+"""The kinds of agents `command` and `python`: how a folder of one is checked, how it attempts a
+task, how one is made of an agent that exists already."""
 
 from __future__ import annotations
 

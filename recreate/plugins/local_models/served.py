@@ -164,8 +164,8 @@ class Local(ServedModel):
 
 class VLLM(ServedModel):
     """A model, a run of tune or one of its checkpoints, by vLLM: no dependency, but in this
-    environment or in the one that `--vllm-python` or RECREATE_VLLM_PYTHON names. context: tokens of a
-    prompt and its reply, 0 for the model's.
+    environment or in the one that `--vllm-python` or RECREATE_VLLM_PYTHON names. context: tokens of
+    a prompt and its reply, 0 for the model's.
     """
 
     engine: Engine = "vllm"

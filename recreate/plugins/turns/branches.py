@@ -45,8 +45,8 @@ class Branches(Copying):
     @classmethod
     def describe(cls, agent: AgentConfig) -> str:
         return (
-            "But samples of one beginning share it: after its first, second, ... result it goes on in"
-            f" {', '.join(map(str, agent.turns['branches']))} ways, each in a copy of the"
+            "But samples of one beginning share it: after its first, second, ... result it goes on"
+            f" in {', '.join(map(str, agent.turns['branches']))} ways, each in a copy of the"
             " environment."
         )
 
