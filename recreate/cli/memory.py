@@ -94,15 +94,11 @@ def recall(
             f"        {_lit(match_of(store, hit, words), words)}",
         )
     if not hits:
-        say(_nothing(store, words, filters, reader, how))
+        say(_nothing(store, filters, reader))
     if hidden:
-        many = (
-            "attempt that nobody graded was" if hidden == 1 else "attempts that nobody graded were"
-        )
-        say(f"{hidden} imported {many} not looked through; --ungraded looks there too")
         say(
-            "recreate traces judge lets a model grade such provisionally, recreate traces grade"
-            " grades them"
+            f"not looked through: {hidden} imported attempts that nobody graded; --ungraded looks"
+            " there too; recreate traces judge or recreate traces grade grades them"
         )
 
 
@@ -130,27 +126,13 @@ def standing(scope: str, status: str) -> str:
     }.get(status, status)
 
 
-def _nothing(
-    store: ExperienceStore, words: str, filters: dict[str, list[Any]], reader: str, how: str
-) -> str:
-    """Why nothing was found: nothing there, nothing that matches, or no word of the question in
-    it."""
-    if next(store.facts(None, "human"), None) is None and not store.lessons():
-        made = (
-            "recreate build --domain swe makes experiences, recreate traces import PATH brings"
-            " other tools'"
-        )
-        return f"nothing is remembered here yet: {made}"
+def _nothing(store: ExperienceStore, filters: dict[str, list[Any]], reader: str) -> str:
+    """Return why nothing was found: there is nothing, or nothing that matches."""
     if next(store.facts(None, reader), None) is None and not store.lessons():
-        return "nothing is remembered that this reader may see"
-    if how == "keywords" and not store.recall(words, 1, None, reader, how):
-        return (
-            f"no word of {words!r} stands in what this reader may see; --how hybrid finds by"
-            " meaning too"
-        )
-    return "nothing that this reader may see matches" + (
-        f" under {', '.join(filters)}" if filters else ""
-    )
+        made = "recreate build makes experiences, recreate traces import PATH brings other tools'"
+        return f"nothing is remembered here yet, or nothing that this reader may see: {made}"
+    under = f" under {', '.join(filters)}" if filters else ""
+    return f"nothing that this reader may see matches{under}; --how hybrid finds by meaning too"
 
 
 def match_of(store: ExperienceStore, hit: Hit, words: str) -> str:
@@ -282,33 +264,27 @@ def open_store(*, searching: bool = False) -> ExperienceStore:
 
 def _stats(found: dict[str, Any], as_json: bool) -> None:
     held, index, blobs = found["held_out"], found["index"], found["blobs"]
+    words = index["embedder"] or "by words alone"
+    made = f"{index['count']} documents, {words}, digest {index['digest']}"
     lines = [
-        (
-            f"{found['experiences']} experiences with {found['steps']} steps, {found['lessons']}"
-            " lessons"
-        ),
+        f"{found['experiences']} experiences with {found['steps']} steps,"
+        f" {found['lessons']} lessons",
         *(
             f"  {d}: {', '.join(f'{n} {split}' for split, n in of.items())}"
             for d, of in found["domains"].items()
         ),
         f"held out from optimizers and agents: {held['groups']} groups, {held['tasks']} tasks",
-        (
-            f"index: {index['count']} documents, {index['embedder'] or 'by words alone'}, digest"
-            f" {index['digest']}"
-            if index["digest"]
-            else "index: none yet; the first recall makes it"
-        ),
+        f"index: {made if index['digest'] else 'none yet; the first recall makes it'}",
     ]
-    if blobs["count"]:
-        lines.append(
-            f"large texts: {blobs['count']}, {blobs['bytes']:,} bytes, {blobs['unreferenced']} that"
-            " no line names"
-        )
-    for wrong in ("missing", "damaged"):
-        if blobs[wrong]:
-            lines.append(f"{blobs[wrong]} large texts are {wrong}: a note stands in their place")
-    if found["damaged_lines"]:
-        lines.append(f"{found['damaged_lines']} damaged lines were passed over")
+    notes = {
+        f"large texts, {blobs['bytes']:,} bytes, {blobs['unreferenced']} that no line names": (
+            blobs["count"]
+        ),
+        "large texts are missing: a note stands in their place": blobs["missing"],
+        "large texts are damaged: a note stands in their place": blobs["damaged"],
+        "damaged lines were passed over": found["damaged_lines"],
+    }
+    lines += [f"{count} {what}" for what, count in notes.items() if count]
     answer(as_json, found, *lines)
 
 
@@ -355,7 +331,7 @@ def add(
     answer(
         as_json,
         _record(lesson, store),
-        f"{lesson.id}: {_standing(lesson)}   {short(store.path(lesson))}{_held(lesson)}",
+        f"{lesson.id}: {_standing(lesson)}   {short(store.path(lesson))}{_tell_held(lesson)}",
     )
 
 
@@ -381,7 +357,7 @@ def list_lessons(
         from recreate.lessons.draws import speaks_for
 
         nonlocal broken
-        _known_policy(policy)
+        _refuse_unknown(policy)
         general = set[str]()
         for store in _stores(domain, policy):
             lessons = {id: x for id, x in store.read().items() if id not in general}
@@ -394,7 +370,7 @@ def list_lessons(
                     place = f"{'general' if x.scope == 'general' else store.domain}/{x.id}"
                     text = f"{x.scope:<8}  {x.status:<11}  {place}{' (frozen)' if x.frozen else ''}"
                     why = f": {said}" if (said := speaks_for(x)) else ""
-                    yield _record(x, store), f"{text}\n          {x.title}{why}{_held(x)}"
+                    yield _record(x, store), f"{text}\n          {x.title}{why}{_tell_held(x)}"
 
     if not answers(as_json, rows()) and not broken:
         say("no lesson is kept here yet; recreate build --memory recreate learns some")
@@ -426,7 +402,7 @@ def show_lesson(
         as_json,
         _record(x, store),
         f"{x.title}\n\n{x.body}\n",
-        f"{_standing(x)}; {short(store.find(x.id))}{_held(x)}",
+        f"{_standing(x)}; {short(store.find(x.id))}{_tell_held(x)}",
         *(f"{name}: {', '.join(values)}" for name, values in lists.items() if values),
         *([joined] if x.merged_into else []),
         *(
@@ -449,7 +425,8 @@ def freeze(
 
     Example: recreate patterns freeze read-the-failing-test
     """
-    _change(id, domain, policy, as_json, frozen=not undo)
+    store, lesson = _one(id, domain, policy)
+    _tell(as_json, store.change(lesson.id, frozen=not undo), store)
 
 
 def veto(
@@ -467,8 +444,7 @@ def veto(
     Example: recreate patterns veto always-rewrite-the-file
     """
     store, lesson = _one(id, domain, policy)
-    lesson = store.veto(lesson.id, undo=undo)
-    answer(as_json, _record(lesson, store), f"{lesson.id}: {_standing(lesson)}")
+    _tell(as_json, store.veto(lesson.id, undo=undo), store)
 
 
 def keep(id: Id, domain: InDomain = "", policy: Policy = "recreate", as_json: Json = False) -> None:
@@ -478,8 +454,7 @@ def keep(id: Id, domain: InDomain = "", policy: Policy = "recreate", as_json: Js
     Example: recreate patterns keep read-the-failing-test
     """
     store, lesson = _one(id, domain, policy)
-    lesson = store.keep(lesson.id)
-    answer(as_json, _record(lesson, store), f"{lesson.id}: {_standing(lesson)}")
+    _tell(as_json, store.keep(lesson.id), store)
 
 
 def diff(run: RunName = "last", as_json: Json = False) -> None:
@@ -546,7 +521,7 @@ def _stores(domain: str, policy: str) -> Iterator[LessonStore]:
         yield LessonStore(folder, name, policy)
 
 
-def _known_policy(policy: str) -> None:
+def _refuse_unknown(policy: str) -> None:
     """Raises BadInput for a policy that is not there and of which no lesson is."""
     from recreate.api import plugins
     from recreate.cli.options import unknown
@@ -564,7 +539,7 @@ def _one(id: str, domain: str, policy: str) -> tuple[LessonStore, Lesson]:
     """The one lesson that a word means. Raises BadInput, also for a file that cannot be read."""
     from recreate.agents.lesson import lesson_at
 
-    _known_policy(policy)
+    _refuse_unknown(policy)
     errors: list[BadInput] = []
     found: dict[Path, LessonStore] = {}
     for store in _stores(domain, policy):
@@ -600,7 +575,7 @@ def _standing(lesson: Lesson) -> str:
     return f"{lesson.scope}, {lesson.status}{', frozen' if lesson.frozen else ''}"
 
 
-def _held(lesson: Lesson) -> str:
+def _tell_held(lesson: Lesson) -> str:
     """Why a lesson is held, or was until a person let it go on; '' otherwise."""
     if not lesson.held:
         return ""
@@ -612,8 +587,6 @@ def _held(lesson: Lesson) -> str:
     return f"\n          {told}: {lesson.held}"
 
 
-def _change(id: str, domain: str, policy: str, as_json: bool, **fields: Any) -> None:
-    """A person's word on one lesson, written at once."""
-    store, lesson = _one(id, domain, policy)
-    lesson = store.change(lesson.id, **fields)
+def _tell(as_json: bool, lesson: Lesson, store: LessonStore) -> None:
+    """Answer with a lesson as it stands now."""
     answer(as_json, _record(lesson, store), f"{lesson.id}: {_standing(lesson)}")

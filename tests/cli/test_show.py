@@ -360,7 +360,7 @@ def test_memory_is_counted_and_recalled_within_what_the_reader_may_see(ask: Ask,
         ),
         (
             ["zebra", "--how", "keywords"],
-            "no word of 'zebra' stands in what this reader may see; --how hybrid",
+            "nothing that this reader may see matches; --how hybrid",
         ),
     ):
         assert said in say("memory", "recall", *words)[2]

@@ -305,7 +305,7 @@ def test_stats_on_the_command_line_tells_of_lost_texts(
 ) -> None:
     ExperienceStore(workspace).add([long("a")])
     assert cli(["memory", "stats"]) == 0
-    assert "large texts: 1, " in capsys.readouterr().out
+    assert "1 large texts, " in capsys.readouterr().out
     _gone(blobs(workspace)[0])
     assert cli(["memory", "stats", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["blobs"] == {

@@ -502,7 +502,7 @@ def test_without_a_learner_the_levels_are_even() -> None:
 
 
 def test_the_generator_of_the_page_makes_tasks(workspace: Path, make: Make) -> None:
-    page = Path(__file__).parents[3] / "docs/data.md"
+    page = Path(__file__).parents[3] / "recreate/plugins/generators/README.md"
     (program,) = [text for text in examples(page) if "sys.argv" in text]
     folder = generator(workspace, SUM, 'score = "numeric"\nlevels = 3')
     (workspace / "gen" / "generate.py").write_text(program)
@@ -517,6 +517,6 @@ def test_the_pages_of_generators_name_each_refusal() -> None:
         *re.findall(r'_Refused\("([a-z-]+)"', code),
         *re.findall(r'", "([a-z]+-[a-z-]+)"\),', code),
     }
-    page = (root / "docs/data.md").read_text()
+    page = (root / "recreate/plugins/generators/README.md").read_text()
     assert len(names) >= 11
     assert not [name for name in names if f"`{name}`" not in page]
