@@ -17,6 +17,7 @@ import builtins
 import datetime
 import decimal
 import fractions
+import functools
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -660,23 +661,68 @@ def _method(kind: type, name: str) -> Callable[..., Any]:
     return test
 
 
-def testing(side: Side, asked: Any) -> dict[str, Any]:  # noqa: C901
+class Tally:
+    """What came of the tests so far. failed: what each failing one says."""
+
+    def __init__(self) -> None:
+        self.passed, self.skipped = 0, 0
+        self.failed: list[str] = []
+
+    def count(self) -> int:
+        return self.passed + len(self.failed)
+
+    def fail(self, what: str, e: BaseException) -> None:
+        said = str(e)[:200]
+        self.failed.append((what + ": " + type(e).__name__ + (": " + said if said else ""))[:300])
+
+    def attempt(self, what: str, work: Callable[[], Any]) -> None:
+        """Do what passes unless it raises."""
+        try:
+            said = work()
+            if inspect.isawaitable(said) or inspect.isgenerator(said):
+                raise TypeError("a test that is a coroutine or a generator is not run")
+            self.passed += 1
+        except unittest.SkipTest:  # the test's own: none comes from over there
+            self.skipped += 1
+        except Gone:
+            raise
+        except BaseException as e:
+            self.fail(what, e)
+
+    def run_case(self, kind: type[unittest.TestCase]) -> None:
+        """Run a class of unittest's."""
+        found = unittest.TestResult()
+        unittest.defaultTestLoader.loadTestsFromTestCase(kind).run(found)
+        # a test may have many parts
+        wrong = {
+            id(getattr(case, "test_case", case)): (case, text)
+            for case, text in found.failures + found.errors
+        }
+        self.passed += max(0, found.testsRun - len(wrong) - len(found.skipped))
+        self.skipped += len(found.skipped)
+        for case, text in wrong.values():
+            self.failed.append((case.id() + ": " + text.strip().splitlines()[-1])[:300])
+
+    def run_value(self, key: str, value: Any) -> None:
+        """Run the tests that a name of a test file stands for."""
+        if inspect.isclass(value) and issubclass(value, unittest.TestCase):
+            if value is not unittest.TestCase:
+                self.run_case(value)
+            return
+        for name, test in _tests(key, value):
+            for given in getattr(test, "_cases", None) or [()]:
+                self.attempt(name, functools.partial(test, *given))
+
+
+def testing(side: Side, asked: Any) -> dict[str, Any]:
     """The tests' side: runs test files, and what came of them."""
     sys.path.insert(0, os.getcwd())
     more = [name for name in asked["more"] if name not in sys.modules and not _is_here(name)]
     sys.meta_path.insert(0, Shells(side, [*asked["modules"], *more]))
     random.seed()
-    passed = 0
-    failed: list[str] = []
-
-    def tell(what: str, e: BaseException) -> None:
-        failed.append(
-            (what + ": " + type(e).__name__ + (": " + str(e)[:200] if str(e) else ""))[:300]
-        )
-
+    tally = Tally()
     for path in asked["files"]:
-        before = passed + len(failed)
-        skipped = 0
+        before, skipped = tally.count(), tally.skipped
         space = {"__name__": os.path.basename(path)[:-3], "__file__": path}
         try:
             with open(path, encoding="utf-8") as file:
@@ -684,50 +730,22 @@ def testing(side: Side, asked: Any) -> dict[str, Any]:  # noqa: C901
         except Gone:
             raise
         except BaseException as e:
-            tell(path, e)
+            tally.fail(path, e)
             continue
         for key, value in list(space.items()):
-            if (
-                inspect.isclass(value)
-                and issubclass(value, unittest.TestCase)
-                and value is not unittest.TestCase
-            ):
-                found = unittest.TestResult()
-                unittest.defaultTestLoader.loadTestsFromTestCase(value).run(found)
-                wrong = {
-                    id(getattr(case, "test_case", case)): (case, text)
-                    for case, text in found.failures + found.errors
-                }
-                # a test may have many parts
-                passed += max(0, found.testsRun - len(wrong) - len(found.skipped))
-                skipped += len(found.skipped)
-                for case, text in wrong.values():
-                    failed.append((case.id() + ": " + text.strip().splitlines()[-1])[:300])
-                continue
-            for name, test in _tests(key, value):
-                for given in getattr(test, "_cases", None) or [()]:
-                    try:
-                        said = test(*given)
-                        if inspect.isawaitable(said) or inspect.isgenerator(said):
-                            raise TypeError("a test that is a coroutine or a generator is not run")
-                        passed += 1
-                    except unittest.SkipTest:  # the test's own: none comes from over there
-                        skipped += 1
-                    except Gone:
-                        raise
-                    except BaseException as e:
-                        tell(name, e)
-        if inspect.isfunction(space.get("check")) and asked["entry"]:
+            tally.run_value(key, value)
+        check = space.get("check")
+        if inspect.isfunction(check) and asked["entry"]:
             try:
-                space["check"](getattr(importlib.import_module(asked["solution"]), asked["entry"]))
-                passed += 1
+                check(getattr(importlib.import_module(asked["solution"]), asked["entry"]))
+                tally.passed += 1
             except Gone:
                 raise
             except BaseException as e:
-                tell("check", e)
-        if passed + len(failed) == before and not skipped:
-            passed += 1
-    return {"passed": passed, "failed": failed[:50], "count": passed + len(failed)}
+                tally.fail("check", e)
+        if tally.count() == before and tally.skipped == skipped:
+            tally.passed += 1
+    return {"passed": tally.passed, "failed": tally.failed[:50], "count": tally.count()}
 
 
 def main() -> None:
