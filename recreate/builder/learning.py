@@ -192,21 +192,10 @@ class Learning:
         once."""
         if not self._of_use(agent) or not experiences:
             return
-        known = next(
-            (r for r in self.session.journal.records("memory") if r["round"] == round), None
-        )
+        records = self.session.journal.records("memory")
+        known = next((r for r in records if r["round"] == round), None)
         if known is not None:
-            before, after = (
-                {x["id"]: Lesson.model_validate(x) for x in known[k]} for k in ("before", "after")
-            )
-            self.store.write(before, self._not_forgotten(after))
-            self.session.memory.add(
-                [
-                    e
-                    for id in known.get("reruns", ())
-                    if (e := read_ended(self.session, id)) is not None
-                ]
-            )
+            self._restore(known)
             return
         key = digest(["memory", self.policy, round, agent.digest, [e.id for e in experiences]])
         threads, made = {key}, dict[str, Experience]()
@@ -251,23 +240,9 @@ class Learning:
         expect(all_are(changes, Change), asked.policy, "observe", changes)
         for id, lesson in after.items():
             if before.get(id) != lesson and (why := _no_lesson(id, lesson)):
-                expect(
-                    False,
-                    asked.policy,
-                    "observe",
-                    changes,
-                    f"left in context.lessons[{id!r}] {why}",
-                )
-        dropped = self._drop_leaks(before, after, tuple(dict.fromkeys(e.group for e in shown)))
-        changes = [change for change in changes if change.lesson not in dropped]
-        for id, lesson in after.items():
-            if (
-                before.get(id) != lesson
-                and (plain := redacted(texts := {"title": lesson.title, "body": lesson.body}))
-                is not texts
-            ):
-                after[id] = lesson.model_copy(update=plain)
-        changes = gaming.watch_lessons(before, after, changes, shown, made.values())
+                why = f"left in context.lessons[{id!r}] {why}"
+                expect(False, asked.policy, "observe", changes, why)
+        changes = self._clean(before, after, changes, shown, made.values())
         changed = [id for id, lesson in after.items() if before.get(id) != lesson]
         self.session.journal.add(
             "memory",
@@ -285,6 +260,33 @@ class Learning:
             self.session.journal.forget(thread)
         for change in changes:
             self.session.say("learned", {"change": change})
+
+    def _restore(self, record: Mapping[str, Any]) -> None:
+        """Bring back what a round learned before a kill: nothing is asked or paid again."""
+        before, after = (
+            {x["id"]: Lesson.model_validate(x) for x in record[key]} for key in ("before", "after")
+        )
+        self.store.write(before, self._not_forgotten(after))
+        again = (read_ended(self.session, id) for id in record.get("reruns", ()))
+        self.session.memory.add([e for e in again if e is not None])
+
+    def _clean(
+        self,
+        before: Mapping[str, Lesson],
+        after: dict[str, Lesson],
+        changes: Sequence[Change],
+        shown: Sequence[Experience],
+        made: Collection[Experience],
+    ) -> list[Change]:
+        """Return the changes that stand: lessons that name a task are out of `after`, keys are
+        masked, and what tells to game a grader is held."""
+        dropped = self._drop_leaks(before, after, tuple(dict.fromkeys(e.group for e in shown)))
+        for id, lesson in after.items():
+            texts = {"title": lesson.title, "body": lesson.body}
+            if before.get(id) != lesson and (plain := redacted(texts)) is not texts:
+                after[id] = lesson.model_copy(update=plain)
+        standing = [change for change in changes if change.lesson not in dropped]
+        return gaming.watch_lessons(before, after, standing, shown, made)
 
     def _not_forgotten(self, lessons: Mapping[str, Lesson]) -> dict[str, Lesson]:
         """What a round learned, or its agent carries, without what was forgotten."""

@@ -268,8 +268,8 @@ def _pruned(
     settings: Settings, where: Path, folder: Path, what: str, parts: AgentParts, found: Credit
 ) -> tuple[dict[str, Any], list[str]]:
     """What the gate says of the agent without what it would drop: (the record, the lines)."""
-    from recreate.builder.loop import judge_candidate
     from recreate.builder.sdk import deliver
+    from recreate.plugins.measuring.pruned import judge_candidate
     from recreate.viewer.markdown import verdict_text
 
     off = [n for n, part in enumerate(found.parts) if part.dropped]
