@@ -207,67 +207,32 @@ class AgentConfig(Record):
         raise ValueError(f"{value!r} is none of {kinds}")
 
     @model_validator(mode="after")
-    def _foreign(self) -> AgentConfig:
-        if self.foreign:
-            ours = [
-                key for key in ("native", "before", "done", "choose", "vote") if getattr(self, key)
-            ]
-            ours += self.turns
-            ours += ["samples"] * (self.samples > 1)
-            if ours:
-                raise ValueError(
-                    f"{ours[0]} is for agents of recreate's own, and this is action {self.action}"
-                )
-            if self.limits.extension:
-                raise ValueError(
-                    "limits.extension is told to agents of recreate's own; here, raise limits.steps"
-                )
-            if wrong := open_kind(self.action).refusal(self):
-                raise ValueError(wrong)
-            return self
-        for key in ("command", "env", "venv", "mounts", "texts"):
-            if getattr(self, key):
-                raise ValueError(f"{key} is for foreign agents, and this is action {self.action}")
-        return self
-
-    @model_validator(mode="after")
-    def _callable(self) -> AgentConfig:
-        if self.native and self.action != "bash":
-            raise ValueError(f"native is for action bash, and this is {self.action}")
-        if self.mcp and self.action != "tools":
-            raise ValueError(f"mcp is for action tools, and this is {self.action}")
-        if self.mcp and "mcp" not in names("tool-server"):
-            raise ValueError("mcp: servers need the plug-in mcp, which is not installed")
-        return self
-
-    @model_validator(mode="after")
-    def _votes(self) -> AgentConfig:
-        if self.vote and self.choose:
-            raise ValueError(
-                "`choose` ranks samples one by one, with `vote` they agree: name one of the two"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _recalls(self) -> AgentConfig:
-        if self.memory.recall and self.foreign:
-            raise ValueError(
-                "memory.recall is for agents of recreate's own; give this one `recreate memory"
-                " serve` (MCP)"
-            )
-        if self.memory.recall and self.action.startswith("tool:"):
-            raise ValueError(
-                f"memory.recall is for actions bash, json and tools: {self.action} takes the whole"
-                " reply"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _turns(self) -> AgentConfig:
+    def _fits(self) -> AgentConfig:
+        if wrong := open_kind(self.action).refusal(self) if self.foreign else self._conflict():
+            raise ValueError(wrong)
         for key in self.turns:
             if wrong := find("turns", key).refusal(self):
                 raise ValueError(wrong)
         return self
+
+    def _conflict(self) -> str:
+        """Return which keys of an agent of recreate's own do not go together, '' for none."""
+        own = {"native": "bash", "mcp": "tools"}
+        for key in ("command", "env", "venv", "mounts", "texts", *own):
+            kind = own.get(key, "")
+            if getattr(self, key) and self.action != kind:
+                whose = f"action {kind}" if kind else "foreign agents"
+                return f"{key} is for {whose}, and this is {'' if kind else 'action '}{self.action}"
+        if self.mcp and "mcp" not in names("tool-server"):
+            return "mcp: servers need the plug-in mcp, which is not installed"
+        if self.vote and self.choose:
+            return "`choose` ranks samples one by one, with `vote` they agree: name one of the two"
+        if self.memory.recall and self.action.startswith("tool:"):
+            return (
+                f"memory.recall is for actions bash, json and tools: {self.action} takes the whole"
+                " reply"
+            )
+        return ""
 
     @property
     def calls(self) -> bool:

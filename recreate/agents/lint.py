@@ -8,6 +8,7 @@ with nothing but the standard library.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import lru_cache
@@ -24,7 +25,6 @@ from recreate.agents.retrieval import RECALL
 from recreate.agents.scaffold import (
     DEFAULTS,
     TEMPLATES,
-    VARIABLES,
     Scaffold,
     Template,
     path_fault,
@@ -116,52 +116,41 @@ def refuse(scaffold: Scaffold, backend: SandboxBackend | None = None) -> None:
 
 
 def _keys(scaffold: Scaffold) -> Iterator[Problem]:
-    """An agent's folder is read by others, and copied into every run."""
+    """Find keys: an agent's folder is read by others, and copied into every run."""
     for file, text in scaffold.files.items():
         if (plain := redact(text)) != text:
-            line = next(
-                n
-                for n, (a, b) in enumerate(zip_longest(text.split("\n"), plain.split("\n")), 1)
-                if a != b
-            )
+            lines = enumerate(zip_longest(text.split("\n"), plain.split("\n")), 1)
+            line = next(n for n, (one, other) in lines if one != other)
             yield Problem(file=file, line=line, message="holds what looks like a key: leave it out")
 
 
 def _named_tools(scaffold: Scaffold, agent: AgentConfig) -> Iterator[Problem]:
+    """Find tools that agent.toml names and that are not there."""
     for name, key in agent.uses.items():
         if name not in scaffold.tools:
-            there = ", ".join(scaffold.tools) or "none"
             line = key_line(scaffold.files["agent.toml"], (key,))
-            yield Problem(
-                file="agent.toml",
-                line=line,
-                message=f"{key} names the tool {name!r}; there are: {there}",
-            )
+            there = ", ".join(scaffold.tools) or "none"
+            message = f"{key} names the tool {name!r}; there are: {there}"
+            yield Problem(file="agent.toml", line=line, message=message)
 
 
 def _functions(scaffold: Scaffold, agent: AgentConfig) -> Iterator[Problem]:
-    """What a model may call has names that no other has."""
-    if agent.memory.recall and (path := scaffold.tools.get(RECALL)):
-        message = (
-            f"is called {RECALL!r}, by which the agent asks memory ([memory] recall): rename it"
-        )
-        yield Problem(file=path, line=1, message=message)
+    """Find tools that are called as something else is that a model may call."""
+    commands = {RECALL: "by which the agent asks memory ([memory] recall)"}
+    commands = commands if agent.memory.recall else {}
     for key in agent.turns:
-        for name in find("turns", key).commands:
-            if path := scaffold.tools.get(name):
-                message = f"is called {name!r}, which is a command to [{key}]: rename it"
-                yield Problem(file=path, line=1, message=message)
-    if agent.action != "tools":
-        return
-    taken = dict.fromkeys(OWN_FUNCTIONS, "the agent's own")
-    for function in own_functions(scaffold):
+        why = f"which is a command to [{key}]"
+        commands |= dict.fromkeys(find("turns", key).commands, why)
+    for name, why in commands.items():
+        if path := scaffold.tools.get(name):
+            yield Problem(file=path, line=1, message=f"is called {name!r}, {why}: rename it")
+    names = dict.fromkeys(OWN_FUNCTIONS, "the agent's own")
+    for function in own_functions(scaffold) if agent.action == "tools" else ():
         path = scaffold.tools[function.tool]
-        if function.name in taken:
-            message = (
-                f"would be called as {function.name!r}, which is {taken[function.name]}: rename it"
-            )
+        if other := names.get(function.name):
+            message = f"would be called as {function.name!r}, which is {other}: rename it"
             yield Problem(file=path, line=1, message=message)
-        taken[function.name] = path
+        names[function.name] = path
 
 
 # ----------------------------------------------------------------------------------------------
@@ -281,14 +270,7 @@ def _cases(
     if "output" in example:
         for change in ({"status": 0, "text": ""}, {"status": 124, "timed_out": True, "cut": 1000}):
             yield {**example, "steps_left": 0, "output": {**example["output"], **change}}
-    tools = [{"name": n, "help": scaffold.help(n), "path": p} for n, p in scaffold.tools.items()]
-    lessons = [{"id": x.id, "title": x.title, "body": x.body} for x in scaffold.lessons]
-    own = {
-        key: value
-        for key, value in (("tools", tools), ("lessons", lessons))
-        if key in VARIABLES[template]
-    }
-    yield {**example, **own}
+    yield {**example, "tools": scaffold.tool_list, "lessons": scaffold.lesson_list}
 
 
 # ---------------------------------------------------------------------------------------- lessons
@@ -298,62 +280,45 @@ def _cases(
 def _lessons(scaffold: Scaffold) -> Iterator[Problem]:
     for lesson in scaffold.lessons:
         file = f"memory/{lesson.id}.md"
-        size = len(scaffold.files[file])
-        if size > MAX_LESSON:
-            yield Problem(
-                file=file,
-                line=1,
-                message=f"has {size} characters, over {MAX_LESSON}: say it shorter",
-            )
+        if (size := len(scaffold.files[file])) > MAX_LESSON:
+            message = f"has {size} characters, over {MAX_LESSON}: say it shorter"
+            yield Problem(file=file, line=1, message=message)
         if not lesson.body.strip():
-            yield Problem(
-                file=file, line=1, message="says nothing: after the title comes what was learned"
-            )
-    if len(scaffold.lessons) > MAX_LESSONS:
-        message = f"has {len(scaffold.lessons)} lessons, over {MAX_LESSONS}: merge or drop some"
+            message = "says nothing: after the title comes what was learned"
+            yield Problem(file=file, line=1, message=message)
+    if (count := len(scaffold.lessons)) > MAX_LESSONS:
+        message = f"has {count} lessons, over {MAX_LESSONS}: merge or drop some"
         yield Problem(file="memory", line=1, message=message)
 
 
 def _tools(scaffold: Scaffold) -> Iterator[Problem]:
-    known = set(scaffold.tools.values())
     for path, text in scaffold.files.items():
-        if not path.startswith("tools/") or path_fault(path):
-            continue
-        name = PurePosixPath(path).stem
-        if path.endswith(".json"):
-            _, wrong = read_schema(text)
-            wrong = (
-                wrong
-                if name in scaffold.tools
-                else f"is the schema of no tool: there is no tools/{name}.py"
-            )
-            if wrong:
-                yield Problem(file=path, line=1, message=wrong)
-            continue
-        if path not in known:
-            twin = scaffold.tools.get(name)
-            message = (
-                f"has the same name as {twin}"
-                if twin
-                else "is no tool: those are NAME.py, NAME.sh and NAME"
-            )
-            yield Problem(file=path, line=1, message=message)
-            continue
+        if path.startswith("tools/") and not path_fault(path):
+            for message in _tool_faults(scaffold, path, text):
+                yield Problem(file=path, line=1, message=message)
+            if path.endswith(".py") and path in scaffold.tools.values():
+                yield from compile_problems(path, text)
+
+
+def _tool_faults(scaffold: Scaffold, path: str, text: str) -> Iterator[str]:
+    name, python = PurePosixPath(path).stem, path.endswith(".py")
+    tool = scaffold.tools.get(name)
+    if path.endswith(".json"):
+        if tool is None:
+            yield f"is the schema of no tool: there is no tools/{name}.py"
+        elif wrong := read_schema(text)[1]:
+            yield wrong
+    elif path != tool:
+        is_none = "is no tool: those are NAME.py, NAME.sh and NAME"
+        yield f"has the same name as {tool}" if tool else is_none
+    else:
         if (size := len(text.encode())) > MAX_TOOL:
-            yield Problem(file=path, line=1, message=f"has {size} bytes, over {MAX_TOOL}")
+            yield f"has {size} bytes, over {MAX_TOOL}"
         if not scaffold.help(name):
-            kind = "docstring" if path.endswith(".py") else "comment at its head"
-            yield Problem(
-                file=path, line=1, message=f"has no {kind}: that is the help which the agent sees"
-            )
-        if not path.endswith(".py") and not text.startswith("#!"):
-            yield Problem(
-                file=path,
-                line=1,
-                message="does not say what runs it: begin with #!/bin/bash or the like",
-            )
-        if path.endswith(".py"):
-            yield from compile_problems(path, text)
+            kind = "docstring" if python else "comment at its head"
+            yield f"has no {kind}: that is the help which the agent sees"
+        if not python and not text.startswith("#!"):
+            yield "does not say what runs it: begin with #!/bin/bash or the like"
 
 
 def compile_problems(path: str, text: str) -> Iterator[Problem]:
@@ -371,36 +336,26 @@ def _starts(scaffold: Scaffold, backend: SandboxBackend, paths: list[str]) -> It
     listed."""
     if not paths:
         return
-    sandbox = backend.open()
-    try:
+    with contextlib.closing(backend.open()) as sandbox:
         for path in paths:
             # as `executable`
             sandbox.write(path, scaffold.files[path].replace("\r\n", "\n").encode(), 0o755)
         for path in paths:
             # -S: what happens to be installed on this machine may not be there on the next
-            command = (
-                ["python3", "-S", path, "--help"]
-                if path.endswith(".py")
-                else [f"./{path}", "--help"]
-            )
-            output = sandbox.run(command, timeout=START_SECONDS, stdin=b"")
+            start = ["python3", "-S", path] if path.endswith(".py") else [f"./{path}"]
+            output = sandbox.run([*start, "--help"], timeout=START_SECONDS, stdin=b"")
             if output.timed_out:
-                yield Problem(
-                    file=path, line=1, message=f"`--help` does not end within {START_SECONDS:g} s"
-                )
+                message = f"`--help` does not end within {START_SECONDS:g} s"
+                yield Problem(file=path, line=1, message=message)
             elif output.status:
-                lines = output.text.strip().splitlines() or ["it printed nothing"]
-                message = (
-                    f"does not start: `--help` ends with status {output.status}: {lines[-1][:200]}"
-                )
-                if lines[-1].startswith("ModuleNotFoundError"):
+                last = (output.text.strip().splitlines() or ["it printed nothing"])[-1]
+                message = f"does not start: `--help` ends with status {output.status}: {last[:200]}"
+                if last.startswith("ModuleNotFoundError"):
                     message += (
                         "; it is tried without packages: import those of the task's sandbox after"
                         " `--help`"
                     )
                 yield Problem(file=path, line=_raised_at(path, output.text), message=message)
-    finally:
-        sandbox.close()
 
 
 def _raised_at(path: str, text: str) -> int:

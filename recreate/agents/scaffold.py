@@ -186,12 +186,22 @@ class Scaffold(Record):
         text = self.files.get(f"{template}.md")
         return DEFAULTS.get(template, "") if text is None else text
 
+    @property
+    def tool_list(self) -> list[dict[str, str]]:
+        """The tools as templates see them."""
+        return [{"name": n, "help": self.help(n), "path": p} for n, p in self.tools.items()]
+
+    @property
+    def lesson_list(self) -> list[dict[str, str]]:
+        """The lessons as templates see them."""
+        return [{"id": x.id, "title": x.title, "body": x.body} for x in self.lessons]
+
     @cached_property
     def own(self) -> dict[str, Any]:
         """The variables every template has from the scaffold itself."""
         return {
-            "tools": [{"name": n, "help": self.help(n), "path": p} for n, p in self.tools.items()],
-            "lessons": [{"id": x.id, "title": x.title, "body": x.body} for x in self.lessons],
+            "tools": self.tool_list,
+            "lessons": self.lesson_list,
             "limits": self.agent.limits.model_dump(by_alias=False),
             "native": False,
         }

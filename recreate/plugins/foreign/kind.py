@@ -20,6 +20,7 @@ from recreate.api.types import Trace
 PLAIN = (".md", ".txt", ".prompt", ".toml", ".json", ".yaml", ".yml", ".csv", "")
 """How the texts of an agent in our own process may end: a model edits them, and what a model writes
 is not run here."""
+_OURS = ("native", "before", "done", "choose", "vote", "mcp")
 MAX_TEXTS = 200_000
 """Characters of all texts of a foreign agent together."""
 
@@ -29,6 +30,17 @@ class ForeignAgent:
 
     def refusal(self, agent: AgentConfig) -> str:
         """Return what is wrong with its agent.toml, '' for nothing."""
+        keys = [key for key in _OURS if getattr(agent, key)] + [*agent.turns]
+        if keys or agent.samples > 1:
+            key = keys[0] if keys else "samples"
+            return f"{key} is for agents of recreate's own, and this is action {agent.action}"
+        if agent.limits.extension:
+            return "limits.extension is told to agents of recreate's own; here, raise limits.steps"
+        if agent.memory.recall:
+            return (
+                "memory.recall is for agents of recreate's own; give this one `recreate memory"
+                " serve` (MCP)"
+            )
         if agent.action != "command":
             if not re.fullmatch(r"python:[\w.]+:[\w.]+", agent.action):
                 return f"action: {agent.action!r} is none of command, python:MODULE:NAME"
