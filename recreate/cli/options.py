@@ -303,7 +303,7 @@ def with_settings(
         ]
         taken = {name for p in own for name in _names(p)}
         flags = [
-            _flag(a, (words or {}).get(a) or help_of(a), taken, repeated=a in several)
+            _make_flag(a, known.get(a, {}), (words or {}).get(a) or help_of(a), taken, a in several)
             for a in chosen
         ]
 
@@ -386,18 +386,18 @@ def _names(parameter: inspect.Parameter) -> list[str]:
     )
 
 
-def _flag(
-    address: str, words: str, taken: Collection[str] = (), *, repeated: bool = False
+def _make_flag(
+    address: str, default: Any, words: str, taken: Collection[str], repeated: bool
 ) -> inspect.Parameter:
-    """taken: flags that mean something else to this command; the whole address is left then."""
-    default = addresses().get(address, {})
+    """Return the parameter of a setting's flag. taken: flags that mean something else to this
+    command; the whole address is left then."""
     flag = f"--{address}" if flag_of(address) in taken else flag_of(address)
     if repeated or isinstance(default, tuple | dict):
         kind: Any = list[str] | None
     else:
         kind = type(default) | None
-    told = default not in ("", (), {}) and default is not False and "default:" not in words
-    words += f" [default: {default}]" if told else ""
+    shown = default not in ("", (), {}) and default is not False and "default:" not in words
+    words += f" [default: {default}]" if shown else ""
     return inspect.Parameter(
         _parameter(address),
         inspect.Parameter.KEYWORD_ONLY,
