@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
-from recreate.api import plugins, registry
+from recreate.api import plugins
 from recreate.api.errors import RecreateError
 from recreate.api.paths import short
 from recreate.api.types import Usage
@@ -91,6 +91,8 @@ class Screen:
         self.phase, self.total, self.done, self.cells = "", 0, 0, False
         self._alone = threading.Lock()
         self.panel: Panel | None = None
+        from recreate.api import registry  # with all ports, which help does without
+
         for name in plugins.names("panel"):
             with suppress(RecreateError):  # `recreate plugins` says what is wrong with it
                 self.panel = self.panel or registry.find("panel", name)(self)

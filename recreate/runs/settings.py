@@ -34,7 +34,6 @@ from recreate.api.errors import BadInput
 from recreate.domains.rows import NamedColumns, name_domain
 from recreate.lessons.promotion import ODDS
 from recreate.optimizers import StudySettings
-from recreate.runs.recording import read_start
 
 if TYPE_CHECKING:
     from recreate.api.ports import Price
@@ -467,6 +466,8 @@ def _as_recorded(
 ) -> Settings:
     """Return the settings of the recording, but for what is the machine's, and for a scaffold,
     whose files are compared."""
+    from recreate.runs.recording import read_start  # with all records, as of `registry`
+
     folder = Path(loaded.replay)
     then_in = str(read_start(folder).get("sandbox") or "")
     recorded = load_run(folder, recorded=True)

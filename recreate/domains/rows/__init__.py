@@ -19,7 +19,6 @@ from pydantic import Field
 from recreate.api.config import Config
 from recreate.api.errors import Missing
 from recreate.api.plugins import names
-from recreate.api.registry import find, need
 
 SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
 HUB = "hf:"
@@ -66,6 +65,8 @@ def name_domain(data: str) -> str:
     these are rows of its own, else one of rows, named by the file's stem."""
     if data.startswith(HUB):
         return name_of(data)
+    from recreate.api.registry import find  # with all records, which `--help` does without
+
     path = Path(data).expanduser()
     for brought in names("rows-format"):
         if domain := find("rows-format", brought)(path):
@@ -81,6 +82,8 @@ def read_first_row(path: Path) -> Mapping[str, Any]:
     if not path.is_file() or suffix not in (".jsonl", ".json", ".parquet"):
         return {}
     if suffix == ".parquet":
+        from recreate.api.registry import need
+
         try:
             return dict.fromkeys(need("pyarrow.parquet").read_schema(path).names)
         except Exception as e:  # whatever is in the file
