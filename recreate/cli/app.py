@@ -156,7 +156,7 @@ class _Commands(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if name not in self:
             raise KeyError(name)
-        return _made(self.above + name)
+        return _make_command(self.above + name)
 
     def __contains__(self, name: object) -> bool:
         return name in self._in(COMMANDS) or name in self._names
@@ -169,7 +169,7 @@ class _Commands(Mapping[str, Any]):
 
 
 @cache
-def _made(words: str) -> Any:
+def _make_command(words: str) -> Any:
     """The command, or the group of commands, that is called by these words; '' for the whole
     program."""
     if words in COMMANDS or words in targets():
@@ -206,4 +206,4 @@ def _group_help(words: str) -> str:
 
 def program() -> Any:
     """All of it as the one command that is run."""
-    return _made("")
+    return _make_command("")

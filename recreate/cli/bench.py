@@ -126,7 +126,7 @@ def bench(
     """
     from recreate.builder.suite import Format, make_suite, read_suite, read_table
 
-    settings, count = counted(settings)
+    settings, count = count_tasks(settings)
     typed, suite = suite_of(suite, typed)
     if count is not None:
         typed = {address: value for address, value in typed.items() if address != "select.tasks"}
@@ -231,7 +231,7 @@ def _measure(found: Suite, where: Path, fresh: bool, as_json: bool) -> None:
         raise typer.Exit(made.error.exit_code)
 
 
-def counted(settings: Settings) -> tuple[Settings, int | None]:
+def count_tasks(settings: Settings) -> tuple[Settings, int | None]:
     """(the settings, how many tasks at most) where --tasks says a number and not which; None where
     it does not. Raises BadInput for one below 0."""
     match settings.select.tasks:

@@ -126,7 +126,7 @@ class Screen:
     def minutes(self) -> float:
         return self.ledger.minutes if self.ledger else (time.monotonic() - self.started) / 60
 
-    def left(self) -> str:
+    def tell_spent(self) -> str:
         """Return what was spent, and of what cap; '' where the panel says so."""
         if self.panel:
             return ""
@@ -161,7 +161,7 @@ class Screen:
                     self.line(
                         f"  {self.phase} {self.done}/{self.total}  {mark} "
                         f" {of}{score.task} ({f'{score.ending} {score.limit}'.strip()},"
-                        f" {score.usage.calls} calls){self.left()}"
+                        f" {score.usage.calls} calls){self.tell_spent()}"
                     )
             case "aside":
                 self.line(f"  {EXCLUDED}: {facts['task']}: {facts['fault']}")
@@ -194,7 +194,7 @@ class Screen:
             case "rerun":
                 lessons = f"with {', '.join(facts['lessons'])}" if facts["lessons"] else "without"
                 score = EXCLUDED if facts["score"] is None else f"{facts['score']:g}"
-                self.line(f"  re-run of {facts['task']} {lessons}: {score}{self.left()}")
+                self.line(f"  re-run of {facts['task']} {lessons}: {score}{self.tell_spent()}")
             case "learned":
                 change = facts["change"]
                 self.line(f"  {change.lesson} {change.kind}{': ' * bool(change.why)}{change.why}")
@@ -223,7 +223,7 @@ class Screen:
                     f"{key} {facts[key]:.4g}"
                     for key in ("reward", "kl", "entropy", "clip", "length")
                 )
-                self.line(f"step {facts['step']}: {figures}{self.left()}")
+                self.line(f"step {facts['step']}: {figures}{self.tell_spent()}")
             case "nothing":
                 self.line(f"nothing to judge this round: {facts['reason']}")
             case "review" | "reviewed":

@@ -35,16 +35,16 @@ def with_variants(words: str) -> Callable[[Callable[..., Any]], Callable[..., An
                 parameters.setdefault(name, parameter.replace(kind=parameter.KEYWORD_ONLY))
 
         @wraps(command)
-        def called(**values: Any) -> Any:
+        def run(**values: Any) -> Any:
             for variant, names in zip(variants, taken, strict=True):
                 done = variant(**{name: values[name] for name in names})
                 if done is not NotImplemented:
                     return done
             return command(**{name: values[name] for name in own})
 
-        called.__annotations__ = {p.name: p.annotation for p in parameters.values()}
-        called.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
-        return called
+        run.__annotations__ = {p.name: p.annotation for p in parameters.values()}
+        run.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
+        return run
 
     return decorate
 

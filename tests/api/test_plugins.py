@@ -47,7 +47,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
 
 def forget() -> None:
     """What was read of packages is read anew."""
-    for cached in (plugins._read_declared, plugins.read_needs, app.targets, app._made):
+    for cached in (plugins._read_declared, plugins.read_needs, app.targets, app._make_command):
         cached.cache_clear()
 
 

@@ -101,9 +101,9 @@ def _settings(
 ) -> tuple[Settings, str, int]:
     """(settings, split, tasks at most): flags win over the suite."""
     from recreate.builder.suite import read_table
-    from recreate.cli.bench import counted
+    from recreate.cli.bench import count_tasks
 
-    settings, count = counted(settings)
+    settings, count = count_tasks(settings)
     wanted, most = split or "validation", count or 0
     if suite is not None:
         flags = typed if count is None else {a: v for a, v in typed.items() if a != "select.tasks"}

@@ -14,7 +14,7 @@ from recreate.api.errors import BadInput
 from recreate.api.paths import short as here
 from recreate.api.paths import workspace
 from recreate.cli import runner
-from recreate.cli.bench import TASKS, counted
+from recreate.cli.bench import TASKS, count_tasks
 from recreate.cli.options import RUN, SELECT, Json, with_settings
 from recreate.cli.terminal import answer, say
 from recreate.cli.terminal import show as put
@@ -178,7 +178,7 @@ def _read_request(
     lineage = lineage_of(what, where, base)
     named = named_run(what.rpartition(":")[0] or what, where, whole=":" not in what)
     source = named or next(iter(lineage.runs), None)
-    settings, count = counted(settings)
+    settings, count = count_tasks(settings)
     changes: dict[str, Any] = {}
     if source is not None and not {"domain", "data"} & typed.keys():
         known = Run(source).settings

@@ -67,11 +67,11 @@ def compare_arms(
     """Make what is compared, each arm under the budget, and measure it in one table. Return
     NotImplemented where no arm is asked for."""
     from recreate.builder.suite import read_table
-    from recreate.cli.bench import counted, suite_of
+    from recreate.cli.bench import count_tasks, suite_of
     from recreate.plugins.rl import suite as suites
     from recreate.plugins.rl.comparison import compare
 
-    count = counted(settings)[1]
+    count = count_tasks(settings)[1]
     typed, file = suite_of(suite, typed)
     how = {"recipe": recipe or None, "steps": steps, "build_share": build_share}
     how = {key: value for key, value in how.items() if value is not None}
