@@ -173,54 +173,34 @@ def run_work(
     """
     for own in {id(each.session): each.session for each in work}.values():
         own.start()
-    queue, outages = _Queue(work), {} if outages is None else outages
-    failed: BaseException | None = None
-    ended_alone: BaseException | None = None
-    with ThreadPoolExecutor(
-        max_workers=session.settings.jobs, thread_name_prefix="attempt"
-    ) as pool:
+    queue, outages, jobs = _Queue(work), {} if outages is None else outages, session.settings.jobs
+    with ThreadPoolExecutor(max_workers=jobs, thread_name_prefix="attempt") as pool:
         pending: dict[Future[Score], Work] = {}
         while True:
-            while (
-                failed is None
-                and len(pending) < session.settings.jobs
-                and (each := queue.take()) is not None
-            ):
+            while len(pending) < jobs and (each := queue.take()) is not None:
                 outage = outages.setdefault(each.session.model_name, _Outage())
-                given = each.session, each.scaffold, each.task, each.repeat, each.phase, outage
-                told: dict[str, Any] = {"in_memory": each.in_memory, "offers": each.offers}
-                pending[pool.submit(attempt_task, *given, **told)] = each
+                pending[pool.submit(_attempt, each, outage)] = each
             if not pending:
                 break
             finished, _ = wait(pending, timeout=0.5, return_when=FIRST_COMPLETED)
-            if session.calls.stop.is_set() and failed is None:
-                failed = Interrupted("stopped")
+            if session.calls.stop.is_set():
+                queue.failed = queue.failed or Interrupted("stopped")
             for future in finished:
-                each = pending.pop(future)
-                queue.release(each)
-                error = future.exception()
-                score = (
-                    future.result()
-                    if error is None
-                    else error.score
-                    if isinstance(error, _Out)
-                    else None
-                )
+                each, error = pending.pop(future), future.exception()
+                queue.release(each, error)
+                score = error.score if isinstance(error, _Out) else None
+                if error is None:
+                    score = future.result()
                 if score is not None:
                     scores[each.place] = score
                     session.say("score", {"phase": each.phase, "score": score, "cell": each.cell})
-                if error is None:
-                    continue
-                if queue.drop(each, error):
-                    ended_alone = ended_alone or error
-                else:
-                    failed = failed or error
-    if failed is not None or ended_alone is not None:
-        raise failed or ended_alone  # type: ignore[misc]
+    if error := queue.failed or queue.ended_alone:
+        raise error
 
 
 class _Queue:
-    """Which attempt is begun next."""
+    """Which attempt is begun next. failed: what ends the whole of it, ended_alone: what ended the
+    first part of it that ended alone."""
 
     def __init__(self, work: Sequence[Work]) -> None:
         self.lanes: dict[str, deque[Work]] = {}
@@ -228,30 +208,34 @@ class _Queue:
             self.lanes.setdefault(each.session.model_name, deque()).append(each)
         self.several = len(self.lanes) > 1
         self.in_flight = Counter[str]()
+        self.failed: BaseException | None = None
+        self.ended_alone: BaseException | None = None
 
     def take(self) -> Work | None:
+        """Take the next attempt; None where none is to be begun."""
         waiting = [name for name, lane in self.lanes.items() if lane]
-        if not waiting:
+        if not waiting or self.failed is not None:
             return None
         name = min(waiting, key=self.in_flight.__getitem__)
         self.in_flight[name] += 1
         return self.lanes[name].popleft()
 
-    def release(self, work: Work) -> None:
-        self.in_flight[work.session.model_name] -= 1
-
-    def drop(self, work: Work, error: BaseException) -> bool:
-        """Whether an error ends a part of the work alone, which is then not begun any more."""
+    def release(self, work: Work, error: BaseException | None) -> None:
+        """Note that an attempt ended, and with it what its error ends."""
         name = work.session.model_name
+        self.in_flight[name] -= 1
+        if error is None:
+            return
         if isinstance(error, OutOfBudget) and error.code == CELL_BUDGET:
             self.lanes[name] = deque(each for each in self.lanes[name] if each.cell != work.cell)
-            return True
-        if self.several and (
+            self.ended_alone = self.ended_alone or error
+        elif self.several and (
             isinstance(error, Refused) or (isinstance(error, Fault) and error.code == OUTAGE)
         ):
             self.lanes[name].clear()
-            return True
-        return False
+            self.ended_alone = self.ended_alone or error
+        else:
+            self.failed = self.failed or error
 
 
 def attempt_task(
@@ -260,7 +244,6 @@ def attempt_task(
     task: Task,
     repeat: int,
     phase: str,
-    outage: _Outage | None = None,
     *,
     in_memory: bool = True,
     offers: LessonRetrieval | None = None,
@@ -269,7 +252,13 @@ def attempt_task(
 
     offers: what its agent may be told of the workspace's lessons, when it asks for that.
     """
-    if phase not in ("validation", "test") and session.memory.held_out.split_of(task) != "train":
+    return _attempt(Work(session, scaffold, task, repeat, phase, in_memory, offers), _Outage())
+
+
+def _attempt(work: Work, outage: _Outage) -> Score:
+    session, task = work.session, work.task
+    held_out = session.memory.held_out.split_of(task) != "train"
+    if work.phase not in ("validation", "test") and held_out:
         raise BadInput(
             f"{task.id} is held out in {session.workspace}, so nothing may be learned from it",
             fix=(
@@ -278,44 +267,45 @@ def attempt_task(
             ),
             code="held-out",
         )
-    told = _lessons_for(scaffold, offers)
-    outage = outage or _Outage()
-    key, fault = _key_or_fault(session, scaffold, task, repeat, offers)
+    key, fault = _key_or_fault(session, work.scaffold, task, work.repeat, work.offers)
     if fault is not None:
         session.ledger.begin(key)
-        return _set_aside(session, scaffold, key, task, repeat, phase, outage, fault)
+        return _set_aside(work, key, outage, fault)
     id = session.journal.renamed.get(key, key)
     folder = session.folder / "attempts" / id
     known = read_ended(session, id, steps=False)
     if known is not None:
         if id not in session.journal.ended:  # killed between its file and its line
-            known = note_end(
-                session, read_experience(folder) or known, folder, phase, in_memory=in_memory
-            )
+            whole = read_experience(folder) or known
+            known = note_end(session, whole, folder, work.phase, in_memory=work.in_memory)
         session.journal.forget(key)
-        return _score(known, task, repeat, reused=True)
+        return _score(known, work, reused=True)
     session.ledger.begin(key)
-    call = Call(
-        run=session.run, attempt=key, step=0, role="agent", phase=phase, task=task.id, repeat=repeat
-    )
-    for _ in range(TRIES):
+    return _attempt_anew(work, key, folder, outage)
+
+
+def _attempt_anew(work: Work, key: str, folder: Path, outage: _Outage) -> Score:
+    """An attempt that is made now; a fault of ours is tried again."""
+    session, task = work.session, work.task
+    offers = _lessons_for(work.scaffold, work.offers)
+    place: dict[str, Any] = {"phase": work.phase, "task": task.id, "repeat": work.repeat}
+    call = Call(run=session.run, attempt=key, step=0, role="agent", **place)
+    for left in reversed(range(TRIES)):
         if session.calls.stop.is_set():
             raise Interrupted("stopped")
         try:
             with _in_flight(session, call):
-                experience = attempt_and_grade(session, scaffold, task, call, folder, told)
+                experience = attempt_and_grade(session, work.scaffold, task, call, folder, offers)
         except Fault as e:
-            fault = e
             if e.code == "disk":
                 raise
-            if e.code in _ITS_OWN:
-                break
-            continue
-        outage.reset()
-        experience = remember(session, experience, folder, phase, in_memory=in_memory)
-        return _score(experience, task, repeat)
-    assert fault is not None
-    return _set_aside(session, scaffold, key, task, repeat, phase, outage, fault)
+            if e.code in _ITS_OWN or not left:
+                return _set_aside(work, key, outage, e)
+        else:
+            outage.reset()
+            experience = remember(session, experience, folder, work.phase, in_memory=work.in_memory)
+            return _score(experience, work)
+    raise AssertionError("unreachable")
 
 
 @contextlib.contextmanager
@@ -329,34 +319,22 @@ def _in_flight(session: Session, call: Call) -> Iterator[None]:
         session.say("ended", facts)
 
 
-def _set_aside(
-    session: Session,
-    scaffold: Scaffold,
-    key: str,
-    task: Task,
-    repeat: int,
-    phase: str,
-    outage: _Outage,
-    fault: Fault,
-) -> Score:
+def _set_aside(work: Work, key: str, outage: _Outage, fault: Fault) -> Score:
     """An attempt that is excluded. Raises _Out when it is one too many of them."""
+    session = work.session
+    place: dict[str, Any] = {"task": work.task.id, "repeat": work.repeat}
     record = {
         "attempt": key,
-        "task": task.id,
-        "repeat": repeat,
-        "phase": phase,
+        **place,
+        "phase": work.phase,
         "fault": redact(fault.message),
-    }
-    record |= {
-        "scaffold": scaffold.digest,
+        "scaffold": work.scaffold.digest,
         "model": session.model_name,
         "domain": session.domain.name,
     }
     session.journal.add("aside", **record)
     session.say("aside", record)
-    score = Score(
-        attempt=key, task=task.id, repeat=repeat, score=None, ending="error", fault=fault.message
-    )
+    score = Score(attempt=key, **place, score=None, ending="error", fault=fault.message)
     if fault.code not in _ITS_OWN:
         outage.excluded(fault, score, session.model_name)
     return score
@@ -617,11 +595,11 @@ def read_ended(session: Session, id: str, *, steps: bool = True) -> Experience |
     return Experience.model_validate(whole)
 
 
-def _score(experience: Experience, task: Task, repeat: int, *, reused: bool = False) -> Score:
+def _score(experience: Experience, work: Work, *, reused: bool = False) -> Score:
     return Score(
         attempt=experience.id,
-        task=task.id,
-        repeat=repeat,
+        task=work.task.id,
+        repeat=work.repeat,
         score=experience.grade.score,
         passed=experience.grade.passed,
         ending=experience.trace.ending,
