@@ -39,7 +39,7 @@ class Item:
     damaged: int = 0
 
 
-class Cut(NamedTuple):
+class FileCut(NamedTuple):
     """What of one file goes: the ids and bytes; gone: the places (offset, length) of the lines, in
     order; stat: of the file before. whole:
     nothing of it stays.
@@ -81,7 +81,7 @@ def cut_experiences(memory: ExperienceStore, ids: Collection[str], *, dry: bool)
         return items + [cut_lines(memory, cut, dry=dry) for cut in cuts]
 
 
-def hold_out(memory: ExperienceStore, cuts: Sequence[Cut]) -> None:
+def hold_out(memory: ExperienceStore, cuts: Sequence[FileCut]) -> None:
     """Register the groups of what goes: a file that was copied in held them out by being there."""
     if cuts:
         memory.held_out.add(held for cut in cuts for held in cut.held)
@@ -89,7 +89,7 @@ def hold_out(memory: ExperienceStore, cuts: Sequence[Cut]) -> None:
 
 
 def cut_blobs(
-    memory: ExperienceStore, cuts: Sequence[Cut], *, unnamed: bool, dry: bool
+    memory: ExperienceStore, cuts: Sequence[FileCut], *, unnamed: bool, dry: bool
 ) -> list[Item]:
     """Delete large texts that only experiences which go now named, and with `unnamed` all that no
     line names; return what there is of both."""
@@ -123,14 +123,14 @@ def cut_blobs(
     return items
 
 
-def cut_lines(memory: ExperienceStore, cut: Cut, *, dry: bool) -> Item:
+def cut_lines(memory: ExperienceStore, cut: FileCut, *, dry: bool) -> Item:
     name = cut.path.relative_to(memory.folder).as_posix()
     if not dry:
         rewrite(cut)
     return Item("experiences", name, len(cut.ids), cut.size, "", True, cut.damaged)
 
 
-def rewrite(cut: Cut) -> None:
+def rewrite(cut: FileCut) -> None:
     """Write a file anew without what goes; delete it where nothing stays."""
     with disk(cut.path.parent):
         if not any(cut.kept_ranges()):
@@ -147,7 +147,7 @@ def find_cuts(
     runs: Collection[str] = (),
     before: date | None = None,
     ids: Collection[str] = (),
-) -> list[Cut]:
+) -> list[FileCut]:
     """Return what goes of each file: lines of these runs, of before a day, or with these ids."""
     if not runs and before is None and not ids:
         return []
@@ -162,7 +162,7 @@ def find_cut(
     named: frozenset[str],
     runs: frozenset[str] = frozenset(),
     before: date | None = None,
-) -> Cut | None:
+) -> FileCut | None:
     """Return what of a file goes; None for nothing.
 
     Lines that do not say when they were written, or say a moment that is still to come, are as old
@@ -202,8 +202,8 @@ def find_cut(
         else:
             stays += 1
     if not stays and stat.st_mtime < day:  # nothing younger is in it, what cannot be read included
-        return Cut(path, held, ids, stat.st_size, damaged, gone, stat, True)
-    return Cut(path, held, ids, size, 0, gone, stat, False) if ids else None
+        return FileCut(path, held, ids, stat.st_size, damaged, gone, stat, True)
+    return FileCut(path, held, ids, size, 0, gone, stat, False) if ids else None
 
 
 def encoded_ids(ids: Iterable[str]) -> set[bytes]:
@@ -224,7 +224,7 @@ def recorded_at(record: Mapping[str, Any], written: float) -> float | None:
     return written if when is not None and when > time.time() else when
 
 
-def named_by_lines(memory: ExperienceStore, cuts: Collection[Cut]) -> tuple[set[str], set[str]]:
+def named_by_lines(memory: ExperienceStore, cuts: Collection[FileCut]) -> tuple[set[str], set[str]]:
     """(what lines that stay name, damaged and torn ones too; what only lines that go name)."""
     of = {cut.path: cut for cut in cuts}
     named: set[str] = set()

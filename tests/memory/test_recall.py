@@ -23,7 +23,7 @@ from recreate.lessons.store import LessonStore
 from recreate.memory import embedders, index
 from recreate.memory.embedders.hashed import Hashed
 from recreate.memory.index.text import Text
-from recreate.memory.index.vectors import PROCESS, Chroma
+from recreate.memory.index.vectors import PROCESS, ChromaVectors
 from recreate.memory.store import ExperienceStore
 from tests.memory.test_store import experience
 
@@ -123,14 +123,16 @@ def test_a_match_is_found_where_chroma_gives_fewer_than_it_is_asked_for(
     memory: ExperienceStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     memory.add([experience(f"e{n}", prompt=f"csv reader {n}") for n in range(400)])
-    asking = Chroma.asking
+    asking = ChromaVectors.asking
 
     @contextmanager
-    def fewer(self: Chroma, db: Any, name: str, vector: Any, n: int, among: Any = None) -> Any:
+    def fewer(
+        self: ChromaVectors, db: Any, name: str, vector: Any, n: int, among: Any = None
+    ) -> Any:
         with asking(self, db, name, vector, n, among) as answer:
             yield answer if among is not None else lambda: answer()[:300]
 
-    monkeypatch.setattr(Chroma, "asking", fewer)
+    monkeypatch.setattr(ChromaVectors, "asking", fewer)
     assert [h.experience for h in memory.recall("csv reader", 8, {"task": "toy:hand:retry"})] == [
         "retry"
     ]

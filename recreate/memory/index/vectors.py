@@ -21,7 +21,7 @@ import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from recreate.api import registry
 from recreate.api.errors import Fault, Missing
@@ -35,54 +35,13 @@ class Broken(Exception):
     """The vectors that are stored cannot be used."""
 
 
-class VectorStore(Protocol):
-    """The vectors of one memory, of every embedder that it was asked with."""
-
-    kind: str
-
-    def find_known(self, db: sqlite3.Connection, name: str, keys: Sequence[str]) -> set[str]:
-        """Return those of the keys that have a vector of an embedder."""
-        ...
-
-    def put_vectors(
-        self, db: sqlite3.Connection, name: str, keys: Sequence[str], vectors: Any
-    ) -> None:
-        """Take vectors in."""
-        ...
-
-    @contextlib.contextmanager
-    def asking(
-        self,
-        db: sqlite3.Connection,
-        name: str,
-        vector: Sequence[float],
-        n: int,
-        among: Sequence[str] | None = None,
-    ) -> Iterator[Callable[[], list[tuple[str, float]]]]:
-        """Yield what returns (key, cosine) of the n nearest, nearest first; `among` these keys,
-        where given."""
-        ...
-
-    def sizes(self, db: sqlite3.Connection) -> dict[str, int]:
-        """Return how many vectors there are of each embedder."""
-        ...
-
-    def renew(self, db: sqlite3.Connection, keep: Collection[str], name: str = "") -> None:
-        """Let no file hold any but these keys' vectors, of all embedders or of one."""
-        ...
-
-    def discard(self, db: sqlite3.Connection) -> None:
-        """Throw all away."""
-        ...
-
-
 def open_vectors(folder: Path, *, on_disk: bool) -> VectorStore:
     """Return the vectors of an index. Raises Missing where no package that compares them is
     installed."""
     if registry.installed("chromadb") and on_disk:
-        return Chroma(folder / "chroma")
+        return ChromaVectors(folder / "chroma")
     if registry.installed("numpy"):
-        return Exact()
+        return ExactVectors()
     raise registry.missing("chromadb") or Missing("this needs the package chromadb")
 
 
@@ -97,7 +56,7 @@ def collection_of(embedder: str) -> str:
     return f"{plain}.{key_of(embedder)[:12]}"
 
 
-class Exact:
+class ExactVectors:
     """Vectors in the SQLite file, each compared with the question."""
 
     kind = "exact"
@@ -106,12 +65,14 @@ class Exact:
         self._read: tuple[str, list[str], Any] = ("", [], None)
 
     def find_known(self, db: sqlite3.Connection, name: str, keys: Sequence[str]) -> set[str]:
+        """Return those of the keys that have a vector of an embedder."""
         has = "select 1 from vectors where embedder = ? and key = ?"
         return {key for key in keys if db.execute(has, (name, key)).fetchone()}
 
     def put_vectors(
         self, db: sqlite3.Connection, name: str, keys: Sequence[str], vectors: Any
     ) -> None:
+        """Store vectors."""
         numpy: Any = importlib.import_module("numpy")
         rows = zip(keys, numpy.asarray(vectors, numpy.float32), strict=True)
         with writing(db):
@@ -130,6 +91,8 @@ class Exact:
         n: int,
         among: Sequence[str] | None = None,
     ) -> Iterator[Callable[[], list[tuple[str, float]]]]:
+        """Yield what returns (key, cosine) of the n nearest, nearest first; `among` these keys,
+        where given."""
         numpy: Any = importlib.import_module("numpy")
         keys, stored = self._all(db, name, numpy)
         cosines = stored @ numpy.asarray(vector, numpy.float32) if keys else numpy.empty(0)
@@ -151,9 +114,11 @@ class Exact:
         return self._read[1:]
 
     def sizes(self, db: sqlite3.Connection) -> dict[str, int]:
+        """Return how many vectors there are of each embedder."""
         return dict(db.execute("select embedder, count(*) from vectors group by 1"))
 
     def renew(self, db: sqlite3.Connection, keep: Collection[str], name: str = "") -> None:
+        """Let no file hold any but these keys' vectors, of all embedders or of one."""
         with writing(db):
             gone = [
                 row
@@ -164,10 +129,11 @@ class Exact:
             set_meta(db, vectors=os.urandom(4).hex())
 
     def discard(self, db: sqlite3.Connection) -> None:
+        """Throw all away."""
         db.execute("delete from vectors")
 
 
-class Chroma:
+class ChromaVectors:
     """Vectors in Chroma, in a folder of its own. The caller holds the index folder's lock.
 
     The fact `vectors` of the SQLite file changes whenever somebody writes here, and is empty while
@@ -181,11 +147,13 @@ class Chroma:
         PROCESS.start()
 
     def find_known(self, db: sqlite3.Connection, name: str, keys: Sequence[str]) -> set[str]:
+        """Return those of the keys that have a vector of an embedder."""
         return set(PROCESS.ask("find_known", str(self.folder), meta(db, "vectors"), name, [*keys]))
 
     def put_vectors(
         self, db: sqlite3.Connection, name: str, keys: Sequence[str], vectors: Any
     ) -> None:
+        """Store vectors."""
         with self._writing(db) as (token, then):
             PROCESS.ask("put_vectors", str(self.folder), token, then, name, [*keys], [*vectors])
 
@@ -198,17 +166,21 @@ class Chroma:
         n: int,
         among: Sequence[str] | None = None,
     ) -> Iterator[Callable[[], list[tuple[str, float]]]]:
+        """Yield what returns (key, cosine) of the n nearest, nearest first; `among` these keys,
+        where given."""
         folder, token = str(self.folder), meta(db, "vectors")
         with PROCESS.asking("query", folder, token, name, [*vector], n, among) as answer:
             yield lambda: list(zip(*answer(), strict=True))
 
     def sizes(self, db: sqlite3.Connection) -> dict[str, int]:
+        """Return how many vectors there are of each embedder."""
         if not self.folder.is_dir():
             return {}
         found: dict[str, int] = PROCESS.ask("sizes", str(self.folder), meta(db, "vectors"))
         return found
 
     def renew(self, db: sqlite3.Connection, keep: Collection[str], name: str = "") -> None:
+        """Let no file hold any but these keys' vectors, of all embedders or of one."""
         if self.folder.is_dir():
             with self._writing(db):
                 try:
@@ -217,6 +189,7 @@ class Chroma:
                     self.discard(db)
 
     def discard(self, db: sqlite3.Connection) -> None:
+        """Throw all away."""
         PROCESS.end()
         for folder in (self.folder, self.folder.with_name("chroma.new")):
             shutil.rmtree(folder, ignore_errors=True)
@@ -227,6 +200,9 @@ class Chroma:
         set_meta(db, vectors="")
         yield token, then
         set_meta(db, vectors=then)
+
+
+VectorStore = ChromaVectors | ExactVectors
 
 
 class _Process:
