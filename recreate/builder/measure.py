@@ -33,7 +33,7 @@ from recreate.runs.attempts import (
     write_whole,
 )
 from recreate.runs.reader import CellKey, Run
-from recreate.runs.results import BenchResult, Opening, openings_log, sum_up
+from recreate.runs.results import BenchResult, SplitOpening, openings_log, sum_up
 from recreate.runs.session import Session
 from recreate.storage.files import locked
 from recreate.storage.log import KIND, Log
@@ -52,7 +52,7 @@ class Cell:
     split: Split
     tasks: Sequence[Task]
     offers: LessonRetrieval | None
-    opening: Opening
+    opening: SplitOpening
     name: str = ""
 
     @property
@@ -154,7 +154,9 @@ def begin(
     warn_of_faults(session, scaffold)
     for task in tasks[:1]:
         try_servers(scaffold, task, session.domain, session.backend)
-    return Cell(session, scaffold, split, tasks, offers, Opening(count_openings(session)), name)
+    return Cell(
+        session, scaffold, split, tasks, offers, SplitOpening(count_openings(session)), name
+    )
 
 
 def bring(session: Session, work: Sequence[Work]) -> int:
@@ -247,7 +249,7 @@ def record_opening(
     tasks: Sequence[Task],
     repeats: int,
     offers: LessonRetrieval | None,
-) -> Opening:
+) -> SplitOpening:
     """This opening of the domain's test split, written down before anything is attempted.
 
     One measuring is one opening: these attempts (agent, tasks, model, lessons, grader, repeats) in
@@ -280,7 +282,7 @@ def record_opening(
     return found
 
 
-def _numbered(number: int, opened: Sequence[Mapping[str, Any]]) -> Opening:
+def _numbered(number: int, opened: Sequence[Mapping[str, Any]]) -> SplitOpening:
     """opened: the lines up to this opening's own, which is the last. The same question is the same
     agent and model on a test task that it was measured on before; a line of before 2026-11-23 does
     not say which, and may be of it.
@@ -292,4 +294,4 @@ def _numbered(number: int, opened: Sequence[Mapping[str, Any]]) -> Opening:
         if (r.get("scaffold"), r.get("model", own["model"])) == (own["scaffold"], own["model"])
         and not {*own["of"]}.isdisjoint(r.get("of", own["of"]))
     )
-    return Opening(number, before, len({r.get("scaffold") for r in opened}))
+    return SplitOpening(number, before, len({r.get("scaffold") for r in opened}))

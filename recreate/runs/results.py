@@ -87,7 +87,7 @@ class BenchResult(Record):
         return self.model_dump(mode="json", exclude={"schema_"})
 
 
-class Opening(NamedTuple):
+class SplitOpening(NamedTuple):
     """One measuring on a domain's test split: its number, and before, agents: as opened_before and
     test_agents of BenchResult. Of another split: how many openings there were."""
 
@@ -129,7 +129,7 @@ def average_by_task(scores: Mapping[tuple[str, int], float]) -> dict[str, float]
 
 
 def sum_up(
-    run: Run, key: CellKey, name: str, made: Sequence[Score], *, repeats: int, opening: Opening
+    run: Run, key: CellKey, name: str, made: Sequence[Score], *, repeats: int, opening: SplitOpening
 ) -> BenchResult:
     """Return the result of a cell from its attempts' scores."""
     held = {(s.task, s.repeat): s for s in made if s.score is not None}
@@ -231,15 +231,15 @@ def _excluded_of(run: Run, key: CellKey, *, alone: bool) -> dict[tuple[str, int]
     }
 
 
-def _last_opening(run: Run, key: CellKey, many: int) -> Opening:
+def _last_opening(run: Run, key: CellKey, many: int) -> SplitOpening:
     """Return the last opening of a cell; for none of its own, how many there were."""
     own = {"scaffold": key.agent, "model": key.model}
     opened = [
-        Opening(r["number"], tuple(r["before"]), r["agents"])
+        SplitOpening(r["number"], tuple(r["before"]), r["agents"])
         for r in run.records("test-opened")
         if key.split == "test" and own.items() <= r.items()
     ]
-    return opened[-1] if opened else Opening(many)
+    return opened[-1] if opened else SplitOpening(many)
 
 
 def judge_pairs(

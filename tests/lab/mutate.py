@@ -47,6 +47,7 @@ MODULES = {
     "recreate/runs/journal.py": ("tests/runs/test_journal.py", "tests/runs/test_damaged.py"),
     "recreate/storage/log.py": ("tests/storage/test_log.py", "tests/runs/test_journal.py"),
     "recreate/agents/guards/leaks.py": ("tests/agents/test_leaks.py",),
+    "recreate/agents/guards/names.py": ("tests/agents/test_leaks.py",),
     "recreate/memory/held_out.py": ("tests/memory/test_held_out.py",),
     "recreate/memory/filters.py": ("tests/memory/test_filters.py",),
     "recreate/lessons/promotion.py": ("tests/lessons/test_promotion.py",),

@@ -207,7 +207,9 @@ class Website:
     # ---------------------------------------------------------------------------------------------
     # the pages
 
-    def page(self, address: str, query: Mapping[str, str] | None = None, told: str = "") -> Shown:  # noqa: C901
+    def page(  # noqa: C901
+        self, address: str, query: Mapping[str, str] | None = None, told: str = ""
+    ) -> Shown:
         """The document at an address. told: what is said above it. An error is a page too."""
         parts = [part for part in address.split("/") if part]
         self._asked = time.monotonic() if parts[:1] != ["search"] else 0.0
