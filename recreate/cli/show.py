@@ -365,72 +365,72 @@ def _show_agent(agent: Scaffold, as_json: bool) -> None:
 
 def _agent(agent: Scaffold, settings: AgentConfig) -> Iterator[str]:
     """An agent for a person: how it acts, its limits, its files and lessons."""
-    yield f"{agent.name} ({agent.digest})" + (
-        f": {settings.description}" if settings.description else ""
-    )
+    limits, foreign = settings.limits, settings.foreign
+    about = f": {settings.description}" if settings.description else ""
+    yield f"{agent.name} ({agent.digest}){about}"
     if settings.parent:
-        yield f"made from {settings.parent}" + (
-            f", for {settings.domain}" if settings.domain else ""
-        )
+        yield f"made from {settings.parent}" + f", for {settings.domain}" * bool(settings.domain)
+    more = f" and {limits.extension} more" if limits.extension else ""
+    rows = {
+        "acts": _tell_action(settings),
+        "first": f"{', '.join(settings.before)} run before the first turn" * bool(settings.before),
+        "ends": f"when {settings.done} exits with 0, or it submits" * bool(settings.done),
+        "samples": _tell_samples(settings),
+        **{key: find("turns", key).describe(settings) for key in settings.turns},
+        "recalls": (
+            f"asks memory by itself; an answer has at most {settings.memory.recall} tokens"
+            if settings.memory.recall
+            else ""
+        ),
+        "limits": (
+            f"{limits.steps} steps{more}, {limits.tokens:,} tokens, ${limits.usd:g},"
+            f" {limits.seconds:g} s; a command {limits.command_seconds:g} s, an observation"
+            f" {limits.observation_chars:,} characters"
+        ),
+        "model": _tell_model(settings),
+        "texts": (", ".join(settings.texts) or "none: nothing of it can be improved")
+        if foreign
+        else "",
+        "protected": ", ".join(settings.protect),
+    }
+    yield from (f"{name:<10} {text}" for name, text in rows.items() if text)
+    yield ""
+    named = {path: name for name, path in agent.tools.items()}
+    for path, text in sorted(agent.files.items()):
+        help = agent.help(named[path]).partition("\n")[0] if path in named else ""
+        yield f"  {path:<36} {len(text):>6} characters  {help}".rstrip()
+    for lesson in agent.lessons:
+        born = f" (born of {', '.join(lesson.born_of)})" if lesson.born_of else ""
+        yield f"\nlesson: {lesson.title}{born}\n  " + lesson.body.replace("\n", "\n  ")
+
+
+def _tell_action(settings: AgentConfig) -> str:
+    servers = "".join(f", the MCP server {name}" for name in settings.mcp)
     acts = {
         "bash": "runs one bash command a turn",
         "json": 'answers {"command": ...} each turn, which is run',
-        "tools": (
-            "calls functions: its own tools"
-            + "".join(f", the MCP server {name}" for name in settings.mcp)
-        ),
+        "tools": f"calls functions: its own tools{servers}",
         "command": f"is a program of its own: {settings.command}",
     }
     if settings.foreign:
         acts.setdefault(settings.action, f"is Python of its own: {settings.action[7:]}")
-    yield (
-        "acts      "
-        f" {acts.get(settings.action, 'hands its whole reply to the tool ' + settings.action[5:])}"
-    )
-    if settings.before:
-        yield f"first      {', '.join(settings.before)} run before the first turn"
-    if settings.done:
-        yield f"ends       when {settings.done} exits with 0, or it submits"
-    if settings.samples > 1:
-        chosen = f", the best by {settings.choose}" if settings.choose else ", the first handed in"
-        chosen = f", the one that most agree with by {settings.vote}" if settings.vote else chosen
-        yield f"samples    {settings.samples} tries at a task{chosen}"
-    for key in settings.turns:
-        yield f"{key:<10} {find('turns', key).describe(settings)}"
-    if settings.memory.recall:
-        yield (
-            f"recalls    asks memory by itself; an answer has at most {settings.memory.recall}"
-            " tokens"
-        )
-    limits, model = settings.limits, settings.model
-    more = f" and {limits.extension} more" if limits.extension else ""
-    yield (
-        f"limits     {limits.steps} steps{more}, {limits.tokens:,} tokens, ${limits.usd:g},"
-        f" {limits.seconds:g} s; a command {limits.command_seconds:g} s, an observation"
-        f" {limits.observation_chars:,} characters"
-    )
-    asked = [
-        f"{k} {v:g}"
-        for k, v in (("temperature", model.temperature), ("top_p", model.top_p))
-        if v is not None
-    ]
-    asked += [
-        f"at most {settings.reply_tokens} tokens a reply",
-        *(f"a reply ends at {text!r}" for text in model.stop),
-    ]
-    yield f"model      {', '.join(asked)}"
-    if settings.foreign:
-        yield f"texts      {', '.join(settings.texts) or 'none: nothing of it can be improved'}"
-    if settings.protect:
-        yield f"protected  {', '.join(settings.protect)}"
-    yield ""
-    for path, text in sorted(agent.files.items()):
-        name = next((n for n, p in agent.tools.items() if p == path), "")
-        about = agent.help(name).partition("\n")[0] if name else ""
-        yield f"  {path:<36} {len(text):>6} characters" + (f"  {about}" if about else "")
-    for lesson in agent.lessons:
-        born = f" (born of {', '.join(lesson.born_of)})" if lesson.born_of else ""
-        yield f"\nlesson: {lesson.title}{born}\n  " + lesson.body.replace("\n", "\n  ")
+    return acts.get(settings.action, f"hands its whole reply to the tool {settings.action[5:]}")
+
+
+def _tell_samples(settings: AgentConfig) -> str:
+    if settings.samples < 2:
+        return ""
+    chosen = f"the best by {settings.choose}" if settings.choose else "the first handed in"
+    vote = f"the one that most agree with by {settings.vote}" if settings.vote else chosen
+    return f"{settings.samples} tries at a task, {vote}"
+
+
+def _tell_model(settings: AgentConfig) -> str:
+    model = settings.model
+    drawn = {"temperature": model.temperature, "top_p": model.top_p}
+    asked = [f"{name} {value:g}" for name, value in drawn.items() if value is not None]
+    ends = [f"a reply ends at {text!r}" for text in model.stop]
+    return ", ".join([*asked, f"at most {settings.reply_tokens} tokens a reply", *ends])
 
 
 def _between(
