@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
+    ConfigDict,
     Field,
     TypeAdapter,
     ValidationError,
@@ -42,7 +43,13 @@ EXTENDED = (
 )
 
 
-class AgentLimits(Record):
+class Strict(Record):
+    """What is read of agent.toml: a key that nobody knows is a fault."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class AgentLimits(Strict):
     """What one attempt may use; `command_seconds` and `observation_chars` are per command.
 
     extension   turns besides `steps`, for a sample that has not handed in by then; it learns of
@@ -72,7 +79,7 @@ def turns_left(steps: int, extension: int, turn: int) -> tuple[int, str]:
     return steps + extension - turn - 1, EXTENDED % (steps, extension) if given else ""
 
 
-class AgentModel(Record):
+class AgentModel(Strict):
     """How the model is asked; None leaves the endpoint's own default. stop: texts that end a reply,
     and are no part of it."""
 
@@ -84,7 +91,7 @@ class AgentModel(Record):
     )
 
 
-class AgentMemory(Record):
+class AgentMemory(Strict):
     """What the agent is offered of the workspace's memory: lessons of at most `tokens` in one
     attempt; 0: nothing.
 
@@ -110,7 +117,7 @@ class AgentMemory(Record):
         return value
 
 
-class ServerEntry(Record):
+class ServerEntry(Strict):
     """An MCP server. server: the scaffold's tool that it is; or command: a program that the sandbox
     has, and its arguments; or url: one elsewhere, and token: the environment variable that has its
     bearer token, MCP_...: a folder from elsewhere must not send any other key away. No edit of an
@@ -134,7 +141,7 @@ class ServerEntry(Record):
         return self
 
 
-class AgentConfig(Record):
+class AgentConfig(Strict):
     """agent.toml, parsed.
 
     action   `bash` (one command a turn), `json` ({"command": ...}), `tools` (functions that are
@@ -357,7 +364,8 @@ def _read(text: str) -> tuple[AgentConfig | None, list[tuple[int, str]]]:
         return None, [(int(at[1]) if at else max(1, text.count("\n") + 1), f"not TOML: {e}")]
     turns, faults = _read_turns(raw, text)
     raw = {key: value for key, value in raw.items() if key not in names("turns")}
-    faults += _unknown(raw, AgentConfig, text, ())
+    if "turns" in raw:
+        faults.append(_unknown_key(text, ("turns",), AgentConfig))
     schema = raw.get("schema", SCHEMA)
     if isinstance(schema, int) and schema > SCHEMA:
         faults.append(
@@ -369,7 +377,7 @@ def _read(text: str) -> tuple[AgentConfig | None, list[tuple[int, str]]]:
     try:
         agent = AgentConfig.model_validate({**raw, "turns": turns})
     except ValidationError as e:
-        faults += _faults(e, text, ())
+        faults += _faults(e, text, (), AgentConfig)
         agent = None
     return (None if faults else agent), sorted(faults)
 
@@ -381,54 +389,47 @@ def _read_turns(raw: Mapping[str, Any], text: str) -> tuple[dict[str, Any], list
     for key in names("turns"):
         if key not in raw:
             continue
-        value, kind = raw[key], find("turns", key).Config
+        kind = find("turns", key).Config
         try:
-            turns[key] = TypeAdapter(kind).validate_python(value)
+            turns[key] = TypeAdapter(kind).validate_python(raw[key])
         except ValidationError as e:
-            faults += _faults(e, text, (key,))
-        if isinstance(value, Mapping) and isinstance(kind, type) and issubclass(kind, BaseModel):
-            faults += _unknown(value, kind, text, (key,))
+            faults += _faults(e, text, (key,), kind)
     return turns, faults
-
-
-def _faults(error: ValidationError, text: str, under: tuple[str, ...]) -> list[tuple[int, str]]:
-    faults = []
-    for each in error.errors(include_url=False):
-        keys = (*under, *(str(k) for k in each["loc"] if isinstance(k, str)))
-        message = each["msg"].removeprefix("Value error, ")
-        faults.append((key_line(text, keys), f"{'.'.join(keys)}: {message}"))
-    return faults
-
-
-def _unknown(
-    raw: Mapping[str, Any], kind: type[BaseModel], text: str, under: tuple[str, ...]
-) -> list[tuple[int, str]]:
-    known = [f.alias or name for name, f in kind.model_fields.items()]
-    faults = []
-    for key, value in raw.items():
-        if key not in known and not under and (absent := lacking("turns", key)):
-            message = f"{key} needs the plug-in {absent}, which is not installed"
-            faults.append((key_line(text, (key,)), message))
-        elif key not in known:
-            near = difflib.get_close_matches(key, known, 1, 0.5)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known)}"
-            faults.append(
-                (key_line(text, (*under, key)), f"unknown key {'.'.join((*under, key))!r}; {hint}")
-            )
-        elif key == "mcp" and not under and isinstance(value, Mapping):
-            for name, entry in value.items():
-                if isinstance(entry, Mapping):
-                    faults += _unknown(entry, ServerEntry, text, ("mcp", str(name)))
-        elif key in _TABLES and not under and isinstance(value, Mapping):
-            faults += _unknown(value, _TABLES[key], text, (key,))
-    return faults
 
 
 _TABLES: dict[str, type[BaseModel]] = {
     "limits": AgentLimits,
     "model": AgentModel,
     "memory": AgentMemory,
+    "mcp": ServerEntry,
 }
+
+
+def _faults(
+    error: ValidationError, text: str, under: tuple[str, ...], kind: Any
+) -> list[tuple[int, str]]:
+    """Return where and what is wrong with what should have been of a kind."""
+    faults = []
+    for each in error.errors(include_url=False):
+        keys = (*under, *(str(k) for k in each["loc"] if isinstance(k, str)))
+        if each["type"] == "extra_forbidden":
+            table = kind if under or len(keys) == 1 else _TABLES[keys[0]]
+            faults.append(_unknown_key(text, keys, table))
+        else:
+            message = each["msg"].removeprefix("Value error, ")
+            faults.append((key_line(text, keys), f"{'.'.join(keys)}: {message}"))
+    return faults
+
+
+def _unknown_key(text: str, keys: tuple[str, ...], kind: type[BaseModel]) -> tuple[int, str]:
+    if len(keys) == 1 and (absent := lacking("turns", keys[0])):
+        message = f"{keys[0]} needs the plug-in {absent}, which is not installed"
+        return key_line(text, keys), message
+    known = [f.alias or name for name, f in kind.model_fields.items() if name != "turns"]
+    known += names("turns") if kind is AgentConfig else ()
+    near = difflib.get_close_matches(keys[-1], known, 1, 0.5)
+    hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known)}"
+    return key_line(text, keys), f"unknown key {'.'.join(keys)!r}; {hint}"
 
 
 def key_line(text: str, keys: tuple[str, ...]) -> int:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recreate.agents.config import read_agent
 from recreate.agents.lint import Problem, check
 from recreate.agents.scaffold import TEMPLATES, Scaffold, lesson_file, load, variables_example
 from recreate.agents.workplace import executable
@@ -229,3 +230,9 @@ def test_a_template_that_passes_the_check_renders_in_an_attempt(template: str, t
     if "output" in given:
         given["output"] = Output(text="x", status=1)
     assert isinstance(made.render(template, **given), str)
+
+
+def test_a_table_called_turns_is_unknown() -> None:
+    agent, (fault,) = read_agent("\n[turns.observe]\nsteps = 2\n")
+    assert agent is None
+    assert fault[1].startswith("unknown key 'turns'")

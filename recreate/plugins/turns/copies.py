@@ -13,13 +13,13 @@ from pydantic import Field
 
 from recreate.agents.action import CUT_CHARS, Action, Done
 from recreate.agents.attempt import SampleState, TurnStrategy, output_name
-from recreate.agents.config import AgentConfig
+from recreate.agents.config import AgentConfig, Strict
 from recreate.agents.functions import SUBMIT
 from recreate.agents.trajectory import cut_middle
 from recreate.agents.workplace import KEPT, LEFT_OUT
 from recreate.api.errors import BadInput, Fault
 from recreate.api.ports import Copyable, Sandbox
-from recreate.api.types import Record, Reply
+from recreate.api.types import Reply
 
 ACT = "act"
 """The command that ends observing."""
@@ -95,7 +95,7 @@ class Copying(TurnStrategy):
                 target.write(file, source.read(file))
 
 
-class ObserveSettings(Record):
+class ObserveSettings(Strict):
     """How many turns a sample may observe before it acts: what its commands do then is done in a
     copy of the sandbox that is thrown away after each turn (the Probe of AOI, which only reads,
     arXiv 2512.13956)."""
@@ -166,7 +166,7 @@ class Observe(Copying):
         return None
 
 
-class RestoreSettings(Record):
+class RestoreSettings(Strict):
     """When an action is taken back: where more of what the tool `check` tests fails after it than
     before."""
 

@@ -17,15 +17,15 @@ from pydantic import Field
 
 from recreate.agents.action import Done, exchange
 from recreate.agents.attempt import Answered, SampleState, calls_of, facts_of, hands_in
-from recreate.agents.config import AgentConfig
+from recreate.agents.config import AgentConfig, Strict
 from recreate.agents.functions import SUBMIT
 from recreate.api.errors import BadInput
 from recreate.api.ports import Sandbox
-from recreate.api.types import Message, Record, Reply, Usage
+from recreate.api.types import Message, Reply, Usage
 from recreate.plugins.turns.copies import Copying
 
 
-class LookAheadSettings(Record):
+class LookAheadSettings(Strict):
     """How far an agent looks before each action: so many candidates for it, each tried out in a
     copy of the sandbox for so many steps, itself the first of them."""
 
