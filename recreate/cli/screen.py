@@ -145,29 +145,27 @@ class Screen:
         if self.panel:
             self.panel.take(event, facts)
 
-    def __call__(self, event: str, facts: dict[str, Any]) -> None:  # noqa: C901
+    def __call__(self, event: str, facts: dict[str, Any]) -> None:
+        self._count(event, facts)
+        if event in ("review", "reviewed"):  # what moves would be in the way of whoever types
+            (self.__exit__ if event == "review" else self.__enter__)()
+        elif event in LINES:
+            self.line(LINES[event].format(**facts).rstrip(": "))
+        elif event not in ("gather", "begin", "step", "grading", "ended"):
+            for line in self._tell(event, facts):
+                self.line(line)
+
+    def _tell(self, event: str, facts: Mapping[str, Any]) -> Iterator[str]:
+        """Yield the lines of an event that is more than a template."""
         from recreate.viewer.markdown import study_text, verdict_text
         from recreate.viewer.text import reasons
 
-        self._count(event, facts)
         match event:
-            case "gather" | "begin" | "step" | "grading" | "ended":
-                pass
             case "score":
-                score = facts["score"]
-                if score.score is not None and not score.reused:
-                    mark = "passed" if score.passed else "failed"
-                    of = f"[{facts['cell']}] " if self.cells else ""
-                    self.line(
-                        f"  {self.phase} {self.done}/{self.total}  {mark} "
-                        f" {of}{score.task} ({f'{score.ending} {score.limit}'.strip()},"
-                        f" {score.usage.calls} calls){self.tell_spent()}"
-                    )
-            case "aside":
-                self.line(f"  {EXCLUDED}: {facts['task']}: {facts['fault']}")
+                yield from self._tell_score(facts["score"], facts.get("cell", ""))
             case "seed":
                 session = facts["session"]
-                self.line(
+                yield (
                     f"run folder {short(session.folder)}; seed agent {facts['scaffold'].digest},"
                     f" model {session.model_name}, optimizer {_proposer(session)}, sandbox"
                     f" {session.backend.name}"
@@ -175,59 +173,54 @@ class Screen:
             case "indexing":
                 done, total = facts["done"], facts["total"]
                 if total >= 20 and (done == total or done % max(1, total // 4) == 0):
-                    self.line(f"indexing memory for search: {done} of {total}")
+                    yield f"indexing memory for search: {done} of {total}"
             case "study":
-                self.line("  " + study_text(facts["study"]))
+                yield "  " + study_text(facts["study"])
             case "build":
                 of = f" of {facts['pool']}" if facts.get("pool", 0) > facts["train"] else ""
-                self.line(
-                    f"{facts['train']} train tasks{of}, {facts['validation']} validation tasks"
-                )
-            case "round":
-                self.line(f"round {facts['round']} of {facts['rounds']}: attempting train tasks")
+                yield f"{facts['train']} train tasks{of}, {facts['validation']} validation tasks"
             case "offered":
-                self.line(offered_line(**facts))
-            case "observe":
-                self.line(
-                    f"the policy {facts['policy']} learns from {facts['experiences']} experiences"
-                )
+                yield offered_line(**facts)
             case "rerun":
                 lessons = f"with {', '.join(facts['lessons'])}" if facts["lessons"] else "without"
                 score = EXCLUDED if facts["score"] is None else f"{facts['score']:g}"
-                self.line(f"  re-run of {facts['task']} {lessons}: {score}{self.tell_spent()}")
-            case "learned":
-                change = facts["change"]
-                self.line(f"  {change.lesson} {change.kind}{': ' * bool(change.why)}{change.why}")
-            case "propose":
-                self.line(
-                    f"the optimizer studies {facts['experiences']} experiences ({facts['failures']}"
-                    " of them failed)"
-                )
+                yield f"  re-run of {facts['task']} {lessons}: {score}{self.tell_spent()}"
             case "candidate":
-                self.line("a candidate is judged on validation:")
+                yield "a candidate is judged on validation:"
                 for edit, said in reasons(facts["edits"]):
-                    self.line(f"  {said}" if edit.reason else f"  {edit.path}: {edit.new[:80]!r}")
+                    yield f"  {said}" if edit.reason else f"  {edit.path}: {edit.new[:80]!r}"
             case "revision":
                 revision = facts["revision"]
-                said_at_the_end = (
-                    self.panel is not None
-                    and revision.round + 1 == self.rounds
-                    and sys.stdout.isatty()
-                )
-                verdict = "" if said_at_the_end else f": {verdict_text(revision.verdict)}"
-                self.line(f"{'KEPT' if revision.kept else 'dropped'}{verdict}")
+                last = self.panel is not None and revision.round + 1 == self.rounds
+                verdict = f": {verdict_text(revision.verdict)}"
+                told_at_the_end = last and sys.stdout.isatty()
+                yield ("KEPT" if revision.kept else "dropped") + verdict * (not told_at_the_end)
                 if revision.review:
-                    self.line(f"  a person {revision.review}")
+                    yield f"  a person {revision.review}"
             case "update":
-                figures = ", ".join(
-                    f"{key} {facts[key]:.4g}"
-                    for key in ("reward", "kl", "entropy", "clip", "length")
-                )
-                self.line(f"step {facts['step']}: {figures}{self.tell_spent()}")
-            case "nothing":
-                self.line(f"nothing to judge this round: {facts['reason']}")
-            case "review" | "reviewed":
-                # what moves would be in the way of whoever types
-                (self.__exit__ if event == "review" else self.__enter__)()
+                keys = ("reward", "kl", "entropy", "clip", "length")
+                figures = ", ".join(f"{key} {facts[key]:.4g}" for key in keys)
+                yield f"step {facts['step']}: {figures}{self.tell_spent()}"
             case _:
-                self.line(str(facts.get("text", event)))
+                yield str(facts.get("text", event))
+
+    def _tell_score(self, score: Any, cell: str) -> Iterator[str]:
+        if score.score is not None and not score.reused:
+            mark = "passed" if score.passed else "failed"
+            of = f"[{cell}] " if self.cells else ""
+            yield (
+                f"  {self.phase} {self.done}/{self.total}  {mark}  {of}{score.task}"
+                f" ({f'{score.ending} {score.limit}'.strip()}, {score.usage.calls} calls)"
+                f"{self.tell_spent()}"
+            )
+
+
+LINES = {
+    "aside": f"  {EXCLUDED}: {{task}}: {{fault}}",
+    "round": "round {round} of {rounds}: attempting train tasks",
+    "observe": "the policy {policy} learns from {experiences} experiences",
+    "learned": "  {change.lesson} {change.kind}: {change.why}",
+    "propose": "the optimizer studies {experiences} experiences ({failures} of them failed)",
+    "nothing": "nothing to judge this round: {reason}",
+}
+"""Event -> its line, of its facts."""
