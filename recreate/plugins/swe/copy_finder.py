@@ -39,59 +39,71 @@ def telling(text: bytes) -> set[int]:
     }
 
 
-def main() -> None:  # noqa: C901
-    order = json.loads(sys.stdin.readline())
-    modules: dict[str, list[tuple[str, set[int]]]] = {}
-    for path, lines in order["modules"].items():
-        modules.setdefault(path.rpartition("/")[2], []).append((path, set(lines)))
-    found: list[tuple[str, str]] = []
+class CopyFinder:
+    """What is found of the modules of a package: [[file, the module it is a copy of]]."""
 
-    def look(place: str, inside: str, read: Callable[[], bytes]) -> None:
+    def __init__(self, modules: dict[str, list[int]]) -> None:
+        self.found: list[tuple[str, str]] = []
+        self.modules: dict[str, list[tuple[str, set[int]]]] = {}
+        for path, lines in modules.items():
+            self.modules.setdefault(path.rpartition("/")[2], []).append((path, set(lines)))
+
+    def look(self, place: str, inside: str, read: Callable[[], bytes]) -> None:
         """Note the file `inside` (its path, in an archive too) when it is a copy."""
         folder, _, name = inside.rpartition("/")
-        for path, lines in modules.get(name, ()):
+        for path, lines in self.modules.get(name, ()):
             above = path.rpartition("/")[0].rpartition("/")[2]
             if name == "__init__.py" and above != folder.rpartition("/")[2]:
                 continue
             own = telling(read())
             common = len(own & lines)
             if common >= LEAST and common >= SHARE * min(len(own), len(lines)):
-                found.append((place, path))
+                self.found.append((place, path))
                 if place == inside:  # what Python compiled of it says the same
                     compiled = Path(folder, "__pycache__").glob(f"{name[:-3]}.*.pyc")
-                    found.extend((str(file), path) for file in compiled if file.stat().st_size)
+                    self.found.extend((str(f), path) for f in compiled if f.stat().st_size)
                 return
 
-    passed = {"/proc", "/sys", "/dev", order["here"]}
-    for top in ["/", *order["mounted"]]:
+    def look_at(self, path: str, name: str) -> None:
+        """Look at a file, or at what is in an archive."""
+        if name in self.modules and not Path(path).is_symlink():
+            self.look(path, path, Path(path).read_bytes)
+        elif name.endswith(ARCHIVES) and Path(path).stat().st_size:
+            with zipfile.ZipFile(path) as archive:
+                for member in archive.namelist():
+                    self.look(path, member, partial(archive.read, member))
+
+    def search(self, top: str, passed: set[str]) -> None:
+        """Look at all files below a folder, but for folders that are passed over."""
         for folder, folders, names in os.walk(top):
-            folders[:] = [f for f in folders if f"{folder.rstrip('/')}/{f}" not in passed]
+            start = folder.rstrip("/")
+            folders[:] = [f for f in folders if f"{start}/{f}" not in passed]
             for name in names:
-                path = f"{folder.rstrip('/')}/{name}"
                 try:
-                    if name in modules and not Path(path).is_symlink():
-                        look(path, path, Path(path).read_bytes)
-                    elif name.endswith(ARCHIVES) and Path(path).stat().st_size:
-                        with zipfile.ZipFile(path) as archive:
-                            for member in archive.namelist():
-                                look(path, member, partial(archive.read, member))
+                    self.look_at(f"{start}/{name}", name)
                 except (OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError):
                     continue
-    imported = {}
-    for name in order["tops"]:
-        try:
-            spec = importlib.util.find_spec(name)
-        except (ImportError, ValueError):
-            continue
-        if (
-            spec is not None
-            and spec.origin
-            and Path(spec.origin).is_file()
-            and Path(spec.origin).stat().st_size
-        ):
-            imported[name] = spec.origin
+
+
+def find_origin(name: str) -> str:
+    """Return the file that a name is imported from, '' for none that holds anything."""
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        return ""
+    origin = (spec and spec.origin) or ""
+    return origin if Path(origin).is_file() and Path(origin).stat().st_size else ""
+
+
+def main() -> None:
+    order = json.loads(sys.stdin.readline())
+    finder = CopyFinder(order["modules"])
+    for top in ["/", *order["mounted"]]:
+        finder.search(top, {"/proc", "/sys", "/dev", order["here"]})
+    origins = {name: find_origin(name) for name in order["tops"]}
+    imported = {name: origin for name, origin in origins.items() if origin}
     print()
-    print(json.dumps({"found": found, "imported": imported}))
+    print(json.dumps({"found": finder.found, "imported": imported}))
 
 
 if __name__ == "__main__":
