@@ -854,6 +854,7 @@ def plain(workspace: Path) -> Callable[..., list[str]]:
     return plain
 
 
+@pytest.mark.plugin("policies")
 @pytest.mark.slow
 def test_the_report_and_its_page_say_what_became_of_each_lesson_and_what_it_cost(
     plain: Callable[..., list[str]], workspace: Path
@@ -907,6 +908,7 @@ def gamer() -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.plugin("policies")
 @pytest.mark.slow
 def test_a_lesson_that_passes_by_gaming_is_held_and_named_until_a_person_decides(
     plain: Callable[..., list[str]],
@@ -955,6 +957,7 @@ def test_a_lesson_that_passes_by_gaming_is_held_and_named_until_a_person_decides
     )
 
 
+@pytest.mark.plugin("policies")
 @pytest.mark.slow
 def test_a_lesson_whose_words_tell_to_game_the_grader_is_shown_to_nobody(
     plain: Callable[..., list[str]], workspace: Path, capsys: pytest.CaptureFixture[str]
@@ -973,6 +976,7 @@ def test_a_lesson_whose_words_tell_to_game_the_grader_is_shown_to_nobody(
     assert [e.path for e in revision.edits] == [f"memory/{lesson.id}.md"], "a person let it go on"
 
 
+@pytest.mark.plugin("policies")
 def test_a_pattern_from_an_archive_whose_words_tell_to_game_the_grader_is_shown_to_nobody(
     plain: Callable[..., list[str]], workspace: Path
 ) -> None:
@@ -984,6 +988,7 @@ def test_a_pattern_from_an_archive_whose_words_tell_to_game_the_grader_is_shown_
     assert stored(workspace)["x"].status == "held"
 
 
+@pytest.mark.plugin("policies")
 def test_an_agent_that_asks_for_nothing_is_not_made_to_pay_for_lessons(
     plain: Callable[..., list[str]], workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -999,6 +1004,7 @@ def test_an_agent_that_asks_for_nothing_is_not_made_to_pay_for_lessons(
     assert list(Run(workspace / "runs/a").records("memory")) == []
 
 
+@pytest.mark.plugin("policies")
 def test_unreadable_answers_of_a_small_model_end_no_build_and_are_few(
     plain: Callable[..., list[str]], workspace: Path
 ) -> None:
@@ -1013,6 +1019,7 @@ def test_unreadable_answers_of_a_small_model_end_no_build_and_are_few(
     assert sum(x.get("phase") == "observe" for x in lines if x["kind"] == "settle") <= 2 * 12
 
 
+@pytest.mark.plugin("policies")
 @pytest.mark.slow
 def test_a_general_pattern_of_other_domains_is_shown_to_a_new_ones_first_build_as_unproven_there(
     plain: Callable[..., list[str]], workspace: Path

