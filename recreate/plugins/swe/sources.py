@@ -20,6 +20,7 @@ from recreate.api import paths
 from recreate.api.errors import BadInput
 from recreate.api.syntax import parse_python
 from recreate.api.types import digest
+from recreate.plugins.swe.archives import unpack, untar
 from recreate.storage import download, packages
 from recreate.storage.files import once
 
@@ -79,7 +80,7 @@ def release(package: str, version: str, sha256: str | None, say: Say = lambda _:
 
     def build(fresh: Path) -> None:
         with tempfile.TemporaryDirectory(dir=fresh.parent) as scratch:
-            copy(download.unpack(sdist, Path(scratch)), fresh)
+            copy(unpack(sdist, Path(scratch)), fresh)
 
     return once(folder / f"{package}-{version}-{found[:12]}", build)
 
@@ -206,7 +207,7 @@ def _snapshot(path: Path, commit: str, scratch: Path) -> tuple[Path, str, str]:
             is not None
         ):
             with tarfile.open(exported) as tar:
-                download.untar(tar, taken, links=False)
+                untar(tar, taken, links=False)
             return taken, commit, digest(manifest(taken))
     listed = _git(path, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     if listed is None:
