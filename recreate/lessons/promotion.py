@@ -40,7 +40,6 @@ from recreate.api.types import Gain, Lesson, Trial
 ODDS = 5.0
 """What a bet on "it helps" must have made of 1 (`--memory.odds`): at most 1 in so many that do not
 help gets there."""
-LEVEL = 1 - 1 / ODDS
 GROUPS = 3
 WORTH = 0.15
 GIVE_UP = 0.95

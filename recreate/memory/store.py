@@ -345,7 +345,6 @@ class ExperienceStore:
         if how not in HOWS:
             raise BadInput(f"there is no way {how!r} to recall", fix=f"one of: {', '.join(HOWS)}")
         from recreate.memory.index import Question
-        from recreate.memory.index.tokenizer import standing
 
         self.metadata.refresh()
         scope = self._scope(reader)
@@ -353,61 +352,52 @@ class ExperienceStore:
         closed = {"group": scope.groups, "task": scope.tasks} if scope.train_only else None
         question = Question(query, how, wanted, closed, self.patience)
         read = lru_cache(None)(lambda key: self._get(key, scope))
-
-        def hit(id: str, score: float, ranks: Mapping[str, tuple[int, int]]) -> Hit | None:
-            """As its file tells it; None when the reader may not see it, or it does not match after
-            all."""
-            key = id.partition("/")[0]
-            whole = ""
-            if id in lessons:
-                found = self._lesson_hit(id, lessons[id][1], score, scope)
-                whole = found.text if found is not None else ""
-            else:
-                e = read(key)
-                found = (
-                    experience_hit(e, id, score, self.metadata.when(key)) if e is not None else None
-                )
-                whole = documents.words_of(e, id) if e is not None else ""
-                if found is not None and scope.train_only and e is not None and e.canary:
-                    # no model is asked with it
-                    found = found.model_copy(update={"text": f"{found.text}\n{e.canary}"})
-            if found is None or not matches(wanted, found):
-                return None
-            facts = {**found.facts, "words": standing(whole, query)}
-            return found.model_copy(
-                update={"facts": facts | ({"ranks": list(ranks[id])} if id in ranks else {})}
-            )
-
-        def drop_twins(hits: Iterable[Hit | None]) -> Iterator[Hit]:
-            """Of lessons with the same words and standing, such as a pattern and its general twin,
-            the first."""
-            told = set[tuple[str, str]]()
-            for found in hits:
-                words = (
-                    (found.text, found.facts["status"])
-                    if found is not None and found.grain == "lesson"
-                    else None
-                )
-                if found is not None and words not in told:
-                    told |= {words} if words is not None else set()
-                    yield found
-
         asked = k + 8
         while True:
             recalled = self._ranked(question, asked, self._sources(scope, lessons))
-            found = recalled.found
-            hits = list(
-                islice(drop_twins(hit(id, score, recalled.ranks) for id, score in found), k)
+            found = (
+                self._lesson_hit(id, lessons[id][1], score, scope)
+                if id in lessons
+                else self._experience_hit(read(id.partition("/")[0]), id, score, scope)
+                for id, score in recalled.found
             )
-            if len(hits) == k or len(found) < asked or asked > 5000:
-                if recalled.behind:
-                    self.note(
-                        f"{recalled.behind} of {recalled.sources} experiences and lessons have no"
-                        " vector yet and were looked for by words alone; recreate memory rebuild"
-                        " makes them"
-                    )
-                return hits
+            fit = (hit for hit in found if hit is not None and matches(wanted, hit))
+            hits = list(islice(_drop_twins(fit), k))
+            if len(hits) == k or len(recalled.found) < asked or asked > 5000:
+                break
             asked *= 4
+        if recalled.behind:
+            self.note(
+                f"{recalled.behind} of {recalled.sources} experiences and lessons have no vector"
+                " yet and were looked for by words alone; recreate memory rebuild makes them"
+            )
+        return [self._mark_hit(hit, query, read, recalled.ranks) for hit in hits]
+
+    def _experience_hit(
+        self, e: Experience | None, id: str, score: float, scope: Scope
+    ) -> Hit | None:
+        """Return a hit as its file tells it; None where the reader may not see it."""
+        found = experience_hit(e, id, score, self.metadata.when(e.id)) if e is not None else None
+        if found is not None and scope.train_only and e is not None and e.canary:
+            # no model is asked with it
+            return found.model_copy(update={"text": f"{found.text}\n{e.canary}"})
+        return found
+
+    def _mark_hit(
+        self,
+        hit: Hit,
+        query: str,
+        read: Callable[[str], Experience | None],
+        ranks: Mapping[str, tuple[int, int]],
+    ) -> Hit:
+        """Return a hit with the words of the question that stand in it, and its places."""
+        from recreate.memory.index.tokenizer import standing
+
+        e = read(hit.experience) if hit.experience else None
+        whole = hit.text if e is None else documents.words_of(e, hit.id)
+        facts = {**hit.facts, "words": standing(whole, query)}
+        facts |= {"ranks": list(ranks[hit.id])} if hit.id in ranks else {}
+        return hit.model_copy(update={"facts": facts})
 
     def search(
         self,
@@ -693,6 +683,17 @@ class ExperienceStore:
             "damaged": wrong.count("damaged"),
             "unreferenced": len(there.keys() - named),
         }
+
+
+def _drop_twins(hits: Iterable[Hit]) -> Iterator[Hit]:
+    """Return hits without lessons whose words and standing another has, such as a pattern and its
+    general twin."""
+    seen = set[tuple[str, str]]()
+    for hit in hits:
+        words = (hit.text, hit.facts["status"]) if hit.grain == "lesson" else (hit.id, "")
+        if words not in seen:
+            seen.add(words)
+            yield hit
 
 
 class Forgotten:
