@@ -43,7 +43,8 @@ def with_variants(words: str) -> Callable[[Callable[..., Any]], Callable[..., An
             return command(**{name: values[name] for name in own})
 
         run.__annotations__ = {p.name: p.annotation for p in parameters.values()}
-        run.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
+        shown = inspect.Signature(list(parameters.values()))
+        run.__signature__ = shown  # type: ignore[attr-defined]
         return run
 
     return decorate

@@ -295,13 +295,14 @@ def open_cache(opening: Opening) -> Replies | None:
     return cache
 
 
-def check_optimizer(settings: Settings, part: Any = None) -> Any:
+def check_optimizer(settings: Settings, part: Any = None, *, imported: bool = True) -> Any:
     """Return what the optimizer makes of the settings that are its own. part: it, where it is an
-    object. Raises BadInput for one that is not there, does not fit, or does not know them; Missing
-    for one whose package is not installed."""
+    object; imported: whether the packages that it needs must be here. Raises BadInput for one that
+    is not there, does not fit, or does not know them; Missing for an absent package."""
     part = registry.find("optimizer", settings.optimizer) if part is None else part
     registry.factory("optimizer", part)
-    registry.need_all(part)
+    if imported:
+        registry.need_all(part)
     return settings_.own(part, settings.optimizer or spelled(part), settings.optimizer_settings)
 
 
@@ -345,15 +346,17 @@ def _open_domain(opening: Opening) -> Domain:
     return domain
 
 
+def _factory(kind: str, given: Any, name: str) -> Callable[..., Any]:
+    return registry.factory(kind, name if given is None else given)
+
+
 def _check_named(opening: Opening) -> None:
     """Refuse an optimizer or a policy by its name before a model is opened."""
     given, settings = opening.given, opening.settings
     if given.optimizer is not None or settings.optimizer:
-        registry.factory(
-            "optimizer", settings.optimizer if given.optimizer is None else given.optimizer
-        )
+        _factory("optimizer", given.optimizer, settings.optimizer)
     if given.policy is not None or settings.memory.is_named or opening.command != "build":
-        registry.factory("policy", settings.memory.policy if given.policy is None else given.policy)
+        _factory("policy", given.policy, settings.memory.policy)
 
 
 def _open_budget(opening: Opening) -> Budget:
@@ -385,21 +388,17 @@ def _open_models(opening: Opening) -> OpenedModels:
 
 
 def _open_optimizer(opening: Opening) -> Callable[..., Optimizer]:
-    given = opening.given.optimizer
-    return registry.factory("optimizer", opening.settings.optimizer if given is None else given)
+    return _factory("optimizer", opening.given.optimizer, opening.settings.optimizer)
 
 
 def _open_optimizer_settings(opening: Opening) -> Any:
     settings, part = opening.settings, opening.given.optimizer
-    if opening.command == "build":  # nobody proposes elsewhere
-        return check_optimizer(settings, part)
-    part = registry.find("optimizer", settings.optimizer) if part is None else part
-    return settings_.own(part, settings.optimizer or spelled(part), settings.optimizer_settings)
+    # nobody proposes elsewhere, so that nothing need be installed for it
+    return check_optimizer(settings, part, imported=opening.command == "build")
 
 
 def _open_policy(opening: Opening) -> Callable[..., MemoryPolicy]:
-    given = opening.given.policy
-    return registry.factory("policy", opening.settings.memory.policy if given is None else given)
+    return _factory("policy", opening.given.policy, opening.settings.memory.policy)
 
 
 def _open_journal(opening: Opening) -> Journal:

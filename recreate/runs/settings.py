@@ -317,23 +317,20 @@ OF_THE_MACHINE = ("out", "name", "jobs", "repos", "sandbox", "record_replies_onl
 def differing(one: Settings, other: Settings) -> dict[str, tuple[Any, Any]]:
     """Return the addresses at which two runs differ, but for those that are free, with what each
     says there."""
-    sides = flat(one.identity()), flat(other.identity())
-    names = dict.fromkeys(name for side in sides for name in side)
-    defaults = addresses()
-    pairs = {
-        n: (s, t) for n in names for s, t in [[side.get(n, defaults.get(n)) for side in sides]]
-    }
+    a, b, default = flat(one.identity()), flat(other.identity()), addresses()
+    pairs = {n: (a.get(n, default.get(n)), b.get(n, default.get(n))) for n in a | b}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
 def addresses(model: type[BaseModel] | None = None, prefix: str = "") -> dict[str, Any]:
     """Return every address there is, with its default, those of plug-ins last; an optimizer's own
     are known to its `Config` alone. model: of one table."""
-    if model is None:
-        tables = plugins.settings_tables().items()
-        own = [addresses(table, f"{name}.") for name, table in tables]
-        return addresses(Settings) | {k: v for table in own for k, v in table.items()}
     values: dict[str, Any] = {}
+    if model is None:
+        values |= addresses(Settings)
+        for name, table in plugins.settings_tables().items():
+            values |= addresses(table, f"{name}.")
+        return values
     for name, field in model.model_fields.items():
         if isinstance(field.default, Config):
             values.update(addresses(type(field.default), f"{prefix}{name}."))
