@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from recreate.agents.scaffold import MAX_FILE, Scaffold
-from recreate.api.config import toml_value
+from recreate.api.config import write_toml
 from recreate.api.errors import BadInput
 
 MOST_FILES = 500
@@ -41,25 +42,11 @@ def from_command(
             f"{{agent}}/{place}",
             command,
         )
-    lines = [
-        'action = "command"',
-        f"command = {toml_value(command)}",
-        f"texts = {toml_value(list(texts))}",
-    ]
-    lines += [f"venv = {toml_value(str(Path(venv).expanduser().absolute()))}"] if venv else []
     # a program of somebody else's makes more of a turn than ours does, and shorter ones
-    text = "\n".join(
-        [
-            *lines,
-            "",
-            "[limits]",
-            f"steps = {STEPS}",
-            "seconds = 1800",
-            "tokens = 2000000",
-            "usd = 3.0",
-            "",
-        ]
-    )
+    limits = {"steps": STEPS, "seconds": 1800, "tokens": 2_000_000, "usd": 3.0}
+    about: dict[str, Any] = {"action": "command", "command": command, "texts": list(texts)}
+    about |= {"venv": str(Path(venv).expanduser().absolute())} if venv else {}
+    text = write_toml({**about, "limits": limits})
     program = next((PurePosixPath(w).stem for w in [*named, *words] if "=" not in w), "agent")
     name = re.sub(r"[^\w.-]+", "-", program).strip("-.") or "agent"
     return Scaffold(name=name, files={"agent.toml": text, **found})

@@ -4,7 +4,6 @@ scaffold."""
 from __future__ import annotations
 
 import inspect
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 from recreate.agents.lint import problems
 from recreate.agents.scaffold import Scaffold
+from recreate.api.config import write_toml
 from recreate.api.errors import BadInput
 from recreate.api.ports import Agent, Desk
 from recreate.api.types import digest
@@ -64,24 +64,20 @@ def wrap_agent(
             "files and venv are of an agent that is a command", fix="leave them out", code="usage"
         )
     _fit(agent)
-    lines = [
-        f"action = {json.dumps(_action(agent))}",
-        f"texts = {json.dumps(_patterns(texts))}",
-        f"version = {json.dumps(version or _version(agent))}",
-        "",
-        "[limits]",
-        *(f"{key} = {json.dumps(value)}" for key, value in limits.items() if key != "max_tokens"),
-        "",
-        "[model]",
-        f"max_tokens = {limits['max_tokens']}",
-    ]
+    about: dict[str, Any] = {
+        "action": _action(agent),
+        "texts": _patterns(texts),
+        "version": version or _version(agent),
+        "limits": {key: value for key, value in limits.items() if key != "max_tokens"},
+        "model": {"max_tokens": limits["max_tokens"]},
+    }
     found = given or read_files(folder, _patterns(texts))
     called = (
         name
         or re.sub(r"[^\w.-]+", "-", _agent_name(agent).rpartition(".")[2]).strip("-.")
         or "agent"
     )
-    scaffold = Scaffold(name=called, files={"agent.toml": "\n".join(lines) + "\n", **found})
+    scaffold = Scaffold(name=called, files={"agent.toml": write_toml(about), **found})
     if wrong := sorted(problems(scaffold), key=lambda p: not p.startswith("agent.toml")):
         raise BadInput(
             f"{called}/{wrong[0]}",

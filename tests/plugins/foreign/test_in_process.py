@@ -155,7 +155,7 @@ def test_what_cannot_be_an_agent_of_texts_is_refused_when_it_is_wrapped() -> Non
     texts: Any = {"a.md": 3}
     with pytest.raises(BadInput, match=r"the text a\.md is 3"):
         recreate.wrap(by_shell, texts)
-    with pytest.raises(BadInput, match=r"agent\.toml:\d+: not TOML"):
+    with pytest.raises(BadInput, match=r"agent\.toml:\d+: limits\.usd"):
         recreate.wrap(by_shell, {"a.md": "x"}, usd=float("nan"))
 
 
