@@ -25,11 +25,11 @@ from recreate.api.types import Task
 from recreate.builder.measure import Cell, begin, bring, count_openings
 from recreate.builder.selection import matching
 from recreate.builder.suite import NAME_ONCE, Suite
-from recreate.runs.attempts import Place, Score, key_of, read_experience, run_work
+from recreate.runs.attempts import Place, Score, Work, key_of, read_experience, run_work
 from recreate.runs.budget import Budget
 from recreate.runs.opening import open_domain
 from recreate.runs.reader import Run
-from recreate.runs.results import WHOSE, BenchResult, judge_pairs, pair_cells
+from recreate.runs.results import WHOSE, BenchResult, judge_pairs
 from recreate.runs.session import Session
 from recreate.runs.settings import Settings
 from recreate.storage import files
@@ -92,60 +92,51 @@ def measure_all(
                 key_of(w.session, w.scaffold, w.task, w.repeat, w.offers, image="") for w in own
             )
             session.ledger.cap(keys, cap, cell.name)
-        totals = {cell.name: len(own) for cell, own in zip(cells, work, strict=True)}
         against = _against(suite, cells)
         pairs = [
-            {"cell": cells[n].key, "baseline": cells[p].key}
-            for n, p in enumerate(against)
-            if p is not None
+            {"cell": cell.key, "baseline": cells[at].key}
+            for cell, at in zip(cells, against, strict=True)
+            if at is not None
         ]
         session.journal.add("baselines", of=pairs)
-        first = cells[0].scaffold.digest
-        session.say(
-            "gather",
-            {
-                "phase": suite.split,
-                "total": sum(totals.values()),
-                "scaffold": first,
-                "cells": totals,
-            },
-        )
-        scores: dict[Place, Score] = {}
-        error: RecreateError | None = None
-        try:
-            run_work(session, _interleaved(work), scores)
-        except RecreateError as e:
-            if len(cells) == 1 and not isinstance(e, OutOfBudget):
-                raise
-            # nothing more can be written, the table's files neither
-            if e.exit_code == 130 or files.of_disk(e):
-                raise
-            error = e
+        scores, error = _run_cells(session, suite, cells, work)
         results = [cell.result(scores) for cell in cells]
-        openings = sum(
-            count_openings(each) for each in {s.domain.name: s for s in opened.values()}.values()
-        )
-        short = [
-            f"{cell.name}: {len(result.scores) - result.set_aside} of {totals[cell.name]} attempts"
-            " graded" + (f", {result.set_aside} excluded" if result.set_aside else "")
-            for cell, result in zip(cells, results, strict=True)
-            if len(result.scores) < totals[cell.name] or (error is not None and result.set_aside)
-        ]
-        told = (*short, *((error.message,) if error else ()))
-        paired = [
-            (results[at], cell) for at, cell in zip(against, results, strict=True) if at is not None
-        ]
-        kinds = Run(session.folder).kinds()
-        judged = [each.record() for each in judge_pairs(paired, session.settings, kinds)]
-    return Batched(session.folder, tuple(results), tuple(judged), openings, told, error)
+        domains = {own.domain.name: own for own in opened.values()}
+        openings = sum(map(count_openings, domains.values()))
+    stopped = [
+        f"{cell.name}: {len(result.scores) - result.set_aside} of {len(own)} attempts graded"
+        + (f", {result.set_aside} excluded" if result.set_aside else "")
+        for cell, own, result in zip(cells, work, results, strict=True)
+        if len(result.scores) < len(own) or (error is not None and result.set_aside)
+    ]
+    stopped += [error.message] if error else []
+    paired = [
+        (results[at], cell) for at, cell in zip(against, results, strict=True) if at is not None
+    ]
+    kinds = Run(session.folder).kinds()
+    judged = [each.record() for each in judge_pairs(paired, session.settings, kinds)]
+    return Batched(session.folder, tuple(results), tuple(judged), openings, tuple(stopped), error)
 
 
-def read_batched(run: Run, cells: Sequence[BenchResult]) -> Batched:
-    """Return what a run measured as a batch that has ended. cells: read back from it."""
-    pairs = pair_cells(run, cells) if run.baselines() is not None else []
-    judged = judge_pairs(pairs, run.settings, run.kinds())
-    openings = max((cell.test_openings for cell in cells), default=0)
-    return Batched(run.folder, tuple(cells), tuple(each.record() for each in judged), openings)
+def _run_cells(
+    session: Session, suite: Suite, cells: Sequence[Cell], work: Sequence[Sequence[Work]]
+) -> tuple[dict[Place, Score], RecreateError | None]:
+    """Make the attempts of all cells, task by task; return their scores, and what ended them before
+    all were made."""
+    totals = {cell.name: len(own) for cell, own in zip(cells, work, strict=True)}
+    first = {"scaffold": cells[0].scaffold.digest, "phase": suite.split}
+    session.say("gather", {**first, "total": sum(totals.values()), "cells": totals})
+    scores: dict[Place, Score] = {}
+    try:
+        run_work(session, _interleaved(work), scores)
+    except RecreateError as e:
+        if len(cells) == 1 and not isinstance(e, OutOfBudget):
+            raise
+        # nothing more can be written, the table's files neither
+        if e.exit_code == 130 or files.of_disk(e):
+            raise
+        return scores, e
+    return scores, None
 
 
 def write(batched: Batched, formats: Collection[str]) -> list[Path]:
