@@ -17,7 +17,6 @@ from typing import Any
 from pydantic import Field
 
 from recreate.api.config import Config
-from recreate.api.errors import Missing
 from recreate.api.plugins import names
 
 SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
@@ -84,11 +83,10 @@ def read_first_row(path: Path) -> Mapping[str, Any]:
     if suffix == ".parquet":
         from recreate.api.registry import need
 
+        parquet = need("pyarrow.parquet")
         try:
-            return dict.fromkeys(need("pyarrow.parquet").read_schema(path).names)
-        except Exception as e:  # whatever is in the file
-            if isinstance(e, Missing):
-                raise
+            return dict.fromkeys(parquet.read_schema(path).names)
+        except Exception:  # whatever is in the file
             return {}
     with path.open(encoding="utf-8", errors="replace") as lines:
         first = next((line for line in lines if line.strip()), "").strip()

@@ -42,6 +42,7 @@ _SAVED = ("dataset_info.json", "dataset_dict.json")
 """What the package `datasets` writes beside a data set that it saves."""
 FIELDS = frozenset({"instance_id", "repo", "patch"})
 """What every row has: by these it is known."""
+_TESTS = ("FAIL_TO_PASS", "fail_to_pass")
 
 
 class PublishedRow(Record):
@@ -84,15 +85,6 @@ class Refusal(NamedTuple):
     reason: str
 
 
-def is_row(value: object) -> bool:
-    """Whether a JSON value is a row of the published schema."""
-    return (
-        isinstance(value, dict)
-        and value.keys() >= FIELDS
-        and ("FAIL_TO_PASS" in value or "fail_to_pass" in value)
-    )
-
-
 def domain_of_file(path: Path) -> str:
     """Return `swe` for what that domain reads: rows of SWE-bench, recipes, folders, a data set's
     plain name; else ''."""
@@ -114,11 +106,9 @@ def holds_rows(source: str | Path) -> bool:
         )
     if path.is_dir():
         return any((path / name).is_file() for name in _SAVED) or any(path.rglob("*.parquet"))
-    if path.suffix not in (".json", ".jsonl"):
-        return path.suffix == ".parquet"
-    with path.open(encoding="utf-8", errors="replace") as lines:
-        first = next((line for line in lines if line.strip()), "").lstrip()
-    return '"instance_id"' in first or (path.suffix == ".json" and first.startswith("["))
+    if path.suffix == ".jsonl":
+        return "instance_id" in read_first_row(path)
+    return path.suffix in (".json", ".parquet")
 
 
 def read(source: str | Path) -> tuple[list[tuple[PublishedRow, Split | None]], list[Refusal]]:
@@ -135,14 +125,10 @@ def read(source: str | Path) -> tuple[list[tuple[PublishedRow, Split | None]], l
         if isinstance(value, str):
             refused.append(Refusal(place, value))
             continue
-        name = str(value.get("instance_id") or place) if isinstance(value, dict) else place
-        if not is_row(value):
-            lacks = sorted(FIELDS - value.keys()) if isinstance(value, dict) else []
-            what = (
-                f"it has no {', '.join(lacks)}"
-                if lacks
-                else "it is no row: SWE-bench's have FAIL_TO_PASS"
-            )
+        name = str(value.get("instance_id") or place)
+        if not value.keys() >= FIELDS or value.keys().isdisjoint(_TESTS):
+            lacks = ", ".join(sorted(FIELDS - value.keys()))
+            what = f"it has no {lacks}" if lacks else "it is no row: SWE-bench's have FAIL_TO_PASS"
             refused.append(Refusal(name, what))
             continue
         try:
@@ -202,11 +188,7 @@ def row_of(value: Mapping[str, Any]) -> PublishedRow:
         fail_to_pass=fail,
         pass_to_pass=tuple(name for name in passing if name not in fail),
         python=tuple(str(p) for p in ([pythons] if isinstance(pythons, str | float) else pythons)),
-        requires=tuple(
-            pin
-            for name, pin in sorted(pins.items())
-            if name not in ("pip", repo.rpartition("/")[2].lower())
-        ),
+        requires=tuple(pin for _, pin in sorted(pins.items())),
         image=_text(value, "image_name") or _text(value, "docker_image"),
     )
 
@@ -286,9 +268,9 @@ def _values(source: str | Path) -> Iterator[tuple[str, Any]]:
         name = ":".join(filter(None, match.groups()))
     rows = table.read(name if stored else f"{HUB}{name}")
     measured = [row for row in rows.rows if row.values.get(table.SPLIT) == "test"]
-    some = rows.rows if stored else (measured or rows.rows)
-    dropped = () if stored else (table.SPLIT,)
-    for row in some:
-        values = {key: each for key, each in row.values.items() if key not in dropped}
+    for row in rows.rows if stored else measured or rows.rows:
+        values = dict(row.values)
+        if not stored:
+            values.pop(table.SPLIT, None)
         yield f"{rows.place} {row.number}", values
     yield from ((f"{rows.place} {fault.number}", fault.reason) for fault in rows.faults)
