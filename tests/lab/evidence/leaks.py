@@ -410,7 +410,7 @@ def recorded() -> list[str]:
     """The edits that a model wrote in the build that ships."""
     found = list[str]()
     with gzip.open(
-        shipped("benchmarks") / "demo" / "tape" / "replies.jsonl.gz", "rt", encoding="utf-8"
+        shipped("benchmarks") / "demo" / "tape" / "journal.jsonl.gz", "rt", encoding="utf-8"
     ) as file:
         for row in map(json.loads, file):
             if row["kind"] == "reply" and row["role"] == "optimizer":
