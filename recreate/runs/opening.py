@@ -412,8 +412,9 @@ def _open_journal(opening: Opening) -> Journal:
         opening.undo.callback(claim(Path(settings.record), opening.run, resumed=opening.resume))
         if opening.command == "build" and known and not opening.resume:
             opening.say("note", {"text": _not_on_it(known, opening.domain.name)})
-    jobs = settings.jobs
+    jobs, cache = settings.jobs, open_cache(opening)
     facts = {
+        "near": cache.key if cache is not None else "",
         "run": opening.run,
         "model": models.model.name,
         "sandbox": opening.backend.name,

@@ -184,8 +184,6 @@ class Replay:
     wavered     calls that asked the same but for what wavers by itself
     """
 
-    key = ""
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.start: dict[str, Any] = {}
@@ -222,6 +220,8 @@ class Replay:
                     self.recalled[line["call"], line["query"]] = line["text"], tuple(line["found"])
                 case "end":
                     self.end = line
+        # how near questions were answered, which is a part of the attempts' keys
+        self.key = str(self.start.get("near", ""))
         self.models = {role: Answerer.model_validate(who) for role, who in answerers.items()}
         if "agent" not in self.models:
             raise damaged_recording(folder, "it does not say how the run began")
