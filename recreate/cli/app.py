@@ -48,11 +48,6 @@ GROUPS = {
         "Run a command the way agents' commands are run.\n\nExample: recreate sandbox exec -- id"
     ),
     "scaffold": "Look an agent's folder over.\n\nExample: recreate scaffold check seed",
-    "memory": (
-        'Ask what was attempted in this workspace.\n\nExample: recreate memory recall "width of a'
-        ' tab"'
-    ),
-    "patterns": "What experience taught, and your word on it.\n\nExample: recreate patterns list",
 }
 
 COMMANDS = {
@@ -84,17 +79,6 @@ COMMANDS = {
     "tasks check": "tasks.check",
     "sandbox exec": "sandbox.execute",
     "scaffold check": "sandbox.check",
-    "memory recall": "memory.recall",
-    "memory stats": "memory.stats",
-    "memory rebuild": "memory.rebuild",
-    "memory forget": "memory.forget",
-    "memory add": "memory.add",
-    "patterns list": "memory.list_lessons",
-    "patterns show": "memory.show_lesson",
-    "patterns freeze": "memory.freeze",
-    "patterns veto": "memory.veto",
-    "patterns keep": "memory.keep",
-    "patterns diff": "memory.diff",
 }
 """The words of each of the core's commands -> the module in this folder, and the function in it.
 A plug-in's are entry points of the group `recreate.command`, where a dot stands for the space."""

@@ -487,6 +487,7 @@ def test_a_removal_that_changes_nothing_is_judged_once_and_dropped(
     assert {x.id for x in built.scaffold.lessons} == {"bad", "good"}
 
 
+@pytest.mark.plugin("memory_tools")
 @pytest.mark.slow
 def test_what_a_round_had_learned_and_a_person_forgot_does_not_come_back_when_the_run_goes_on(
     go: Go, workspace: Path
@@ -725,6 +726,7 @@ def learned(go: Go, workspace: Path) -> Path:
     return workspace
 
 
+@pytest.mark.plugin("memory_tools")
 @pytest.mark.slow
 def test_patterns_list_and_show_tell_what_speaks_for_a_pattern(learned: Path, capsys: Any) -> None:
     assert cli(["patterns", "list"]) == 0
@@ -747,6 +749,7 @@ def test_patterns_list_and_show_tell_what_speaks_for_a_pattern(learned: Path, ca
     assert row["contradicts"] == []
 
 
+@pytest.mark.plugin("memory_tools")
 @pytest.mark.slow
 def test_a_vetoed_pattern_is_neither_offered_nor_promoted(
     learned: Path, go: Go, monkeypatch: Any
@@ -760,6 +763,7 @@ def test_a_vetoed_pattern_is_neither_offered_nor_promoted(
     assert stored(learned)["mark"].status == "active"  # what it was when it was forbidden
 
 
+@pytest.mark.plugin("memory_tools")
 @pytest.mark.slow
 def test_a_frozen_pattern_stays_as_it_stands(learned: Path, go: Go) -> None:
     assert cli(["patterns", "freeze", "mark"]) == 0
@@ -784,6 +788,7 @@ def test_the_report_says_which_lesson_each_re_run_had_or_lacked(go: Go) -> None:
     assert "Tried by the optimizer" not in told
 
 
+@pytest.mark.plugin("memory_tools")
 @pytest.mark.slow
 def test_patterns_diff_says_what_a_build_learned_and_why(learned: Path, capsys: Any) -> None:
     assert cli(["patterns", "diff", "a"]) == 0
@@ -792,6 +797,7 @@ def test_patterns_diff_says_what_a_build_learned_and_why(learned: Path, capsys: 
     assert f"+{LESSON}" in out
 
 
+@pytest.mark.plugin("memory_tools")
 @pytest.mark.slow
 def test_a_pattern_that_a_person_broke_gets_a_clear_message_and_the_build_goes_on(
     learned: Path, go: Go, capsys: Any
@@ -807,6 +813,7 @@ def test_a_pattern_that_a_person_broke_gets_a_clear_message_and_the_build_goes_o
     assert path.read_text() == "+++\nscope = \n+++\n"
 
 
+@pytest.mark.plugin("memory_tools")
 def test_an_unknown_lesson_lists_the_near_ones(learned: Path, capsys: Any) -> None:
     assert cli(["patterns", "show", "nothing"]) == 2
     assert "mark" in capsys.readouterr().err
@@ -908,6 +915,7 @@ def gamer() -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.plugin("memory_tools")
 @pytest.mark.plugin("policies")
 @pytest.mark.slow
 def test_a_lesson_that_passes_by_gaming_is_held_and_named_until_a_person_decides(
@@ -957,6 +965,7 @@ def test_a_lesson_that_passes_by_gaming_is_held_and_named_until_a_person_decides
     )
 
 
+@pytest.mark.plugin("memory_tools")
 @pytest.mark.plugin("policies")
 @pytest.mark.slow
 def test_a_lesson_whose_words_tell_to_game_the_grader_is_shown_to_nobody(

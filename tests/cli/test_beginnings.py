@@ -117,6 +117,7 @@ def test_of_an_attempt_and_a_lesson(there: Path, capsys: pytest.CaptureFixture[s
     assert said(capsys, "traces", "show", id[:7], "--run", "alpha")["experience"] == id
 
 
+@pytest.mark.plugin("memory_tools")
 def test_recall_shows_the_words_that_it_found(
     there: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -147,6 +148,7 @@ LESSON = (
 ASKED = ("memory", "recall", "how wide is the width of a tab?", "--how", "keywords")
 
 
+@pytest.mark.plugin("memory_tools")
 def test_recall_underlines_the_words_that_it_found_on_a_terminal_and_nowhere_else(
     workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -183,10 +185,12 @@ def test_recall_underlines_the_words_that_it_found_on_a_terminal_and_nowhere_els
     assert "\x1b" not in capsys.readouterr().out
 
 
+@pytest.mark.plugin("memory_tools")
 def test_a_key_is_masked_before_the_words_in_it_are_underlined(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from recreate.cli import memory, terminal
+    from recreate.cli import terminal
+    from recreate.plugins.memory_tools import memory
 
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)

@@ -97,12 +97,6 @@ SHOWING = (
     "diff seed scaffolds/bad --json",
     "review last",
     "review last --json",
-    "traces list last",
-    "traces show {id}",
-    "traces show {id} --full",
-    "traces show {id} --json",
-    "traces search word",
-    "studies list last",
     f"tasks list {HOSTILE}",
     f"tasks list {HOSTILE} --json",
     f"tasks check {HOSTILE} --split test",
@@ -111,6 +105,18 @@ SHOWING = (
     f"grade {HOSTILE} toy:test:1 --answer x --json",
     "scaffold check scaffolds/bad",
     "scaffold check scaffolds/bad --json",
+    "list domain",
+    "show last --html",
+)
+
+
+LOOKING = (
+    "traces list last",
+    "traces show {id}",
+    "traces show {id} --full",
+    "traces show {id} --json",
+    "traces search word",
+    "studies list last",
     "memory recall word --how keywords",
     "memory recall word --json",
     "memory stats",
@@ -118,14 +124,20 @@ SHOWING = (
     "patterns list --json",
     "patterns show mark",
     "patterns show mark --json",
-    "list domain",
-    "show last --html",
 )
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "showing",
+    [SHOWING, pytest.param(LOOKING, marks=pytest.mark.plugin("memory_tools", "traces"))],
+    ids=["core", "plug-ins"],
+)
 def test_no_command_prints_what_cannot_be_seen(
-    built: sdk.Outcome, workspace: Path, capfd: pytest.CaptureFixture[str]
+    built: sdk.Outcome,
+    workspace: Path,
+    capfd: pytest.CaptureFixture[str],
+    showing: tuple[str, ...],
 ) -> None:
     bad = workspace / "scaffolds" / "bad"
     bad.mkdir(parents=True)
@@ -142,7 +154,7 @@ def test_no_command_prints_what_cannot_be_seen(
     run = Run(built.run)
     id = next(run.records("experience"))["attempt"]
     failed = []
-    for words in SHOWING:
+    for words in showing:
         code = cli(words.format(id=id).split())
         told = capfd.readouterr()
         failed += [(words, c) for c in hidden(told.out + told.err)[:3]]

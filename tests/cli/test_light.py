@@ -77,6 +77,7 @@ def stub() -> Iterator[str]:
         yield f"--domain tests.toy:Toy --model openai:{stub.url}#stub --price 0,0"
 
 
+@pytest.mark.plugin("memory_tools")
 @pytest.mark.slow
 def test_a_build_and_a_bench_with_an_endpoint_need_no_extra(light: Light, stub: str) -> None:
     ran = light(
@@ -106,6 +107,7 @@ def test_the_first_minute_says_nothing_of_what_it_does_not_need(light: Light) ->
     assert not [word for word in ("numpy", "pip install", "meaning", "extra") if word in said]
 
 
+@pytest.mark.plugin("memory_tools")
 @pytest.mark.slow
 def test_a_command_that_lacks_an_extra_names_it(light: Light) -> None:
     ran = light(

@@ -342,6 +342,7 @@ def test_traces_are_found_by_their_words(ask: Ask, say: Say) -> None:
     assert "no attempt" in err
 
 
+@pytest.mark.plugin("memory_tools")
 def test_memory_is_counted_and_recalled_within_what_the_reader_may_see(ask: Ask, say: Say) -> None:
     (stats,) = ask("memory", "stats")
     assert (stats["experiences"], stats["splits"]) == (16, {"train": 4, "validation": 12})

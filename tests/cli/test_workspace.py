@@ -416,6 +416,7 @@ def test_a_folder_that_cannot_be_written_is_named_with_what_to_look_at(
     assert f"ls -ld {workspace}\n" in said, "the nearest folder that is there"
 
 
+@pytest.mark.plugin("memory_tools")
 def test_recall_where_nothing_was_ever_attempted_says_what_makes_a_memory(
     workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -437,6 +437,7 @@ def test_of_many_lessons_that_a_beginning_means_those_in_use_are_named_first(
     assert (refused.value.fix or "").startswith("one of: read-11, read-10, read-00,")
 
 
+@pytest.mark.plugin("memory_tools")
 @pytest.mark.plugin("policies")
 def test_a_policy_that_is_not_there_is_refused_with_the_near_one(
     workspace: Path, capsys: pytest.CaptureFixture[str]

@@ -27,6 +27,7 @@ SCRIPTS = {
 }
 
 
+@pytest.mark.plugin("memory_tools")
 def test_what_a_program_printed_in_bytes_is_kept_found_and_shown(
     workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -83,6 +84,7 @@ def test_text_in_any_script_is_kept_and_found_by_its_own_words(
         assert memory.recall(SCRIPTS["cjk"], 1, {"grain": "experience"})[0].id == "cjk"
 
 
+@pytest.mark.plugin("memory_tools")
 @pytest.mark.parametrize(
     ("embedder", "says", "fix"),
     [

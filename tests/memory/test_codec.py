@@ -300,6 +300,7 @@ def test_an_observation_of_fifty_megabytes_fills_neither_the_line_nor_the_memory
     assert recalled < 200 * 1024
 
 
+@pytest.mark.plugin("memory_tools")
 def test_stats_on_the_command_line_tells_of_lost_texts(
     workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -68,6 +68,7 @@ def keep(workspace: Path, *lessons: Lesson) -> LessonStore:
     return store
 
 
+@pytest.mark.plugin("memory_tools")
 def test_attempts_whose_agents_recalled_what_is_forgotten_are_named(
     memory: ExperienceStore, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -86,6 +87,7 @@ def test_attempts_whose_agents_recalled_what_is_forgotten_are_named(
     assert "whose agent recalled it" not in capsys.readouterr().out
 
 
+@pytest.mark.plugin("memory_tools")
 def test_no_byte_of_a_forgotten_attempt_stays_in_any_file_of_memory(
     memory: ExperienceStore, workspace: Path
 ) -> None:
@@ -248,6 +250,7 @@ def test_a_forgotten_attempt_does_not_come_back(memory: ExperienceStore, workspa
     assert holding(workspace / "memory", WORD) == []
 
 
+@pytest.mark.plugin("memory_tools")
 @pytest.mark.plugin("traces")
 def test_an_imported_attempt_goes_from_where_it_waited_for_its_grade_too(
     memory: ExperienceStore, workspace: Path
@@ -263,6 +266,7 @@ def test_an_imported_attempt_goes_from_where_it_waited_for_its_grade_too(
     assert holding(workspace / "memory", WORD) == []
 
 
+@pytest.mark.plugin("memory_tools")
 @pytest.mark.slow
 def test_a_lesson_that_only_it_speaks_for_goes_and_others_lose_that_evidence(
     memory: ExperienceStore, workspace: Path, capsys: pytest.CaptureFixture[str]
@@ -307,6 +311,7 @@ def test_a_lesson_that_only_it_speaks_for_goes_and_others_lose_that_evidence(
     assert holding(workspace / "memory", "5ec12e70aaaa") == ["forgotten.jsonl"]
 
 
+@pytest.mark.plugin("memory_tools")
 def test_an_attempt_that_was_only_shown_a_lesson_by_hand_is_forgotten_and_the_lesson_stays(
     memory: ExperienceStore, workspace: Path
 ) -> None:
@@ -319,6 +324,7 @@ def test_an_attempt_that_was_only_shown_a_lesson_by_hand_is_forgotten_and_the_le
     assert [t.experience for t in store.read()["mine"].trials] == ["quotes"]
 
 
+@pytest.mark.plugin("memory_tools")
 def test_a_lesson_is_forgotten_by_its_name_and_its_attempts_stay(
     memory: ExperienceStore, workspace: Path
 ) -> None:
@@ -332,6 +338,7 @@ def test_a_lesson_is_forgotten_by_its_name_and_its_attempts_stay(
     assert memory.get("quotes") is not None
 
 
+@pytest.mark.plugin("memory_tools")
 def test_what_had_joined_a_lesson_goes_with_it_and_what_only_has_its_words_is_named(
     memory: ExperienceStore, workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -381,6 +388,7 @@ def test_what_had_joined_a_lesson_goes_with_it_and_what_only_has_its_words_is_na
     )
 
 
+@pytest.mark.plugin("memory_tools")
 @pytest.mark.parametrize("at", ["cut_experiences", "write", "purge", "squeeze"])
 def test_killed_in_the_middle_it_is_shown_to_nobody_and_forgetting_again_finishes(
     memory: ExperienceStore, workspace: Path, monkeypatch: pytest.MonkeyPatch, at: str
@@ -443,6 +451,7 @@ def test_a_recall_of_another_process_goes_on_and_does_not_find_it(
     assert "5ec12e70bbbb" in found
 
 
+@pytest.mark.plugin("memory_tools")
 def test_what_still_has_it_is_named(
     memory: ExperienceStore, workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -456,6 +465,7 @@ def test_what_still_has_it_is_named(
     assert "still has it: scaffolds/toy/memory/spell.md" in said
 
 
+@pytest.mark.plugin("memory_tools")
 def test_a_beginning_must_mean_one_thing(
     memory: ExperienceStore, workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -466,6 +476,7 @@ def test_a_beginning_must_mean_one_thing(
     assert memory.get("5ec12e70aaaa") is not None
 
 
+@pytest.mark.plugin("memory_tools")
 def test_the_files_of_a_run_that_name_what_was_forgotten_are_named_and_no_others(
     memory: ExperienceStore,
     workspace: Path,

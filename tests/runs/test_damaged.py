@@ -314,6 +314,7 @@ def spoiled(kind: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
     return spoil
 
 
+@pytest.mark.plugin("memory_tools")
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_lines_with_other_fields_are_passed_over_by_whoever_reads(

@@ -56,7 +56,7 @@ def serve(
 
     Example: recreate memory serve
     """
-    from recreate.cli.memory import open_store
+    from recreate.plugins.memory_tools.memory import open_store
 
     memory = open_store(searching=True)
     memory.patience, memory.progress = PATIENCE, None
@@ -113,8 +113,8 @@ def server(memory: ExperienceStore, where: Path) -> MCPServer[Any]:
 
 
 def _recalled(memory: ExperienceStore, query: str, k: int, where: dict[str, str]) -> str:
-    from recreate.cli.memory import match_of, standing_of
     from recreate.memory.waiting import recall
+    from recreate.plugins.memory_tools.memory import match_of, standing_of
 
     hits = recall(memory, query, max(1, min(k, MOST)), dict(where), READER)
     told = []
@@ -131,7 +131,7 @@ def _recalled(memory: ExperienceStore, query: str, k: int, where: dict[str, str]
 
 
 def _show_experience(memory: ExperienceStore, id: str, step: int | None) -> str:
-    from recreate.cli.memory import standing
+    from recreate.plugins.memory_tools.memory import standing
 
     if (lesson := memory.lesson(id, READER)) is not None:
         return f"# {lesson.title}\n\n({standing(lesson.scope, lesson.status)})\n\n{lesson.body}"

@@ -1,3 +1,3 @@
-"""A memory as one file, and what it no longer needs deleted."""
+"""Memory and lessons by hand: looked through, forgotten, exported, pruned."""
 
 NEEDS = ("traces",)
