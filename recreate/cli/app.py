@@ -41,8 +41,6 @@ def recreate(
 
 
 GROUPS = {
-    "traces": "What agents did, step by step.\n\nExample: recreate traces list last --failed",
-    "studies": "What the optimizer looked at and concluded.\n\nExample: recreate studies list last",
     "tasks": "The tasks of a domain.\n\nExample: recreate tasks list swe",
     "sandbox": (
         "Run a command the way agents' commands are run.\n\nExample: recreate sandbox exec -- id"
@@ -70,11 +68,6 @@ COMMANDS = {
     "compare": "bench.compare",
     "judge": "bench.judge",
     "grade": "tasks.grade",
-    "traces list": "traces.list_",
-    "traces show": "traces.show",
-    "traces search": "traces.search",
-    "studies list": "show.list_studies",
-    "studies show": "show.show_study",
     "tasks list": "tasks.list_",
     "tasks check": "tasks.check",
     "sandbox exec": "sandbox.execute",

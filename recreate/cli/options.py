@@ -235,12 +235,7 @@ def as_shown(words: Sequence[str], command: str = "") -> list[str]:
 Json = Annotated[
     bool, typer.Option("--json", help="One JSON object on stdout; prose goes to stderr.")
 ]
-Full = Annotated[bool, typer.Option("--full", help="Every text whole.")]
 RunName = Annotated[str, typer.Argument(help="A run folder, its name under runs/, or `last`.")]
-OfDomain = Annotated[str, typer.Option("--domain", help="Of one domain.")]
-OfSplit = Annotated[str, typer.Option("--split", help="train, validation or test.")]
-OfTask = Annotated[str, typer.Option("--task", help="Of one task.")]
-Passed = Annotated[bool | None, typer.Option("--passed/--failed", help="Only those.")]
 SandboxName = Annotated[
     str,
     typer.Option(

@@ -241,6 +241,7 @@ def test_a_rank_that_is_no_number_is_the_lowest() -> None:
     assert trace.answer == "b"
 
 
+@pytest.mark.plugin("traces")
 @pytest.mark.slow
 def test_the_work_on_a_text_grows_with_its_length_whatever_a_model_wrote() -> None:
     """What looks again at every place of these texts would take hours."""

@@ -182,6 +182,7 @@ def test_no_byte_holds_a_key_that_an_optimizer_of_another_proposes(
     assert leaked(workspace) == []
 
 
+@pytest.mark.plugin("traces")
 @pytest.mark.slow
 def test_nothing_that_is_printed_of_it_holds_a_key(
     go: Callable[..., sdk.Outcome],

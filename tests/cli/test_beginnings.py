@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from recreate.api.types import Split, Task
 from recreate.builder.selection import find_task
 from recreate.cli import run as cli
-from recreate.cli.traces import around
 from recreate.memory.index.tokenizer import marked, standing
+from recreate.plugins.traces.attempts import around
 from recreate.runs.reader import Run
 from recreate.viewer.facts import RunFacts
 from tests.studied import Acts, Try, lesson, takes_all
@@ -111,6 +111,7 @@ def test_of_a_task(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
     )
 
 
+@pytest.mark.plugin("traces")
 def test_of_an_attempt_and_a_lesson(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
     id = next(Run(there / "runs/alpha-1").records("experience"))["attempt"]
     assert said(capsys, "traces", "show", id[:7])["experience"] == id

@@ -77,6 +77,7 @@ def ask(say: Say) -> Ask:
 # --- log, show ---
 
 
+@pytest.mark.plugin("traces")
 @pytest.mark.slow
 def test_log_has_a_line_per_revision_with_its_evidence_and_verdict(ask: Ask, say: Say) -> None:
     (revision,) = ask("log", "last")
@@ -178,6 +179,7 @@ def test_a_run_that_is_held_is_running_and_one_without_an_end_is_stopped(
         os.close(held)
 
 
+@pytest.mark.plugin("traces")
 def test_looking_changes_nothing(say: Say, built: Path) -> None:
     def state() -> dict[str, int]:
         return {str(p): p.stat().st_mtime_ns for p in (built / "runs").rglob("*") if p.is_file()}
@@ -241,6 +243,7 @@ def test_an_unknown_agent_or_run_names_the_near_ones(say: Say) -> None:
 KEYS = {"experience", "task", "split", "digest", "ending", "passed", "score", "steps", "evidence"}
 
 
+@pytest.mark.plugin("traces")
 def test_traces_are_listed_from_memory_and_from_a_run_alike(ask: Ask, say: Say) -> None:
     remembered, of_run = ask("traces", "list"), ask("traces", "list", "last")
     assert len(remembered) == 16
@@ -250,6 +253,7 @@ def test_traces_are_listed_from_memory_and_from_a_run_alike(ask: Ask, say: Say) 
     assert len(say("traces", "list")[1].splitlines()) == 16
 
 
+@pytest.mark.plugin("traces")
 @pytest.mark.parametrize("source", [[], ["last"]])
 def test_traces_are_filtered(ask: Ask, source: list[str]) -> None:
     def ids(*flags: str) -> set[str]:
@@ -269,6 +273,7 @@ def test_traces_are_filtered(ask: Ask, source: list[str]) -> None:
     assert ids("--domain", "other") == set()
 
 
+@pytest.mark.plugin("traces")
 def test_a_trace_is_shown_step_by_step(ask: Ask, say: Say, built: Path) -> None:
     whole = ask("traces", "list", "--failed")[0]
     (row,) = ask("traces", "show", whole["experience"][:8])
@@ -282,6 +287,7 @@ def test_a_trace_is_shown_step_by_step(ask: Ask, say: Say, built: Path) -> None:
     assert "! failed" in out
 
 
+@pytest.mark.plugin("traces")
 def test_an_unknown_trace_is_bad_input(say: Say) -> None:
     for words in (["zz"], [""], ["zz", "--run", "last"]):
         code, out, _ = say("traces", "show", *words, "--json")
@@ -289,12 +295,13 @@ def test_an_unknown_trace_is_bad_input(say: Say) -> None:
     assert say("traces", "list", "--split", "tset")[0] == 2
 
 
+@pytest.mark.plugin("traces")
 def test_long_texts_are_folded_errors_marked_and_nothing_moves_the_cursor(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     from recreate.api.types import Experience, Grade, Step, Trace
     from recreate.cli.terminal import show
-    from recreate.cli.traces import _text
+    from recreate.plugins.traces.attempts import _text
 
     long = "start " + "x" * 5000 + " end"
     steps = (
@@ -328,6 +335,7 @@ def test_long_texts_are_folded_errors_marked_and_nothing_moves_the_cursor(
     assert long in capsys.readouterr().out
 
 
+@pytest.mark.plugin("traces")
 def test_traces_are_found_by_their_words(ask: Ask, say: Say) -> None:
     found = ask("traces", "search", "ASSERTIONERROR", "end")
     assert {row["experience"] for row in found} == {

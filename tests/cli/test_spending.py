@@ -15,6 +15,7 @@ from recreate.api.types import PassRate, Study, Usage
 from recreate.builder import estimate as planning
 from recreate.cli import run as cli
 from recreate.domains import rates
+from recreate.memory.store import ExperienceStore
 from recreate.models.pricing import FREE
 from recreate.optimizers import StudySettings
 from recreate.optimizers.reflect import MOST_CALLS
@@ -288,8 +289,9 @@ def test_one_agent_attempts_one_task(
         2,
     )
     assert found["usage"]["calls"] == 2
-    shown = printed(capsys, "traces", "show", found["experience"])
-    assert shown["task"] == "toy:train:1"
+    kept = ExperienceStore(workspace).get(found["experience"])
+    assert kept is not None
+    assert kept.task == "toy:train:1"
 
 
 def test_the_limits_of_an_agent_are_flags(

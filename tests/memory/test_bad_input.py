@@ -27,6 +27,7 @@ SCRIPTS = {
 }
 
 
+@pytest.mark.plugin("traces")
 @pytest.mark.plugin("memory_tools")
 def test_what_a_program_printed_in_bytes_is_kept_found_and_shown(
     workspace: Path, capsys: pytest.CaptureFixture[str]

@@ -53,6 +53,7 @@ def shown(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.plugin("traces")
 def test_a_second_run_with_another_answer_is_kept_and_shown_as_itself(
     workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -84,6 +85,7 @@ def test_its_id_is_made_from_what_happened(workspace: Path, tmp_path: Path) -> N
     assert ids[0] == ids[1]
 
 
+@pytest.mark.plugin("traces")
 def test_a_second_bench_keeps_its_own_scores(
     workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

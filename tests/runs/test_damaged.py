@@ -185,6 +185,7 @@ def passed(file: Path) -> None:
     file.write_text(file.read_text().replace('"passed":false', '"passed":true '))
 
 
+@pytest.mark.plugin("traces")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["experience.json", "steps.jsonl"])
 @pytest.mark.parametrize("damage", [half, flip, passed, Path.unlink])
@@ -217,6 +218,7 @@ def test_a_damaged_attempt_that_memory_does_not_have_is_refused_with_what_to_typ
     ends_the_same(here, type_in, calls=2)
 
 
+@pytest.mark.plugin("traces")
 def test_a_step_with_other_fields_is_passed_over_in_a_study_and_damages_an_attempt(
     here: Path, type_in: Type
 ) -> None:
@@ -314,7 +316,6 @@ def spoiled(kind: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
     return spoil
 
 
-@pytest.mark.plugin("memory_tools")
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_lines_with_other_fields_are_passed_over_by_whoever_reads(

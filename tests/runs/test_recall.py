@@ -499,6 +499,7 @@ def test_a_recording_holds_what_memory_answered_and_its_replay_needs_no_memory(
     assert all("it handed in: 3!" in text for text in told)
 
 
+@pytest.mark.plugin("traces")
 def test_traces_show_tells_what_was_recalled(
     type_: Callable[..., tuple[int, Any]], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -132,8 +132,8 @@ def _nothing(store: ExperienceStore, filters: dict[str, list[Any]], reader: str)
 def match_of(store: ExperienceStore, hit: Hit, words: str) -> str:
     """The surroundings of the words in what was found; its beginning, where it was found by its
     meaning alone."""
-    from recreate.cli.traces import around, place
     from recreate.memory.waiting import find_experience
+    from recreate.plugins.traces.attempts import around, place
 
     found = find_experience(store, hit.experience) if hit.experience else None
     return around(

@@ -1,5 +1,6 @@
-"""traces import, grade, judge, export: experience that other tools recorded, and ours for other
-tools."""
+"""What agents did, step by step.
+
+Example: recreate traces list last --failed"""
 
 from __future__ import annotations
 
@@ -22,8 +23,6 @@ from recreate.cli.options import (
     DATA,
     JUDGE,
     Json,
-    OfDomain,
-    Passed,
     SandboxName,
     one_of,
     open_backend,
@@ -31,6 +30,7 @@ from recreate.cli.options import (
     with_settings,
 )
 from recreate.cli.terminal import LISTED, answer, bar, emit, say, say_some, show
+from recreate.plugins.traces.flags import OfDomain, Passed
 from recreate.runs.settings import Settings
 
 if TYPE_CHECKING:
@@ -517,8 +517,8 @@ def _emit_judged(e: Experience, found: Provisional | None, why: str) -> None:
 def _exported(run: str, wanted: dict[str, Any], *, provisional: bool) -> Iterator[Any]:
     """The attempts, one in memory at a time. Of train, what is held out now is left out whatever it
     was recorded as. provisional: and those that wait with a judge's grade."""
-    from recreate.cli.traces import experiences
     from recreate.memory.store import ExperienceStore
+    from recreate.plugins.traces.attempts import experiences
     from recreate.plugins.traces.ungraded import Ungraded
 
     reader = "optimizer" if wanted["split"] == "train" else "human"

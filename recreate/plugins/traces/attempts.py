@@ -1,4 +1,4 @@
-"""traces list, show, search: what agents did, step by step."""
+"""traces list, show and search: what was attempted here."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import typer
 
 from recreate.api.errors import BadInput
 from recreate.api.paths import workspace
-from recreate.cli.options import Full, Json, OfDomain, OfSplit, OfTask, Passed, open_run, split_of
+from recreate.cli.options import Json, open_run, split_of
 from recreate.cli.terminal import FOLD, answer, answers, fold, head, red, say
+from recreate.plugins.traces.flags import Full, OfDomain, OfSplit, OfTask, Passed
 from recreate.viewer.text import cut_off, tell_near_reply, wrong
 
 if TYPE_CHECKING:
