@@ -40,14 +40,12 @@ tasks; else up to 16 tasks); beyond that 20 000 flips are drawn from `seed`, in 
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import random
 import struct
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache
-from pathlib import Path
 from statistics import NormalDist
 from typing import Any
 
@@ -273,68 +271,6 @@ def unjudged(verdict: Decision, reason: str, dropped: int = 0) -> Verdict:
     """A verdict without scores: nothing was compared, and why."""
     nothing: dict[str, Any] = dict.fromkeys(("before", "after", "diff", "lo", "hi", "p"))
     return Verdict(**nothing, tasks=0, repeats=0, dropped=dropped, verdict=verdict, reason=reason)
-
-
-def judge_files(
-    before: Path | str, after: Path | str, *, alpha: float = 0.10, seed: int = 0
-) -> Verdict:
-    """`recreate judge A.jsonl B.jsonl`. Raises BadInput for a bad file, and for fewer than 5 paired
-    tasks."""
-    verdict = judge(read_scores(before), read_scores(after), alpha=alpha, seed=seed)
-    if verdict.tasks < MIN_TASKS:
-        raise BadInput(
-            f"{before} and {after} share {verdict.tasks} scored tasks, at least {MIN_TASKS} are"
-            " needed",
-            fix="score both sides on the same tasks and repeats, more of them",
-            code="too-few-tasks",
-        )
-    return verdict
-
-
-def read_scores(path: Path | str) -> dict[tuple[str, int], float | None]:
-    """A file of lines {"task": ..., "repeat": 0, "score": 0.5}; score null: excluded.
-
-    Raises BadInput naming file and line.
-    """
-    form = 'a line is {"task": "t1", "repeat": 0, "score": 0.5}'
-    try:
-        lines = Path(path).read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeError) as e:
-        said = getattr(e, "strerror", None) or "is not UTF-8 text"
-        raise BadInput(
-            f"{path}: {said}", fix="name a file of JSON lines", code="bad-scores"
-        ) from None
-    scores: dict[tuple[str, int], float | None] = {}
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            key, score = _row(json.loads(line))
-            if key in scores:
-                raise ValueError(f"task {key[0]!r}, repeat {key[1]} was there before")
-        except (ValueError, RecursionError) as e:
-            raise BadInput(f"{path}:{number}: {e}", fix=form, code="bad-scores") from None
-        scores[key] = score
-    if not scores:
-        raise BadInput(f"{path} holds no scores", fix=form, code="bad-scores")
-    return scores
-
-
-def _row(row: Any) -> tuple[tuple[str, int], float | None]:
-    if not isinstance(row, dict):
-        raise ValueError("not a JSON object")
-    if missing := [key for key in ("task", "repeat", "score") if key not in row]:
-        raise ValueError(f"no {missing[0]!r}")
-    task, repeat, score = row["task"], row["repeat"], row["score"]
-    if not isinstance(task, str) or not task:
-        raise ValueError("'task' must be a name")
-    if isinstance(repeat, bool) or not isinstance(repeat, int) or repeat < 0:
-        raise ValueError("'repeat' must be a whole number from 0")
-    if score is None:
-        return (task, repeat), None
-    if isinstance(score, bool) or not isinstance(score, int | float) or not abs(score) < 1e9:
-        raise ValueError("'score' must be a number or null")
-    return (task, repeat), float(score)
 
 
 def interval(scores: Scores, *, alpha: float = 0.10) -> tuple[float, float, float]:

@@ -246,41 +246,13 @@ def judge_pairs(
     pairs: Sequence[tuple[BenchResult, BenchResult]],
     settings: Settings,
     kinds: Mapping[str, str],
-    *,
-    shared: bool = False,
 ) -> Iterator[Difference]:
     """Yield the gate's verdict on each pair (before, after); no correction is made for how many
-    there are. kinds: task -> its kind. shared: only what both have counts, and a pair without such
-    tasks is left out."""
+    there are. kinds: task -> its kind."""
+    alpha, seed = settings.gate.alpha, settings.seed
     for before, after in pairs:
-        old, new = before.by_place, after.by_place
-        if shared:
-            both = sorted(old.keys() & new.keys())
-            old, new = {k: old[k] for k in both}, {k: new[k] for k in both}
-        verdict = judge(old, new, alpha=settings.gate.alpha, seed=settings.seed, kinds=kinds)
-        same = (before.domain, before.split) == (after.domain, after.split)
-        if not shared or (same and verdict.tasks):
-            yield Difference(before, after, verdict)
-
-
-def judge_runs(
-    before: Sequence[BenchResult],
-    after: Sequence[BenchResult],
-    settings: Settings,
-    kinds: Mapping[str, str],
-) -> list[dict[str, Any]]:
-    """Return the gate's verdict on each agent of `after` against each of `before`, over the tasks
-    of one split that both were measured on."""
-    verdicts = []
-    pairs = [(a, b) for a in before for b in after]
-    for each in judge_pairs(pairs, settings, kinds, shared=True):
-        a, b = each.before, each.after
-        place = {"split": a.split, "domain": a.domain}
-        place |= {"before_agent": a.scaffold, "after_agent": b.scaffold}
-        place |= {"before_digest": a.digest, "after_digest": b.digest}
-        place |= {"before_model": a.model, "after_model": b.model}
-        verdicts.append({**place, **each.verdict.model_dump(mode="json", exclude={"schema_"})})
-    return verdicts
+        verdict = judge(before.by_place, after.by_place, alpha=alpha, seed=seed, kinds=kinds)
+        yield Difference(before, after, verdict)
 
 
 def pair_cells(run: Run, cells: Sequence[BenchResult]) -> list[tuple[BenchResult, BenchResult]]:

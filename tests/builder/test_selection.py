@@ -86,22 +86,6 @@ def test_a_build_takes_the_tasks_that_are_named_and_no_others(
     assert {t.group for t in Toy().tasks() if t.split != "train"} <= set(held.groups)
 
 
-def test_a_kind_of_task_is_chosen_for_build_bench_plan_and_listing(
-    flags: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    odd = {f"toy:validation:{n}" for n in (1, 3, 5, 7)}
-    assert set(listed(capsys, "--kind", "odd", "--split", "validation")) == odd
-    bench = ["bench", *flags, "--out", "runs/b", "--kind", "odd"]
-    assert printed(capsys, *bench)["cells"][0]["n"] == 4
-    assert attempted("runs/b") == odd
-    error = printed(capsys, "build", *flags, "--kind", "odd", "--out", "runs/c", code=2)["error"]
-    assert error["code"] == "too-few-tasks"
-    assert "4 validation tasks are left by --kind odd" in error["message"]
-    assert printed(capsys, "plan", *flags, "--kind", "odd", "--rounds", "0")["attempts"] == 4
-    error = printed(capsys, "build", *flags, "--kind", "prime", code=2)["error"]
-    assert (error["code"], error["fix"]) == ("unknown-kind", "--kind even, odd")
-
-
 @pytest.mark.parametrize("text", ["toy:validation:99", "20", "@nowhere.txt"])
 def test_tasks_that_are_not_there_are_refused(
     text: str, flags: list[str], capsys: pytest.CaptureFixture[str]
@@ -158,13 +142,6 @@ def test_a_task_is_named_by_the_end_of_its_id_where_one_alone_ends_so(
     with pytest.raises(BadInput, match="2 tasks end with 'q7'") as e:
         find_task(few, "q7")
     assert e.value.fix == "one of: d:a:validation:q7, d:b:validation:q7"
-
-
-def test_bench_takes_a_number_of_tasks_as_ever(
-    flags: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert printed(capsys, "bench", *flags, "--tasks", "3")["cells"][0]["n"] == 3
-    assert printed(capsys, "bench", *flags, "--tasks", "toy:validation:3")["cells"][0]["n"] == 1
 
 
 def test_plan_refuses_what_build_refuses(

@@ -127,7 +127,6 @@ def test_json_that_cannot_be_read_is_refused(
     text: str, workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("x.jsonl").write_text(text)
-    refused(capsys, "judge", "x.jsonl", "x.jsonl")
     refused(capsys, "plan", *TOY, "--model", "scripted:x.jsonl")
     refused(capsys, "traces", "grade", "--domain", "tests.toy:Toy", "--outcomes", "x.jsonl")
     assert cli(["traces", "import", "x.jsonl", "--domain", "toy"]) in (0, 2)

@@ -16,7 +16,7 @@ import pytest
 
 import recreate
 from recreate.api.errors import BadInput
-from recreate.cli import bench, main, run
+from recreate.cli import main, options, run
 from recreate.cli.app import program
 from recreate.runs.settings import as_flags
 
@@ -243,8 +243,8 @@ def broken(monkeypatch: pytest.MonkeyPatch, error: Exception) -> int:
     def raises(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("recreate.runs.gate.judge_files", raises)
-    return run(["judge", "a", "b", "--json"])
+    monkeypatch.setattr("recreate.runs.reader.find_run", raises)
+    return run(["log", "a", "--json"])
 
 
 def test_a_mistake_of_ours_is_one_line_and_a_file(
@@ -260,7 +260,7 @@ def test_a_mistake_of_ours_is_one_line_and_a_file(
     assert str(file) in error["fix"]
     text = file.read_text()
     assert "Traceback" in text
-    assert Path(bench.__file__).name in text
+    assert Path(options.__file__).name in text
     assert "very-secret-value" not in out + err + text
 
 
@@ -306,10 +306,10 @@ def test_ctrl_c_ends_with_130(
     def raises(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("recreate.runs.gate.judge_files", raises)
-    assert run(["judge", "a", "b"]) == 130
+    monkeypatch.setattr("recreate.runs.reader.find_run", raises)
+    assert run(["log", "a"]) == 130
     assert "interrupted" in capsys.readouterr().err
-    assert run(["judge", "a", "b", "--json"]) == 130
+    assert run(["log", "a", "--json"]) == 130
     assert json.loads(capsys.readouterr().out)["error"]["code"] == "interrupted"
 
 

@@ -100,10 +100,8 @@ def test_from_a_file_to_an_agent_in_one_command(
     assert (built["validation"]["before"], built["validation"]["after"]) == (0.0, 1.0)
     assert built["scaffold"]["path"].endswith("scaffolds/sums")
     assert (workspace / "benchmarks" / "sums" / "domain.toml").is_file()
-    code, (benched,), _ = asked(
-        capsys, "bench", "--domain", "sums", "--scaffold", "sums", "--tasks", "3", *flags[:4]
-    )
-    assert (code, benched["cells"][0]["mean"]) == (0, 1.0)
+    code, (attempted,), _ = asked(capsys, "run", "sums", "sums:sums:q1", *flags[:2])
+    assert (code, attempted["score"]) == (0, 1.0)
     code, (resumed,), _ = asked(capsys, "resume", "runs/a")
     assert (code, resumed["scaffold"]) == (0, built["scaffold"])
 

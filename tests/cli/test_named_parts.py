@@ -186,11 +186,11 @@ def test_an_optimizer_whose_package_is_missing_is_refused_before_anything_is_att
             error = json.loads(capsys.readouterr().out)["error"]
             assert (error["code"], fix in error["fix"]) == (code, True), error
             assert not (workspace / "runs").exists()
-    measured = ["bench", *TOY, *flags[2:6], "--tasks", "1", "--out", "runs/b"]
+    attempted = ["run", "seed", "toy:train:1", *TOY, *flags[2:4], "--out", "runs/b"]
     (workspace / "recreate.toml").write_text(
         'optimizer = "other:Other"\nmemory.embedder = "hashed"\n'
     )
-    assert cli(measured) == 0, "nobody proposes there"
+    assert cli(attempted) == 0, "nobody proposes there"
 
 
 def states(capsys: pytest.CaptureFixture[str], kind: str = "model") -> dict[str, str]:

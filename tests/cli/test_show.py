@@ -420,18 +420,8 @@ def test_who_proposed_is_named_with_its_model_where_that_is_another(
     assert named in capsys.readouterr().out.partition("measured")[0]
     assert named in (tmp_path / "runs/theirs/report.md").read_text()
     assert named in (tmp_path / "scaffolds/theirs/README.md").read_text()
-    bench = [
-        "bench",
-        "--domain",
-        "tests.toy:Toy",
-        "--model",
-        mine,
-        "--scaffold",
-        "theirs",
-        "--sandbox",
-        "none",
-    ]
-    assert run([*bench, "--split", "validation", "--out", "runs/bench"]) == 0
+    attempt = ["run", "theirs", "toy:train:1", *flags[:4], "--sandbox", "none"]
+    assert run([*attempt, "--out", "runs/one"]) == 0
     capsys.readouterr()
-    assert run(["show", "runs/bench"]) == 0
+    assert run(["show", "runs/one"]) == 0
     assert "optimizer" not in capsys.readouterr().out.partition("attempts")[0]  # it took no part

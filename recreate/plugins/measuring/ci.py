@@ -100,8 +100,8 @@ def _settings(
     settings: Settings, where: Path, typed: Mapping[str, Any], suite: Path | None, split: str
 ) -> tuple[Settings, str, int]:
     """(settings, split, tasks at most): flags win over the suite."""
-    from recreate.builder.suite import read_table
-    from recreate.cli.bench import count_tasks
+    from recreate.plugins.bench.commands import count_tasks
+    from recreate.plugins.bench.suite import read_table
 
     settings, count = count_tasks(settings)
     wanted, most = split or "validation", count or 0

@@ -14,10 +14,10 @@ from recreate.api.errors import BadInput
 from recreate.api.paths import short as here
 from recreate.api.paths import workspace
 from recreate.cli import runner
-from recreate.cli.bench import TASKS, count_tasks
 from recreate.cli.options import RUN, SELECT, Json, with_settings
 from recreate.cli.terminal import answer, say
 from recreate.cli.terminal import show as put
+from recreate.plugins.bench.commands import TASKS, count_tasks
 from recreate.runs.settings import Settings
 
 if TYPE_CHECKING:

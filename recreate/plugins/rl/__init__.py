@@ -7,4 +7,4 @@ length, V the vocabulary, K groups. Log-probs and entropies are in nats, rewards
 grader gives (0..1 here).
 """
 
-NEEDS = ("local_models",)
+NEEDS = ("bench", "local_models")

@@ -66,8 +66,8 @@ def compare_arms(
 ) -> Any:
     """Make what is compared, each arm under the budget, and measure it in one table. Return
     NotImplemented where no arm is asked for."""
-    from recreate.builder.suite import read_table
-    from recreate.cli.bench import count_tasks, suite_of
+    from recreate.plugins.bench.commands import count_tasks, suite_of
+    from recreate.plugins.bench.suite import read_table
     from recreate.plugins.rl import suite as suites
     from recreate.plugins.rl.comparison import compare
 

@@ -32,8 +32,8 @@ from recreate.builder import sdk
 from recreate.builder.estimate import refuse_if_too_small
 from recreate.builder.measure import count_openings, measure
 from recreate.builder.selection import CREATE, Rater, fitted, select
-from recreate.builder.suite import FILE
 from recreate.memory.held_out import HeldOut
+from recreate.plugins.bench.suite import FILE
 from recreate.plugins.local_models.server import vllm_python
 from recreate.plugins.local_models.settings import LocalModels
 from recreate.plugins.local_models.transformers import Transformers

@@ -40,7 +40,7 @@ from recreate.api import registry
 from recreate.api.config import Config, toml_value
 from recreate.api.errors import BadInput
 from recreate.api.types import Split
-from recreate.builder.suite import Suite, SuiteTable, read_table, suggest
+from recreate.plugins.bench.suite import Suite, SuiteTable, read_table, suggest
 from recreate.plugins.local_models.transformers import trainable
 from recreate.plugins.rl import recipe as recipes
 from recreate.runs import settings as settings_

@@ -22,7 +22,7 @@ from recreate.runs.settings import Settings
 
 if TYPE_CHECKING:
     from recreate.agents.scaffold import Scaffold
-    from recreate.builder.suite import Suite
+    from recreate.plugins.bench.suite import Suite
     from recreate.runs.session import Session
 
 TASKS = {
@@ -92,7 +92,9 @@ def bench(
     several: Mapping[str, tuple[str, ...]],
     suite: Annotated[
         Path | None,
-        typer.Argument(metavar="SUITE.toml", help="What to measure (docs/bench.md)."),
+        typer.Argument(
+            metavar="SUITE.toml", help="What to measure (recreate/plugins/bench/README.md)."
+        ),
     ] = None,
     scaffold: Annotated[
         list[str] | None,
@@ -124,7 +126,7 @@ def bench(
 
     Example: recreate bench --scaffold seed --scaffold swe --domain swe --split test
     """
-    from recreate.builder.suite import Format, make_suite, read_suite, read_table
+    from recreate.plugins.bench.suite import Format, make_suite, read_suite, read_table
 
     settings, count = count_tasks(settings)
     typed, suite = suite_of(suite, typed)
@@ -160,7 +162,7 @@ def bench(
 def suite_of(suite: Path | None, typed: Mapping[str, Any]) -> tuple[Mapping[str, Any], Path | None]:
     """Return what was typed, and the suite's file; a folder is a table that was begun there."""
     if suite is not None:
-        from recreate.builder.suite import FILE
+        from recreate.plugins.bench.suite import FILE
 
         if (suite / FILE).is_file():
             return {"out": str(suite), **typed}, suite / FILE
@@ -179,9 +181,9 @@ def _refuse_in_measuring(typed: Mapping[str, Any]) -> None:
 
 def _measure(found: Suite, where: Path, fresh: bool, as_json: bool) -> None:
     """Measure a batch in its run folder, say what came of it, and end as it ended."""
-    from recreate.builder import batch
     from recreate.builder.sdk import starting
-    from recreate.builder.suite import FILE
+    from recreate.plugins.bench import batch
+    from recreate.plugins.bench.suite import FILE
     from recreate.runs.budget import near_record
     from recreate.storage import files
 
@@ -273,7 +275,7 @@ def judge(
     Example: recreate judge before.jsonl after.jsonl --fail-unless better
     """
     from recreate.api.types import Decision
-    from recreate.runs.gate import judge_files
+    from recreate.plugins.bench.judging import judge_files
     from recreate.viewer.markdown import verdict_text
 
     if fail_unless:
@@ -301,8 +303,9 @@ def compare(
 
     Example: recreate compare runs/swe-20261120-183000 last
     """
+    from recreate.plugins.bench.judging import judge_runs
     from recreate.runs.reader import Run, find_run
-    from recreate.runs.results import judge_runs, read_results
+    from recreate.runs.results import read_results
 
     where = workspace()
     runs = [Run(find_run(name, where)) for name in (before, after)]

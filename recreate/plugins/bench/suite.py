@@ -106,7 +106,9 @@ def read_table(file: Path) -> SuiteTable:
         table = read_toml(file.read_text("utf-8"))
     except OSError as e:
         raise BadInput(
-            f"{file}: {e.strerror}", fix="name a suite: docs/bench.md has one", code="no-suite"
+            f"{file}: {e.strerror}",
+            fix="name a suite: recreate/plugins/bench/README.md has one",
+            code="no-suite",
         ) from None
     except ValueError as e:
         raise BadInput(
@@ -216,4 +218,6 @@ def make_suite(settings: Settings, several: Mapping[str, Sequence[str]], **own: 
     except ValidationError as e:
         key = ".".join(map(str, e.errors()[0]["loc"]))
         wrong = f"{key}: {e.errors()[0]['msg'].lower()}, got {e.errors()[0]['input']!r}"
-        raise BadInput(wrong, fix="docs/bench.md has an example", code="bad-suite") from None
+        raise BadInput(
+            wrong, fix="recreate/plugins/bench/README.md has an example", code="bad-suite"
+        ) from None

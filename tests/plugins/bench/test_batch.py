@@ -37,7 +37,7 @@ Go = Callable[..., tuple[int, dict[str, Any]]]
 
 
 class Other(Toy):
-    """The same tasks under another name. tests.builder.test_batch:Other"""
+    """The same tasks under another name. tests.plugins.bench.test_batch:Other"""
 
     name = "other"
 
@@ -55,7 +55,7 @@ class Other(Toy):
 
 
 class Unsound(Toy):
-    """Three of eight validation tasks cannot be graded. tests.builder.test_batch:Unsound"""
+    """Three of eight validation tasks cannot be graded. tests.plugins.bench.test_batch:Unsound"""
 
     def grade(self, task: Task, trace: Trace, backend: SandboxBackend) -> Grade:
         if task.id in ("toy:validation:0", "toy:validation:1", "toy:validation:2"):
@@ -64,7 +64,7 @@ class Unsound(Toy):
 
 
 class Kinded(Toy):
-    """Its tasks are of two kinds, by turns. tests.builder.test_batch:Kinded"""
+    """Its tasks are of two kinds, by turns. tests.plugins.bench.test_batch:Kinded"""
 
     def kind(self, task: Task) -> str:
         return ("even", "odd")[int(task.id.rpartition(":")[2]) % 2]
@@ -72,7 +72,7 @@ class Kinded(Toy):
 
 class Moving(Toy):
     """Its train tasks become validation tasks once a file says so.
-    tests.builder.test_batch:Moving"""
+    tests.plugins.bench.test_batch:Moving"""
 
     def tasks(self, split: Any = None) -> Any:
         moved = {"train": "validation"} if Path("moved").exists() else {}
@@ -144,7 +144,7 @@ def test_every_scaffold_is_measured_with_every_model_on_every_domain(
     words = (
         *FOUR,
         "--domain",
-        "tests.builder.test_batch:Other",
+        "tests.plugins.bench.test_batch:Other",
         "--repeats",
         "2",
         "--tasks",
@@ -200,7 +200,9 @@ def test_two_agents_of_one_name_are_told_apart_in_the_table(
 
 
 def test_tasks_that_no_agent_could_be_graded_at_count_as_dropped(go: Go, workspace: Path) -> None:
-    words = [word.replace("tests.toy:Toy", "tests.builder.test_batch:Unsound") for word in TWO]
+    words = [
+        word.replace("tests.toy:Toy", "tests.plugins.bench.test_batch:Unsound") for word in TWO
+    ]
     models = ("--model", "scripted:right.jsonl", "--baseline", "scripted:plain.jsonl")
     code, table = go(*words, *models, "--out", "runs/x")
     assert code == 0
@@ -443,7 +445,7 @@ def test_show_and_the_page_say_what_the_table_of_a_bench_said(
     words = (
         *FOUR,
         "--domain",
-        "tests.builder.test_batch:Other",
+        "tests.plugins.bench.test_batch:Other",
         "--repeats",
         "2",
         "--tasks",
@@ -503,7 +505,7 @@ def test_a_table_says_in_which_kind_of_task_a_difference_lies(
         "--scaffold",
         "a",
         "--domain",
-        "tests.builder.test_batch:Kinded",
+        "tests.plugins.bench.test_batch:Kinded",
         "--model",
         "scripted:plain.jsonl",
     ]
@@ -593,7 +595,7 @@ def test_runs_of_one_agent_and_a_run_beside_itself_are_said_to_be_that(
 
 @pytest.mark.slow
 def test_what_was_attempted_in_another_split_is_attempted_anew(go: Go, workspace: Path) -> None:
-    words = [word.replace("tests.toy:Toy", "tests.builder.test_batch:Moving") for word in TWO]
+    words = [word.replace("tests.toy:Toy", "tests.plugins.bench.test_batch:Moving") for word in TWO]
     assert go(*words, "--split", "train", "--out", "runs/x")[0] == 0
     (workspace / "moved").touch()
     code, table = go(*words, "--out", "runs/y")
@@ -752,11 +754,11 @@ def test_of_a_model_that_is_out_graded_and_excluded_attempts_are_told_apart(
         ((*TWO, "--tasks", "90:99"), "unknown-task", "0:20"),
         ((*TWO, "--tasks", "0:4:0"), "usage", "0:40:2"),
         (
-            (*TWO, "--domain", "tests.builder.test_batch:Other", "--tasks", "0:4:0"),
+            (*TWO, "--domain", "tests.plugins.bench.test_batch:Other", "--tasks", "0:4:0"),
             "usage",
             "0:40:2",
         ),
-        (("bench", "none.toml"), "no-suite", "docs/bench.md"),
+        (("bench", "none.toml"), "no-suite", "recreate/plugins/bench/README.md"),
     ],
 )
 def test_what_cannot_be_measured_is_refused_with_what_to_type(
@@ -786,8 +788,8 @@ def test_what_cannot_be_measured_is_refused_with_what_to_type(
             "named-twice",
             "name one of them; --repeats N",
         ),
-        ('scaffold = ["a"]\ntasks = -3\n', "bad-suite", "docs/bench.md"),
-        ('scaffold = ["a"]\nformat = ["xml"]\n', "bad-suite", "docs/bench.md"),
+        ('scaffold = ["a"]\ntasks = -3\n', "bad-suite", "recreate/plugins/bench/README.md"),
+        ('scaffold = ["a"]\nformat = ["xml"]\n', "bad-suite", "recreate/plugins/bench/README.md"),
         ("domain = 'toy'\n", "usage", "--scaffold NAME"),
         ("scaffold = [", "bad-suite", "mend the line"),
     ],

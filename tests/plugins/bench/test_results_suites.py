@@ -8,7 +8,7 @@ import pytest
 
 from recreate.agents.scaffold import load
 from recreate.api.paths import shipped
-from recreate.builder.suite import read_suite
+from recreate.plugins.bench.suite import read_suite
 
 
 @pytest.mark.parametrize(

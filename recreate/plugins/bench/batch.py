@@ -24,7 +24,7 @@ from recreate.api.ports import Model, Price
 from recreate.api.types import Task
 from recreate.builder.measure import Cell, begin, bring, count_openings
 from recreate.builder.selection import matching
-from recreate.builder.suite import NAME_ONCE, Suite
+from recreate.plugins.bench.suite import NAME_ONCE, Suite
 from recreate.runs.attempts import Place, Score, Work, key_of, read_experience, run_work
 from recreate.runs.budget import Budget
 from recreate.runs.opening import open_domain

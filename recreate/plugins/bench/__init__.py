@@ -1,0 +1,1 @@
+"""Tables of agents, models and domains, measured or read back from runs, and judged."""

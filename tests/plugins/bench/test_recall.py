@@ -1,0 +1,105 @@
+"""Agents recall while they are measured."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recreate.cli import run as cli
+from tests.agents.test_attempt import agent, bash
+from tests.runs.test_recall import DOMAIN, RECALLS, steps
+
+
+@pytest.fixture
+def type_(workspace: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, Any]]:
+    """Type a command in a workspace with an agent `asks` that recalls once and then does as it was
+    told."""
+    rows = [
+        bash("recall how a word is written", step=0, contains="`recall WORDS`"),
+        {
+            **bash("echo $1 > answer.txt", contains="it handed in"),
+            "step": 1,
+            "find": "it handed in: (\\S+)",
+        },
+        {**bash("echo $1! > answer.txt", step=0), "find": "word number (\\d)"},
+        bash("submit"),
+    ]
+    (workspace / "recreate.toml").write_text('[memory]\nembedder = "hashed"\n')
+    (workspace / "s.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for path, text in agent(RECALLS).files.items():
+        (workspace / "asks" / path).parent.mkdir(parents=True, exist_ok=True)
+        (workspace / "asks" / path).write_text(text)
+
+    def run(*words: str) -> tuple[int, Any]:
+        capsys.readouterr()
+        code = cli([*words, "--json"])
+        out = capsys.readouterr().out.strip().splitlines()
+        return code, json.loads(out[-1]) if out else {}
+
+    return run
+
+
+@pytest.mark.slow
+def test_run_and_bench_recall_train_attempts_and_a_held_out_one_is_told_of_no_other(
+    type_: Callable[..., tuple[int, Any]], workspace: Path
+) -> None:
+    train = type_("run", "seed", "toy:train:3", *DOMAIN, "--out", "runs/one")[1]["experience"]
+    type_("run", "seed", "toy:validation:1", *DOMAIN, "--out", "runs/two")
+    assert (
+        type_(
+            "bench", "--scaffold", "asks", *DOMAIN, "--split", "validation", "--out", "runs/three"
+        )[0]
+        == 0
+    )
+    found = steps(workspace / "runs/three")
+    assert len(found) == 8
+    assert {tuple(each[0]["recalled"]) for each in found.values()} == {(train,)}
+    assert {each[1]["action"] for each in found.values()} == {"echo 3! > answer.txt"}
+
+
+@pytest.mark.slow
+def test_an_attempt_is_read_back_only_while_memory_stands_as_it_did(
+    type_: Callable[..., tuple[int, Any]], workspace: Path
+) -> None:
+    def measured(scaffold: str, out: str) -> set[str]:
+        words = (
+            "bench",
+            "--scaffold",
+            scaffold,
+            *DOMAIN,
+            "--split",
+            "validation",
+            "--tasks",
+            "2",
+            "--out",
+            out,
+        )
+        assert type_(*words)[0] == 0
+        return set(steps(workspace / out))
+
+    plain, asks = measured("seed", "runs/a"), measured("asks", "runs/b")
+    assert (measured("seed", "runs/c"), measured("asks", "runs/d")) == (plain, asks)
+    type_("run", "seed", "toy:train:3", *DOMAIN, "--out", "runs/one")
+    assert measured("seed", "runs/e") == plain
+    assert measured("asks", "runs/f").isdisjoint(asks)
+
+
+@pytest.mark.slow
+def test_a_recording_holds_what_memory_answered_and_its_replay_needs_no_memory(
+    type_: Callable[..., tuple[int, Any]], workspace: Path
+) -> None:
+    type_("run", "seed", "toy:train:3", *DOMAIN, "--out", "runs/one")
+    bench = ("bench", "--scaffold", "asks", "--split", "validation", "--tasks", "2")
+    code, first = type_(*bench, *DOMAIN, "--out", "runs/two", "--record", "tape")
+    shutil.rmtree(workspace / "memory")
+    again, second = type_(*bench, "--out", "runs/three", "--replay", "tape", "--sandbox", "none")
+    assert (code, again) == (0, 0)
+    assert steps(workspace / "runs/three").keys() == steps(workspace / "runs/two").keys()
+    assert [cell["mean"] for cell in first["cells"]] == [cell["mean"] for cell in second["cells"]]
+    told = [each[0]["output"] for each in steps(workspace / "runs/three").values()]
+    assert all("it handed in: 3!" in text for text in told)
