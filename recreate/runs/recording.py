@@ -23,9 +23,26 @@ PACKED = JOURNAL + ".gz"
 SETTINGS = "settings.toml"
 
 
+MOST_BYTES = 4 * 2**30
+"""Of a recording, unpacked: a packed file of a few bytes can unpack to what no memory holds."""
+MOST_LINE = 2**28
+"""Bytes of one line."""
+
+
+def read_raw_lines(folder: Path) -> Iterator[bytes]:
+    """Yield the lines of a run folder or a recording, the last one perhaps cut. Raises BadInput
+    (no-cassette, damaged)."""
+    left = MOST_BYTES
+    with _open_lines(folder) as file:
+        while raw := file.readline(MOST_LINE):
+            left -= len(raw)
+            if left < 0 or len(raw) == MOST_LINE:
+                raise damaged_recording(folder, "it unpacks to more than any run writes")
+            yield raw
+
+
 @contextmanager
-def open_lines(folder: Path) -> Iterator[IO[bytes]]:
-    """Open the lines of a run folder or a recording. Raises BadInput (no-cassette, damaged)."""
+def _open_lines(folder: Path) -> Iterator[IO[bytes]]:
     packed = folder / PACKED
     try:
         with gzip.open(packed) if packed.exists() else (folder / JOURNAL).open("rb") as file:
@@ -42,9 +59,8 @@ def open_lines(folder: Path) -> Iterator[IO[bytes]]:
 
 def read_start(folder: Path) -> dict[str, Any]:
     """Return how a run began: its first `start`. Raises BadInput (no-cassette, damaged)."""
-    with open_lines(folder) as file:
-        lines = (unseal(raw) for raw in file)
-        start = next((line for line in lines if line and line.get("kind") == "start"), None)
+    lines = (unseal(raw) for raw in read_raw_lines(folder))
+    start = next((line for line in lines if line and line.get("kind") == "start"), None)
     if start is None:
         raise damaged_recording(folder, "it does not say how the run began")
     return start

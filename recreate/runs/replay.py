@@ -32,7 +32,7 @@ from recreate.api.types import Call, Message, Reply, digest
 from recreate.models.chat import content
 from recreate.models.replies import Answerer, ModelQuestion
 from recreate.runs.journal import FIELDS
-from recreate.runs.recording import PACKED, SETTINGS, damaged_recording, open_lines
+from recreate.runs.recording import PACKED, SETTINGS, damaged_recording, read_raw_lines
 from recreate.runs.settings import TRUSTED, Settings
 from recreate.storage import files
 from recreate.storage.log import Fields, fits, plain, seal, unseal
@@ -119,19 +119,18 @@ def _read_lines(folder: Path) -> Iterator[dict[str, Any]]:
     damaged)."""
     packed = folder / PACKED
     whole, number, end = hashlib.sha256(), 0, None
-    with open_lines(folder) as file:
-        for raw in file:
-            number += 1
-            if not raw.endswith(b"\n"):  # killed as it wrote
-                break
-            line = unseal(raw)
-            if line is None or end is not None or not fits(line, KINDS) or not plain(line):
-                raise damaged_recording(folder, f"line {number} was edited or is broken")
-            if line["kind"] == "packed":
-                end = line
-            elif line["kind"] in KINDS:
-                whole.update(raw)
-                yield line
+    for raw in read_raw_lines(folder):
+        number += 1
+        if not raw.endswith(b"\n"):  # killed as it wrote
+            break
+        line = unseal(raw)
+        if line is None or end is not None or not fits(line, KINDS) or not plain(line):
+            raise damaged_recording(folder, f"line {number} was edited or is broken")
+        if line["kind"] == "packed":
+            end = line
+        elif line["kind"] in KINDS:
+            whole.update(raw)
+            yield line
     if not packed.exists():
         return
     if end is None or end["sha256"] != whole.hexdigest():

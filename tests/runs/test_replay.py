@@ -17,6 +17,7 @@ from recreate.api.errors import BadInput, Differs, Fault, Refused, Transient
 from recreate.api.ports import Price
 from recreate.api.types import Call, Message, Reply
 from recreate.models.replies import Answerer, ModelQuestion
+from recreate.runs import recording
 from recreate.runs.journal import Journal
 from recreate.runs.replay import DIFF_LINES, PACKED, SETTINGS, Replay, Replayed, claim, pack
 from recreate.storage.log import seal, unseal
@@ -417,6 +418,22 @@ def test_of_two_replies_to_what_differs_in_times_alone_the_last_is_played(tmp_pa
         run.keep([{"role": "user", "content": f"ended at {at}"}], {}, call(), Reply(text=text))
     asked = [{"role": "user", "content": "ended at 11:00:00"}]
     assert run.model().reply(asked, call()).text == "last"
+
+
+def test_a_small_file_that_unpacks_to_more_than_a_run_writes_is_refused_before_it_fills_memory(
+    tape: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recording, "MOST_LINE", 2**16)
+    monkeypatch.setattr(recording, "MOST_BYTES", 2**20)
+    lines = gzip.decompress((tape / PACKED).read_bytes())
+    for more in (b"x" * 2**17, b"{}\n" * 2**19):
+        (tape / PACKED).write_bytes(gzip.compress(more + lines))
+        with pytest.raises(BadInput, match="unpacks to more|edited or is broken") as e:
+            Replay(tape)
+        assert e.value.code == "damaged"
+    (tape / PACKED).write_bytes(gzip.compress(b"x" * 2**17))
+    with pytest.raises(BadInput, match="unpacks to more"):
+        recording.read_start(tape)
 
 
 def test_a_recording_that_was_cut_or_changed_is_refused(tape: Path) -> None:
