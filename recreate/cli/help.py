@@ -120,9 +120,9 @@ class Group(TyperGroup):
         """Return the command that the first word names, and what follows it: with that word, where
         the command stands for any."""
         if args[0] not in self.commands and not args[0].startswith("-"):
+            refuse_absent(" ".join([*ctx.command_path.split()[1:], args[0]]))
             if other := next((name for name in self.commands if name.isupper()), ""):
                 return other, self.commands[other], args
-            refuse_absent(" ".join([*ctx.command_path.split()[1:], args[0]]))
         return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:
