@@ -24,6 +24,7 @@ from recreate.api.types import (
     Verdict,
 )
 from recreate.cli import run as cli
+from recreate.runs.attempts import write_whole
 from recreate.runs.reader import Run
 from recreate.storage.log import Log
 from recreate.viewer import html as page
@@ -372,7 +373,8 @@ def test_long_texts_are_cut_in_the_middle() -> None:
 def save(
     folder: Path, id: str, steps: int, text: str, passed: bool = False
 ) -> tuple[str, str, bool]:
-    trace = Trace(attempt=id, task=f"t{id}", scaffold="s", model="m")
+    shown = tuple(Step(step=n, reply=text, output=text) for n in range(steps))
+    trace = Trace(attempt=id, task=f"t{id}", scaffold="s", model="m", steps=shown)
     experience = Experience(
         id=id,
         domain="d",
@@ -386,11 +388,7 @@ def save(
     )
     place = folder / "attempts" / id
     place.mkdir(parents=True)
-    (place / "experience.json").write_text(experience.model_dump_json())
-    lines = Log(place / "steps.jsonl")
-    for n in range(steps):
-        lines.append(Step(step=n, reply=text, output=text).model_dump(mode="json"))
-    lines.close()
+    write_whole(experience, place)
     return (id, f"t{id}", passed)
 
 

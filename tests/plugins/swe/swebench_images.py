@@ -15,7 +15,7 @@ from pathlib import Path
 from recreate.api.errors import IMAGE, Fault
 from recreate.api.ports import Limits, Sandbox
 from recreate.api.types import digest
-from recreate.plugins.docker.docker import Engine
+from recreate.plugins.docker.docker import ContainerEngine
 from recreate.sandboxes import choose
 from recreate.sandboxes.rootfs import interpreter_mounts
 from tests.plugins.swe.swe_project import _environment
@@ -122,7 +122,7 @@ def folder_of(clone: Path, commit: str, name: str) -> Path:
     return place
 
 
-def pack(engine: Engine, name: str, place: Path, packages: Path) -> None:
+def pack(engine: ContainerEngine, name: str, place: Path, packages: Path) -> None:
     """Import a real image as SWE-bench's are: a /testbed, and this Python with `packages` in
     conda's place for it."""
     blob, home = io.BytesIO(), "opt/miniconda3/envs/testbed"

@@ -13,6 +13,7 @@ from recreate.api.types import Step
 from recreate.cli import run as cli
 from recreate.memory.store import ExperienceStore
 from recreate.plugins.traces.export import purify
+from recreate.runs.attempts import write_whole
 from tests.memory.test_store import experience, task
 from tests.plugins.traces.test_importers import SAMPLES
 from tests.plugins.view.test_site import START, attempt, write
@@ -81,7 +82,7 @@ def test_of_a_run_goes_out_to_train_on_neither_what_is_held_out_by_now_nor_who_w
     for e in made:
         folder = workspace / "runs" / "x" / "attempts" / e.id
         folder.mkdir(parents=True)
-        (folder / "experience.json").write_text(e.model_dump_json())
+        write_whole(e, folder)
     out = tmp_path / "train.jsonl"
     assert cli(["traces", "export", "--run", "runs/x", "--format", "jsonl", "--out", str(out)]) == 0
     assert [row["id"] for row in lines(out)] == ["open"]
