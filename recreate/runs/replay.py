@@ -118,9 +118,8 @@ def _read_lines(folder: Path) -> Iterator[dict[str, Any]]:
     """Yield what a replay reads of a run folder or a recording. Raises BadInput (no-cassette,
     damaged)."""
     packed = folder / PACKED
-    whole, number, end = hashlib.sha256(), 0, None
-    for raw in read_raw_lines(folder):
-        number += 1
+    whole, end = hashlib.sha256(), None
+    for number, raw in enumerate(read_raw_lines(folder), 1):
         if not raw.endswith(b"\n"):  # killed as it wrote
             break
         line = unseal(raw)
