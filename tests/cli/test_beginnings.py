@@ -21,7 +21,6 @@ from recreate.api.types import Split, Task
 from recreate.builder.selection import find_task
 from recreate.cli import run as cli
 from recreate.memory.index.tokenizer import marked, standing
-from recreate.plugins.traces.attempts import around
 from recreate.runs.reader import Run
 from recreate.viewer.facts import RunFacts
 from tests.studied import Acts, Try, lesson, takes_all
@@ -213,7 +212,10 @@ def test_of_scripts_without_spaces_the_characters_asked_for_are_marked() -> None
     assert marked("parse_header and parseHeaders", "header")[1] == ("header", True)
 
 
+@pytest.mark.plugin("traces")
 def test_the_place_that_is_shown_has_most_of_the_words() -> None:
+    from recreate.plugins.traces.attempts import around
+
     text = "tab " + "x " * 300 + "the unicode width of a tab" + " y" * 300
     assert "unicode width of a tab" in around(text, "unicode width tab")
     assert around(text, "nowhere") == ""

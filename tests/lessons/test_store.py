@@ -17,7 +17,6 @@ from recreate.api.errors import BadInput
 from recreate.api.types import Draw, Gain, Lesson, Trial
 from recreate.cli import run as cli
 from recreate.lessons.store import LessonStore, united
-from recreate.memory.forget import forget
 from recreate.memory.store import ExperienceStore
 
 IDS = st.text("abcdef0123456789", min_size=1, max_size=6)
@@ -235,10 +234,13 @@ def test_a_number_in_a_lesson_that_cannot_be_is_named_and_goes_into_no_reckoning
     assert said in store.broken[path]
 
 
+@pytest.mark.plugin("memory_tools")
 @pytest.mark.parametrize("second", ["swe/lessons", "general"])
 def test_of_two_files_with_one_id_one_counts_everywhere_and_the_other_is_named(
     store: LessonStore, second: str
 ) -> None:
+    from recreate.plugins.memory_tools.forget import forget
+
     store.write({}, {"a": lesson("a", scope="domain", status="active")})
     pattern, twin = store.find("a"), store.folder / second / "a.md"
     twin.parent.mkdir(exist_ok=True)

@@ -11,7 +11,6 @@ import pytest
 from recreate.api.errors import BadInput, Fault
 from recreate.api.types import Experience, Step
 from recreate.memory import held_out
-from recreate.memory.forget import forget
 from recreate.memory.held_out import Held, HeldOut
 from recreate.memory.store import ExperienceStore
 from tests.memory.test_store import experience, task
@@ -154,10 +153,13 @@ def test_a_lesson_stays_closed_when_the_held_out_attempt_that_it_cites_is_delete
     )
 
 
+@pytest.mark.plugin("memory_tools")
 @pytest.mark.parametrize("groups", ["", 'groups = ["module-held", "module-open"]\n'])
 def test_forgetting_a_held_out_attempt_opens_no_lesson_that_cites_it(
     memory: ExperienceStore, tmp_path: Path, groups: str
 ) -> None:
+    from recreate.plugins.memory_tools.forget import forget
+
     memory.add([experience("open"), experience("held")])
     memory.hold_out([task("x", "validation", group="module-held")])
     folder = tmp_path / "memory" / "toy" / "lessons"
@@ -179,6 +181,7 @@ def test_an_attempt_that_was_told_of_what_is_held_out_by_now_is_closed_too(
     memory: ExperienceStore, tmp_path: Path
 ) -> None:
     from recreate.plugins.memory_tools.archive import pack, unpack
+    from recreate.plugins.memory_tools.forget import forget
 
     def told(id: str, *others: str) -> Experience:
         steps = (

@@ -17,7 +17,6 @@ import pytest
 from recreate.api import paths
 from recreate.api.errors import BadInput, Fault
 from recreate.api.types import Experience, Grade, Step, Task, Trace
-from recreate.memory.forget import forget
 from recreate.memory.store import ExperienceStore
 from recreate.storage import log
 
@@ -155,7 +154,10 @@ def test_files_that_come_and_go_are_followed(tmp_path: Path) -> None:
     assert [e.id for e in memory.experiences()] == ["b"]
 
 
+@pytest.mark.plugin("memory_tools")
 def test_what_is_no_file_among_experiences_hides_none_of_the_others(tmp_path: Path) -> None:
+    from recreate.plugins.memory_tools.forget import forget
+
     memory = ExperienceStore(tmp_path, "hashed")
     memory.add([experience("a"), experience("b", split="validation", group="held")])
     folder = files(tmp_path)[0].parent
@@ -454,10 +456,13 @@ def test_a_lesson_file_is_read_from_every_domain(tmp_path: Path) -> None:
     assert [h.grain for h in ExperienceStore(tmp_path).search("wanted")] == ["lesson"]
 
 
+@pytest.mark.plugin("memory_tools")
 def test_a_clock_that_goes_back_and_forth_changes_nothing_that_memory_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither what is found, nor what a reader that looked before sees, nor who holds a lock."""
+    from recreate.plugins.memory_tools.forget import forget
+
     memory, reader = ExperienceStore(tmp_path, "hashed"), ExperienceStore(tmp_path, "hashed")
     lesson = tmp_path / "memory" / "toy" / "lessons" / "a.md"
     lesson.parent.mkdir(parents=True)

@@ -113,8 +113,8 @@ def server(memory: ExperienceStore, where: Path) -> MCPServer[Any]:
 
 
 def _recalled(memory: ExperienceStore, query: str, k: int, where: dict[str, str]) -> str:
-    from recreate.memory.waiting import recall
     from recreate.plugins.memory_tools.memory import match_of, standing_of
+    from recreate.plugins.traces.waiting import recall
 
     hits = recall(memory, query, max(1, min(k, MOST)), dict(where), READER)
     told = []
@@ -135,7 +135,7 @@ def _show_experience(memory: ExperienceStore, id: str, step: int | None) -> str:
 
     if (lesson := memory.lesson(id, READER)) is not None:
         return f"# {lesson.title}\n\n({standing(lesson.scope, lesson.status)})\n\n{lesson.body}"
-    from recreate.memory.waiting import find_experience
+    from recreate.plugins.traces.waiting import find_experience
 
     found = find_experience(memory, id.partition("/")[0], READER)
     if found is None or found.judged is None:

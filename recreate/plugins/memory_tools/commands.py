@@ -16,10 +16,10 @@ from recreate.api.errors import BadInput, Interrupted
 from recreate.api.paths import short
 from recreate.cli.options import Json
 from recreate.cli.terminal import answer, say, say_some, show
-from recreate.memory.cut import Item
 from recreate.plugins.memory_tools import prune as pruning
 from recreate.plugins.memory_tools.archive import Packed, Unpacked, pack, unpack
 from recreate.plugins.memory_tools.memory import open_store
+from recreate.plugins.traces.cut import Item
 
 
 def export(

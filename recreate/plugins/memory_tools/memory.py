@@ -61,7 +61,7 @@ def recall(
     Example: recreate memory recall "unicode width of a tab" -k 5 --where outcome=failed --where
     since=2026-11-01
     """
-    from recreate.memory import waiting
+    from recreate.plugins.traces import waiting
 
     words, store = " ".join(query), open_store(searching=True)
     store.patience = PATIENCE
@@ -132,8 +132,8 @@ def _nothing(store: ExperienceStore, filters: dict[str, list[Any]], reader: str)
 def match_of(store: ExperienceStore, hit: Hit, words: str) -> str:
     """The surroundings of the words in what was found; its beginning, where it was found by its
     meaning alone."""
-    from recreate.memory.waiting import find_experience
     from recreate.plugins.traces.attempts import around, place
+    from recreate.plugins.traces.waiting import find_experience
 
     found = find_experience(store, hit.experience) if hit.experience else None
     return around(
@@ -184,7 +184,7 @@ def forget(
 
     Example: recreate memory forget 3f2a91bc --dry-run
     """
-    from recreate.memory import forget as forgetting
+    from recreate.plugins.memory_tools import forget as forgetting
 
     memory = open_store()
     asked = [_forgettable(memory, id) for id in ids]
@@ -213,7 +213,7 @@ def _forgettable(memory: ExperienceStore, id: str) -> str | Path:
     """The whole id of an experience, or the file of a lesson. Raises BadInput for none, or
     several."""
     from recreate.lessons.store import LessonStore
-    from recreate.memory.waiting import open_waiting
+    from recreate.plugins.traces.waiting import open_waiting
 
     memory.metadata.refresh()
     beside = [kept.ids() for kept in open_waiting(memory)]

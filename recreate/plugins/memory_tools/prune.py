@@ -16,7 +16,8 @@ from datetime import date
 from typing import Any
 
 from recreate.memory.codec import named_in
-from recreate.memory.cut import (
+from recreate.memory.store import ExperienceStore
+from recreate.plugins.traces.cut import (
     Item,
     cut_blobs,
     cut_lines,
@@ -26,7 +27,6 @@ from recreate.memory.cut import (
     recorded_at,
     unlink,
 )
-from recreate.memory.store import ExperienceStore
 from recreate.storage.files import disk, locked
 from recreate.storage.log import Log
 

@@ -165,7 +165,7 @@ def _memory() -> ExperienceStore:
 
 def _waiting(filters: Mapping[str, Any]) -> Iterator[Experience]:
     """Imported attempts without a grade; none has passed, and none has failed."""
-    from recreate.memory.waiting import waiting_experiences
+    from recreate.plugins.traces.waiting import waiting_experiences
 
     if "passed" in filters:
         return
@@ -242,7 +242,7 @@ def experiences(
 def _find(id: str, run: str) -> Experience:
     """Return an attempt by id or unique beginning, from memory or else the newest run that has it.
     Raises BadInput."""
-    from recreate.memory.waiting import waiting_experiences
+    from recreate.plugins.traces.waiting import waiting_experiences
 
     if run:
         return open_run(run).experience(id)

@@ -24,10 +24,10 @@ from recreate.api.errors import BadInput, Fault
 from recreate.api.ports import Domain, Embedder, SandboxBackend
 from recreate.api.types import Experience, Grade, Lesson, Provisional, Task, digest
 from recreate.memory.codec import file_of
-from recreate.memory.cut import Item, cut_lines, find_cut
 from recreate.memory.documents import Sources
 from recreate.memory.metadata import index_of
 from recreate.memory.store import ExperienceStore, Scope
+from recreate.plugins.traces.cut import Item, cut_lines, find_cut
 from recreate.plugins.traces.format import grade as grade_of
 from recreate.plugins.traces.format import list_of, object_of
 from recreate.storage.files import disk, locked, make, write

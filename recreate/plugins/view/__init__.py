@@ -1,3 +1,3 @@
 """All of a workspace in a browser, while it runs."""
 
-NEEDS = ("traces",)
+NEEDS = ("memory_tools", "traces")

@@ -20,10 +20,10 @@ from recreate.api.ports import Hit
 from recreate.api.types import digest
 from recreate.lessons.promotion import free
 from recreate.lessons.store import LessonStore
-from recreate.memory.forget import Forgetting, forget
 from recreate.memory.store import ExperienceStore
-from recreate.memory.waiting import count_hidden, recall
+from recreate.plugins.memory_tools.forget import Forgetting, forget
 from recreate.plugins.traces.ungraded import Ungraded
+from recreate.plugins.traces.waiting import count_hidden, recall
 from recreate.runs import settings
 from recreate.storage.log import iso
 

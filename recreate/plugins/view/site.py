@@ -47,8 +47,8 @@ from recreate.memory.documents import evidence_of
 from recreate.memory.forget import lesson_files
 from recreate.memory.index.tokenizer import marked
 from recreate.memory.store import ExperienceStore
-from recreate.memory.waiting import find_experience, recall
 from recreate.plugins.traces.export import chats
+from recreate.plugins.traces.waiting import find_experience, recall
 from recreate.plugins.view.bench import list_columns, sort_tasks
 from recreate.plugins.view.live import LiveRun
 from recreate.plugins.view.memory import Browsed, Found, mark

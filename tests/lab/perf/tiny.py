@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from recreate.api.types import Experience, Grade, Step, Trace
-from recreate.memory.forget import forget
 from recreate.memory.store import ExperienceStore
+from recreate.plugins.memory_tools.forget import forget
 from recreate.plugins.view.memory import Browsed
 from tests.lab.perf.growth import highest
 from tests.lab.perf.table import Row

@@ -18,10 +18,10 @@ from recreate.agents.lesson import headed
 from recreate.api.errors import BadInput
 from recreate.api.types import Grade, Lesson
 from recreate.cli import run as cli
-from recreate.memory import forget as forgetting
 from recreate.memory.held_out import Held
 from recreate.memory.store import ExperienceStore
 from recreate.plugins.memory_tools import archive
+from recreate.plugins.memory_tools import forget as forgetting
 from recreate.plugins.memory_tools.archive import pack, unpack
 from recreate.plugins.traces.ungraded import Ungraded
 from recreate.storage.log import seal

@@ -17,15 +17,15 @@ from recreate.api.errors import Interrupted
 from recreate.api.types import Experience, Grade, Message, Provisional, Reply
 from recreate.cli import run as cli
 from recreate.memory.store import ExperienceStore
-from recreate.memory.waiting import find_experience, recall
 from recreate.models.scripted import Scripted
 from recreate.plugins.traces import provisional
 from recreate.plugins.traces.ungraded import NOT_YET, ProvisionalGrades, Ungraded
+from recreate.plugins.traces.waiting import find_experience, recall
 from tests.cli.test_bad_input import refused
-from tests.memory.test_forget import holding
 from tests.memory.test_store import experience
 from tests.plugins.judge.test_row_judge import verdict
 from tests.plugins.mcp.test_serve import asked
+from tests.plugins.memory_tools.test_forget import holding
 from tests.plugins.traces.test_importers import chat, write
 
 ASKED = {

@@ -1,70 +1,26 @@
-"""Attempts that wait for a grade: a plug-in keeps them beside memory (kind `waiting`), and recall
-looks at them too."""
+"""Memory together with the attempts that wait for a grade beside it."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
-from typing import Any, Protocol
+from typing import Any
 
-from recreate.api import plugins, registry
 from recreate.api.errors import BadInput
 from recreate.api.ports import Hit
 from recreate.api.types import Experience
-from recreate.memory.cut import Item
 from recreate.memory.store import ExperienceStore
-
-
-class WaitingAttempts(Protocol):
-    """The attempts of one memory that wait, made with its `ExperienceStore`. A reader sees of them
-    what it would see of memory."""
-
-    def has_any(self) -> bool:
-        """Return whether there ever was one."""
-        ...
-
-    def recall(
-        self, query: str, k: int, filters: Mapping[str, Any] | None, reader: str, how: str
-    ) -> list[Hit]:
-        """Return those that answer a question, as `ExperienceStore.recall` does; the filter
-        `passed` asks for a provisional grade."""
-        ...
-
-    def count_unjudged(self, filters: Mapping[str, Any] | None, reader: str) -> int:
-        """Return how many match that have no provisional grade either."""
-        ...
-
-    def get(self, id: str, reader: str = "human") -> Experience | None:
-        """Return the one with this id; None when there is none that the reader may see."""
-        ...
-
-    def waiting(self, domain: str = "") -> Iterator[Experience]:
-        """Return all that still wait, of one domain or of all."""
-        ...
-
-    def ids(self) -> Collection[str]:
-        """Return the ids of all, graded since or not."""
-        ...
-
-    def forget(self, ids: Collection[str], *, dry: bool) -> list[Item]:
-        """Delete those of these that wait here, unless `dry`; return what goes. Raises Fault."""
-        ...
-
-    def close(self) -> None:
-        """Let go of all files."""
-        ...
-
+from recreate.plugins.traces.ungraded import Ungraded
 
 _ABOUT = ("domain", "task", "group", "split", "digest", "model", "run", "since", "until")
 """Filters that say what an attempt is of, and not how it went."""
 
 
-def open_waiting(memory: ExperienceStore) -> Iterator[WaitingAttempts]:
-    """Return what each plug-in keeps, where it keeps any; closed when the next is asked for."""
-    for name in plugins.names("waiting"):
-        with closing(registry.open("waiting", name, memory)) as found:
-            if found.has_any():
-                yield found
+def open_waiting(memory: ExperienceStore) -> Iterator[Ungraded]:
+    """Yield what waits beside a memory, where anything does; closed when the next is asked for."""
+    with closing(Ungraded(memory)) as found:
+        if found.has_any():
+            yield found
 
 
 def recall(

@@ -21,11 +21,11 @@ from recreate.api.types import Gain, Lesson, Step, Trial
 from recreate.cli import run as cli
 from recreate.lessons.store import LessonStore
 from recreate.memory import documents
-from recreate.memory import forget as forgetting
 from recreate.memory.database import Database
 from recreate.memory.embedders.hashed import Hashed
 from recreate.memory.index.vectors import key_of
 from recreate.memory.store import ExperienceStore
+from recreate.plugins.memory_tools import forget as forgetting
 from tests.memory.test_codec import LONG
 from tests.memory.test_recall import fill
 from tests.memory.test_store import experience, task
@@ -68,7 +68,6 @@ def keep(workspace: Path, *lessons: Lesson) -> LessonStore:
     return store
 
 
-@pytest.mark.plugin("memory_tools")
 def test_attempts_whose_agents_recalled_what_is_forgotten_are_named(
     memory: ExperienceStore, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -87,7 +86,6 @@ def test_attempts_whose_agents_recalled_what_is_forgotten_are_named(
     assert "whose agent recalled it" not in capsys.readouterr().out
 
 
-@pytest.mark.plugin("memory_tools")
 def test_no_byte_of_a_forgotten_attempt_stays_in_any_file_of_memory(
     memory: ExperienceStore, workspace: Path
 ) -> None:
@@ -237,7 +235,6 @@ def test_a_process_that_embeds_it_meanwhile_leaves_no_vector(workspace: Path) ->
     assert own not in vector_keys(workspace)
 
 
-@pytest.mark.plugin("traces")
 @pytest.mark.slow
 def test_a_forgotten_attempt_does_not_come_back(memory: ExperienceStore, workspace: Path) -> None:
     from recreate.plugins.traces.ungraded import Ungraded
@@ -250,8 +247,6 @@ def test_a_forgotten_attempt_does_not_come_back(memory: ExperienceStore, workspa
     assert holding(workspace / "memory", WORD) == []
 
 
-@pytest.mark.plugin("memory_tools")
-@pytest.mark.plugin("traces")
 def test_an_imported_attempt_goes_from_where_it_waited_for_its_grade_too(
     memory: ExperienceStore, workspace: Path
 ) -> None:
@@ -266,7 +261,6 @@ def test_an_imported_attempt_goes_from_where_it_waited_for_its_grade_too(
     assert holding(workspace / "memory", WORD) == []
 
 
-@pytest.mark.plugin("memory_tools")
 @pytest.mark.slow
 def test_a_lesson_that_only_it_speaks_for_goes_and_others_lose_that_evidence(
     memory: ExperienceStore, workspace: Path, capsys: pytest.CaptureFixture[str]
@@ -311,7 +305,6 @@ def test_a_lesson_that_only_it_speaks_for_goes_and_others_lose_that_evidence(
     assert holding(workspace / "memory", "5ec12e70aaaa") == ["forgotten.jsonl"]
 
 
-@pytest.mark.plugin("memory_tools")
 def test_an_attempt_that_was_only_shown_a_lesson_by_hand_is_forgotten_and_the_lesson_stays(
     memory: ExperienceStore, workspace: Path
 ) -> None:
@@ -324,7 +317,6 @@ def test_an_attempt_that_was_only_shown_a_lesson_by_hand_is_forgotten_and_the_le
     assert [t.experience for t in store.read()["mine"].trials] == ["quotes"]
 
 
-@pytest.mark.plugin("memory_tools")
 def test_a_lesson_is_forgotten_by_its_name_and_its_attempts_stay(
     memory: ExperienceStore, workspace: Path
 ) -> None:
@@ -338,7 +330,6 @@ def test_a_lesson_is_forgotten_by_its_name_and_its_attempts_stay(
     assert memory.get("quotes") is not None
 
 
-@pytest.mark.plugin("memory_tools")
 def test_what_had_joined_a_lesson_goes_with_it_and_what_only_has_its_words_is_named(
     memory: ExperienceStore, workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -388,7 +379,6 @@ def test_what_had_joined_a_lesson_goes_with_it_and_what_only_has_its_words_is_na
     )
 
 
-@pytest.mark.plugin("memory_tools")
 @pytest.mark.parametrize("at", ["cut_experiences", "write", "purge", "squeeze"])
 def test_killed_in_the_middle_it_is_shown_to_nobody_and_forgetting_again_finishes(
     memory: ExperienceStore, workspace: Path, monkeypatch: pytest.MonkeyPatch, at: str
@@ -451,7 +441,6 @@ def test_a_recall_of_another_process_goes_on_and_does_not_find_it(
     assert "5ec12e70bbbb" in found
 
 
-@pytest.mark.plugin("memory_tools")
 def test_what_still_has_it_is_named(
     memory: ExperienceStore, workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -465,7 +454,6 @@ def test_what_still_has_it_is_named(
     assert "still has it: scaffolds/toy/memory/spell.md" in said
 
 
-@pytest.mark.plugin("memory_tools")
 def test_a_beginning_must_mean_one_thing(
     memory: ExperienceStore, workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -476,7 +464,6 @@ def test_a_beginning_must_mean_one_thing(
     assert memory.get("5ec12e70aaaa") is not None
 
 
-@pytest.mark.plugin("memory_tools")
 def test_the_files_of_a_run_that_name_what_was_forgotten_are_named_and_no_others(
     memory: ExperienceStore,
     workspace: Path,
@@ -484,7 +471,7 @@ def test_the_files_of_a_run_that_name_what_was_forgotten_are_named_and_no_others
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # shorter than the id: it stands in several blocks
-    monkeypatch.setattr("recreate.memory.forget.BLOCK", 7)
+    monkeypatch.setattr("recreate.plugins.memory_tools.forget.BLOCK", 7)
     run = workspace / "runs" / "one"
     (run / "memory").mkdir(parents=True)
     (run / "attempts" / "5ec12e70aaaa").mkdir(parents=True)
