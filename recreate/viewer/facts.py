@@ -46,15 +46,6 @@ REHEARSED = {
 """Phases of attempts at train tasks that the optimizer made, not the agent's own."""
 
 
-class Headline(NamedTuple):
-    """A score of a run with its interval."""
-
-    name: str
-    mean: float | None
-    lo: float | None
-    hi: float | None
-
-
 @dataclass(frozen=True)
 class Version:
     """The seed (number 0) or a candidate (from 1, in the order they were judged). parent: a number,
@@ -330,28 +321,6 @@ class RunFacts:
     def tuning(self) -> dict[str, Any] | None:
         """What is trained, from what."""
         return next(self.run.records("tune"), None)
-
-    @cached_property
-    def headlines(self) -> list[Headline]:
-        """The scores that stand for the run, the most important first."""
-        alpha = self.settings.gate.alpha
-        if self.updates:
-            reward = read_figure(self.updates[-1].get("reward"))
-            return [Headline(f"reward, step {len(self.updates)}", reward, None, None)]
-        if self.kind == "build":
-            kept = [r.id for r in self.revisions if r.kept][-1:]
-            seed = next((r["scaffold"] for r in self.run.records("seed")), "")
-            named = [*(("after", id) for id in kept), ("seed", seed)]
-            scored = [(name, self.scores[id]) for name, id in named if self.scores.get(id)]
-            return [Headline(name, *interval(held, alpha=alpha)) for name, held in scored]
-        arms = {(r["model"], r["digest"]): r["arm"] for r in self.run.records("arm")}
-        names = {r["scaffold"]: r["name"] for r in self.run.records("agent")}
-        lines = list[Headline]()
-        for key, rows in list(self.run.cells().items())[:6]:
-            name = arms.get((key.model, key.agent)) or names.get(key.agent, key.agent[:8])
-            held = {place: row["score"] for place, row in rows.items()}
-            lines.append(Headline(f"{name}, {key.split}", *interval(held, alpha=alpha)))
-        return lines
 
 
 def name_fate(revision: Revision) -> str:

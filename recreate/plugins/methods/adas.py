@@ -22,8 +22,8 @@ from recreate.optimizers.context import OptimizerContext, prompt, sent_back
 from recreate.optimizers.investigator.read_tools import tell_agent
 from recreate.optimizers.reflect import editable
 from recreate.optimizers.search import ATTEMPT_CHARS, Measured, Search
-from recreate.optimizers.tools import unfenced
 from recreate.plugins.methods import PROMPTS
+from recreate.plugins.methods.tools import unfenced
 
 _FILE = object_of(path={"type": "string"}, text={"type": "string"})
 SCHEMA = object_of(

@@ -29,8 +29,8 @@ from recreate.api.types import Edit, Experience
 from recreate.optimizers.context import REPLY_TOKENS, OptimizerContext, prompt
 from recreate.optimizers.reflect import tool_path
 from recreate.optimizers.search import ATTEMPT_CHARS, Search
-from recreate.optimizers.tools import calls_tools, unfenced, with_notice
 from recreate.plugins.methods import PROMPTS
+from recreate.plugins.methods.tools import calls_tools, unfenced, with_notice
 
 
 def schema(programs: bool) -> dict[str, object]:

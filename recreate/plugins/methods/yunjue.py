@@ -29,8 +29,8 @@ from recreate.api.types import Edit, Evidence, Experience, Message, Record
 from recreate.optimizers.context import REPLY_TOKENS, OptimizerContext, prompt, sent_back
 from recreate.optimizers.reflect import tool_path
 from recreate.optimizers.search import ATTEMPT_CHARS, Search
-from recreate.optimizers.tools import calls_tools, unfenced, with_notice
 from recreate.plugins.methods import PROMPTS
+from recreate.plugins.methods.tools import calls_tools, unfenced, with_notice
 
 _CODE = {"type": "string", "maxLength": 12_000}
 WRITE = object_of(

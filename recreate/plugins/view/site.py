@@ -50,6 +50,7 @@ from recreate.memory.store import ExperienceStore
 from recreate.plugins.traces.export import chats
 from recreate.plugins.traces.waiting import find_experience, recall
 from recreate.plugins.view.bench import list_columns, sort_tasks
+from recreate.plugins.view.headlines import score_run
 from recreate.plugins.view.live import LiveRun
 from recreate.plugins.view.memory import Browsed, Found, mark
 from recreate.runs.attempts import read_experience, read_steps
@@ -392,7 +393,7 @@ class Website:
                 "when": iso(_last_write(live.folder)),
                 "spend": facts.spend,
                 "waiting": facts.waiting is not None,
-                "scores": facts.headlines,
+                "scores": score_run(facts),
                 "damaged": live.damaged,
             }
             live.made["row"] = known = ((live.stamp, status), row)

@@ -22,10 +22,10 @@ from recreate.builder.loop import BuildResult, build
 from recreate.models import open_model
 from recreate.optimizers.context import OptimizerContext
 from recreate.optimizers.search import Measured
-from recreate.optimizers.tools import unfenced
 from recreate.plugins.methods.ace import Ace, AceSettings, Bullet
 from recreate.plugins.methods.gepa import _Agents, components
 from recreate.plugins.methods.sage import chains
+from recreate.plugins.methods.tools import unfenced
 from recreate.runs import settings
 from recreate.runs.reader import Run
 from recreate.runs.session import Parts, open_session

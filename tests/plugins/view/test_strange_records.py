@@ -25,6 +25,7 @@ from recreate.api.paths import shipped
 from recreate.api.types import Call
 from recreate.models.replies import ModelQuestion, SharedReplies
 from recreate.plugins.view import server
+from recreate.plugins.view.headlines import Headline
 from recreate.plugins.view.site import Website
 from recreate.runs.journal import FIELDS, Journal
 from recreate.runs.reader import Run
@@ -32,7 +33,7 @@ from recreate.runs.replay import Replay
 from recreate.runs.results import read_results
 from recreate.storage.log import Log, seal
 from recreate.viewer import html, markdown
-from recreate.viewer.facts import Headline, RunFacts
+from recreate.viewer.facts import RunFacts
 
 SEED = scaffolds.load(shipped("scaffolds") / "seed")
 VERDICT = {
@@ -401,7 +402,7 @@ def test_a_run_that_cannot_be_shown_leaves_the_others_in_the_list(
             raise ZeroDivisionError("nobody had foreseen it")
         return [Headline("kept", 0.5, None, None)]
 
-    monkeypatch.setattr(RunFacts, "headlines", property(scores))
+    monkeypatch.setattr("recreate.plugins.view.site.score_run", scores)
     site = Website(place)
     site.read_all()
     page = site.page("/")

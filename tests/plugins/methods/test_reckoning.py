@@ -201,7 +201,7 @@ def test_a_program_for_one_way_does_not_read_the_others() -> None:
 
 
 def test_an_agent_whose_replies_go_to_one_tool_is_grown_none(workspace: Path) -> None:
-    from recreate.optimizers.tools import calls_tools, is_told, with_notice
+    from recreate.plugins.methods.tools import calls_tools, is_told, with_notice
 
     tool = {"tools/act.py": '"""Acts."""\n'}
     toml = 'description = "x"\naction = "tool:act"\n'
