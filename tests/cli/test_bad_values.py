@@ -255,8 +255,8 @@ def test_what_no_model_is_asked_about_is_refused_before_one_is_fetched_and_leave
     "words",
     [
         BUILD,
-        BENCH,
-        f"{BENCH} --split test",
+        pytest.param(BENCH, marks=pytest.mark.plugin("bench")),
+        pytest.param(f"{BENCH} --split test", marks=pytest.mark.plugin("bench")),
         "run seed toy:test:1",
         f"{BUILD} --scaffold create",
     ],
