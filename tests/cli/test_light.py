@@ -77,7 +77,7 @@ def stub() -> Iterator[str]:
         yield f"--domain tests.toy:Toy --model openai:{stub.url}#stub --price 0,0"
 
 
-@pytest.mark.plugin("memory_tools")
+@pytest.mark.plugin("bench", "memory_tools")
 @pytest.mark.slow
 def test_a_build_and_a_bench_with_an_endpoint_need_no_extra(light: Light, stub: str) -> None:
     ran = light(
