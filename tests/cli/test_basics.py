@@ -37,9 +37,14 @@ HEAVY = (
 def commands(
     group: Any = None, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Every command that does something, with the words that call it."""
+    """Every command that does something, with the words that call it; none that says that it needs
+    a plug-in which is not here."""
     group = group or program()
-    for name, command in group.commands.items():
+    for name in group.commands:
+        try:
+            command = group.commands[name]
+        except BadInput:
+            continue
         if hasattr(command, "commands"):
             yield from commands(command, (*path, name))
         else:
