@@ -206,7 +206,9 @@ def _load_tables(declared: tuple[tuple[str, str], ...]) -> dict[str, type[Plugin
         module, _, attribute = target.partition(":")
         try:
             tables[name] = getattr(import_module(module), attribute)
-        except Exception as e:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as e:  # a module may also call sys.exit
             tables[name] = f"{type(e).__name__}: {e}"
     return tables
 

@@ -17,6 +17,7 @@ from recreate.api.errors import BadInput, CheckFailed, RecreateError
 from recreate.api.paths import home, workspace
 from recreate.api.ports import Check, EngineBackend
 from recreate.cli.options import Json
+from recreate.cli.plugins import describe_plugins
 from recreate.cli.terminal import answer
 
 if TYPE_CHECKING:
@@ -78,12 +79,16 @@ def doctor(
 
 
 def _check_plugins() -> Iterator[Check]:
-    """Yield the checks that plug-ins bring; of one that cannot be loaded, that."""
+    """Yield the checks that plug-ins bring, and which plug-in cannot be loaded."""
+    for row in describe_plugins():
+        if row["state"].startswith(("broken", "clash")):
+            fix = f"mend or uninstall {row['package'] or row['name']}"
+            yield Check(f"plugin.{row['name']}", False, row["state"], fix)
     for name in plugins.names("check"):
         try:
             yield from registry.find("check", name)()
-        except RecreateError as e:
-            yield Check(f"plugin.{name}", False, e.message, e.fix)
+        except RecreateError:  # the plug-in is among the broken
+            continue
 
 
 def _check_settings(wrong: BadInput | None) -> Check:

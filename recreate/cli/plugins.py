@@ -22,11 +22,16 @@ def list_plugins(as_json: Json = False) -> None:
 
     Example: recreate plugins
     """
+    rows = ((row, _line(row)) for row in describe_plugins())
+    answers(as_json, rows, "no plug-in is installed")
+
+
+def describe_plugins() -> Iterator[dict[str, Any]]:
+    """Yield a row for each plug-in, by name."""
     by_plugin: dict[str, list[EntryPoint]] = {}
     for point in plugins.declared():
         by_plugin.setdefault(point.plugin, []).append(point)
-    rows = (_describe(name, by_plugin[name]) for name in sorted(by_plugin))
-    answers(as_json, ((row, _line(row)) for row in rows), "no plug-in is installed")
+    yield from (_describe(name, by_plugin[name]) for name in sorted(by_plugin))
 
 
 def _describe(name: str, points: list[EntryPoint]) -> dict[str, Any]:

@@ -105,6 +105,19 @@ def test_a_plug_in_that_raises_is_named_and_the_rest_works(
     assert ask("list", "model")[0] == 0
 
 
+def test_a_plug_in_with_settings_that_ends_the_process_is_named_and_the_rest_works(
+    ask: Ask, install: Install
+) -> None:
+    points = {"settings": {"pear": "pear:Pear"}, "command": {"peel": "pear:peel"}}
+    install("pear", points, "raise SystemExit(3)")
+    code, rows = ask("plugins")
+    assert code == 0
+    assert row_of(rows, "pear")["state"].startswith("broken: the plug-in pear")
+    checks = {check["name"]: check for check in ask("doctor")[1][0]["checks"]}
+    assert "broken" in checks["plugin.pear"]["detail"]
+    assert ask("list", "model")[0] == 0
+
+
 @pytest.mark.plugin("methods")
 def test_two_plug_ins_with_one_name_are_both_named(ask: Ask, install: Install) -> None:
     install("pear", {"command": {"peel": "pear:peel"}})
