@@ -355,14 +355,14 @@ class Replay:
         shown = (
             f"at {call.id} (" + ", ".join(filter(None, (call.role, call.phase, call.task))) + ")"
         )
-        head = f"the replay asks something else than was asked {shown}:"
+        head = f"the replay asks something else than was asked {shown}"
         expected = there[-1]["request"] if there else None
         if not there:
             there = self._alike(call)
             head = f"the replay asks {shown}, and there the recording has no call"
             unfinished = self.start.get("command") == "build" and self.end.get("status", "budget")
             head += "; the run was not finished" if unfinished == "budget" else ""
-            head += "; the nearest one that it has was asked:" if there else ""
+            head += "; below is the nearest one that it has" if there else ""
         notes = [head]
         if (then := self.start.get("recreate")) != paths.version():
             notes.append(f"it was recorded by recreate {then}, this is {paths.version()}")

@@ -321,7 +321,7 @@ def test_of_a_call_that_is_not_there_the_nearest_is_shown_that_of_its_own_phase(
     with pytest.raises(Differs) as e:
         replayed(tmp_path / "run").reply([{"role": "user", "content": "now"}], asked)
     assert (
-        "there the recording has no call; the nearest one that it has was asked:" in e.value.message
+        "there the recording has no call; below is the nearest one that it has" in e.value.message
     )
     assert "-near\n+now" in e.value.message
     assert e.value.expected is None

@@ -50,10 +50,11 @@ OF_TASKS = (
     "seed",
     "select",
     "memory",
-    "local_models.vllm_python",
     "name",
 )
 """What is taken from the build that made an agent, where no flag says it."""
+SERVED = "local_models"
+"""The table of a plug-in that is taken too: where its model is served."""
 
 Base = Annotated[
     str, typer.Option("--base", help="What the agent was made from, where no build says it.")
@@ -189,6 +190,8 @@ def _read_request(
         }
         price = {"price"} if "model" in typed else set()  # of the build's model
         changes = {name: getattr(known, name) for name in OF_TASKS if name not in tables | price}
+        if SERVED in known.plugins and SERVED not in tables:
+            changes["plugins"] = {**settings.plugins, SERVED: known.plugins[SERVED]}
     if count is not None:
         changes["validation"] = count
     if "repeats" not in typed:

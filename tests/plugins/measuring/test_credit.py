@@ -14,7 +14,7 @@ from recreate.api.paths import shipped
 from recreate.cli import run as cli
 from recreate.plugins.measuring.knockouts import Cost, Credit, break_even
 from recreate.runs.reader import Run
-from tests.toy import LESSON, SIZES, script
+from tests.toy import LESSON, SIZES, script, write_script
 
 HARM = "Write in capitals."
 FIELDS = ["path", "worth", "lo", "hi", "attempts", "advice"]
@@ -59,6 +59,19 @@ def asked(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     assert cli([*words, "--json"]) == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return found
+
+
+@pytest.mark.slow
+def test_an_agent_that_a_build_made_is_measured_on_that_builds_tasks_where_no_flag_says_which(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--domain", "tests.toy:Toy", "--model", write_script(workspace / "s"), "--train", "4"]
+    flags += ["--validation", "6", "--rounds", "1", "--sandbox", "none", "--out", "runs/b"]
+    python = ["--vllm-python", str(workspace)]
+    assert cli(["build", *flags, *python]) == 0
+    for what in ("last", "runs/b"):
+        plan = asked(capsys, "ablate", what, "--plan")
+        assert (plan["parts"], plan["known"]) == (1, 12)
 
 
 @pytest.mark.slow
