@@ -373,7 +373,7 @@ def test_every_command_that_a_page_tells_to_type_exists(page: Path) -> None:
 def test_a_command_that_does_not_exist_would_be_found() -> None:
     assert fault("recreate biuld --domain swe") == "there is no command 'biuld'"
     assert fault("recreate build --domian swe") == "build has no flag --domian"
-    assert fault("recreate traces shwo ID") == "there is no command 'shwo'"
+    assert fault("recreate tasks shwo ID") == "there is no command 'shwo'"
     assert len(typed(ROOT / "docs" / "commands.md")) > 10
 
 

@@ -253,7 +253,7 @@ def test_the_work_on_a_text_grows_with_its_length_whatever_a_model_wrote() -> No
 HOSTILE = r"""
 from recreate.agents import lesson, trajectory
 from recreate.agents.guards import names
-from recreate.agents.attempt import parse
+from recreate.agents.action import parse
 from recreate.agents.template import read_object
 from recreate.api.errors import BadInput
 from recreate.api.types import Reply

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import importlib.util
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from tests.lab.perf.__main__ import NAMES as PERF
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
 ROOT = Path(__file__).parents[2]
 SMALLEST: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -43,6 +46,13 @@ SMALLEST: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 """Name -> what its constants are here, and how it is measured."""
 ELSEWHERE = {"local", "rl"}
 """They need a local model, and torch."""
+
+
+@pytest.fixture(autouse=True)
+def _collected() -> Iterator[None]:
+    """What a measurement leaves open is closed here, and not in the next test."""
+    yield
+    gc.collect()
 
 
 def test_each_measurement_has_a_smallest_form() -> None:

@@ -22,6 +22,7 @@ from recreate.runs.reader import Run
 from recreate.runs.session import Parts, open_session
 from recreate.runs.settings import load_run
 from recreate.viewer import markdown
+from recreate.viewer.facts import RunFacts
 from tests.toy import LESSON, SIZES
 
 SEED = scaffolds.load(shipped("scaffolds") / "seed")
@@ -119,9 +120,8 @@ def test_the_candidates_of_a_round_are_judged_in_turn_against_the_same_parent_un
     assert (first.round, first.kept, second.round, second.kept) == (0, False, 0, True)
     assert {r.parent for r in later} == {second.id}
     assert LESSON in made.built.scaffold.lessons[-1].body
-    assert f"{len(made.built.revisions)} candidates were judged, 1 kept" in markdown.report(
-        made.run, made.built
-    )
+    page = markdown.report(RunFacts(made.run, made.built))
+    assert f"{len(made.built.revisions)} candidates were judged, 1 kept" in page
 
 
 @pytest.mark.slow

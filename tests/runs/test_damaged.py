@@ -240,7 +240,7 @@ def test_a_step_with_other_fields_is_passed_over_in_a_study_and_damages_an_attem
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "text", ["rounds = \n", "rounds = 'many'\n", "\udcff", "a = " + "[" * 5000]
+    "text", ["rounds = \n", "format = 2\nrounds = 'many'\n", "\udcff", "a = " + "[" * 5000]
 )
 def test_broken_settings_are_refused_and_the_same_command_makes_them_again(
     here: Path, type_in: Type, text: str

@@ -462,23 +462,24 @@ def _copied(source: Source, node: ast.AST, _: Function) -> Edits:
 
 
 OPERATORS: dict[str, Callable[[Source, ast.AST, Function], Edits]] = {
-    act.__name__.removeprefix("_").replace("_", "-"): act
-    for group in (
-        (
-            _boundary,
-            _compare,
-            _arithmetic,
-            _boolean,
-            _negated,
-            _not,
-            _off_by_one,
-            _flag,
-            _text,
-            _arguments,
-        ),
-        (_keyword, _returned, _variable, _statement, _case, _slice, _caught, _call_sister, _copied),
-    )
-    for act in group
+    "boundary": _boundary,
+    "compare": _compare,
+    "arithmetic": _arithmetic,
+    "boolean": _boolean,
+    "negated": _negated,
+    "not": _not,
+    "off-by-one": _off_by_one,
+    "flag": _flag,
+    "text": _text,
+    "arguments": _arguments,
+    "keyword": _keyword,
+    "returned": _returned,
+    "variable": _variable,
+    "statement": _statement,
+    "case": _case,
+    "slice": _slice,
+    "caught": _caught,
+    "called": _call_sister,
+    "copied": _copied,
 }
-"""By the function's name, which recipes hold: neither it nor the order of what is found may
-change."""
+"""By the name that recipes hold: neither it nor the order of what is found may change."""

@@ -192,7 +192,9 @@ def _journal(journal: Log, ledger: Log, e: Experience) -> None:
                 "kind": "reply",
                 "call": call,
                 "role": "agent",
-                "check": "c" * 16,
+                "request": "c" * 16,
+                "steady": "",
+                "params": "",
                 "reply": {"text": step.reply},
             }
         )

@@ -22,7 +22,10 @@ from tests.memory.test_recall import (
     FORKED,
     fill,
     first,
+    memory,
 )
+
+__all__ = ["memory"]
 
 
 def test_the_default_embedder_finds_what_shares_no_word(tmp_path: Path) -> None:
@@ -40,7 +43,7 @@ def test_the_default_embedder_finds_what_shares_no_word(tmp_path: Path) -> None:
 def test_a_forked_child_recalls_as_its_parent_did_and_at_the_same_time(
     memory: ExperienceStore, tmp_path: Path, embedder: str
 ) -> None:
-    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
     command = [sys.executable, "-c", FORKED, str(tmp_path), embedder]
     ran = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=120)
     assert ran.returncode == 0, ran.stderr

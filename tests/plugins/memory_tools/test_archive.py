@@ -491,7 +491,7 @@ def test_killed_in_the_middle_nothing_hidden_is_shown_and_the_same_again_complet
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from recreate.memory import archive
+from recreate.plugins.memory_tools import archive
 from recreate.memory.store import ExperienceStore
 from recreate.storage import files, log
 archive.BATCH, left = 10, int(sys.argv[2])

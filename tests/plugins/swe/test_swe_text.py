@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ast
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recreate.api.paths import shipped
 from recreate.plugins.swe import patch, sources
 from recreate.plugins.swe.facts import Part
-from recreate.plugins.swe.hard_mutation import mutated
+from recreate.plugins.swe.hard_mutation import WIDE, mutated
 from recreate.plugins.swe.mutation import OPERATORS, Source, mutate_source, mutations
 
 # --- diffs
@@ -405,3 +407,11 @@ def test_a_small_change_of_a_long_file_is_a_small_diff_that_applies(
     diff = patch.make({"a.py": before}, {"a.py": after})
     assert len(diff.splitlines()) < 15
     assert patch.apply(patch.read(diff), {"a.py": before}) == {"a.py": after}
+
+
+def test_every_operator_that_a_shipped_recipe_names_is_there() -> None:
+    known = {*OPERATORS, *WIDE, "undone"}
+    lines = (shipped("benchmarks") / "swe" / "injected.jsonl").read_text("utf-8")
+    named = set(re.findall(r'"operator": ?"([^"]+)"', lines))
+    assert len(named) > 10
+    assert named <= known

@@ -355,16 +355,16 @@ def test_a_part_that_only_hidden_tests_notice_is_refused_and_what_a_part_or_a_to
     kept, label = ("Shelf.total", "kept", 0), ("label", "slice", 0)
     both, noticed = candidate(kept, label)
     assert noticed.failing == (tests["test_put_and_count"],)  # `[:width]` gone is noticed by nobody
-    assert trial._shown(both, noticed)
+    assert trial._is_shown_publicly(both, noticed)
     assert not trial._stays(both, noticed)  # without the first part all pass
     hidden, noticed = candidate(kept, ("label", "called", 0))
     assert noticed.failing == (tests["test_put_and_count"], tests["test_label"])
-    assert not trial._shown(hidden, noticed)
+    assert not trial._is_shown_publicly(hidden, noticed)
     assert trial._stays(hidden, noticed)
     single, noticed = candidate(("Shelf.get", "override", 0))
     assert trial._stays(single, noticed)
-    assert trial._alone({single: noticed}) == {single: noticed}
-    assert not trial._alone({single: _Noticed((tests["test_label"],), {})})
+    assert trial._keep_independent({single: noticed}) == {single: noticed}
+    assert not trial._keep_independent({single: _Noticed((tests["test_label"],), {})})
 
 
 @pytest.mark.slow

@@ -760,7 +760,8 @@ def running(workspace: Path, made: Path) -> Path:
 
 def reply(n: int) -> dict[str, Any]:
     record = {"text": f"reply {n} {ESCAPE}", "tokens_out": 7}
-    return {"kind": "reply", "call": f"live/a/{n}", "role": "agent", "check": "c", "reply": record}
+    asked = {"call": f"live/a/{n}", "role": "agent", "request": f"{n}", "steady": "", "params": ""}
+    return {"kind": "reply", **asked, "reply": record}
 
 
 @pytest.mark.slow
