@@ -105,7 +105,7 @@ def test_a_method_of_ones_own_is_one_file(
     point = plugins.EntryPoint("recipe_part", "median", "tests.examples.rl_method:Median", "")
     brought = plugins.brought
     monkeypatch.setattr(
-        plugins, "brought", lambda kind: (point,) if kind == "recipe-part" else brought(kind)
+        plugins, "brought", lambda kind: (*brought(kind), *[point] * (kind == "recipe-part"))
     )
     text = tiny.small("grpo", workspace).read_text()
     curves = []
