@@ -96,10 +96,11 @@ def test_changing_the_embedder_embeds_again_with_progress_and_changing_back_cost
     fill(ExperienceStore(tmp_path, nano))
     for embedder, paid in ((nano, (4, 0)), (sentence, (4, 4)), (nano, (4, 4)), (sentence, (4, 4))):
         told.clear()
+        before = nano.passages + sentence.passages
         memory = ExperienceStore(tmp_path, embedder, lambda done, todo: told.append((done, todo)))
         assert first(memory, "leap year bug in the calendar", grain="experience") == "dates"
         assert memory.stats()["index"]["embedder"] == embedder.name
-        assert told[-1] == (4, 4)
+        assert told[-1:] == [(4, 4)] or before == sum(paid)
         assert (nano.passages, sentence.passages) == paid
 
 
