@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,18 +29,7 @@ from tests.plugins.export.taken_along import (
     written,
 )
 
-# Inspect calls what is deprecated, and leaves a stream of its own open, which is said whenever it
-# is collected: here, and not in another test.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:Unclosed <MemoryObject:ResourceWarning"),
-]
-
-
-@pytest.fixture(autouse=True)
-def _collected() -> Iterator[None]:
-    yield
-    gc.collect()
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Inspect calls such things
 
 
 CASES = list(cases())
