@@ -33,12 +33,15 @@ class PluginSettings(Config):
               (whatever attempts tasks)
     panel     the heading under which help shows them
     free      fields that may change when a run goes on, such as a place on this machine
+    variables  RECREATE_... variables of the environment that the plug-in reads and that are no
+              settings
     """
 
     short: ClassVar[Mapping[str, str]] = {}
     taken_by: ClassVar[frozenset[str]] = frozenset()
     panel: ClassVar[str] = ""
     free: ClassVar[frozenset[str]] = frozenset()
+    variables: ClassVar[frozenset[str]] = frozenset()
 
     def check(self, settings: Any) -> None:
         """Raise BadInput for what cannot be, given all Settings, before any part is opened."""

@@ -72,7 +72,9 @@ SHORT = {
 }
 """Shorter names that flags have for some addresses of the core."""
 
-_OTHER_VARIABLES = {"RECREATE_HOME", "RECREATE_MODEL_CATALOG"}
+PREFIX = "RECREATE_"
+"""How the variables of the environment begin that are settings."""
+_OTHER_VARIABLES = frozenset({"RECREATE_HOME", "RECREATE_MODEL_CATALOG"})
 
 
 class Models(Config):
@@ -403,10 +405,11 @@ def _read_file(workspace: Path) -> Entries:
 
 def _read_environment(environ: Mapping[str, str]) -> Entries:
     known, short = addresses(), short_names()
+    others = _OTHER_VARIABLES.union(*(t.variables for t in plugins.settings_tables().values()))
     for name, value in sorted(environ.items()):
-        if not name.startswith("RECREATE_") or name in _OTHER_VARIABLES or value == "":
+        if not name.startswith(PREFIX) or name in others or value == "":
             continue
-        address = name.removeprefix("RECREATE_").lower().replace("__", ".")
+        address = name.removeprefix(PREFIX).lower().replace("__", ".")
         if address == "model" and (base := environ.get("LLM_API_BASE", "").strip().rstrip("/")):
             from recreate.models import at_endpoint  # with all records: `--help` does without
 
@@ -414,9 +417,22 @@ def _read_environment(environ: Mapping[str, str]) -> Entries:
         if (
             address in known
             or ("." in address and address in short)
-            or address.startswith(OWN + ".")
+            or address.partition(".")[0] == OWN
         ):
             yield address, value, name
+        else:
+            meant = short.get(address.replace("_", "-"), address)
+            raise _unknown_variable(name, meant, others)
+
+
+def _unknown_variable(name: str, address: str, others: Collection[str]) -> BadInput:
+    """Return the error for a variable that nothing reads, with the one that is meant."""
+    why = plugins.why_no_table(address.partition(".")[0]) or "there is no such setting"
+    of = {a: PREFIX + a.upper().replace(".", "__") for a in addresses()}
+    of |= {other.removeprefix(PREFIX).lower(): other for other in others}
+    near = difflib.get_close_matches(address, of, 1)
+    meant = f"did you mean {of[near[0]]}? else " if near else ""
+    return BadInput(f"{name}: {why}", fix=f"{meant}unset {name}", code="unknown-setting")
 
 
 def _read_flags(flags: Mapping[str, Any]) -> Entries:

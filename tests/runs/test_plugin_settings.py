@@ -20,6 +20,7 @@ class TeaSettings(PluginSettings):
     short: ClassVar = {"sugar": "sugar"}
     taken_by: ClassVar = frozenset({"build"})
     free: ClassVar = frozenset({"cup"})
+    variables: ClassVar = frozenset({"RECREATE_TEA_POT"})
 
     sugar: int = Field(default=0, ge=0, description="Spoons of it.")
     cup: str = ""
@@ -78,3 +79,43 @@ def test_a_run_of_an_older_format_is_refused_in_a_sentence(workspace: Path) -> N
     (run / "settings.toml").write_text('domain = "toy"\nvllm_python = ""\n')
     with pytest.raises(BadInput, match=r"was made by recreate 0\.1; its report\.md can still"):
         load_run(run)
+
+
+@pytest.mark.parametrize(
+    ("variable", "meant"),
+    [
+        ("RECREATE_RUONDS", "RECREATE_ROUNDS"),
+        ("RECREATE_MODELS__OPTIMZER", "RECREATE_MODELS__OPTIMIZER"),
+        ("RECREATE_MODELS_OPTIMIZER", "RECREATE_MODELS__OPTIMIZER"),
+        ("RECREATE_TASKS", "RECREATE_SELECT__TASKS"),
+        ("RECREATE_TEA__SUGR", "RECREATE_TEA__SUGAR"),
+        ("RECREATE_HOMES", "RECREATE_HOME"),
+        ("RECREATE_TEA_POTS", "RECREATE_TEA_POT"),
+    ],
+)
+@pytest.mark.usefixtures("tea")
+def test_a_variable_that_nothing_reads_is_refused_with_the_one_that_is_meant(
+    workspace: Path, variable: str, meant: str
+) -> None:
+    with pytest.raises(BadInput) as refused:
+        settings.load(workspace, {}, {variable: "3"})
+    assert (refused.value.code, refused.value.exit_code) == ("unknown-setting", 2)
+    assert refused.value.fix == f"did you mean {meant}? else unset {variable}"
+
+
+@pytest.mark.usefixtures("tea")
+def test_variables_that_are_no_settings_and_empty_ones_are_left_alone(workspace: Path) -> None:
+    known = {"RECREATE_HOME": "/tmp", "RECREATE_MODEL_CATALOG": "x", "RECREATE_TEA_POT": "blue"}
+    loaded = settings.load(workspace, {}, {**known, "RECREATE_RUONDS": "", "RECREATE": "1"})
+    assert loaded == load(workspace)
+    key = {"RECREATE_OPTIMIZER_SETTINGS__N": "4", "RECREATE_AGENT__MAX_TOKENS": "9"}
+    loaded = settings.load(workspace, {}, key)
+    assert (loaded.optimizer_settings, loaded.limits.max_tokens) == ({"n": "4"}, 9)
+
+
+def test_a_variable_of_a_plug_in_that_is_not_here_is_refused_by_its_name(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plugins, "why_no_table", lambda name: f"[{name}] is of the plug-in tea")
+    with pytest.raises(BadInput, match=r"RECREATE_TEA__SUGAR: \[tea\] is of the plug-in tea"):
+        settings.load(workspace, {}, {"RECREATE_TEA__SUGAR": "1"})

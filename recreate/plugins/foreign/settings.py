@@ -22,6 +22,8 @@ class AgentCommand(PluginSettings):
     short: ClassVar = {"agent": "command", "texts": "texts", "files": "files", "venv": "venv"}
     taken_by: ClassVar = frozenset({"attempt"})
     panel: ClassVar = "Agent"
+    # what an agent's program is told in its sandbox, where it may run recreate itself
+    variables: ClassVar = frozenset({"RECREATE_PROMPT_FILE", "RECREATE_AGENT"})
 
     command: str = Field(
         default="",

@@ -16,6 +16,7 @@ class LocalModels(PluginSettings):
     taken_by: ClassVar = frozenset({"attempt"})
     panel: ClassVar = "Models"
     free: ClassVar = frozenset({"vllm_python"})
+    variables: ClassVar = frozenset({"RECREATE_VLLM_PYTHON"})
 
     vllm_python: str = Field(
         default="",

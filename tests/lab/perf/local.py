@@ -46,7 +46,7 @@ _WORK = (
 
 def measure(size: int = len(FUNCTIONS)) -> Iterator[Row]:
     """size: how many functions."""
-    what = os.environ.get("RECREATE_TEST_GGUF") or f"local:{catalog.default_name()}"
+    what = os.environ.pop("RECREATE_TEST_GGUF", "") or f"local:{catalog.default_name()}"
     asked = FUNCTIONS[:size]
     with ExitStack() as stack:
         with_, without = (_Side(what, draft, stack) for draft in (DRAFT, 0))

@@ -68,7 +68,6 @@ def test_two_tasks_that_differ_in_the_python_alone_run_side_by_side(
 
     monkeypatch.setattr(python_env, "_build", build)
     monkeypatch.setenv("RECREATE_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("RECREATE_WORKSPACE", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     source, bug = recipe(write(tmp_path / "calm", FILES), str(tmp_path / "calm")).splitlines()
     other = json.dumps(
