@@ -45,6 +45,8 @@ BUSY_TRIES = 30
 for it ends too."""
 CALLS_IN_A_REPLY = 64
 """Tool calls that are read; those after are passed over."""
+_WORD_KEYS = ("name", "enum", "const")
+"""Keys of a JSON schema under which its words stand."""
 
 
 class Calls:
@@ -324,15 +326,18 @@ def masked(reply: Reply, params: Mapping[str, Any]) -> Reply:
     return reply.model_copy(update={"text": redact(reply.text, spare), "tool_calls": tuple(calls)})
 
 
-def _asked_for(schema: Any) -> Iterator[str]:
-    """The words of a JSON schema: names of fields and tools, and what may be chosen."""
+def _asked_for(schema: Any, *, word: bool = False) -> Iterator[str]:
+    """The words of a JSON schema: names of fields and tools, and what may be chosen. word: a text
+    here is one; a property may be called `name` or `enum` itself, and then has a schema."""
     if isinstance(schema, Mapping):
-        yield from schema
         for key, value in schema.items():
-            yield from value if key == "enum" else [value] if key == "name" else _asked_for(value)
+            yield key
+            yield from _asked_for(value, word=key in _WORD_KEYS)
     elif isinstance(schema, list | tuple):
         for each in schema:
-            yield from _asked_for(each)
+            yield from _asked_for(each, word=word)
+    elif word and isinstance(schema, str):
+        yield schema
 
 
 def tokens_bound(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> int:

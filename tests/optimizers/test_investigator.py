@@ -208,6 +208,34 @@ def test_when_every_study_is_lost_the_build_stops_and_resumes_without_paying_twi
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("native", [True, False])
+def test_a_word_like_a_key_in_a_reply_ends_no_build_and_is_paid_once(
+    attempt: Try, native: bool
+) -> None:
+    calls: list[str] = []
+    stops = [True]
+
+    def count(call: Call) -> None:
+        if call.step == 2 and stops[0]:
+            raise Fault("the endpoint is gone", code="gone")
+        calls.append(call.id)
+
+    def study(first: str) -> Acts:
+        yield "run", {"command": "echo sk-proj-7Qb2Xw9Lk4Tz8Vn3Mc6Rd1Yf5Hs"}
+        yield "steps", {"first": 0, "last": 1}
+        yield lesson()
+        yield "finish", DONE
+
+    with pytest.raises(Fault, match="no study could be made"):
+        attempt(study, takes_all, native=native, before=count)
+    stops[0] = False
+    tried = attempt(study, takes_all, native=native, before=count)
+    assert [s.ending for s in tried.studies] == ["finished", "finished"]
+    assert [r.kept for r in tried.built.revisions] == [True]
+    assert len(calls) == len(set(calls))
+
+
+@pytest.mark.slow
 def test_optimizer_commands_run_without_keys_and_no_key_is_written_down(
     attempt: Try, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -553,16 +553,23 @@ def test_the_bound_counts_tool_calls_and_tools_as_json(
     assert tokens_bound([{"role": "assistant", "tool_calls": []}]) > 0  # type: ignore[typeddict-item]
 
 
-def test_a_request_is_another_when_its_tools_or_their_results_are() -> None:
+def test_a_request_is_another_when_any_message_or_its_tools_are() -> None:
     def check(
-        first: str = "a", last: str = "b", id: str = "2", arguments: str = "{}", tools: Any = None
+        first: str = "a",
+        last: str = "b",
+        id: str = "2",
+        arguments: str = "{}",
+        tools: Any = None,
+        system: str = "s",
+        task: str = "go",
     ) -> str:
         calls = [
             {"id": str(n), "type": "function", "function": {"name": "f", "arguments": arguments}}
             for n in (1, 2)
         ]
         messages: list[Message] = [
-            {"role": "user", "content": "go"},
+            {"role": "system", "content": system},
+            {"role": "user", "content": task},
             {"role": "assistant", "content": "", "tool_calls": calls},
             {"role": "tool", "content": first, "tool_call_id": "1"},
             {"role": "tool", "content": last, "tool_call_id": id},
@@ -576,9 +583,23 @@ def test_a_request_is_another_when_its_tools_or_their_results_are() -> None:
         {"id": "3"},
         {"arguments": '{"a": 1}'},
         {"tools": [{"type": "function"}]},
+        {"system": "x"},
+        {"task": "x"},
     ]
     assert check() == check()
-    assert len({check(), *(check(**change) for change in changes)}) == 6
+    assert len({check(), *(check(**change) for change in changes)}) == 8
+
+
+def test_a_reply_to_another_system_message_is_asked_for_anew(desk: Calls) -> None:
+    """A study that goes on after its prompt was changed does not mix the old one with the new."""
+    model = Flaky(0)
+    for system in ("you study", "you study", "you study well"):
+        messages: list[Message] = [
+            {"role": "system", "content": system},
+            {"role": "user", "content": "attempt 3"},
+        ]
+        desk.ask(model, Price(), messages, call(0), seed=1)
+    assert model.asked == 2
 
 
 class Flaky:
