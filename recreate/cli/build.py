@@ -11,14 +11,16 @@ import typer
 
 from recreate.api.errors import BadInput
 from recreate.api.paths import memory as memory_folder
+from recreate.api.paths import short as here
 from recreate.api.paths import workspace
 from recreate.cli import runner
 from recreate.cli.options import BUILD, RUN, TAPES, Json, RunName, with_settings
-from recreate.cli.terminal import answer, say
+from recreate.cli.terminal import EXCLUDED, answer, say
 from recreate.runs.settings import Settings
 
 if TYPE_CHECKING:
     from recreate.builder.estimate import Estimate
+    from recreate.builder.review import Reviewer
     from recreate.runs.defaults import Chosen
     from recreate.runs.opening import OpenedModels
 
@@ -31,7 +33,7 @@ def build(settings: Settings, where: Path, as_json: Json = False) -> None:
     """
     from recreate.runs.folder import run_folder
 
-    runner.build(settings, where, run_folder(where, settings), as_json, again=False)
+    run_build(settings, where, run_folder(where, settings), as_json, again=False)
 
 
 def resume(
@@ -54,7 +56,84 @@ def resume(
     change: dict[str, Any] = {"budget": tuple(budget)} if budget else {}
     if jobs:
         change["jobs"] = jobs
-    runner.go_on(find_run(run, where), where, as_json, **change)
+    go_on(find_run(run, where), where, as_json, **change)
+
+
+def go_on(
+    folder: Path, where: Path, as_json: bool, review: Reviewer | None = None, **change: Any
+) -> None:
+    """Go on with a build, some of its settings changed. review: who is asked first about what
+    waits."""
+    from recreate.runs.reader import Run
+
+    run = Run(folder)
+    settings = run.settings
+    commands = {r.get("command", "") for r in run.records("start")}
+    if "build" not in commands and ("prune" in commands or not (folder / "seed").is_dir()):
+        raise BadInput(
+            f"{here(folder)} is not a build",
+            fix=(
+                "run, bench, tune and ablate go on when they are given the same folder: --out"
+                f" {here(folder)}"
+            ),
+            code="not-a-build",
+        )
+    run_build(settings.model_copy(update=change), where, folder, as_json, again=True, review=review)
+
+
+def run_build(
+    settings: Settings,
+    where: Path,
+    folder: Path,
+    as_json: bool,
+    *,
+    again: bool,
+    review: Reviewer | None = None,
+) -> None:
+    """Build, or go on with a build, and say what came of it. again: it goes on."""
+    from recreate.builder import sdk
+    from recreate.cli.reviewer import at_terminal, how
+    from recreate.viewer import facts, html, markdown
+
+    with runner.open_with_screen(settings, where, folder, resume=again, command="build") as session:
+        built = sdk.improve(session, where, review=at_terminal(session, review))
+        domain = session.domain.name
+    made = sdk.deliver(where, folder, domain, built)
+    agent = made.place if made.stays else here(made.path)
+    answer(
+        as_json,
+        made.record,
+        markdown.verdict_text(made.verdict),
+        made.record["provenance"],
+        f"agent: {agent}   report: {here(folder / 'report.md')}, to look at:"
+        f" {here(folder / html.FILE)}",
+        *(f"{EXCLUDED}: {row['task']}: {row['fault']}" for row in made.record["set_aside"]),
+    )
+    if "replaced" in made.record:
+        say(
+            f"{here(made.path)} held an agent that this build did not begin from; --name NAME puts"
+            " one beside it"
+        )
+    if made.kept and (made.kept.saved or "replaced" in made.record):
+        runner.say_back(made.kept)
+    if made.stays:
+        say(f"{here(made.path)} is left as it stands: {made.record['stays']}")
+        say(f"recreate keep {made.place} puts the result there")
+    if made.waiting:
+        say(f"{made.waiting.id} waits for your review: recreate review {here(folder)} shows it")
+        say(how(folder))
+    if made.status == "ceiling":
+        say(facts.HARDER)
+    elif made.status == "done" and not made.waiting and not made.stays and not as_json:
+        if any(revision.kept for revision in made.revisions):
+            seen = f"diff {here(folder)}/seed {agent} shows what changed"
+        elif made.revisions:
+            seen = f"log {here(folder)} shows what was tried, and why it was dropped"
+        else:
+            seen = f"show {here(folder)} shows what was attempted and studied"
+        say(f"next: recreate {seen}")
+    if made.status == "budget":
+        runner.stopped_by_budget(f"recreate resume {here(folder)}")
 
 
 @with_settings(*BUILD)

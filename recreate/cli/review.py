@@ -12,8 +12,9 @@ import typer
 from recreate.api.errors import BadInput
 from recreate.api.paths import short as here
 from recreate.api.paths import workspace
+from recreate.cli.build import go_on
 from recreate.cli.options import Json, RunName, open_run
-from recreate.cli.runner import go_on, say_back
+from recreate.cli.runner import say_back
 from recreate.cli.terminal import answer, say
 
 if TYPE_CHECKING:

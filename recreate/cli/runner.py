@@ -1,5 +1,4 @@
-"""A command's run with its screen: opened, stopped cleanly, gone on with, and what came of it
-said."""
+"""A command's session with its screen: how it is opened, and how it stops cleanly."""
 
 from __future__ import annotations
 
@@ -10,15 +9,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
 from recreate.api.config import SCHEMA
-from recreate.api.errors import BadInput, Fault, Interrupted, OutOfBudget
+from recreate.api.errors import Fault, Interrupted, OutOfBudget
 from recreate.api.paths import short as here
 from recreate.cli.screen import Screen
-from recreate.cli.terminal import EXCLUDED, Progress, answer, printable, say
+from recreate.cli.terminal import Progress, printable, say
 from recreate.runs.settings import Settings
 from recreate.storage import files
 from recreate.viewer.text import json_text
@@ -26,63 +25,8 @@ from recreate.viewer.text import json_text
 if TYPE_CHECKING:
     from recreate.api.ports import Model
     from recreate.builder.publish import Kept
-    from recreate.builder.review import Reviewer
     from recreate.runs.opening import Parts
     from recreate.runs.session import Session
-
-
-def build(
-    settings: Settings,
-    where: Path,
-    folder: Path,
-    as_json: bool,
-    *,
-    again: bool,
-    review: Reviewer | None = None,
-) -> None:
-    from recreate.builder import sdk
-    from recreate.cli.reviewer import at_terminal, how
-    from recreate.viewer import facts, html, markdown
-
-    with open_with_screen(settings, where, folder, resume=again, command="build") as session:
-        built = sdk.improve(session, where, review=at_terminal(session, review))
-        domain = session.domain.name
-    made = sdk.deliver(where, folder, domain, built)
-    agent = made.place if made.stays else here(made.path)
-    answer(
-        as_json,
-        made.record,
-        markdown.verdict_text(made.verdict),
-        made.record["provenance"],
-        f"agent: {agent}   report: {here(folder / 'report.md')}, to look at:"
-        f" {here(folder / html.FILE)}",
-        *(f"{EXCLUDED}: {row['task']}: {row['fault']}" for row in made.record["set_aside"]),
-    )
-    if "replaced" in made.record:
-        say(
-            f"{here(made.path)} held an agent that this build did not begin from; --name NAME puts"
-            " one beside it"
-        )
-    if made.kept and (made.kept.saved or "replaced" in made.record):
-        say_back(made.kept)
-    if made.stays:
-        say(f"{here(made.path)} is left as it stands: {made.record['stays']}")
-        say(f"recreate keep {made.place} puts the result there")
-    if made.waiting:
-        say(f"{made.waiting.id} waits for your review: recreate review {here(folder)} shows it")
-        say(how(folder))
-    if made.status == "ceiling":
-        say(facts.HARDER)
-    elif made.status == "done" and not made.waiting and not made.stays and not as_json:
-        if any(revision.kept for revision in made.revisions):
-            seen = f"diff {here(folder)}/seed {agent} shows what changed"
-        elif made.revisions:
-            seen = f"log {here(folder)} shows what was tried, and why it was dropped"
-        else:
-            seen = f"show {here(folder)} shows what was attempted and studied"
-        say(f"next: recreate {seen}")
-    if made.status == "budget":
-        stopped_by_budget(f"recreate resume {here(folder)}")
 
 
 def stopped_by_budget(go_on: str, cap: str = "--budget") -> None:
@@ -211,25 +155,3 @@ def prepare_model(model: Model, screen: Screen | None = None) -> None:
     if isinstance(model, Preparable):
         with screen.aside() if screen else nullcontext(), Progress(model.name) as progress:
             sdk.prepare_model(model, progress, say)
-
-
-def go_on(
-    folder: Path, where: Path, as_json: bool, review: Reviewer | None = None, **change: Any
-) -> None:
-    """Go on with a build, some of its settings changed. review: who is asked first about what
-    waits."""
-    from recreate.runs.reader import Run
-
-    run = Run(folder)
-    settings = run.settings
-    commands = {r.get("command", "") for r in run.records("start")}
-    if "build" not in commands and ("prune" in commands or not (folder / "seed").is_dir()):
-        raise BadInput(
-            f"{here(folder)} is not a build",
-            fix=(
-                "run, bench, tune and ablate go on when they are given the same folder: --out"
-                f" {here(folder)}"
-            ),
-            code="not-a-build",
-        )
-    build(settings.model_copy(update=change), where, folder, as_json, again=True, review=review)
