@@ -82,8 +82,8 @@ class Done:
         self.seconds += output.seconds
 
     def fields(self, actions: Sequence[Action], called: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """The fields of the step. Of several calls all commands and outputs stand in it, with the
-        first bad status."""
+        """Return the fields of the step. Of several calls all commands and outputs stand in it,
+        with the first bad status."""
         found: dict[str, Any] = {"action": "\n".join(self.commands)}
         if self.commands:
             found |= {
@@ -134,14 +134,14 @@ def read_actions(
 
 
 def _read(command: str, recalls: bool) -> Action:
-    """A command of a reply in text."""
+    """Return a command of a reply in text."""
     return Action(command, query=recall_query(command) if recalls else "")
 
 
 def function_calls(
     reply: Reply, functions: Mapping[str, Function], *, native: bool, recalls: bool = False
 ) -> list[Action]:
-    """What a reply asks for where it calls functions; never none."""
+    """Return what a reply asks for where it calls functions; never none."""
     if reply.tool_calls and native:
         return [
             _function_call(c.name, c.arguments, c.id, reply, functions, recalls)
@@ -208,7 +208,7 @@ def _tool_call(call: ToolCall, *, cut: bool = False, recalls: bool = False) -> A
 def done_actions(
     kind: str, step: Step, functions: Mapping[str, Function], *, recalls: bool = False
 ) -> list[Action]:
-    """The actions of a step that is over, each by itself as it was."""
+    """Return the actions of a step that is over, each by itself as it was."""
     calls = tuple(ToolCall.model_validate(c) for c in step.foreign.get("tool_calls", ()))
     if kind == "tools":
         return function_calls(
@@ -222,8 +222,8 @@ def done_actions(
 def exchange(
     reply: Reply, actions: Sequence[Action], answers: Sequence[str], *, cut: bool
 ) -> list[Message]:
-    """A turn as it is sent again. cut: the reply was cut off and held nothing to do: little of it
-    is sent again."""
+    """Return a turn as it is sent again. cut: the reply was cut off and held nothing to do: little
+    of it is sent again."""
     calls = [
         {
             "id": call.id,
@@ -264,7 +264,7 @@ def cut_words(reply: Reply) -> str:
 
 
 def parse(action: str, reply: Reply) -> tuple[str, str]:
-    """(what to do, '') or ('', what is wrong with the reply)."""
+    """Return (what to do, '') or ('', what is wrong with the reply)."""
     text = reply.text
     if action.startswith("tool:"):
         return (text, "") if text.strip() else ("", "the reply was empty" + cut_words(reply))
@@ -301,8 +301,8 @@ _SHELL = {
 
 
 def bash_blocks(text: str) -> tuple[list[str], str]:
-    """(what stands in each block of ```bash, sh or shell, what is wrong); a block without an end is
-    none.
+    """Return (what stands in each block of ```bash, sh or shell, what is wrong); a block without an
+    end is none.
 
     A block ends at the first line of as many backticks as opened it, or more, that no heredoc of
     its command holds. Where a quote is open at that line, or another block begins before it, nobody
@@ -335,8 +335,8 @@ def bash_blocks(text: str) -> tuple[list[str], str]:
 def _end(
     lines: Sequence[str], start: int, ticks: int, final: dict[str, int], last: int
 ) -> tuple[int, str]:
-    """(the line that closes a block, -1 for none; what is wrong). final: where each line occurs for
-    the last time; last: the last line of backticks alone."""
+    """Return (the line that closes a block, -1 for none; what is wrong). final: where each line
+    occurs for the last time; last: the last line of backticks alone."""
     waits: list[str] = []  # the ends of heredocs that are open
     quote, inner = "", False
     for n in range(start, len(lines)):

@@ -524,7 +524,7 @@ def calls_of(reply: Reply, actions: Sequence[Action]) -> list[dict[str, Any]]:
 
 
 def facts_of(reply: Reply) -> dict[str, Any]:
-    """What a step says of its reply where it is not as usual."""
+    """Return what a step says of its reply where it is not as usual."""
     cut = {"cut": True} if reply.finish == "length" else {}
     return cut | ({"near": reply.near} if reply.near is not None else {})
 

@@ -71,8 +71,8 @@ class AgentLimits(Strict):
 
 
 def turns_left(steps: int, extension: int, turn: int) -> tuple[int, str]:
-    """(turns that are left after this one, counted from 0, as an agent is told; what it is told of
-    its extension)."""
+    """Return (turns that are left after this one, counted from 0, as an agent is told; what it is
+    told of its extension)."""
     if turn + 1 < steps:
         return steps - turn - 1, ""
     given = bool(extension) and turn + 1 == steps
@@ -304,7 +304,7 @@ def is_foreign(text: str) -> bool:
 
 
 def with_limits(text: str, limits: Mapping[str, float]) -> str:
-    """agent.toml with other limits; `max_tokens` is the model's. A 0 leaves what is there.
+    """Return agent.toml with other limits; `max_tokens` is the model's. A 0 leaves what is there.
 
     Raises BadInput (`bad-agent`) where they are not written one a line under [limits] and [model].
     """
@@ -348,15 +348,16 @@ def _with_key(text: str, table: str, key: str, value: str) -> str:
 
 
 def read_agent(text: str) -> tuple[AgentConfig | None, list[tuple[int, str]]]:
-    """agent.toml and what is wrong with it as (line, message); the agent is None when anything
-    is."""
+    """Return agent.toml and what is wrong with it as (line, message); the agent is None when
+    anything is."""
     agent, faults = _read(text)
     return agent, [*faults]
 
 
 @lru_cache(maxsize=64)
 def _read(text: str) -> tuple[AgentConfig | None, list[tuple[int, str]]]:
-    """The same, read once: most edits of a scaffold leave agent.toml alone, and each is checked."""
+    """Return the same, read once: most edits of a scaffold leave agent.toml alone, and each is
+    checked."""
     try:
         raw = read_toml(text)
     except ValueError as e:
@@ -433,7 +434,7 @@ def _unknown_key(text: str, keys: tuple[str, ...], kind: type[BaseModel]) -> tup
 
 
 def key_line(text: str, keys: tuple[str, ...]) -> int:
-    """The line that sets a key, counted from 1; 1 when it cannot be found."""
+    """Return the line that sets a key, counted from 1; 1 when it cannot be found."""
     table: tuple[str, ...] = ()
     for number, line in enumerate(text.split("\n"), 1):
         if head := re.match(r"\s*\[+\s*([\w.\-\" ]+?)\s*\]+", line):

@@ -86,7 +86,7 @@ RECALL_TOOL = _RECALL.native
 
 
 def shell_functions(agent: AgentConfig) -> list[Function]:
-    """`bash`, `submit` and `recall`, those that the agent has."""
+    """Return `bash`, `submit` and `recall`, those that the agent has."""
     return [
         *([_BASH] if agent.shell else []),
         _SUBMIT,
@@ -95,8 +95,8 @@ def shell_functions(agent: AgentConfig) -> list[Function]:
 
 
 def own_functions(scaffold: Scaffold) -> list[Function]:
-    """The functions that a scaffold's own tools are; not those that agent.toml gives another part,
-    nor servers."""
+    """Return the functions that a scaffold's own tools are; not those that agent.toml gives another
+    part, nor servers."""
     found = []
     for name, path in scaffold.tools.items():
         if name in scaffold.agent.uses:
@@ -111,7 +111,7 @@ def own_functions(scaffold: Scaffold) -> list[Function]:
 
 
 def server_functions(server: str, tools: Iterable[OfferedTool]) -> list[Function]:
-    """The functions that a server's tools are."""
+    """Return the functions that a server's tools are."""
     return [
         Function(function_name(f"{server}__{t.name}"), t.description, t.parameters, t.name, server)
         for t in tools
@@ -119,12 +119,12 @@ def server_functions(server: str, tools: Iterable[OfferedTool]) -> list[Function
 
 
 def function_name(name: str) -> str:
-    """A name as endpoints take it: at most 64 letters, digits, `_` and `-`."""
+    """Return a name as endpoints take it: at most 64 letters, digits, `_` and `-`."""
     return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64]
 
 
 def read_schema(text: str) -> tuple[dict[str, Any] | None, str]:
-    """(the JSON schema of a tool's arguments, '') or (None, what is wrong with it)."""
+    """Return (the JSON schema of a tool's arguments, '') or (None, what is wrong with it)."""
     try:
         schema = decode(text)
     except ValueError as e:
@@ -145,8 +145,8 @@ def read_schema(text: str) -> tuple[dict[str, Any] | None, str]:
 
 
 def read_arguments(function: Function, text: str) -> tuple[dict[str, Any], str]:
-    """(the arguments of a call, '') or ({}, what is wrong with them): the top level is held against
-    the schema, the rest is the tool's to judge."""
+    """Return (the arguments of a call, '') or ({}, what is wrong with them): the top level is held
+    against the schema, the rest is the tool's to judge."""
     try:
         given = decode(text or "{}", strict=False)
     except ValueError:
@@ -191,14 +191,15 @@ def describe_functions(functions: Iterable[Function]) -> str:
 
 
 def call_schema(functions: Iterable[str]) -> dict[str, Any]:
-    """What a reply is held to that names a function as JSON."""
+    """Return what a reply is held to that names a function as JSON."""
     tool = {"type": "string", "enum": list(functions)}
     named = {"thought": {"type": "string"}, "tool": tool, "arguments": {"type": "object"}}
     return {"type": "object", "properties": named, "required": list(named)}
 
 
 def read_call(text: str) -> tuple[str, str, str]:
-    """(tool, its arguments as JSON, '') of a reply in JSON, or ('', '', what is wrong with it)."""
+    """Return (tool, its arguments as JSON, '') of a reply in JSON, or ('', '', what is wrong with
+    it)."""
     start, end = text.find("{"), text.rfind("}")
     try:
         said = decode(text[start : end + 1], strict=False) if 0 <= start < end else None

@@ -106,8 +106,8 @@ class History:
         return sha
 
     def read(self, name: str) -> Scaffold:
-        """The scaffold at a branch, a commit id or a scaffold digest. Raises BadInput when there is
-        none."""
+        """Return the scaffold at a branch, a commit id or a scaffold digest. Raises BadInput when
+        there is none."""
         sha = self._resolve(name)
         _, trailers = _split(self._git("log", "-1", "--format=%B", sha).decode("utf-8", "replace"))
         with tarfile.open(fileobj=io.BytesIO(self._git("archive", "--format=tar", sha))) as tar:
@@ -116,7 +116,7 @@ class History:
         return Scaffold(name=trailers.get("Recreate-Name", "scaffold"), files=files)
 
     def log(self) -> list[Commit]:
-        """All revisions, children before their parents; [] when nothing was committed."""
+        """Return all revisions, children before their parents; [] when nothing was committed."""
         if not (self.path / "HEAD").exists() or not (branches := self._branches()):
             return []
         at = {sha: name for name, sha in sorted(branches.items(), reverse=True)}
@@ -220,8 +220,8 @@ class History:
 
 
 def describe(revision: Revision) -> str:
-    """A commit message: outcome, reasons with their evidence, the score with its interval, and the
-    trailer."""
+    """Return a commit message: outcome, reasons with their evidence, the score with its interval,
+    and the trailer."""
     verdict = revision.verdict
     reasons = [edit.reason.strip() for edit in revision.edits if edit.reason.strip()]
     what = " ".join(reasons[0].split()) if reasons else f"{len(revision.edits)} edits"
@@ -252,8 +252,8 @@ def describe(revision: Revision) -> str:
 
 
 def score_line(revision: Revision) -> str:
-    """One line of prose: before and after, the difference with its interval, on what, and why so
-    decided."""
+    """Return one line of prose: before and after, the difference with its interval, on what, and
+    why so decided."""
     v = revision.verdict
     if (
         v.before is None
@@ -283,8 +283,8 @@ def _with(message: str, trailers: dict[str, str]) -> str:
 
 
 def _split(message: str) -> tuple[str, dict[str, str]]:
-    """(prose, trailers): only a last paragraph made of nothing but trailers counts; prose may quote
-    them."""
+    """Return (prose, trailers): only a last paragraph made of nothing but trailers counts; prose
+    may quote them."""
     body, _, last = message.strip().rpartition("\n\n")
     found = [_TRAILER.fullmatch(line) for line in last.split("\n")]
     if not all(found):

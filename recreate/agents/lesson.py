@@ -64,14 +64,14 @@ _ROWS: dict[str, tuple[str, tuple[str, ...]]] = {
 
 
 def lesson_at(path: Path) -> Lesson:
-    """The lesson in a file of memory/. Raises BadInput (`broken-lesson`) for what is none,
+    """Return the lesson in a file of memory/. Raises BadInput (`broken-lesson`) for what is none,
     OSError."""
     return read_lesson(path.stem, lesson_text(path))
 
 
 def lesson_text(path: Path) -> str:
-    """The file as it stands. A link is not followed: what it leads to may be no lesson and nobody's
-    to show.
+    """Return the file as it stands. A link is not followed: what it leads to may be no lesson and
+    nobody's to show.
 
     Raises BadInput (`broken-lesson`) for a link, a folder, a pipe, an empty file and what is not
     UTF-8, OSError.
@@ -91,7 +91,7 @@ def lesson_text(path: Path) -> str:
 
 
 def read_lesson(name: str, text: str) -> Lesson:
-    """The lesson in a file, in either form; its id is the file's name without `.md`.
+    """Return the lesson in a file, in either form; its id is the file's name without `.md`.
 
     Raises BadInput (`broken-lesson`) for a header that is not what it must be; without a header
     nothing can be wrong.
@@ -123,8 +123,8 @@ def read_lesson(name: str, text: str) -> Lesson:
 
 
 def lesson_file(title: str, body: str, born_of: Sequence[str] = ()) -> tuple[str, str]:
-    """(path, text) of a new lesson; the path is the title in plain letters and six digits of the
-    content."""
+    """Return (path, text) of a new lesson; the path is the title in plain letters and six digits of
+    the content."""
     title = " ".join(title.split()) or "untitled"
     body = re.sub(r"\r\n?", "\n", body).strip("\n")
     text = f"# {title}\n\n{body}\n\nborn_of: {', '.join(born_of)}".rstrip() + "\n"
@@ -132,14 +132,15 @@ def lesson_file(title: str, body: str, born_of: Sequence[str] = ()) -> tuple[str
 
 
 def lesson_id(title: str, body: str) -> str:
-    """The title in plain letters and six digits of the content: the same lesson, the same id."""
+    """Return the title in plain letters and six digits of the content: the same lesson, the same
+    id."""
     slug = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:60].strip("-") or "lesson"
     return f"{slug}-{digest([title, body], 6)}"
 
 
 def headed(lesson: Lesson) -> str:
-    """The lesson with its header, as it stands in memory/. `read_lesson` reads the same lesson
-    back."""
+    """Return the lesson with its header, as it stands in memory/. `read_lesson` reads the same
+    lesson back."""
     facts = lesson.model_dump(
         mode="json", by_alias=True, exclude={"id", "title", "body", *_ROWS, "schema_"}
     )

@@ -69,8 +69,8 @@ class Problem(Record):
 def check(
     scaffold: Scaffold, backend: SandboxBackend | None = None, *, prompt_chars: int = MAX_PROMPT
 ) -> list[Problem]:
-    """All faults, by file and line; [] when there are none. With a backend, each tool is started in
-    a sandbox."""
+    """Return all faults, by file and line; [] when there are none. With a backend, each tool is
+    started in a sandbox."""
     found: list[Problem] = []
     for name in scaffold.required:
         if name not in scaffold.files:
@@ -101,7 +101,7 @@ def check(
 
 
 def problems(scaffold: Scaffold, backend: SandboxBackend | None = None) -> list[str]:
-    """The same, each as one line: `file:line: message`."""
+    """Return the faults of `check`, each as one line: `file:line: message`."""
     return [f"{p.file}:{p.line}: {p.message}" for p in check(scaffold, backend)]
 
 
@@ -214,7 +214,8 @@ def _templates(
 
 @lru_cache(maxsize=64)
 def _read(source: str) -> tuple[tuple[nodes.Node, ...], frozenset[str]]:
-    """(its names, fields, items and calls, the names it does not declare). Raises as parsing does.
+    """Return (its names, fields, items and calls, the names it does not declare). Raises as parsing
+    does.
 
     Known by its text: an optimizer checks after each of its edits, and an edit touches one file.
     """
@@ -263,8 +264,8 @@ def _strange(
 def _cases(
     scaffold: Scaffold, template: Template, example: dict[str, Any]
 ) -> Iterator[dict[str, Any]]:
-    """What to render with: an example with nothing empty, other outputs, and last the scaffold's
-    own."""
+    """Yield what to render with: an example with nothing empty, other outputs, and last the
+    scaffold's own."""
     yield example
     yield {**example, "native": False}
     if "output" in example:
@@ -359,6 +360,6 @@ def _starts(scaffold: Scaffold, backend: SandboxBackend, paths: list[str]) -> It
 
 
 def _raised_at(path: str, text: str) -> int:
-    """The tool's own line in a traceback, the innermost; 1 when there is none."""
+    """Return the tool's own line in a traceback, the innermost; 1 when there is none."""
     found = re.findall(rf'File "[^"]*{re.escape(path)}", line (\d+)', text)
     return int(found[-1]) if found else 1

@@ -42,7 +42,7 @@ class LimitsLeft:
 
     @classmethod
     def of(cls, limits: AgentLimits) -> LimitsLeft:
-        """All of them, from now on."""
+        """Return all of them, from now on."""
         return cls(limits.tokens, limits.usd, time.monotonic() + limits.seconds)
 
     def reached(self, usage: Usage) -> str:
@@ -63,7 +63,7 @@ class OfferedSoFar:
     fresh: dict[str, Any] = field(default_factory=dict)
 
     def show(self, lessons: Sequence[str]) -> None:
-        """These are shown with the last answer."""
+        """Show these lessons with the last answer."""
         self.ids |= {*lessons}
         if lessons:
             self.fresh["offered"] = (*self.fresh.get("offered", ()), *lessons)
@@ -114,12 +114,12 @@ class AttemptProgress:
             )
 
     def close(self) -> None:
-        """No more steps are written."""
+        """Write no more steps."""
         if self.lines is not None:
             self.lines.close()
 
     def trace(self, model: str, ending: Ending, limit: str, answer: str, chosen: int = 0) -> Trace:
-        """The attempt, when it is over."""
+        """Return the attempt, when it is over."""
         return Trace(
             attempt=self.call.attempt,
             task=self.task.id,
@@ -140,8 +140,8 @@ class AttemptProgress:
         return {"task": {"prompt": self.prompt}, "native": self.native}
 
     def render(self, name: Template, **shown: Any) -> str:
-        """A template filled in, as it is sent: what its words and a text make together may look
-        like a key."""
+        """Return a template filled in, as it is sent: what its words and a text make together may
+        look like a key."""
         return redact(self.scaffold.render(name, **shown, **self.variables))
 
     def note(self, **fields: Any) -> None:
@@ -154,8 +154,8 @@ class AttemptProgress:
             self.on_step(step)
 
     def offer(self, why: str, seen: str, so_far: OfferedSoFar) -> str:
-        """What memory has to say about what the agent sees, as it is shown; '' for nothing, or
-        nothing new."""
+        """Return what memory has to say about what the agent sees, as it is shown; '' for nothing,
+        or nothing new."""
         if self.offers is None or not (
             why in self.when or ("step" in self.when and why != "start")
         ):
@@ -187,14 +187,14 @@ class AttemptProgress:
         return "\n\n" + self.render("offer", offered=given, why=why).strip("\n")
 
     def offer_at_start(self) -> tuple[str, dict[str, Any]]:
-        """(the same, what its step says of it) for an agent that runs by itself: it is offered
-        nothing later."""
+        """Return (the same, what its step says of it) for an agent that runs by itself: it is
+        offered nothing later."""
         so_far = OfferedSoFar()
         return self.offer("start", self.prompt, so_far), so_far.fresh
 
 
 def steps_log(folder: Path | None) -> Log | None:
-    """folder/steps.jsonl, empty; None without a folder."""
+    """Return folder/steps.jsonl, empty; None without a folder."""
     if folder is None:
         return None
     path = folder / "steps.jsonl"
@@ -203,8 +203,8 @@ def steps_log(folder: Path | None) -> Log | None:
 
 
 def turn_tokens(reply: Reply, past: tuple[int, ...] = ()) -> dict[str, TurnTokens]:
-    """{"tokens": ...} of a reply whose model tells all that training needs; else {}. past: the last
-    turn's ids."""
+    """Return {"tokens": ...} of a reply whose model tells all that training needs; else {}. past:
+    the last turn's ids."""
     if reply.token_ids is None or reply.logprobs is None or reply.prompt_ids is None:
         return {}
     known = len(past) if reply.prompt_ids[: len(past)] == past else 0

@@ -78,8 +78,8 @@ class Requests:
         params: Mapping[str, Any] | None = None,
         observation: str = "",
     ) -> Sent:
-        """How a request goes on from an earlier one. step, observation: of the step whose reply
-        answers it.
+        """Return how a request goes on from an earlier one. step, observation: of the step whose
+        reply answers it.
 
         The messages are held until the next request: whoever changes one makes another of it.
         """
@@ -105,7 +105,7 @@ class Requests:
         )
 
     def know(self, step: Step) -> None:
-        """A step that is over: later requests may repeat its texts."""
+        """Take in a step that is over: later requests may repeat its texts."""
         for field in ("reply", "output"):
             self._know(getattr(step, field), (step.step, field))
         for n, call in enumerate(step.foreign.get("tool_calls", ())):
@@ -118,8 +118,8 @@ class Requests:
             self._texts.setdefault(text, at)
 
     def _part(self, message: Message) -> int | dict[str, Any]:
-        """The number of a message that was sent before, else the message with references for texts
-        of steps."""
+        """Return the number of a message that was sent before, else the message with references for
+        texts of steps."""
         key = hashlib.sha256(_json(message)).digest()
         if (number := self._numbers.get(key)) is not None:
             return number
@@ -186,7 +186,7 @@ class Recorded:
         return SentRequest([self.messages[n] for n in self.numbers(step)], dict(self._params[step]))
 
     def numbers(self, step: int) -> list[int]:
-        """Which of `messages` were sent before a step, in order. Raises KeyError."""
+        """Return which of `messages` were sent before a step, in order. Raises KeyError."""
         pieces: list[list[int]] = []
         at: int | None = step
         most: int | None = None
@@ -198,8 +198,8 @@ class Recorded:
         return [n for piece in reversed(pieces) for n in piece]
 
     def ranges(self, step: int) -> list[list[int]]:
-        """The same as [first, end] of each run of neighbours: of a conversation that only grew
-        there is one."""
+        """Return the same as [first, end] of each run of neighbours: of a conversation that only
+        grew there is one."""
         found: list[list[int]] = []
         for n in self.numbers(step):
             if found and found[-1][1] == n:
@@ -209,12 +209,13 @@ class Recorded:
         return found
 
     def new(self, step: int) -> list[Message]:
-        """What was sent before a step that the request which it goes on from did not have."""
+        """Return what was sent before a step that the request which it goes on from did not
+        have."""
         return [self.messages[n] for n in self._parts[step].own]
 
     def last(self) -> Iterator[int]:
-        """The steps that end a conversation: no later request goes on from all that was sent before
-        them."""
+        """Yield the steps that end a conversation: no later request goes on from all that was sent
+        before them."""
         parts = self._parts
         gone_on = {
             p.base for p in parts.values() if p.base is not None and p.keep == parts[p.base].length
@@ -223,7 +224,7 @@ class Recorded:
 
 
 def _alike(one: Sequence[Message], other: Sequence[Message]) -> int:
-    """How many messages two requests have in common from the first on."""
+    """Return how many messages two requests have in common from the first on."""
     least = min(len(one), len(other))
     if all(map(is_, one, other)):
         return least
@@ -247,7 +248,7 @@ def _has_ref(value: Any) -> bool:
 
 
 def _with_texts(part: Any, steps: Mapping[int, Step]) -> Any:
-    """A message with its texts in place of their references. Raises LookupError, TypeError,
+    """Return a message with its texts in place of their references. Raises LookupError, TypeError,
     ValueError."""
     if isinstance(part, Mapping):
         if REF not in part:

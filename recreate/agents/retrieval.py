@@ -43,7 +43,8 @@ class Recaller(Protocol):
 
 
 def recall_query(command: str) -> str:
-    """What a shell's command asks memory; '' for one that does not, or does anything besides."""
+    """Return what a shell's command asks memory; '' for one that does not, or does anything
+    besides."""
     found = re.fullmatch(rf"{RECALL}[ \t]+(\S[^\n]*)", command.strip())
     if found is None:
         return ""
@@ -77,7 +78,7 @@ class LessonRetrieval:
     unproven: Collection[str] = ()
 
     def support(self, lesson: Lesson) -> str:
-        """What speaks for a lesson, as an agent is told it."""
+        """Return what speaks for a lesson, as an agent is told it."""
         where = f"proven in {' and '.join(lesson.domains) or 'other domains'}, not yet here"
         return "; ".join(filter(None, [where * (lesson.id in self.unproven), support(lesson)]))
 
@@ -89,8 +90,8 @@ def frozen(
     propensities: Mapping[str, float] | None = None,
     unproven: Collection[str] = (),
 ) -> LessonRetrieval:
-    """A policy's offers from a snapshot. The same policy, lessons, propensities and marks give the
-    same digest, '' without any lesson."""
+    """Return a policy's offers from a snapshot. The same policy, lessons, propensities and marks
+    give the same digest, '' without any lesson."""
     shown = [
         (id, x.title, x.body, x.scope, x.status, support(x)) for id, x in sorted(lessons.items())
     ]
@@ -114,7 +115,8 @@ def exactly(lessons: Sequence[Lesson]) -> LessonRetrieval:
 
 
 def support(lesson: Lesson) -> str:
-    """What speaks for a lesson, in a few words: counts, not praise; '' when nothing was counted."""
+    """Return what speaks for a lesson, in a few words: counts, not praise; '' when nothing was
+    counted."""
     parts = []
     groups = len(lesson.groups)
     if groups:
@@ -136,8 +138,8 @@ class LastSeen:
     tests: str = ""
 
     def after(self, text: str) -> tuple[LastSeen, str]:
-        """(what was seen last after a result, why memory is asked: `error`, `tests`, or '' when it
-        is not)."""
+        """Return (what was seen last after a result, why memory is asked: `error`, `tests`, or ''
+        when it is not)."""
         error, tests = error_type(text), summary_of_tests(text)
         then = LastSeen(error or self.error, tests or self.tests)
         if error and error != self.error:

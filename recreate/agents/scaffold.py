@@ -174,15 +174,15 @@ class Scaffold(Record):
         return self.agent.memory.tokens > 0 or bool(self.lessons)
 
     def help(self, tool: str) -> str:
-        """What a tool says of itself: the module's docstring, or the comment at the head of a
-        script.
+        """Return what a tool says of itself: the module's docstring, or the comment at the head of
+        a script.
 
         Raises KeyError for a name that `tools` has not.
         """
         return tool_help(self.tools[tool], self.files[self.tools[tool]])
 
     def source(self, template: Template) -> str:
-        """The template's text; observation and format have a default."""
+        """Return the template's text; observation and format have a default."""
         text = self.files.get(f"{template}.md")
         return DEFAULTS.get(template, "") if text is None else text
 
@@ -207,7 +207,8 @@ class Scaffold(Record):
         }
 
     def limited(self, limits: Mapping[str, float]) -> Scaffold:
-        """The same agent with other limits in its agent.toml, where any is not 0: `with_limits`."""
+        """Return the same agent with other limits in its agent.toml, where any is not 0:
+        `with_limits`."""
         if not any(limits.values()):
             return self
         return Scaffold(
@@ -216,7 +217,7 @@ class Scaffold(Record):
         )
 
     def render(self, template: Template, **variables: Any) -> str:
-        """The text of a template. `variables` as VARIABLES says; `task` and `output` may be
+        """Return the text of a template. `variables` as VARIABLES says; `task` and `output` may be
         records.
 
         Raises TypeError for a variable no template has, BadInput (file, line) when the template
@@ -266,7 +267,8 @@ def variables_example(template: Template, before: Sequence[str] = ()) -> dict[st
 
 
 def _plain(key: str, value: Any) -> Any:
-    """A record as the few fields a template may see: a task's facts must never reach a prompt."""
+    """Return a record as the few fields a template may see: a task's facts must never reach a
+    prompt."""
     if isinstance(value, BaseModel):
         value = value.model_dump(by_alias=False)
     if key == "task":
@@ -283,8 +285,8 @@ def _plain(key: str, value: Any) -> Any:
 
 
 def tool_help(path: str, text: str) -> str:
-    """A tool's own words: a Python module's docstring, else the leading comment block; '' when
-    there is none."""
+    """Return a tool's own words: a Python module's docstring, else the leading comment block; ''
+    when there is none."""
     if path.endswith(".py"):
         return _docstring(text)
     lines = text.splitlines()[text.startswith("#!") :]
@@ -433,8 +435,8 @@ def same_edit(a: Edit, b: Edit) -> bool:
 
 
 def _nearest(old: str, text: str) -> str:
-    """Where the first line that is not in the file may have been meant to be; '' when nothing there
-    is like it."""
+    """Return where the first line that is not in the file may have been meant to be; '' when
+    nothing there is like it."""
     lines = text.splitlines()
     wrong = next((line for line in old.splitlines() if line.strip() and line not in lines), "")
     near = difflib.get_close_matches(wrong, lines, 1)
@@ -446,7 +448,8 @@ def _short(text: str) -> str:
 
 
 def diff(a: Scaffold, b: Scaffold) -> str:
-    """A unified diff in git's form, '' when the files are the same; `git apply` turns a into b."""
+    """Return a unified diff in git's form, '' when the files are the same; `git apply` turns a into
+    b."""
     parts = []
     for path in sorted({*a.files, *b.files}):
         old, new = a.files.get(path), b.files.get(path)
@@ -509,7 +512,7 @@ def load(path: Path | str, *, parse: bool = True) -> Scaffold:
 
 
 def _toml(root: Path) -> str:
-    """agent.toml as far as it can be read: what is wrong with it is said by who reads it in
+    """Return agent.toml as far as it can be read: what is wrong with it is said by who reads it in
     earnest."""
     try:
         return (root / "agent.toml").read_text("utf-8")

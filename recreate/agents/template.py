@@ -137,7 +137,7 @@ class _Bounded(ImmutableSandboxedEnvironment):
         return super().getattr(obj, attribute)
 
     def wrap_str_format(self, value: Any) -> None:
-        """No `str.format`: it pads without end. Answering None lets `is_safe_attribute` refuse
+        """Refuse `str.format`: it pads without end. Answering None lets `is_safe_attribute` refuse
         it."""
         return None
 
@@ -209,8 +209,8 @@ def _range(*bounds: int) -> range:
 
 
 def _measured(value: Any) -> Any:
-    """`value`, or an error when writing it out would be endless (a nested list doubles at every
-    level)."""
+    """Return `value`, or raise an error when writing it out would be endless (a nested list doubles
+    at every level)."""
     left, todo = MAX_TURNS, [value]
     while todo:
         part = todo.pop()
@@ -225,7 +225,7 @@ def _measured(value: Any) -> Any:
 
 
 def _text(value: Any) -> Any:
-    """What a print statement writes; a list or dict only when it is small."""
+    """Return what a print statement writes; a list or dict only when it is small."""
     return (
         value
         if isinstance(value, str)
@@ -241,7 +241,7 @@ OWN_NAMES = frozenset(["_tick", "_concat"])
 
 
 def instead_of(method: str) -> str:
-    """What a template may use where it calls a method that is not for templates."""
+    """Return what a template may use where it calls a method that is not for templates."""
     if method in _ENVIRONMENT.filters:
         return f"write it as a filter: {{{{ value|{method}(...) }}}}"
     filters = " ".join(sorted(_ENVIRONMENT.filters))
@@ -252,8 +252,8 @@ def instead_of(method: str) -> str:
 
 
 def parse_template(source: str) -> nodes.Template:
-    """The template's syntax tree, ticks included. Raises jinja2.TemplateSyntaxError, which has
-    `lineno`."""
+    """Return the template's syntax tree, ticks included. Raises jinja2.TemplateSyntaxError, which
+    has `lineno`."""
     return _ENVIRONMENT.parse(source)
 
 
@@ -285,7 +285,7 @@ def render_text(file: str, source: str, variables: Mapping[str, Any]) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """What is wrong with a template, and what it may use where it used something else."""
+    """Return what is wrong with a template, and what it may use where it used something else."""
     message = getattr(error, "message", None) or str(error) or type(error).__name__
     if isinstance(error, TemplateAssertionError) and "filter" in message:
         return f"{message} Filters are: {' '.join(sorted(_ENVIRONMENT.filters))}"
@@ -303,7 +303,7 @@ def _where(error: BaseException, file: str) -> int:
 
 
 def filled(folder: Path, name: str, variables: Mapping[str, Any]) -> str:
-    """The text of `folder/name.md` with its variables filled in."""
+    """Return the text of `folder/name.md` with its variables filled in."""
     return render_text(f"{name}.md", (folder / f"{name}.md").read_text("utf-8"), variables)
 
 
@@ -313,9 +313,8 @@ _ESCAPES = re.compile(r'\\(?:["\\/nrt]|u[0-9a-fA-F]{4}|[bf](?![a-zA-Z]))|\\')
 
 
 def read_object(text: str) -> dict[str, Any] | None:
-    r"""The JSON object in a reply: the whole of it, a fenced block, the outermost braces, or what
-     the last braces hold
-    that can be read; else None.
+    r"""Return the JSON object in a reply: the whole of it, a fenced block, the outermost braces, or
+    what  the last braces hold that can be read; else None.
 
     A backslash that begins no escape of JSON is one of the text, as where a model writes `"\(x\)"`,
     `"\d"` or `"\boxed"`: no text means to have a backspace or a form feed before a letter.
@@ -335,8 +334,8 @@ def read_object(text: str) -> dict[str, Any] | None:
 
 
 def _among_prose(text: str) -> dict[str, Any] | None:
-    """The last object of at least one key that begins at a brace and is whole, whatever braces
-    stand before and after it, such as a template's marks that a reply speaks of."""
+    """Return the last object of at least one key that begins at a brace and is whole, whatever
+    braces stand before and after it, such as a template's marks that a reply speaks of."""
     reader, at, last = json.JSONDecoder(strict=False), 0, None
     for _ in range(_BRACES):
         at = text.find("{", at)
@@ -354,8 +353,8 @@ def _among_prose(text: str) -> dict[str, Any] | None:
 
 
 def object_of(**properties: Any) -> dict[str, Any]:
-    """The JSON schema of an object of exactly these properties, each with its own schema: what a
-    reply is held to."""
+    """Return the JSON schema of an object of exactly these properties, each with its own schema:
+    what a reply is held to."""
     return {
         "type": "object",
         "properties": properties,

@@ -65,7 +65,7 @@ _VERDICT = re.compile(r"^(OK|FAILED|PASS|FAIL)\b.*$", re.MULTILINE)
 
 
 def error_type(text: str) -> str:
-    """The name of the last exception that a text mentions, else ''."""
+    """Return the name of the last exception that a text mentions, else ''."""
     end = text[-_READ:]
     # most texts name none, and plain searches are quick
     if not any(kind in end for kind in _KINDS):
@@ -92,7 +92,7 @@ def _begin_a_line(text: str, kind: str) -> Iterator[tuple[int, str]]:
 
 
 def tools(action: str) -> list[str]:
-    """The programs and tools that an action runs, by name: `python -m pytest x | tail` gives
+    """Return the programs and tools that an action runs, by name: `python -m pytest x | tail` gives
     python, pytest, tail.
 
     An action that is a JSON object names its tool under `name` or `tool`, and its command under
@@ -136,7 +136,7 @@ def _of_json(action: str) -> list[str]:
 
 
 def without_heredocs(action: str) -> str:
-    """The action without what its here-documents hold, which is no command."""
+    """Return the action without what its here-documents hold, which is no command."""
     kept, at = [], 0
     while found := _HEREDOC.search(action, at):
         kept += [action[at : found.start()], "\n"]
@@ -148,7 +148,7 @@ def without_heredocs(action: str) -> str:
 
 
 def files(*texts: str) -> list[str]:
-    """The paths that the texts mention, as they write them, without `./` before."""
+    """Return the paths that the texts mention, as they write them, without `./` before."""
     found: dict[str, None] = {}
     for text in texts:
         ends = text if len(text) <= 2 * _READ else text[:_READ] + "\n" + text[-_READ:]
@@ -167,8 +167,8 @@ def is_file(asked: str, path: str) -> bool:
 
 
 def summary_of_tests(text: str) -> str:
-    """The last line of a test run that gives its result, without its times: `1 failed, 2 passed`;
-    '' for none."""
+    """Return the last line of a test run that gives its result, without its times: `1 failed, 2
+    passed`; '' for none."""
     end = len(text)
     while (at := max(text.rfind(word, 0, end) for word in _COUNTED)) >= 0:
         start, stop = text.rfind("\n", 0, at) + 1, text.find("\n", at)
@@ -186,8 +186,8 @@ def summary_of_tests(text: str) -> str:
 def cut_middle(
     text: str, limit: int, mark: str = "\n[...]\n", *, head: int | None = None, dropped: int = 0
 ) -> str:
-    """At most `limit` characters: the head of the text (a half, or `head` characters) and its tail,
-    joined by `mark`.
+    """Return at most `limit` characters: the head of the text (a half, or `head` characters) and
+    its tail, joined by `mark`.
 
     A `{}` in the mark becomes how many characters are left out, `dropped` ones that the text has
     lost already among them; such a mark is not counted in the limit.
@@ -205,12 +205,13 @@ def cut_middle(
 
 
 def clip(text: str, limit: int) -> str:
-    """At most `limit` characters of a text, without the space around it."""
+    """Return at most `limit` characters of a text, without the space around it."""
     return cut_middle(text.strip(), limit)
 
 
 def tell_step(step: Step, limit: int) -> str:
-    """One step: what was said and done, and what came of it, each in at most `limit` characters."""
+    """Return one step: what was said and done, and what came of it, each in at most `limit`
+    characters."""
     parts = [
         f"step {step.step}"
         + (f" (sample {step.sample}{_goes_on(step.after)})" if step.sample else "")
@@ -238,21 +239,21 @@ def tell_step(step: Step, limit: int) -> str:
 
 
 def _goes_on(after: int | None) -> str:
-    """Where a sample that does not begin anew goes on from."""
+    """Return where a sample that does not begin anew goes on from."""
     return f", which goes on from step {after}" if after is not None else ""
 
 
 def tell_reply(step: Step) -> str:
-    """A reply, and the tools that it called in the endpoint's own way, which stand in no text of
-    it."""
+    """Return a reply, and the tools that it called in the endpoint's own way, which stand in no
+    text of it."""
     if not step.action or step.action in step.reply or not step.foreign:
         return step.reply
     return f"{step.reply}\n$ {step.action}".strip()
 
 
 def tell(experience: Experience, limit: int = 2400, without: Collection[str] = ()) -> str:
-    """An experience in about `limit` characters: the task, the steps, how it ended, the grader's
-    words.
+    """Return an experience in about `limit` characters: the task, the steps, how it ended, the
+    grader's words.
 
     without: `trajectory` leaves the steps out, `evidence` the grader's words. What fits is told
     whole; else the first and last steps, each part cut to its share.
@@ -274,8 +275,8 @@ def _tell_parts(
     step: int,
     grader: int,
 ) -> str:
-    """Its parts, each in at most so many characters; a step has them twice, for its reply and its
-    output."""
+    """Return its parts, each in at most so many characters; a step has them twice, for its reply
+    and its output."""
     trace, grade = experience.trace, experience.grade
     passed = "PASSED" if grade.passed else f"FAILED (score {grade.score:g})"
     head = f"experience {experience.id}: {passed}, ended by {trace.ending} {trace.limit}".rstrip()
@@ -327,18 +328,18 @@ class IndexRow(Record):
 
 
 def index(trace: Trace) -> tuple[IndexRow, ...]:
-    """One row a step, in order."""
+    """Return one row a step, in order."""
     return tuple(_row(step) for step in trace.steps)
 
 
 def tell_index(rows: Sequence[IndexRow]) -> str:
-    """The index as lines of text."""
+    """Return the index as lines of text."""
     return "\n".join(_line(row) for row in rows) or "no steps were taken"
 
 
 def differ(a: Experience, b: Experience) -> str:
-    """What sets two experiences apart, in a few lines: how they went, what only one of them did and
-    met."""
+    """Return what sets two experiences apart, in a few lines: how they went, what only one of them
+    did and met."""
     rows = [index(e.trace) for e in (a, b)]
     lines = []
     for name, e, own in (("this", a, rows[0]), ("other", b, rows[1])):
@@ -440,7 +441,7 @@ def _paths(text: str) -> Iterator[str]:
 
 
 def _tests(text: str) -> str:
-    """What a test run said, with the first tests that failed."""
+    """Return what a test run said, with the first tests that failed."""
     summary = summary_of_tests(text)
     failed = _first(_FAILED.findall(text[-4000:])) if summary else ()
     return summary + (f" ({', '.join(failed[:3])})" if failed else "")
@@ -460,7 +461,8 @@ def _first(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def signature(experience: Experience, without: Collection[str] = ()) -> str:
-    """What kind of ending this was: attempts with the same signature are studied together."""
+    """Return what kind of ending this was: attempts with the same signature are studied
+    together."""
     trace = experience.trace
     if experience.grade.passed:
         return "passed"
@@ -496,8 +498,8 @@ def clusters(
 
 
 def uncited(edits: Sequence[Edit], experiences: Mapping[str, Experience]) -> list[str]:
-    """What is wrong with the evidence of edits from experience; [] when every citation is really
-    there."""
+    """Return what is wrong with the evidence of edits from experience; [] when every citation is
+    really there."""
     faults = []
     for edit in edits:
         if edit.origin != "experience":

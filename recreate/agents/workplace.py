@@ -101,8 +101,8 @@ class Workplace:
             self.functions.setdefault(function.name, function)
 
     def act(self, sandbox: Sandbox, action: Action, name: str) -> tuple[Output, str]:
-        """(what came of an action, its text as it is shown). name: of the file that keeps what is
-        left out of that."""
+        """Return (what came of an action, its text as it is shown). name: of the file that keeps
+        what is left out of that."""
         kind, limit = self.agent.action, self.agent.limits.observation_chars
         if action.function is not None:
             output = self._call(sandbox, action.function, action.arguments)
@@ -121,7 +121,7 @@ class Workplace:
         return output, self._cut_output(sandbox, output, f"{KEPT}/{name}.txt")
 
     def _call(self, sandbox: Sandbox, function: Function, arguments: Mapping[str, Any]) -> Output:
-        """A call of a tool of the scaffold's or of a server's."""
+        """Return a call of a tool of the scaffold's or of a server's."""
         if function.server:
             return _masked(self.servers[function.server].call(function.tool, arguments))
         if function.words:
@@ -144,7 +144,7 @@ class Workplace:
         return cut_middle(text, limit, mark, dropped=output.cut)
 
     def run_tool(self, sandbox: Sandbox, name: str, stdin: str = "") -> Output:
-        """What comes of a tool of the scaffold's."""
+        """Return what comes of a tool of the scaffold's."""
         return _run(
             sandbox,
             [f"./{BIN}/{name}"],
@@ -153,8 +153,8 @@ class Workplace:
         )
 
     def rank(self, sandbox: Sandbox) -> float:
-        """What the `choose` tool thinks of a sample: the number on its last line, lowest when there
-        is none."""
+        """Return what the `choose` tool thinks of a sample: the number on its last line, lowest
+        when there is none."""
         lines = self.run_tool(sandbox, self.agent.choose).text.strip().splitlines()
         try:
             rank = float(lines[-1])
@@ -163,14 +163,15 @@ class Workplace:
         return rank if math.isfinite(rank) else float("-inf")
 
     def ballot(self, sandbox: Sandbox) -> str | None:
-        """What the `vote` tool prints of a sample; None where it has no say: it failed, or printed
-        nothing."""
+        """Return what the `vote` tool prints of a sample; None where it has no say: it failed, or
+        printed nothing."""
         output = self.run_tool(sandbox, self.agent.vote)
         return None if output.status else output.text.strip() or None
 
 
 def prepare_sandbox(domain: Domain, task: Task, backend: SandboxBackend) -> Sandbox:
-    """A sandbox in which the task can be worked on. Raises BadInput where the domain gives none."""
+    """Return a sandbox in which the task can be worked on. Raises BadInput where the domain gives
+    none."""
     sandbox = domain.prepare(task, backend)
     expect(
         all(callable(getattr(sandbox, each, None)) for each in _OF_A_SANDBOX),
@@ -226,8 +227,8 @@ def try_servers(scaffold: Scaffold, task: Task, domain: Domain, backend: Sandbox
 
 
 def executable(text: str) -> bytes:
-    """A tool as it lies in the sandbox: with a first line that says what runs it, and no ends of
-    lines as Windows has them, with which the kernel finds no such program."""
+    """Return a tool as it lies in the sandbox: with a first line that says what runs it, and no
+    ends of lines as Windows has them, with which the kernel finds no such program."""
     text = text.replace("\r\n", "\n")
     return (text if text.startswith("#!") else "#!/usr/bin/env python3\n" + text).encode("utf-8")
 
@@ -239,6 +240,6 @@ def _run(sandbox: Sandbox, command: str | Sequence[str], **how: Any) -> Output:
 
 
 def _masked(output: Output) -> Output:
-    """What a command printed becomes what is seen, told and stored: without keys."""
+    """Return what a command printed as it is seen, told and stored: without keys."""
     text = redact(output.text)
     return output if text == output.text else output.model_copy(update={"text": text})

@@ -42,7 +42,7 @@ class RecreateError(Exception):
             self.add_note(f"fix: {fix}")  # for those who see a traceback: a library's user
 
     def record(self) -> dict[str, Any]:
-        """The object that `--json` prints."""
+        """Return the object that `--json` prints."""
         return {"error": {"code": self.code, "message": self.message, "fix": self.fix}}
 
 

@@ -56,8 +56,8 @@ class OwnTime:
         return asking
 
     def run(self, call: Callable[..., T], name: str, patience: float, *arguments: Any) -> T:
-        """What the call returns, or raises. patience: in seconds; 0: without end. Raises BadInput,
-        `hangs`, which names the call, when it is given up."""
+        """Return what the call returns, or raises. patience: in seconds; 0: without end. Raises
+        BadInput, `hangs`, which names the call, when it is given up."""
         done: Future[T] = Future()
 
         def work() -> None:

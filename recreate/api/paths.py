@@ -19,8 +19,8 @@ DISTRIBUTION = "recreate-agents"
 
 
 def version() -> str:
-    """Of this program. By its name, since everything below is imported by the package, which says
-    it."""
+    """Return the version of this program. It is asked by name, since everything below is imported
+    by the package, which says it."""
     return str(vars(sys.modules["recreate"])["__version__"])
 
 
@@ -34,13 +34,13 @@ def home() -> Path:
 
 
 def shipped(kind: str) -> Path:
-    """The shipped `scaffolds`, `memory` or `benchmarks` folder, in a wheel or in a clone."""
+    """Return the shipped `scaffolds`, `memory` or `benchmarks` folder, in a wheel or in a clone."""
     inside = SHARE / kind
     return inside if inside.is_dir() else Path(__file__).parents[2] / kind
 
 
 def member(root: Path, name: str) -> Path:
-    """Where the member `name` of an archive comes to lie below `root`.
+    """Return where the member `name` of an archive comes to lie below `root`.
 
     Raises ValueError when `name` is absolute, climbs by `..`, or leads through or onto a link that
     lies there: the filters of `tarfile` see to the same, which Python has since 3.11.4 only (Debian
@@ -57,22 +57,23 @@ def member(root: Path, name: str) -> Path:
 
 
 def install(extra: str) -> str:
-    """The command that brings an extra: from the package index for a wheel, from its folder for a
-    clone."""
+    """Return the command that brings an extra: from the package index for a wheel, from its folder
+    for a clone."""
     if SHARE.is_dir():
         return f"pip install '{DISTRIBUTION}[{extra}]'"
     return f"pip install -e '{short(SHARE.parents[1])}[{extra}]'"
 
 
 def upgrade() -> str:
-    """The command that brings a newer version."""
+    """Return the command that brings a newer version."""
     if SHARE.is_dir():
         return f"pip install --upgrade {DISTRIBUTION}"
     return f"git -C {short(SHARE.parents[1])} pull"
 
 
 def workspace(start: Path | None = None) -> Path:
-    """The nearest folder at or above `start` that holds recreate.toml or the three content folders.
+    """Return the nearest folder at or above `start` that holds recreate.toml or the three content
+    folders.
 
     A folder without either is its own workspace: nothing is searched for outside it at surprise.
     """
@@ -86,8 +87,8 @@ def workspace(start: Path | None = None) -> Path:
 
 
 def memory(where: Path, namespace: str | None = None) -> Path:
-    """The folder of a workspace's memory: `memory`, or `memory/@NAME` of a namespace, such as a
-    team's.
+    """Return the folder of a workspace's memory: `memory`, or `memory/@NAME` of a namespace, such
+    as a team's.
 
     namespace: None is the one that RECREATE_MEMORY__NAMESPACE names, else `[memory] namespace` of
     recreate.toml; '' is none. Raises BadInput for a name that no folder should have.
@@ -105,7 +106,8 @@ def memory(where: Path, namespace: str | None = None) -> Path:
 
 
 def _namespace(where: Path) -> str:
-    """'' too where recreate.toml cannot be read: whoever reads settings says so."""
+    """Return the namespace that recreate.toml names; '' too where recreate.toml cannot be read:
+    whoever reads settings says so."""
     if (named := os.environ.get("RECREATE_MEMORY__NAMESPACE")) is not None:
         return named
     try:
@@ -117,6 +119,6 @@ def _namespace(where: Path) -> str:
 
 
 def short(path: Path) -> str:
-    """A path as short as it can be said from here."""
+    """Return a path as short as it can be said from here."""
     cwd = Path.cwd()
     return str(path.relative_to(cwd)) if path.is_relative_to(cwd) else str(path)

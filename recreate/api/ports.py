@@ -61,7 +61,7 @@ class Price(Record):
         return (fresh * own + put_by + tokens_out * self.tokens_out) / 1e6
 
     def most(self, tokens_in: int, tokens_out: int) -> float:
-        """The most that so many tokens may cost, whatever was cached."""
+        """Return the most that so many tokens may cost, whatever was cached."""
         dearest = max(self.tokens_in, self.cached or 0.0, self.cache_written or 0.0)
         return (tokens_in * dearest + tokens_out * self.tokens_out) / 1e6
 
@@ -77,10 +77,10 @@ class Model(Protocol):
     price: Price | None
 
     def reply(self, messages: Sequence[Message], call: Call, **params: Any) -> Reply:
-        """One answer. params: temperature, top_p, max_tokens, seed, stop, timeout (s), json_schema
-        (a dict), tools (a list of {"type": "function", "function": {"name", "description",
-        "parameters"}}), tool_choice (auto | required | none, or {"type": "function", "function":
-        {"name"}}). The same call.id is the same question again.
+        """Return one answer. params: temperature, top_p, max_tokens, seed, stop, timeout (s),
+        json_schema (a dict), tools (a list of {"type": "function", "function": {"name",
+        "description", "parameters"}}), tool_choice (auto | required | none, or {"type": "function",
+        "function": {"name"}}). The same call.id is the same question again.
 
         A parameter that the endpoint does not know is left out, not an error; but for tools, whose
         lack is `Refused` with the code `no-tools`. Raises `Transient` for what may pass (the caller
@@ -199,8 +199,8 @@ class Sandbox(Protocol):
         ...
 
     def read(self, path: str) -> bytes:
-        """The file's bytes. Raises FileNotFoundError when no file is there: a link, a folder or a
-        pipe is none. Raises BadInput for a path that cannot be one, as with `..`."""
+        """Return the file's bytes. Raises FileNotFoundError when no file is there: a link, a folder
+        or a pipe is none. Raises BadInput for a path that cannot be one, as with `..`."""
         ...
 
     def close(self) -> None:
@@ -219,7 +219,8 @@ class RunningProgram(Protocol):
         ...
 
     def take(self, seconds: float) -> bytes | None:
-        """The next line of its standard output; None when none came for so long, or none will."""
+        """Return the next line of its standard output; None when none came for so long, or none
+        will."""
         ...
 
     def close(self) -> None:
@@ -258,7 +259,7 @@ class SandboxBackend(Protocol):
     name: str
 
     def probe(self) -> str:
-        """'' when it works here (really tried, not guessed), else why not."""
+        """Return '' when it works here (really tried, not guessed), else why not."""
         ...
 
     def open(
@@ -269,9 +270,9 @@ class SandboxBackend(Protocol):
         env: Mapping[str, str] | None = None,
         limits: Limits | None = None,
     ) -> Sandbox:
-        """A fresh sandbox. `source` is a folder whose copy becomes /work (links copied as links);
-        `mounts` maps paths inside to host paths, read-only; `env` is added to a minimal environment
-        (PATH, HOME, LANG).
+        """Return a fresh sandbox. `source` is a folder whose copy becomes /work (links copied as
+        links); `mounts` maps paths inside to host paths, read-only; `env` is added to a minimal
+        environment (PATH, HOME, LANG).
 
         Raises BadInput for a mount that cannot be, Fault when none can be made."""
         ...
@@ -313,8 +314,8 @@ class OpensImages(Protocol):
     def image(
         self, name: str, folder: str = "", say: Callable[[str], None] | None = None
     ) -> ImageBackend:
-        """The backend whose sandboxes are containers of the image `name`, pulled if it is not here;
-        `say` is told.
+        """Return the backend whose sandboxes are containers of the image `name`, pulled if it is
+        not here; `say` is told.
 
         `folder`: the image's folder that is worked on, such as /testbed: without a `source`, /work
         is a copy of it as the image has it; commands start in it, and what is in /work is seen
@@ -335,17 +336,17 @@ class Domain(Protocol):
     name: str
 
     def tasks(self, split: Split | None = None) -> Sequence[Task]:
-        """The tasks of one split (or all), in a stable order: ids unique, no group in two
+        """Return the tasks of one split (or all), in a stable order: ids unique, no group in two
         splits."""
         ...
 
     def prepare(self, task: Task, backend: SandboxBackend) -> Sandbox:
-        """A fresh sandbox in which the task can be worked on: nothing hidden is in it."""
+        """Return a fresh sandbox in which the task can be worked on: nothing hidden is in it."""
         ...
 
     def collect(self, task: Task, sandbox: Sandbox) -> str:
-        """What the agent hands in, as text, read from its sandbox ('' for nothing): for code, a
-        diff."""
+        """Return what the agent hands in, as text, read from its sandbox ('' for nothing): for
+        code, a diff."""
         ...
 
     def grade(self, task: Task, trace: Trace, backend: SandboxBackend) -> Grade:
@@ -363,7 +364,7 @@ class Validatable(Protocol):
     """A domain that can show its tasks are sound: `tasks check` needs this."""
 
     def gold(self, task: Task) -> str:
-        """A submission known to be right, in the form `collect` returns."""
+        """Return a submission known to be right, in the form `collect` returns."""
         ...
 
 
@@ -464,9 +465,9 @@ class Auditable(Protocol):
     """A domain that attacks its own grader: `tasks audit` needs this."""
 
     def exploits(self, task: Task) -> Mapping[str, str]:
-        """name -> an answer, in the form `collect` returns, that leaves the task unsolved and tries
-        to be scored all the same. `recreate.domains.exploits` has a list for text, the plug-in
-        audit one for Python.
+        """Return name -> an answer, in the form `collect` returns, that leaves the task unsolved
+        and tries to be scored all the same. `recreate.domains.exploits` has a list for text, the
+        plug-in audit one for Python.
         """
         ...
 
@@ -490,8 +491,8 @@ class AsksModel(Protocol):
     asks_model: bool
 
     def judged_by(self, model: str, ask: AskJudge) -> Domain:
-        """The same domain with a model to ask, known by its name: scores of another one are not
-        reused. It must show the model nothing of who made the answer: no scaffold, no model, no
+        """Return the same domain with a model to ask, known by its name: scores of another one are
+        not reused. It must show the model nothing of who made the answer: no scaffold, no model, no
         side of a comparison."""
         ...
 
@@ -502,7 +503,7 @@ class Rated(Protocol):
     is asked for in the workspace's benchmarks/NAME/pass_rates.jsonl and sets.toml."""
 
     def pass_rates(self, task: Task) -> Sequence[PassRate]:
-        """What was measured of this task as it is now: a record for each agent and model."""
+        """Return what was measured of this task as it is now: a record for each agent and model."""
         ...
 
     def task_sets(self) -> Mapping[str, TaskSet]:
@@ -539,8 +540,8 @@ class Embedder(Protocol):
     dimensions: int
 
     def embed(self, texts: Sequence[str], kind: str = "passage") -> list[list[float]]:
-        """One vector per text, in their order: `dimensions` finite floats of length 1. Raises
-        Missing, Fault."""
+        """Return one vector per text, in their order: `dimensions` finite floats of length 1.
+        Raises Missing, Fault."""
         ...
 
 
@@ -560,8 +561,8 @@ class Memory(Protocol):
         filters: Mapping[str, Any] | None = None,
         reader: str = "optimizer",
     ) -> list[Hit]:
-        """At most k hits, best first. reader `optimizer` and `agent` see the train split only;
-        `human` sees all.
+        """Return at most k hits, best first. reader `optimizer` and `agent` see the train split
+        only; `human` sees all.
 
         filters: a fact's name -> a value, or a list of them. Raises BadInput for a filter or reader
         it does not know.
@@ -601,8 +602,8 @@ class Desk(Protocol):
     def api_key(self) -> str: ...
 
     def ask(self, messages: Sequence[Message | Mapping[str, Any]], **params: Any) -> Reply:
-        """The model's reply to chat messages; params: temperature, max_tokens, tools, tool_choice,
-        stop, ...
+        """Return the model's reply to chat messages; params: temperature, max_tokens, tools,
+        tool_choice, stop, ...
 
         Raises when the attempt is over, at a limit: let it through. BadInput for messages that are
         none.
@@ -695,8 +696,8 @@ class MemoryPolicy(Protocol):
         ...
 
     def offer(self, query: str, budget: int) -> Sequence[Lesson]:
-        """The lessons to show for a query, best first, of at most `budget` tokens together; [] for
-        none.
+        """Return the lessons to show for a query, best first, of at most `budget` tokens together;
+        [] for none.
 
         The same lessons and query give the same offer. query: the task's prompt, or what the agent
         just saw.
@@ -710,7 +711,8 @@ class Randomising(Protocol):
     do. Each draw is recorded with its probability in the step (`Step.propensities`)."""
 
     def eligible(self, query: str, budget: int) -> Sequence[Lesson]:
-        """In place of `offer`, for train attempts: what a query calls for, on trial or proven."""
+        """Return, in place of `offer` and for train attempts, what a query calls for, on trial or
+        proven."""
         ...
 
     def propensities(self) -> Mapping[str, float]:
@@ -741,7 +743,7 @@ class Population(Protocol):
     def candidates(
         self, scaffold: Any, experiences: Sequence[Experience]
     ) -> Sequence[Sequence[Edit]]:
-        """Each candidate as its edits of `scaffold`, the most promising first; [] for none.
+        """Return each candidate as its edits of `scaffold`, the most promising first; [] for none.
 
         The gate judges them in turn, each against `scaffold`, until one is kept: what comes after
         it is left.
@@ -775,6 +777,6 @@ class Estimated(Protocol):
 
     @staticmethod
     def takes(settings: Any, batch: int) -> tuple[int, int]:
-        """(calls of the optimizer's model, attempts at train tasks) at most. settings: an object of
-        its `Config`, None without one; batch: experiences in a round."""
+        """Return (calls of the optimizer's model, attempts at train tasks) at most. settings: an
+        object of its `Config`, None without one; batch: experiences in a round."""
         ...

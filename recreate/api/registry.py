@@ -255,8 +255,8 @@ def _see_workspace(module: str) -> None:
 
 
 def open(kind: str, name: str, *arguments: Any, **options: Any) -> Any:
-    """The part called `name`, made with these arguments and with those of the options that it
-    takes; it fits its port.
+    """Return the part called `name`, made with these arguments and with those of the options that
+    it takes; it fits its port.
 
     Raises BadInput like `find`, `cannot-be-made` when its class wants other arguments, `misfit`
     naming what it lacks.
@@ -293,10 +293,10 @@ def open_domain(
     score: str = "",
     columns: Mapping[str, str] | None = None,
 ) -> Domain:
-    """The domain called `name`, given what it takes of: the workspace, a file or folder of tasks
-    (or a data set's name on the hub, OWNER/NAME), a folder of clones, how its tasks are told, what
-    its sandboxes will be opened with; how answers are scored, and which column of the data is what.
-    A name that no part has is one of rows, where there is data for it: given, or named in
+    """Return the domain called `name`, given what it takes of: the workspace, a file or folder of
+    tasks (or a data set's name on the hub, OWNER/NAME), a folder of clones, how its tasks are told,
+    what its sandboxes will be opened with; how answers are scored, and which column of the data is
+    what. A name that no part has is one of rows, where there is data for it: given, or named in
     benchmarks/NAME/domain.toml. Raises BadInput as `open`, and for what is not there or not
     taken."""
     source: str | Path | None = Path(data).expanduser() if data else None
@@ -345,21 +345,21 @@ def is_rows(name: str, workspace: Path, data: str) -> bool:
 
 
 def rows_file(name: str, workspace: Path) -> Path:
-    """Where a domain of rows keeps what is known of it."""
+    """Return where a domain of rows keeps what is known of it."""
     return workspace / "benchmarks" / name / "domain.toml"
 
 
 def _construct(
     kind: str, name: str, part: Callable[..., Any], *arguments: Any, **options: Any
 ) -> Any:
-    """What a part makes of itself. A stranger's that fails, or ends the process, is the user's to
-    mend."""
+    """Return the part that this class or function makes. A stranger's that fails, or ends the
+    process, is the user's to mend."""
     with boundary(part, f"the {kind} {name} cannot be made", "cannot-be-made"):
         return part(*arguments, **options)
 
 
 def factory(kind: str, part: Any) -> Callable[[Any], Any]:
-    """What makes a part from its context, for a kind that is made anew each time (optimizer,
+    """Return what makes a part from its context, for a kind that is made anew each time (optimizer,
     policy).
 
     part: a name; an object that fits already; or a class or function that takes the context or
@@ -394,8 +394,8 @@ def factory(kind: str, part: Any) -> Callable[[Any], Any]:
 
 
 def fit(kind: str, part: Part) -> Part:
-    """The part, when it fits the port of its kind. Raises BadInput (`misfit`) that names all that
-    is missing."""
+    """Return the part, when it fits the port of its kind. Raises BadInput (`misfit`) that names all
+    that is missing."""
     if kind in PORTS and (wrong := _misfits(kind, part)):
         raise _misfit(kind, part, wrong)
     return part
@@ -503,7 +503,7 @@ def _methods(port: type, part: Any, only: Collection[str] | None = None) -> Iter
 
 @cache
 def _promised(port: type) -> tuple[tuple[str, inspect.Signature, str], ...]:
-    """(name, signature, both as they are shown) of each method of a port."""
+    """Return (name, signature, both as they are shown) of each method of a port."""
     methods = [
         (n, m) for n, m in vars(port).items() if not n.startswith("_") and inspect.isfunction(m)
     ]
@@ -538,7 +538,7 @@ def _without_self(signature: inspect.Signature) -> inspect.Signature:
 
 
 def _strip_types(signature: inspect.Signature) -> str:
-    """`(task, trace, backend)`: the signature without its types."""
+    """Return `(task, trace, backend)`: the signature without its types."""
     plain = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
     return str(signature.replace(parameters=plain, return_annotation=signature.empty))
 
@@ -584,8 +584,8 @@ def fit_tasks(domain: Domain) -> None:
 
 
 def _unstable(task: Task) -> str:
-    """What makes a task's digest, by which scores are reused, differ from process to process; ''
-    for nothing."""
+    """Return what makes a task's digest, by which scores are reused, differ from process to
+    process; '' for nothing."""
     if _ADDRESS.search(str(task.facts)) is None:  # as every object has that says nothing of itself
         return ""
     found: list[str] = []
@@ -642,8 +642,8 @@ def need_all(part: Any) -> None:
 
 
 def needs(part: Any) -> Sequence[str]:
-    """The modules that an optimizer says it needs. Raises BadInput (`misfit`) where that is no list
-    of names."""
+    """Return the modules that an optimizer says it needs. Raises BadInput (`misfit`) where that is
+    no list of names."""
     found = part.needs if isinstance(part, Needing) else ()
     if not all_are(found, str):
         raise _misfit(
@@ -673,7 +673,7 @@ def reachable(module: str) -> bool:
 
 
 def _broken(module: str, error: BaseException) -> BadInput:
-    """A stranger's module that fails to import: the user's to mend."""
+    """Return a stranger's module that fails to import: the user's to mend."""
     return BadInput(
         f"the module {module!r} cannot be imported: {describe_error(error)}",
         fix=f"python -c 'import {module}' shows where",
@@ -682,7 +682,7 @@ def _broken(module: str, error: BaseException) -> BadInput:
 
 
 def missing(module: str) -> Missing | None:
-    """What to tell the user of a module that was not found, when it comes with an extra."""
+    """Return what to tell the user of a module that was not found, when it comes with an extra."""
     absent = module.partition(".")[0]
     if absent not in EXTRAS:
         return None

@@ -15,21 +15,21 @@ none. Nobody's threads may silence warnings side by side either."""
 
 
 def parse_python(text: str | bytes, file: str = "<unknown>") -> ast.Module:
-    """A module's tree. Raises SyntaxError, ValueError, RecursionError or MemoryError for what is
-    none."""
+    """Return a module's tree. Raises SyntaxError, ValueError, RecursionError or MemoryError for
+    what is none."""
     with _ONE, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return ast.parse(text, file)
 
 
 def parse_expression(text: str) -> ast.expr:
-    """An expression's tree; raises as parse_python does."""
+    """Return an expression's tree; raises as parse_python does."""
     with _ONE, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return ast.parse(text.lstrip(" \t"), mode="eval").body
 
 
 def literal(written: str | ast.expr) -> Any:
-    """The value of a literal; raises as parse_python does, and ValueError for another
+    """Return the value of a literal; raises as parse_python does, and ValueError for another
     expression."""
     return ast.literal_eval(parse_expression(written) if isinstance(written, str) else written)

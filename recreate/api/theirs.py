@@ -221,9 +221,9 @@ def _is_ours(file: str) -> bool:
 
 
 def _is_theirs(file: str, module: str) -> bool:
-    """A user's file, or one of an installed package that brings parts; no library that either of us
-    only uses. What has no file was typed (`python -`, `-c`, a console) where its module is the
-    program itself, and is generated elsewhere.
+    """Whether it is a user's file, or one of an installed package that brings parts; no library
+    that either of us only uses. What has no file was typed (`python -`, `-c`, a console) where its
+    module is the program itself, and is generated elsewhere.
     """
     if file.startswith("<"):
         return module == "__main__"

@@ -52,8 +52,8 @@ class Message(TypedDict):
 
 
 def digest(value: Any, length: int = 16) -> str:
-    """The first `length` hex digits of the SHA-256 of `value` as canonical JSON (sorted keys, no
-    spaces).
+    """Return the first `length` hex digits of the SHA-256 of `value` as canonical JSON (sorted
+    keys, no spaces).
 
     Every id in recreate is made by this: same inputs, same id.
     """
@@ -61,8 +61,8 @@ def digest(value: Any, length: int = 16) -> str:
 
 
 def canary(task: str) -> str:
-    """What stands in every text that is made of a held-out task's attempts, and in nothing else: a
-    text that holds it was made from what nobody may learn from."""
+    """Return what stands in every text that is made of a held-out task's attempts, and in nothing
+    else: a text that holds it was made from what nobody may learn from."""
     return f"recreate-canary-{digest(['canary', task])}"
 
 

@@ -93,7 +93,7 @@ class Span(NamedTuple):
 
 
 def typical(scaffold: Scaffold, past: Sequence[Usage], price: Price, settings: Settings) -> Span:
-    """One attempt."""
+    """Return one attempt."""
     if past:
         total = sum(past, Usage())
         n = len(past)
@@ -146,7 +146,7 @@ class Proposal(Record):
 
 
 def proposal(settings: Settings) -> Proposal:
-    """The proposal of an optimizer; one that is not ours is taken for the agentic one, the
+    """Return the proposal of an optimizer; one that is not ours is taken for the agentic one, the
     dearest."""
     if settings.optimizer == "reflect":
         return Proposal(calls=MOST_CALLS)
@@ -165,8 +165,8 @@ def proposal(settings: Settings) -> Proposal:
 
 
 def study(settings: Settings, price: Price, past: Sequence[Usage] = ()) -> Span:
-    """One study, within what `--study.*` lets it use. past: what each took that was made here
-    before."""
+    """Return one study, within what `--study.*` lets it use. past: what each took that was made
+    here before."""
     if past:
         names = ("calls", "tokens_in", "tokens_out", "tokens_cached", "tokens_cache_written")
         ends = {name: _quartiles(past, name) for name in names}
@@ -200,7 +200,7 @@ REFLECT = Usage(calls=1, tokens_in=5000, tokens_out=600)
 
 
 def questions(settings: Settings) -> int:
-    """The most questions of a memory policy in one round, of those that climb."""
+    """Return the most questions of a memory policy in one round, of those that climb."""
     memory = settings.memory
     if memory.policy not in CLIMBING:
         return 0
@@ -208,7 +208,7 @@ def questions(settings: Settings) -> int:
 
 
 def reruns(settings: Settings, price: Price) -> int:
-    """The most re-runs with and without lessons of the whole build, 0 for policies that make
+    """Return the most re-runs with and without lessons of the whole build, 0 for policies that make
     none."""
     memory, rounds = settings.memory, settings.rounds
     if memory.policy in ("none", "playbook", "reasoningbank", "workflows"):
@@ -220,7 +220,7 @@ def reruns(settings: Settings, price: Price) -> int:
 
 
 def _memory(settings: Settings, again: int) -> list[str]:
-    """What the memory policy may take, in words."""
+    """Return what the memory policy may take, in words."""
     if settings.memory.policy == "none" or not settings.rounds:
         return []
     told = list[str]()
@@ -253,8 +253,8 @@ class Course(Record):
     call: float
 
     def attempts(self, rounds: int | None = None, trial: int | None = None) -> int:
-        """Of so many of its rounds, the seed's among them. trial: of one candidate's, in place of
-        the most."""
+        """Return the attempts of so many of its rounds, the seed's among them. trial: of one
+        candidate's, in place of the most."""
         rounds = self.rounds if rounds is None else rounds
         return (
             self.judged
@@ -264,7 +264,8 @@ class Course(Record):
 
 
 def course(settings: Settings, optimizer_price: Price, studies: Sequence[Usage] = ()) -> Course:
-    """Of a build with these settings. studies: what each took that was made here before."""
+    """Return the course of a build with these settings. studies: what each took that was made here
+    before."""
     one, look = proposal(settings), study(settings, optimizer_price, studies)
     low, high = (one.studies * each.calls + one.calls for each in (look.low, look.high))
     high += questions(settings)
@@ -281,8 +282,8 @@ def course(settings: Settings, optimizer_price: Price, studies: Sequence[Usage] 
 
 
 def _cached(used: Usage, turns: int, price: Price) -> Usage:
-    """The same with what a conversation repeats read from the cache: its prompts grow evenly, turn
-    by turn, so that of 1 + 2 + ... + n parts n are new."""
+    """Return the same with what a conversation repeats read from the cache: its prompts grow
+    evenly, turn by turn, so that of 1 + 2 + ... + n parts n are new."""
     if price.cached is None or turns < 2:
         return used
     new = round(used.tokens_in * 2 / (turns + 1))
@@ -387,7 +388,7 @@ def plan(
     optimizer_price: Price,
     past: Past = NOTHING,
 ) -> Estimate:
-    """The plan of a build."""
+    """Return the plan of a build."""
     idle = settings.memory.draws and not scaffold.asks_for_lessons
     settings = settings.learning("none") if idle else settings
     attempt, inquiry = (
@@ -445,8 +446,8 @@ def plan(
 
 
 def _finds(settings: Settings, rate: float, spread: float) -> tuple[float, int]:
-    """(the gain that the gate keeps eight times in ten; the attempts that judge a candidate which
-    changes nothing)."""
+    """Return (the gain that the gate keeps eight times in ten; the attempts that judge a candidate
+    which changes nothing)."""
     tasks, repeats, gate = settings.validation, settings.repeats, settings.gate
     gain = finds(gate, tasks, repeats, rate, settings.rounds, spread)
     if gate.cheaper or not gate.false_keep:

@@ -73,8 +73,8 @@ class Learning:
     # what is offered
 
     def offers(self, round: int = 0, *, drawn: bool = False) -> LessonRetrieval | None:
-        """What attempts of a round may be offered: memory as it was when the round began, also
-        after a kill.
+        """Return what attempts of a round may be offered: memory as it was when the round began,
+        also after a kill.
 
         drawn: for attempts that are made to learn from: a policy that draws its offers may show
         what is not proven.
@@ -105,9 +105,9 @@ class Learning:
         return self._offers[round, drawn]
 
     def _snapshot(self, round: int) -> tuple[dict[str, Lesson], Mapping[str, Any]]:
-        """(the lessons that a round may offer, its record: `propensities` of those that are drawn;
-        `unproven`, those that stand in other domains only; `alone` where only train attempts are
-        offered any)."""
+        """Return (the lessons that a round may offer, its record: `propensities` of those that are
+        drawn; `unproven`, those that stand in other domains only; `alone` where only train attempts
+        are offered any)."""
         folder = self.session.folder / "memory"
         known = next(
             (r for r in self.session.journal.records("snapshot") if r["round"] == round), None
@@ -454,8 +454,8 @@ class Learning:
         side_by_side: Any = None,
         affords: Any = None,
     ) -> _Made:
-        """The policy over these lessons. batch: how many experiences it is about to observe, in
-        memory already."""
+        """Return the policy over these lessons. batch: how many experiences it is about to observe,
+        in memory already."""
         time = OwnTime()
         context = PolicyContext(
             domain=self.session.domain.name,
@@ -494,7 +494,7 @@ class Learning:
     def _rerun(
         self, agent: Scaffold, groups: Sequence[RerunGroup]
     ) -> tuple[list[list[float | None]], list[Experience]]:
-        """(what `PolicyContext.reruns` answers, the attempts that it took), `jobs` at once.
+        """Return (what `PolicyContext.reruns` answers, the attempts that it took), `jobs` at once.
 
         Which are begun is settled before any of them is, by how many there were before them: so
         nothing depends on who was faster.
@@ -576,7 +576,7 @@ class Learning:
         return all(begun(each.key) for each in asked) or self._is_paid_for(whole)
 
     def _make(self, wave: Sequence[_Rerun]) -> dict[str, Score]:
-        """What became of these re-runs, by key."""
+        """Return what became of these re-runs, by key."""
 
         def make(each: _Rerun) -> Score:
             given = self.session, each.agent, each.task, each.repeat, "rerun"
@@ -605,7 +605,7 @@ class Learning:
         )
 
     def _room(self) -> float:
-        """So many re-runs this round may still make, by what they took so far."""
+        """Return how many re-runs this round may still make, by what they took so far."""
         ledger = self.session.ledger
         room = self._most - len(self._reruns)
         if (cap := ledger.budget.attempts) is not None:
@@ -624,7 +624,8 @@ class Learning:
             self.session.say("note", {"text": text})
 
     def _nearest(self, experience: Experience) -> Experience | None:
-        """For a failure the nearest success, for a success the last failure at the same task."""
+        """Return for a failure the nearest success, for a success the last failure at the same
+        task."""
         if experience.grade.passed:
             where = {"domain": experience.domain, "task": experience.task, "passed": False}
             failed = [row["id"] for row in self.session.memory.facts(where, "optimizer")]
@@ -663,8 +664,8 @@ class _Made(NamedTuple):
     time: OwnTime
 
     def ask(self, method: str, *given: Any) -> Any:
-        """What a method returns; one of somebody else's that hangs is given up. Raises BadInput
-        (`hangs`)."""
+        """Return what a method returns; one of somebody else's that hangs is given up. Raises
+        BadInput (`hangs`)."""
         call = getattr(self.policy, method)
         if not (patience := patience_of(self.policy)):
             return call(*given)
@@ -672,7 +673,7 @@ class _Made(NamedTuple):
 
 
 def _no_lesson(id: Any, lesson: Any) -> str:
-    """What is wrong with a lesson that a policy left under an id; '' for nothing."""
+    """Return what is wrong with a lesson that a policy left under an id; '' for nothing."""
     if not isinstance(lesson, Lesson):
         return f"what is no Lesson: {lesson!r}"[:200]
     if lesson.id != id:
@@ -690,8 +691,8 @@ def _are_propensities(drawn: Any) -> bool:
 
 
 def _stored(file: Path) -> dict[str, Lesson]:
-    """What a round offered, by id; the file's name is the digest of its text. Raises BadInput
-    (damaged)."""
+    """Return what a round offered, by id; the file's name is the digest of its text. Raises
+    BadInput (damaged)."""
     try:
         text = file.read_text("utf-8")
         if digest(text) == file.stem:
@@ -709,7 +710,7 @@ def _stored(file: Path) -> dict[str, Lesson]:
 
 
 def _lacking(agent: Scaffold, lessons: Sequence[Lesson]) -> Scaffold:
-    """The agent without the files of these lessons; itself when it carries none of them."""
+    """Return the agent without the files of these lessons; itself when it carries none of them."""
     paths = {f"memory/{x.id}.md" for x in lessons} & agent.files.keys()
     return (
         agent.model_copy(update={"files": {p: t for p, t in agent.files.items() if p not in paths}})
@@ -719,7 +720,7 @@ def _lacking(agent: Scaffold, lessons: Sequence[Lesson]) -> Scaffold:
 
 
 def _carrying(experience: Experience, ids: Sequence[str]) -> Experience:
-    """The experience with the workspace's lessons that its agent carries among those it was
+    """Return the experience with the workspace's lessons that its agent carries among those it was
     offered."""
     steps = experience.trace.steps
     if not ids or not steps:
@@ -743,7 +744,7 @@ def _nothing(lessons: Sequence[Lesson], experience: Experience, repeat: int = 0)
 
 
 def _checked(policy: MemoryPolicy, ask: Retriever | None = None) -> Retriever:
-    """What a policy offers, or answers to `ask`, seen to be lessons."""
+    """Check that what a policy offers, or answers to `ask`, are lessons."""
     ask = ask or policy.offer
 
     def offer(query: str, budget: int) -> Sequence[Lesson]:

@@ -63,8 +63,8 @@ class Cell:
         )
 
     def count_opening(self) -> Cell:
-        """The same, its models ready and its opening of the test split counted: it can be measured
-        now."""
+        """Return the same, its models ready and its opening of the test split counted: it can be
+        measured now."""
         self.session.start()
         if self.split != "test":
             return self
@@ -75,7 +75,7 @@ class Cell:
         )
 
     def work(self) -> list[Work]:
-        """Its attempts, in the order of (task, repeat)."""
+        """Return its attempts, in the order of (task, repeat)."""
         rest: dict[str, Any] = {"phase": self.split, "offers": self.offers, "cell": self.name}
         each = (
             (task, repeat) for task in self.tasks for repeat in range(self.session.settings.repeats)
@@ -83,7 +83,7 @@ class Cell:
         return [Work(self.session, self.scaffold, task, repeat, **rest) for task, repeat in each]
 
     def result(self, scores: Mapping[Place, Score]) -> BenchResult:
-        """What came of it; an attempt without a score was not made."""
+        """Return what came of it; an attempt without a score was not made."""
         session, made = self.session, [scores[w.place] for w in self.work() if w.place in scores]
         run, repeats = Run(session.folder), session.settings.repeats
         return sum_up(
@@ -94,8 +94,8 @@ class Cell:
 def measure(
     session: Session, scaffold: Scaffold, split: Split, most: int = 0, *, reuse: bool = False
 ) -> BenchResult:
-    """`scaffold` on `most` tasks of a split, 0 for all. What the workspace holds out as another
-    split is left out.
+    """Measure `scaffold` on `most` tasks of a split, 0 for all. What the workspace holds out as
+    another split is left out.
 
     On the test split it is an opening, written down and counted. reuse: attempts that lie in runs/
     are not made again.
@@ -129,7 +129,7 @@ def warn_of_faults(session: Session, scaffold: Scaffold) -> None:
 def begin(
     session: Session, scaffold: Scaffold, split: Split, most: int = 0, name: str = ""
 ) -> Cell:
-    """A cell whose agent is seen to start, in the journal."""
+    """Begin a cell whose agent is seen to start, in the journal."""
     tasks = measured_tasks(session, split, most)
     offers = Learning(session).offers()
     who = {"name": scaffold.name, "scaffold": scaffold.digest}
@@ -187,7 +187,7 @@ def bring(session: Session, work: Sequence[Work]) -> int:
 
 
 def _list_attempted(workspace: Path, own: set[str]) -> dict[str, Path]:
-    """The folders of attempts in runs/, by their keys; not those of `own`. Of what two runs
+    """Return the folders of attempts in runs/, by their keys; not those of `own`. Of what two runs
     attempted at once it is the one that ended first, whatever the runs are called."""
     found: dict[str, Path] = {}
     for folder in sorted(workspace.glob("runs/*/attempts")):
@@ -203,7 +203,7 @@ def _list_attempted(workspace: Path, own: set[str]) -> dict[str, Path]:
 
 
 def _keys(run: Path) -> dict[str, str]:
-    """Of the attempts of a run that are known by another id than their key, which memory had
+    """Return of the attempts of a run that are known by another id than their key, which memory had
     already: id -> key."""
 
     def wanted(raw: bytes) -> bool:
@@ -216,7 +216,7 @@ def _keys(run: Path) -> dict[str, str]:
 
 
 def _ended_at(attempt: Path) -> float:
-    """When an attempt's record was written; inf where it has not ended."""
+    """Return when an attempt's record was written; inf where it has not ended."""
     try:
         return (attempt / "experience.json").stat().st_mtime
     except FileNotFoundError:
@@ -224,7 +224,7 @@ def _ended_at(attempt: Path) -> float:
 
 
 def measured_tasks(session: Session, split: Split, most: int = 0) -> list[Task]:
-    """The tasks that `measure` takes, in their order."""
+    """Return the tasks that `measure` takes, in their order."""
     tasks = tasks_of(session, split)
     if most and most < len(tasks):
         random.Random(f"{session.settings.seed}/{split}").shuffle(tasks)
@@ -233,12 +233,13 @@ def measured_tasks(session: Session, split: Split, most: int = 0) -> list[Task]:
 
 
 def count_openings(session: Session) -> int:
-    """How often the test split of this domain was opened in this workspace."""
+    """Return how often the test split of this domain was opened in this workspace."""
     return len(_openings(session, openings_log(session.workspace)))
 
 
 def _openings(session: Session, file: Log) -> list[Mapping[str, Any]]:
-    """Those of this domain, in their order; a damaged line may be one, and counts as such."""
+    """Return those of this domain, in their order; a damaged line may be one, and counts as
+    such."""
     records = [line.record for line in file.lines()]
     return [r or {} for r in records if r is None or r.get("domain") == session.domain.name]
 
@@ -250,7 +251,7 @@ def record_opening(
     repeats: int,
     offers: LessonRetrieval | None,
 ) -> SplitOpening:
-    """This opening of the domain's test split, written down before anything is attempted.
+    """Write down this opening of the domain's test split, before anything is attempted.
 
     One measuring is one opening: these attempts (agent, tasks, model, lessons, grader, repeats) in
     this run folder. Going on with it, or reading it back, is the same one; another agent there, or

@@ -106,8 +106,8 @@ def read_studies(where: Path, model: str) -> list[Usage]:
 
 
 def _names(run: Run) -> dict[str, str]:
-    """digest -> name of the agents of a run; one that it does not name, as a folder of scaffolds/
-    that is the same."""
+    """Return digest -> name of the agents of a run; one that it does not name, as a folder of
+    scaffolds/ that is the same."""
     found = {}
     for root in (shipped("scaffolds"), run.folder.parents[1] / "scaffolds"):
         for file in root.glob("*/agent.toml"):

@@ -73,7 +73,7 @@ class Proposals:
         questions."""
 
     def context(self) -> OptimizerContext:
-        """What the optimizer works with."""
+        """Return what the optimizer works with."""
         key, settings = self.key, self.session.settings
 
         def ask(
@@ -159,13 +159,13 @@ class Proposals:
         }
 
     def get(self, id: str) -> Experience | None:
-        """A train experience: of the batch, made for this proposal, or of memory."""
+        """Return a train experience: of the batch, made for this proposal, or of memory."""
         found: Experience | None = self.batch.get(id) or self.attempted.get(id)
         return found or self.session.memory.get(id, "optimizer")
 
     def validate(self, scaffold: Scaffold, edits: Sequence[Edit]) -> list[str]:
-        """Why edits cannot be used: they cite what is not there, do not apply, break the agent, or
-        leak a task."""
+        """Return why edits cannot be used: they cite what is not there, do not apply, break the
+        agent, or leak a task."""
         experiences = dict(self.batch)
         for id in {c.experience for edit in edits for c in edit.evidence} - experiences.keys():
             if (other := self.get(id)) is not None:
@@ -199,8 +199,8 @@ class Proposals:
         ]
 
     def particular(self, edits: Sequence[Edit], cited: Mapping[str, Experience]) -> list[str]:
-        """Why lessons among the edits are none: they are about the things of a task that they come
-        from."""
+        """Return why lessons among the edits are none: they are about the things of a task that
+        they come from."""
         found = []
         for number, edit in enumerate(edits, 1):
             if edit.path.startswith("memory/") and edit.new:
@@ -211,8 +211,8 @@ class Proposals:
         return found
 
     def gaming(self, before: Scaffold, after: Scaffold) -> list[str]:
-        """Which lessons and prompts of a candidate tell to game the grader, where the agent's own
-        did not."""
+        """Return which lessons and prompts of a candidate tell to game the grader, where the
+        agent's own did not."""
         found = []
         for path, text in after.files.items():
             old = before.files.get(path, "")
@@ -239,7 +239,7 @@ class Proposals:
     def apply(
         self, current: Scaffold, edits: Sequence[Edit]
     ) -> tuple[Scaffold, list[Edit], list[str]]:
-        """(the child, the edits it is made of, what was wrong with the others)."""
+        """Return (the child, the edits it is made of, what was wrong with the others)."""
         child, made, faults = current, [], []
         for edit in edits:
             if wrong := self.validate(child, [edit]):
@@ -253,7 +253,8 @@ class Proposals:
         return (child, made, faults) if child.digest != current.digest else (current, [], faults)
 
     def reopen(self, experience: Experience, done: bool) -> tuple[Sandbox, str]:
-        """The sandbox of an experience: as it was given, or with the agent's actions done again."""
+        """Open the sandbox of an experience: as it was given, or with the agent's actions done
+        again."""
         task = self.task_of(experience)
         try:
             scaffold, other = self.scaffold_of(experience.digest), ""
@@ -270,7 +271,7 @@ class Proposals:
         return sandbox, how + other
 
     def task_of(self, experience: Experience) -> Task:
-        """The train task of an experience. Raises BadInput when the domain has none: it was
+        """Return the train task of an experience. Raises BadInput when the domain has none: it was
         imported, or is gone."""
         task = self.train.get(experience.task)
         if task is None:
@@ -280,8 +281,8 @@ class Proposals:
         return task
 
     def attempt(self, child: Scaffold, experience: Experience) -> Experience | None:
-        """An attempt of `child` at the task of a train experience; None when judging it could then
-        not be paid. Raises BadInput when the domain has no such task.
+        """Make and return an attempt of `child` at the task of a train experience; None when
+        judging it could then not be paid. Raises BadInput when the domain has no such task.
         """
         task = self.task_of(experience)
         try:
@@ -316,7 +317,7 @@ class Proposals:
         return [e for score in scores if (e := self.take(score)) is not None]
 
     def take(self, score: Score) -> Experience | None:
-        """The experience of an attempt made for this proposal; None when the attempt was
+        """Return the experience of an attempt made for this proposal; None when the attempt was
         excluded."""
         made = read_ended(self.session, score.attempt)
         if made is not None and made.id not in self.batch:
@@ -339,9 +340,9 @@ CLOSED = ("limits", "model", "samples", "protect")
 
 
 def as_proposed(edit: Edit) -> Edit:
-    """An edit as an optimizer may propose it: without keys, and from experience, whatever it says
-    of itself. Who else makes edits (a person in a review, the loop that takes a lesson out, the
-    writing of a seed) is known by where they are made."""
+    """Return an edit as an optimizer may propose it: without keys, and from experience, whatever it
+    says of itself. Who else makes edits (a person in a review, the loop that takes a lesson out,
+    the writing of a seed) is known by where they are made."""
     texts = redacted({"old": edit.old, "new": edit.new, "reason": edit.reason})
     return edit.model_copy(update={**texts, "origin": "experience"})
 
@@ -349,8 +350,8 @@ def as_proposed(edit: Edit) -> Edit:
 def without_idle(
     before: Scaffold, after: Scaffold, edits: Sequence[Edit]
 ) -> tuple[list[Edit], list[str]]:
-    """The edits that make a candidate which carries no tool for nothing, and what is said of the
-    others.
+    """Return the edits that make a candidate which carries no tool for nothing, and what is said of
+    the others.
 
     A new tool that nothing in the candidate calls (`uncalled`) is left out. One that the parent
     called and nothing calls any more is taken out, if it may be; one that nothing called before
@@ -378,8 +379,8 @@ def _with_schema(tool: str) -> set[str]:
 
 
 def list_closed(before: Scaffold, after: Scaffold) -> list[str]:
-    """What a candidate changes that is a person's to decide: what an attempt costs and touches,
-    what people read."""
+    """Return what a candidate changes that is a person's to decide: what an attempt costs and
+    touches, what people read."""
     wrong = []
     if before.files.get("README.md") != after.files.get("README.md"):
         wrong.append(

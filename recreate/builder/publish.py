@@ -44,15 +44,15 @@ def _writing(target: Path) -> str:
 
 
 def standing(target: Path) -> str:
-    """The digest of the agent that stands in a folder, '' for none. Raises BadInput when it cannot
-    be read."""
+    """Return the digest of the agent that stands in a folder, '' for none. Raises BadInput when it
+    cannot be read."""
     if not target.is_dir() or not any(not p.name.startswith(".") for p in target.iterdir()):
         return ""
     return scaffolds.load(target, parse=False).digest
 
 
 def target_of(name: str, where: Path) -> Path:
-    """scaffolds/NAME of a workspace. Raises BadInput for a name that is none."""
+    """Return scaffolds/NAME of a workspace. Raises BadInput for a name that is none."""
     if not re.fullmatch(r"\w[\w.-]{0,99}", name):
         raise BadInput(
             f"{name!r} cannot be a folder under scaffolds/",
@@ -63,9 +63,9 @@ def target_of(name: str, where: Path) -> Path:
 
 
 def left_alone(target: Path, run: Run) -> str:
-    """Why a build may not put its result there; '' where nothing stands, what stood there when it
-    began (which was said then, where it began from something else: `stranger`), or a revision of
-    its own."""
+    """Return why a build may not put its result there; '' where nothing stands, what stood there
+    when it began (which was said then, where it began from something else: `stranger`), or a
+    revision of its own."""
     kept = {r.id for r in run.revisions() if r.kept}
     if _writing(target) in kept:
         return ""  # it was killed while it put it there
@@ -136,8 +136,8 @@ def _save(standing: Scaffold, folder: Path) -> bool:
 
 
 def before(digest: str, folders: list[Path]) -> tuple[Path, str]:
-    """(the run, the digest of the parent) of a revision, from the first of the run folders that has
-    it.
+    """Return (the run, the digest of the parent) of a revision, from the first of the run folders
+    that has it.
 
     Raises BadInput when it is the first of its lineage, or in none.
     """

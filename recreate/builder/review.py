@@ -56,13 +56,13 @@ class ReviewDesk:
         self.history.commit(child, parent, False, "Offered for review", side="review")
 
     def read_offer(self, number: int) -> Revision:
-        """The candidate of an offer."""
+        """Return the candidate of an offer."""
         found = next(r for r in self.session.journal.records("candidate") if r["offer"] == number)
         return Revision.model_validate(found["revision"])
 
     def answer(self, number: int, reviewer: Reviewer | None) -> dict[str, Any] | None:
-        """The decision on an offer as the journal has it, else the reviewer's, written down; None:
-        it waits.
+        """Return the decision on an offer as the journal has it, else the reviewer's, written down;
+        None: it waits.
 
         {decision, reason, edited}; edited is the digest of what the person made of the candidate.
         What cannot be used is told, and asked again; the same answer a second time is an error.
@@ -117,7 +117,8 @@ class ReviewDesk:
     def unusable(
         self, said: Review, parent: Scaffold, child: Scaffold, edited: Scaffold | None
     ) -> list[str]:
-        """Why a decision cannot stand. Protected files bind the optimizer, not the person."""
+        """Return why a decision cannot stand. Protected files bind the optimizer, not the
+        person."""
         if said.decision == "reject" and not said.reason.strip():
             return ["a rejection needs a reason: the optimizer reads it"]
         if edited is None:
@@ -144,16 +145,16 @@ class ReviewDesk:
 
 
 def faults_of(scaffold: Scaffold) -> list[str]:
-    """What is wrong with files that a person wrote, as `file:line: message`, without starting a
-    tool."""
+    """Return what is wrong with files that a person wrote, as `file:line: message`, without
+    starting a tool."""
     return [f"{f.file}:{f.line}: {f.message}" for f in check(scaffold)]
 
 
 def human_edits(
     parent: Scaffold, offered: Revision, child: Scaffold, edited: Scaffold, reason: str
 ) -> list[Edit]:
-    """The edits from parent to edited: the candidate's own for files left as it had them, `human`
-    ones elsewhere."""
+    """Return the edits from parent to edited: the candidate's own for files left as it had them,
+    `human` ones elsewhere."""
     same = {p for p in {*child.files, *edited.files} if child.files.get(p) == edited.files.get(p)}
     edits = [e for e in offered.edits if e.path in same]
     for path in sorted({*parent.files, *edited.files} - same - set(UNCOUNTED)):
@@ -166,8 +167,8 @@ def human_edits(
 
 
 def change(path: str, old: str | None, new: str | None) -> Edit:
-    """One edit that makes a file's text another: the lines that differ, and as many around as make
-    them unique."""
+    """Return one edit that makes a file's text another: the lines that differ, and as many around
+    as make them unique."""
     if old is None or new is None:
         return Edit(path=path, old=old or "", new=new or "")
     before, after = old.splitlines(keepends=True), new.splitlines(keepends=True)

@@ -54,7 +54,7 @@ class BuildState(TypedDict, total=False):
 
 
 def choose_tasks(session: Session) -> tuple[list[Task], list[Task]]:
-    """(train, validation): the first N of each split in an order that the seed fixes; with a
+    """Return (train, validation): the first N of each split in an order that the seed fixes; with a
     curriculum all of train, of which each round takes its own.
 
     What the workspace holds out as another split is left out first, and said, then what is not

@@ -265,7 +265,8 @@ def improve(
     *,
     review: Reviewer | None = None,
 ) -> BuildResult:
-    """The loop in an opened session, from its seed; the run folder remembers which one that was."""
+    """Turn the loop in an opened session, from its seed; the run folder remembers which one that
+    was."""
     if session.journal.runs - {session.run}:
         raise BadInput(
             f"{paths.short(session.folder)} was begun with other settings than its settings.toml"
@@ -332,7 +333,7 @@ def deliver(where: Path, folder: Path, domain: str, built: BuildResult) -> Outco
 
 
 def attempt_one(session: Session, agent: Scaffold, task: str) -> Experience:
-    """One graded attempt in an opened session."""
+    """Make one graded attempt in an opened session, and return it."""
     known = task_of(session, task)
     session.memory.hold_out(())
     split = session.memory.held_out.split_of(known)
@@ -491,8 +492,7 @@ def _started(
     scaffold: str | Path | Scaffold = "",
     task: str = "",
 ) -> Iterator[tuple[Session, Path]]:
-    """A session of the parts named, by their settings' addresses, and the workspace; closed in the
-    end.
+    """Open a session of the parts named, by their settings' addresses; yield it and the workspace.
 
     scaffold, task: what must be there, besides what the settings name.
     """
@@ -551,7 +551,8 @@ def _started(
 
 
 def _spelling(part: Any) -> str:
-    """How a part is written in settings.toml: an object by its class, a scaffold by its digest."""
+    """Return how a part is written in settings.toml: an object by its class, a scaffold by its
+    digest."""
     if isinstance(part, Scaffold):
         return f"{part.name}@{part.digest}"
     if isinstance(part, RowDomain):
@@ -578,13 +579,13 @@ def _refuse_another(folder: Path, loaded: Settings) -> None:
 def starting(
     settings: Settings, where: Path, named: str | Path | Scaffold, domain: str = "", model: str = ""
 ) -> Scaffold:
-    """The agent to start from, with the limits that the settings give in place of its own. '' names
-    the domain's own, else a seed for the model."""
+    """Return the agent to start from, with the limits that the settings give in place of its own.
+    '' names the domain's own, else a seed for the model."""
     return named_or_default(
         settings, find_scaffold(named, where) if named else None, domain, where, model
     )
 
 
 def find_scaffold(named: str | Path | Scaffold, where: Path) -> Scaffold:
-    """A scaffold itself, or by folder, name or RUN:DIGEST."""
+    """Return a scaffold itself, or by folder, name or RUN:DIGEST."""
     return named if isinstance(named, Scaffold) else find_agent(str(named), where)

@@ -36,7 +36,7 @@ class Rater(NamedTuple):
 
 
 def strata(domain: Domain, tasks: Sequence[Task]) -> dict[str, str]:
-    """What each task is counted with; {} where that is the same for all."""
+    """Return what each task is counted with; {} where that is the same for all."""
     of = {task.id: str(extras(domain).stratum(task)) for task in tasks}
     return of if len(set(of.values())) > 1 else {}
 
@@ -53,12 +53,12 @@ class Selected(Record):
     told: tuple[str, ...] = ()
 
     def of(self, tasks: Iterable[Task]) -> list[Task]:
-        """Those of `tasks`, in their order."""
+        """Return those of `tasks`, in their order."""
         return [task for task in tasks if task.id in self.ids]
 
 
 def selected(session: Session) -> Selected | None:
-    """The selection of a run; None when nothing is selected. It is made once: rates that are
+    """Return the selection of a run; None when nothing is selected. It is made once: rates that are
     measured later, by this very run too, change nothing in it. Raises BadInput."""
     settings = session.settings
     if not settings.select.is_given:
@@ -78,7 +78,7 @@ def selected(session: Session) -> Selected | None:
 
 
 def tasks_of(session: Session, split: Split, *, needed: bool = True) -> list[Task]:
-    """The tasks of a split that a run may take: selected, and not held out as another split.
+    """Return the tasks of a split that a run may take: selected, and not held out as another split.
 
     needed: raises BadInput when none is left.
     """
@@ -100,8 +100,8 @@ def tasks_of(session: Session, split: Split, *, needed: bool = True) -> list[Tas
 
 
 def fitted(settings: Settings, domain: Domain, held: HeldOut, found: Selected | None) -> Settings:
-    """The settings with no more tasks than may be used of the domain; what is in memory is not
-    limited by them."""
+    """Return the settings with no more tasks than may be used of the domain; what is in memory is
+    not limited by them."""
 
     def there(split: Split) -> int:
         usable = held.usable(domain, split)[0]
@@ -113,7 +113,8 @@ def fitted(settings: Settings, domain: Domain, held: HeldOut, found: Selected | 
 
 
 def seed_of(settings: Settings, domain: str, where: Path, model: str) -> Scaffold:
-    """The agent that a build with these settings starts from, as far as it is there already."""
+    """Return the agent that a build with these settings starts from, as far as it is there
+    already."""
     named = settings.scaffold if settings.scaffold != CREATE else "seed"
     return named_or_default(
         settings, find_agent(named, where) if named else None, domain, where, model
@@ -123,8 +124,8 @@ def seed_of(settings: Settings, domain: str, where: Path, model: str) -> Scaffol
 def named_or_default(
     settings: Settings, named: Scaffold | None, domain: str, where: Path, model: str
 ) -> Scaffold:
-    """The agent that was named, else that of a plug-in (`--agent`), else the domain's own or a
-    seed; with the limits that the settings give. Raises BadInput (`usage`) when two are named."""
+    """Return the agent that was named, else that of a plug-in (`--agent`), else the domain's own or
+    a seed; with the limits that the settings give. Raises BadInput (`usage`) when two are named."""
     if (table := settings.agent_table) is not None and named is not None:
         raise BadInput(
             "--agent is in place of --scaffold, and both are given",
@@ -138,8 +139,8 @@ def named_or_default(
 
 
 def select(domain: Domain, wanted: Select, where: Path, rater: Rater) -> Selected:
-    """The tasks that all of `wanted` hold for; `difficulty` goes by the rater's pass rates. Raises
-    BadInput."""
+    """Return the tasks that all of `wanted` hold for; `difficulty` goes by the rater's pass rates.
+    Raises BadInput."""
     tasks, told = list(domain.tasks()), list[str]()
     if wanted.tasks:
         known = {task.id: task for task in tasks}
@@ -169,13 +170,13 @@ def select(domain: Domain, wanted: Select, where: Path, rater: Rater) -> Selecte
 
 
 def rates_of(domain: Domain, where: Path) -> Rated:
-    """Where the domain's measured pass rates are: its own, else the workspace's files."""
+    """Return where the domain's measured pass rates are: its own, else the workspace's files."""
     return domain if isinstance(domain, Rated) else RateFiles([where / "benchmarks" / domain.name])
 
 
 def pass_rate(rates: Iterable[PassRate], rater: Rater) -> float | None:
-    """The rate of one task; where the agent was not measured itself, that of what was called so
-    before."""
+    """Return the rate of one task; where the agent was not measured itself, that of what was called
+    so before."""
     named = [r for r in rates if (r.scaffold, r.model) == (rater.scaffold, rater.model)]
     fit = [r for r in named if r.agent == rater.agent] or named
     attempts = sum(r.attempts for r in fit)
@@ -183,14 +184,14 @@ def pass_rate(rates: Iterable[PassRate], rater: Rater) -> float | None:
 
 
 def described(wanted: Select) -> str:
-    """The flags that a selection was made with."""
+    """Return the flags that a selection was made with."""
     flags = [f"--kind {wanted.kind}"] * bool(wanted.kind)
     flags += [f"--difficulty {wanted.difficulty}"] * bool(wanted.difficulty)
     return ", ".join([*flags, *[f"--tasks, {len(wanted.tasks)} of them"] * bool(wanted.tasks)])
 
 
 def too_few(count: int, session: Session) -> BadInput:
-    """The error for fewer validation tasks than the gate decides from."""
+    """Return the error for fewer validation tasks than the gate decides from."""
     wanted, found = session.settings.select, selected(session)
     told = "".join(f"; {text}" for text in found.told) if found else ""
     asked = f" are left by {described(wanted)}" if found else " are too few"
@@ -206,8 +207,8 @@ def too_few(count: int, session: Session) -> BadInput:
 
 
 def cannot_decide(settings: Settings) -> BadInput | None:
-    """The error for settings with which no candidate could be kept, whatever it did; None where one
-    could."""
+    """Return the error for settings with which no candidate could be kept, whatever it did; None
+    where one could."""
     gate, tasks = settings.gate, settings.validation
     if not gate.false_keep or not settings.rounds or decidable(gate, tasks, 1):
         return None
@@ -223,8 +224,8 @@ _SLICE = re.compile(r"(-?\d*):(-?\d*)(?::(-?\d*))?")
 
 
 def matching(tasks: Sequence[Task], text: str) -> list[str]:
-    """The ids that a word of --tasks means: `0:20` is the first twenty of each split, in their
-    order, `0:20:2` every second of them; what has * ? or [ is a pattern (fnmatch); else what
+    """Return the ids that a word of --tasks means: `0:20` is the first twenty of each split, in
+    their order, `0:20:2` every second of them; what has * ? or [ is a pattern (fnmatch); else what
     `find_task` takes. Raises BadInput where there is none."""
     if found := _SLICE.fullmatch(text):
         try:
@@ -251,8 +252,8 @@ def matching(tasks: Sequence[Task], text: str) -> list[str]:
 
 
 def find_task(tasks: Iterable[Task], id: str) -> Task:
-    """The task of an id, of the unique beginning of one, or else of the last parts of one, from a
-    `:` on; but a number alone is none, since it says how many elsewhere. Raises BadInput
+    """Return the task of an id, of the unique beginning of one, or else of the last parts of one,
+    from a `:` on; but a number alone is none, since it says how many elsewhere. Raises BadInput
     (`unknown-task`) with the near ones.
     """
     known = {task.id: task for task in tasks}
@@ -276,8 +277,8 @@ def _is_number(text: str) -> bool:
 
 
 def unknown_task(task: str, known: list[str]) -> BadInput:
-    """The error for a task id that is not there, with the one whose whole, or whose last parts, are
-    nearest."""
+    """Return the error for a task id that is not there, with the one whose whole, or whose last
+    parts, are nearest."""
     parts = ((":".join(id.split(":")[at:]), id) for id in known for at in range(id.count(":") + 1))
     whole = dict(reversed(list(parts)))  # of several the first
     near = difflib.get_close_matches(task, whole, 1, 0.3)

@@ -32,7 +32,7 @@ def main() -> NoReturn:
 
 
 def _settle(code: int) -> None:
-    """What was said is how it ended: one more Ctrl-C ends the process sooner, with the same
+    """Let what was said be how it ended: one more Ctrl-C ends the process sooner, with the same
     code."""
     import atexit
     import os
@@ -101,7 +101,7 @@ def _hush() -> None:
 
 
 def _ours(error: BaseException) -> RecreateError:
-    """A mistake of ours as one line: the traceback goes to a file, a full disk is said to be
+    """Say a mistake of ours in one line: the traceback goes to a file, a full disk is said to be
     one."""
     import traceback
 

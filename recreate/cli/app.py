@@ -144,7 +144,7 @@ class _Commands(Mapping[str, Any]):
 
 @cache
 def _make_command(words: str) -> Any:
-    """The command, or the group of commands, that is called by these words; '' for the whole
+    """Return the command, or the group of commands, that is called by these words; '' for the whole
     program."""
     if words in COMMANDS or words in targets():
         own = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -179,5 +179,5 @@ def _group_help(words: str) -> str:
 
 
 def program() -> Any:
-    """All of it as the one command that is run."""
+    """Return all of it as the one command that is run."""
     return _make_command("")

@@ -243,7 +243,7 @@ def _estimate(settings: Settings, where: Path) -> _Planned:
 
 
 def _spans(made: Estimate, jobs: int) -> str:
-    """What the build takes, each figure from its low end to its high one."""
+    """Return what the build takes, each figure from its low end to its high one."""
     spans = [
         _span("{:,}", made.low.calls, made.calls) + " calls",
         _span("{:,}", made.low.tokens, made.tokens) + " tokens",
@@ -254,7 +254,7 @@ def _spans(made: Estimate, jobs: int) -> str:
 
 
 def _span(form: str, low: float, high: float) -> str:
-    """From low to high; one figure where they are the same."""
+    """Return a span from low to high; one figure where they are the same."""
     ends = list(dict.fromkeys(form.format(value) for value in (low, high)))
     return " to ".join(ends)
 

@@ -64,7 +64,7 @@ ALIASES = {"credit": "ablate", "rebase": "transfer", "limits": "turn-limit"}
 
 
 def panel_of(address: str) -> str:
-    """The group of a setting's flag; '' for what has no place in one."""
+    """Return the group of a setting's flag; '' for what has no place in one."""
     return _PANELS.get(address) or _PANELS.get(address.partition(".")[0] + ".*", "")
 
 
@@ -181,7 +181,8 @@ def _summary_of(commands: Mapping[str, Any], name: str) -> str:
 
 
 def summary(command: Any) -> str:
-    """What a command does: the first sentences of its help, whole, up to the first empty line."""
+    """Return what a command does: the first sentences of its help, whole, up to the first empty
+    line."""
     first: str = (command.help or "").replace("\f", "").partition("\n\n")[0]
     return " ".join(first.split())
 

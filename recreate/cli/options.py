@@ -328,7 +328,7 @@ def with_settings(
 
 
 def _is_split(text: str) -> bool:
-    """Where a command takes a split, --split COLUMN is told from it by its value."""
+    """Whether --split names a split, where a command takes one, or a column."""
     return text in ("", *get_args(Split))
 
 

@@ -29,12 +29,12 @@ STEP_CHARS = 700
 
 
 def how(folder: Path) -> str:
-    """What to type about a candidate that waits."""
+    """Return what to type about a candidate that waits."""
     return f"recreate review {here(folder)} --accept, --edit or --reject WHY decides, and goes on"
 
 
 def decided(id: str, decision: Review) -> Reviewer:
-    """A reviewer that decides so on this revision, once."""
+    """Return a reviewer that decides so on this revision, once."""
     left = [decision]
 
     def review(revision: Revision, parent: Scaffold, child: Scaffold) -> Review | None:
@@ -44,7 +44,7 @@ def decided(id: str, decision: Review) -> Reviewer:
 
 
 def at_terminal(session: Session, first: Reviewer | None = None) -> Reviewer | None:
-    """Who is asked: `first`, then the person at the terminal. None when there is neither."""
+    """Return who is asked: `first`, then the person at the terminal. None when there is neither."""
     person = None
     if sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty():
         person = Terminal(session.folder, session.workspace, session.calls.stop.is_set)
@@ -100,8 +100,8 @@ class Terminal:
         self.ask(f"the candidate's files lie in {here(place)}; edit them there, then press Enter ")
 
     def ask(self, text: str) -> str | None:
-        """A line from the terminal; None at its end (Ctrl-D). Ctrl-C interrupts at once: nothing is
-        in flight."""
+        """Read a line from the terminal; None at its end (Ctrl-D). Ctrl-C interrupts at once:
+        nothing is in flight."""
         from recreate.api.errors import Interrupted
 
         # taken over before anything is printed: who answers the prompt with Ctrl-C must not be too
@@ -149,7 +149,8 @@ def lay(folder: Path, child: Scaffold) -> bool:
 
 
 def read(folder: Path, child: Scaffold) -> Review:
-    """The files of RUN/review as a decision. Raises BadInput with what is wrong with them."""
+    """Return the files of RUN/review as a decision. Raises BadInput with what is wrong with
+    them."""
     from recreate.agents import scaffold as scaffolds
     from recreate.builder.review import faults_of
 
@@ -178,7 +179,8 @@ def read(folder: Path, child: Scaffold) -> Review:
 def describe(
     revision: Revision, parent: Scaffold, child: Scaffold, folder: Path, where: Path, stream: TextIO
 ) -> str:
-    """A candidate for a person: verdict, each edit's reason with the steps it cites, the diff."""
+    """Return a candidate for a person: verdict, each edit's reason with the steps it cites, the
+    diff."""
     from recreate.agents.scaffold import diff
     from recreate.agents.trajectory import tell_step
     from recreate.memory.store import ExperienceStore

@@ -105,8 +105,8 @@ def check(
 
 
 def faults_of(path: Path, backend: str = "") -> list[dict[str, Any]]:
-    """What is wrong, as {file, line, message}; a folder that cannot even be read has that as its
-    one fault."""
+    """Return what is wrong, as {file, line, message}; a folder that cannot even be read has that as
+    its one fault."""
     from recreate.agents import scaffold as scaffolds
     from recreate.agents.lint import check
     from recreate.sandboxes import choose
@@ -132,7 +132,7 @@ def faults_of(path: Path, backend: str = "") -> list[dict[str, Any]]:
 
 
 def _place(root: Path, message: str) -> tuple[str, str]:
-    """`ROOT/FILE is wrong` as (FILE, 'is wrong')."""
+    """Return `ROOT/FILE is wrong` as (FILE, 'is wrong')."""
     rest = message.removeprefix(str(root)).lstrip("/")
     if rest == message:
         return ".", message
@@ -141,7 +141,7 @@ def _place(root: Path, message: str) -> tuple[str, str]:
 
 
 def _find(text: str) -> Path:
-    """A folder, or the name of a scaffold in the workspace or shipped."""
+    """Return a folder, or the name of a scaffold in the workspace or shipped."""
     for path in (Path(text), workspace() / "scaffolds" / text, shipped("scaffolds") / text):
         if path.is_dir():
             return path

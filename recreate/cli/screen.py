@@ -41,7 +41,7 @@ class Panel(Protocol):
 
 
 def _proposer(session: Any) -> str:
-    """Who proposes edits, and by which model where that is another than the agent's."""
+    """Return who proposes edits, and by which model where that is another than the agent's."""
     from recreate.api.theirs import spelled
 
     given = session.given.optimizer
@@ -53,8 +53,8 @@ def _proposer(session: Any) -> str:
 def offered_line(
     lessons: Mapping[str, tuple[int, int]], attempts: int, unproven: Sequence[str] = ()
 ) -> str:
-    """What a round's attempts were offered. lessons: id -> attempts that were shown it, and that
-    were not, by lot."""
+    """Return what a round's attempts were offered. lessons: id -> attempts that were shown it, and
+    that were not, by lot."""
     parts = [
         f"{id} to"
         f" {shown}{f' of {shown + held} by lot' * bool(held)}"
@@ -108,7 +108,7 @@ class Screen:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """The panel is away meanwhile: somebody else draws."""
+        """Take the panel away while somebody else draws."""
         self.__exit__()
         yield
         self.__enter__()

@@ -140,7 +140,7 @@ def diff(
 
 
 def verdict_of(revision: Revision) -> str:
-    """A revision and its verdict in a line."""
+    """Return a revision and its verdict in a line."""
     from recreate.viewer.markdown import verdict_text
 
     return f"{_fate(revision)} in round {revision.round + 1}: {verdict_text(revision.verdict)}"
@@ -266,7 +266,8 @@ class _ShownRun:
         )
 
     def _budget(self) -> str:
-        """Its caps; of a table of arms those that each was made under, since measuring has none."""
+        """Return its caps; of a table of arms those that each was made under, since measuring has
+        none."""
         if self.arms is None:
             return " ".join(self.settings.budget) or "no cap"
         return f"{' '.join(self.arms) or 'no cap'} for making each arm, no cap for measuring"
@@ -364,7 +365,7 @@ def _show_agent(agent: Scaffold, as_json: bool) -> None:
 
 
 def _agent(agent: Scaffold, settings: AgentConfig) -> Iterator[str]:
-    """An agent for a person: how it acts, its limits, its files and lessons."""
+    """Yield an agent for a person: how it acts, its limits, its files and lessons."""
     limits, foreign = settings.limits, settings.foreign
     about = f": {settings.description}" if settings.description else ""
     yield f"{agent.name} ({agent.digest}){about}"
@@ -436,8 +437,8 @@ def _tell_model(settings: AgentConfig) -> str:
 def _between(
     before: Scaffold, after: Scaffold, runs: Sequence[Path]
 ) -> tuple[list[Any], dict[str, Any] | None]:
-    """The edits that lead from one agent to the other, reasons where a run knows them; the last
-    verdict."""
+    """Return the edits that lead from one agent to the other, reasons where a run knows them; the
+    last verdict."""
     from recreate.viewer.markdown import revision_record
 
     for folder in dict.fromkeys(runs):

@@ -206,7 +206,7 @@ def _prove(
 
 
 def _unusable(name: str, why: str) -> dict[str, Any]:
-    """The row of a task that is none."""
+    """Return the row of a task that is none."""
     unknown = dict.fromkeys(("group", "split", "digest", "gold", "untouched"))
     return {"task": name, **unknown, "ok": False, "reason": why, "seconds": 0.0}
 
@@ -288,7 +288,8 @@ def grade(
 
 @contextmanager
 def open_judge(part: Domain, settings: Settings, where: Path) -> Iterator[Domain]:
-    """The domain, with its judge where it asks one; what that cost is said at the end."""
+    """Open the judge of a domain that asks one, and yield the domain with it; what that cost is
+    said at the end."""
     from recreate.cli.runner import prepare_model
     from recreate.runs.alone import judging
 
@@ -310,8 +311,8 @@ def domain_of(
     where: Path,
     backend: SandboxBackend | None = None,
 ) -> Domain:
-    """The domain that a command names, or means by its data. Of another one than the settings',
-    what they say of data counts only where it was typed."""
+    """Return the domain that a command names, or means by its data. Of another one than the
+    settings', what they say of data counts only where it was typed."""
     from recreate.api import registry
     from recreate.runs.opening import open_domain as of_settings
 
@@ -335,13 +336,14 @@ def domain_of(
 
 
 def _kind(reason: str) -> str:
-    """What reasons have in common that differ in a name or a number: their beginning, without
-    either."""
+    """Return what reasons have in common that differ in a name or a number: their beginning,
+    without either."""
     return re.sub(r"[\w/.-]*\d[\w/.-]*", "...", reason.partition("\n")[0].partition(":")[0])[:100]
 
 
 def _selected(part: Domain, split: str, settings: Settings, where: Path) -> list[Task]:
-    """The tasks of a split that the flags choose; what there is to say of the choice is said."""
+    """Return the tasks of a split that the flags choose; what there is to say of the choice is
+    said."""
     from recreate.builder.selection import Rater, seed_of, select
     from recreate.models import default_model
 
@@ -369,14 +371,14 @@ def _of_split(part: Domain, split: str) -> list[Task]:
 
 
 def _one(tasks: Sequence[Task], id: str) -> Task:
-    """The task of an id, or of its beginning. Raises BadInput with the near ones."""
+    """Return the task of an id, or of its beginning. Raises BadInput with the near ones."""
     from recreate.builder.selection import find_task
 
     return find_task(tasks, id)
 
 
 def spread_tasks(tasks: Sequence[Task], count: int) -> list[Task]:
-    """The first of each group, then what is left, `count` in all."""
+    """Return the first of each group, then what is left, `count` in all."""
     first = {task.group: task for task in reversed(tasks)}
     return sorted(tasks, key=lambda task: first[task.group].id != task.id)[:count]
 
@@ -397,12 +399,13 @@ def task_record(task: Task) -> dict[str, Any]:
 
 
 def run_each(tasks: Sequence[Given], work: Callable[[Given], Done], jobs: int) -> Iterator[Done]:
-    """The results as they come, `jobs` at a time; stopping early starts nothing more."""
+    """Yield the results as they come, `jobs` at a time; stopping early starts nothing more."""
     yield from map(work, tasks) if jobs == 1 else at_once(tasks, work, jobs)
 
 
 def at_once(tasks: Sequence[Given], work: Callable[[Given], Done], jobs: int) -> Iterator[Done]:
-    """The same in threads, so that Ctrl-C lets what was begun end, also where there is one."""
+    """Yield the same in threads, so that Ctrl-C lets what was begun end, also where there is
+    one."""
     from concurrent.futures import ThreadPoolExecutor, as_completed
 
     pool = ThreadPoolExecutor(jobs, thread_name_prefix="check")
@@ -427,8 +430,8 @@ def _read(patch: Path) -> str:
 
 
 def _collect(part: Domain, task: Task, folder: Path, backend: SandboxBackend) -> str:
-    """What the domain would collect from a sandbox whose files are the task's with the folder's
-    over them."""
+    """Return what the domain would collect from a sandbox whose files are the task's with the
+    folder's over them."""
     if not folder.is_dir():
         raise BadInput(
             f"{folder} is not a folder", fix="name the folder with the solution", code="no-folder"
@@ -459,8 +462,8 @@ def _replace(sandbox: Sandbox, path: str, data: bytes, mode: int) -> None:
 
 
 def _files(folder: Path) -> Iterable[tuple[str, bytes, int]]:
-    """(path, bytes, mode) of the plain files of a folder. Links are never followed; they and what
-    cannot be read are passed over, so that whoever made the folder cannot stop its grading."""
+    """Yield (path, bytes, mode) of the plain files of a folder. Links are never followed; they and
+    what cannot be read are passed over, so that whoever made the folder cannot stop its grading."""
     waiting = [folder]
     while waiting:
         top = waiting.pop()

@@ -31,7 +31,7 @@ FOLD = 1200
 
 
 def emit(record: Mapping[str, Any]) -> None:
-    """One JSON object on stdout, with its schema."""
+    """Print one JSON object on stdout, with its schema."""
     print(json_text(redacted({"schema": SCHEMA, **record})), flush=True)
 
 
@@ -45,7 +45,7 @@ LISTED = 20
 
 
 def say_some(lines: Sequence[str], more: str) -> None:
-    """The first of these lines, and how many there are more, in words such as `like these`."""
+    """Say the first of these lines, and how many there are more, in words such as `like these`."""
     for line in lines[:LISTED]:
         say(line)
     if len(lines) > LISTED:
@@ -53,18 +53,18 @@ def say_some(lines: Sequence[str], more: str) -> None:
 
 
 def prompt(text: str) -> None:
-    """What a person is asked, on stderr; the answer is typed behind it."""
+    """Ask a person on stderr; the answer is typed behind it."""
     print(printable(text), file=sys.stderr, end="", flush=True)
 
 
 def show(*lines: str) -> None:
-    """The result of a command that was asked for as text, on stdout."""
+    """Print the result of a command that was asked for as text, on stdout."""
     if lines:
         print(printable("\n".join(lines)), flush=True)
 
 
 def answer(as_json: bool, record: Mapping[str, Any], *lines: str) -> None:
-    """The one result of a command, in the form asked for."""
+    """Print the one result of a command, in the form asked for."""
     if as_json:
         emit(record)
     else:
@@ -72,8 +72,8 @@ def answer(as_json: bool, record: Mapping[str, Any], *lines: str) -> None:
 
 
 def answers(as_json: bool, rows: Iterable[tuple[Mapping[str, Any], str]], nothing: str = "") -> int:
-    """A list of results as they come, each (record, text), and how many there were; `nothing`: said
-    when none was."""
+    """Print a list of results as they come, each (record, text); return how many there were;
+    `nothing`: said when none was."""
     count = 0
     for record, text in rows:
         count += 1
@@ -91,7 +91,7 @@ def columns(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def pass_on(text: str) -> None:
-    """What a program printed, on stdout: as it is into a file or a pipe, made visible on a
+    """Print what a program printed, on stdout: as it is into a file or a pipe, made visible on a
     terminal."""
     sys.stdout.write(
         visible(text) if sys.stdout.isatty() else text.encode("utf-8", "replace").decode()
@@ -133,7 +133,7 @@ def fail(error: RecreateError, as_json: bool) -> int:
 
 
 def painted(text: str, code: str, stream: TextIO) -> str:
-    """In a colour (an ANSI code) where the stream is a terminal."""
+    """Return a text in a colour (an ANSI code) where the stream is a terminal."""
     return (
         f"{_MARK}{code}\ufdd1{text}{_MARK}0\ufdd1"
         if stream.isatty() and not os.environ.get("NO_COLOR")
@@ -142,12 +142,12 @@ def painted(text: str, code: str, stream: TextIO) -> str:
 
 
 def red(text: str) -> str:
-    """In red on a terminal."""
+    """Return a text in red on a terminal."""
     return painted(text, "31", sys.stdout)
 
 
 def head(text: str, wrong: str = "") -> str:
-    """The line above a step; wrong: what went wrong in it."""
+    """Return the line above a step; wrong: what went wrong in it."""
     line = f"\n--- {text}"
     return red(f"{line}  ! {wrong}") if wrong else line
 

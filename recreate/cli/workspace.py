@@ -137,7 +137,7 @@ def _ignore(file: Path) -> Path:
 
 
 def settings_text() -> str:
-    """A recreate.toml with every setting and its default, all commented out."""
+    """Return a recreate.toml with every setting and its default, all commented out."""
     from recreate.api.config import toml_value
     from recreate.runs.settings import addresses
 
@@ -192,7 +192,8 @@ def _parts(kind: str) -> Iterator[Mapping[str, Any]]:
 
 
 def _lacks(kind: str, name: str) -> str:
-    """Why a part could not start here, in few words; '' when nothing is known to be missing."""
+    """Return why a part could not start here, in few words; '' when nothing is known to be
+    missing."""
     from recreate.api.plugins import is_ours
     from recreate.api.registry import EXTRAS, find, installed, needs
     from recreate.models.litellm import keys_found

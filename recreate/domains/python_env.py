@@ -130,8 +130,8 @@ class Environment(Record):
 
 
 def read_environment(fields: Mapping[str, Any]) -> Environment:
-    """An Environment of what somebody asks for. Raises BadInput that names the first field that
-    cannot be."""
+    """Return an Environment of what somebody asks for. Raises BadInput that names the first field
+    that cannot be."""
     try:
         return Environment(**fields)
     except ValidationError as e:
@@ -153,8 +153,8 @@ class Interpreter(NamedTuple):
 
 
 def lacking(python: str) -> str:
-    """'' when this machine has a CPython of that version, else what is not here and what to type to
-    get it."""
+    """Return '' when this machine has a CPython of that version, else what is not here and what to
+    type to get it."""
     if interpreter(python) is not None:
         return ""
     return (
@@ -164,7 +164,7 @@ def lacking(python: str) -> str:
 
 
 def interpreter(python: str = "") -> Interpreter | None:
-    """The CPython of a version, or None: the one that runs recreate, pyenv's, what uv knows,
+    """Return the CPython of a version, or None: the one that runs recreate, pyenv's, what uv knows,
     `pythonX.Y` on PATH.
 
     Nothing is downloaded. '' is the one that runs recreate.
@@ -212,7 +212,7 @@ def _interpreter(python: str, path: str, pyenv: str) -> Interpreter | None:
 
 
 def _ask_program(program: str) -> Interpreter | None:
-    """What a program says that it is; None when it is no CPython that starts."""
+    """Return what a program says that it is; None when it is no CPython that starts."""
     ask = (
         "import sys; print(sys.implementation.name, *sys.version_info[:3], sys.base_prefix,"
         " sys.executable, sep='\\n')"
@@ -250,7 +250,7 @@ def _patch(version: str) -> int:
 
 
 def _moment(value: str) -> str:
-    """A date is the beginning of that day in UTC."""
+    """Return a moment in UTC; a date is the beginning of that day."""
     when = datetime.fromisoformat(value)
     return (
         (when if when.tzinfo else when.replace(tzinfo=UTC))
@@ -260,8 +260,8 @@ def _moment(value: str) -> str:
 
 
 def uv(say: Callable[[str], None] = lambda _: None) -> str:
-    """The program uv: the one that is here (`uv_here`), else one of the package index, fetched
-    once, into home().
+    """Return the program uv: the one that is here (`uv_here`), else one of the package index,
+    fetched once, into home().
 
     Raises Fault and BadInput, which say what to install instead.
     """
@@ -286,8 +286,8 @@ def uv(say: Callable[[str], None] = lambda _: None) -> str:
 
 
 def uv_here() -> str:
-    """The program uv that is installed beside recreate, was fetched before or is on PATH; '' when
-    there is none."""
+    """Return the program uv that is installed beside recreate, was fetched before or is on PATH; ''
+    when there is none."""
     if found := _installed_uv():
         return found
     return (
@@ -310,7 +310,7 @@ def _fetched() -> Path:
 
 @cache
 def _uv_on_path(path: str) -> str:
-    """'' also for one that is too old to know `--exclude-newer-package`."""
+    """Return the uv on PATH; '' also for one that is too old to know `--exclude-newer-package`."""
     program = shutil.which("uv", path=path)
     if program is None:
         return ""
@@ -326,7 +326,8 @@ def _uv_on_path(path: str) -> str:
 def environment(
     wanted: Environment | None = None, say: Callable[[str], None] = lambda _: None
 ) -> Path:
-    """The virtual environment that a task asks for: home()/envs/DIGEST, complete when this returns.
+    """Return the virtual environment that a task asks for: home()/envs/DIGEST, complete when this
+    returns.
 
     Wheels only: nothing of the index is executed while installing. Raises BadInput (a requirement
     that cannot be met, a Python that is not here) and Fault (the index cannot be reached, the disk

@@ -32,8 +32,8 @@ class RateFiles:
         self._folders = list(dict.fromkeys(folder.resolve() for folder in folders))
 
     def pass_rates(self, task: Task) -> Sequence[PassRate]:
-        """Of the task as it is: what was measured before it changed is left out. Raises BadInput
-        for a broken file."""
+        """Return the rates of the task as it is: what was measured before it changed is left out.
+        Raises BadInput for a broken file."""
         return [rate for rate in self._rates.get(task.id, ()) if rate.digest == task.digest]
 
     def task_sets(self) -> Mapping[str, TaskSet]:
@@ -68,7 +68,7 @@ class RateFiles:
 
 
 def read(file: Path) -> list[PassRate]:
-    """The lines of a file, [] when it is not there. Raises BadInput that names the line."""
+    """Return the lines of a file, [] when it is not there. Raises BadInput that names the line."""
     found = []
     lines = file.read_text("utf-8").split("\n") if file.is_file() else []
     for number, line in enumerate(lines, 1):
@@ -109,7 +109,7 @@ def add(file: Path, rates: Iterable[PassRate]) -> tuple[int, int]:
 
 
 def join_rates(known: PassRate | None, rate: PassRate) -> PassRate:
-    """Two records of one task, agent and model; an attempt that both name counts once."""
+    """Return two records of one task, agent and model; an attempt that both name counts once."""
     if known is None:
         return rate
     each = {**rate.each, **known.each}

@@ -42,9 +42,9 @@ class Proof(Record):
 
 
 def pair_golds(tasks: Sequence[Task], count: int) -> dict[str, Task]:
-    """`count` tasks, spread over all, by id: each with the one whose gold it is handed. That comes
-    from the same source where there is another, since what is made for other sources rarely even
-    applies."""
+    """Return `count` tasks, spread over all, by id: each with the one whose gold it is handed. That
+    comes from the same source where there is another, since what is made for other sources rarely
+    even applies."""
     sources = {task.id: task.id.rpartition(":")[0] for task in tasks}
     near = sorted(tasks, key=lambda task: sources[task.id])
     pairs = {
@@ -65,8 +65,8 @@ def pair_golds(tasks: Sequence[Task], count: int) -> dict[str, Task]:
 def open_check_log(
     domain: Domain, tasks: Sequence[Task], others: Mapping[str, Task], backend: SandboxBackend
 ) -> Log:
-    """Where the proofs of a check are written down until it is over: of these very tasks, with
-    these others' golds, this grader and kind of sandbox."""
+    """Return where the proofs of a check are written down until it is over: of these very tasks,
+    with these others' golds, this grader and kind of sandbox."""
     pairs = [(t.id, t.digest, others[t.id].digest if t.id in others else "") for t in tasks]
     name = digest(
         [domain.name, extras(domain).grader, backend.name, pairs],
@@ -79,8 +79,9 @@ def open_check_log(
 
 
 def read_proofs(domain: Domain, log: Log) -> dict[str, Proof]:
-    """By task, what held when that check was interrupted; what did not hold is worth another look.
-    Of a domain that does not name its grader's version nothing: it may be another one by now."""
+    """Return by task what held when that check was interrupted; what did not hold is worth another
+    look. Of a domain that does not name its grader's version nothing: it may be another one by
+    now."""
     found = (Proof.model_validate(record) for record in log.read()) if extras(domain).grader else ()
     return {proof.task: proof for proof in found if proof.ok}
 
@@ -143,7 +144,7 @@ def validate(
 
 
 def _gold(domain: Validatable, task: Task) -> str:
-    """The gold of a task, '' where it cannot be had: that is said of the task itself."""
+    """Return the gold of a task, '' where it cannot be had: that is said of the task itself."""
     try:
         return domain.gold(task)
     except (Fault, BadInput):

@@ -103,7 +103,7 @@ class PolicyContext:
     note: Callable[[str], None] = field(default=lambda text: None)
 
     def reruns(self, groups: Sequence[RerunGroup]) -> Sequence[Sequence[float | None]]:
-        """The scores of these groups, side by side, in their order whoever was faster.
+        """Return the scores of these groups, side by side, in their order whoever was faster.
 
         The first is answered in any case, with None where `rerun` would be. The answers end before
         a later one that cannot be begun: it comes first the next time.
@@ -161,9 +161,9 @@ class AskingPolicy:
         self._offered: dict[str, set[str]] = {}
 
     def ask(self, name: str, schema: Mapping[str, Any], **variables: Any) -> dict[str, Any] | None:
-        """The object that a model answered to the prompt `name`, asked once and read leniently;
-        None for no answer, also where no more questions are paid for, or the endpoint refuses this
-        one (it is too long for it).
+        """Return the object that a model answered to the prompt `name`, asked once and read
+        leniently; None for no answer, also where no more questions are paid for, or the endpoint
+        refuses this one (it is too long for it).
 
         The address of a question is what it asks. What else asking raises is let out.
         """
@@ -243,7 +243,7 @@ class AskingPolicy:
             self.count(self.lessons[id], batch)
 
     def offered_to(self, experience: Experience) -> list[Lesson]:
-        """The lessons that an agent was offered and that are still there, by id."""
+        """Return the lessons that an agent was offered and that are still there, by id."""
         return [self.lessons[id] for id in sorted(offered_ids(experience)) if id in self.lessons]
 
 
@@ -267,31 +267,32 @@ def _instructions(folder: Path, name: str) -> str:
 
 
 def text(found: object, key: str, most: int) -> str:
-    """A text of an answer in at most so many characters; '' when it is none."""
+    """Return a text of an answer in at most so many characters; '' when it is none."""
     value = found.get(key) if isinstance(found, Mapping) else None
     return value.strip()[:most] if isinstance(value, str) else ""
 
 
 def rows(found: object, key: str, most: int | None = None) -> list[Any]:
-    """A list of an answer, at most so many of it; [] when it is none."""
+    """Return a list of an answer, at most so many of it; [] when it is none."""
     value = found.get(key) if isinstance(found, Mapping) else None
     return value[:most] if isinstance(value, list) else []
 
 
 def learnable(experiences: Iterable[Experience]) -> list[Experience]:
-    """The train experiences that say something of the agent, each once: an infrastructure failure
-    does not."""
+    """Return the train experiences that say something of the agent, each once: an infrastructure
+    failure does not."""
     once = {e.id: e for e in experiences if e.split == "train" and not e.trace.fault}
     return list(once.values())
 
 
 def offered_ids(experience: Experience) -> set[str]:
-    """The ids of the lessons that the agent was offered at any step."""
+    """Return the ids of the lessons that the agent was offered at any step."""
     return {id for step in experience.trace.steps for id in step.offered}
 
 
 def step_of(found: object, experience: Experience) -> tuple[Evidence, ...]:
-    """The step of an experience that an answer names; none when it names none that is there."""
+    """Return the step of an experience that an answer names; none when it names none that is
+    there."""
     step = found.get("step") if isinstance(found, Mapping) else None
     if (
         not isinstance(step, int)
@@ -309,7 +310,8 @@ def new_lesson(
     born_of: Sequence[Experience],
     steps: Sequence[Evidence] = (),
 ) -> Lesson:
-    """A candidate; its id is the title in plain letters and eight digits of what it was made of."""
+    """Return a candidate; its id is the title in plain letters and eight digits of what it was made
+    of."""
     title = " ".join(title.split())
     slug = re.sub(r"[^a-z0-9]+", "-", title.casefold()).strip("-")[:40].strip("-") or "lesson"
     ids = tuple(dict.fromkeys(e.id for e in born_of))

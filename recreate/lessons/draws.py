@@ -70,7 +70,7 @@ class LessonEvidence:
 
 
 def describe_draws(lesson: Lesson) -> str:
-    """What came of the draws of a lesson, in a few words; '' without any."""
+    """Return what came of the draws of a lesson, in a few words; '' without any."""
     if not lesson.draws:
         return ""
     parts = [
@@ -84,6 +84,6 @@ def describe_draws(lesson: Lesson) -> str:
 
 
 def speaks_for(lesson: Lesson) -> str:
-    """All that was counted of a lesson, in a few words: what an agent is told of it, and what came
-    of its draws."""
+    """Return all that was counted of a lesson, in a few words: what an agent is told of it, and
+    what came of its draws."""
     return "; ".join(filter(None, (support(lesson), describe_draws(lesson))))

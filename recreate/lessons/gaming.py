@@ -100,8 +100,8 @@ shows."""
 
 
 def describe_signs(lesson: Lesson, pairs: Sequence[Pair] = (), needed: float = NEEDED) -> str:
-    """What attempts show against a lesson: the numbers, and the step that showed it; '' where it is
-    not enough."""
+    """Return what attempts show against a lesson: the numbers, and the step that showed it; ''
+    where it is not enough."""
     marked = {s.experience: s for s in lesson.signs}
     seen = [marked[d.experience] for d in lesson.draws if d.shown and d.experience in marked]
     seen += [found for _, found in pairs if found is not None]
@@ -131,7 +131,7 @@ def _share(lesson: Lesson, marked: Collection[str], shown: bool) -> str:
 
 
 def log_capital(lesson: Lesson) -> float:
-    """The log of what a bet on "attempts that are shown it show more signs" made of 1: see
+    """Return the log of what a bet on "attempts that are shown it show more signs" made of 1: see
     `draws`."""
     marked = {s.experience for s in lesson.signs}
     if not lesson.draws:
@@ -148,8 +148,8 @@ def log_capital(lesson: Lesson) -> float:
 
 
 def _pairs(reruns: Iterable[Experience]) -> Iterable[tuple[str, list[Pair]]]:
-    """lesson -> its re-runs alone, each beside the one of the same agent, task and repeat without
-    any lesson."""
+    """Return lesson -> its re-runs alone, each beside the one of the same agent, task and repeat
+    without any lesson."""
     reruns = list(reruns)
     control = {(e.digest, e.task, e.trace.repeat): e for e in reruns if not offered_ids(e)}
     found: dict[str, list[Pair]] = {}

@@ -99,7 +99,7 @@ class Ladder(AskingPolicy):
         )
 
     def count_all(self, batch: Sequence[Experience]) -> Iterator[Change]:
-        """What came of the attempts in which lessons were offered."""
+        """Yield what came of the attempts in which lessons were offered."""
         for lesson in list(self.lessons.values()):
             new = self.count(lesson, batch)
             failed = tuple(e.id for e in new if not e.grade.passed)
@@ -113,7 +113,7 @@ class Ladder(AskingPolicy):
                 )
 
     def learn(self, experience: Experience) -> Iterator[Change]:
-        """The lesson of one experience, and which other it joins."""
+        """Yield the lesson of one experience, and which other it joins."""
         if any(experience.id in lesson.born_of for lesson in self.lessons.values()):
             return
         failed = not experience.grade.passed
@@ -180,7 +180,7 @@ class Ladder(AskingPolicy):
         )
 
     def same(self, one: Lesson, other: Lesson) -> bool:
-        """A model's word on whether two lessons say the same; asked once a pair of texts."""
+        """Ask a model whether two lessons say the same; asked once a pair of texts."""
         first, second = sorted((text_of(one), text_of(other)))
         if first != second and (first, second) not in self.answers:
             found = self.ask("same", SAME, first=first, second=second)
@@ -203,8 +203,8 @@ class Ladder(AskingPolicy):
     def doubted(
         self, lesson: Lesson, trials: tuple[Trial, ...] | None = None
     ) -> tuple[Lesson, str] | None:
-        """A pattern as it is tested anew by these trials, or all of its own, and why; None for one
-        that is not.
+        """Return a pattern as it is tested anew by these trials, or all of its own, and why; None
+        for one that is not.
 
         One whose attempts did not fall most likely helps: it is tested when what is left does to
         find that.
@@ -235,8 +235,8 @@ class Ladder(AskingPolicy):
                 yield from self.settle(tested, why)
 
     def measure(self, lessons: Sequence[Lesson]) -> list[tuple[Lesson, bool]]:
-        """(each lesson with the re-runs of one test, whether that came to an end): until decided,
-        or `pairs` of them.
+        """Return (each lesson with the re-runs of one test, whether that came to an end): until
+        decided, or `pairs` of them.
 
         Re-runs go side by side as far as they are made whatever the others say: those of one lesson
         until its test could end, those of the next ones while re-runs are left for all that the
@@ -274,8 +274,8 @@ class Ladder(AskingPolicy):
         return self.context.affords([pair.group(test.lesson) for pair in test.next(count)])
 
     def needed(self, test: _Test, diffs: Sequence[float] = (1.0, -1.0)) -> int:
-        """How many more pairs a test takes whatever they say: until they decide if all say the
-        same, one of `diffs`, for no other scores decide sooner (`promotion.finding` is
+        """Return how many more pairs a test takes whatever they say: until they decide if all say
+        the same, one of `diffs`, for no other scores decide sooner (`promotion.finding` is
         monotone)."""
         lesson, made = test.lesson, test.made
         for n in range(1, test.remaining):
@@ -290,7 +290,7 @@ class Ladder(AskingPolicy):
         return found == "useless" or (found == "helps" and made >= LEAST)
 
     def places(self, lesson: Lesson) -> list[Experience]:
-        """Where a test re-runs: one experience a task, the groups in turn.
+        """Return where a test re-runs: one experience a task, the groups in turn.
 
         Those that support it, the newest first: there it applies, which is not said of all to which
         it was offered; these are asked when too few of the others can be attempted (a pattern of
@@ -315,7 +315,7 @@ class Ladder(AskingPolicy):
         return _in_turn(list(places.values()))[:PLACES]
 
     def find_experiences(self, ids: Iterable[str]) -> list[Experience]:
-        """The experiences of this domain among these whose tasks can be attempted."""
+        """Return the experiences of this domain among these whose tasks can be attempted."""
         found = (self.batch.get(id) or self.context.find(id) for id in ids)
         return [
             e
@@ -324,7 +324,7 @@ class Ladder(AskingPolicy):
         ]
 
     def settle(self, lesson: Lesson, why: str) -> Iterator[Change]:
-        """What a test makes of a lesson."""
+        """Yield what a test makes of a lesson."""
         mean, lo, hi = promotion.bound(lesson.gains, lesson.rounds)
         pairs = sum(g.round == lesson.rounds for g in lesson.gains)
         why = f"{why}; gain {mean:+.2f}, 80 % bounds {lo:+.2f} to {hi:+.2f}, {pairs} re-runs"
@@ -342,7 +342,8 @@ class Ladder(AskingPolicy):
             yield from self.stands(lesson.id, why)
 
     def stands(self, id: str, why: str) -> Iterator[Change]:
-        """A general pattern whose re-runs here say that it helps is one of this domain too."""
+        """Make a general pattern one of this domain too, where its re-runs here say that it
+        helps."""
         lesson, domain = self.lessons[id], self.context.domain
         new = lesson.scope == "general" and domain not in lesson.domains and self.here(lesson)
         if new and lesson.status == "active":
@@ -367,7 +368,8 @@ class Ladder(AskingPolicy):
             yield Change(kind="quarantined", lesson=lesson.id, why=quarantined)
 
     def generalise(self) -> Iterator[Change]:
-        """A domain pattern whose meaning is a pattern of another domain too is a general one."""
+        """Make a domain pattern a general one where another domain has a pattern of the same
+        meaning."""
         for lesson in sorted(self.lessons.values(), key=lambda x: x.id):
             if lesson.scope != "domain" or lesson.status != "active" or not promotion.free(lesson):
                 continue
@@ -467,7 +469,7 @@ class _Test:
 
 
 def _supposed(lesson: Lesson, count: int, diff: float) -> Lesson:
-    """The lesson with so many more pairs that all say the same."""
+    """Return the lesson with so many more pairs that all say the same."""
     more = (
         Gain(
             experience="",
@@ -483,7 +485,7 @@ def _supposed(lesson: Lesson, count: int, diff: float) -> Lesson:
 
 
 def _by_task(experiences: Sequence[Experience]) -> dict[str, Experience]:
-    """The first experience of each task, in their order."""
+    """Return the first experience of each task, in their order."""
     found: dict[str, Experience] = {}
     for e in experiences:
         found.setdefault(e.task, e)
@@ -491,7 +493,7 @@ def _by_task(experiences: Sequence[Experience]) -> dict[str, Experience]:
 
 
 def _in_turn(experiences: Sequence[Experience]) -> list[Experience]:
-    """One of each group, then a second of each, ..."""
+    """Return one of each group, then a second of each, ..."""
     groups: dict[str, list[Experience]] = {}
     for e in experiences:
         groups.setdefault(e.group, []).append(e)

@@ -61,8 +61,8 @@ Finding = Literal["helps", "useless", "open"]
 
 
 def finding(gains: Sequence[Gain], rounds: int, odds: float = ODDS) -> Finding:
-    """What the re-runs say: `helps` when a bet on it is won at these odds (at ODDS: when the lower
-    bound is above 0), `useless` when the upper bound (95 %) is below WORTH.
+    """Return what the re-runs say: `helps` when a bet on it is won at these odds (at ODDS: when the
+    lower bound is above 0), `useless` when the upper bound (95 %) is below WORTH.
 
     Monotone: greater differences never turn `helps` into something else. At most one in `odds`
     lessons whose gain is not above 0 is ever found to help, however often this is asked within a
@@ -80,13 +80,14 @@ def hopeless(gains: Sequence[Gain], rounds: int, needed: float) -> bool:
 
 
 def capital(gains: Sequence[Gain], rounds: int) -> float:
-    """The log of what betting on "it helps" made of 1; above log 5 the lower 80 % bound is above
-    0."""
+    """Return the log of what betting on "it helps" made of 1; above log 5 the lower 80 % bound is
+    above 0."""
     return _capital(_weighed(gains, rounds), 0.0)
 
 
 def bound(gains: Sequence[Gain], rounds: int) -> tuple[float, float, float]:
-    """(weighed mean, lower, upper 80 % bound) of a lesson's gain; (0, -1, 1) without a re-run."""
+    """Return (weighed mean, lower, upper 80 % bound) of a lesson's gain; (0, -1, 1) without a
+    re-run."""
     pairs = _weighed(gains, rounds)
     total = sum(w for _, w in pairs)
     mean = sum(x * w for x, w in pairs) / total if total else 0.0
@@ -94,7 +95,7 @@ def bound(gains: Sequence[Gain], rounds: int) -> tuple[float, float, float]:
 
 
 def measured(gains: Sequence[Gain]) -> int:
-    """How many groups were re-run."""
+    """Return how many groups were re-run."""
     return len({gain.group for gain in gains})
 
 
@@ -137,8 +138,8 @@ def ripe(lesson: Lesson) -> bool:
 
 
 def doubted(lesson: Lesson) -> str:
-    """Why a pattern must be tested anew, or '': its attempts fell, or after so many trials (DUE) in
-    any case."""
+    """Return why a pattern must be tested anew, or '': its attempts fell, or after so many trials
+    (DUE) in any case."""
     if not free(lesson) or lesson.status != "active":
         return ""
     recent = sum(t.round == lesson.rounds for t in lesson.trials)
@@ -147,8 +148,8 @@ def doubted(lesson: Lesson) -> str:
 
 
 def fell(lesson: Lesson) -> str:
-    """How far attempts in which a lesson was offered fell since its last test, where that is an
-    alarm, or ''.
+    """Return how far attempts in which a lesson was offered fell since its last test, where that is
+    an alarm, or ''.
 
     Page's cumulative sum over the trials since then: how far their scores fell below the mean of
     those before them, less SLACK each; above ALARM it is one.
@@ -166,7 +167,7 @@ def fell(lesson: Lesson) -> str:
 
 
 def add_trials(lesson: Lesson, trials: Sequence[Trial], carried: Collection[str] = ()) -> Lesson:
-    """The lesson with more trials; one whose experience is known counts once. carried: the
+    """Return the lesson with more trials; one whose experience is known counts once. carried: the
     experiences among them whose agent was not offered it but had it in its own files."""
     known = {t.experience for t in lesson.trials}
     new = [t for t in {t.experience: t for t in trials}.values() if t.experience not in known]
@@ -179,7 +180,7 @@ def add_trials(lesson: Lesson, trials: Sequence[Trial], carried: Collection[str]
 
 
 def measured_more(lesson: Lesson, gains: Sequence[Gain]) -> Lesson:
-    """The lesson with more gains; the same task and repeat counts once."""
+    """Return the lesson with more gains; the same task and repeat counts once."""
     found = {key(gain): gain for gain in (*gains, *lesson.gains)}
     order = dict.fromkeys(key(gain) for gain in (*lesson.gains, *gains))
     return lesson.model_copy(update={"gains": tuple(found[place] for place in order)})
@@ -204,8 +205,8 @@ def joined(lessons: Mapping[str, Lesson], id: str, member: str) -> dict[str, Les
 
 
 def find_surplus(lessons: Sequence[Lesson], patterns: int, characters: int) -> list[Lesson]:
-    """The active patterns that do not fit the budget: those of the lowest bound; what a person
-    froze stays."""
+    """Return the active patterns that do not fit the budget: those of the lowest bound; what a
+    person froze stays."""
     active = [lesson for lesson in lessons if lesson.status == "active"]
     ranked = sorted(active, key=lambda x: (not x.frozen, -bound(x.gains, x.rounds)[1], x.id))
     out, kept, size = [], 0, 0
@@ -223,18 +224,18 @@ _Each = TypeVar("_Each")
 
 
 def _weighed(gains: Sequence[Gain], rounds: int) -> list[Pair]:
-    """(difference, weight) of each gain, each task and repeat once."""
+    """Return (difference, weight) of each gain, each task and repeat once."""
     once = {key(gain): gain for gain in gains}
     return [(max(-1.0, min(1.0, g.diff)), FADE ** max(0, rounds - g.round)) for g in once.values()]
 
 
 def key(gain: Gain) -> tuple[str, int]:
-    """What a re-run is of: the same task and repeat counts once."""
+    """Return what a re-run is of: the same task and repeat counts once."""
     return gain.task or gain.experience, gain.repeat
 
 
 def _capital(pairs: Sequence[Pair], m: float) -> float:
-    """The log of what betting on "more than m" made of 1: the mean over the stakes."""
+    """Return the log of what betting on "more than m" made of 1: the mean over the stakes."""
     logs = [sum(math.log1p(stake * w * (x - m) / (1 + m)) for x, w in pairs) for stake in STAKES]
     top = max(logs)
     return top + math.log(sum(math.exp(log - top) for log in logs) / len(logs))

@@ -28,7 +28,7 @@ def tokens(text: str) -> int:
 
 
 def text_of(lesson: Lesson) -> str:
-    """A lesson as it is compared and counted: title and body."""
+    """Return a lesson as it is compared and counted: title and body."""
     return f"{lesson.title}\n{lesson.body}"
 
 
@@ -62,7 +62,7 @@ class Similarity:
             return [self._known[t] for t in cut]
 
     def cosines(self, text: str, lessons: Sequence[Lesson], kind: str = "passage") -> list[float]:
-        """The cosine of a text to each lesson."""
+        """Return the cosine of a text to each lesson."""
         if not lessons:
             return []
         (asked,) = self.vectors([text], kind)
@@ -71,7 +71,8 @@ class Similarity:
     def nearest(
         self, lesson: Lesson, others: Sequence[Lesson], least: float, k: int
     ) -> list[Lesson]:
-        """At most k of the others whose cosine to the lesson is at least `least`, nearest first."""
+        """Return at most k of the others whose cosine to the lesson is at least `least`, nearest
+        first."""
         found = [
             (cosine, other)
             for cosine, other in zip(self.cosines(text_of(lesson), others), others, strict=True)
@@ -82,8 +83,8 @@ class Similarity:
     def ranked(
         self, query: str, lessons: Sequence[Lesson], among: Sequence[Lesson] = ()
     ) -> list[Lesson]:
-        """The lessons that a query calls for, best first: by vectors and by shared words, fused by
-        rank.
+        """Return the lessons that a query calls for, best first: by vectors and by shared words,
+        fused by rank.
 
         One is left out when it stands out in neither way: its cosine is not above what lessons
         (`among`, all that are kept) have to this query on average, and it shares no word with it
@@ -122,8 +123,8 @@ class Similarity:
 
 
 def fitting(lessons: Sequence[Lesson], budget: int) -> list[Lesson]:
-    """The lessons, in their order, that fit a budget of tokens; one that is too long is passed
-    over."""
+    """Return the lessons, in their order, that fit a budget of tokens; one that is too long is
+    passed over."""
     kept, left = [], budget
     for lesson in lessons:
         # tokens(text_of(lesson)), without making the text
@@ -135,5 +136,5 @@ def fitting(lessons: Sequence[Lesson], budget: int) -> list[Lesson]:
 
 
 def dot(a: Sequence[float], b: Sequence[float]) -> float:
-    """The cosine of two unit vectors."""
+    """Return the cosine of two unit vectors."""
     return float(sum(map(mul, a, b)))

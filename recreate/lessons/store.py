@@ -60,7 +60,7 @@ class LessonStore:
         self.broken: dict[Path, str] = {}
 
     def read(self) -> dict[str, Lesson]:
-        """id -> lesson: the domain's own, and the general patterns."""
+        """Return id -> lesson: the domain's own, and the general patterns."""
         self.broken = {}
         found: dict[str, Lesson] = {}
         at: dict[str, Path] = {}
@@ -76,8 +76,8 @@ class LessonStore:
         return found
 
     def elsewhere(self) -> list[Lesson]:
-        """The active patterns of other domains, with the domain they are from, in the order of
-        their names."""
+        """Return the active patterns of other domains, with the domain they are from, in the order
+        of their names."""
         found = []
         for path in sorted(self.folder.glob("*/patterns/*.md")) if self.policy in CLIMBING else []:
             domain = path.parent.parent.name
@@ -118,9 +118,9 @@ class LessonStore:
         return written
 
     def add(self, title: str, body: str, *, active: bool = False) -> Lesson:
-        """A lesson by hand: on trial, or in use at once as a pattern of the domain; held where its
-        words tell to game a grader, for who adds it may be another agent. The same again changes
-        nothing.
+        """Add a lesson by hand: on trial, or in use at once as a pattern of the domain; held where
+        its words tell to game a grader, for who adds it may be another agent. The same again
+        changes nothing.
 
         Raises BadInput for an empty one, and for a domain that cannot name a folder.
         """
@@ -149,7 +149,7 @@ class LessonStore:
         return known.get(lesson.id, lesson)
 
     def change(self, id: str, **fields: Any) -> Lesson:
-        """A person's word on one lesson (`frozen=True`, `status="vetoed"`, ...), written at
+        """Write a person's word on one lesson (`frozen=True`, `status="vetoed"`, ...), written at
         once."""
         with locked(self.folder):
             path = self.find(id)
@@ -203,8 +203,8 @@ class LessonStore:
         return after[id]
 
     def veto(self, id: str, *, undo: bool = False) -> Lesson:
-        """A person's veto on a lesson, or its end: then it has the status again that it had. Raises
-        BadInput."""
+        """Write a person's veto on a lesson, or its end: then it has the status again that it had.
+        Raises BadInput."""
         with locked(self.folder):
             path = self.find(id)
             lesson = lesson_at(path)
@@ -225,8 +225,8 @@ class LessonStore:
         return lesson
 
     def keep(self, id: str) -> Lesson:
-        """A person's word that a lesson which is, or would be, held is honest: it is again what it
-        was, and is not held for these words again. Raises BadInput."""
+        """Write a person's word that a lesson which is, or would be, held is honest: it is again
+        what it was, and is not held for these words again. Raises BadInput."""
         with locked(self.folder):
             path = self.find(id)
             lesson = lesson_at(path)
@@ -245,7 +245,7 @@ class LessonStore:
 
     @staticmethod
     def every(folder: Path) -> Iterator[LessonStore]:
-        """The store of each domain and policy that has a lesson under this memory folder."""
+        """Yield the store of each domain and policy that has a lesson under this memory folder."""
         found = {
             (path.parent.parent.name, path.parent.name) for path in folder.glob("[!@]*/*/*.md")
         }
@@ -260,8 +260,8 @@ class LessonStore:
         return any(path.stem.startswith(id) for path in self._files())
 
     def find(self, id: str) -> Path:
-        """The file of a lesson by its id or a unique beginning. Raises BadInput that lists near
-        ones."""
+        """Return the file of a lesson by its id or a unique beginning. Raises BadInput that lists
+        near ones."""
         files = {path.stem: path for path in self._files()}
         if id in files:
             return files[id]
@@ -280,8 +280,8 @@ class LessonStore:
         return files[near[0]]
 
     def path(self, lesson: Lesson) -> Path:
-        """Where a lesson lies: what its scope says. A pattern that stands in other domains only
-        lies with them."""
+        """Return where a lesson lies: what its scope says. A pattern that stands in other domains
+        only lies with them."""
         if self.policy not in CLIMBING:
             return self.folder / self.domain / self.policy / f"{lesson.id}.md"
         if lesson.scope == "general":
@@ -294,7 +294,8 @@ class LessonStore:
         return self.folder / domain / "patterns" / f"{lesson.id}.md"
 
     def _files(self) -> Iterator[Path]:
-        """In an order in which the higher scope of a lesson that was just moving comes last."""
+        """Yield the files of lessons, in an order in which the higher scope of a lesson that was
+        just moving comes last."""
         own = self.folder / self.domain
         folders = [own / "lessons", own / "patterns", self.folder / "general"]
         for folder in folders if self.policy in CLIMBING else [own / self.policy]:
@@ -319,8 +320,8 @@ class LessonStore:
 
 
 def united(before: Lesson | None, now: Lesson, after: Lesson) -> Lesson:
-    """A lesson that two wrote at once: `now` is on disk, `after` is ours, `before` what ours was
-    made from.
+    """Return a lesson that two wrote at once: `now` is on disk, `after` is ours, `before` what ours
+    was made from.
 
     Evidence is the union of both, without what either took out (a domain in which it failed, an
     attempt that was forgotten). The words and a word like `vetoed` or `frozen` are those on disk
@@ -359,7 +360,7 @@ def united(before: Lesson | None, now: Lesson, after: Lesson) -> Lesson:
 
 
 def _in_use_first(path: Path) -> int:
-    """Where a lesson comes in a list of few of many: a person looks for one that counts."""
+    """Return where a lesson comes in a list of few of many: a person looks for one that counts."""
     try:
         status = lesson_at(path).status
     except (OSError, BadInput):

@@ -49,7 +49,7 @@ _NAMED = re.compile(rb'"sha256":"([0-9a-f]{64})"')
 
 
 def file_of(folder: Path, domain: str, run: str, kind: str = "experiences") -> Path:
-    """The file of a run's lines. Raises BadInput for a domain that cannot name a folder.
+    """Return the file of a run's lines. Raises BadInput for a domain that cannot name a folder.
 
     One file a run, so that builds side by side do not wait for each other's disk and a run can be
     deleted.
@@ -64,8 +64,8 @@ def file_of(folder: Path, domain: str, run: str, kind: str = "experiences") -> P
 
 
 def sealed(e: Experience, when: str | None = None) -> tuple[bytes, dict[str, bytes]]:
-    """The line to be written, and the texts that are too large for it by SHA-256. when: it was
-    recorded, `` when nobody knows; None: now."""
+    """Return the line to be written, and the texts that are too large for it by SHA-256. when: it
+    was recorded, `` when nobody knows; None: now."""
     when = now() if when is None else when
     e, named, texts = _share(e)
     if any(map(is_large, _texts(e))):
@@ -90,8 +90,8 @@ _NAMES: Mapping[type, frozenset[str]] = {
 
 
 def masked(record: Kept) -> Kept:
-    """An experience without keys in its texts: what was asked, seen, said, done, handed in, and
-    said of it.
+    """Return an experience without keys in its texts: what was asked, seen, said, done, handed in,
+    and said of it.
 
     Itself when there is nothing to mask.
     """
@@ -129,8 +129,8 @@ _OF_A_STEP = {
 
 
 def what_happened(e: Experience) -> str:
-    """A digest of what was said, done, handed in and graded: the same for two attempts that went
-    alike, whatever they cost and how long they took."""
+    """Return a digest of what was said, done, handed in and graded: the same for two attempts that
+    went alike, whatever they cost and how long they took."""
     trace, grade = e.trace, e.grade
     steps = [step.model_dump(mode="json", include=_OF_A_STEP) for step in trace.steps]
     end = [trace.ending, trace.limit, trace.chosen, trace.answer]
@@ -138,7 +138,7 @@ def what_happened(e: Experience) -> str:
 
 
 def _texts(e: Experience) -> Iterator[str]:
-    """Every text of an experience that may be large."""
+    """Yield every text of an experience that may be large."""
     stack: list[Any] = [e]
     while stack:
         value = stack.pop()
@@ -165,7 +165,7 @@ class Ref(NamedTuple):
     json: bool = False
 
     def as_record(self) -> dict[str, Any]:
-        """As it stands in a line."""
+        """Return it as it stands in a line."""
         return (
             {**self._asdict(), "json": True}
             if self.json
@@ -181,8 +181,8 @@ def is_large(text: str) -> bool:
 
 
 def _share(e: Experience) -> tuple[Experience, list[Ref], dict[str, bytes]]:
-    """(the experience without the system messages and parameters that its requests share with those
-    of other attempts, their references, the texts by SHA-256)."""
+    """Return (the experience without the system messages and parameters that its requests share
+    with those of other attempts, their references, the texts by SHA-256)."""
     refs: list[Ref] = []
     texts: dict[str, bytes] = {}
     steps = list(e.trace.steps)
@@ -234,7 +234,7 @@ def _is_system(part: Any) -> bool:
 
 
 def _take_out(record: Mapping[str, Any]) -> tuple[dict[str, Any], list[Ref], dict[str, bytes]]:
-    """(the record with its large texts cut, their references, the texts by SHA-256)."""
+    """Return (the record with its large texts cut, their references, the texts by SHA-256)."""
     refs: list[Ref] = []
     texts: dict[str, bytes] = {}
     seen: dict[str, tuple[str, str]] = {}  # an observation is the output before it: hash it once
@@ -263,7 +263,8 @@ def _take_out(record: Mapping[str, Any]) -> tuple[dict[str, Any], list[Ref], dic
 
 
 def refs(record: Mapping[str, Any]) -> list[Ref]:
-    """The references of a line's record, [] for none. One that makes no sense is left out."""
+    """Return the references of a line's record, [] for none. One that makes no sense is left
+    out."""
     found = []
     listed = record.get("blobs")
     for each in listed if isinstance(listed, list) else ():
@@ -281,7 +282,7 @@ def refs(record: Mapping[str, Any]) -> list[Ref]:
 
 
 def named_in(raw: bytes) -> set[str]:
-    """The SHA-256 that a line names, also when it is damaged."""
+    """Return the SHA-256 that a line names, also when it is damaged."""
     return {sha.decode() for sha in _NAMED.findall(raw)}
 
 
@@ -309,8 +310,8 @@ class Blobs:
                 write(self.path(domain, sha), data, durable=True)
 
     def restore(self, record: Mapping[str, Any]) -> dict[str, Any]:
-        """The experience of a line's record with its large texts whole; a note stands before what
-        is left of one."""
+        """Return the experience of a line's record with its large texts whole; a note stands before
+        what is left of one."""
         experience: dict[str, Any] = record["experience"]
         read: dict[str, str | bytes] = {}
         for ref in refs(record):
@@ -331,19 +332,19 @@ class Blobs:
         return experience
 
     def all(self) -> Iterator[tuple[str, str, Path]]:
-        """(domain, SHA-256, file) of every blob there is."""
+        """Yield (domain, SHA-256, file) of every blob there is."""
         for path in sorted(self.folder.glob("*/blobs/??/*")):
             sha = path.parent.name + path.name
             if _SHA.fullmatch(sha):
                 yield path.parents[2].name, sha, path
 
     def drafts(self) -> list[Path]:
-        """What writers that were killed left behind; also what one that is at work has just
+        """Return what writers that were killed left behind; also what one that is at work has just
         begun."""
         return sorted(self.folder.glob("*/blobs/??/*.draft"))
 
     def wrong(self, domain: str, sha: str) -> str:
-        """'' for a blob that is what its name says, else `missing` or `damaged`."""
+        """Return '' for a blob that is what its name says, else `missing` or `damaged`."""
         try:
             with self.path(domain, sha).open("rb") as file:
                 return "" if hashlib.file_digest(file, "sha256").hexdigest() == sha else "damaged"
@@ -353,7 +354,7 @@ class Blobs:
             return "damaged"
 
     def _read(self, domain: str, ref: Ref) -> bytes | str:
-        """The text of a reference, verified, as UTF-8; `missing` or `damaged` when there is
+        """Return the text of a reference, verified, as UTF-8; `missing` or `damaged` when there is
         none."""
         if not _NAME.fullmatch(domain):
             return "missing"
@@ -368,8 +369,8 @@ class Blobs:
 
 
 def _place(experience: Any, ref: Ref) -> Any:
-    """What holds the text of a reference under the last of its keys; None when there is no such
-    place."""
+    """Return what holds the text of a reference under the last of its keys; None when there is no
+    such place."""
     try:
         for step in ref.at[:-1]:
             experience = experience[step]

@@ -60,7 +60,7 @@ class Sources(NamedTuple):
 
 
 def documents(e: Experience, when: float | None = None) -> list[Document]:
-    """The experience's documents: each of its steps, then the experience itself.
+    """Return the experience's documents: each of its steps, then the experience itself.
 
     Ids: the experience's id, and `ID/N` for the N-th of its steps (counted from 0; the step's own
     number is the fact `step`).
@@ -99,8 +99,8 @@ def documents(e: Experience, when: float | None = None) -> list[Document]:
 
 
 def step_tools(step: Step) -> list[str]:
-    """The programs that a step ran; a scaffold's own tool, when it ran ahead of the first turn, by
-    its name."""
+    """Return the programs that a step ran; a scaffold's own tool, when it ran ahead of the first
+    turn, by its name."""
     return [step.action] if step.kind == "before" else tools(step.action)
 
 
@@ -113,7 +113,7 @@ def all_tools(e: Experience) -> list[str]:
 
 
 def all_files(e: Experience) -> list[str]:
-    """The files that the task, the grader and the steps mention, the first few hundred."""
+    """Return the files that the task, the grader and the steps mention, the first few hundred."""
     return union(_list_named_files(e), map(step_files, e.trace.steps))
 
 
@@ -126,12 +126,12 @@ def _list_named_files(e: Experience) -> list[str]:
 
 
 def evidence_of(e: Experience) -> str:
-    """The words of whoever graded it, or judged it provisionally; '' where nobody did."""
+    """Return the words of whoever graded it, or judged it provisionally; '' where nobody did."""
     return "" if e.judged is None else e.judged.evidence
 
 
 def words_of(e: Experience, id: str) -> str:
-    """The words of one of the experience's documents; '' for an id that is not one."""
+    """Return the words of one of the experience's documents; '' for an id that is not one."""
     n = id.rpartition("/")[2]
     if id == e.id:
         return f"{e.task}\n{e.prompt}\n{_tell_ending(e)}\n{evidence_of(e)}\n{e.trace.answer}"
@@ -140,8 +140,8 @@ def words_of(e: Experience, id: str) -> str:
 
 
 def text_of(e: Experience, id: str) -> tuple[str, int | None] | None:
-    """(text, step number or None) of one of the experience's documents; None for an id that is not
-    one."""
+    """Return (text, step number or None) of one of the experience's documents; None for an id that
+    is not one."""
     if id == e.id:
         return _experience(e, 1000, 400), None
     prefix, _, n = id.rpartition("/")
@@ -152,7 +152,7 @@ def text_of(e: Experience, id: str) -> tuple[str, int | None] | None:
 
 
 def lesson_document(lesson: Lesson, key: str, domain: str) -> Document:
-    """The one document of a lesson; it counts as train, because only train experience may be
+    """Return the one document of a lesson; it counts as train, because only train experience may be
     cited."""
     text = f"{lesson.title}\n{lesson.body}"
     return Document(
@@ -161,13 +161,14 @@ def lesson_document(lesson: Lesson, key: str, domain: str) -> Document:
 
 
 def _cut(text: str, most: int) -> str:
-    """At most `most` characters of the text: its beginning and its end, a third to two thirds."""
+    """Return at most `most` characters of the text: its beginning and its end, a third to two
+    thirds."""
     return cut_middle(text.strip(), most, " … ", head=most // 3)
 
 
 def _gist(e: Experience, prompt: int, evidence: int) -> str:
-    """What the attempt was about. Not how it ended: that is a fact, and the same words in all blur
-    the vectors."""
+    """Return what the attempt was about. Not how it ended: that is a fact, and the same words in
+    all blur the vectors."""
     head = e.prompt.strip()
     return f"{head[:prompt]}\n{evidence_of(e).strip()[:evidence]}".strip()
 
@@ -204,7 +205,8 @@ def _step(step: Step, saw: int, did: int, got: int) -> str:
 
 
 def experience_hit(e: Experience, id: str, score: float, when: float | None = None) -> Hit | None:
-    """The hit of one of the experience's documents, as its file tells it; when: unix seconds."""
+    """Return the hit of one of the experience's documents, as its file tells it; when: unix
+    seconds."""
     found = text_of(e, id)
     if found is None:
         return None
@@ -240,8 +242,8 @@ def experience_hit(e: Experience, id: str, score: float, when: float | None = No
 
 
 def scan(e: Experience, words: Sequence[str], when: float | None = None) -> Iterator[Hit]:
-    """The steps that hold all words; the experience itself when its prompt or grade does, or all of
-    it together."""
+    """Yield the steps that hold all words; the experience itself when its prompt or grade does, or
+    all of it together."""
     parts = [f"{s.observation}\n{s.reply}\n{s.action}\n{s.output}" for s in e.trace.steps]
     head = f"{e.id}\n{e.task}\n{e.prompt}\n{e.trace.answer}\n{evidence_of(e)}"
     found = [(f"{e.id}/{n}", part, occurrences(part, words)) for n, part in enumerate(parts)]
@@ -257,13 +259,13 @@ def scan(e: Experience, words: Sequence[str], when: float | None = None) -> Iter
 
 
 def _around(text: str, word: str) -> str:
-    """The place in the text where the word is first."""
+    """Return the place in the text where the word is first."""
     at = max(0, text.casefold().find(word) - 150)
     return text[at : at + 500].strip()
 
 
 def occurrences(text: str, words: Sequence[str]) -> int:
-    """How often the words occur; 0 unless each does."""
+    """Return how often the words occur; 0 unless each does."""
     text = text.casefold()
     counts = [text.count(word) for word in words]
     return sum(counts) if all(counts) else 0

@@ -20,7 +20,8 @@ KEYS = (*FILTERS, "experience", "grain", "step", "tool", "file", "since", "until
 
 
 def parse(filters: Mapping[str, Any] | None) -> dict[str, list[Any]]:
-    """name -> the values it may have. Raises BadInput for a name or a value that cannot be."""
+    """Return name -> the values it may have. Raises BadInput for a name or a value that cannot
+    be."""
     parsed: dict[str, list[Any]] = {}
     for name, value in (filters or {}).items():
         values = list(value) if isinstance(value, list | tuple | set | frozenset) else [value]

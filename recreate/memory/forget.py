@@ -17,8 +17,8 @@ CITING_ROWS = ("steps", "gains", "trials", "draws", "signs")
 
 
 def surviving(lesson: Lesson, gone: frozenset[str]) -> Lesson | None:
-    """A lesson with the evidence that does not come from what is forgotten; None when nothing else
-    speaks for it."""
+    """Return a lesson with the evidence that does not come from what is forgotten; None when
+    nothing else speaks for it."""
     basis = {*lesson.born_of, *lesson.supports}
     if basis and basis <= gone:
         return None
@@ -31,13 +31,14 @@ def surviving(lesson: Lesson, gone: frozenset[str]) -> Lesson | None:
 
 
 def lesson_mark(domain: str, id: str) -> str:
-    """What the registry has of a lesson that was forgotten by name: its name tells its title."""
+    """Return what the registry has of a lesson that was forgotten by name: its name tells its
+    title."""
     return digest(["lesson", domain, id])
 
 
 def lesson_files(folder: Path, broken: list[str] | None = None) -> Iterator[tuple[Path, Lesson]]:
-    """Every lesson of every domain and policy; one that a person broke is passed over, and named in
-    `broken`."""
+    """Yield the lessons of all domains and policies; one that a person broke is passed over, and
+    named in `broken`."""
     for path in sorted([*folder.glob("general/*.md"), *folder.glob("[!@]*/*/*.md")]):
         try:
             yield path, lesson_at(path)

@@ -42,7 +42,7 @@ class Registered(NamedTuple):
     tasks: Mapping[str, Split] = {}
 
     def split(self, task: str, group: str) -> Split | None:
-        """The split that a task is held out as; None when it is not."""
+        """Return the split that a task is held out as; None when it is not."""
         found = {self.tasks.get(task), self.groups.get(group)}
         return "test" if "test" in found else "validation" if "validation" in found else None
 
@@ -70,7 +70,7 @@ class HeldOut:
         self.add(other.entries())
 
     def entries(self) -> list[Held]:
-        """All that is registered. Raises BadInput when a line is damaged."""
+        """Return all that is registered. Raises BadInput when a line is damaged."""
         self.read()
         return [
             Held(*(str(record.get(name, "")) for name in Held._fields))
@@ -89,7 +89,7 @@ class HeldOut:
         return list({(e.group, e.task, e.split): e for e in entries if news(e)}.values())
 
     def read(self) -> Registered:
-        """What is registered by now. Raises BadInput when a line is damaged."""
+        """Return what is registered by now. Raises BadInput when a line is damaged."""
         try:
             stat = self.path.stat()
         except FileNotFoundError:
@@ -120,14 +120,14 @@ class HeldOut:
         return self._read
 
     def split_of(self, task: Task) -> Split:
-        """The split that a task belongs to: the strictest that it or its group has here or is
-        registered with."""
+        """Return the split that a task belongs to: the strictest that it or its group has here or
+        is registered with."""
         held = self.read().split(task.id, task.group)
         return "test" if "test" in (held, task.split) else held or task.split
 
     def usable(self, domain: Domain, split: Split) -> tuple[list[Task], list[Task]]:
-        """(the domain's tasks of a split that may be used as such, those that are held out as
-        another split), without those for which this machine lacks something."""
+        """Return (the domain's tasks of a split that may be used as such, those that are held out
+        as another split), without those for which this machine lacks something."""
         found: tuple[list[Task], list[Task]] = ([], [])
         without = lacking(domain, split)
         for task in domain.tasks(split):
@@ -136,7 +136,7 @@ class HeldOut:
         return found
 
     def refuse_empty(self, domain: Domain, split: Split) -> BadInput:
-        """The error for a domain of which no task of a split may be used."""
+        """Return the error for a domain of which no task of a split may be used."""
         if closed := len(self.usable(domain, split)[1]):
             return BadInput(
                 f"all {closed} {split} tasks of {domain.name} are held out: {self.path} has their"
@@ -231,7 +231,7 @@ def _split(e: Experience, closed: Collection[str]) -> Split:
 
 
 def lacking(domain: Domain, split: Split) -> dict[str, str]:
-    """task -> what this machine lacks to attempt it, of those tasks of a split for which it lacks
-    something."""
+    """Return task -> what this machine lacks to attempt it, of those tasks of a split for which it
+    lacks something."""
     asked = extras(domain)
     return {task.id: why for task in domain.tasks(split) if (why := asked.lacking(task))}

@@ -94,7 +94,7 @@ class Overlap:
         return self.held_split(e.task, e.group) or e.split
 
     def held_split(self, task: str, group: str) -> Split | None:
-        """The split of a task or group that the registry holds out."""
+        """Return the split of a task or group that the registry holds out."""
         return self.held.split(task, group)
 
     def _of(self, task: Task, why: str) -> Known:
@@ -116,8 +116,8 @@ class Overlap:
         return best or self._within(words)
 
     def _within(self, words: tuple[str, ...]) -> Task | None:
-        """The task whose prompt holds all these words; None where tasks of several groups do, as of
-        a preamble."""
+        """Return the task whose prompt holds all these words; None where tasks of several groups
+        do, as of a preamble."""
         if len(words) < SHINGLE:
             return None
         found = self._paragraphs.get(words[:SHINGLE], ())
@@ -126,7 +126,7 @@ class Overlap:
 
 
 def _names(task: Task) -> Iterator[str]:
-    """A task's id, and its end: what the data it was made from calls it. A bare number names
+    """Yield a task's id, and its end: what the data it was made from calls it. A bare number names
     nothing."""
     yield task.id
     inner = task.id.partition(":")[2]
@@ -136,7 +136,7 @@ def _names(task: Task) -> Iterator[str]:
 
 
 def _paragraphs(prompt: str) -> Iterator[int]:
-    """At which of the prompt's words each paragraph starts."""
+    """Yield at which of the prompt's words each paragraph starts."""
     at = 0
     for part in prompt.split("\n\n"):
         if words := len(part.split()):

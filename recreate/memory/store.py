@@ -141,7 +141,7 @@ class ExperienceStore:
         return named
 
     def identify(self, experience: Experience) -> Experience:
-        """The attempt under the id that `keep` would give it; nothing is added."""
+        """Return the attempt under the id that `keep` would give it; nothing is added."""
         known = self.get(experience.id)
         if known is None or (here := what_happened(masked(experience))) == what_happened(known):
             return experience
@@ -150,7 +150,7 @@ class ExperienceStore:
     def _append(
         self, experiences: Sequence[Experience], when: Mapping[str, str] = MappingProxyType({})
     ) -> set[str]:
-        """`add`, and the ids that were recorded before."""
+        """Do what `add` does; return the ids that were recorded before."""
         if not experiences:
             return set()
         self.held_out.add(Held(e.group, e.task, e.split, e.domain) for e in experiences)
@@ -185,8 +185,8 @@ class ExperienceStore:
         return before
 
     def get(self, id: str, reader: str = "human") -> Experience | None:
-        """The experience with this id, whole; None when there is none, or none that the reader may
-        see.
+        """Return the experience with this id, whole; None when there is none, or none that the
+        reader may see.
 
         Where a large text is missing or damaged, a note in square brackets stands before what is
         left of it.
@@ -201,8 +201,8 @@ class ExperienceStore:
         run: str | None = None,
         reader: str = "human",
     ) -> Iterator[Experience]:
-        """All that match, in the order in which each run recorded them; streamed, one in memory at
-        a time."""
+        """Yield all that match, in the order in which each run recorded them; streamed, one in
+        memory at a time."""
         asked = {"domain": domain, "split": split, "run": run}
         scope = self._scope(reader)
         for row in self.facts({k: v for k, v in asked.items() if v is not None}, reader):
@@ -211,8 +211,8 @@ class ExperienceStore:
                 yield found
 
     def lesson(self, key: str, reader: str = "human") -> Lesson | None:
-        """The lesson `lesson:DOMAIN/NAME`; None when there is none, or none that the reader may
-        see."""
+        """Return the lesson `lesson:DOMAIN/NAME`; None when there is none, or none that the reader
+        may see."""
         found = self.lessons().get(key)
         self.metadata.refresh()
         seen = (
@@ -224,8 +224,8 @@ class ExperienceStore:
     def open_lessons(
         self, lessons: Mapping[str, Lesson], reader: str = "optimizer"
     ) -> dict[str, Lesson]:
-        """Those of these lessons that a reader may see: none that is as closed as an experience it
-        cites."""
+        """Return those of these lessons that a reader may see: none that is as closed as an
+        experience it cites."""
         self.metadata.refresh()
         scope = self._scope(reader)
         return {id: lesson for id, lesson in lessons.items() if not self._is_closed(lesson, scope)}
@@ -233,14 +233,14 @@ class ExperienceStore:
     def facts(
         self, filters: Mapping[str, Any] | None = None, reader: str = "human"
     ) -> Iterator[dict[str, Any]]:
-        """id and facts of the experiences that match (see KEYS), without reading them: for
+        """Yield id and facts of the experiences that match (see KEYS), without reading them: for
         lists."""
         return (row for row, seen in self.list_facts(filters, reader) if seen)
 
     def list_facts(
         self, filters: Mapping[str, Any] | None = None, reader: str = "human"
     ) -> Iterator[tuple[dict[str, Any], bool]]:
-        """The same of all that match, each with whether the reader may see it."""
+        """Yield the same of all that match, each with whether the reader may see it."""
         where = parse(filters)
         for key in ("grain", "step"):
             where.pop(key, None)
@@ -286,8 +286,8 @@ class ExperienceStore:
         self.held_out.add(Held("", id, "validation", "") for id in self._scope("optimizer").told)
 
     def lessons(self) -> dict[str, tuple[str, Lesson]]:
-        """`lesson:DOMAIN/NAME` -> (checksum, lesson) of the lessons and patterns that stand: see
-        lessons/store.py.
+        """Return `lesson:DOMAIN/NAME` -> (checksum, lesson) of the lessons and patterns that stand:
+        see lessons/store.py.
 
         One that a person broke is left out here; `recreate patterns list` says what is wrong with
         it.
@@ -327,9 +327,9 @@ class ExperienceStore:
         reader: str = "optimizer",
         how: str = "hybrid",
     ) -> list[Hit]:
-        """The k experiences and lessons that answer `query` best, best first, each by its best
-        document (itself, or one of its steps); where a grain is asked for, the k best documents of
-        it.
+        """Return the k experiences and lessons that answer `query` best, best first, each by its
+        best document (itself, or one of its steps); where a grain is asked for, the k best
+        documents of it.
 
         how: `keywords` (score: BM25), `vectors` (the cosine), or both fused, `hybrid` (the sum of a
         weight / (60 + rank)). The fact `words` of a hit are those of the question that stand in it,
@@ -446,7 +446,7 @@ class ExperienceStore:
             return embed_texts(self.embedder, texts, kind)
 
     def count(self, domain: str) -> int:
-        """How many train experiences of a domain there are."""
+        """Return how many train experiences of a domain there are."""
         self.metadata.refresh()
         return int(self.metadata.counts()["domains"].get(domain, {}).get("train", 0))
 
@@ -475,7 +475,7 @@ class ExperienceStore:
             self.index.sync(self._sources(self._scope(reader), self.lessons()), self.progress)
 
     def embedder_in_use(self) -> str:
-        """The name of the embedder that made the index as it is, '' when there is none."""
+        """Return the name of the embedder that made the index as it is, '' when there is none."""
         return str(self.index.facts()["embedder"])
 
     def rebuild(self, progress: Callable[[int, int], None] | None = None) -> dict[str, Any]:
@@ -547,7 +547,7 @@ class ExperienceStore:
     # inside
 
     def _find_known(self, ids: Sequence[str], paths: Iterable[Path]) -> set[str]:
-        """Those of the ids that are recorded. Reading what this process itself wrote last is
+        """Return those of the ids that are recorded. Reading what this process itself wrote last is
         spared."""
         if len(self._added) > 1000 or any(self._left.get(path) != _stamp(path) for path in paths):
             self._left.clear()
@@ -596,7 +596,8 @@ class ExperienceStore:
             return self.index.search(question._replace(how="keywords"), n, sources, self.progress)
 
     def _sources(self, scope: Scope, lessons: Mapping[str, tuple[str, Lesson]]) -> Sources:
-        """What the index must hold for a reader: nothing is embedded before somebody may see it."""
+        """Return what the index must hold for a reader: nothing is embedded before somebody may see
+        it."""
 
         def of(key: str) -> Sequence[Document]:
             if key in lessons:
@@ -627,8 +628,8 @@ class ExperienceStore:
         return Hit(id=key, grain="lesson", score=score, split="train", text=text, facts=facts)
 
     def _is_closed(self, lesson: Lesson, scope: Scope) -> bool:
-        """A lesson that cites an experience which the reader may not see is as closed as that
-        experience, also when that was deleted since: then by its group."""
+        """Whether a lesson cites an experience that the reader may not see, also one that was
+        deleted since: then by its group."""
         if not scope.train_only:
             return False
         if not (scope.groups | scope.tasks).isdisjoint(lesson.groups):
@@ -650,8 +651,8 @@ class ExperienceStore:
         return self._spoken[2].in_lesson(f"{lesson.title}\n{lesson.body}", _domain(key))
 
     def _spoken_of(self, scope: Scope) -> tuple[str, Spoken]:
-        """What is known here of what is held out; made anew only where another task, or a first
-        right answer, is."""
+        """Return what is known here of what is held out; made anew only where another task, or a
+        first right answer, is."""
         held, train, right = dict[str, str](), dict[str, str](), set[str]()
         rows = self.metadata.rows({"split": ["validation", "test"]})
         for row in chain(rows, islice(self.metadata.rows({"split": ["train"]}), MOST_TRAIN)):
@@ -671,8 +672,8 @@ class ExperienceStore:
         return of_what, Spoken(closed, attempts, held)
 
     def _count_blobs(self) -> dict[str, int]:
-        """How many large texts there are, and how many that a line names are missing or damaged:
-        all are read."""
+        """Return how many large texts there are, and how many that a line names are missing or
+        damaged: all are read."""
         there = {(domain, sha): path.stat().st_size for domain, sha, path in self.blobs.all()}
         named = self.metadata.blobs()
         wrong = [self.blobs.wrong(domain, sha) for domain, sha in named]
@@ -706,7 +707,7 @@ class Forgotten:
         self._read: tuple[tuple[int, int], frozenset[str]] = ((0, 0), frozenset())
 
     def read(self) -> frozenset[str]:
-        """Their ids."""
+        """Return their ids."""
         stamp = _stamp(self.path)
         if stamp != self._read[0]:
             self._read = stamp, frozenset(str(record.get("id", "")) for record in self._log.read())
@@ -724,7 +725,7 @@ _EVERYTHING = Scope(False, frozenset(), frozenset())
 
 
 def _stamp(path: Path) -> tuple[int, int]:
-    """What changes whenever somebody writes the file."""
+    """Return what changes whenever somebody writes the file."""
     try:
         stat = path.stat()
     except FileNotFoundError:

@@ -25,9 +25,9 @@ __all__ = ["at_endpoint", "default_model", "open_model"]
 
 
 def open_model(spec: str, *, price: Price | None = None, **options: Any) -> Model:
-    """The model spelled `spec`. `price` overrides the table's. Options a kind of model does not
-    take are left out: jobs (how many callers there will be), threads, context, parallel, timeout
-    (s), key_env, api_base, asked (False: nothing will be asked, so no key is needed).
+    """Return the model spelled `spec`. `price` overrides the table's. Options a kind of model does
+    not take are left out: jobs (how many callers there will be), threads, context, parallel,
+    timeout (s), key_env, api_base, asked (False: nothing will be asked, so no key is needed).
 
     Raises BadInput for a spelling nobody knows; nothing is fetched, started or asked yet.
     """
@@ -59,7 +59,7 @@ def open_model(spec: str, *, price: Price | None = None, **options: Any) -> Mode
 
 
 def default_model() -> tuple[str, str]:
-    """(the model used when nobody names one, what to tell the user about it).
+    """Return (the model used when nobody names one, what to tell the user about it).
 
     AGENT_MODEL or RECREATE_MODEL name a model, and LLM_API_BASE its endpoint. Otherwise it is the
     default of a catalogue that a plug-in brings, on this machine: a key in the environment is never
@@ -106,8 +106,8 @@ def catalogs() -> list[ModelCatalog]:
 
 
 def at_endpoint(model: str, base: str) -> str:
-    """A model as RECREATE_MODEL or AGENT_MODEL name it, at LLM_API_BASE where that is set; one that
-    is spelled as ours says where it is."""
+    """Return a model as RECREATE_MODEL or AGENT_MODEL name it, at LLM_API_BASE where that is set;
+    one that is spelled as ours says where it is."""
     prefix, colon, rest = model.partition(":")
     if not base or prefix in plugins.names("model") or (colon and _class(prefix, rest)):
         return model
@@ -115,8 +115,8 @@ def at_endpoint(model: str, base: str) -> str:
 
 
 def _kind_meant(prefix: str, rest: str, known: Iterable[str]) -> str:
-    """The kind of model that a misspelling of it means; '' for what is something else: a provider's
-    path, a model of the price table, a module that is there."""
+    """Return the kind of model that a misspelling of it means; '' for what is something else: a
+    provider's path, a model of the price table, a module that is there."""
     if (
         "/" in prefix
         or _in_table(f"{prefix}:{rest}")

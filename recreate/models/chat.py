@@ -49,12 +49,12 @@ _ABOUT_TOOLS = re.compile(
 
 
 def content(message: Message) -> str:
-    """A message's text; '' for an assistant's that only calls tools."""
+    """Return a message's text; '' for an assistant's that only calls tools."""
     return message.get("content") or ""
 
 
 def request_fields(params: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """The fields of a request's body for those of these parameters that are given, and for
+    """Return the fields of a request's body for those of these parameters that are given, and for
     `tools`."""
     body = {name: params[name] for name in names if params.get(name) is not None}
     if params.get("tools"):
@@ -65,7 +65,7 @@ def request_fields(params: Mapping[str, Any], names: Iterable[str]) -> dict[str,
 
 
 def response_format(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The field of that name which asks for JSON of a schema."""
+    """Return the field of that name which asks for JSON of a schema."""
     name = "".join(
         c if c.isalnum() and c.isascii() else "_" for c in str(schema.get("title") or "reply")
     )[:64]
@@ -73,8 +73,8 @@ def response_format(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def answer_bytes(params: Mapping[str, Any]) -> int:
-    """The most bytes that an answer to these parameters may have: a token with its log-probs takes
-    some hundreds."""
+    """Return the most bytes that an answer to these parameters may have: a token with its log-probs
+    takes some hundreds."""
     tokens, told = params.get("max_tokens"), params.get("top_logprobs") or 0
     return MAX_ANSWER if tokens is None else 4 * 2**20 + int(tokens) * 1024 * (1 + int(told))
 
@@ -87,7 +87,7 @@ def completion(
     price: Price | None,
     latency: float,
 ) -> Reply:
-    """The reply in a chat completion. model: for one that names none; latency in seconds.
+    """Return the reply in a chat completion. model: for one that names none; latency in seconds.
 
     A token count that it leaves out, or gives as 0 of something, is estimated (len/4), and the
     reply then carries `estimated=True`; of one that no endpoint can mean (negative, no number) the
@@ -135,7 +135,8 @@ def completion(
 
 
 def _counts(usage: Any) -> tuple[dict[str, int], bool]:
-    """(a Reply's token counts, those that are told; whether something told there cannot be)."""
+    """Return (a Reply's token counts, those that are told; whether something told there cannot
+    be)."""
     if not usage:
         return {}, False
     if not isinstance(usage, Mapping):
@@ -164,7 +165,7 @@ def _count(value: Any) -> int | None:
 
 
 def tool_calls(found: Iterable[Mapping[str, Any]], turn: int) -> tuple[ToolCall, ...]:
-    """The calls in an answer to a transcript of `turn` messages.
+    """Return the calls in an answer to a transcript of `turn` messages.
 
     Arguments that came as an object become JSON text. A call without an id gets one that no other
     of its transcript has, of nine letters and digits, since some models' templates take no other.
@@ -198,12 +199,12 @@ def estimate(messages: Sequence[Message]) -> int:
 
 
 def estimate_reply(text: str, calls: Iterable[ToolCall] = ()) -> int:
-    """The same for an answer."""
+    """Return the same for an answer."""
     return (len(text) + sum(len(c.name) + len(c.arguments) for c in calls)) // 4
 
 
 def short(words: str) -> str:
-    """An endpoint's words in one line of at most 300 characters, keys masked."""
+    """Return an endpoint's words in one line of at most 300 characters, keys masked."""
     words = " ".join(redact(words).split())
     return words if len(words) <= 300 else words[:297] + "..."
 
@@ -214,8 +215,8 @@ def too_long(words: str) -> bool:
 
 
 def reply_room(words: str, asked: int | None) -> int:
-    """The tokens that a refusal leaves for a reply, fewer than were asked for; 0 where it says
-    nothing of that."""
+    """Return the tokens that a refusal leaves for a reply, fewer than were asked for; 0 where it
+    says nothing of that."""
     room = 0
     if found := _MOST_OUT.search(words):
         room = int(found[1] or found[2])
@@ -225,8 +226,8 @@ def reply_room(words: str, asked: int | None) -> int:
 
 
 def failure(text: str, status: int, words: str, after: float | None = None) -> Transient | Refused:
-    """What to raise for an error status that has no other meaning: it may pass, the prompt is too
-    long, or neither."""
+    """Return what to raise for an error status that has no other meaning: it may pass, the prompt
+    is too long, or neither."""
     if status in (408, 409, 425, 429) or status >= 500:
         unspent = not worked_on(status)
         return Transient(
@@ -267,7 +268,7 @@ def refuses_tools(status: int, words: str, model: str) -> bool:
 
 
 def no_tools(who: str, words: str) -> Refused:
-    """What to raise then."""
+    """Return what to raise then."""
     return Refused(
         f"{who} takes no tools: {words}",
         fix="have them called as JSON: --study.tools json",

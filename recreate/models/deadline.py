@@ -12,9 +12,9 @@ T = TypeVar("T")
 def within(
     seconds: float, work: Callable[..., T], *args: Any, late: Callable[[T], object] | None = None
 ) -> T:
-    """What `work(*args)` returns or raises, if it does so in time; else TimeoutError, and `late`
-    gets what it returns afterwards. It runs on a thread of its own, which ends with it and holds no
-    process back."""
+    """Return what `work(*args)` returns or raises, if it does so in time; else TimeoutError, and
+    `late` gets what it returns afterwards. It runs on a thread of its own, which ends with it and
+    holds no process back."""
     lock, ended, given_up = threading.Lock(), threading.Event(), False
     result: list[T] = []
     error: list[BaseException] = []

@@ -84,7 +84,7 @@ class Answer:
         self._parser: Any = HttpResponseParser(self)
 
     def header(self, name: str) -> str:
-        """A header's text, '' for none; the name in lower case."""
+        """Return a header's text, '' for none; the name in lower case."""
         return self.headers.get(name.encode(), b"").decode("latin-1")
 
     def feed(self, block: bytes) -> None:
@@ -218,7 +218,7 @@ class Connections:
         return answer
 
     def _take_idle(self) -> socket.socket | None:
-        """A kept connection that the server has not closed."""
+        """Return a kept connection that the server has not closed."""
         while self._idle:
             try:
                 wire = self._idle.pop()
@@ -261,8 +261,8 @@ class Transcript:
         self._sent = threading.local()
 
     def encode(self, messages: Sequence[Message]) -> bytes | bytearray:
-        """`{"messages":[...],`; what this thread sent last is not encoded again: a transcript grows
-        at its end."""
+        """Return `{"messages":[...],`; what this thread sent last is not encoded again: a
+        transcript grows at its end."""
         keys = _keys(messages)
         before: list[Any] = getattr(self._sent, "keys", [])
         if before and keys[: len(before)] == before:
@@ -280,8 +280,8 @@ class Transcript:
 
 
 def _keys(messages: Sequence[Message]) -> list[Any]:
-    """What each message is told from others by, and made into JSON from: role, content, and the
-    rest as JSON."""
+    """Return what each message is told from others by, and made into JSON from: role, content, and
+    the rest as JSON."""
     if sum(map(len, messages)) == 2 * len(messages):
         try:
             return list(map(_ROLE_AND_CONTENT, messages))

@@ -94,7 +94,7 @@ class LiteLLM:
         return self._native
 
     def reply(self, messages: Sequence[Message], call: Call, **params: Any) -> Reply:
-        """One answer; see `recreate.api.ports.Model`."""
+        """Return one answer; see `recreate.api.ports.Model`."""
         from recreate.models.transport import worked_on
 
         litellm = _litellm()
@@ -213,9 +213,9 @@ class LiteLLM:
 
 
 def _marks(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """Where a prompt ends that is asked again: behind the system prompt and, in a conversation,
-    behind what was said so far. Anthropic's models put by and read back what lies before such a
-    mark; others do so of themselves.
+    """Return where a prompt ends that is asked again: behind the system prompt and, in a
+    conversation, behind what was said so far. Anthropic's models put by and read back what lies
+    before such a mark; others do so of themselves.
     """
     marks: list[dict[str, Any]] = [{"location": "message", "role": "system"}]
     return [*marks, {"location": "message", "index": -1}] if len(messages) > 2 else marks
@@ -269,15 +269,16 @@ def _after(e: Exception) -> float | None:
 
 
 def key_variable(provider: str) -> tuple[str, bool]:
-    """The variable with a provider's key ('' when the provider is not listed here), and whether one
-    is set."""
+    """Return the variable with a provider's key ('' when the provider is not listed here), and
+    whether one is set."""
     variable = PROVIDERS.get(provider, ("", ""))[0]
     names = (variable, *_OTHER_NAMES.get(provider, ()))
     return variable, any(n and os.environ.get(n, "").strip() for n in names)
 
 
 def keys_found() -> list[tuple[str, str]]:
-    """(variable, `litellm:PROVIDER/MODEL`) of every provider whose key is in the environment."""
+    """Return (variable, `litellm:PROVIDER/MODEL`) of every provider whose key is in the
+    environment."""
     return [
         (variable, f"litellm:{provider}/{model}")
         for provider, (variable, model) in PROVIDERS.items()

@@ -129,7 +129,7 @@ class OpenAI:
         self._head = head.encode("latin-1")
 
     def reply(self, messages: Sequence[Message], call: Call, **params: Any) -> Reply:
-        """One answer; see `recreate.api.ports.Model`. A token count the server leaves out is
+        """Return one answer; see `recreate.api.ports.Model`. A token count the server leaves out is
         estimated (len/4), and the reply then carries `estimated=True`."""
         begun = time.perf_counter()
         timeout = params.get("timeout") or self.timeout
@@ -159,7 +159,7 @@ class OpenAI:
     # what is sent
 
     def _rest(self, params: Mapping[str, Any]) -> tuple[bytes, str]:
-        """The body's other fields, and the digest of the schema asked for ('' for none)."""
+        """Return the body's other fields, and the digest of the schema asked for ('' for none)."""
         names = [name for name in _SENT_ON if name not in self._drop]
         body = {"model": self.model, **self.extra, **chat.request_fields(params, names)}
         if "max_tokens" in self._drop and params.get("max_tokens") is not None:
@@ -267,7 +267,8 @@ class OpenAI:
         return chat.failure(text, status, words, chat.retry_after(answer.header("retry-after")))
 
     def _words(self, raw: bytes) -> str:
-        """The server's own words, in one short line, with the key masked should they repeat it."""
+        """Return the server's own words, in one short line, with the key masked should they repeat
+        it."""
         text = raw[:_WORDS].decode("utf-8", "replace")
         with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
             body = _parse(raw)
@@ -329,7 +330,7 @@ def _parse(raw: bytes) -> Any:
 
 
 def _clean(address: str) -> str:
-    """An address without user, password and query."""
+    """Return an address without user, password and query."""
     head, slashes, rest = address.partition("//")
     place, slash, path = rest.partition("/")
     return (head + slashes + place.rpartition("@")[2] + slash + path).partition("?")[0]

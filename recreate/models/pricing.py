@@ -18,8 +18,8 @@ _TABLE = "model_prices_and_context_window_backup.json"
 
 
 def price_of(model: str) -> Price | None:
-    """The price of a model by its spelling (`anthropic/NAME`, `litellm:NAME`, `openai:URL#NAME`),
-    or None.
+    """Return the price of a model by its spelling (`anthropic/NAME`, `litellm:NAME`,
+    `openai:URL#NAME`), or None.
 
     None also when litellm is not installed: its table is read from its folder, litellm is not
     imported.
@@ -48,8 +48,8 @@ def price_of(model: str) -> Price | None:
 
 
 def known_price(model: Model, *, flag: str = "--price") -> Price:
-    """The model's price, its own or the table's. Raises BadInput (unknown-price), naming the flag
-    that sets it."""
+    """Return the model's price, its own or the table's. Raises BadInput (unknown-price), naming the
+    flag that sets it."""
     price = model.price or price_of(model.name)
     if price is not None:
         return price
@@ -64,7 +64,8 @@ def known_price(model: Model, *, flag: str = "--price") -> Price:
 
 
 def parse_price(text: str) -> Price:
-    """`0.25,2` -> 0.25 dollars per million tokens in, 2 out. Raises BadInput (bad-price)."""
+    """Return the price that a text says: `0.25,2` is 0.25 dollars per million tokens in, 2 out.
+    Raises BadInput (bad-price)."""
     try:
         tokens_in, tokens_out = (float(part) for part in text.split(","))
         if not all(math.isfinite(x) and x >= 0 for x in (tokens_in, tokens_out)):
@@ -79,7 +80,7 @@ def parse_price(text: str) -> Price:
 
 
 def facts(model: str) -> dict[str, Any] | None:
-    """What the table says of a model called `NAME` or `PROVIDER/NAME`, or None."""
+    """Return what the table says of a model called `NAME` or `PROVIDER/NAME`, or None."""
     known = table()
     if model in known:
         return known[model]
@@ -92,7 +93,7 @@ def facts(model: str) -> dict[str, Any] | None:
 
 @functools.cache
 def table() -> dict[str, dict[str, Any]]:
-    """litellm's table: model -> facts. Empty when litellm is not installed or its table is
+    """Return litellm's table: model -> facts. Empty when litellm is not installed or its table is
     unreadable."""
     spec = importlib.util.find_spec("litellm")
     for folder in (spec.submodule_search_locations or []) if spec else []:

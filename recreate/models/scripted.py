@@ -94,7 +94,7 @@ class Scripted:
 
     @classmethod
     def of(cls, rows: Sequence[Mapping[str, Any]], name: str = "scripted:here") -> Scripted:
-        """The same from dicts, for code."""
+        """Return the same from dicts, for code."""
         model = cls.__new__(cls)
         model.name = name
         model._begin(rows, list(range(1, len(rows) + 1)), name.partition(":")[2])
@@ -113,8 +113,8 @@ class Scripted:
         self._faulted = [0] * len(rows)
 
     def reply(self, messages: Sequence[Message], call: Call, **params: Any) -> Reply:
-        """The first matching line's text and tool calls. Raises BadInput (script-has-no-line) when
-        none matches."""
+        """Return the first matching line's text and tool calls. Raises BadInput
+        (script-has-no-line) when none matches."""
         for i, row in enumerate(self.rows):
             if _matches(row, messages, call):
                 return self._answer(i, row, messages, params)
@@ -168,7 +168,7 @@ def _matches(row: Mapping[str, Any], messages: Sequence[Message], call: Call) ->
 
 
 def _filled(value: Any, found: str) -> Any:
-    """`value` with `$1` in each of its strings replaced."""
+    """Return `value` with `$1` in each of its strings replaced."""
     if isinstance(value, str):
         return value.replace("$1", found)
     if isinstance(value, dict):

@@ -95,7 +95,7 @@ class OptimizerContext:
         return self.open_state()
 
     def dropped(self, most: int = 5) -> list[str]:
-        """The last dropped revisions, each as one line: what it changed, and why it was not
+        """Return the last dropped revisions, each as one line: what it changed, and why it was not
         kept."""
         lines = []
         for revision in list(self.rejected)[-most:]:
@@ -105,8 +105,8 @@ class OptimizerContext:
         return lines
 
     def read(self, reply: Reply) -> dict[str, Any]:
-        """The JSON object of a reply; {} where it holds none, which is noted: it was paid for and
-        says nothing."""
+        """Return the JSON object of a reply; {} where it holds none, which is noted: it was paid
+        for and says nothing."""
         found = read_object(reply.text)
         if found is None:
             cut = ", cut off at the tokens that it may have" if reply.finish == "length" else ""
@@ -120,7 +120,8 @@ class OptimizerContext:
         return found or {}
 
     def thread(self, name: str) -> str:
-        """The address of one line of calls within this proposal; '' is the proposal's own."""
+        """Return the address of one line of calls within this proposal; '' is the proposal's
+        own."""
         return digest([self.key, name]) if name else self.key
 
 
@@ -130,13 +131,14 @@ def prompt(name: str, *, folder: Path = PROMPTS, **variables: Any) -> list[Messa
 
 
 def sent_back(messages: Sequence[Message], said: str, faults: Sequence[str]) -> list[Message]:
-    """A question, what was said to it, why that cannot be used, and that it is asked for again."""
+    """Return a question, what was said to it, why that cannot be used, and that it is asked for
+    again."""
     return [*messages, {"role": "assistant", "content": said}, *prompt("again_whole", wrong=faults)]
 
 
 def prompts(name: str, **variables: Any) -> list[Message]:
-    """A prompt in two parts, parted by a line of `=====`: who the optimizer is, and what it is
-    given."""
+    """Return a prompt in two parts, parted by a line of `=====`: who the optimizer is, and what it
+    is given."""
     system, _, user = filled(PROMPTS, name, variables).partition("\n=====\n")
     return [
         {"role": "system", "content": system.strip()},

@@ -83,8 +83,8 @@ class Reflect:
         failures: Sequence[Experience],
         batch: Sequence[Experience],
     ) -> list[Idea]:
-        """One structured call on one cluster; when what came back cannot be used, one more that
-        asks for less."""
+        """Return one structured call on one cluster; when what came back cannot be used, one more
+        that asks for less."""
         shown = list(failures[:SHOWN])
         contrast = self.contrast(shown[0], batch)
         cited = [*shown, *contrast]
@@ -117,7 +117,7 @@ class Reflect:
     def read(
         self, scaffold: Scaffold, text: str, cited: Sequence[Experience]
     ) -> tuple[list[Idea], str]:
-        """The usable ideas of a reply in either form, and what is wrong with the others."""
+        """Return the usable ideas of a reply in either form, and what is wrong with the others."""
         found = read_object(text)
         if found is None:
             return [], "that was not one JSON object"
@@ -138,7 +138,7 @@ class Reflect:
     def usable(
         self, scaffold: Scaffold, found: Mapping[str, Any], cited: Sequence[Experience]
     ) -> tuple[list[Idea], str]:
-        """The ideas of a reply that hold, and what is wrong with the others."""
+        """Return the ideas of a reply that hold, and what is wrong with the others."""
         ideas, faults = [], []
         proposed = found.get("edits")
         for raw in proposed if isinstance(proposed, list) else []:
@@ -160,8 +160,8 @@ class Reflect:
     def distil(
         self, scaffold: Scaffold, ideas: Sequence[Idea], experiences: Mapping[str, Experience]
     ) -> list[Idea]:
-        """One update of all ideas. An idea that is neither used nor rejected stays as it was:
-        nothing gets lost."""
+        """Return one update of all ideas. An idea that is neither used nor rejected stays as it
+        was: nothing gets lost."""
         rows = [
             {
                 "where": idea.where,
@@ -189,7 +189,7 @@ class Reflect:
         return merge(scaffold, ideas, found, self.context)
 
     def contrast(self, failure: Experience, batch: Sequence[Experience]) -> list[Experience]:
-        """The nearest success: in memory by meaning, else in this batch."""
+        """Return the nearest success: in memory by meaning, else in this batch."""
         for hit in self.context.recall(
             failure.prompt[:1000], 3, {"domain": failure.domain, "passed": True}
         ):
@@ -218,7 +218,7 @@ def same_together(ideas: Sequence[Idea]) -> list[Idea]:
 def merge(
     scaffold: Scaffold, ideas: Sequence[Idea], found: Mapping[str, Any], context: OptimizerContext
 ) -> list[Idea]:
-    """What a distilling reply makes of the ideas; pure but for what `validate` answers."""
+    """Return what a distilling reply makes of the ideas; pure but for what `validate` answers."""
     left = dict(enumerate(ideas, 1))
     out: list[Idea] = []
     rejected = found.get("rejected")
@@ -249,7 +249,8 @@ def merge(
 
 
 def read_place(raw: Any) -> Idea | None:
-    """file, line, title, text and reason of a JSON object; None when they cannot be meant."""
+    """Return file, line, title, text and reason of a JSON object; None when they cannot be
+    meant."""
     if not isinstance(raw, Mapping):
         return None
     file, line, text = raw.get("file"), raw.get("line", 0), raw.get("text", "")
@@ -269,8 +270,8 @@ def read_place(raw: Any) -> Idea | None:
 
 
 def read_idea(raw: Any, cited: Sequence[Experience]) -> Idea | str:
-    """An edit of a study's reply with its evidence, or why it is none: what is cited must be there,
-    to the step."""
+    """Return an edit of a study's reply with its evidence, or why it is none: what is cited must be
+    there, to the step."""
     idea = read_place(raw)
     if idea is None:
         return NO_PLACE
@@ -290,7 +291,7 @@ def read_idea(raw: Any, cited: Sequence[Experience]) -> Idea | str:
 
 
 def to_edit(scaffold: Scaffold, idea: Idea) -> Edit | None:
-    """The edit an idea means, or None when there is no such place."""
+    """Return the edit an idea means, or None when there is no such place."""
     about: dict[str, Any] = {
         "reason": idea.reason,
         "origin": "experience",
@@ -332,13 +333,14 @@ def to_edit(scaffold: Scaffold, idea: Idea) -> Edit | None:
 
 
 def tool_path(title: str, code: str) -> str:
-    """Where a tool of that title stands."""
+    """Return where a tool of that title stands."""
     slug = re.sub(r"[^a-z0-9]+", "_", title.lower()).strip("_")[:40] or "tool_" + digest(code, 6)
     return f"tools/{slug.removesuffix('_py')}.py"
 
 
 def editable(scaffold: Scaffold) -> list[str]:
-    """The files a proposal may change: prompts, tools and lessons, not what agent.toml protects."""
+    """Return the files a proposal may change: prompts, tools and lessons, not what agent.toml
+    protects."""
     protects = scaffold.agent.protects
     return [
         p
@@ -348,7 +350,7 @@ def editable(scaffold: Scaffold) -> list[str]:
 
 
 def places(scaffold: Scaffold) -> list[str]:
-    """What a proposal may name: the editable files, and what it may add; [] when agent.toml
+    """Return what a proposal may name: the editable files, and what it may add; [] when agent.toml
     protects everything."""
     return editable(scaffold) + [
         name for name, path in NEW.items() if not scaffold.agent.protects(path)
@@ -356,7 +358,7 @@ def places(scaffold: Scaffold) -> list[str]:
 
 
 def numbered(scaffold: Scaffold, most: int = 4000) -> list[tuple[str, str]]:
-    """The editable prompts and lessons with line numbers; tools only by name, since they are
+    """Return the editable prompts and lessons with line numbers; tools only by name, since they are
     long."""
     shown = []
     for path in editable(scaffold):
@@ -395,20 +397,20 @@ def _place(scaffold: Scaffold) -> dict[str, Any]:
 
 
 def study_schema(scaffold: Scaffold, ids: Sequence[str]) -> dict[str, Any]:
-    """What a study's reply must look like."""
+    """Return what a study's reply must look like."""
     edit = object_of(**_place(scaffold), experience=_one_of(ids), step=_STEP)
     causes = _one_of(["knowledge", "strategy", "tool", "none"])
     return object_of(why=_text(600), cause=causes, edits=_array(edit, maxItems=MAX_EDITS))
 
 
 def advice_schema(ids: Sequence[str]) -> dict[str, Any]:
-    """The second form: a reason and one sentence. A small model that may choose a file writes code
-    into it."""
+    """Return the second form: a reason and one sentence. A small model that may choose a file
+    writes code into it."""
     return object_of(why=_text(200), advice=_text(240), experience=_one_of(ids), step=_STEP)
 
 
 def distil_schema(scaffold: Scaffold, ideas: int) -> dict[str, Any]:
-    """What a distilling reply must look like."""
+    """Return what a distilling reply must look like."""
     number = {"type": "integer", "minimum": 1, "maximum": ideas}
     update = object_of(ideas=_array(number, minItems=1), **_place(scaffold))
     rejected = object_of(idea=number, why=_text(200))

@@ -59,7 +59,7 @@ class Search:
         self.spent = False
 
     def gain(self, made: Measured) -> float:
-        """By how much it beats the parent, on average over the parent's tasks; one that was
+        """Return by how much it beats the parent, on average over the parent's tasks; one that was
         excluded counts as level, so that candidates are compared on the same tasks, and one with
         few attempts that count is not the best.
         """
@@ -72,8 +72,8 @@ class Search:
         )
 
     def edits(self, files: Mapping[str, str], reason: str) -> list[Edit]:
-        """The edits that make these files of the parent's; '' takes a file out. What stays as it
-        was needs none."""
+        """Return the edits that make these files of the parent's; '' takes a file out. What stays
+        as it was needs none."""
         made = []
         for path, new in sorted(files.items()):
             old = self.scaffold.files.get(path, "")
@@ -86,9 +86,9 @@ class Search:
     def measure(
         self, edits: Sequence[Edit], tasks: Sequence[str] = (), beat: float | None = None
     ) -> Measured | None:
-        """The candidate on these train tasks (default: all of the batch). Its edits are valid:
-        `context.validate` says nothing. None once the budget has none to spare; attempts that were
-        made before cost nothing.
+        """Measure the candidate on these train tasks (default: all of the batch). Its edits are
+        valid: `context.validate` says nothing. None once the budget has none to spare; attempts
+        that were made before cost nothing.
 
         beat: a `gain` that it has to exceed. It is then measured a few tasks at a time, and no
         further once it could not exceed it if all that is left were solved; what was measured does

@@ -79,7 +79,7 @@ class Score:
 
 
 def how(passed: bool, ending: str, limit: str = "") -> str:
-    """How a graded attempt ended, in a word, as `Score.how` has it."""
+    """Return how a graded attempt ended, in a word, as `Score.how` has it."""
     return (
         "passed" if passed else "failed" if ending == "submitted" else f"{ending} {limit}".strip()
     )
@@ -149,8 +149,9 @@ def run_attempts(
 
 
 def stretch_of(session: Session, repeats: int) -> int:
-    """How many attempts are made before they are looked at: whole tasks, twice as many as go on at
-    once when the run began, so that one that goes on, and a replay, asks for what it asked for.
+    """Return how many attempts are made before they are looked at: whole tasks, twice as many as go
+    on at once when the run began, so that one that goes on, and a replay, asks for what it asked
+    for.
     """
     jobs = session.journal.first.get("jobs") or session.settings.jobs
     return repeats * max(1, 2 * jobs // repeats)
@@ -248,7 +249,8 @@ def attempt_task(
     in_memory: bool = True,
     offers: LessonRetrieval | None = None,
 ) -> Score:
-    """One attempt, graded and remembered (in memory too, unless told not to yet), or read back.
+    """Return one attempt, graded and remembered (in memory too, unless told not to yet), or read
+    back.
 
     offers: what its agent may be told of the workspace's lessons, when it asks for that.
     """
@@ -285,7 +287,7 @@ def _attempt(work: Work, outage: _Outage) -> Score:
 
 
 def _attempt_anew(work: Work, key: str, folder: Path, outage: _Outage) -> Score:
-    """An attempt that is made now; a fault of ours is tried again."""
+    """Return an attempt that is made now; a fault of ours is tried again."""
     session, task = work.session, work.task
     offers = _lessons_for(work.scaffold, work.offers)
     place: dict[str, Any] = {"phase": work.phase, "task": task.id, "repeat": work.repeat}
@@ -320,7 +322,7 @@ def _in_flight(session: Session, call: Call) -> Iterator[None]:
 
 
 def _set_aside(work: Work, key: str, outage: _Outage, fault: Fault) -> Score:
-    """An attempt that is excluded. Raises _Out when it is one too many of them."""
+    """Return an attempt that is excluded. Raises _Out when it is one too many of them."""
     session = work.session
     place: dict[str, Any] = {"task": work.task.id, "repeat": work.repeat}
     record = {
@@ -361,7 +363,7 @@ def key_of(
     *,
     image: str | None = None,
 ) -> str:
-    """What an attempt is known by: what it would be made from.
+    """Return what an attempt is known by: what it would be made from.
 
     image: in place of what tells the task's container image, which is else pulled. Raises Fault
     when it cannot be had.
@@ -387,7 +389,8 @@ def key_of(
 def _key_or_fault(
     session: Session, scaffold: Scaffold, task: Task, repeat: int, offers: LessonRetrieval | None
 ) -> tuple[str, Fault | None]:
-    """An attempt's key, and why the task's image cannot be had: the key is then one without it."""
+    """Return an attempt's key, and why the task's image cannot be had: the key is then one without
+    it."""
     try:
         return key_of(session, scaffold, task, repeat, offers), None
     except Fault as e:
@@ -401,8 +404,8 @@ def count_new(
     repeats: Sequence[int] = (0,),
     offers: LessonRetrieval | None = None,
 ) -> int:
-    """How many of these attempts the budget has not counted yet: a session before a kill may have
-    begun some."""
+    """Return how many of these attempts the budget has not counted yet: a session before a kill may
+    have begun some."""
     keys = (
         _key_or_fault(session, scaffold, task, repeat, offers)[0]
         for task in tasks
@@ -502,8 +505,8 @@ def note_end(
     *,
     in_memory: bool = True,
 ) -> Experience:
-    """An attempt that is final in its folder, to memory and to the journal. Doing it again changes
-    nothing there.
+    """Write down an attempt that is final: in its folder, to memory and to the journal. Doing it
+    again changes nothing there.
 
     Where memory has another attempt of the same key that went otherwise, this one gets an id of its
     own, and its folder that name: every attempt that was paid for is kept, and shown as itself.
@@ -543,8 +546,8 @@ def note_end(
 
 
 def _rename(experience: Experience, folder: Path) -> Path:
-    """The folder of an attempt under the name of its id; what a kill left under that name was of
-    the same attempt."""
+    """Put the folder of an attempt under the name of its id; what a kill left under that name was
+    of the same attempt."""
     _write(experience, folder)
     target = folder.with_name(experience.id)
     with files.disk(target, files.RESUME):
@@ -554,8 +557,8 @@ def _rename(experience: Experience, folder: Path) -> Path:
 
 
 def _write(experience: Experience, folder: Path) -> None:
-    """experience.json: sealed, and without the steps, which have a file of their own; how many
-    there are it knows."""
+    """Write experience.json: without the steps, which have a file of their own, but with their
+    number."""
     record = experience.model_dump(mode="json", exclude={"trace": {"steps"}})
     record["trace"]["steps"] = []
     record[STEPS] = len(experience.trace.steps)
@@ -563,8 +566,8 @@ def _write(experience: Experience, folder: Path) -> None:
 
 
 def write_whole(experience: Experience, folder: Path) -> None:
-    """An attempt's folder with its steps. It has ended then: who asks for that attempt reads it
-    back."""
+    """Write an attempt's folder with its steps. The attempt has ended then: who asks for that
+    attempt reads it back."""
     path = folder / "steps.jsonl"
     path.unlink(missing_ok=True)
     with Log(path) as lines:
@@ -574,8 +577,8 @@ def write_whole(experience: Experience, folder: Path) -> None:
 
 
 def read_ended(session: Session, id: str, *, steps: bool = True) -> Experience | None:
-    """An attempt that ended in this run, or None. What is lost or damaged in its folder is put back
-    from memory.
+    """Return an attempt that ended in this run, or None. What is lost or damaged in its folder is
+    put back from memory.
 
     Raises BadInput (damaged) when memory does not have it.
     """
@@ -610,7 +613,7 @@ def _score(experience: Experience, work: Work, *, reused: bool = False) -> Score
 
 
 def read_experience(folder: Path, *, steps: bool = True) -> Experience | None:
-    """An attempt's folder as an Experience, or None when the attempt has not ended.
+    """Return an attempt's folder as an Experience, or None when the attempt has not ended.
 
     Raises BadInput (damaged) when its files are not as they were written.
     """
@@ -642,8 +645,8 @@ def read_experience(folder: Path, *, steps: bool = True) -> Experience | None:
 
 
 def read_steps(folder: Path) -> Iterator[Step]:
-    """The steps that happened, also of an attempt that is still running or was killed; damaged ones
-    are passed over."""
+    """Yield the steps that happened, also of an attempt that is still running or was killed;
+    damaged ones are passed over."""
     for record in Log(folder / "steps.jsonl").read():
         with contextlib.suppress(ValidationError):
             yield Step.model_validate(record)

@@ -43,7 +43,8 @@ class Budget(Record):
 
     @classmethod
     def parse(cls, texts: Sequence[str]) -> Budget:
-        """`5usd`, `30min`, `200attempts`, `2Mtokens`. Raises BadInput for anything else."""
+        """Return the caps that texts such as `5usd`, `30min`, `200attempts` and `2Mtokens` say.
+        Raises BadInput for anything else."""
         caps: dict[str, float] = {}
         for text in texts:
             name, value = _parse_cap(text)
@@ -62,7 +63,7 @@ class Budget(Record):
         return {name: cap for name in UNITS.values() if (cap := getattr(self, name)) is not None}
 
     def texts(self) -> tuple[str, ...]:
-        """As `parse` reads it."""
+        """Return the caps as `parse` reads them."""
         units = {name: unit for unit, name in UNITS.items()}
         return tuple(
             f"{cap:.6f}".rstrip("0").rstrip(".") + units[name] for name, cap in self.caps.items()
@@ -220,8 +221,8 @@ class Spend:
 
     @classmethod
     def of(cls, lines: Iterable[Mapping[str, Any]]) -> Spend:
-        """Of a whole ledger. What is still held was lost with its process: it may have been paid,
-        so it is charged."""
+        """Return the spending of a whole ledger. What is still held was lost with its process: it
+        may have been paid, so it is charged."""
         spend = cls()
         spend.take_all(lines)
         return spend
@@ -236,7 +237,7 @@ class Spend:
                 self._lose(_held_key(line))
 
     def take(self, line: Mapping[str, Any]) -> None:
-        """One line more."""
+        """Count one line more."""
         session = line.get("session", 0)
         if isinstance(line.get("seconds"), int | float):
             self._seconds[session] = line["seconds"]
@@ -268,7 +269,7 @@ class Spend:
         return len(self.begun)
 
     def record(self) -> dict[str, Any]:
-        """The object that `--json` prints as `spend`."""
+        """Return the object that `--json` prints as `spend`."""
         roles = {role: _row(u) for role, u in sorted(self.by_role.items())}
         record = {
             **_row(self.total),
@@ -299,7 +300,7 @@ class Spend:
             self._add(which[0], LOST, {"calls": 1, "tokens_in": tokens, "usd": usd})
 
     def _release(self, which: Held) -> None:
-        """A reservation has an end; when it is another session's, it had been taken for lost."""
+        """End a reservation; one of another session had been taken for lost."""
         self.held.pop(which, None)
         if which in self.others:
             usd, tokens = self.others.pop(which)
@@ -307,12 +308,12 @@ class Spend:
 
 
 def near_record(near: tuple[int, int]) -> dict[str, int]:
-    """What `--json` says of calls that had the reply to a near question."""
+    """Return what `--json` says of calls that had the reply to a near question."""
     return {"calls": near[0], "tokens_saved": near[1]}
 
 
 def _fit(lines: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """Those that a ledger writes."""
+    """Yield those that a ledger writes."""
     return (line for line in lines if fits(line, LINES) and line["kind"] in LINES)
 
 
@@ -323,7 +324,7 @@ def _held_key(line: Mapping[str, Any]) -> Held:
 def unwritten(
     ledger: Iterable[Mapping[str, Any]], journal: Iterable[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """The lines that a ledger lacks for the replies and attempts that its run's journal has.
+    """Return the lines that a ledger lacks for the replies and attempts that its run's journal has.
 
     A killed process may owe the last ones; a ledger that was damaged or lost, all. What was lost in
     flight with it, and how long the sessions were, nobody knows then.
@@ -364,8 +365,8 @@ def unwritten(
 
 
 def _charged(usage: Usage, *, from_cache: bool, near: bool) -> dict[str, Any]:
-    """What a settled call is charged, as its line says it. near: the tokens that a near question's
-    reply saved."""
+    """Return what a settled call is charged, as its line says it. near: the tokens that a near
+    question's reply saved."""
     if from_cache:
         saved = {"near": usage.tokens_in + usage.tokens_out} if near else {}
         return {"usage": {**dict.fromkeys(_ALWAYS, 0), "calls": 1}, "from_cache": True, **saved}
@@ -484,7 +485,8 @@ class Ledger:
         from_cache: bool = False,
         near: bool = False,
     ) -> None:
-        """The call was answered, and cost this. Never more than was reserved: `Calls` sees to it.
+        """Charge what an answered call cost. It is never more than was reserved: `Calls` sees to
+        it.
 
         doubtful: the endpoint told counts that cannot be. from_cache: it cost nothing, whatever
         `usage` says of then. near: it was the reply to a near question.
@@ -494,8 +496,8 @@ class Ledger:
         self._end("settle", call, role=call.role, phase=call.phase, **told)
 
     def drop(self, call: Call, *, unspent: bool) -> None:
-        """The call brought no reply. unspent: certainly nobody worked on it; else it stays charged
-        as reserved."""
+        """End a call that brought no reply. unspent: certainly nobody worked on it; else it stays
+        charged as reserved."""
         self._end("release" if unspent else "lost", call)
 
     def begin(self, attempt: str) -> None:
@@ -523,7 +525,7 @@ class Ledger:
         return len(lines) - attempts, attempts
 
     def record(self) -> dict[str, Any]:
-        """The object that `--json` prints as `spend`, as it stands now."""
+        """Return the object that `--json` prints as `spend`, as it stands now."""
         with self._lock:
             return self._spend.record()
 
@@ -590,7 +592,7 @@ class Ledger:
             )
 
     def _caps(self, attempt: str) -> Iterator[_Share]:
-        """The caps that an attempt is under: the run's, and its own if it has one."""
+        """Yield the caps that an attempt is under: the run's, and its own if it has one."""
         yield _Share("", self.budget, self._spend)
         if (share := self._shares.get(attempt)) is not None:
             yield share
@@ -614,7 +616,7 @@ class _Share(NamedTuple):
     spend: Spend
 
     def short(self, tokens: int, usd: float) -> str:
-        """What is lacking when so much more were spent; '' for nothing."""
+        """Return what is lacking when so much more were spent; '' for nothing."""
         spent, budget = self.spend, self.budget
         if budget.usd is not None and spent.usd + usd > budget.usd + 1e-12:
             return f"${spent.usd:.4f} spent, up to ${usd:.4f} more needed"
@@ -633,7 +635,7 @@ class _Share(NamedTuple):
 
 
 def _attempt_of(line: Mapping[str, Any]) -> str:
-    """The attempt that a ledger's line is of; '' for none."""
+    """Return the attempt that a ledger's line is of; '' for none."""
     call = str(line.get("call", ""))
     return call.partition("/")[2].partition("/")[0] if call else str(line.get("attempt", ""))
 

@@ -86,7 +86,7 @@ class Calls:
         task: TaskQuestion | None = None,
         **params: Any,
     ) -> Reply:
-        """One reply to `messages`, paid at most once.
+        """Return one reply to `messages`, paid at most once.
 
         task: of an attempt what its task asks, for a cache that answers near questions too.
 
@@ -132,7 +132,7 @@ class Calls:
         return reply
 
     def params(self, model: Model, params: Mapping[str, Any]) -> dict[str, Any]:
-        """All that `model` is asked for by a call with these parameters."""
+        """Return all that `model` is asked for by a call with these parameters."""
         return {"max_tokens": MAX_TOKENS, **params, **self._override(model)}
 
     def _override(self, model: Model) -> Mapping[str, Any]:
@@ -152,8 +152,8 @@ class Calls:
         bound: tuple[int, int],
         lost: list[Transient],
     ) -> Reply:
-        """The reply, as it is to be paid; what was reserved for it is still held. lost: takes the
-        tries that failed."""
+        """Return the reply, as it is to be paid; what was reserved for it is still held. lost:
+        takes the tries that failed."""
         pace, tried = self._pace(model), 0
         answered = pace.answered
         while True:
@@ -190,8 +190,8 @@ class Calls:
         bound: tuple[int, int],
         turn: Turn,
     ) -> Reply | None:
-        """One try, reserved for by itself; None where it failed in a way that may pass, which the
-        turn is told."""
+        """Return the reply of one try, reserved for by itself; None where it failed in a way that
+        may pass, which the turn is told."""
         self.ledger.reserve(call, sum(bound), price.most(*bound))
         try:
             own = type(model).__module__.startswith("recreate.")
@@ -247,8 +247,8 @@ def _refuse_none(messages: Any) -> None:
 
 
 def _refuse_held_out(messages: Sequence[Message], call: Call) -> None:
-    """No agent and no optimizer is told of an attempt at a held-out task: where one would be, a
-    door was left open."""
+    """Refuse a request that tells of an attempt at a held-out task: where one would, a door was
+    left open."""
     found = {each for message in messages for each in canaries(str(message.get("content") or ""))}
     if found:
         raise Fault(
@@ -266,9 +266,9 @@ def _refuse_held_out(messages: Sequence[Message], call: Call) -> None:
 def _charge(
     reply: Reply, price: Price, bound_in: int, bound_out: int, *, then: bool = False
 ) -> Reply:
-    """The reply with what is charged for it: never more than was reserved, and all of that where
-    its counts cannot be. then: it is a replay's, and its counts are what was charged when it was
-    recorded.
+    """Return the reply with what is charged for it: never more than was reserved, and all of that
+    where its counts cannot be. then: it is a replay's, and its counts are what was charged when it
+    was recorded.
 
     What is longer than its tokens can be is cut: it would be sent again with every turn, at a bound
     that no cap covers.
@@ -310,7 +310,8 @@ def _calls_within(calls: Sequence[ToolCall], most: int) -> tuple[ToolCall, ...]:
 
 
 def masked(reply: Reply, params: Mapping[str, Any]) -> Reply:
-    """The reply without keys: what is acted on, and what the journal gives back after a kill.
+    """Return the reply without keys: what is acted on, and what the journal gives back after a
+    kill.
 
     params: what was asked for. A password that is a word of it (a tool's name, a choice) does not
     spoil the answer.
@@ -327,8 +328,8 @@ def masked(reply: Reply, params: Mapping[str, Any]) -> Reply:
 
 
 def _asked_for(schema: Any, *, word: bool = False) -> Iterator[str]:
-    """The words of a JSON schema: names of fields and tools, and what may be chosen. word: a text
-    here is one; a property may be called `name` or `enum` itself, and then has a schema."""
+    """Yield the words of a JSON schema: names of fields and tools, and what may be chosen. word: a
+    text here is one; a property may be called `name` or `enum` itself, and then has a schema."""
     if isinstance(schema, Mapping):
         for key, value in schema.items():
             yield key
@@ -341,8 +342,8 @@ def _asked_for(schema: Any, *, word: bool = False) -> Iterator[str]:
 
 
 def tokens_bound(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> int:
-    """An upper bound on the prompt's tokens: no tokenizer makes more tokens than bytes, chat marks
-    aside.
+    """Return an upper bound on the prompt's tokens: no tokenizer makes more tokens than bytes, chat
+    marks aside.
 
     A tool call counts as the JSON of its message, which says more than models are shown of it;
     tools count as JSON in its long spelling, spaces and escapes included, since some endpoints show

@@ -75,8 +75,8 @@ def judge(
     attempted: int | None = None,
     kinds: Mapping[str, str] = {},
 ) -> Verdict:
-    """The verdict on `after` against `before`; the interval has level 1 - alpha. kinds: task -> its
-    kind, where there are several: then the verdict has the scores of each.
+    """Return the verdict on `after` against `before`; the interval has level 1 - alpha. kinds: task
+    -> its kind, where there are several: then the verdict has the scores of each.
 
     attempted: how many pairs were started, when that is more than both maps show; pairs that are
     missing or None on either side count as dropped. Too few tasks is `undecided` with a reason,
@@ -139,7 +139,7 @@ def could_be_better(before: Scores, *, alpha: float = 0.10, seed: int = 0) -> bo
 
 
 def ceiling(before: Scores, *, alpha: float = 0.10, seed: int = 0) -> str:
-    """Why no outcome could be `better` than these scores, '' when one could."""
+    """Return why no outcome could be `better` than these scores, '' when one could."""
     if could_be_better(before, alpha=alpha, seed=seed):
         return ""
     tasks = _means({key: score or 0.0 for key, score in before.items()}, list(before))
@@ -160,8 +160,8 @@ def ceiling(before: Scores, *, alpha: float = 0.10, seed: int = 0) -> str:
 
 
 def not_worse(before: Scores, after: Scores, *, margin: float, alpha: float = 0.10) -> str:
-    """'' when the mean score (in 0..1) is not seen to fall, and a fall by `margin` or more is ruled
-    out, else why not.
+    """Return '' when the mean score (in 0..1) is not seen to fall, and a fall by `margin` or more
+    is ruled out, else why not.
 
     A bet against the claim that the true mean difference is -margin or less: the stake grows by 1 +
     x * (difference + margin) a task, which under that claim is a fair game at best for every x up
@@ -190,8 +190,8 @@ def not_worse(before: Scores, after: Scores, *, margin: float, alpha: float = 0.
 
 
 def _stake(differences: list[float], margin: float) -> float:
-    """What a stake of 1 has become: most of it bet as boldly as can be, which one lost task ends,
-    the rest less so."""
+    """Return what a stake of 1 has become: most of it bet as boldly as can be, which one lost task
+    ends, the rest less so."""
     return math.fsum(
         part * math.prod(1 + bet / (1 - margin) * (d + margin) for d in differences)
         for part, bet in _BETS
@@ -201,7 +201,7 @@ def _stake(differences: list[float], margin: float) -> float:
 def saving(
     before: Scores, after: Scores, *, unit: str, alpha: float = 0.10, seed: int = 0
 ) -> Saving | None:
-    """What a task costs before and after, paired like the scores; None when nothing could be
+    """Return what a task costs before and after, paired like the scores; None when nothing could be
     paired, or costs nothing.
 
     before, after: (task, repeat) -> `unit`s that the attempt took: usd, tokens, calls, seconds. The
@@ -222,7 +222,7 @@ def saving(
 
 
 def saved(found: Saving) -> str:
-    """A saving in words."""
+    """Return a saving in words."""
     form = {
         "usd": "${:.4f}",
         "tokens": "{:,.0f} tokens",
@@ -237,8 +237,8 @@ def saved(found: Saving) -> str:
 
 
 def alone(scores: Scores, reason: str, top: str = "") -> Verdict:
-    """The score of one agent as a verdict on no change at all: before and after are the same. top:
-    why nothing could be better, where that is so; then it is `not-better`."""
+    """Return the score of one agent as a verdict on no change at all: before and after are the
+    same. top: why nothing could be better, where that is so; then it is `not-better`."""
     held = {key: score for key, score in scores.items() if score is not None}
     top = top if held else ""
     verdict = unjudged("not-better" if top else "undecided", top or reason, len(scores) - len(held))
@@ -268,13 +268,13 @@ def by_kind(before: Scores, after: Scores, kinds: Mapping[str, str]) -> tuple[St
 
 
 def unjudged(verdict: Decision, reason: str, dropped: int = 0) -> Verdict:
-    """A verdict without scores: nothing was compared, and why."""
+    """Return a verdict without scores: nothing was compared, and why."""
     nothing: dict[str, Any] = dict.fromkeys(("before", "after", "diff", "lo", "hi", "p"))
     return Verdict(**nothing, tasks=0, repeats=0, dropped=dropped, verdict=verdict, reason=reason)
 
 
 def interval(scores: Scores, *, alpha: float = 0.10) -> tuple[float, float, float]:
-    """(mean, lo, hi) of one agent's mean score over tasks, repeats averaged within a task.
+    """Return (mean, lo, hi) of one agent's mean score over tasks, repeats averaged within a task.
 
     For scores in 0..1: Wilson's interval, with the number of tasks n replaced by the number of
     yes-or-no tasks that would be as certain, mean * (1 - mean) / (variance of the mean); it is
@@ -308,8 +308,8 @@ def interval(scores: Scores, *, alpha: float = 0.10) -> tuple[float, float, floa
 
 
 def pass_hat(passes: Mapping[tuple[str, int], bool]) -> dict[int, float]:
-    """pass^k for k from 1 to the most repeats a task has: the chance that k attempts at a task all
-    pass, over tasks.
+    """Return pass^k for k from 1 to the most repeats a task has: the chance that k attempts at a
+    task all pass, over tasks.
 
     passes: (task, repeat) -> whether it passed. Of c passes in n attempts C(c, k) / C(n, k) is
     unbiased for one task (tau-bench, Yao et al. 2024, arXiv 2406.12045, section 4); tasks with
@@ -342,8 +342,8 @@ def wilson(hits: int, of: int, *, alpha: float = 0.05) -> tuple[float, float]:
 def detectable_gain(
     tasks: int, repeats: int = 1, base_rate: float = 0.3, *, power: float = 0.80
 ) -> float:
-    """The smallest true gain in the mean score that the gate would keep with this power; 1.0 when
-    there is none.
+    """Return the smallest true gain in the mean score that the gate would keep with this power; 1.0
+    when there is none.
 
     A formula, checked by simulation. Assumed: tasks differ in difficulty (half of the variance of a
     yes-or-no score lies between tasks), and the agent gains the same share of what each task still
@@ -372,7 +372,7 @@ def detectable_gain(
 
 
 def _means(scores: Scores, keys: list[tuple[str, int]]) -> dict[str, Fraction]:
-    """Each task's mean score, exactly: 0.1 is one tenth, so that equal results tie."""
+    """Return each task's mean score, exactly: 0.1 is one tenth, so that equal results tie."""
     found: dict[str, list[Fraction]] = {}
     for key in keys:
         score = scores[key]
@@ -387,8 +387,8 @@ def _exact(score: float) -> Fraction:
 
 
 def _units(differences: list[Fraction]) -> tuple[list[int], int]:
-    """(the differences in whole units, how many units make 1): no rounding below decides between
-    equal sums."""
+    """Return (the differences in whole units, how many units make 1): no rounding below decides
+    between equal sums."""
     scale = math.lcm(*(d.denominator for d in differences))
     if scale > 10**9:
         scale = 10**12
@@ -396,8 +396,8 @@ def _units(differences: list[Fraction]) -> tuple[list[int], int]:
 
 
 def _flips(units: list[int], observed: int, alpha: float, seed: int) -> tuple[float, int]:
-    """(two-sided p, reach) of the sum of `units` (sizes, none 0) under random signs; `observed` is
-    a size too.
+    """Return (two-sided p, reach) of the sum of `units` (sizes, none 0) under random signs;
+    `observed` is a size too.
 
     reach: the smallest sum that is exceeded in at most alpha/2 of the flips.
     """
@@ -423,8 +423,8 @@ def _flips(units: list[int], observed: int, alpha: float, seed: int) -> tuple[fl
 
 
 def _counted(units: list[int]) -> list[tuple[int, int]]:
-    """All sums with how many flips give them, largest first: one big integer holds the counts side
-    by side."""
+    """Return all sums with how many flips give them, largest first: one big integer holds the
+    counts side by side."""
     width = (len(units) + 8) // 8
     # read at once, where that goes
     form = next((form for form in "BHIQ" if struct.calcsize(f"<{form}") >= width), "")

@@ -215,7 +215,8 @@ class Journal:
             )
 
     def forget(self, attempt: str) -> None:
-        """An attempt (or a proposal) is complete: its replies will not be asked for again."""
+        """Let go of the replies of an attempt or a proposal that is complete: nobody asks for them
+        again."""
         self._replies.pop(attempt, None)
 
     def reply(self, question: ModelQuestion) -> Reply | None:
@@ -282,7 +283,7 @@ class Journal:
         self._take(record)
 
     def records(self, *kinds: str) -> Iterator[dict[str, Any]]:
-        """The records of some kinds (all when none is named), in order."""
+        """Yield the records of some kinds (all when none is named), in order."""
         return records(self.log, *kinds)
 
     @property
@@ -298,13 +299,13 @@ class Journal:
 
 
 def records(log: Log, *kinds: str) -> Iterator[dict[str, Any]]:
-    """The records of some kinds (all when none is named) of a journal that nobody need have opened,
-    in order."""
+    """Yield the records of some kinds (all when none is named) of a journal that nobody need have
+    opened, in order."""
     return log.read(FIELDS, kinds)
 
 
 def passed_over(path: Path, damaged: int) -> str:
-    """What is to be said of so many damaged lines; '' for none."""
+    """Return what is to be said of so many damaged lines; '' for none."""
     if not damaged:
         return ""
     lines = f"{damaged} damaged line{'s' * (damaged > 1)} of {short(path)}"
@@ -315,7 +316,7 @@ def passed_over(path: Path, damaged: int) -> str:
 
 
 def _recall_address(call: str, query: str) -> str:
-    """The address of what memory answered."""
+    """Return the address of what memory answered."""
     return f"{call}/{digest(query)}"
 
 

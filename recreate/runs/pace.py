@@ -108,7 +108,8 @@ class Limiter:
         return self.rate * 2 ** (self._growth(now) / 4)
 
     def _growth(self, now: float) -> float:
-        """How far limits are tried upwards: 1 after a while of full use, 8 after twice that."""
+        """Return how far limits are tried upwards: 1 after a while of full use, 8 after twice
+        that."""
         return min(min(self._answers / ANSWERS, (now - self._since) / self._patience) ** 3, 1000)
 
     def wait(self, now: float) -> float:

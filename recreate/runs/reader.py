@@ -88,15 +88,15 @@ class Run:
         return shlex.join(["recreate", "build", *as_flags(self.settings)]) if typed else ""
 
     def passed_over(self) -> str:
-        """What is to be said of damaged lines of the journal; '' for none."""
+        """Return what is to be said of damaged lines of the journal; '' for none."""
         return passed_over(self._journal.path, self._journal.damaged(FIELDS))
 
     def revisions(self) -> list[Revision]:
         return [Revision.model_validate(r["revision"]) for r in self.records("revision")]
 
     def studies(self) -> list[Study]:
-        """The optimizer's investigations that ended, in the order in which they did; a damaged
-        record is left out."""
+        """Return the optimizer's investigations that ended, in the order in which they did; a
+        damaged record is left out."""
         files = (self.folder / "studies").glob("*/study.json")
         found = []
         for file in sorted(files, key=lambda p: (p.stat().st_mtime_ns, p.parent.name)):
@@ -105,7 +105,7 @@ class Run:
         return found
 
     def seed(self) -> Scaffold | None:
-        """The agent the build started from; None when this run is no build."""
+        """Return the agent the build started from; None when this run is no build."""
         if not (self.folder / "seed" / "agent.toml").is_file():
             return None
         seed = load(self.folder / "seed")
@@ -114,12 +114,12 @@ class Run:
         )
 
     def waiting(self) -> Revision | None:
-        """The candidate that waits for a person's word, if any."""
+        """Return the candidate that waits for a person's word, if any."""
         return waiting(self.records("candidate", "review"))
 
     def validation(self, before: str, after: str) -> Verdict | None:
-        """The gate's words on two agents (digests), or the score of one, from the journal; None
-        without scores."""
+        """Return the gate's words on two agents (digests), or the score of one, from the journal;
+        None without scores."""
         sides: dict[str, dict[tuple[str, int], float | None]] = {before: {}, after: {}}
         for record in self.records("experience"):
             if record["split"] == "validation" and record["scaffold"] in sides:
@@ -141,7 +141,7 @@ class Run:
         return judge(sides[before], sides[after], alpha=gate.alpha, seed=seed)
 
     def cells(self) -> dict[CellKey, dict[tuple[str, int], dict[str, Any]]]:
-        """What was measured, in the order in which it was asked for: (task, repeat) -> its
+        """Return what was measured, in the order in which it was asked for: (task, repeat) -> its
         `experience` record. Arms may be one agent with the weights of several models."""
         records = list(self.records("start", "cell", "experience"))
         first: dict[str, Any] = next((r for r in records if r["kind"] == "start"), {})
@@ -166,8 +166,8 @@ class Run:
         return {key: rows for key, rows in found.items() if rows}
 
     def arms(self) -> dict[tuple[str, str], str]:
-        """(model, agent) -> the arm of a table that it is, or the arms, where several became the
-        same."""
+        """Return (model, agent) -> the arm of a table that it is, or the arms, where several became
+        the same."""
         found: dict[tuple[str, str], list[str]] = {}
         for r in self.records("arm"):
             names = found.setdefault((r["model"], r["digest"]), [])
@@ -175,8 +175,8 @@ class Run:
         return {of: " and ".join(names) for of, names in found.items()}
 
     def baselines(self) -> dict[CellKey, CellKey] | None:
-        """Of each cell that has one the cell that it is compared with, as it was last gone on with;
-        None where no bench said so."""
+        """Return for each cell that has one the cell that it is compared with, as it was last gone
+        on with; None where no bench said so."""
         told = next(reversed(list(self.records("baselines"))), None)
         pairs = [(r["cell"], r["baseline"]) for r in told["of"]] if told else []
         found = {
@@ -185,8 +185,8 @@ class Run:
         return found if told else None
 
     def kinds(self) -> dict[str, str]:
-        """task -> its kind, where there are several: of what a bench measured, or candidates were
-        tried on."""
+        """Return task -> its kind, where there are several: of what a bench measured, or candidates
+        were tried on."""
         found = dict[str, str]()
         for record in self.records("kinds", "trial"):
             if record["kind"] == "trial":
@@ -196,8 +196,8 @@ class Run:
         return found
 
     def results(self) -> dict[CellKey, dict[tuple[str, int], dict[str, Any]]]:
-        """What stands for the run beside another: of a build its result on validation, else each of
-        its cells."""
+        """Return what stands for the run beside another: of a build its result on validation, else
+        each of its cells."""
         seed, kept = self.seed(), [r.id for r in self.revisions() if r.kept]
         result = (kept[-1:] or [seed.digest])[0] if seed is not None else ""
         return {
@@ -238,15 +238,15 @@ class Run:
         )
 
     def end(self) -> dict[str, Any] | None:
-        """The last `end` record: how the run ended, or None while it has not."""
+        """Return the last `end` record: how the run ended, or None while it has not."""
         found = None
         for record in self.records("start", "end"):
             found = record if record["kind"] == "end" else None
         return found
 
     def status(self) -> str:
-        """done | budget | review | ceiling as it ended, else running or stopped; `ended` for a
-        bench: it has no end."""
+        """Return done | budget | review | ceiling as it ended, else running or stopped; `ended` for
+        a bench: it has no end."""
         if is_locked(self.folder / "lock"):
             return "running"
         end = self.end()
@@ -255,8 +255,8 @@ class Run:
         )
 
     def spend(self) -> Spend:
-        """What stands in the ledger, as the cap counts it; while a process works, calls in flight
-        count as lost."""
+        """Return what stands in the ledger, as the cap counts it; while a process works, calls in
+        flight count as lost."""
         ledger = Log(self.folder / "ledger.jsonl")
         stats = [file.stat() for file in (ledger.path, self._journal.path) if file.exists()]
         known = [n for stat in stats for n in (stat.st_ino, stat.st_size, stat.st_mtime_ns)]
@@ -281,7 +281,7 @@ class Run:
         return {whose: Usage.model_validate(total) for whose, total in sums.items()}
 
     def experience(self, id: str) -> Experience:
-        """An attempt of this run by id or unique beginning of it. Raises BadInput."""
+        """Return an attempt of this run by id or unique beginning of it. Raises BadInput."""
         found = (
             [p.name for p in (self.folder / "attempts").glob(f"{id}*") if p.is_dir()] if id else []
         )
@@ -300,7 +300,7 @@ class Run:
 
 
 def runs(workspace: Path) -> list[Path]:
-    """The run folders of a workspace, newest first. Raises BadInput when there is none."""
+    """Return the run folders of a workspace, newest first. Raises BadInput when there is none."""
     found = sorted(
         (workspace / "runs").glob("*/settings.toml"), key=lambda p: p.stat().st_mtime, reverse=True
     )
@@ -312,13 +312,13 @@ def runs(workspace: Path) -> list[Path]:
 
 
 def latest(workspace: Path) -> Path:
-    """The newest run folder of a workspace. Raises BadInput when there is none."""
+    """Return the newest run folder of a workspace. Raises BadInput when there is none."""
     return runs(workspace)[0]
 
 
 def find_run(text: str, workspace: Path, *, whole: bool = False) -> Path:
-    """A run folder by path, by name under runs/ or the unique beginning of one, or the newest for
-    '' and 'last'.
+    """Return a run folder by path, by name under runs/ or the unique beginning of one, or the
+    newest for '' and 'last'.
 
     whole: only a whole name counts.
     """
@@ -343,7 +343,8 @@ def find_run(text: str, workspace: Path, *, whole: bool = False) -> Path:
 
 
 def waiting(records: Iterable[Mapping[str, Any]]) -> Revision | None:
-    """The candidate that waits for a word, from a journal's `candidate` and `review` records."""
+    """Return the candidate that waits for a word, from a journal's `candidate` and `review`
+    records."""
     last: Mapping[str, Any] | None = None
     for record in records:
         if record["kind"] == "candidate":
@@ -354,8 +355,8 @@ def waiting(records: Iterable[Mapping[str, Any]]) -> Revision | None:
 
 
 def find_agent(text: str, where: Path) -> Scaffold:
-    """A scaffold: a folder, a name in the workspace or shipped, `RUN:DIGEST`, `RUN:seed`, or a
-    run's last kept.
+    """Return a scaffold: a folder, a name in the workspace or shipped, `RUN:DIGEST`, `RUN:seed`, or
+    a run's last kept.
 
     Raises BadInput that lists the near names.
     """
@@ -413,8 +414,8 @@ def find_agent(text: str, where: Path) -> Scaffold:
 
 
 def named_run(text: str, where: Path, *, whole: bool = False) -> Path | None:
-    """The run folder that `text` names, or None when it names none. whole: not by the beginning of
-    its name."""
+    """Return the run folder that `text` names, or None when it names none. whole: not by the
+    beginning of its name."""
     try:
         return find_run(text, where, whole=whole) if text else None
     except BadInput:
@@ -424,8 +425,8 @@ def named_run(text: str, where: Path, *, whole: bool = False) -> Path | None:
 
 
 def default_seed(domain: str, where: Path, model: str, own: str = "") -> Scaffold:
-    """The agent to start from when nobody names one: the one called `own`, the domain's, else a
-    shipped seed.
+    """Return the agent to start from when nobody names one: the one called `own`, the domain's,
+    else a shipped seed.
 
     A local model gets the seed that was made for small ones, where the domain has one.
     """

@@ -90,7 +90,8 @@ class Recollection:
     found_by: Sequence[str] = ()
 
     def state(self) -> Recallable:
-        """What may be told in this run; fixed by the first who asks. Raises BadInput (damaged)."""
+        """Return what may be told in this run; fixed by the first who asks. Raises BadInput
+        (damaged)."""
         with _LOCK:
             mine = (r for r in self.journal.records("recallable") if r["domain"] == self.domain)
             record = next(mine, None)
@@ -134,8 +135,8 @@ class Recollection:
         return Recallable(frozenset(found["experiences"]), found["lessons"], key)
 
     def asked_by(self, task: Task, tokens: int, *, lessons: bool, state: Recallable) -> Recaller:
-        """What an agent at a task asks. tokens: of one answer; lessons: whether they are told
-        too."""
+        """Return what an agent at a task asks. tokens: of one answer; lessons: whether they are
+        told too."""
 
         def recall(query: str, call: str) -> MemoryAnswer:
             known = self.journal.recalled(call, query)
@@ -178,8 +179,8 @@ class Recollection:
     def _nearest(
         self, query: str, task: Task, most: int, state: Recallable
     ) -> list[tuple[str, Callable[[int], str]]]:
-        """(id, what tells it in so many characters) of what is nearest: of a task one attempt that
-        passed and one that failed at most."""
+        """Return (id, what tells it in so many characters) of what is nearest: of a task one
+        attempt that passed and one that failed at most."""
         asked = 8 * most
         where = {"domain": [self.domain, "general"]}
         while True:
@@ -265,8 +266,8 @@ def _told_attempt(e: Experience, hit: Hit) -> Callable[[int], str]:
 
 
 def _deed(e: Experience, number: int | None) -> Step | None:
-    """The step that answers, else the last in which something was done; not one that asked memory
-    itself."""
+    """Return the step that answers, else the last in which something was done; not one that asked
+    memory itself."""
     done = [
         s
         for s in e.trace.steps

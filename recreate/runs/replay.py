@@ -441,8 +441,8 @@ class Replayed:
         self._lost: dict[tuple[str, str], int] = {}
 
     def reply(self, messages: Sequence[Message], call: Call, **params: Any) -> Reply:
-        """The recorded reply, after the tries that failed then. Raises Differs, or what was raised
-        then."""
+        """Return the recorded reply, after the tries that failed then. Raises Differs, or what was
+        raised then."""
         question = ModelQuestion(self.name, messages, params, call)
         line = self.replay.find(question)
         place, lost, error = (call.id, question.digest), line.get("lost", ()), line.get("error")

@@ -101,8 +101,8 @@ their number."""
 
 
 def share(gate: Gate, rounds: int, *, of: int = 1, extra: int = 0) -> float:
-    """What a candidate may spend of the build's `gate.false_keep`: all together spend no more,
-    however many come.
+    """Return what a candidate may spend of the build's `gate.false_keep`: all together spend no
+    more, however many come.
 
     of: how many candidates its round has, in how many rounds (`decidable`); extra: of one beyond
     those, such as a person's edit, its number from 1. Where candidates are kept as cheaper too,
@@ -121,7 +121,7 @@ def decidable(gate: Gate, tasks: int, rounds: int) -> int:
 
 
 def room(gate: Gate, rounds: int, before: Scores, seed: int = 0) -> str:
-    """Why no candidate could be `better` than these scores (in 0..1), '' when one could."""
+    """Return why no candidate could be `better` than these scores (in 0..1), '' when one could."""
     if not gate.false_keep:
         return ceiling(before, alpha=gate.alpha, seed=seed)
     over = decidable(gate, len({task for task, _ in before}), rounds)
@@ -149,16 +149,17 @@ class Terms(Record):
 
 
 def handed_on(known: Sequence[Terms], better: Collection[str]) -> float:
-    """What the next candidate may spend besides its own share: all that the last one might, where
-    that was kept as better. known: the terms so far, in their order; better: the candidates that
-    were kept so."""
+    """Return what the next candidate may spend besides its own share: all that the last one might,
+    where that was kept as better. known: the terms so far, in their order; better: the candidates
+    that were kept so."""
     return known[-1].alpha if known and known[-1].candidate in better else 0.0
 
 
 def tried(
     terms: Terms, before: Scores, after: Scores, *, whole: bool = False
 ) -> tuple[Verdict, bool]:
-    """`trial` on these terms, split by stratum; a loss in one beside a gain in another is said."""
+    """Return what `trial` says on these terms, split by stratum; a loss in one beside a gain in
+    another is said."""
     given: dict[str, Any] = {
         "repeats": terms.repeats,
         "alpha": terms.alpha,
@@ -193,8 +194,8 @@ def trial(
     gain: float,
     whole: bool = False,
 ) -> tuple[Verdict, bool]:
-    """(the verdict on the tasks that have all their scores, in this order; whether it is settled).
-    What comes after the task that settled it is not looked at.
+    """Return (the verdict on the tasks that have all their scores, in this order; whether it is
+    settled). What comes after the task that settled it is not looked at.
 
     before: the parent's scores (0..1) of all tasks; after: the candidate's so far; None in either:
     excluded. gain: what is worth finding, see `detectable`; from 1 on nothing is ruled out. whole:
@@ -272,7 +273,7 @@ class _Walk:
         return True
 
     def end(self) -> _End | None:
-        """How the trial ends here; None where it goes on."""
+        """Return how the trial ends here; None where it goes on."""
         needed, all_of_them = -math.log(self.alpha), len(self.order)
         if self.lost > MAX_DROPPED * all_of_them:
             why = (
@@ -293,8 +294,8 @@ class _Walk:
         return None
 
     def verdict(self, end: _End, ended: int) -> Verdict:
-        """The verdict on what was seen. ended: after how many tasks it was settled, 0 where it was
-        not."""
+        """Return the verdict on what was seen. ended: after how many tasks it was settled, 0 where
+        it was not."""
         decision, reason, differences = end.decision, end.reason, self.differences
         lo = _lowest(differences, self.alpha)
         hi = -_lowest([-d for d in differences], self.alpha)
@@ -326,7 +327,7 @@ class _Walk:
 
 
 def no_room(before: Scores, *, alpha: float) -> str:
-    """Why no outcome could be `better` than these scores (in 0..1), '' when one could."""
+    """Return why no outcome could be `better` than these scores (in 0..1), '' when one could."""
     tasks: dict[str, list[float]] = {}
     for (task, _), score in before.items():
         tasks.setdefault(task, []).append(score or 0.0)
@@ -352,8 +353,8 @@ def no_room(before: Scores, *, alpha: float) -> str:
 
 @lru_cache(maxsize=1024)
 def wins(tasks: int, alpha: float) -> int:
-    """How many tasks must go from 0 to 1 from the first on, none lost, before a candidate is kept;
-    more than all where so few tasks decide nothing."""
+    """Return how many tasks must go from 0 to 1 from the first on, none lost, before a candidate is
+    kept; more than all where so few tasks decide nothing."""
     stake = _Deadline(tasks, alpha)
     for number in range(1, tasks + 1):
         stake.bet(1.0)
@@ -378,7 +379,8 @@ class _Deadline:
         self.later: dict[float, _Deadline] = {}
 
     def after(self, difference: float) -> _Deadline:
-        """What it becomes by the next difference; reckoned once, and itself left as it is."""
+        """Return what it becomes by the next difference; reckoned once, and itself left as it
+        is."""
         if (found := self.later.get(difference)) is None:
             found = self.copy()
             found.bet(difference)
@@ -391,8 +393,8 @@ class _Deadline:
         return made
 
     def stake(self) -> float:
-        """The part that is bet on the next task: by what was seen before it. No more than reaches 1
-        by a step of the usual size."""
+        """Return the part that is bet on the next task: by what was seen before it. No more than
+        reaches 1 by a step of the usual size."""
         if not 1e-12 < self.worth < 1:
             return 0.0
         way = NORMAL.inv_cdf(self.worth / 2)
@@ -422,7 +424,8 @@ class _Deadline:
         return min(1.0, self.alpha / self.top)
 
     def with_hope(self, hope: Sequence[float]) -> float:
-        """The log after more than the best that can still come: the most is bet each time."""
+        """Return the log after more than the best that can still come: the most is bet each
+        time."""
         return math.log(self.worth / self.alpha) + hope[0] + 1e-9 if self.worth > 0 else -math.inf
 
 
@@ -464,7 +467,8 @@ def _whole(parts: Sequence[float]) -> float:
 def _hopes(
     before: Scores, order: Sequence[str], repeats: int, bets: tuple[float, ...]
 ) -> list[list[float]]:
-    """How much each part grows at best from the n-th task on: where every task ends solved."""
+    """Return how much each part grows at best from the n-th task on: where every task ends
+    solved."""
     hopes = [[0.0] * len(bets)]
     for task in reversed(order):
         scores = [before.get((task, repeat)) for repeat in range(repeats)]
@@ -478,8 +482,8 @@ def _hopes(
 
 
 def _lowest(differences: Sequence[float], alpha: float) -> float:
-    """The largest m in -1..1 at which "the mean is m or less" is ruled out: a stake falls as its m
-    rises."""
+    """Return the largest m in -1..1 at which "the mean is m or less" is ruled out: a stake falls as
+    its m rises."""
     low, high = -1.0, 1.0
     for _ in range(24):
         middle = (low + high) / 2
@@ -515,7 +519,7 @@ SPREAD = 0.5
 
 
 def spread_of(within: float, between: float) -> float:
-    """That part, of variances that were measured; kept off the ends, which few tasks cannot
+    """Return that part, of variances that were measured; kept off the ends, which few tasks cannot
     prove."""
     return min(0.95, max(0.05, between / (within + between))) if within + between > 0 else SPREAD
 
@@ -531,8 +535,8 @@ def odds(
     worth: float,
     spread: float = SPREAD,
 ) -> Odds:
-    """Of a candidate with this true gain, in trials of so many tasks that look for a gain of
-    `worth`.
+    """Return the odds of a candidate with this true gain, in trials of so many tasks that look for
+    a gain of `worth`.
 
     For yes-or-no scores. Assumed: tasks differ in difficulty (`spread`), and the agent gains the
     same share of what each task still lets it gain. Drawn DRAWS times from fixed seeds, so that it
@@ -591,8 +595,8 @@ def _luck(tasks: int) -> tuple[tuple[float, ...], ...]:
 def finds(
     gate: Gate, tasks: int, repeats: int, base_rate: float, rounds: int, spread: float
 ) -> float:
-    """The smallest true gain that a build of so many rounds keeps with probability POWER; 1.0 when
-    there is none."""
+    """Return the smallest true gain that a build of so many rounds keeps with probability POWER;
+    1.0 when there is none."""
     if not gate.false_keep:
         return detectable_gain(tasks, repeats, base_rate)
     alpha = share(gate, decidable(gate, tasks, rounds))
@@ -602,8 +606,8 @@ def finds(
 def detectable(
     tasks: int, repeats: int, base_rate: float, alpha: float, spread: float = SPREAD
 ) -> float:
-    """The smallest true gain in the mean score that a trial keeps with probability POWER; 1.0 when
-    there is none."""
+    """Return the smallest true gain in the mean score that a trial keeps with probability POWER;
+    1.0 when there is none."""
     if not 0 <= base_rate < 1 or tasks < 1:
         return 1.0
     most = min(tasks, LATTICE)

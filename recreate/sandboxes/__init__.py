@@ -26,8 +26,8 @@ __all__ = ["PREFERENCE", "choose", "named_backend", "survey"]
 
 
 def choose(name: str | None = None) -> SandboxBackend:
-    """The backend called `name`, else $RECREATE_SANDBOX, else the first in the order of preference
-    that works here.
+    """Return the backend called `name`, else $RECREATE_SANDBOX, else the first in the order of
+    preference that works here.
 
     Raises BadInput: `unknown-sandbox` for a name that no backend has, `no-sandbox` when the named
     one, or every one, does not work here.
@@ -51,16 +51,16 @@ def choose(name: str | None = None) -> SandboxBackend:
 
 
 def named_backend(name: str | None = None) -> SandboxBackend | None:
-    """The backend called `name`, else $RECREATE_SANDBOX, whether it works here or not; None where
-    neither is said."""
+    """Return the backend called `name`, else $RECREATE_SANDBOX, whether it works here or not; None
+    where neither is said."""
     name = name or os.environ.get("RECREATE_SANDBOX") or None
     found: SandboxBackend | None = registry.open("sandbox", name) if name else None
     return found
 
 
 def survey() -> list[tuple[str, str]]:
-    """(name, '' or why it does not work here) of every backend that can be named, the preferred
-    ones first."""
+    """Return (name, '' or why it does not work here) of every backend that can be named, the
+    preferred ones first."""
     names = [*PREFERENCE, *(name for name in plugins.names("sandbox") if name not in PREFERENCE)]
     return [(name, _probed(name)) for name in names]
 

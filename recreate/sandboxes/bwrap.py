@@ -23,7 +23,7 @@ class Bwrap(Walled):
         return "" if _bwrap() else "the program bwrap is not installed"
 
     def argv(self, sandbox: FolderSandbox, command: Sequence[bytes], given: int) -> list[bytes]:
-        """The command in a sandbox: read-only system, the sandbox's folders, the mounts, and
+        """Return the command in a sandbox: read-only system, the sandbox's folders, the mounts, and
         nothing else."""
         words = [_bwrap(), *_NAMESPACES.split()]
         if sandbox.owner is None:

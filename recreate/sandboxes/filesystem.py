@@ -39,8 +39,8 @@ class NotAFile(BadInput, FileNotFoundError):
 
 
 def make_folder() -> Path:
-    """A new empty folder, mode 0700, in this process's session folder. Raises Fault when it cannot
-    be made."""
+    """Return a new empty folder, mode 0700, in this process's session folder. Raises Fault when it
+    cannot be made."""
     global _session
     with ours("make a sandbox folder"), _lock:
         if _session is None or _session[0] != os.getpid():
@@ -84,8 +84,9 @@ def sweep(really: bool = True) -> list[Path]:
 
 
 def _base() -> Path:
-    """Where session folders are made: where TMPDIR says, else on a disk, and under a path that
-    tells nothing of the user, since the kernel shows it to sandboxes (/proc/self/mountinfo)."""
+    """Return where session folders are made: where TMPDIR says, else on a disk, and under a path
+    that tells nothing of the user, since the kernel shows it to sandboxes
+    (/proc/self/mountinfo)."""
     if named := os.environ.get("TMPDIR"):
         return Path(named)
     try:
@@ -285,8 +286,8 @@ def _open_up(path: str) -> None:
 
 
 def parts(path: str) -> list[str]:
-    """The components of a path inside a sandbox. Raises BadInput for an absolute one, `..`, NUL or
-    nothing at all."""
+    """Return the components of a path inside a sandbox. Raises BadInput for an absolute one, `..`,
+    NUL or nothing at all."""
     names = [name for name in path.split("/") if name not in ("", ".")]
     long = any(len(name.encode("utf-8", "replace")) > 255 for name in names)
     if path.startswith("/") or ".." in names or "\0" in path or long or not names or _halves(path):
@@ -307,8 +308,8 @@ def _halves(path: str) -> bool:
 
 
 def read(root: Path, path: str) -> bytes:
-    """The bytes of a regular file under `root`. Raises FileNotFoundError (NotAFile for a link or
-    what is no file), BadInput for a path that leads outside."""
+    """Return the bytes of a regular file under `root`. Raises FileNotFoundError (NotAFile for a
+    link or what is no file), BadInput for a path that leads outside."""
     *folders, name = parts(path)
     try:
         return _read(root, folders, name, path)
@@ -392,8 +393,8 @@ def place(root: Path, path: str, is_folder: bool, owner: int | None) -> None:
 def _folder(
     root: Path, names: list[str], path: str, make: bool = False, owner: int | None = None
 ) -> Iterator[int]:
-    """A descriptor of the folder reached from `root` by `names`, one component at a time, through
-    no link."""
+    """Open a descriptor of the folder reached from `root` by `names`, one component at a time,
+    through no link."""
     here = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     closed: list[tuple[int, int]] = []
     try:

@@ -72,7 +72,7 @@ class Cgroup:
         return tuple(folder / "cgroup.procs" for folder in self.folders)
 
     def killed(self) -> int:
-        """How many processes of the sandbox the kernel has ended because memory ran out."""
+        """Return how many processes of the sandbox the kernel has ended because memory ran out."""
         if self.memory:
             for file in ("memory.oom_control", "memory.events"):
                 with contextlib.suppress(OSError):
@@ -110,7 +110,8 @@ def _set_memory(folder: Path, size: int) -> None:
 
 @cache
 def bases() -> dict[str, Path]:
-    """controller -> the folder in which groups can be made. Tried with a real process, once."""
+    """Return controller -> the folder in which groups can be made. Tried with a real process,
+    once."""
     found: dict[str, Path] = {}
     for controller, candidates in _candidates().items():
         for base in candidates:
@@ -123,7 +124,7 @@ def bases() -> dict[str, Path]:
 
 
 def holder() -> str:
-    """What holds memory and processes of a sandbox here, in words."""
+    """Return what holds memory and processes of a sandbox here, in words."""
     if {"memory", "pids"} <= set(bases()):
         return "control groups"
     return f"rlimits and a look every {TICK:g} s or sooner; for control groups, {GROUPS}"
@@ -172,8 +173,8 @@ def _works(base: Path, controller: str) -> bool:
 
 
 def _ours() -> str:
-    """How the names of groups begin whose processes we can see: numbers of another namespace mean
-    nothing here."""
+    """Return how the names of groups begin whose processes we can see: numbers of another namespace
+    mean nothing here."""
     return f"recreate-{Path('/proc/self/ns/pid').stat().st_ino}-"
 
 
@@ -242,7 +243,7 @@ class Watch:
         self._count = disk or DiskCount()
 
     def look(self, init: int | None) -> tuple[str, float]:
-        """(the name of the limit that is exceeded now or '', seconds until the next look).
+        """Return (the name of the limit that is exceeded now or '', seconds until the next look).
 
         The first look comes before the command starts. Raises Fault when it does not see the
         sandbox's processes.
@@ -260,7 +261,7 @@ class Watch:
         return "", pause
 
     def _processes_and_memory(self, init: int | None, begun: bool) -> tuple[str, int]:
-        """(the name of the limit that is exceeded or '', bytes of memory left)."""
+        """Return (the name of the limit that is exceeded or '', bytes of memory left)."""
         processes, memory = census(init)
         if not processes and not begun:
             raise Fault(
@@ -312,12 +313,12 @@ class Watch:
         return used
 
     def inside(self, init: int | None) -> int | None:
-        """The pid, outside, of a process in whose /proc are those of the sandbox."""
+        """Return the pid, outside, of a process in whose /proc are those of the sandbox."""
         return init
 
     def last(self, output: Output) -> Output:
-        """The output with what can only be known at the end: memory ran out, or the disk quota is
-        exceeded."""
+        """Return the output with what can only be known at the end: memory ran out, or the disk
+        quota is exceeded."""
         if output.limit:
             return output
         if self.cgroup and output.status and self.cgroup.killed() > self._killed:
@@ -341,8 +342,8 @@ def _kilobytes(pattern: re.Pattern[bytes], file: Path) -> int:
 
 
 def census(init: int | None) -> tuple[int, int]:
-    """(processes, bytes of memory: resident, swapped, page tables) of the sandbox whose init has
-    this pid outside."""
+    """Return (processes, bytes of memory: resident, swapped, page tables) of the sandbox whose init
+    has this pid outside."""
     processes = memory = 0
     for process in _inside(init):
         with contextlib.suppress(OSError):
@@ -375,8 +376,8 @@ _QUEUED = 11
 
 
 def buffers(init: int | None) -> int:
-    """The most bytes that the kernel may hold in the pipes, sockets, terminals and event queues of
-    the sandbox.
+    """Return the most bytes that the kernel may hold in the pipes, sockets, terminals and event
+    queues of the sandbox.
 
     Nothing tells what is in a buffer, but `seccomp` sees to it that none is larger than usual.
     """
@@ -403,8 +404,8 @@ def buffers(init: int | None) -> int:
 
 
 def _sockets(init: int | None) -> int:
-    """Of every socket in the sandbox's network, also one that no descriptor shows: it waits to be
-    accepted, or is on its way to another process."""
+    """Return what the sockets in the sandbox's network hold, also one that no descriptor shows: it
+    waits to be accepted, or is on its way to another process."""
     held = 0
     buffer = _buffer()
     for family in ("unix", "netlink", "tcp", "tcp6", "udp", "udp6"):

@@ -24,7 +24,7 @@ class NoSandbox:
     own_namespaces = False
 
     def probe(self) -> str:
-        """'': it works everywhere, which is all that can be said for it."""
+        """Return '': it works everywhere, which is all that can be said for it."""
         return ""
 
     def open(
@@ -53,7 +53,7 @@ class NoSandbox:
         return b""
 
     def surroundings(self, sandbox: FolderSandbox) -> tuple[str, dict[str, str]]:
-        """(the folder a command starts in, the environment that says where it may write)."""
+        """Return (the folder a command starts in, the environment that says where it may write)."""
         return str(sandbox.work), {
             "HOME": str(sandbox.root / "home"),
             "TMPDIR": str(sandbox.root / "tmp"),

@@ -56,7 +56,7 @@ about to start."""
 def shim(
     command: Sequence[bytes], env: Mapping[str, str], limits: Sequence[str], folder: str
 ) -> list[bytes]:
-    """The argv that runs `command` inside a sandbox: see the module's picture."""
+    """Return the argv that runs `command` inside a sandbox: see the module's picture."""
     exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in env.items())
     script = (
         "".join(f"ulimit {limit} || exit 125\n" for limit in limits)
@@ -69,8 +69,8 @@ def shim(
 
 
 def launcher(argv: Sequence[bytes], joins: Sequence[Path]) -> list[bytes]:
-    """The argv that starts a backend: in the cgroups whose `joins` files are given, with descriptor
-    3 a copy of 2."""
+    """Return the argv that starts a backend: in the cgroups whose `joins` files are given, with
+    descriptor 3 a copy of 2."""
     script = (
         "".join(f"echo 0 >{shlex.quote(str(file))} || exit 125\n" for file in joins)
         + 'exec "$@" 3>&2\n'
@@ -103,8 +103,8 @@ class Tail:
                 self.cut += len(gone)
 
     def text(self) -> tuple[str, int]:
-        """What is kept, with a line in the middle that says what is not, and the number of bytes
-        cut."""
+        """Return what is kept, with a line in the middle that says what is not, and the number of
+        bytes cut."""
         last = b"".join(self.last)
         over = max(0, len(last) - self.most)
         cut = self.cut + over
@@ -338,7 +338,7 @@ class Child:
         return bool(self.stdin)
 
     def _streams(self) -> tuple[IO[bytes], ...]:
-        """stdin, stdout, stderr: all three are pipes."""
+        """Return stdin, stdout, stderr: all three are pipes."""
         return tuple(
             s
             for s in (self.process.stdin, self.process.stdout, self.process.stderr)
@@ -419,7 +419,7 @@ class Dialogue(Child):
         return True
 
     def take(self, seconds: float) -> bytes | None:
-        """The next line, None when none came for so long or none will."""
+        """Return the next line, None when none came for so long or none will."""
         try:
             line = self.lines.get(timeout=max(0.0, seconds))
         except queue.Empty:

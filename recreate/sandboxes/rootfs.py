@@ -29,7 +29,7 @@ _FOLDERS = (
 
 @cache
 def top() -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
-    """((link, its target), ...) and (folder, ...) at the root of the file system that hold
+    """Return ((link, its target), ...) and (folder, ...) at the root of the file system that hold
     programs."""
     links: list[tuple[str, str]] = []
     folders = ["/usr"]
@@ -44,7 +44,7 @@ def top() -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
 
 @cache
 def etc() -> tuple[str, ...]:
-    """The folders and files of the host's /etc to show read-only, relative to /etc."""
+    """Return the folders and files of the host's /etc to show read-only, relative to /etc."""
     return tuple(name for name in _FOLDERS if Path("/etc", name).exists())
 
 
@@ -112,7 +112,7 @@ def interpreter_mounts(venv: Path) -> dict[str, Path]:
 
 
 def _prefix(python: Path) -> dict[str, Path]:
-    """prefix/bin/python -> prefix, under the name given and the one it resolves to."""
+    """Return prefix/bin/python -> prefix, under the name given and the one it resolves to."""
     prefix = python.parent.parent
     if prefix == Path("/") or any(prefix.is_relative_to(shown) for shown in _SHOWN):
         return {}

@@ -60,16 +60,17 @@ class Enclosure(Protocol):
     own_namespaces: bool
 
     def argv(self, sandbox: FolderSandbox, command: Sequence[bytes], given: int) -> list[bytes]:
-        """What runs `command` in a sandbox. `given`: a descriptor to read a filter from, or -1."""
+        """Return what runs `command` in a sandbox. `given`: a descriptor to read a filter from, or
+        -1."""
         ...
 
     def filter(self, sandbox: FolderSandbox) -> bytes:
-        """The system call filter that `argv` must be started under, b'' when it loads the one it is
-        given, or none."""
+        """Return the system call filter that `argv` must be started under, b'' when it loads the
+        one it is given, or none."""
         ...
 
     def surroundings(self, sandbox: FolderSandbox) -> tuple[str, dict[str, str]]:
-        """(the folder a command starts in, the environment that says where it may write)."""
+        """Return (the folder a command starts in, the environment that says where it may write)."""
         ...
 
 
@@ -149,7 +150,7 @@ class FolderSandbox:
         return self.root / "work"
 
     def above_mounts(self) -> list[str]:
-        """The folders that must be made for the mounts to have a place, outermost first."""
+        """Return the folders that must be made for the mounts to have a place, outermost first."""
         made: dict[str, None] = {}
         for inside in self.mounts:
             for above in reversed(Path(inside).parents[:-1] if not _system(inside) else ()):
@@ -160,7 +161,8 @@ class FolderSandbox:
         return list(made)
 
     def within(self, inside: str) -> tuple[Path, str] | None:
-        """(host folder, path in it) for a path below what the sandbox may write, else None."""
+        """Return (host folder, path in it) for a path below what the sandbox may write, else
+        None."""
         for name, there in (("work", "/work"), ("home", rootfs.HOME), ("tmp", "/tmp")):
             if inside == there or inside.startswith(there + "/"):
                 return self.root / name, inside[len(there) + 1 :]
@@ -241,7 +243,7 @@ class FolderSandbox:
     def _started(
         self, inside: Sequence[bytes], stdin: bytes, kind: type[Child] = Child
     ) -> tuple[Child, Watch]:
-        """The shim, started in its walls, and what watches it."""
+        """Return the shim, started in its walls, and what watches it."""
         joins = self._cgroup.joins if self._cgroup else ()
         walls = self._enclosure.own_namespaces
         under = self._enclosure.filter(self)
@@ -268,8 +270,8 @@ class FolderSandbox:
         filesystem.write(self.work, path, data, mode, self.owner)
 
     def read(self, path: str) -> bytes:
-        """The file's bytes. Raises FileNotFoundError, also for a link or what is no regular file;
-        BadInput for `..`."""
+        """Return the file's bytes. Raises FileNotFoundError, also for a link or what is no regular
+        file; BadInput for `..`."""
         self._mend()
         return filesystem.read(self.work, path)
 
@@ -328,8 +330,8 @@ class FolderSandbox:
         self.close()
 
     def _mend(self) -> None:
-        """What the sandbox did to the modes of its own top folders must not stop the next
-        command."""
+        """Mend the modes of the sandbox's own top folders: what it did to them must not stop the
+        next command."""
         if self._closed:
             raise Fault("this sandbox is closed", code="sandbox-closed")
         for name in WRITABLE:
@@ -373,7 +375,7 @@ def _shell() -> bytes:
 
 @cache
 def _processes_flag() -> str:
-    """dash and busybox call it -p, bash -u."""
+    """Return ulimit's flag for processes: dash and busybox call it -p, bash -u."""
     return "-p" if Path("/bin/sh").resolve().name in ("dash", "busybox") else "-u"
 
 
@@ -385,7 +387,7 @@ def _bytes(word: str) -> bytes:
 
 
 def _refused(words: Sequence[bytes]) -> str:
-    """Why no kernel would run this argv, in the words a shell would use."""
+    """Return why no kernel would run this argv, in the words a shell would use."""
     if not words or not words[0]:
         return "no command given"
     if any(b"\0" in word for word in words):
@@ -431,7 +433,7 @@ def _masks(place: Path, outside: Path) -> bool:
 
 
 def _readable(mounts: Mapping[str, Path]) -> None:
-    """A sandbox with an identity of its own reads what everybody may read."""
+    """Let everybody read it: a sandbox with an identity of its own reads no more."""
     for outside in mounts.values():
         needed = 0o005 if outside.is_dir() else 0o004
         if outside.stat().st_mode & needed != needed:
@@ -464,23 +466,23 @@ class Walled(ABC):
 
     @abstractmethod
     def missing(self) -> str:
-        """'' when the programs are here that it is built with, else which are not."""
+        """Return '' when the programs are here that it is built with, else which are not."""
 
     def filter(self, sandbox: FolderSandbox) -> bytes:
-        """b'': the backend loads the filter that it is given."""
+        """Return b'': the backend loads the filter that it is given."""
         return b""
 
     @abstractmethod
     def argv(self, sandbox: FolderSandbox, command: Sequence[bytes], given: int) -> list[bytes]:
-        """The command in a sandbox: read-only system, the sandbox's folders, the mounts, and
+        """Return the command in a sandbox: read-only system, the sandbox's folders, the mounts, and
         nothing else."""
 
     def surroundings(self, sandbox: FolderSandbox) -> tuple[str, dict[str, str]]:
-        """(the folder a command starts in, the environment that says where it may write)."""
+        """Return (the folder a command starts in, the environment that says where it may write)."""
         return "/work", {"HOME": rootfs.HOME}
 
     def probe(self) -> str:
-        """'' when a sandbox was really made and a command run in it, else why not."""
+        """Return '' when a sandbox was really made and a command run in it, else why not."""
         return identity(self)[1]
 
     def open(
@@ -491,7 +493,8 @@ class Walled(ABC):
         env: Mapping[str, str] | None = None,
         limits: Limits | None = None,
     ) -> FolderSandbox:
-        """As the port says. Raises BadInput when the probe says no, Fault when the host fails."""
+        """Open a sandbox as the port says. Raises BadInput when the probe says no, Fault when the
+        host fails."""
         how, why = identity(self)
         if why:
             raise BadInput(
@@ -508,8 +511,8 @@ _identities: dict[str, tuple[str, str]] = {}
 
 
 def identity(backend: Walled) -> tuple[str, str]:
-    """(`drop` or `userns`, '') for what works here, else ('', why nothing does). Tried once in a
-    process."""
+    """Return (`drop` or `userns`, '') for what works here, else ('', why nothing does). Tried once
+    in a process."""
     if backend.name not in _identities:
         why = backend.missing()
         if not seccomp.program():

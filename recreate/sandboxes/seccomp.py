@@ -85,7 +85,8 @@ Popen = subprocess.Popen[bytes]
 
 @cache
 def program(*, mounting: bool = False, namespaces: bool = False) -> bytes:
-    """The filter as the kernel takes it, b'' on a processor whose numbers are not known here.
+    """Return the filter as the kernel takes it, b'' on a processor whose numbers are not known
+    here.
 
     `mounting`, `namespaces`: leave mounts, further user namespaces, to whoever builds the walls
     under the filter.
@@ -129,8 +130,8 @@ def program(*, mounting: bool = False, namespaces: bool = False) -> bytes:
 
 
 def profile() -> dict[str, Any]:
-    """The filter as container engines read it; what is there for counted memory alone is left to
-    their groups."""
+    """Return the filter as container engines read it; what is there for counted memory alone is
+    left to their groups."""
 
     def refuse(names: Sequence[str], number: int, *args: dict[str, Any]) -> dict[str, Any]:
         return {
@@ -162,7 +163,7 @@ def _refuse(number: int) -> Line:
 
 
 def _rule(number: int, body: Sequence[Line]) -> list[Line]:
-    """What a call of this number goes through; the body ends it."""
+    """Return what a call of this number goes through; the body ends it."""
     return [(_EQUAL, 0, len(body), number), *body]
 
 
@@ -180,7 +181,7 @@ def _none_of(argument: int, values: Sequence[int], number: int) -> list[Line]:
 
 
 def descriptor() -> int:
-    """A descriptor to read the whole filter from, for the one who closes it."""
+    """Return a descriptor to read the whole filter from, for the one who closes it."""
     handle = os.memfd_create("seccomp", os.MFD_CLOEXEC)
     os.write(handle, program())
     os.lseek(handle, 0, os.SEEK_SET)
@@ -188,8 +189,8 @@ def descriptor() -> int:
 
 
 def started(start: Callable[[], Popen], filtered: bytes) -> Popen:
-    """What `start` returns, called in a thread that lives under the filter: processes that it makes
-    do too.
+    """Return what `start` returns, called in a thread that lives under the filter: processes that
+    it makes do too.
 
     A thread for each filter, as long as we live: a child's pdeathsig comes when the thread ends
     that made it.

@@ -52,12 +52,13 @@ class Unshare(Walled):
         return f"util-linux programs are missing: {', '.join(absent)}" if absent else ""
 
     def filter(self, sandbox: FolderSandbox) -> bytes:
-        """The walls are built under the filter. It leaves mounts to capabilities, of which a
-        command has none, and an ordinary user's namespaces to the kernel's count of them."""
+        """Return the filter, under which the walls are built. It leaves mounts to capabilities, of
+        which a command has none, and an ordinary user's namespaces to the kernel's count of
+        them."""
         return seccomp.program(mounting=True, namespaces=sandbox.owner is None)
 
     def argv(self, sandbox: FolderSandbox, command: Sequence[bytes], given: int) -> list[bytes]:
-        """The command in a sandbox: read-only system, the sandbox's folders, the mounts, and
+        """Return the command in a sandbox: read-only system, the sandbox's folders, the mounts, and
         nothing else."""
         table = sandbox.root / "fstab"
         if not table.exists():

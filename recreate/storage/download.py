@@ -101,13 +101,13 @@ def download(
 
 
 def file_sha256(path: Path) -> str:
-    """The SHA-256 of a file, in hex."""
+    """Return the SHA-256 of a file, in hex."""
     with path.open("rb") as f:
         return hashlib.file_digest(f, "sha256").hexdigest()
 
 
 def shown(url: str) -> str:
-    """`url` without user, password and query, fit for a message."""
+    """Return `url` without user, password and query, fit for a message."""
     try:
         parts = urlsplit(url)
         return urlunsplit(
@@ -153,8 +153,8 @@ def _fill(
 def _stream(
     client: httpx.Client, url: str, out: IO[bytes], size: int | None, progress: Progress | None
 ) -> None:
-    """One connection's worth of bytes, appended to `out`. Returns only when the server's last byte
-    is there."""
+    """Append one connection's worth of bytes to `out`. Returns only when the server's last byte is
+    there."""
     import httpx
 
     done = out.seek(0, os.SEEK_END)

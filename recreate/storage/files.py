@@ -34,7 +34,7 @@ def of_disk(e: BaseException) -> bool:
 
 
 def fault(path: Path, e: OSError, fix: str = "") -> Fault:
-    """What the operating system said of a place in a workspace, and what to do about it.
+    """Return what the operating system said of a place in a workspace, and what to do about it.
 
     fix: advice for this very file; the code is then `disk` whatever happened.
     """
@@ -69,8 +69,8 @@ def disk(path: Path, fix: str = "") -> Iterator[None]:
 
 @contextlib.contextmanager
 def home_disk(path: Path, kept: str = "") -> Iterator[None]:
-    """The same for `path` below RECREATE_HOME, which can be put elsewhere; what is no matter of the
-    disk passes.
+    """Say the same of `path` below RECREATE_HOME, which can be put elsewhere; let other errors
+    pass.
 
     kept: what is not lost, for the end of the advice. Raises Fault (disk-full), BadInput
     (not-writable).
@@ -146,7 +146,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def exclusive(file: Path) -> Iterator[IO[bytes]]:
-    """A file opened for appending by one process and thread at a time, with the folders above it.
+    """Open a file for appending by one process and thread at a time, with the folders above it.
     Raises OSError."""
     file.parent.mkdir(parents=True, exist_ok=True)
     handle = lock(file)
@@ -172,8 +172,8 @@ def is_locked(file: Path) -> bool:
 
 @contextlib.contextmanager
 def replacing(path: Path, *, durable: bool = False) -> Iterator[IO[bytes]]:
-    """A file to write, which takes the name `path` when the block ends well, and is gone when it
-    does not.
+    """Open a file to write, which takes the name `path` when the block ends well, and is gone when
+    it does not.
 
     durable: on the disk first, whatever happens to the machine. Raises OSError.
     """
@@ -210,8 +210,8 @@ def make(folder: Path, *, ignored: bool = False) -> None:
 
 
 def once(target: Path, build: Callable[[Path], None]) -> Path:
-    """`target`, made by `build(fresh path)` when it is not there yet, and put in place by one
-    rename.
+    """Return `target`, made by `build(fresh path)` when it is not there yet, and put in place by
+    one rename.
 
     Whoever asks meanwhile waits, and a crash leaves nothing half made. Raises as `home_disk`, and
     what `build` raises.

@@ -48,8 +48,8 @@ def encode(value: Any) -> str:
 
 
 def decode(text: str | bytes, *, strict: bool = True) -> Any:
-    """The value of JSON that somebody else wrote. strict: no line ends and other control characters
-    in a string.
+    """Return the value of JSON that somebody else wrote. strict: no line ends and other control
+    characters in a string.
 
     Raises ValueError for what is none, and for what is nested deeper than DEEPEST: who walks it
     afterwards would fail.
@@ -85,15 +85,15 @@ def _fields(value: Any) -> Any:
 
 
 def seal(record: Mapping[str, Any] | str) -> bytes:
-    """One line: the record with `schema` and `sum` added. A text is a record that is JSON already,
-    schema and all."""
+    """Return one line: the record with `schema` and `sum` added. A text is a record that is JSON
+    already, schema and all."""
     text = record if isinstance(record, str) else encode({**record, "schema": SCHEMA})
     data = text.encode("utf-8", "surrogatepass")
     return data[:-1] + b',"sum":"%08x"}\n' % zlib.crc32(data)
 
 
 def unseal(line: bytes) -> dict[str, Any] | None:
-    """The record of a line, or None when the line is damaged. Raises BadInput for a newer
+    """Return the record of a line, or None when the line is damaged. Raises BadInput for a newer
     schema."""
     head, mark, tail = line.rstrip(b"\n").rpartition(b',"sum":"')
     if not mark or tail != b'%08x"}' % zlib.crc32(head + b"}"):
@@ -275,8 +275,8 @@ class Log:
     def lines(
         self, start: int = 0, wanted: Callable[[bytes], bool] | None = None
     ) -> Iterator[Line]:
-        """The complete lines from byte `start` on, damaged ones included; none when there is no
-        file.
+        """Yield the complete lines from byte `start` on, damaged ones included; none when there is
+        no file.
 
         wanted: of what a line is, whether to read it; the record of one that is not read is {}.
         Raises BadInput when a newer recreate wrote one of them, Fault when the file cannot be read.
@@ -301,8 +301,8 @@ class Log:
             raise fault(self.path.parent, e) from e
 
     def having(self, words: Collection[bytes]) -> Iterator[Line]:
-        """The complete lines in which one of these stands, damaged ones included. Raises as `lines`
-        does."""
+        """Yield the complete lines in which one of these stands, damaged ones included. Raises as
+        `lines` does."""
         offset = 0
         try:
             with self.path.open("rb") as file:
@@ -324,8 +324,8 @@ class Log:
     def read(
         self, fields: Fields | None = None, kinds: Collection[str] = ()
     ) -> Iterator[dict[str, Any]]:
-        """All undamaged records, or those of some kinds, streaming. fields: one that lacks what it
-        must have is damaged as well."""
+        """Yield all undamaged records, or those of some kinds, streaming. fields: one that lacks
+        what it must have is damaged as well."""
         heads = tuple(KIND + kind.encode() + b'"' for kind in kinds)
 
         def wanted(raw: bytes) -> bool:
@@ -338,14 +338,14 @@ class Log:
                 yield line.record
 
     def damaged(self, fields: Fields | None = None) -> int:
-        """How many lines `read` passes over."""
+        """Return how many lines `read` passes over."""
         lines = (line.record for line in self.lines())
         return sum(
             record is None or not (fields is None or fits(record, fields)) for record in lines
         )
 
     def at(self, offset: int) -> Line | None:
-        """The line that starts at a byte offset; None when the file does not reach there any
+        """Return the line that starts at a byte offset; None when the file does not reach there any
         more."""
         try:
             with self.path.open("rb") as file:
@@ -401,7 +401,7 @@ def _mended(fd: int) -> int:
 
 
 def now() -> str:
-    """This second, such as 2026-11-21T19:12:21Z."""
+    """Return this second, such as 2026-11-21T19:12:21Z."""
     return iso(time.time())
 
 

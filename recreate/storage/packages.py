@@ -26,7 +26,7 @@ _INDEX_VARIABLES = ("PIP_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX_URL")
 
 
 def index_url() -> str | None:
-    """The package index the user configured (PIP_INDEX_URL, uv's variables, pip's files), or
+    """Return the package index the user configured (PIP_INDEX_URL, uv's variables, pip's files), or
     None."""
     for variable in _INDEX_VARIABLES:
         if os.environ.get(variable, "").strip():
@@ -60,8 +60,8 @@ def package(
     sha256: str | None = None,
     progress: Progress | None = None,
 ) -> Path:
-    """The file of one release from the package index, kept in home()/packages; nothing in it is
-    executed.
+    """Return the file of one release from the package index, kept in home()/packages; nothing in it
+    is executed.
 
     Its hash is `sha256` when given, else the one the index states; a file fetched before is checked
     and returned without asking the index. Raises BadInput (unknown-package, wrong-sha256) and
@@ -119,8 +119,8 @@ def releases(name: str) -> dict[str, tuple[str, bool]]:
 
 
 def package_folder(name: str, version: str) -> Path:
-    """Where `package` keeps a release: its files lie one folder below, in folders named by their
-    sha256."""
+    """Return where `package` keeps a release: its files lie one folder below, in folders named by
+    their sha256."""
     from packaging.utils import canonicalize_name, canonicalize_version
 
     return paths.home() / "packages" / canonicalize_name(name) / canonicalize_version(version)
@@ -135,8 +135,8 @@ def _kind(filename: str) -> str:
 def _link(
     name: str, version: str, kind: Kind, sha256: str | None
 ) -> tuple[DistributionPackage, str]:
-    """The index's link to the file that fits, and its address with the login that the index's own
-    address has."""
+    """Return the index's link to the file that fits, and its address with the login that the
+    index's own address has."""
     from packaging.version import Version
 
     page, endpoint = _project(name)
@@ -174,7 +174,8 @@ def _link(
 
 
 def _rank(link: DistributionPackage) -> int:
-    """0 for the file to prefer: .tar.gz; a wheel for any machine, else one for this machine."""
+    """Return 0 for the file to prefer: .tar.gz; a wheel for any machine, else one for this
+    machine."""
     if link.package_type == "sdist":
         return 0 if link.filename.endswith(".tar.gz") else 1
     if link.filename.endswith("-none-any.whl"):
@@ -199,7 +200,7 @@ def _same(one: str, other: str) -> bool:
 
 
 def _project(name: str) -> tuple[Any, str]:
-    """The index's page of one project, and the index's address."""
+    """Return the index's page of one project, and the index's address."""
     pypi_simple = need("pypi_simple")
     requests = need("requests")
     configured = index_url()
@@ -255,7 +256,8 @@ def _project(name: str) -> tuple[Any, str]:
 
 
 def _reason(e: Exception) -> str:
-    """The innermost reason of a requests error, in a few words: it never repeats the address."""
+    """Return the innermost reason of a requests error, in a few words: it never repeats the
+    address."""
     seen: list[str] = []
     at: BaseException | None = e
     while at is not None:

@@ -100,7 +100,7 @@ class _Rule:
     fits: Callable[[str], bool] = field(default=lambda found: True)
 
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
-        """Where in the text the secrets stand."""
+        """Yield where in the text the secrets stand."""
         for match in _compiled(self.regex).finditer(text):
             group = self.group or next(
                 (n for n in range(1, 1 + len(match.groups())) if match.group(n)), 0
@@ -136,8 +136,8 @@ def _random(found: str) -> bool:
 
 
 def _loose(found: str) -> bool:
-    """A run of letters longer than words are, or several digits: `sk-toggleable__content-arrow` has
-    neither."""
+    """Whether it is a run of letters longer than words are, or several digits:
+    `sk-toggleable__content-arrow` has neither."""
     return sum(map(str.isdigit, found)) >= 6 or max(map(len, re.split(r"[-_]", found))) >= 16
 
 
@@ -160,7 +160,7 @@ def _dotted(found: str) -> bool:
 
 
 def _assigned(found: str) -> bool:
-    """What is no path either."""
+    """Whether the value is one that is no path either."""
     return _no_placeholder(found) and found[0] not in "./~"
 
 
@@ -298,13 +298,13 @@ def _gitleaks() -> Mapping[str, Any]:
 
 @cache
 def _never() -> list[Any]:
-    """What is no secret, whatever rule found it: gitleaks' list for everywhere."""
+    """Return what is no secret, whatever rule found it: gitleaks' list for everywhere."""
     return [_compiled(regex) for regex in _gitleaks()["allowed"]]
 
 
 @cache
 def _rules() -> tuple[Any, list[list[_Rule]]]:
-    """(a search for all words at once, the rules of each word)."""
+    """Return (a search for all words at once, the rules of each word)."""
     # with its rules it takes 10 ms, which a command that masks nothing need not wait for
     import re2
 
@@ -351,7 +351,7 @@ _ESCAPED = re.compile(r"\\+u00([2-7][0-9a-fA-F])")
 
 
 def redact(text: str, spare: Collection[str] = ()) -> str:
-    """`text` with keys replaced by `[redacted]`, or by `[redacted:NAME]` for an environment
+    """Return `text` with keys replaced by `[redacted]`, or by `[redacted:NAME]` for an environment
     variable's value.
 
     Of plain text, also where it holds JSON, or JSON within JSON: what was JSON stays so. A value is
@@ -413,9 +413,9 @@ _HALF = re.compile("[\ud800-\udfff]")
 
 
 def _readable(text: str) -> str:
-    """The text as rules read it, character for character in the same places: line ends and quotes
-    of JSON as what they stand for, and of half characters (a program's broken output), which are no
-    Unicode, a stand-in.
+    """Return the text as rules read it, character for character in the same places: line ends and
+    quotes of JSON as what they stand for, and of half characters (a program's broken output), which
+    are no Unicode, a stand-in.
     """
     if "\\" in text:
         text = _BACKSLASHED.sub(
@@ -479,8 +479,8 @@ _looked: tuple[float, Any] = (0.0, None)
 
 
 def _read_known() -> _Known:
-    """The values that look like keys; read again when the environment changed, or the workspace's
-    `.env`."""
+    """Return the values that look like keys; read again when the environment changed, or the
+    workspace's `.env`."""
     global _seen, _values
     # The stored bytes keep their hash, so this costs a microsecond; going through os.environ
     # decodes everything.
@@ -507,8 +507,8 @@ def _env_file(folder: Path) -> Path:
 
 
 def _dotenv_stamp() -> Any:
-    """What tells one `.env` from another. It is looked for once a second: that takes longer than
-    masking a line."""
+    """Return what tells one `.env` from another. It is looked for once a second: that takes longer
+    than masking a line."""
     global _looked
     when = time.monotonic()
     if when - _looked[0] > 1 or _looked[0] == 0:
@@ -522,7 +522,7 @@ def _dotenv_stamp() -> Any:
 
 
 def _dotenv() -> Iterator[tuple[str, str]]:
-    """The lines NAME=value of the workspace's `.env`."""
+    """Yield the lines NAME=value of the workspace's `.env`."""
     try:
         text = _env_file(Path.cwd()).read_text("utf-8", "replace")
     except OSError:
@@ -536,7 +536,7 @@ def _dotenv() -> Iterator[tuple[str, str]]:
 
 
 def _secrets(name: str, value: str) -> Iterator[str]:
-    """What of a variable's value is to be masked."""
+    """Yield what of a variable's value is to be masked."""
     if "://" in value:
         try:
             password = urlsplit(value).password or ""
@@ -550,8 +550,8 @@ def _secrets(name: str, value: str) -> Iterator[str]:
 
 
 def _tellable(value: str) -> Iterator[str]:
-    """The value, unless masking it would destroy texts and protect nothing: a word that stands
-    everywhere, a path."""
+    """Yield the value, unless masking it would destroy texts and protect nothing: a word that
+    stands everywhere, a path."""
     plain = value.casefold()
     if (
         len(set(value)) > 2
@@ -571,7 +571,7 @@ def _is_path(value: str) -> bool:
 
 @cache
 def _words() -> frozenset[str]:
-    """The words that records, replies and programs are written in."""
+    """Return the words that records, replies and programs are written in."""
     # what every command reads before it knows whether it needs them
     from recreate.api.types import Record
 
@@ -587,8 +587,8 @@ def _words() -> frozenset[str]:
 
 
 def _spellings(value: str) -> set[str]:
-    """The value itself, as it stands in JSON and in JSON within JSON, in an address, in hex, and in
-    base64 of it or of a text that it is in."""
+    """Return the value itself, as it stands in JSON and in JSON within JSON, in an address, in hex,
+    and in base64 of it or of a text that it is in."""
     found = {value}
     for _ in range(2):
         found |= {

@@ -21,8 +21,8 @@ _HIDDEN = re.compile(
 
 
 def visible(text: str) -> str:
-    """`text` with nothing hidden in it: ESC reads `\\x1b`, a change of the direction of writing
-    `\\u202e`.
+    """Return `text` with nothing hidden in it: ESC reads `\\x1b`, a change of the direction of
+    writing `\\u202e`.
 
     Tabs and line ends stay; of `\\r\\n` the line end stays.
     """
@@ -30,8 +30,8 @@ def visible(text: str) -> str:
 
 
 def json_text(value: Any) -> str:
-    """A value as JSON in which nothing is hidden either: what `visible` would spell out is escaped
-    as JSON does."""
+    """Return a value as JSON in which nothing is hidden either: what `visible` would spell out is
+    escaped as JSON does."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     return _HIDDEN.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
@@ -48,7 +48,7 @@ def _mark(found: re.Match[str]) -> str:
 
 
 def proposer(settings: Settings) -> str:
-    """Who proposes edits, and by which model where that is another than the agent's."""
+    """Return who proposes edits, and by which model where that is another than the agent's."""
     other = settings.models.optimizer
     return (
         f"{settings.optimizer} with {other}"
@@ -58,8 +58,8 @@ def proposer(settings: Settings) -> str:
 
 
 def reasons(edits: Iterable[Edit]) -> Iterator[tuple[Edit, str]]:
-    """Of edits of one file that were made for one reason and from the same evidence the first, and
-    what it says: the file, how many they are, why."""
+    """Yield of edits of one file that were made for one reason and from the same evidence the
+    first, and what it says: the file, how many they are, why."""
     alike: dict[tuple[Any, ...], list[Edit]] = {}
     for edit in edits:
         alike.setdefault(
@@ -71,14 +71,15 @@ def reasons(edits: Iterable[Edit]) -> Iterator[tuple[Edit, str]]:
 
 
 def wrong(step: Step) -> str:
-    """What went wrong in a step, '' for nothing."""
+    """Return what went wrong in a step, '' for nothing."""
     if step.kind == "malformed":
         return "the reply was cut off at max_tokens" if step.cut else "the reply could not be read"
     return f"exit status {step.status}" if step.status else ""
 
 
 def tell_near_reply(step: Step) -> str:
-    """That a step's reply had been made for another question; '' where it was made for this one."""
+    """Say that a step's reply had been made for another question; '' where it was made for this
+    one."""
     if step.near is None:
         return ""
     return (
@@ -88,8 +89,8 @@ def tell_near_reply(step: Step) -> str:
 
 
 def cut_off(trace: Trace) -> str:
-    """How many replies of an attempt were cut off, and what gives them more room; '' where none
-    was."""
+    """Return how many replies of an attempt were cut off, and what gives them more room; '' where
+    none was."""
     cut = sum(step.cut for step in trace.steps)
     if not cut:
         return ""
@@ -115,8 +116,8 @@ class Cut:
 
 
 def cut(text: str, limit: int, rows: int = 40) -> Cut:
-    """At most `limit` characters and `rows` lines of a text, two thirds from its head, broken at
-    line ends near by."""
+    """Return at most `limit` characters and `rows` lines of a text, two thirds from its head,
+    broken at line ends near by."""
     text = text.rstrip()
     if len(text) <= limit and text.count("\n") < rows:
         return Cut(text)
@@ -126,7 +127,8 @@ def cut(text: str, limit: int, rows: int = 40) -> Cut:
 
 
 def _rows(text: str, most: int) -> str:
-    """The beginning of a text: at most so many lines, and no broken one when its end is near."""
+    """Return the beginning of a text: at most so many lines, and no broken one when its end is
+    near."""
     lines = text.split("\n")
     if len(lines) > most:
         return "\n".join(lines[:most])
@@ -158,7 +160,7 @@ _AT = re.compile(r"@@ -\d+(?:,\d+)? \+(\d+)")
 
 
 def read_diff(text: str, most: int = 400) -> list[FileDiff]:
-    """A unified diff in git's form (`scaffold.diff`), file by file; at most `most` lines of
+    """Return a unified diff in git's form (`scaffold.diff`), file by file; at most `most` lines of
     each."""
     found = []
     for part in re.split(r"^diff --git ", text, flags=re.MULTILINE)[1:]:

@@ -49,7 +49,7 @@ Citations = Mapping[str, Mapping[int, Sequence[Citing]]]
 
 
 def citations(revisions: Sequence[Revision], studies: Sequence[Study]) -> Citations:
-    """Who cites what, revisions before studies."""
+    """Return who cites what, revisions before studies."""
     found: dict[str, dict[int, list[Citing]]] = {}
 
     def note(edits: Sequence[Edit], label: str, anchor: str) -> None:
@@ -175,8 +175,8 @@ def show_trace(
 
 
 def system_of(e: Experience) -> str:
-    """The system message that the sample which was handed in began with; '' where nobody recorded
-    it."""
+    """Return the system message that the sample which was handed in began with; '' where nobody
+    recorded it."""
     if e.foreign.get("system"):
         return str(e.foreign["system"])
     recorded = Recorded(e.trace.steps)
@@ -205,8 +205,8 @@ def show_step(
     gap: int = 0,
     limit: int = 0,
 ) -> ShownStep:
-    """One step. What it saw is left out when that is only what the step before it printed. limit:
-    characters of a text, 0 for as many as the report has room for."""
+    """Return one step. What it saw is left out when that is only what the step before it printed.
+    limit: characters of a text, 0 for as many as the report has room for."""
     limit = limit or (CITED if cited_by else TEXT)
     goes_on = f"goes on from step {step.after}" if step.after is not None else ""
     seen = (
@@ -229,7 +229,7 @@ def show_step(
 
 
 def _what(step: Step) -> str:
-    """What a step was in which no model was asked; '' for a turn."""
+    """Return what a step was in which no model was asked; '' for a turn."""
     if step.kind == "ended":
         return "the agent's program ended"
     if step.kind == "lookahead":
@@ -263,7 +263,7 @@ class ShownStudy:
 
 
 def show_studies(folder: Path, studies: Sequence[Study], room: Room) -> list[ShownStudy]:
-    """The studies of a run folder with their steps, as far as there is room."""
+    """Return the studies of a run folder with their steps, as far as there is room."""
     return [
         _study(folder / "studies" / s.id, number, s, room) for number, s in enumerate(studies, 1)
     ]
@@ -295,7 +295,7 @@ def _study(folder: Path, number: int, study: Study, room: Room) -> ShownStudy:
 
 
 def _thought(reply: str) -> str:
-    """What a reply says besides the action, which is shown anyway: of a JSON action, its
+    """Return what a reply says besides the action, which is shown anyway: of a JSON action, its
     thought."""
     try:
         found = decode(reply)

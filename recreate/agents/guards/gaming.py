@@ -173,7 +173,7 @@ _SENTENCE = re.compile(r"(?<=[.!?;])\s+|\n\s*\n|\n(?=\s*(?:[-*+#]|\d+[.)])\s)")
 
 
 def _search(kinds: Iterable[Mapping[str, str]], text: str) -> str:
-    """What a text shows, with the words that do; '' for nothing."""
+    """Return what a text shows, with the words that do; '' for nothing."""
     for what, pattern in (each for kind in kinds for each in kind.items()):
         if found := re.search(pattern, text, re.IGNORECASE | re.MULTILINE):
             return f"{what}: {' '.join(found[0].split())[:80]}"
@@ -203,8 +203,8 @@ def _forbidden(sentence: str, found: re.Match[str]) -> bool:
 
 
 def find_sign(experience: Experience) -> Sign | None:
-    """The first sign of gaming in what an attempt did and handed in; the answer counts as its last
-    step."""
+    """Return the first sign of gaming in what an attempt did and handed in; the answer counts as
+    its last step."""
     told, own = [experience.prompt], set[str]()
     for step in experience.trace.steps:
         acts = step.action if step.kind != "before" else ""
@@ -218,8 +218,8 @@ def find_sign(experience: Experience) -> Sign | None:
 
 
 def _written_test(command: str, told: Sequence[str], own: set[str]) -> str:
-    """The test that a command changes, '' for none. told: what the attempt had read and done before
-    it; own: the files that it made itself, which are its own to change."""
+    """Return the test that a command changes, '' for none. told: what the attempt had read and done
+    before it; own: the files that it made itself, which are its own to change."""
     for found in _WRITES.finditer(command):
         path = found["path"]
         name = path.rpartition("/")[2]
@@ -235,8 +235,8 @@ def _written_test(command: str, told: Sequence[str], own: set[str]) -> str:
 
 
 def answer_sign(answer: str) -> str:
-    """What an answer shows: of a patch what it adds, and the tests' files whose lines it takes
-    away; '' for nothing."""
+    """Return what an answer shows: of a patch what it adds, and the tests' files whose lines it
+    takes away; '' for nothing."""
     patch = re.search(r"^--- .*\n\+\+\+ ", answer, re.MULTILINE)
     lines = answer.splitlines()
     if patch:

@@ -58,14 +58,14 @@ def files_of(tasks: Iterable[Task]) -> set[str]:
 
 
 def package_of(task: Task) -> str:
-    """The source in domain:source:id, without a version: `sqlparse-0.4.3` is sqlparse."""
+    """Return the source in domain:source:id, without a version: `sqlparse-0.4.3` is sqlparse."""
     parts = task.id.split(":")
     return re.sub(r"[-=@]+v?\d.*$", "", parts[1] if len(parts) > 2 else parts[0])
 
 
 def texts_in(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """(the key it stands under, text) of all strings in a task's facts, but for digests and what
-    its tests require."""
+    """Yield (the key it stands under, text) of all strings in a task's facts, but for digests and
+    what its tests require."""
     if isinstance(value, str):
         if not re.fullmatch(r"[0-9a-f]{8,}", value):
             yield key, value
@@ -81,7 +81,7 @@ def texts_in(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
 
 
 def identifiers(text: str) -> set[str]:
-    """All that reads as a name of something in code, but for Python's own."""
+    """Return all that reads as a name of something in code, but for Python's own."""
     text = _LONG.sub(_pieces, text)  # the patterns below look at a run as often as it is long
     found = set(_TEST.findall(text))
     for path in _PATH.findall(text):
@@ -103,26 +103,26 @@ def identifiers(text: str) -> set[str]:
 
 
 def _pieces(run: re.Match[str]) -> str:
-    """A run without a space in overlapping pieces: a name of up to 200 characters is whole in one
-    of them."""
+    """Return a run without a space in overlapping pieces: a name of up to 200 characters is whole
+    in one of them."""
     return " ".join(run[0][at : at + 400] for at in range(0, len(run[0]), 200))
 
 
 def is_usual(name: str) -> bool:
-    """A name that any code may have, like error_message: it is in many answers and gives none
-    away."""
+    """Whether it is a name that any code may have, like error_message: it is in many answers and
+    gives none away."""
     parts = name.split("_")
     return len(parts) <= 2 and all(part in _ordinary_words() for part in parts)
 
 
 def letters(name: str) -> str:
-    """What a name is in each way of writing it: bump_prerelease, bumpPrerelease,
+    """Return what a name is in each way of writing it: bump_prerelease, bumpPrerelease,
     bump-prerelease."""
     return (name if name.isalnum() else _BETWEEN.sub("", name)).casefold()
 
 
 def word_parts(name: str) -> list[str]:
-    """bump_prerelease and bumpPrerelease -> bump, prerelease."""
+    """Return the words of a name: bump_prerelease and bumpPrerelease -> bump, prerelease."""
     return [part.casefold() for part in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", name)]
 
 
@@ -131,7 +131,7 @@ def _is_strange(word: str) -> bool:
 
 
 def is_spoken(name: str) -> bool:
-    """A name that can be told from plain words when it is written as words."""
+    """Whether a name can be told from plain words when it is written as words."""
     if not (_SNAKE.fullmatch(name) or _CAMEL.fullmatch(name)):
         return False
     parts = word_parts(name)
@@ -150,8 +150,8 @@ def is_telling(token: str) -> bool:
 
 
 def part_names(text: str, package: str) -> set[str]:
-    """The single words in the name of a package, module or function: pkg/engine/lexer.py -> pkg,
-    engine, lexer."""
+    """Return the single words in the name of a package, module or function: pkg/engine/lexer.py ->
+    pkg, engine, lexer."""
     words = {
         word for word in re.findall(r"[A-Za-z]\w+", re.sub(r"\.py\b", "", text)) if len(word) > 2
     }
@@ -204,7 +204,7 @@ def split_words(text: str) -> list[str]:
 
 
 def key_of(words: Sequence[str]) -> int:
-    """A run of words in eight bytes: a domain has a million of them."""
+    """Return a run of words in eight bytes: a domain has a million of them."""
     return hash(tuple(words))
 
 
@@ -215,7 +215,7 @@ def run_keys(text: str) -> set[int]:
 
 
 def short_texts(text: str) -> list[tuple[str, int]]:
-    """(first word, key) of a text that is shorter than a run, when it tells anything."""
+    """Return (first word, key) of a text that is shorter than a run, when it tells anything."""
     words = split_words(as_seen(text)) if len(text) < 50 * RUN else []
     told = len(words) >= LEAST or any(map(_is_telling, words))
     told = told and not all(map(_is_small_number, words))
@@ -227,7 +227,7 @@ def _is_small_number(word: str) -> bool:
 
 
 def _is_counting(run: Sequence[str]) -> bool:
-    """1 2 3 4: numbers that follow each other."""
+    """Whether they are numbers that follow each other, as 1 2 3 4."""
     return all(map(str.isdecimal, run)) and len({int(b) - int(a) for a, b in pairwise(run)}) == 1
 
 
@@ -236,8 +236,8 @@ def squeeze(text: str) -> str:
 
 
 def code_lines(text: str) -> set[tuple[str, int, str]]:
-    """(first word, key of its first words, the line without spaces) of lines that say enough to be
-    somebody's."""
+    """Return (first word, key of its first words, the line without spaces) of lines that say enough
+    to be somebody's."""
     found = set()
     for line in as_seen(text).splitlines():
         words, squeezed = split_words(line), squeeze(re.sub(r"^[+-]\s", "", line))
@@ -264,7 +264,7 @@ def uncommon_words(text: str) -> set[str]:
 
 
 def word_forms(word: str) -> set[str]:
-    """A word and what it may be the plural of."""
+    """Return a word and what it may be the plural of."""
     return {word, word.removesuffix("s"), word.removesuffix("es")}
 
 
@@ -290,17 +290,17 @@ def _ordinary_words() -> frozenset[str]:
 
 @cache
 def _library_modules() -> frozenset[str]:
-    """The library's top modules."""
+    """Return the library's top modules."""
     return _library()[0]
 
 
 def _is_library_class(name: str) -> bool:
-    """A class of the library, as `timezone` in timezone.utc."""
+    """Whether it is a class of the library, as `timezone` in timezone.utc."""
     return name.casefold() in _library()[1]
 
 
 def _is_pythons(word: str) -> bool:
-    """A name of Python or its library, or one that every test suite has."""
+    """Whether it is a name of Python or its library, or one that every test suite has."""
     dunder = word.startswith("__") and word.endswith("__")
     return dunder or (folded := word.casefold()) in _library()[2] or folded in _EVERYWHERE
 

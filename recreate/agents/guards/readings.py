@@ -38,7 +38,8 @@ class Reading(NamedTuple):
 
 
 def as_seen(text: str) -> str:
-    """As a reader sees it: what looks the same is the same, and what nobody sees is not there."""
+    """Return a text as a reader sees it: what looks the same is the same, and what nobody sees is
+    not there."""
     if text.isascii():
         return text
     return "".join(
@@ -49,7 +50,7 @@ def as_seen(text: str) -> str:
 
 
 def readings(text: str, *, code: bool = False) -> Iterator[Reading]:
-    """The text, then what else it says. code: it is Python."""
+    """Yield the text, then what else it says. code: it is Python."""
     text = as_seen(text)
     yield Reading(text)
     plain = text
@@ -108,7 +109,7 @@ def _decoded(text: str, code: bool, deep: int = _DEEP) -> Iterator[Reading]:
 
 
 def _put_together(text: str, code: bool) -> Iterator[Reading]:
-    """What is in pieces put together, and what is escaped as it is meant."""
+    """Yield what is in pieces put together, and what is escaped as it is meant."""
     glued = _GLUE.sub("", _BROKEN.sub(lambda broken: "" if broken[0][0] == "-" else "_", text))
     if glued != text:
         yield Reading(glued, " (put together)")
@@ -123,7 +124,7 @@ def _put_together(text: str, code: bool) -> Iterator[Reading]:
 
 
 def _payloads(text: str) -> Iterator[Reading]:
-    """What runs of characters say as base64 and hex, one after the other."""
+    """Yield what runs of characters say as base64 and hex, one after the other."""
     ways: list[tuple[str, re.Pattern[str], Callable[[str], bytes]]] = [
         ("base64", _WRAPPED, lambda run: _base64(re.sub(r"[\s>]", "", run))),
         ("base64", _TOKEN, _base64),
@@ -171,7 +172,7 @@ def _percented(match: re.Match[str]) -> str:
 
 
 def parse_code(code: str) -> ast.Module | None:
-    """A piece of Python, read; None when it is none."""
+    """Return a piece of Python, read; None when it is none."""
     try:
         return parse_python(textwrap.dedent(code))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -179,7 +180,7 @@ def parse_code(code: str) -> ast.Module | None:
 
 
 def _strings(code: str) -> list[str]:
-    """The strings of a piece of Python, what it adds up of them worked out. [] when it is no
+    """Return the strings of a piece of Python, what it adds up of them worked out. [] when it is no
     Python."""
     if (tree := parse_code(code)) is None:
         return []
@@ -200,7 +201,7 @@ def _strings(code: str) -> list[str]:
 
 
 def _constant(node: ast.AST, named: dict[str, str], deep: int = 50) -> str | None:
-    """What an expression of strings gives, where that is plain to see."""
+    """Return what an expression of strings gives, where that is plain to see."""
 
     def of(inner: ast.AST) -> str | None:
         return _constant(inner, named, deep - 1) if deep else None

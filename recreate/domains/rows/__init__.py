@@ -49,8 +49,8 @@ class NamedColumns(Config):
 
 
 def name_of(data: str) -> str:
-    """What a domain of this data is called: the stem of the file's name, or the last part of a data
-    set's."""
+    """Return what a domain of this data is called: the stem of the file's name, or the last part of
+    a data set's."""
     if data.startswith(HUB):
         stem = re.split(r"[:,]", data.removeprefix(HUB).rstrip("/"))[0].rpartition("/")[2]
     else:

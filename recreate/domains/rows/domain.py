@@ -129,12 +129,13 @@ class RowDomain:
     # --- the port ---
 
     def tasks(self, split: Split | None = None) -> Sequence[Task]:
-        """In the order of the rows. Raises BadInput that tells all rows that cannot be tasks."""
+        """Return the tasks in the order of the rows. Raises BadInput that tells all rows that
+        cannot be tasks."""
         return [task for task in self._contents.tasks if split in (None, task.split)]
 
     def prepare(self, task: Task, backend: SandboxBackend) -> Sandbox:
-        """A sandbox with the row's files and nothing else. Raises BadInput for a scorer that fails
-        on right answers: before the first attempt is paid for."""
+        """Return a sandbox with the row's files and nothing else. Raises BadInput for a scorer that
+        fails on right answers: before the first attempt is paid for."""
         self._try_scorer(backend)
         return self._sandbox(task, backend)
 

@@ -11,7 +11,7 @@ MOST_FILES, MOST_BYTES = 2000, 50_000_000
 
 
 def check_paths(value: Any) -> dict[str, str]:
-    """path -> text, seen to stay within a folder. Raises ValueError."""
+    """Return path -> text, seen to stay within a folder. Raises ValueError."""
     if not isinstance(value, Mapping):
         raise ValueError("is no object of path -> text")
     if (

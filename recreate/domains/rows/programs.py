@@ -176,7 +176,7 @@ def _source_of(function: Callable[..., Any]) -> str:
 
 
 def _as_score(value: Any, function: str) -> Scored | None:
-    """A scorer's value as a score; None for what is none."""
+    """Return a scorer's value as a score; None for what is none."""
     given = value if isinstance(value, Mapping) else {"score": value}
     score = given.get("score")
     if not isinstance(score, bool | int | float) or not math.isfinite(score) or not 0 <= score <= 1:
@@ -191,7 +191,7 @@ def _as_score(value: Any, function: str) -> Scored | None:
 
 
 def read_scorer(path: str) -> str:
-    """The text of a person's scorer. Raises BadInput."""
+    """Return the text of a person's scorer. Raises BadInput."""
     try:
         return Path(path).read_text("utf-8")
     except (OSError, UnicodeError) as e:

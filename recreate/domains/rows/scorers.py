@@ -277,8 +277,8 @@ def as_json(value: Any) -> str:
 
 
 def texts_of(value: Any) -> list[str]:
-    """The right answers that a cell holds: a text, a number, a truth value, a list of those, or
-    {"text": [...]}, as SQuAD has it. Raises ValueError for anything else."""
+    """Return the right answers that a cell holds: a text, a number, a truth value, a list of those,
+    or {"text": [...]}, as SQuAD has it. Raises ValueError for anything else."""
     if isinstance(value, Mapping) and isinstance(value.get("text"), list):
         value = value["text"]
     if isinstance(value, list):
@@ -545,8 +545,9 @@ _NUMBER = re.compile(
 
 
 def readings(text: str) -> list[tuple[Fraction, bool]]:
-    """The last number of a text: (value, whether it is read as a part). `12%` may mean 0.12 and,
-    where only one side has the sign, 12; [] for no number. Numbers of over 400 digits are none."""
+    """Return the last number of a text: (value, whether it is read as a part). `12%` may mean 0.12
+    and, where only one side has the sign, 12; [] for no number. Numbers of over 400 digits are
+    none."""
     tail = (
         text[-_TAIL:]
         .replace("\u2212", "-")
@@ -577,7 +578,7 @@ def readings(text: str) -> list[tuple[Fraction, bool]]:
 
 
 def number_in(text: str) -> Fraction | None:
-    """The last number of a text, None for none."""
+    """Return the last number of a text, None for none."""
     found = readings(text)
     return found[0][0] if found else None
 
@@ -606,7 +607,7 @@ def _pattern(text: str) -> Any:
 
 @lru_cache(maxsize=4096)
 def _validator(text: str) -> Any:
-    """A validator whose patterns are RE2's and whose references stay in the schema. Raises
+    """Return a validator whose patterns are RE2's and whose references stay in the schema. Raises
     ValueError."""
     import jsonschema
     import referencing
@@ -631,8 +632,8 @@ def _validator(text: str) -> Any:
 
 
 def _patterns(schema: Any) -> list[str]:
-    """The patterns in a schema; names of properties among them are refused, since Python's own
-    engine matches those."""
+    """Return the patterns in a schema; names of properties among them are refused, since Python's
+    own engine matches those."""
     if isinstance(schema, list):
         return [each for value in schema for each in _patterns(value)]
     if not isinstance(schema, Mapping):

@@ -56,8 +56,8 @@ class Shares(Config):
         return self
 
     def split(self, group: str) -> Split:
-        """The split of a group: by its digest and the seed alone, whatever other groups there
-        are."""
+        """Return the split of a group: by its digest and the seed alone, whatever other groups
+        there are."""
         place = int(digest([self.seed, group], 12), 16) / 16**12
         return (
             "train"
@@ -68,7 +68,7 @@ class Shares(Config):
         )
 
     def of_train(self, group: str) -> Split:
-        """The same, of rows that are called train where none are called validation."""
+        """Return the same, of rows that are called train where none are called validation."""
         both = self.train + self.validation
         place = int(digest([self.seed, "train", group], 12), 16) / 16**12
         return "train" if not both or place * both < self.train else "validation"

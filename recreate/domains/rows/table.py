@@ -61,8 +61,9 @@ class DataTable(NamedTuple):
 
 
 def read(data: str) -> DataTable:
-    """The rows of a file, or of `hf:NAME`. Raises BadInput when it cannot be read as a whole,
-    Missing without the package that reads it; what is wrong with single rows is in `faults`."""
+    """Return the rows of a file, or of `hf:NAME`. Raises BadInput when it cannot be read as a
+    whole, Missing without the package that reads it; what is wrong with single rows is in
+    `faults`."""
     if data.startswith(HUB):
         return _table(data, "row", enumerate(_from_datasets(data.removeprefix(HUB)), 1))
     path = Path(data).expanduser()
@@ -208,7 +209,8 @@ def _from_lines(text: str) -> Iterator[tuple[int, Any]]:
 
 
 def _from_csv(source: str, text: str, delimiter: str) -> DataTable:
-    """A quote within a quoted cell that is not doubled, as it must be, is read as it was meant."""
+    """Yield the rows of a CSV file. A quote within a quoted cell that is not doubled, as it must
+    be, is read as it was meant."""
     csv.field_size_limit(100_000_000)
     stray = re.compile(rf'(?<=[^{delimiter}"\r\n])"(?=[^{delimiter}"\r\n])')
     lines = io.StringIO(text, newline="").readlines()
@@ -269,7 +271,8 @@ def _from_parquet(path: Path) -> Iterator[Any]:
 
 
 def _from_datasets(name: str) -> Iterator[Any]:
-    """The rows of a data set: OWNER/NAME[,CONFIG][:SPLIT] of the hub, or a local folder of one."""
+    """Yield the rows of a data set: OWNER/NAME[,CONFIG][:SPLIT] of the hub, or a local folder of
+    one."""
     datasets = need("datasets")
     match = _SET.match(name)
     if match is None:
@@ -303,6 +306,6 @@ def _from_datasets(name: str) -> Iterator[Any]:
 
 
 def _plain(value: Mapping[str, Any]) -> dict[str, Any]:
-    """A row as JSON has it; what JSON has not (a date, a picture) as its text."""
+    """Return a row as JSON has it; what JSON has not (a date, a picture) as its text."""
     row: dict[str, Any] = json.loads(json.dumps(value, default=str))
     return row

@@ -31,8 +31,8 @@ _ID = re.compile(r"[^A-Za-z0-9._@+-]+")
 def tasks_of(
     name: str, found: DataTable, decided: Definition, base: Path
 ) -> tuple[list[Task], str]:
-    """(the tasks in the order of their rows, what is to be said of their splits). base: the folder
-    that paths in cells count from. Raises BadInput that tells all bad rows."""
+    """Return (the tasks in the order of their rows, what is to be said of their splits). base: the
+    folder that paths in cells count from. Raises BadInput that tells all bad rows."""
     faults = list(found.faults)
     columns, scorer = decided.columns, find_scorer(decided.score)
     seen: dict[str, DataRow] = {}
@@ -159,7 +159,7 @@ def _why(value: Any) -> str:
 def _splits(
     made: Sequence[tuple[DataRow, Mapping[str, Any]]], decided: Definition, place: str
 ) -> tuple[dict[tuple[str, int], Split], list[BadRow]]:
-    """Where a row stands -> its split, and the rows of which that cannot be said."""
+    """Return where a row stands -> its split, and the rows of which that cannot be said."""
     column, shares = decided.columns.split, decided.splits
     if not column:
         return {row.at: shares.split(task["group"]) for row, task in made}, []
@@ -182,8 +182,8 @@ def _splits(
 
 
 def _spelled(text: str) -> str:
-    """A value as part of a task's id: what cannot be typed there is replaced, and told apart by a
-    digest."""
+    """Return a value as part of a task's id: what cannot be typed there is replaced, and told apart
+    by a digest."""
     plain = _ID.sub("-", text).strip("-")
     return (
         plain

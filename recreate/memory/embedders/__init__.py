@@ -34,7 +34,7 @@ def default_embedder(note: Callable[[str], None] = log.warning) -> Embedder:
 
 
 def open_embedder(spec: str) -> Embedder:
-    """The embedder spelled `NAME`, `NAME:ARGUMENT` (`sentence:FOLDER_OR_HUB_NAME`) or
+    """Return the embedder spelled `NAME`, `NAME:ARGUMENT` (`sentence:FOLDER_OR_HUB_NAME`) or
     `module:Class`.
 
     Raises BadInput for a name that is not there, Missing for one whose package is not installed.

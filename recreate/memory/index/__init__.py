@@ -274,7 +274,7 @@ class Index:
 
     @contextmanager
     def _lock_vectors(self) -> Iterator[VectorStore]:
-        """The vectors, while no other process reads or writes them."""
+        """Hold the vectors while no other process reads or writes them."""
         with locked(self.folder) if self.database.on_disk else nullcontext():
             yield self._open_store()
 

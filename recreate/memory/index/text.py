@@ -59,7 +59,7 @@ class Filter(NamedTuple):
     document: Sequence[Term]
 
     def build_condition(self, *terms: Term) -> tuple[str, list[Any]]:
-        """These and the terms over sources, as SQL and its values."""
+        """Return these and the terms over sources, as SQL and its values."""
         every = [*self.source, *terms]
         return " and ".join(t.sql for t in every), [value for t in every for value in t.values]
 
@@ -175,8 +175,8 @@ class Text:
     # finding
 
     def by_words(self, question: str, where: Filter, n: int, *, each: bool) -> list[Match]:
-        """The n documents with the highest BM25; of each source the best one only, unless `each`
-        counts."""
+        """Return the n documents with the highest BM25; of each source the best one only, unless
+        `each` counts."""
         asked = " OR ".join(f'"{phrase}"' for phrase in self._rare(phrases(question)))
         if not asked:
             return []
@@ -225,14 +225,14 @@ class Text:
         return sorted(key for (key,) in self.db.execute(asked, values))
 
     def _count_documents(self, word: str, most: int) -> int:
-        """In how many documents a word stands. SQLite goes through them one by one: no further than
-        to `most`."""
+        """Count the documents in which a word stands. SQLite goes through them one by one: no
+        further than to `most`."""
         asked = "select count(*) from (select 1 from words where words match ? limit ?)"
         return int(self.db.execute(asked, (f'"{word}"', most)).fetchone()[0])
 
     def _rare(self, asked: Sequence[str]) -> list[str]:
-        """The phrases that are looked up: what stands in very many documents tells them apart
-        little, and is dear."""
+        """Return the phrases that are looked up: what stands in very many documents tells them
+        apart little, and is dear."""
         stands, words = (
             self.stands,
             dict.fromkeys(word for phrase in asked for word in phrase.split()),
@@ -261,8 +261,8 @@ class Text:
 def where(
     wanted: Mapping[str, Sequence[Any]], closed: Mapping[str, frozenset[str]] | None
 ) -> Filter:
-    """What filters ask, and what a reader may see: `closed` are groups and tasks that may not be
-    seen by one who sees the train split only; None: of one who sees all."""
+    """Return what filters ask, and what a reader may see: `closed` are groups and tasks that may
+    not be seen by one who sees the train split only; None: of one who sees all."""
     source, document = [Term("1")], list[Term]()
 
     def among(given: Iterable[Any]) -> tuple[str]:
@@ -306,5 +306,5 @@ def where(
 
 
 def _bound(text: str) -> str:
-    """A text that SQLite takes."""
+    """Return a text that SQLite takes."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()

@@ -35,8 +35,8 @@ _CODE = re.compile(
 
 
 def spread(text: str) -> str:
-    """A text as it is indexed: casefolded, scripts without spaces character by character, and the
-    parts of names such as `parseHeader` once each after it."""
+    """Return a text as it is indexed: casefolded, scripts without spaces character by character,
+    and the parts of names such as `parseHeader` once each after it."""
     text = _plain(text)
     names = (
         name
@@ -51,9 +51,9 @@ def spread(text: str) -> str:
 
 @lru_cache(maxsize=64)  # asked again for each hit of a question
 def phrases(question: str) -> tuple[str, ...]:
-    """What is looked up for a question, each once: its words, its names whole, and in scripts
-    without spaces each pair of neighbours (a character that stands alone by itself). A phrase's
-    words stand one after the other.
+    """Return what is looked up for a question, each once: its words, its names whole, and in
+    scripts without spaces each pair of neighbours (a character that stands alone by itself). A
+    phrase's words stand one after the other.
     """
     found: dict[str, None] = {}
     for chunk in _CHUNK.findall(_plain(question)):
@@ -82,8 +82,8 @@ def phrases(question: str) -> tuple[str, ...]:
 
 
 def standing(text: str, question: str) -> list[str]:
-    """The words of a question that stand in a text, as words of it or as parts of its names. Of
-    scripts without spaces, pairs of characters."""
+    """Return the words of a question that stand in a text, as words of it or as parts of its names.
+    Of scripts without spaces, pairs of characters."""
     low, parts = _plain(text).casefold(), ""
     found = list[str]()
     for phrase in phrases(question):
@@ -101,8 +101,8 @@ def standing(text: str, question: str) -> list[str]:
 
 
 def marked(text: str, question: str) -> list[tuple[str, bool]]:
-    """A text in parts, each with whether it is what `standing` says of the question: a word, a name
-    that has it as a part, of scripts without spaces the characters themselves."""
+    """Return a text in parts, each with whether it is what `standing` says of the question: a word,
+    a name that has it as a part, of scripts without spaces the characters themselves."""
     stands = bytearray(len(text))
     for run in _PART.finditer(text):
         for word in standing(run[0], question):

@@ -48,7 +48,8 @@ class Investigator:
         )
 
     def studies(self, scaffold: Scaffold, experiences: Sequence[Experience]) -> list[Study]:
-        """One study an experience, in their order; those of an earlier session are read back."""
+        """Return one study an experience, in their order; those of an earlier session are read
+        back."""
 
         def one(experience: Experience) -> Study:
             known = read_study(self.context, self.context.thread(experience.id))

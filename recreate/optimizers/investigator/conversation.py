@@ -91,7 +91,7 @@ class Tool:
         return frozenset(free.difference(self.required))
 
     def schema(self) -> dict[str, Any]:
-        """The arguments as a JSON schema."""
+        """Return the arguments as a JSON schema."""
         return {
             "type": "object",
             "properties": {name: dict(schema) for name, schema in self.parameters.items()},
@@ -100,14 +100,14 @@ class Tool:
         }
 
     def native(self) -> dict[str, Any]:
-        """The tool as OpenAI-style endpoints take it."""
+        """Return the tool as OpenAI-style endpoints take it."""
         return {
             "type": "function",
             "function": {"name": self.name, "description": self.help, "parameters": self.schema()},
         }
 
     def describe(self) -> str:
-        """The tool as one line of a prompt, for models without native calls."""
+        """Return the tool as one line of a prompt, for models without native calls."""
         arguments = []
         for name, schema in self.parameters.items():
             kind = schema.get("enum") or schema["type"]
@@ -150,7 +150,7 @@ class Tool:
 
 
 def action_schema(tools: Iterable[Tool]) -> dict[str, Any]:
-    """What a reply without native tool calls is held to."""
+    """Return what a reply without native tool calls is held to."""
     return {
         "type": "object",
         "properties": {
@@ -167,22 +167,22 @@ NUMBER = {"type": "integer", "minimum": 0}
 
 
 def text(description: str) -> dict[str, Any]:
-    """The schema of a text argument."""
+    """Return the schema of a text argument."""
     return {**TEXT, "description": description}
 
 
 def number(description: str) -> dict[str, Any]:
-    """The schema of a whole number, 0 or more."""
+    """Return the schema of a whole number, 0 or more."""
     return {**NUMBER, "description": description}
 
 
 def numbers(description: str) -> dict[str, Any]:
-    """The schema of a list of whole numbers."""
+    """Return the schema of a list of whole numbers."""
     return {"type": "array", "items": NUMBER, "description": description}
 
 
 def one_of(*values: str, description: str = "") -> dict[str, Any]:
-    """The schema of a choice."""
+    """Return the schema of a choice."""
     return {"type": "string", "enum": list(values), "description": description}
 
 
@@ -219,8 +219,8 @@ class Talk:
         return dict(found)
 
     def run(self) -> tuple[Ending, str]:
-        """(how it ended, which limit). Raises what asking raises; the actions until then are on
-        disk."""
+        """Return (how it ended, which limit). Raises what asking raises; the actions until then are
+        on disk."""
         lines = None
         if self.file is not None:
             self.file.parent.mkdir(parents=True, exist_ok=True)
@@ -334,7 +334,7 @@ class Talk:
         return answer
 
     def _find_refused(self, tool: Tool, arguments: Any) -> str:
-        """The refused call that this one may build on; '' for none."""
+        """Return the refused call that this one may build on; '' for none."""
         if not self.refused or tool.kind == "inspect":
             return ""
         changed = _name_target(arguments)
@@ -375,13 +375,13 @@ def _call(call: ToolCall) -> dict[str, Any]:
 
 
 def _name_target(arguments: Any) -> str:
-    """The file or lesson that an edit changes; '' where that cannot be told."""
+    """Return the file or lesson that an edit changes; '' where that cannot be told."""
     given = arguments if isinstance(arguments, Mapping) else {}
     return str(next((given[key] for key in ("path", "replaces", "title") if given.get(key)), ""))
 
 
 def _arguments(text: str) -> Any:
-    """The arguments of a native call; None when they are no JSON."""
+    """Return the arguments of a native call; None when they are no JSON."""
     try:
         return decode(text or "{}", strict=False)
     except ValueError:

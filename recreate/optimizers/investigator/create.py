@@ -25,8 +25,8 @@ NOTHING_TO_READ = ("trajectory", "evidence")
 def create(
     context: OptimizerContext, start: Scaffold, description: str, tasks: Sequence[Task], model: str
 ) -> Scaffold:
-    """A scaffold made of `start` for the domain of `tasks`, which are train tasks. model: what it
-    will run on.
+    """Return a scaffold made of `start` for the domain of `tasks`, which are train tasks. model:
+    what it will run on.
 
     Raises Fault when the optimizer did not finish one; OutOfBudget, Refused, Interrupted.
     """
@@ -82,7 +82,8 @@ def create(
 
 
 def blank(task: Task, scaffold: Scaffold) -> Experience:
-    """A task as an experience that nobody has had yet: it can be looked into, and nothing else."""
+    """Return a task as an experience that nobody has had yet: it can be looked into, and nothing
+    else."""
     id = digest(["blank", task.id])
     return Experience(
         id=id,

@@ -56,19 +56,19 @@ class Ideas:
         return [name for name in self.edits if name not in self.used and name not in self.rejected]
 
     def find_ideas(self, name: str) -> list[str]:
-        """The addresses that `1` (a whole study) or `1.2` mean. Raises Wrong."""
+        """Return the addresses that `1` (a whole study) or `1.2` mean. Raises Wrong."""
         found = [each for each in self.edits if each == name or each.partition(".")[0] == name]
         if not found:
             raise Wrong(f"there is no idea {name!r}; there are: {', '.join(self.edits)}")
         return found
 
     def evidence(self, names: Sequence[str]) -> tuple[Evidence, ...]:
-        """The evidence of several ideas together."""
+        """Return the evidence of several ideas together."""
         return tuple(dict.fromkeys(e for name in names for e in self.edits[name].evidence))
 
     def tell(self, name: str, whole: bool = True) -> str:
-        """One study's conclusion and its edits, or one edit of it; not `whole`: only which files,
-        and why."""
+        """Return one study's conclusion and its edits, or one edit of it; not `whole`: only which
+        files, and why."""
         number = int(name.partition(".")[0])
         study = self.studies[number - 1]
         lines = [
@@ -87,7 +87,8 @@ class Ideas:
 
 
 def merged(context: OptimizerContext, parent: Scaffold, studies: Sequence[Study]) -> list[Edit]:
-    """All edits of the studies side by side, without a model: what is done when nobody distils."""
+    """Return all edits of the studies side by side, without a model: what is done when nobody
+    distils."""
     ideas = Ideas(parent, studies)
     draft = Draft(parent, context)
     take_left(context, ideas, draft)
@@ -137,11 +138,11 @@ class Deciding:
         self._warned = False
 
     def editing(self) -> list[Tool]:
-        """edit, write, lesson, delete, undo."""
+        """Return the tools edit, write, lesson, delete and undo."""
         return [self._noting(tool) for tool in self.writer.tools()]
 
     def tools(self) -> list[Tool]:
-        """idea, take, reject, finish."""
+        """Return the tools idea, take, reject and finish."""
         name = {"name": text("an idea's number: 2 for all of study 2, 2.1 for its first edit")}
         why = {"why": text("the reason, which is kept")}
         said = {"summary": text("what the update does, and why so")}
@@ -210,7 +211,7 @@ class Deciding:
         return self.ideas.evidence(names)
 
     def _noting(self, tool: Tool) -> Tool:
-        """A tool of the writer that notes which ideas its edit has used, or gives them free
+        """Return a tool of the writer that notes which ideas its edit has used, or gives them free
         again."""
         ideas = self.ideas
 
@@ -235,8 +236,8 @@ def distil(
     studies: Sequence[Study],
     batch: Sequence[Experience],
 ) -> list[Edit]:
-    """One coherent update of the studies' edits. A distilling that does not finish counts as none:
-    all are merged.
+    """Return one coherent update of the studies' edits. A distilling that does not finish counts as
+    none: all are merged.
 
     Raises OutOfBudget, Refused, Interrupted.
     """
@@ -283,7 +284,7 @@ def distil(
 
 
 def tell_rejected(rejected: Iterable[tuple[str, str, str]]) -> list[str]:
-    """A line for each reason. rejected: (idea, its file, why)."""
+    """Return a line for each reason. rejected: (idea, its file, why)."""
     reasons: dict[str, dict[str, list[str]]] = {}
     for name, path, why in rejected:
         reasons.setdefault(why, {}).setdefault(path, []).append(name)

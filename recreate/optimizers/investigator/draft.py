@@ -96,9 +96,8 @@ class Draft:
         return faults
 
     def _put_beside(self, edit: Edit, wanted: str) -> list[str]:
-        """Of two versions of a tool the second becomes a tool of its own, where the agent is told
-        of it; where only its name is called there is one tool, and it is the first. [] or why
-        not."""
+        """Make the second of two versions of a tool a tool of its own, where the agent is told of
+        it; where only its name is called there is one tool, and it is the first. [] or why not."""
         second = edit.model_copy(
             update={"path": self._free_name(edit.path), "old": "", "new": wanted}
         )
@@ -133,7 +132,7 @@ def union(base: str, ours: str, theirs: str) -> str:
 
 
 def tell_edit(edit: Edit) -> str:
-    """An edit as a reader sees it: what goes, what comes, why, and what it cites."""
+    """Return an edit as a reader sees it: what goes, what comes, why, and what it cites."""
     cited = ", ".join(f"{c.experience} step {c.step}" for c in edit.evidence) or "nothing"
     lines = difflib.unified_diff(edit.old.splitlines(), edit.new.splitlines(), n=3, lineterm="")
     changed = "\n".join(line for line in lines if not line.startswith(("---", "+++")))
@@ -141,7 +140,8 @@ def tell_edit(edit: Edit) -> str:
 
 
 def lesson_of(scaffold: Scaffold, name: str) -> str | None:
-    """The path of a lesson by its file name, its id or its title; None when there is none."""
+    """Return the path of a lesson by its file name, its id or its title; None when there is
+    none."""
     for path, text in scaffold.files.items():
         if path.startswith("memory/"):
             lesson = read_lesson(PurePosixPath(path).stem, text)

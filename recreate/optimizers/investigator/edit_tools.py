@@ -41,7 +41,7 @@ class Writer:
         self.optional = tuple(optional)
 
     def tools(self) -> list[Tool]:
-        """edit, write, lesson, delete, undo."""
+        """Return the tools edit, write, lesson, delete and undo."""
 
         def change(
             name: str, help: str, run: Callable[..., str], /, **parameters: Mapping[str, Any]

@@ -51,7 +51,7 @@ class Reader:
         self.told = AlreadyTold()
 
     def tools(self) -> list[Tool]:
-        """The tools that are not switched off."""
+        """Return the tools that are not switched off."""
 
         def look(
             name: str, help: str, run: Callable[..., str], /, **parameters: Mapping[str, Any]
@@ -132,7 +132,7 @@ class Reader:
         ]
 
     def find(self, id: str = "") -> Experience:
-        """An experience by id, the subject for ''. Raises Wrong."""
+        """Return an experience by id, the subject for ''. Raises Wrong."""
         if not id and self.subject is not None:
             return self.subject
         found = self.batch.get(id) or (self.context.get(id) if id else None)
@@ -176,7 +176,7 @@ class Reader:
         return tuple(dict.fromkeys(found))
 
     def note_end(self, e: Experience) -> None:
-        """The end of an attempt was looked at."""
+        """Note that the end of an attempt was looked at."""
         if e.trace.steps:
             self.read.add(Evidence(experience=e.id, step=len(e.trace.steps) - 1))
 
@@ -256,8 +256,8 @@ class Reader:
         )
 
     def opposite(self, e: Experience) -> Experience | None:
-        """The nearest attempt with the other outcome: of the same task, else by meaning, else in
-        the batch."""
+        """Return the nearest attempt with the other outcome: of the same task, else by meaning,
+        else in the batch."""
         batch = [o for o in self.batch.values() if o.grade.passed != e.grade.passed]
         for other in batch:
             if other.task == e.task:
@@ -307,7 +307,7 @@ class Reader:
 
 
 def outcome(e: Experience) -> str:
-    """How an attempt ended, in one line."""
+    """Return how an attempt ended, in one line."""
     passed = "PASSED" if e.grade.passed else f"FAILED (score {e.grade.score:g})"
     ended = f"{e.trace.ending} {e.trace.limit}".strip()
     samples = (
@@ -329,15 +329,15 @@ class AlreadyTold:
         """A line, and where it was told first: the text's number, the line's."""
 
     def keep(self, text: str, at: Evidence) -> None:
-        """This was told of a step."""
+        """Keep what was told of a step."""
         lines = text.split("\n")
         for place, line in enumerate(lines):
             self.first.setdefault(line, (len(self.texts), place))
         self.texts.append((at, lines))
 
     def fold_repeats(self, text: str, at: Evidence) -> str:
-        """A text of the step `at`, with long runs of lines that another step was first to tell
-        replaced by its name."""
+        """Return a text of the step `at`, with long runs of lines that another step was first to
+        tell replaced by its name."""
         lines = text.split("\n")
         answer, here = [], 0
         while here < len(lines):
@@ -357,8 +357,8 @@ class AlreadyTold:
         return "\n".join(answer)
 
     def _run(self, lines: Sequence[str], here: int, at: Evidence) -> tuple[Evidence, int]:
-        """(who told the lines from `here` on first, how many of them); 0 when that is too little to
-        be worth it."""
+        """Return (who told the lines from `here` on first, how many of them); 0 when that is too
+        little to be worth it."""
         which, start = self.first.get(lines[here], (-1, 0))
         owner, told = self.texts[which] if which >= 0 else (at, [])
         count = chars = 0
@@ -371,8 +371,8 @@ class AlreadyTold:
 
 
 def tell_part(whole: str, part: int, name: str) -> str:
-    """A text uncut; one that no answer holds is told in parts of WINDOW_CHARS. Raises Wrong for no
-    such part."""
+    """Return a text uncut; one that no answer holds is told in parts of WINDOW_CHARS. Raises Wrong
+    for no such part."""
     count = max(1, -(-len(whole) // WINDOW_CHARS))
     if not 1 <= part <= count:
         there = f"parts 1 to {count}: ask for one of them" if count > 1 else "one part only"
@@ -384,7 +384,8 @@ def tell_part(whole: str, part: int, name: str) -> str:
 
 
 def tell_whole(step: Step, limit: int, once: Callable[[str], str] = str) -> str:
-    """One step as it was: each of what was told, said and printed in at most `limit` characters.
+    """Return one step as it was: each of what was told, said and printed in at most `limit`
+    characters.
 
     once: takes out of what was told and printed what the reader has seen.
     """
@@ -419,7 +420,7 @@ def tell_whole(step: Step, limit: int, once: Callable[[str], str] = str) -> str:
 
 
 def tell_hit(hit: Hit) -> str:
-    """One search result."""
+    """Return one search result."""
     facts = hit.facts
     if hit.grain == "lesson":
         answer = [
@@ -443,13 +444,13 @@ def tell_hit(hit: Hit) -> str:
 
 
 def short(task: str) -> str:
-    """A task as a mark that tells it from others and nothing else: ids of real tasks may name what
-    is wrong."""
+    """Return a task as a mark that tells it from others and nothing else: ids of real tasks may
+    name what is wrong."""
     return digest(task, 6)
 
 
 def tell_files(draft: Draft) -> str:
-    """The files of the copy with their sizes, and what may not be touched."""
+    """Return the files of the copy with their sizes, and what may not be touched."""
     protects = draft.current.agent.protects
     lines = []
     for path, whole in sorted(draft.current.files.items()):
@@ -463,7 +464,8 @@ def tell_files(draft: Draft) -> str:
 
 
 def tell_agent(agent: AgentConfig) -> str:
-    """What happens with the agent's files in one attempt, in the order in which it happens."""
+    """Return what happens with the agent's files in one attempt, in the order in which it
+    happens."""
     if agent.foreign:
         return _foreign(agent)
     lines = []

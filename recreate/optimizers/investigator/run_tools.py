@@ -41,7 +41,7 @@ class Environments:
             sandbox.close()
 
     def tools(self) -> list[Tool]:
-        """`run` (unless environments are switched off) and `try_tool`."""
+        """Return `run` (unless environments are switched off) and `try_tool`."""
         where = one_of(
             "end",
             "start",
@@ -118,7 +118,7 @@ class Environments:
         return "environment" not in self.context.without and self.context.open is not None
 
     def environment(self, e: Experience, where: str) -> tuple[str, Sandbox]:
-        """(how it was rebuilt when it just was, the sandbox)."""
+        """Return (how it was rebuilt when it just was, the sandbox)."""
         note = ""
         if (e.id, where) not in self.open:
             assert self.context.open is not None
@@ -151,7 +151,8 @@ class Environments:
 
 
 def tell_output(output: Output) -> str:
-    """What a command printed and how it ended; nothing in it differs from run to run by itself."""
+    """Return what a command printed and how it ended; nothing in it differs from run to run by
+    itself."""
     ended = f"stopped after {SECONDS:g} s" if output.timed_out else f"exit status {output.status}"
     limit = f", limit reached: {output.limit}" if output.limit and not output.timed_out else ""
     return f"{redact(output.text).rstrip()}\n[{ended}{limit}]".lstrip("\n")
@@ -167,7 +168,7 @@ class Rehearsal:
         self.left = context.limits.rehearsals
 
     def tools(self) -> list[Tool]:
-        """`rehearse`, unless environments are switched off or nothing may be rehearsed."""
+        """Return `rehearse`, unless environments are switched off or nothing may be rehearsed."""
         if self.context.attempt is None or "environment" in self.context.without or not self.left:
             return []
         return [

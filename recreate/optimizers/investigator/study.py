@@ -104,7 +104,7 @@ def study(
 
 
 def finishing(context: OptimizerContext, finish: Callable[..., str]) -> Tool:
-    """The tool that hands a study in; without guidance nobody asks for the cause."""
+    """Return the tool that hands a study in; without guidance nobody asks for the cause."""
     summary = text("what happened, why, and what your edits change (or why none helps)")
     cause = one_of(*CAUSES, description=f"where the need lies: {WHERE}")
     asked = (
@@ -171,8 +171,8 @@ def converse(
 
 
 def tell_kinds(context: OptimizerContext) -> list[str]:
-    """The kinds of the run's train tasks with the marks of these, one a line; [] when there is one
-    kind only."""
+    """Return the kinds of the run's train tasks with the marks of these, one a line; [] when there
+    is one kind only."""
     found: dict[str, list[str]] = {}
     for task, kind in context.kinds.items():
         found.setdefault(kind, []).append(short(task))
@@ -189,8 +189,8 @@ def save_study(folder: Path | None, study: Study) -> None:
 
 
 def read_study(context: OptimizerContext, thread: str) -> Study | None:
-    """A study that ended in an earlier session. One that a fault ended is tried again: its replies
-    are paid."""
+    """Return a study that ended in an earlier session. One that a fault ended is tried again: its
+    replies are paid."""
     file = context.folder / thread / "study.json" if context.folder else None
     if file is None or not file.is_file():
         return None
