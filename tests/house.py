@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -92,12 +92,27 @@ def strays(root: Path) -> list[str]:
 
 def repeated_classes(root: Path) -> dict[str, list[str]]:
     """Return class name -> the files that define it, for those that are defined twice."""
+    written = _places(root, lambda text: re.findall(r"^ *class (\w+)", text, re.MULTILINE))
+    # a class may stand in a text: only where a name comes twice is the file parsed
+    suspects = {file for files in written.values() for file in files}
+    return _places(root, _classes, suspects) if suspects else {}
+
+
+def _places(
+    root: Path, names: Callable[[str], list[str]], among: Collection[str] | None = None
+) -> dict[str, list[str]]:
+    """Return name -> the files in which it comes, for those that come twice."""
     places: defaultdict[str, list[str]] = defaultdict(list)
     for file in python_files(root):
-        for node in ast.walk(ast.parse(file.read_bytes())):
-            if isinstance(node, ast.ClassDef):
-                places[node.name].append(file.relative_to(root).as_posix())
+        path = file.relative_to(root).as_posix()
+        if among is None or path in among:
+            for name in names(file.read_text("utf-8")):
+                places[name].append(path)
     return {name: files for name, files in sorted(places.items()) if len(files) > 1}
+
+
+def _classes(text: str) -> list[str]:
+    return [node.name for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef)]
 
 
 # --- the size of a room
@@ -142,10 +157,11 @@ def _count(file: Path, root: Path) -> Counter[str]:
     text = file.read_text("utf-8")
     lines = text.splitlines()
     tree = ast.parse(text)
-    docs = list(_docstrings(tree))
+    every = list(ast.walk(tree))
+    docs = list(_docstrings(every))
     in_docs = {n for doc in docs for n in range(doc.lineno, (doc.end_lineno or doc.lineno) + 1)}
     words = {id(node) for doc in docs for node in ast.walk(doc)}
-    nodes = [n for n in ast.walk(tree) if id(n) not in words and not isinstance(n, NO_THING)]
+    nodes = [n for n in every if id(n) not in words and not isinstance(n, NO_THING)]
     functions = [n for n in nodes if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
     is_core = "plugins" not in file.relative_to(root).parts
     return Counter(
@@ -163,9 +179,9 @@ def _count(file: Path, root: Path) -> Counter[str]:
     )
 
 
-def _docstrings(tree: ast.AST) -> Iterator[ast.stmt]:
+def _docstrings(nodes: Sequence[ast.AST]) -> Iterator[ast.stmt]:
     """Yield the statements that are a text alone: docstrings, and those below an attribute."""
-    for node in ast.walk(tree):
+    for node in nodes:
         body = getattr(node, "body", None)
         for statement in body if isinstance(body, list) else ():
             match statement:

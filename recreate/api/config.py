@@ -102,8 +102,6 @@ def too_deep(value: Any) -> bool:
 def read_json(text: str | bytes) -> Any:
     """Return a JSON text's value. Raises ValueError for what cannot be read, whatever is wrong with
     it."""
-    import json
-
     try:
         return json.loads(text)
     except RecursionError:

@@ -13,8 +13,8 @@ from recreate.api.errors import BadInput
 from recreate.api.paths import memory as memory_folder
 from recreate.api.paths import short as here
 from recreate.api.paths import workspace
-from recreate.cli import runner
 from recreate.cli.options import BUILD, RUN, TAPES, Json, RunName, with_settings
+from recreate.cli.runner import folder_of, open_with_screen, say_back, stopped_by_budget
 from recreate.cli.terminal import EXCLUDED, answer, say
 from recreate.runs.settings import Settings
 
@@ -95,7 +95,7 @@ def run_build(
     from recreate.cli.reviewer import at_terminal, how
     from recreate.viewer import facts, html, markdown
 
-    with runner.open_with_screen(settings, where, folder, resume=again, command="build") as session:
+    with open_with_screen(settings, where, folder, resume=again, command="build") as session:
         built = sdk.improve(session, where, review=at_terminal(session, review))
         domain = session.domain.name
     made = sdk.deliver(where, folder, domain, built)
@@ -115,7 +115,7 @@ def run_build(
             " one beside it"
         )
     if made.kept and (made.kept.saved or "replaced" in made.record):
-        runner.say_back(made.kept)
+        say_back(made.kept)
     if made.stays:
         say(f"{here(made.path)} is left as it stands: {made.record['stays']}")
         say(f"recreate keep {made.place} puts the result there")
@@ -133,7 +133,7 @@ def run_build(
             seen = f"show {here(folder)} shows what was attempted and studied"
         say(f"next: recreate {seen}")
     if made.status == "budget":
-        runner.stopped_by_budget(f"recreate resume {here(folder)}")
+        stopped_by_budget(f"recreate resume {here(folder)}")
 
 
 @with_settings(*BUILD)
@@ -292,8 +292,8 @@ def run(
             "no task is named", fix="recreate run SCAFFOLD TASK; recreate tasks list", code="usage"
         )
     settings = settings.attempting(task)
-    folder = runner.folder_of(settings, where, "run")
-    with runner.open_with_screen(settings, where, folder, scaffold=scaffold) as session:
+    folder = folder_of(settings, where, "run")
+    with open_with_screen(settings, where, folder, scaffold=scaffold) as session:
         experience = attempt_one(session, starting(settings, where, scaffold), task)
         opened = {"test_openings": count_openings(session)} if experience.split == "test" else {}
     trace, grade = experience.trace, experience.grade

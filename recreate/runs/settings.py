@@ -14,7 +14,7 @@ import json
 import math
 import os
 import tomllib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -422,17 +422,12 @@ def _read_environment(environ: Mapping[str, str]) -> Entries:
             yield address, value, name
         else:
             meant = short.get(address.replace("_", "-"), address)
-            raise _unknown_variable(name, meant, others)
+            # what all variables begin with makes each near to each
+            raise _unknown_address(meant, name, _variable, others, cutoff=0.8)
 
 
-def _unknown_variable(name: str, address: str, others: Collection[str]) -> BadInput:
-    """Return the error for a variable that nothing reads, with the one that is meant."""
-    why = plugins.why_no_table(address.partition(".")[0]) or "there is no such setting"
-    of = {a: PREFIX + a.upper().replace(".", "__") for a in addresses()}
-    of |= {other.removeprefix(PREFIX).lower(): other for other in others}
-    near = difflib.get_close_matches(address, of, 1)
-    meant = f"did you mean {of[near[0]]}? else " if near else ""
-    return BadInput(f"{name}: {why}", fix=f"{meant}unset {name}", code="unknown-setting")
+def _variable(address: str) -> str:
+    return PREFIX + address.upper().replace(".", "__")
 
 
 def _read_flags(flags: Mapping[str, Any]) -> Entries:
@@ -455,12 +450,20 @@ def _wrong_value(error: ValidationError, prefix: str = "") -> BadInput:
     )
 
 
-def _unknown_address(address: str, source: str) -> BadInput:
+def _unknown_address(
+    address: str,
+    source: str,
+    spell: Callable[[str], str] = str,
+    others: Iterable[str] = (),
+    cutoff: float = 0.6,
+) -> BadInput:
+    """Return the error for a setting that there is not, with the one that is meant. spell: how the
+    source writes an address; others: what else it may name."""
     if why := plugins.why_no_table(address.partition(".")[0]):
         fix = "recreate plugins lists those that are here"
         return BadInput(f"{source}: {why}", fix=fix, code="unknown-setting")
-    known = addresses()
-    near = difflib.get_close_matches(address, known, 1)
+    known = [*map(spell, addresses()), *others]
+    near = difflib.get_close_matches(spell(address), known, 1, cutoff)
     return BadInput(
         f"{source}: there is no setting {address!r}",
         fix=f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known)}",

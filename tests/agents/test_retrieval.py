@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recreate.agents import scaffold as scaffolds
@@ -199,6 +199,7 @@ def test_a_situation_changes_with_a_new_error_or_another_test_result(said: str, 
     assert found == why
 
 
+@settings(max_examples=40)
 @given(st.text(max_size=300))
 def test_the_same_result_twice_is_one_situation(text: str) -> None:
     then, _ = LastSeen().after(text)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recreate.agents.config import read_agent
@@ -255,6 +255,7 @@ def test_what_is_wrong_in_agent_toml_is_said_with_its_line(text: str, line: int,
     assert any(at == line and said in message for at, message in faults)
 
 
+@settings(max_examples=40)
 @given(st.text(max_size=80))
 def test_any_text_as_agent_toml_gives_an_agent_or_faults(text: str) -> None:
     agent, faults = read_agent(text)

@@ -323,6 +323,7 @@ def test_what_is_added_later_is_found_by_meaning_beside_what_is_gone(tmp_path: P
     assert len(hits) == 31
 
 
+@pytest.mark.slow
 def test_broken_vectors_are_made_anew(tmp_path: Path) -> None:
     memory = ExperienceStore(tmp_path, "hashed:64")
     memory.add(many(60))
@@ -366,6 +367,7 @@ def test_vectors_whose_writing_was_cut_short_are_looked_over_and_none_that_is_th
     memory.close()
 
 
+@pytest.mark.slow
 def test_the_process_of_chroma_may_be_killed_at_any_time(tmp_path: Path) -> None:
     memory = ExperienceStore(tmp_path, "hashed:64")
     memory.add(many(20))

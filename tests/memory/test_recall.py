@@ -249,6 +249,7 @@ def test_a_broken_index_file_is_noticed_and_made_again(
     shutil.rmtree(tmp_path / "one")
 
 
+@pytest.mark.slow
 def test_an_index_broken_while_it_is_open_is_noticed(
     memory: ExperienceStore, tmp_path: Path
 ) -> None:

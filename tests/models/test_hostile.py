@@ -7,6 +7,7 @@ import json
 import socket
 import time
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pytest
@@ -20,13 +21,15 @@ from recreate.models.openai import OpenAI
 from tests.lab.faults import FREE, ODD, OK, PAID, SLOW, Behaviour, answering
 from tests.stub import Stub
 
+PRICE = Price(tokens_in=1, tokens_out=1)
 HELLO: list[Message] = [{"role": "user", "content": "hello"}]
+Make = Callable[[str], Any]
 DEADLINE = 0.4
 LATE = 15.0
 """Seconds: no machine is so busy, and what has no deadline takes a minute."""
 
 
-def ask(make: Callable[[str], Any], url: str, timeout: float = DEADLINE, **params: Any) -> Reply:
+def ask(make: Make, url: str, timeout: float = DEADLINE, **params: Any) -> Reply:
     model = make(url)
     begun = time.monotonic()
     try:
@@ -40,20 +43,24 @@ def ask(make: Callable[[str], Any], url: str, timeout: float = DEADLINE, **param
 
 
 def own(url: str) -> OpenAI:
-    return OpenAI(f"{url}#m", price=Price(tokens_in=1, tokens_out=1))
+    return OpenAI(f"{url}#m", price=PRICE)
 
 
 def hosted(url: str) -> LiteLLM:
-    return LiteLLM("openai/gpt-4o-mini", api_base=url, price=Price(tokens_in=1, tokens_out=1))
+    import_litellm()
+    return LiteLLM("openai/gpt-4o-mini", api_base=url, price=PRICE)
 
 
-@pytest.fixture(scope="module")
-def _imported() -> None:
-    """What litellm imports at its first call takes longer than any deadline here."""
+@cache
+def import_litellm() -> None:
+    """Make a first call, whose imports take longer than any deadline here."""
     with pytest.raises(Transient):
-        hosted("http://127.0.0.1:9/v1").reply(
+        LiteLLM("openai/gpt-4o-mini", api_base="http://127.0.0.1:9/v1", price=PRICE).reply(
             HELLO, Call(run="r", attempt="a", step=0), timeout=60.0
         )
+
+
+WAYS = pytest.mark.parametrize("make", [own, pytest.param(hosted, marks=pytest.mark.slow)])
 
 
 @pytest.mark.parametrize("fault", [*PAID, *FREE])
@@ -70,7 +77,6 @@ def test_a_fault_of_an_endpoint_ends_the_call_in_time_and_says_whether_it_may_be
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.usefixtures("_imported")
 def test_the_same_holds_through_litellm() -> None:
     for fault in (*PAID, *FREE):
         with answering(fault) as endpoint, pytest.raises(Transient) as e:
@@ -94,12 +100,11 @@ def test_token_counts_that_cannot_be_are_doubted_and_the_answer_is_kept(usage: s
     assert reply.doubtful or reply.tokens_in == 10**9
 
 
-@pytest.mark.usefixtures("_imported")
-def test_an_endpoint_that_nobody_listens_at_costs_nothing() -> None:
-    for make in (own, hosted):
-        with pytest.raises(Transient) as e:
-            ask(make, "http://127.0.0.1:9/v1")
-        assert e.value.unspent
+@WAYS
+def test_an_endpoint_that_nobody_listens_at_costs_nothing(make: Make) -> None:
+    with pytest.raises(Transient) as e:
+        ask(make, "http://127.0.0.1:9/v1")
+    assert e.value.unspent
 
 
 def endless(first: bytes, again: bytes) -> tuple[Behaviour, list[int]]:
@@ -139,20 +144,19 @@ def test_no_more_is_read_than_an_answer_may_have(
         assert sent[0] < 2 * http.MAX_ANSWER  # what the sockets' buffers hold is sent besides
 
 
-@pytest.mark.usefixtures("_imported")
-def test_a_question_that_nobody_reads_ends_at_the_deadline() -> None:
-    for make in (own, hosted):
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            with pytest.raises(Transient) as e:
-                ask(
-                    make,
-                    f"http://127.0.0.1:{listener.getsockname()[1]}/v1",
-                    stop=["x" * 20_000_000],
-                )
-            assert e.value.code == "timeout"
-            # a busy machine may take longer than the deadline to write the question down, which
-            # then costs nothing
-            assert not (e.value.unspent and came(listener))
+@WAYS
+def test_a_question_that_nobody_reads_ends_at_the_deadline(make: Make) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        with pytest.raises(Transient) as e:
+            ask(
+                make,
+                f"http://127.0.0.1:{listener.getsockname()[1]}/v1",
+                stop=["x" * 20_000_000],
+            )
+        assert e.value.code == "timeout"
+        # a busy machine may take longer than the deadline to write the question down, which then
+        # costs nothing
+        assert not (e.value.unspent and came(listener))
 
 
 def test_a_deadline_that_passed_while_the_question_was_written_is_a_timeout_that_cost_nothing() -> (
@@ -188,13 +192,12 @@ def test_giving_way_to_an_endpoint_takes_no_further_deadlines() -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_redirect_is_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+@WAYS
+def test_a_redirect_is_not_followed(make: Make) -> None:
     with Stub("elsewhere") as other:
         moved = (302, "", {"Location": f"{other.url}/chat/completions"})
-        with Stub(fault=lambda body: moved) as stub:
-            for make in (own, hosted):
-                with pytest.raises(RecreateError):
-                    ask(make, stub.url)
+        with Stub(fault=lambda body: moved) as stub, pytest.raises(RecreateError):
+            ask(make, stub.url)
         assert other.count == 0
 
 

@@ -262,7 +262,7 @@ def test_an_endpoint_that_takes_so_many_at_once_is_used_and_hardly_refuses(
 def test_an_endpoint_that_takes_so_many_a_second_is_used_and_hardly_refuses(
     reply_seconds: float, after: float | None
 ) -> None:
-    used, refused = _used(_asked(Endpoint(rate=10), reply_seconds, 180, after=after), 10, 180, 10)
+    used, refused = _used(_asked(Endpoint(rate=10), reply_seconds, 120, after=after), 10, 120, 10)
     assert used >= 0.8
     assert refused <= 0.05
 
