@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import stat
 import subprocess
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 
 from recreate.sandboxes import rootfs
 from recreate.sandboxes.process import LAUNCH
@@ -62,24 +65,35 @@ class Bwrap(Walled):
             words += ["--bind", str(sandbox.root / name), there]
         for inside, outside in sandbox.mounts.items():
             words += ["--ro-bind", str(outside), inside]
+        for name in _own_devices(sandbox) if sandbox.owner is not None else ():
+            words += ["--dev-bind", str(sandbox.root / "dev" / name), f"/dev/{name}"]
         # A namespace's root that is the host's root under another number may write to the kernel's
         # settings.
-        words += [
-            "--remount-ro",
-            "/proc",
-            "--remount-ro",
-            "/dev",
-            "--remount-ro",
-            "/",
-            "--info-fd",
-            "3",
-        ]
+        for there in ("/proc", "/dev", "/"):
+            words += ["--remount-ro", there]
+        words += ["--info-fd", "3"]
         if given >= 0:
             words += ["--seccomp", str(given)]
         words += ["--"]
         if sandbox.owner is not None:
             words += DROP.format(uid=sandbox.owner).split()
         return [os.fsencode(word) for word in words] + list(command)
+
+
+def _own_devices(sandbox: FolderSandbox) -> list[str]:
+    """The devices that the sandbox has to itself, made on the first call: of one that is shared,
+    whoever may write to it sets the times that all see. None where the file system or the kernel
+    lets us make none that opens."""
+    folder = sandbox.root / "dev"
+    with contextlib.suppress(OSError):
+        if not folder.exists():
+            folder.mkdir()
+            for name in rootfs.DEVICES:
+                os.mknod(folder / name, stat.S_IFCHR, Path("/dev", name).stat().st_rdev)
+                (folder / name).chmod(0o666)
+        (folder / "null").read_bytes()
+        return list(rootfs.DEVICES)
+    return []
 
 
 _NAMESPACES = (

@@ -369,15 +369,12 @@ def shared_out(init: int | None) -> int:
 _PIPE, _FULL_PIPES, _SMALL_PIPE = 64 * 1024, 1024, 8 * 1024
 """A pipe holds 64 KB; above a thousand of one user the kernel makes them smaller."""
 _TERMINAL = 128 * 1024
-_NOTES = 6 * 1024 * 1024
-"""What an inotify descriptor may hold of events."""
 _QUEUED = 11
 """Datagrams that wait at a socket of the kind, each with a buffer of its sender."""
 
 
 def buffers(init: int | None) -> int:
-    """Return the most bytes that the kernel may hold in the pipes, sockets, terminals and event
-    queues of the sandbox.
+    """Return the most bytes that the kernel may hold in the sandbox's pipes, sockets and terminals.
 
     Nothing tells what is in a buffer, but `seccomp` sees to it that none is larger than usual.
     """
@@ -393,8 +390,6 @@ def buffers(init: int | None) -> int:
                         pipes.add(name)
                     elif name.startswith("socket:"):
                         sockets = True
-                    elif name.startswith("anon_inode:inotify"):
-                        held += _NOTES
         except OSError:
             sockets = True
     held += min(len(pipes), _FULL_PIPES) * _PIPE + max(0, len(pipes) - _FULL_PIPES) * _SMALL_PIPE

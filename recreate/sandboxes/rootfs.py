@@ -12,6 +12,7 @@ from recreate.api.errors import BadInput
 
 HOME = "/home/agent"
 NAME = "agent"
+DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _SHOWN = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64")
 
 _PLAIN = ("ld.so.cache", "localtime", "mime.types", "services", "protocols")

@@ -7,6 +7,10 @@ network namespace holds back (vsock reaches the hypervisor), and memory that bel
 and to no folder of the sandbox: anonymous files, System V IPC, pinned pages, pipes and sockets with
 larger buffers than usual. What is left is counted by `limits.Watch`.
 
+Sandboxes share files: the system's, devices, and the one inode of all eventfds. A lock on such a
+file, a watch of it, or what it has in the page cache would tell another sandbox a bit. No filter
+sees which file a descriptor is of, so a lock is granted and not set, and nothing can be watched.
+
 bubblewrap loads a filter itself. util-linux cannot: `started` starts a program under one.
 """
 
@@ -21,7 +25,7 @@ import socket
 import struct
 import subprocess
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import cache
 from typing import Any
@@ -58,7 +62,12 @@ _ABSENT = _read_table("""
     semget 64 190
     msgget 68 186
     clone3 435 435
+    inotify_init1 294 26
+    cachestat 451 451
+    io_setup 206 0
 """)
+_INOTIFY_INIT = 253
+"""On x86_64 alone; on aarch64 the number is another call's."""
 _MOUNTING = _read_table("""
     mount 165 40
     umount2 166 39
@@ -69,14 +78,20 @@ _MOUNTING = _read_table("""
 """)
 _CLONE, _UNSHARE = (56, 220), (272, 97)
 _SOCKET, _SOCKETPAIR, _SETSOCKOPT, _FCNTL = (41, 198), (53, 199), (54, 208), (72, 25)
+_FLOCK, _FADVISE, _PREADV2 = (73, 32), (221, 223), (327, 286)
 _NEWUSER = 0x10000000
-_F_SETPIPE_SZ = 1031
+_SETLK, _SETLKW, _OFD_SETLK, _OFD_SETLKW = 6, 7, 37, 38
+_SETLEASE, _NOTIFY, _SETPIPE_SZ, _SET_RW_HINT = 1024, 1026, 1031, 1036
+_CONTROLS = dict.fromkeys((_SETLK, _SETLKW, _OFD_SETLK, _OFD_SETLKW), 0) | dict.fromkeys(
+    (_SETLEASE, _NOTIFY, _SETPIPE_SZ, _SET_RW_HINT), errno.EPERM
+)
+_DONTNEED, _NOWAIT = 4, 8
 _BUFFERS = (socket.SO_SNDBUF, socket.SO_RCVBUF, 32, 33)
 _AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _LOAD, _EQUAL, _SET, _AT_LEAST, _RETURN = 0x20, 0x15, 0x45, 0x35, 0x06
 _NUMBER, _ARCH = 0, 4
-_ARGUMENTS = (16, 24, 32)
+_ARGUMENTS = (16, 24, 32, 40, 48, 56)
 _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _MODE_FILTER = 38, 22, 2
 
 Line = tuple[int, int, int, int]
@@ -105,8 +120,9 @@ def program(*, mounting: bool = False, namespaces: bool = False) -> bytes:
     ]
     for numbers in (_DENIED | ({} if mounting else _MOUNTING)).values():
         code += [(_EQUAL, 0, 1, numbers[column]), _refuse(errno.EPERM)]
-    for numbers in _ABSENT.values():
-        code += [(_EQUAL, 0, 1, numbers[column]), _refuse(errno.ENOSYS)]
+    absent = [numbers[column] for numbers in _ABSENT.values()]
+    for number in (*absent, *([_INOTIFY_INIT] if machine == "x86_64" else ())):
+        code += [(_EQUAL, 0, 1, number), _refuse(errno.ENOSYS)]
     families = _only(0, (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6))
     routes = [(_EQUAL, 0, 3, socket.AF_NETLINK), *_only(2, (0,))]  # which interfaces there are
     code += _rule(_SOCKET[column], [*families, *routes, _refuse(errno.EAFNOSUPPORT)])
@@ -117,12 +133,14 @@ def program(*, mounting: bool = False, namespaces: bool = False) -> bytes:
         (_EQUAL, 1, 0, socket.SOL_SOCKET),
         (_RETURN, 0, 0, _ALLOW),
     ]
-    code += _rule(_SETSOCKOPT[column], [*level, *_none_of(2, _BUFFERS, 0)])
-    code += _rule(_FCNTL[column], _none_of(1, (_F_SETPIPE_SZ,), errno.EPERM))
+    code += _rule(_SETSOCKOPT[column], [*level, *_answer(2, dict.fromkeys(_BUFFERS, 0))])
+    code += _rule(_FCNTL[column], _answer(1, _CONTROLS))
+    code += _rule(_FLOCK[column], [_refuse(0)])
+    code += _rule(_FADVISE[column], _answer(3, {_DONTNEED: 0}))
+    code += _rule(_PREADV2[column], _without(5, _NOWAIT, errno.EOPNOTSUPP))
     if not namespaces:
         for numbers in (_CLONE, _UNSHARE):
-            flags = [(_LOAD, 0, 0, _ARGUMENTS[0]), (_SET, 0, 1, _NEWUSER), _refuse(errno.EPERM)]
-            code += _rule(numbers[column], [*flags, (_RETURN, 0, 0, _ALLOW)])
+            code += _rule(numbers[column], _without(0, _NEWUSER, errno.EPERM))
     code.append((_RETURN, 0, 0, _ALLOW))
     return b"".join(
         struct.pack("=HBBI", operation, yes, no, value) for operation, yes, no, value in code
@@ -173,11 +191,21 @@ def _only(argument: int, values: Sequence[int]) -> list[Line]:
     return [(_LOAD, 0, 0, _ARGUMENTS[argument]), *tests]
 
 
-def _none_of(argument: int, values: Sequence[int], number: int) -> list[Line]:
-    """Answer a call whose argument is one of the values with an errno (0: success), and allow it
+def _answer(argument: int, answers: Mapping[int, int]) -> list[Line]:
+    """Answer a call whose argument is one of these with its errno (0: success), and allow it
     else."""
-    tests = [line for value in values for line in ((_EQUAL, 0, 1, value), _refuse(number))]
+    tests = [
+        line
+        for value, number in answers.items()
+        for line in ((_EQUAL, 0, 1, value), _refuse(number))
+    ]
     return [(_LOAD, 0, 0, _ARGUMENTS[argument]), *tests, (_RETURN, 0, 0, _ALLOW)]
+
+
+def _without(argument: int, flag: int, number: int) -> list[Line]:
+    """Answer a call whose argument has the flag with an errno, and allow it else."""
+    tests = [(_LOAD, 0, 0, _ARGUMENTS[argument]), (_SET, 0, 1, flag), _refuse(number)]
+    return [*tests, (_RETURN, 0, 0, _ALLOW)]
 
 
 def descriptor() -> int:

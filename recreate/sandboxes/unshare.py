@@ -15,7 +15,6 @@ from recreate.sandboxes.sandbox import DROP, FolderSandbox, Walled
 
 _PROGRAMS = ("unshare", "mount", "umount", "pivot_root", "setpriv")
 _ENTER = "setpriv --pdeathsig KILL unshare --mount --uts --ipc --net --pid --fork --kill-child"
-_DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _SETTINGS = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "mtrr", "scsi", "asound", "driver")
 """The kernel's: a namespace's root that is the host's root under another number may write to some
 of them."""
@@ -94,7 +93,7 @@ def _skeleton(sandbox: FolderSandbox) -> str:
     shown = [(Path(there), there, "bind,ro") for there in folders]
     shown += [(sandbox.root / "etc", "/etc", "bind,ro")]
     shown += [(Path("/etc", name), f"/etc/{name}", "bind,ro") for name in rootfs.etc()]
-    shown += [(Path("/dev", name), f"/dev/{name}", "dev") for name in _DEVICES]
+    shown += [(Path("/dev", name), f"/dev/{name}", "dev") for name in rootfs.DEVICES]
     shown += [
         (sandbox.root / "shm", "/dev/shm", "bind"),
         (sandbox.root / "tmp", "/tmp", "bind"),
@@ -127,7 +126,7 @@ def _skeleton(sandbox: FolderSandbox) -> str:
     (root / "dev" / "ptmx").symlink_to("pts/ptmx")
     text = "".join(
         f"{_quoted(source)} {_quoted(place)} none"
-        f" {'bind,nosuid' if how == 'dev' else how + ',nosuid,nodev'} 0 0\n"
+        f" {'bind,ro,nosuid' if how == 'dev' else how + ',nosuid,nodev'} 0 0\n"
         for source, place, how in rows
     )
     text += f"proc {_quoted(root / 'proc')} proc nosuid,nodev,noexec 0 0\n"

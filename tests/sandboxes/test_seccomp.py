@@ -22,8 +22,11 @@ REFUSED: Mapping[int, Mapping[str, tuple[int, ...]]] = {
         "aarch64": (217, 218, 219, 280, 241, 282, 425, 262, 75, 265, 104, 105, 273, 268),
     },
     errno.ENOSYS: {
-        "x86_64": (319, 447, 29, 64, 68, 435, 0x40000000, 0x40000001, 0x40000000 + 56),
-        "aarch64": (279, 447, 194, 190, 186, 435),
+        "x86_64": (
+            *(319, 447, 29, 64, 68, 435, 253, 294, 451, 206),
+            *(0x40000000, 0x40000001, 0x40000000 + 56),
+        ),
+        "aarch64": (279, 447, 194, 190, 186, 435, 26, 451, 0),
     },
 }
 MOUNTS = {"x86_64": (165, 166, 155, 429, 430, 428), "aarch64": (40, 39, 41, 429, 430, 428)}
@@ -31,6 +34,10 @@ NUMBERS = {  # clone, unshare, socket, socketpair, setsockopt, fcntl
     "x86_64": (56, 272, 41, 53, 54, 72),
     "aarch64": (220, 97, 198, 199, 208, 25),
 }
+
+FLOCK = {"x86_64": 73, "aarch64": 32}
+FADVISE = {"x86_64": 221, "aarch64": 223}
+PREADV2 = {"x86_64": 327, "aarch64": 286}
 
 
 def answer(program: bytes, arch: int, number: int, *arguments: int) -> int:
@@ -70,7 +77,9 @@ def test_calls_that_no_task_needs_are_refused_and_the_others_are_not(machine: st
     asked = [*range(500), *(number for number in refused if number >= 500)]
     found = {number: said for number in asked if (said := answer(program, arch, number)) != ALLOWED}
     socket, pair = NUMBERS[machine][2:4]
-    assert found == refused | {socket: errno.EAFNOSUPPORT, pair: errno.EAFNOSUPPORT}
+    granted = {FLOCK[machine]: 0}
+    families = {socket: errno.EAFNOSUPPORT, pair: errno.EAFNOSUPPORT}
+    assert found == refused | families | granted
 
 
 def test_the_calls_of_another_processor_are_not_there(machine: str) -> None:
@@ -127,6 +136,27 @@ def test_buffers_stay_as_large_as_they_are(machine: str) -> None:
     assert {
         answer(program, arch, control, 3, number) for number in (0, 1, 2, 3, 4, 1030, 1032)
     } == {ALLOWED}
+
+
+def test_a_lock_is_granted_and_not_set_whatever_the_file(machine: str) -> None:
+    program, arch, control = seccomp.program(), ARCH[machine], NUMBERS[machine][5]
+    for operation in range(16):
+        assert answer(program, arch, FLOCK[machine], 3, operation) == 0
+    said = {command: answer(program, arch, control, 3, command) for command in range(1100)}
+    assert {command for command, number in said.items() if number == 0} == {6, 7, 37, 38}
+    refused = {command for command, number in said.items() if number == errno.EPERM}
+    assert refused == {1024, 1026, 1031, 1036}
+    assert said[5] == said[36] == ALLOWED  # no lock is there to be told of
+
+
+def test_what_is_in_the_page_cache_is_neither_told_nor_thrown_out(machine: str) -> None:
+    program, arch = seccomp.program(), ARCH[machine]
+    for advice in range(8):
+        said = answer(program, arch, FADVISE[machine], 3, 0, 0, advice)
+        assert said == (0 if advice == 4 else ALLOWED)
+    for flags in range(32):
+        said = answer(program, arch, PREADV2[machine], 3, 0, 1, 0, 0, flags)
+        assert said == (errno.EOPNOTSUPP if flags & 8 else ALLOWED)
 
 
 def test_a_processor_whose_numbers_are_not_known_has_no_filter(

@@ -170,7 +170,7 @@ def test_unshare_is_told_of_every_wall(tmp_path: Path) -> None:
         assert (made.root / "top" / "var" / "tmp").is_symlink()
         assert rows[f"{top}/proc"] == ("proc", "nosuid,nodev,noexec")
         assert rows[f"{top}/proc/sys"] == (f"{top}/proc/sys", "bind,ro,nosuid,nodev,noexec")
-        assert rows[f"{top}/dev/null"] == ("/dev/null", "bind,nosuid")
+        assert rows[f"{top}/dev/null"] == ("/dev/null", "bind,ro,nosuid")
         assert rows[f"{top}/dev/pts"] == (
             "devpts",
             "newinstance,ptmxmode=0666,mode=620,nosuid,noexec",
@@ -211,8 +211,9 @@ def sandbox(
 @pytest.mark.skipif(not here("bwrap"), reason="bwrap is not installed")
 @pytest.mark.parametrize("backend", [Bwrap()], ids=["bwrap"])
 def test_bwrap_shows_a_command_these_folders_and_no_others(
-    sandbox: FolderSandbox, backend: Walled, tmp_path: Path
+    sandbox: FolderSandbox, backend: Walled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(bwrap, "_own_devices", lambda _: ["null", "tty"])
     shown = (
         "--ro-bind /usr /usr --symlink usr/bin /bin --ro-bind ROOT/etc /etc --ro-bind"
         " /etc/ssl/certs /etc/ssl/certs"
@@ -228,7 +229,8 @@ def test_bwrap_shows_a_command_these_folders_and_no_others(
         " --bind ROOT/work /work --ro-bind OUT /opt/a b --ro-bind OUT /work/data/x --ro-bind"
         " OUT/file /var/lib/f"
     )
-    shown += " --remount-ro /proc --remount-ro /dev --remount-ro / --info-fd 3"
+    own = " --dev-bind ROOT/dev/null /dev/null --dev-bind ROOT/dev/tty /dev/tty"
+    last = " --remount-ro /proc --remount-ro /dev --remount-ro / --info-fd 3"
     drop = (
         "setpriv --reuid=4321 --regid=4321 --clear-groups --inh-caps=-all --bounding-set=-all"
         " --no-new-privs"
@@ -240,7 +242,21 @@ def test_bwrap_shows_a_command_these_folders_and_no_others(
     ):
         sandbox.owner = owner
         line = plainly(" ".join(words(backend, sandbox, given)), sandbox, tmp_path)
-        assert line.endswith(f" {shown} {ends} true --last")
+        devices = own if owner else ""
+        assert line.endswith(f" {shown}{devices}{last} {ends} true --last")
+
+
+def test_where_no_device_can_be_made_those_of_the_system_are_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError
+
+    with FolderSandbox(
+        Bwrap(), drop=False, source=None, mounts=None, env=None, limits=None
+    ) as made:
+        monkeypatch.setattr(os, "mknod", refuse)
+        assert bwrap._own_devices(made) == bwrap._own_devices(made) == []
 
 
 @pytest.mark.skipif(not here("unshare"), reason="util-linux is not installed")
@@ -263,12 +279,12 @@ def test_unshare_shows_a_command_these_folders_and_no_others(
         /usr ROOT/top/usr none bind,ro,nosuid,nodev 0 0
         ROOT/etc ROOT/top/etc none bind,ro,nosuid,nodev 0 0
         /etc/ssl/certs ROOT/top/etc/ssl/certs none bind,ro,nosuid,nodev 0 0
-        /dev/null ROOT/top/dev/null none bind,nosuid 0 0
-        /dev/zero ROOT/top/dev/zero none bind,nosuid 0 0
-        /dev/full ROOT/top/dev/full none bind,nosuid 0 0
-        /dev/random ROOT/top/dev/random none bind,nosuid 0 0
-        /dev/urandom ROOT/top/dev/urandom none bind,nosuid 0 0
-        /dev/tty ROOT/top/dev/tty none bind,nosuid 0 0
+        /dev/null ROOT/top/dev/null none bind,ro,nosuid 0 0
+        /dev/zero ROOT/top/dev/zero none bind,ro,nosuid 0 0
+        /dev/full ROOT/top/dev/full none bind,ro,nosuid 0 0
+        /dev/random ROOT/top/dev/random none bind,ro,nosuid 0 0
+        /dev/urandom ROOT/top/dev/urandom none bind,ro,nosuid 0 0
+        /dev/tty ROOT/top/dev/tty none bind,ro,nosuid 0 0
         ROOT/shm ROOT/top/dev/shm none bind,nosuid,nodev 0 0
         ROOT/tmp ROOT/top/tmp none bind,nosuid,nodev 0 0
         ROOT/home ROOT/top/home/agent none bind,nosuid,nodev 0 0
