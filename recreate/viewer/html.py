@@ -303,14 +303,16 @@ def _show_value(value: Any) -> Any:
 
 
 @lru_cache(maxsize=8)
-def environment(folder: Path = HERE) -> Any:
-    """Return where templates become pages: every value is masked, made visible and escaped.
-    folder: of a plug-in, whose templates stand beside those of this room."""
+def environment(folder: Path = HERE, kind: str = "html") -> Any:
+    """Return where templates become pages: every value is masked, made visible and, in a page,
+    escaped. folder: of a plug-in, whose templates stand beside those of this room. kind: the suffix
+    of the templates' files; `jinja` for other texts than pages."""
     from jinja2 import Environment, FunctionLoader, StrictUndefined
 
     environment = Environment(
-        loader=FunctionLoader(lambda name: read_text(f"{name}.html", folder)),
-        autoescape=True,
+        loader=FunctionLoader(lambda name: read_text(f"{name}.{kind}", folder)),
+        autoescape=kind == "html",
+        keep_trailing_newline=kind != "html",
         undefined=StrictUndefined,
         finalize=_show_value,
         trim_blocks=True,
