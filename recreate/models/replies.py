@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -90,7 +90,7 @@ class ModelQuestion:
 
     @cached_property
     def params_digest(self) -> str:
-        return _digests(_canonical(self._params))[0]
+        return _digest_of_params(json.dumps(self._params, default=str))
 
     @cached_property
     def _both_digests(self) -> list[tuple[str, str]]:
@@ -112,12 +112,13 @@ class ModelQuestion:
         said = [steady for _, steady in self._both_digests]
         return digest([self.model, said, self.params_digest, self.params.get("seed")])
 
-    def texts(self, *, messages: bool) -> dict[str, Any]:
-        """Return the parameters, and the messages if they are wanted too, by their digests."""
+    def texts(self, *, messages: bool, known: Container[str] = ()) -> dict[str, Any]:
+        """Return the parameters, and the messages if they are wanted too, by their digests; without
+        those that are known."""
         texts: dict[str, Any] = {self.params_digest: self._params}
         if messages:
             texts |= zip(self.message_digests, map(dict, self.messages), strict=True)
-        masked: dict[str, Any] = redacted(texts)
+        masked: dict[str, Any] = redacted({k: v for k, v in texts.items() if k not in known})
         return masked
 
     def record(
@@ -153,19 +154,28 @@ def _digests(text: str) -> tuple[str, str]:
     return own, own if steady == text else digest(steady)
 
 
+@lru_cache(maxsize=256)
+def _digest_of_params(params: str) -> str:
+    """Return the digest of parameters in JSON: a conversation has the same at every turn."""
+    return digest(_canonical(json.loads(params)))
+
+
 @lru_cache(maxsize=4096)
-def _digests_of_words(role: str, words: str) -> tuple[str, str]:
-    text = _canonical({"role": role, "content": words})
-    return (digest(text),) * 2 if role == "assistant" else _digests(text)
+def _digests_of_words(words: str, rest: str) -> tuple[str, str]:
+    """Return both digests of words with the rest of their message in JSON. What a model said is
+    journalled, so that it never wavers."""
+    message = {"content": words, **json.loads(rest)}
+    text = _canonical(message)
+    by_model = len(message) == 2 and message["role"] == "assistant"
+    return (digest(text),) * 2 if by_model else _digests(text)
 
 
 def _message_digests(message: Message) -> tuple[str, str]:
-    """Return both digests of a message; most are words alone, asked about again at every turn. What
-    a model said is journalled, so that it never wavers."""
-    words = message.get("content")
-    if len(message) == 2 and isinstance(words, str):
-        return _digests_of_words(message["role"], words)
-    return _digests(_canonical(dict(message)))
+    """Return both digests of a message, which is asked about again at every turn."""
+    words, rest = message.get("content"), {k: v for k, v in message.items() if k != "content"}
+    if not isinstance(words, str):
+        return _digests(_canonical(dict(message)))
+    return _digests_of_words(words, json.dumps(rest, default=str))
 
 
 def _tell_error(e: BadInput | Fault) -> dict[str, Any]:

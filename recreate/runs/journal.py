@@ -237,10 +237,9 @@ class Journal:
     ) -> None:
         """Journal what came of a call, after the tries that were `lost`. From here on a reply is
         paid for."""
-        texts = question.texts(messages=self.worded)
-        new = [{"kind": "text", "id": id, "text": text} for id, text in texts.items()]
-        if new := [line for line in new if line["id"] not in self._texts]:
-            self.log.append(*new)
+        texts = question.texts(messages=self.worded, known=self._texts)
+        if texts:
+            self.log.append(*({"kind": "text", "id": id, "text": t} for id, t in texts.items()))
             self._texts.update(texts)
         record = question.record(answer, lost)
         if self.listed:

@@ -11,6 +11,7 @@ import pytest
 
 from recreate.api.errors import BadInput
 from recreate.api.types import Call, Message, Reply
+from recreate.models import replies
 from recreate.models.replies import ModelQuestion, SharedReplies, folder_of
 from recreate.sandboxes.sandbox import UIDS
 
@@ -96,6 +97,26 @@ def test_a_question_is_the_same_whatever_its_patience_and_another_with_any_other
         ("m", said, {**params, "max_tokens": 6}),
     ]
     assert len({one, *(ModelQuestion(*other, call()).digest for other in others)}) == 6
+
+
+def test_of_a_conversation_that_grew_only_what_is_new_is_looked_through(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked: list[Any] = []
+    monkeypatch.setattr(replies, "redacted", lambda value: looked.append(value) or value)
+    said: list[Message] = [{"role": "system", "content": "You grow."}]
+    params = {"tools": [{"type": "function", "function": {"name": "grow"}}]}
+    known: set[str] = set()
+    for turn in range(9):
+        called = [{"id": f"{turn}", "function": {"name": "grow", "arguments": "{}"}}]
+        said += [
+            {"role": "assistant", "content": f"I grow {turn}", "tool_calls": called},
+            {"role": "tool", "content": f"grown {turn}", "tool_call_id": f"{turn}"},
+        ]
+        looked.clear()
+        question = ModelQuestion("m", said, params, call())
+        known |= {question.digest, question.steady, *question.texts(messages=False, known=known)}
+    assert len(looked) <= 3
 
 
 def test_a_masked_key_is_no_part_of_a_question() -> None:

@@ -1,4 +1,4 @@
-"""python -m tests.lab.perf [NAME] [--json] [--size N] [--root DIR]"""
+"""python -m tests.perf [NAME] [--json] [--size N] [--root DIR]"""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NAMES = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m tests.lab.perf", description="Example: python -m tests.lab.perf step"
+        prog="python -m tests.perf", description="Example: python -m tests.perf step"
     )
     parser.add_argument(
         "name", nargs="?", choices=NAMES, help="what to measure; without it the names are listed"
