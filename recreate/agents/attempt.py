@@ -198,7 +198,8 @@ class Attempt(AttemptProgress):
             '"command"' if self.agent.action == "json" else "a call" if self.native else "the block"
         )
         if self.agent.action == "tools" and not self.native:
-            prompts[0] += "\n\n" + redact(describe_functions(self.place.functions.values()))
+            words = describe_functions(self.place.functions.values())
+            prompts[0] += "\n\n" + redact(words, acted_on=True)
         elif self.agent.memory.recall and not self.native:
             prompts[0] += _MAY_RECALL % where
         sample.so_far = OfferedSoFar()

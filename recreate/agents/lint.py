@@ -118,7 +118,7 @@ def refuse(scaffold: Scaffold, backend: SandboxBackend | None = None) -> None:
 def _keys(scaffold: Scaffold) -> Iterator[Problem]:
     """Find keys: an agent's folder is read by others, and copied into every run."""
     for file, text in scaffold.files.items():
-        if (plain := redact(text)) != text:
+        if (plain := redact(text, acted_on=True)) != text:
             lines = enumerate(zip_longest(text.split("\n"), plain.split("\n")), 1)
             line = next(n for n, (one, other) in lines if one != other)
             yield Problem(file=file, line=line, message="holds what looks like a key: leave it out")

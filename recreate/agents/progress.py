@@ -17,7 +17,7 @@ from recreate.agents.scaffold import Scaffold, Template
 from recreate.api.ports import Domain, SandboxBackend
 from recreate.api.types import Call, Ending, Message, Reply, Step, Task, Trace, TurnTokens, Usage
 from recreate.storage.log import Log
-from recreate.storage.redact import redact
+from recreate.storage.redact import redact, redacted
 
 
 class AskAgent(Protocol):
@@ -102,7 +102,7 @@ class AttemptProgress:
         self.limits = LimitsLeft.of(agent.limits)
         self.native = self.native and agent.calls
         self.address = self.call.model_dump(exclude={"step", "sample"})
-        self.prompt = redact(self.task.prompt)
+        self.prompt = redact(self.task.prompt, acted_on=True)
         self.when: tuple[str, ...] = ()
         if self.offers is not None and self.offers.lessons:
             self.when = (
@@ -142,14 +142,16 @@ class AttemptProgress:
     def render(self, name: Template, **shown: Any) -> str:
         """Return a template filled in, as it is sent: what its words and a text make together may
         look like a key."""
-        return redact(self.scaffold.render(name, **shown, **self.variables))
+        text = self.scaffold.render(name, **shown, **self.variables)
+        return redact(text, acted_on=True)
 
     def note(self, **fields: Any) -> None:
         step = Step(step=len(self.steps), **fields)
         self.steps.append(step)
         self.requests.know(step)
         if self.lines is not None:
-            self.lines.append({"step": step.step, **fields})
+            kept = step.model_dump(mode="json", by_alias=True, exclude_unset=True)
+            self.lines.append(redacted(kept))
         if self.on_step is not None:
             self.on_step(step)
 

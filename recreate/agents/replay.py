@@ -28,7 +28,7 @@ def replay(
     sandbox = prepare_sandbox(domain, task, backend)
     count, other = 0, []
     try:
-        path, prompt = trace.path(), redact(task.prompt)
+        path, prompt = trace.path(), redact(task.prompt, acted_on=True)
         furnish(sandbox, scaffold, prompt, path[0].sample if path else trace.chosen)
         if scaffold.agent.action == "tools":
             try:

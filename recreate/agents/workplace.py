@@ -222,7 +222,7 @@ def try_servers(scaffold: Scaffold, task: Task, domain: Domain, backend: Sandbox
     if scaffold.agent.action != "tools" or not (scaffold.agent.mcp or extras(domain).servers(task)):
         return
     with contextlib.closing(prepare_sandbox(domain, task, backend)) as sandbox:
-        furnish(sandbox, scaffold, redact(task.prompt))
+        furnish(sandbox, scaffold, redact(task.prompt, acted_on=True))
         Workplace(scaffold, task, domain).open_functions(sandbox)
 
 
@@ -241,5 +241,5 @@ def _run(sandbox: Sandbox, command: str | Sequence[str], **how: Any) -> Output:
 
 def _masked(output: Output) -> Output:
     """Return what a command printed as it is seen, told and stored: without keys."""
-    text = redact(output.text)
+    text = redact(output.text, acted_on=True)
     return output if text == output.text else output.model_copy(update={"text": text})

@@ -343,7 +343,7 @@ def as_proposed(edit: Edit) -> Edit:
     """Return an edit as an optimizer may propose it: without keys, and from experience, whatever it
     says of itself. Who else makes edits (a person in a review, the loop that takes a lesson out,
     the writing of a seed) is known by where they are made."""
-    texts = redacted({"old": edit.old, "new": edit.new, "reason": edit.reason})
+    texts = redacted({"old": edit.old, "new": edit.new, "reason": edit.reason}, acted_on=True)
     return edit.model_copy(update={**texts, "origin": "experience"})
 
 

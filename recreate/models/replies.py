@@ -118,7 +118,8 @@ class ModelQuestion:
         texts: dict[str, Any] = {self.params_digest: self._params}
         if messages:
             texts |= zip(self.message_digests, map(dict, self.messages), strict=True)
-        masked: dict[str, Any] = redacted({k: v for k, v in texts.items() if k not in known})
+        own = {name: value for name, value in texts.items() if name not in known}
+        masked: dict[str, Any] = redacted(own, acted_on=True)
         return masked
 
     def record(
@@ -144,7 +145,9 @@ class ModelQuestion:
 
 
 def _canonical(value: Any) -> str:
-    return json.dumps(redacted(value), sort_keys=True, ensure_ascii=False, default=str)
+    return json.dumps(
+        redacted(value, acted_on=True), sort_keys=True, ensure_ascii=False, default=str
+    )
 
 
 def _digests(text: str) -> tuple[str, str]:

@@ -317,14 +317,16 @@ def masked(reply: Reply, params: Mapping[str, Any]) -> Reply:
     spoil the answer.
     """
     texts = (reply.text, *(call.arguments for call in reply.tool_calls))
-    if all(redact(text) is text for text in texts):
+    if all(redact(text, acted_on=True) is text for text in texts):
         return reply
     spare = set(_asked_for([params.get("json_schema"), params.get("tools")]))
     calls = [
-        call.model_copy(update={"arguments": redact(call.arguments, spare)})
+        call.model_copy(update={"arguments": redact(call.arguments, spare, acted_on=True)})
         for call in reply.tool_calls
     ]
-    return reply.model_copy(update={"text": redact(reply.text, spare), "tool_calls": tuple(calls)})
+    return reply.model_copy(
+        update={"text": redact(reply.text, spare, acted_on=True), "tool_calls": tuple(calls)}
+    )
 
 
 def _asked_for(schema: Any, *, word: bool = False) -> Iterator[str]:

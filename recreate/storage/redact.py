@@ -1,10 +1,10 @@
 """Keys are masked where text enters: a model's reply, what a command printed, an imported trace, a
 person's words.
 
-From there on the masked text is the text: it is what is acted on, journalled, stored and shown, so
-that nothing behind a door masks again. Found are the values of this process's environment (and of
-the workspace's `.env`) whose names look like keys, whatever gitleaks' rules find (`gitleaks.json`),
-and a few shapes that they leave out.
+Found are the values of this process's environment (and of the workspace's `.env`) whose names look
+like keys, whatever gitleaks' rules find (`gitleaks.json`), and shapes that they leave out
+(`keys.toml`). What is acted on and journalled is masked of what is a key wherever it stands; what
+is kept and shown, also of what merely stands where passwords stand (`sure = false`).
 
 One search for all words without which no rule can match goes first, and RE2 does the rest: the time
 grows with the length of the text, whatever is in it.
@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import base64
 import builtins
+import contextlib
 import json
 import keyword
 import math
 import os
 import re
 import time
+import tomllib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -34,53 +36,6 @@ SHORTEST = 8
 """Shorter values are left alone: masking `dev` or `true` everywhere would destroy texts and protect
 nothing."""
 
-_NAME = re.compile(
-    r"(?:^|_)(?:API|ACCESS|SECRET|PRIVATE|AUTH)?"
-    r"(?:KEYS?|TOKENS?|SECRETS?|PASS|PASSWD|PASSWORDS?|PASSPHRASE|PWD|CREDENTIALS?|PAT|DSN)(?:_|$)",
-    re.IGNORECASE,
-)
-_NO_SECRET = re.compile(
-    r"^(?:OLD)?PWD$|(?:^|_)(?:PUBLIC|PUB)_KEY|_(?:FILE|PATH|DIR|NAME|HOME|SOCK|URL|URI|ENDPOINT|"
-    r"HOST|COUNT)$",
-    re.I,
-)
-
-_COMMON = {
-    "abcdefgh",
-    "admin",
-    "change_me",
-    "changeme",
-    "credentials",
-    "database",
-    "development",
-    "disabled",
-    "example",
-    "examples",
-    "false",
-    "guest",
-    "localhost",
-    "none",
-    "null",
-    "password",
-    "passwords",
-    "placeholder",
-    "postgres",
-    "postgresql",
-    "production",
-    "redacted",
-    "required",
-    "root",
-    "secret",
-    "true",
-    "undefined",
-    "user",
-    "username",
-    "x-oauth-basic",
-    "your_password",
-    "yourpassword",
-}
-
-
 # what is looked for
 
 
@@ -88,8 +43,10 @@ _COMMON = {
 class _Rule:
     """words: at least one is in every text that the pattern matches, in lower case. group: which
     part is the secret, 0 for the first that is not empty. entropy: bits a character that the secret
-    has at least. allowed: what is none, in the secret, in the match, or in its line. fits: whether
-    what was found is meant as a secret.
+    has at least. allowed: what is none, in the secret, in the match, or in its line. unless: what
+    stands there, or shortly before, when it is none. sure: whether it is one in a text that is
+    acted on, too. fits: whether what was found is meant as a
+    secret.
     """
 
     words: tuple[str, ...]
@@ -97,6 +54,8 @@ class _Rule:
     group: int = 0
     entropy: float = 0.0
     allowed: tuple[Mapping[str, Any], ...] = ()
+    unless: str = ""
+    sure: bool = True
     fits: Callable[[str], bool] = field(default=lambda found: True)
 
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
@@ -110,6 +69,7 @@ class _Rule:
                 _MASK_BEGINS in match.group()
                 or not self.fits(secret)
                 or _entropy(secret) < self.entropy
+                or (self.unless and self._is_excepted(text, match))
             ):
                 continue
             if any(pattern.search(secret) for pattern in _never()) or self._is_allowed(
@@ -117,6 +77,10 @@ class _Rule:
             ):
                 continue
             yield match.start(group), match.end(group)
+
+    def _is_excepted(self, text: str, match: Any) -> bool:
+        before = text[max(0, match.start() - 24) : match.start()]
+        return bool(_compiled(self.unless).search(before + match.group()))
 
     def _is_allowed(self, text: str, match: Any, secret: str) -> bool:
         for each in self.allowed:
@@ -141,27 +105,50 @@ def _loose(found: str) -> bool:
     return sum(map(str.isdigit, found)) >= 6 or max(map(len, re.split(r"[-_]", found))) >= 16
 
 
-def _no_placeholder(found: str) -> bool:
+def _telling(found: str) -> bool:
     """Whether a value says something: `<password>`, `$DB_PASS`, `xxxx`, `{}` and `your-password` do
     not."""
-    plain = found.lower()
-    return len(set(plain)) > 2 and not _PLACEHOLDER.search(plain) and plain not in _COMMON
-
-
-_PLACEHOLDER = re.compile(
-    r"[<>{}$%*\[\]()]|\.\.\.|^your|example|placeholder|redacted|change_?me|environ"
-    r"|^(?:user|my|some|the|test|db)?[-_"
-    r" ]?(?:pw|pass|passwd|password|passphrase|pwd|secret|token|key)$"
-)
+    return (
+        len(set(found.lower())) > 2
+        and not _ours("placeholder").search(found)
+        and found.lower() not in _common()
+    )
 
 
 def _dotted(found: str) -> bool:
-    return _no_placeholder(found) and bool(re.search(r"[\d.=+/]", found))
+    return _telling(found) and bool(re.search(r"[\d.=+/]", found))
 
 
 def _assigned(found: str) -> bool:
     """Whether the value is one that is no path either."""
-    return _no_placeholder(found) and found[0] not in "./~"
+    return _telling(found) and found[0] not in "./~"
+
+
+def _password(found: str) -> bool:
+    """Whether it is a word with a digit or a sign in it, and neither a path nor a name."""
+    return (
+        _assigned(found)
+        and len(set(found)) > 4
+        and bool(re.search("[A-Za-z]", found) and re.search(r"[\d!@#$%^&*;?~]", found))
+        and not re.search(r"\s|::|/.*/", found)
+        and not _ours("telling").search(found)
+    )
+
+
+def _high(found: str) -> bool:
+    """Whether a run of letters and digits is in it that is neither a word nor a number."""
+    longest = max(re.findall("[A-Za-z0-9]+", found), key=len, default="")
+    return (
+        _telling(found)
+        and len(longest) >= 8
+        and len(found) >= 12
+        and _entropy(found) >= 3
+        and _random(longest)
+        and (
+            sum(map(str.isdigit, found)) >= 3
+            or (len(longest) >= 12 and not _ours("telling").search(found))
+        )
+    )
 
 
 def _is_basic(found: str) -> bool:
@@ -173,119 +160,61 @@ def _is_basic(found: str) -> bool:
     return ":" in plain and plain.isprintable()
 
 
-_START = r"(?:^|[^A-Za-z0-9])"
-_IS = r"[\"']?[ \t]{0,3}[:=][ \t]{0,3}[\"']?"
-"""Between a header's name and what it says, also as a mapping in a program."""
-_HEADERS = (
-    "api-key",
-    "apikey",
-    "auth-token",
-    "private-token",
-    "subscription-key",
-    "auth-key",
-    "secret-key",
-    "access-token",
-)
-_TO = r"(?:basic|bearer|token|digest|negotiate|apikey)[ \t]+"
-_PEM = r"(-----BEGIN [A-Z ]*{0}-----[A-Za-z0-9+/=:,.\-\s]{{40,}}?-----END [A-Z ]*{0}-----)".format(
-    "PRIVATE KEY(?: BLOCK)?"
-)
-_IN_QUERY = (
-    r"(?i)[?&;](?:[a-z_\-]*(?:api_?key|token|secret|password|passwd|signature)|sig|pwd|"
-    r"x-amz-credential)="
-)
-_QUERIES = (
-    "key=",
-    "token=",
-    "secret=",
-    "password=",
-    "passwd=",
-    "signature=",
-    "sig=",
-    "pwd=",
-    "credential=",
-)
-_PASSWORD_IN_URL = (
-    r"[A-Za-z][A-Za-z0-9+.\-]{1,30}://[^\s/:@?#\"'<>\[\]]"
-    r"{0,128}:([^\s/:@?#\"'<>`\[\]]{3,256})@[A-Za-z0-9\[]"
-)
-_NAMES = ("key", "token", "secret", "pass", "pwd", "credential")
-_VARIABLE = (
-    r"(?:[A-Z][A-Z0-9]*_)*(?:KEYS?|TOKENS?|SECRETS?|PASS|PASSWD|PASSWORD|PASSPHRASE|PWD|"
-    r"CREDENTIALS?|APIKEY)"
-    r"(?:_[A-Z0-9]+)*="
-)
-# spaces beside a quote: where it stands in JSON, a backslash did
-_VALUE = (
-    r"(?: {0,7}\"([^\s\"][^\"\n]{6,200}[^\s\"])|"
-    r" {0,7}'([^\s'][^'\n]{6,200}[^\s'])|([^\s\"'`]{8,200}))"
-)
-_WHOLE = _VALUE.replace(r"\"])|", r"\"]) {0,7}\"|").replace("'])|", "']) {0,7}'|")
+_FITS: Mapping[str, Callable[[str], bool]] = {
+    "": lambda found: True,
+    "random": _random,
+    "loose": _loose,
+    "telling": _telling,
+    "dotted": _dotted,
+    "assigned": _assigned,
+    "assigned_random": lambda found: _assigned(found) and _random(found),
+    "password": _password,
+    "high": _high,
+    "basic": _is_basic,
+}
 
-_OURS = (
-    _Rule(("sk-",), _START + r"(sk-[A-Za-z0-9_\-]{16,})", fits=_loose),
-    _Rule(("sk-ant-",), _START + r"(sk-ant-[A-Za-z0-9_\-]{12,})"),
-    _Rule(("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), _START + r"(gh[pousr]_[A-Za-z0-9]{20,})"),
-    _Rule(("github_pat_",), _START + r"(github_pat_[A-Za-z0-9_]{20,})"),
-    _Rule(("glpat-",), _START + r"(glpat-[A-Za-z0-9_\-]{16,})"),
-    _Rule(("akia", "asia"), _START + r"((?:AKIA|ASIA)[A-Z0-9]{16})\b"),
-    _Rule(("aiza",), _START + r"(AIza[A-Za-z0-9_\-]{30,})"),
-    _Rule(("hf_",), _START + r"(hf_[A-Za-z0-9]{24,})"),
-    _Rule(("xox",), _START + r"(xox[abeoprs]-[A-Za-z0-9\-]{12,})"),
-    _Rule(("npm_",), _START + r"(npm_[A-Za-z0-9]{30,})"),
-    _Rule(("pypi-",), _START + r"(pypi-[A-Za-z0-9_\-]{32,})", fits=_loose),
-    _Rule(
-        ("_live_", "_test_", "_prod_"),
-        _START + r"([srpw]k_(?:live|test|prod)_[A-Za-z0-9]{10,})",
-        fits=_random,
-    ),
-    _Rule(("whsec_",), _START + r"(whsec_[A-Za-z0-9+/=]{16,})"),
-    _Rule(
-        ("eyj",), _START + r"(eyJ[A-Za-z0-9_\-]{8,}\.eyJ[A-Za-z0-9_\-]{4,}(?:\.[A-Za-z0-9_\-]*)?)"
-    ),
-    _Rule(("private key",), _PEM),
-    _Rule(("bearer",), r"(?i)\bbearer[ \t]+([A-Za-z0-9._~+/\-]{12,}=*)", fits=_dotted),
-    _Rule(("basic",), r"(?i)\bbasic[ \t]+([A-Za-z0-9+/]{6,}={0,2})", fits=_is_basic),
-    _Rule(
-        ("authorization",),
-        rf"(?i)\bauthorization{_IS}{_TO}([A-Za-z0-9._~+/=\-]{{8,}})",
-        fits=_dotted,
-    ),
-    _Rule(
-        _HEADERS,
-        rf"(?i)(?:^|[^A-Za-z0-9:])(?:x-|ocp-apim-)?(?:{'|'.join(_HEADERS)})"
-        rf"{_IS}([A-Za-z0-9._~+/=\-]{{8,}})",
-        fits=_random,
-    ),
-    _Rule(("://",), _PASSWORD_IN_URL, fits=_no_placeholder),
-    _Rule(_QUERIES, rf"{_IN_QUERY}([A-Za-z0-9._~+/%=\-]{{8,}})", fits=_random),
-    _Rule(("key=",), r"(?i)[?&;]key=([A-Za-z0-9._~+%=\-]{8,})(?:[^A-Za-z0-9/]|$)", fits=_random),
-    _Rule(
-        ("aws", "secret"),
-        rf"(?i)(?:aws|secret)[a-z_]{{0,20}}key{_IS}([A-Za-z0-9/+]{{40}})(?:[^A-Za-z0-9/+]|$)",
-        fits=_random,
-    ),
-    _Rule(
-        ("accountkey=", "sharedaccesskey="),
-        r"(?i)\b(?:account|sharedaccess)key=([A-Za-z0-9+/]{40,}={0,2})",
-    ),
-    _Rule(
-        ("_auth", "_password"),
-        rf":_(?:authToken|auth|password){_IS}([^\s\"'$]{{8,}})",
-        fits=_no_placeholder,
-    ),
-    _Rule(
-        _NAMES,
-        rf"(?:^|[^A-Za-z0-9_]){_VARIABLE}{_VALUE}",
-        fits=lambda v: _assigned(v) and _random(v),
-    ),
-    # a line of its own, as in .env or what `env` prints, or a whole text in JSON
-    _Rule(
-        _NAMES,
-        rf"(?m)(?:^|\")[ \t]*(?:export[ \t]+)?{_VARIABLE}{_WHOLE}[ \t\r]*(?:$|\")",
-        fits=_assigned,
-    ),
-)
+
+@cache
+def _table() -> Mapping[str, Any]:
+    found: Mapping[str, Any] = tomllib.loads(
+        (Path(__file__).parent / "keys.toml").read_text("utf-8")
+    )
+    return found
+
+
+@cache
+def _ours(name: str) -> Any:
+    """Return one of our own patterns, by its name in keys.toml."""
+    return _compiled(_table()[name])
+
+
+@cache
+def _common() -> frozenset[str]:
+    return frozenset(_table()["common"].split())
+
+
+def _own_rules() -> Iterator[_Rule]:
+    """Yield the rules of keys.toml."""
+    table = _table()
+    for line in table["prefixes"]:
+        *prefixes, then = line.split(" ")
+        either = "|".join(map(re.escape, prefixes))
+        yield _Rule(
+            tuple(prefix.lower() for prefix in prefixes),
+            f"{table['parts']['START']}((?:{either}){then})",
+            fits=_loose,
+        )
+    for rule in table["rules"]:
+        regex = rule["regex"]
+        for name, part in table["parts"].items():
+            regex = regex.replace(f"<{name}>", part)
+        yield _Rule(
+            tuple(rule["words"]),
+            regex,
+            unless=rule.get("unless", ""),
+            sure=rule.get("sure", True),
+            fits=_FITS[rule.get("fits", "")],
+        )
 
 
 @cache
@@ -303,7 +232,7 @@ def _never() -> list[Any]:
 
 
 @cache
-def _rules() -> tuple[Any, list[list[_Rule]]]:
+def _rules(acted_on: bool) -> tuple[Any, list[list[_Rule]]]:
     """Return (a search for all words at once, the rules of each word)."""
     # with its rules it takes 10 ms, which a command that masks nothing need not wait for
     import re2
@@ -314,7 +243,7 @@ def _rules() -> tuple[Any, list[list[_Rule]]]:
         for r in _gitleaks()["rules"]
         if r["id"] != "private-key"  # ours asks for a key between the two lines
     ]
-    for rule in (*taken, *_OURS):
+    for rule in (*taken, *(r for r in _own_rules() if r.sure or not acted_on)):
         for word in rule.words:
             by_word.setdefault(word, []).append(rule)
     options = re2.Options()
@@ -350,18 +279,19 @@ _MASK = r"\[redacted(?::[^\]\n]{1,200})?\]"
 _ESCAPED = re.compile(r"\\+u00([2-7][0-9a-fA-F])")
 
 
-def redact(text: str, spare: Collection[str] = ()) -> str:
+def redact(text: str, spare: Collection[str] = (), *, acted_on: bool = False) -> str:
     """Return `text` with keys replaced by `[redacted]`, or by `[redacted:NAME]` for an environment
     variable's value.
 
     Of plain text, also where it holds JSON, or JSON within JSON: what was JSON stays so. A value is
     also found as an address spells it, in base64 and in hex. spare: values that stay, since we
-    asked for these very words. What is masked already stays as it is: redact(redact(x)) ==
-    redact(x).
+    asked for these very words. acted_on: a password that merely stands where passwords do stays: a
+    task may be about it, a program would break. What is masked already stays as it is:
+    redact(redact(x)) == redact(x).
     """
     if spare or len(text) > _LONG:
-        return _redact(text, _read_known(), spare)
-    masked = _remembered(text, _read_known())
+        return _redact(text, _read_known(), spare, acted_on)
+    masked = _remembered(text, _read_known(), acted_on)
     # itself: callers tell by identity whether anything was masked
     return text if masked == text else masked
 
@@ -370,18 +300,18 @@ _LONG = 4096
 
 
 @lru_cache(maxsize=2048)
-def _remembered(text: str, known: _Known) -> str:
+def _remembered(text: str, known: _Known, acted_on: bool) -> str:
     """Most texts come through several doors: a step's as it is made, again with its attempt, and
     into memory."""
-    return _redact(text, known, ())
+    return _redact(text, known, (), acted_on)
 
 
-def _redact(text: str, known: _Known, spare: Collection[str]) -> str:
-    masked = _without_keys(text, known, spare)
+def _redact(text: str, known: _Known, spare: Collection[str], acted_on: bool) -> str:
+    masked = _without_keys(text, known, spare, acted_on)
     if masked == text and "\\u00" in text:  # JSON may spell any letter so, and is read later
         plain = _ESCAPED.sub(_letter, text)
-        if plain != text and (masked := _without_keys(plain, known, spare)) == plain:
-            return text
+        masked = _without_keys(plain, known, spare, acted_on)
+        return text if masked == plain else masked
     return masked
 
 
@@ -390,7 +320,7 @@ def _letter(match: re.Match[str]) -> str:
     return letter if letter not in '"\\' else match[0]
 
 
-def _without_keys(text: str, known: _Known, spare: Collection[str]) -> str:
+def _without_keys(text: str, known: _Known, spare: Collection[str], acted_on: bool) -> str:
     if known.pattern is not None and any(map(text.__contains__, known.names)):
 
         def mask(match: re.Match[str]) -> str:
@@ -398,7 +328,7 @@ def _without_keys(text: str, known: _Known, spare: Collection[str]) -> str:
             return match[0] if name is None else f"[redacted:{name}]"
 
         text = known.pattern.sub(mask, text)
-    words, rules = _rules()
+    words, rules = _rules(acted_on)
     readable = _readable(text)
     found = words.Match(readable)
     for rule in dict.fromkeys(rule for n in sorted(found or ()) for rule in rules[n]):
@@ -418,9 +348,7 @@ def _readable(text: str) -> str:
     are no Unicode, a stand-in.
     """
     if "\\" in text:
-        text = _BACKSLASHED.sub(
-            lambda m: m[0][:-1].replace("\\", " ") + _MEANS.get(m[0][-1], m[0][-1]), text
-        )
+        text = _BACKSLASHED.sub(lambda m: _meaning(m[0]), text)
     if not text.isascii():
         try:
             text.encode()
@@ -432,6 +360,11 @@ def _readable(text: str) -> str:
 _MEANS = {"n": "\n", "r": "\r", "t": "\t"}
 
 
+@lru_cache(maxsize=256)
+def _meaning(spelled: str) -> str:
+    return " " * (len(spelled) - 1) + _MEANS.get(spelled[-1], spelled[-1])
+
+
 def _cut(text: str, spans: list[tuple[int, int]]) -> str:
     parts, at = [], 0
     for start, end in spans:
@@ -440,22 +373,22 @@ def _cut(text: str, spans: list[tuple[int, int]]) -> str:
     return "".join([*parts, text[at:]])
 
 
-def redacted(value: Any) -> Any:
+def redacted(value: Any, *, acted_on: bool = False) -> Any:
     """JSON-like data with every text masked, names of fields apart; itself when there was nothing
-    to mask.
+    to mask. acted_on: as `redact` has it.
 
     For what is nothing but text: an id, a split or another word of a fixed set is the caller's to
     keep out.
     """
     if isinstance(value, str):
-        return redact(value)
+        return redact(value, acted_on=acted_on)
     if value is None or isinstance(value, int | float):
         return value  # most fields of a record: seen before what costs more to see
     if isinstance(value, Mapping):
-        made: Any = {k: redacted(v) for k, v in value.items()}
+        made: Any = {k: redacted(v, acted_on=acted_on) for k, v in value.items()}
         return value if all(made[k] is v for k, v in value.items()) else made
     if isinstance(value, list | tuple):
-        made = [redacted(v) for v in value]
+        made = [redacted(v, acted_on=acted_on) for v in value]
         if all(a is b for a, b in zip(made, value, strict=True)):
             return value
         return tuple(made) if isinstance(value, tuple) else made
@@ -537,16 +470,26 @@ def _dotenv() -> Iterator[tuple[str, str]]:
 
 def _secrets(name: str, value: str) -> Iterator[str]:
     """Yield what of a variable's value is to be masked."""
+    parts = []
+    named = _ours("variable").search(name) and not _ours("no_variable").search(name)
+    if named or _ours("address").search(name):
+        parts += [part for part in re.split(r"[:;=/]\s*", value) if _high(part)]
     if "://" in value:
-        try:
-            password = urlsplit(value).password or ""
-        except ValueError:
-            password = ""
-        for spelling in {password, unquote(password)}:
-            if len(spelling) >= SHORTEST or (len(spelling) >= 6 and _random(spelling)):
-                yield from _tellable(spelling)
-    elif _NAME.search(name) and not _NO_SECRET.search(name) and len(value) >= SHORTEST:
-        yield from _tellable(value)
+        with contextlib.suppress(ValueError):
+            address = urlsplit(value)
+            password = address.password or address.username or ""
+            parts += [password, unquote(password)]
+        if _ours("address").search(name):
+            parts.append(value)
+    elif named:
+        parts.append(value)
+    words, rules = _rules(False)
+    readable = _readable(value)
+    for rule in {rule for n in words.Match(readable) or () for rule in rules[n]}:
+        parts += [readable[start:end] for start, end in rule.spans(readable)]
+    for part in parts:
+        if len(part) >= SHORTEST or (len(part) >= 6 and _random(part)):
+            yield from _tellable(part)
 
 
 def _tellable(value: str) -> Iterator[str]:
@@ -555,7 +498,7 @@ def _tellable(value: str) -> Iterator[str]:
     plain = value.casefold()
     if (
         len(set(value)) > 2
-        and plain not in _COMMON
+        and plain not in _common()
         and plain not in _words()
         and not _is_path(value)
     ):

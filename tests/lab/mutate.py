@@ -45,6 +45,7 @@ MODULES = {
     "recreate/runs/gate.py": ("tests/runs/test_gate.py",),
     "recreate/runs/budget.py": ("tests/runs/test_budget.py",),
     "recreate/runs/journal.py": ("tests/runs/test_journal.py", "tests/runs/test_damaged.py"),
+    "recreate/storage/redact.py": ("tests/storage/test_redact.py",),
     "recreate/storage/log.py": ("tests/storage/test_log.py", "tests/runs/test_journal.py"),
     "recreate/agents/guards/leaks.py": ("tests/agents/test_leaks.py",),
     "recreate/agents/guards/names.py": ("tests/agents/test_leaks.py",),

@@ -42,6 +42,7 @@ SMALLEST: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "near": ({"NEARNESS": (0.9,)}, {"size": 30}),
     "pace": ({}, {"size": 1}),
     "tiny": ({}, {"size": 500}),
+    "keys": ({}, {"size": 500}),
 }
 """Name -> what its constants are here, and how it is measured."""
 ELSEWHERE = {"local", "rl"}

@@ -73,6 +73,33 @@ def test_a_second_run_with_another_answer_is_kept_and_shown_as_itself(
     assert kept == {e.id: e.trace.answer for e in made}
 
 
+class AtALogin:
+    """Writes a file with a password, reads it, and hands in whether it saw it."""
+
+    name = "tests:at-a-login"
+    price: Price | None = Price()
+
+    def __init__(self) -> None:
+        self.seen = list[str]()
+
+    def reply(self, messages: Sequence[Message], call: Call, **params: Any) -> Reply:
+        self.seen.append(messages[-1]["content"])
+        command = ["echo 'password: h0rse9Batt' | tee db.yaml", "cp db.yaml answer.txt", "submit"]
+        return Reply(text=f"```bash\n{command[call.step]}\n```")
+
+    def close(self) -> None: ...
+
+
+def test_a_password_of_the_task_is_acted_on_and_not_kept(workspace: Path) -> None:
+    model = AtALogin()
+    made = attempted(model)
+    assert "password: h0rse9Batt" in model.seen[1]
+    assert made.trace.answer == "password: [redacted]"
+    written = [f for name in ("memory", "runs") for f in (workspace / name).rglob("*")]
+    holds = [f.name for f in written if f.is_file() and b"h0rse9Batt" in f.read_bytes()]
+    assert set(holds) <= {"journal.jsonl"}
+
+
 def test_its_id_is_made_from_what_happened(workspace: Path, tmp_path: Path) -> None:
     """Same inputs, same ids: the same two attempts in another workspace are called the same."""
     other = tmp_path / "other"

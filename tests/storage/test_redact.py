@@ -14,6 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recreate.storage.redact import redact, redacted
+from tests.storage import key_shapes
+
+SHAPES = key_shapes.texts()
+VARIABLES = key_shapes.variables()
 
 PEM = "-----BEGIN RSA PRIVATE KEY-----\n" + "MIIE" * 20 + "\n-----END RSA PRIVATE KEY-----"
 JWT = (
@@ -100,6 +104,77 @@ def test_a_key_is_masked_wherever_it_stands(key: str) -> None:
 @pytest.mark.parametrize(("around", "key"), IN_CONTEXT.values(), ids=IN_CONTEXT)
 def test_what_stands_where_keys_stand_is_masked_and_the_rest_stays(around: str, key: str) -> None:
     assert redact(around.format(key)) == around.format("[redacted]")
+
+
+def _left(secret: str, text: str) -> bool:
+    """Whether a third of a secret still stands in a text."""
+    third = max(6, len(secret) // 3)
+    return any(secret[at : at + third] in text for at in range(len(secret) - third + 1))
+
+
+@pytest.mark.parametrize(("text", "secret"), SHAPES.values(), ids=SHAPES)
+def test_a_shape_of_a_key_is_masked(text: str, secret: str) -> None:
+    masked = redact(text)
+    assert "[redacted]" in masked
+    assert not _left(secret, masked)
+    assert redact(masked) == masked
+    assert not _left(secret, redact(json.dumps({"output": f"{text}\n"})))
+
+
+@pytest.mark.parametrize("name", key_shapes.PREFIXES)
+def test_what_ends_a_sentence_is_no_part_of_a_key(name: str) -> None:
+    assert redact(f"It is {SHAPES[name][0]}. Keep it").endswith(". Keep it")
+
+
+@pytest.mark.parametrize(("name", "held"), VARIABLES.items(), ids=VARIABLES)
+def test_what_a_variable_holds_is_masked_wherever_it_stands(
+    name: str, held: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    value, secret = held
+    monkeypatch.setenv(name, value)
+    assert not _left(secret, redact(f"it said {value}, and {secret} alone"))
+
+
+@pytest.mark.parametrize(
+    "name", ["MONKEY", "TURKEYS", "BYPASS", "COMPASS_HOME", "PUBLICKEY", "KEY_TYPE", "TOKENIZERS"]
+)
+def test_a_variable_whose_name_only_ends_like_a_key_is_left_alone(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, "a long enough value")
+    assert redact("a long enough value") == "a long enough value"
+
+
+def test_what_an_agent_acts_on_keeps_passwords_that_its_task_is_about() -> None:
+    for text in (
+        "login(username='john', password='john1234')",
+        '{"access_token": "abc123xyz456", "ttl": 5}',
+        "services:\n  db:\n    password: h0rse9Batt\n",
+    ):
+        assert redact(text, acted_on=True) == text
+        assert redacted([text], acted_on=True) == [text]
+        assert redact(text) != text
+    for key in KEYS.values():
+        assert key not in redact(f"password: {key}", acted_on=True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "password: str | None = None, token: bytes32, secret=self.secret1",
+        "password: required, 8 to 64 characters",
+        'if password == "" or token is None: raise ValueError("password needs 1 digit")',
+        'max_tokens: 4096, "cost_per_token": 1.41953125e-07, eos_token: "<|im_end|>"',
+        'next_page_token: "CAoQAA9f8e7d6c5b4a", "cache_key": "a94a8fe5ccb19ba61c4c0873d391e987"',
+        "PASS: tests/test_a1.py::test_b2\npass: 12/12",
+        "token = tokens2[0]; key = conv2d_1.kernel; api_key=os.getenv('K1')",
+        "The token is base64 of the id, and the password is utf8.",
+        "cookie: theme=dark; lang=en_US",
+        "host.py:12:def:x:return 1",
+    ],
+)
+def test_code_and_prose_about_keys_stay(text: str) -> None:
+    assert redact(text) == text
 
 
 @pytest.mark.parametrize("text", HARMLESS)
@@ -293,6 +368,14 @@ HOSTILE = [
     "\\n",
     "\\u006",
     "[redacted",
+    "a",
+    "password=",
+    "password: a1b2c3d ",
+    "cookie: a=b;",
+    "<password>",
+    "machine a login b password ",
+    '"token": "A1b2c3d4e5f6g7 ',
+    "mysql -p",
 ]
 
 

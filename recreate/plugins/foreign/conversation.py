@@ -224,7 +224,7 @@ def command_of(name: str, arguments: Mapping[str, Any]) -> str:
 
 
 def _masked(message: Message) -> Message:
-    text = redact(message["content"])
+    text = redact(message["content"], acted_on=True)
     return message if text is message["content"] else Message(**{**message, "content": text})
 
 

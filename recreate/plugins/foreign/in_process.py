@@ -124,7 +124,7 @@ class _Recorded:
         left = max(0.1, talk.work.limits.ends - time.monotonic())
         most = talk.work.agent.limits.command_seconds if timeout is None else timeout
         output = self._inner.run(command, timeout=min(most, left), stdin=stdin)
-        output = output.model_copy(update={"text": redact(output.text)})
+        output = output.model_copy(update={"text": redact(output.text, acted_on=True)})
         talk.ran(command if isinstance(command, str) else " ".join(command), output)
         return output
 

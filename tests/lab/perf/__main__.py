@@ -28,6 +28,7 @@ NAMES = {
     "near": "tests.lab.perf.near",
     "pace": "tests.lab.perf.pace",
     "tiny": "tests.lab.perf.tiny",
+    "keys": "tests.lab.perf.keys",
 }
 
 
