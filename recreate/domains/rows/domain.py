@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -140,15 +140,19 @@ class RowDomain:
         return self._sandbox(task, backend)
 
     def _sandbox(
-        self, task: Task, backend: SandboxBackend, limits: Limits | None = None
+        self,
+        task: Task,
+        backend: SandboxBackend,
+        limits: Limits | None = None,
+        shown: Mapping[str, Path] | None = None,
     ) -> Sandbox:
-        mounts, env = dict[str, Path](), dict[str, str]()
+        mounts, env = dict(shown or {}), dict[str, str]()
         if requires := (*self.definition.requires, *task.facts["row"].get("requires", ())):
             venv = environment(
                 read_environment({"requires": requires, "python": self.definition.python}),
                 self._say,
             )
-            mounts = interpreter_mounts(venv)
+            mounts |= interpreter_mounts(venv)
             env = {
                 "PATH": f"{venv / 'bin'}:/usr/local/bin:/usr/bin:/bin",
                 "PYTHONDONTWRITEBYTECODE": "1",
@@ -179,11 +183,9 @@ class RowDomain:
         if why := self._scorer.explain_nothing(self.definition, trace.answer):
             return Scored(0.0, f"There is nothing to grade: {why}.")
 
-        def open_sandbox(limits: Limits) -> Sandbox:
-            return self._sandbox(task, backend, limits)
-
         try:
-            return self._scorer.score(self._case(task), trace, open_sandbox)
+            opened = partial(self._sandbox, task, backend)
+            return self._scorer.score(self._case(task), trace, opened)
         except ValueError as e:
             raise Fault(f"{task.id}: its answer {e}", fix="mend the row", code=UNSOUND) from None
 

@@ -23,7 +23,7 @@ from fractions import Fraction
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from recreate.api.config import read_json
 from recreate.api.errors import BadInput
@@ -50,8 +50,10 @@ class Scored(NamedTuple):
     passed: bool | None = None
 
 
-Open = Callable[[Limits], Sandbox]
-"""A fresh sandbox with the row's files."""
+class Open(Protocol):
+    """Opens a fresh sandbox with the row's files; mounts as `SandboxBackend.open` has them."""
+
+    def __call__(self, limits: Limits, mounts: Mapping[str, Path] = ..., /) -> Sandbox: ...
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,7 @@ class ScorerSettings(Config):
                  clock; math: of CPU time
     database     sql: the file among the row's that is the database, or a script that makes it;
                  default: the only one
-    apart        tests in Python: the answer runs in a sandbox of its own and is asked for values,
-                 so that it can bend neither the tests nor what they tell
+    apart        of files that say it, without effect: `tests` always runs the answer apart
     answer_file  tests: the file that a text in the gold column is, and that a command may be told
                  of
     """

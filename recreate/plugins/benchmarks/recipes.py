@@ -266,7 +266,7 @@ def _quixbugs(row: Row) -> dict[str, Any]:
         f"The function `{entry[1]}` in solution.py has a bug in one line. Mend"
         f" it.\n\n{_block(wrong)}"
     )
-    made = _tested(prompt, wrong, row["solution"], {"test_answer.py": test, **node}, entry=entry[1])
+    made = _tested(prompt, wrong, row["solution"], {"test_answer.py": test}, entry=entry[1])
     return {**made, "files": {**made["files"], **node}, "id": str(row.get("task_id") or entry[1])}
 
 

@@ -34,8 +34,9 @@ def _text(name: str) -> str:
 
 
 def version(data: bool = False) -> str:
-    """Changes with the program: part of a grader's version. data: that of data_sides.py too."""
-    return digest(_text("two_sides") + (_text("data_sides") if data else ""), 12)
+    """Changes with the program: part of a grader's version. data: that of snippets; else of
+    tests."""
+    return digest(_text("two_sides") + _text("data_sides" if data else "looks"), 12)
 
 
 def for_tests() -> str:
@@ -50,8 +51,7 @@ def for_data() -> str:
 
 
 def is_test(path: str) -> bool:
-    """Whether a file of the tests is run as one. The others lie beside the answer, over what it has
-    there."""
+    """Whether a file of the tests is run as one. The others can be imported and read by those."""
     stem = path.rpartition("/")[2]
     return stem.endswith(".py") and (stem.startswith("test_") or stem.endswith("_test.py"))
 

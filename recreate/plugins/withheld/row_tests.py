@@ -1,15 +1,18 @@
-"""The scorer `tests`: hidden tests over the files that were handed in.
+"""The scorers `tests` and `tests-together`: hidden tests over the files that were handed in.
 
-Tests written in Python run beside the code that they judge, in one process, and such code can bend
-them (docs/data.md, "What can be bent"); with `apart` of [scorer] the answer runs in a sandbox of
-its own (apart.py).
+Tests written in Python run apart from the code that they judge, which is in a sandbox of its own
+(apart.py) and can bend neither them nor what they tell. By `tests-together` they run in one process
+with it, and it can (docs/data.md, "What can be bent").
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import re
+import sys
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from recreate.api.config import read_json
@@ -26,10 +29,10 @@ from recreate.domains.rows.programs import (
     run_program,
     write_file,
 )
-from recreate.domains.rows.scorers import Open, RowTask, Scored, Scorer, as_json
+from recreate.domains.rows.scorers import Open, RowTask, Scored, Scorer, as_json, find_scorer
 from recreate.domains.rows.settings import Definition
 from recreate.plugins.audit import audit
-from recreate.plugins.withheld import apart
+from recreate.plugins.withheld import apart, looks
 from recreate.storage.redact import redact
 
 _FILES, _BYTES = 200, 1_000_000
@@ -43,6 +46,14 @@ PROGRAMS = {
     ),
 }
 """What a program may try in place of doing what it is asked."""
+
+_NOT_APART = (
+    "The right answer passes these tests in one process with them, and not apart from them. Write"
+    " them so that plain data and functions go into the answer and plain data comes out, without"
+    " mocks, fixtures or files (docs/data.md, Tests); or choose --score tests-together, whose"
+    " verdicts the code that is handed in can bend."
+)
+"""What the check of a row says whose tests need the answer's own process."""
 
 _RUN_TESTS = r"""
 import inspect, io, json, os, sys, traceback, unittest
@@ -122,7 +133,7 @@ class TestsScorer(Scorer):
     answer_is_gold = False
 
     def fingerprint(self, definition: Definition) -> Sequence[Any]:
-        return (apart.version(),) if definition.scorer.apart else ()
+        return (apart.version(),)
 
     def read_answer(self, value: Any) -> Any:
         read_tests(super().read_answer(value))
@@ -154,8 +165,28 @@ class TestsScorer(Scorer):
             return _run_cases(case, tests, changed, open)
         if kind == "command":
             return _run_command(case, tests, changed, open)
-        run = _run_apart if case.definition.scorer.apart else _run_beside
-        return run(case, check_paths(tests), changed, open)
+        return self.run_files(case, check_paths(tests), changed, open)
+
+    def run_files(
+        self,
+        case: RowTask,
+        tests: Mapping[str, str],
+        changed: Mapping[str, str | None],
+        open: Open,
+    ) -> Scored:
+        """Return what tests in Python make of changed files."""
+        scored = _run_apart(case, tests, changed, open)
+        if scored.score == 1.0 or changed != self._gold_changes(case):
+            return scored
+        together = _run_beside(case, tests, changed, open).score == 1.0
+        return scored._replace(why=f"{_NOT_APART}\n{scored.why}") if together else scored
+
+    def _gold_changes(self, case: RowTask) -> Mapping[str, str | None] | None:
+        """Return what the right answer changes, None where the row has none."""
+        try:
+            return changes_of(self.gold(case), case.definition.scorer.answer_file)
+        except (BadInput, ValueError):
+            return None
 
     def exploits(self, case: RowTask) -> dict[str, str]:
         """Return what fits every question, and functions and programs as wrong as they were, around
@@ -177,19 +208,113 @@ class TestsScorer(Scorer):
         return {**text_exploits(case.task), **answers}
 
 
+class TogetherScorer(TestsScorer):
+    """The same, but that tests in Python run in one process with the answer, which can bend
+    them."""
+
+    name = "tests-together"
+
+    def fingerprint(self, definition: Definition) -> Sequence[Any]:
+        return ()
+
+    def run_files(
+        self,
+        case: RowTask,
+        tests: Mapping[str, str],
+        changed: Mapping[str, str | None],
+        open: Open,
+    ) -> Scored:
+        """Return what tests in Python make of changed files."""
+        return _run_beside(case, tests, changed, open)
+
+
 def _run_command(
     case: RowTask, command: str, changed: Mapping[str, str | None], open: Open
 ) -> Scored:
     seconds = case.definition.scorer.seconds
-    sandbox = open(limits_of(case))
-    try:
-        change_files(sandbox, changed)
-        output = sandbox.run(command, timeout=seconds)
-    finally:
-        sandbox.close()
+    own, strange = _files_of_tests(case, command, changed)
+    with TemporaryDirectory(prefix="recreate-") as folder:
+        shown = {}
+        for number, (path, data) in enumerate(own.items()):
+            shown[f"/work/{path}"] = Path(folder, str(number))
+            shown[f"/work/{path}"].write_bytes(data)
+        try:
+            sandbox = open(limits_of(case), shown)
+        except BadInput:  # without walls nothing is out of reach
+            sandbox = open(limits_of(case))
+        try:
+            change_files(sandbox, {p: t for p, t in changed.items() if p not in (*own, *strange)})
+            output = sandbox.run(command, timeout=seconds)
+        finally:
+            sandbox.close()
     words = f"The tests end with the status {output.status}.\n"
-    shown = redact(output.text[-LONGEST_EVIDENCE:])
-    return Scored(float(output.status == 0), (words + shown).rstrip())
+    if told := sorted({*changed} & {*own, *strange}):
+        words += f"What was handed in as {', '.join(told)} is not used: it is the tests' own.\n"
+    said = redact(output.text[-LONGEST_EVIDENCE:])
+    return Scored(float(output.status == 0), (words + said).rstrip())
+
+
+_UNASKED: Mapping[str, Sequence[str]] = {
+    "make": ("GNUmakefile", "makefile", "Makefile"),
+    "npm": ("package.json",),
+    "tox": ("tox.ini", "setup.cfg", "pyproject.toml"),
+    "pytest": (
+        "conftest.py",
+        "pytest.ini",
+        ".pytest.ini",
+        "tox.ini",
+        "setup.cfg",
+        "pyproject.toml",
+    ),
+}
+"""Files that a program of a line reads though the line does not name them."""
+_OF_TESTS = re.compile(r"test|check|verif|grade|spec|expect|assert", re.IGNORECASE)
+"""How files are called that are the tests', where no right answer says what may be changed."""
+
+
+def _files_of_tests(
+    case: RowTask, command: str, changed: Mapping[str, str | None]
+) -> tuple[dict[str, bytes], set[str]]:
+    """Return (the row's files that are the tests', which the line names or what it names does, and
+    which a right answer leaves as they are; what was handed in and would stand in for a module of
+    Python's own, or be read unasked)."""
+    scorer = find_scorer(case.definition.score)
+    given = dict(scorer.files(case.task, case.base))
+    try:
+        may_change = changes_of(scorer.gold(case), case.definition.scorer.answer_file)
+        kept = {path for path in given if path not in may_change}
+    except (BadInput, ValueError):
+        may_change = {}
+        kept = {path for path in given if _OF_TESTS.search(path)}
+    unasked = {
+        name
+        for word, names in _UNASKED.items()
+        if re.search(rf"\b{word}\b", command)
+        for name in names
+    }
+    own: dict[str, bytes] = {}
+    texts = [command]
+    while texts:
+        text = texts.pop()
+        named = [path for path in kept - own.keys() if _is_named(path, text, unasked)]
+        own |= {path: given[path] for path in named}
+        texts += [given[path].decode("utf-8", "replace") for path in named]
+    strange = {
+        path
+        for path in changed.keys() - given.keys() - may_change.keys()
+        if Path(path).name in unasked
+        or path.partition("/")[0].removesuffix(".py") in {*sys.stdlib_module_names, "pytest"}
+    }
+    return own, strange
+
+
+def _is_named(path: str, text: str, unasked: Collection[str]) -> bool:
+    """Whether a line or a script names a file, or a folder of tests that it lies in."""
+    above = [str(each) for each in Path(path).parents if _OF_TESTS.search(each.name)]
+    words = "|".join(re.escape(each) for each in (path, *above))
+    return Path(path).name in unasked or bool(
+        re.search(rf"(?<![\w./-])(?:\./)?(?:{words})/?(?![\w/-])", text)
+    )
 
 
 def _run_beside(
@@ -222,19 +347,20 @@ def _run_apart(
     changed: Mapping[str, str | None],
     open: Open,
 ) -> Scored:
-    """Score by the tests in one sandbox, the answer in another: by the part that passes."""
-    beside = {path: text for path, text in tests.items() if not apart.is_test(path)}
+    """Score by the tests in one sandbox, the answer in another: by the part that passes. All that
+    the tests bring, helpers and tables too, is on their side alone."""
     own, other = open(limits_of(case)), open(limits_of(case))
     try:
         change_files(other, changed)
-        for path, text in beside.items():
-            write_file(other, path, text)
-        row = {case.definition.scorer.answer_file, *case.task.facts.get("files", {}), *beside}
         for path, text in tests.items():
-            if path not in beside:
-                write_file(own, path, text)
+            write_file(own, path, text)
+        answer_file, facts = case.definition.scorer.answer_file, case.task.facts
+        row = {answer_file, *facts.get("files", {}), *facts.get("place_files", ())}
         asked: dict[str, Any] = {
             "files": sorted(filter(apart.is_test, tests)),
+            "own": _modules(tests),
+            "binds": {path: looks.find_names(text) for path, text in tests.items()},
+            "looks": {path: looks.find_looks(text) for path, text in tests.items()},
             "modules": _modules(row),
             "more": _modules(changed),
         }
@@ -250,8 +376,10 @@ def _run_apart(
 
 
 def _modules(paths: Iterable[str]) -> list[str]:
-    names = {path.removesuffix(".py") for path in paths if path.endswith(".py")}
-    return sorted(name for name in names if name.isidentifier())
+    """Return the modules that files are, with dots for folders."""
+    names = {re.sub(r"(^|/)__init__$", "", path[:-3]) for path in paths if path.endswith(".py")}
+    parts = [name.split("/") for name in names]
+    return sorted(".".join(each) for each in parts if all(map(str.isidentifier, each)))
 
 
 def _run_cases(
@@ -331,10 +459,10 @@ def read_tests(value: Any) -> tuple[str, Any]:
         return "files", check_paths(value)
     if not isinstance(value, str) or not value.strip():
         raise ValueError("is no text")
+    text = value.strip()
+    script = re.match(r"#!\s*(/usr)?/bin/(env )?(ba)?sh\b", text)
     return (
-        ("files", {"test_answer.py": value})
-        if "\n" in value.strip()
-        else ("command", value.strip())
+        ("files", {"test_answer.py": value}) if "\n" in text and not script else ("command", text)
     )
 
 

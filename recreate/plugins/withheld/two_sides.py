@@ -5,7 +5,8 @@ Runs inside sandboxes, by its text. The side of the tests imports the answer's m
 what is called, read or written there is asked of the other side, one JSON line at a time, and comes
 back as data of plain types. An object of the answer's own stays where it is and is seen through a
 `Far`. So what was handed in has no test, no expected value and no verdict in its process or on its
-disk; it can only answer, and an answer of its own type equals no plain data.
+disk; it can only answer, and an answer of its own type equals no plain data. What a test hands over
+is copied: a call changes an argument here only where the test looks at that argument for it.
 
 Sides take turns: a request, then a reply, between which the asked side may ask back, where a test
 hands over a function. What a test hands over can be called and nothing else.
@@ -23,6 +24,7 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import inspect
+import io
 import json
 import os
 import random
@@ -57,6 +59,10 @@ _READ: dict[str, Any] = {
 }
 _MOST = 3_000_000
 """Characters of a line."""
+_MOST_PRINTED = 100_000
+"""Characters that the tests' side is told of what was printed while something was asked."""
+_CHANCE = random.SystemRandom()
+"""Draws what no `random.seed` of a test foretells."""
 
 
 class Gone(BaseException):
@@ -80,6 +86,7 @@ class Side:
         nothing = os.open(os.devnull, os.O_RDWR)
         for handle in (0, 1, 2):
             os.dup2(nothing, handle)
+        self.looks: dict[str, Any] = {}  # looks.py
         self.mine: dict[int, Any] = {}
         self.ids: dict[int, int] = {}
         self.far: dict[int, Any] = {}
@@ -98,6 +105,8 @@ class Side:
     def tell(self, message: Any) -> None:
         text = json.dumps(message)
         if len(text) >= _MOST:
+            if "ask" in message:
+                raise ValueError("more than can be told")
             text = json.dumps({"raised": ["ValueError", 0, [["s", "more than can be told"]]]})
         self.out.write(text.encode() + b"\n")
         self.out.flush()
@@ -109,6 +118,8 @@ class Side:
             said = self.read()
             if not isinstance(said, dict):
                 raise Gone
+            if isinstance(said.get("printed"), str):
+                sys.stdout.write(said["printed"])
             if "ask" in said:
                 self.tell(self.answer(said))
             elif "raised" in said:
@@ -243,6 +254,18 @@ class Side:
 
     def answer(self, said: Any) -> Any:
         """Do what is asked, and what to reply."""
+        if not self.apart:
+            return self._answer_plainly(said)
+        held, before = io.BytesIO(), sys.stdout
+        sys.stdout = io.TextIOWrapper(held, "utf-8", "replace", newline="\n", write_through=True)
+        try:
+            told = self._answer_plainly(said)
+            text = "" if held.closed else held.getvalue()[:_MOST_PRINTED].decode("utf-8", "replace")
+        finally:
+            sys.stdout = before
+        return {**told, "printed": text} if text else told
+
+    def _answer_plainly(self, said: Any) -> Any:
         try:
             return self._perform(said)
         except Gone:
@@ -270,14 +293,11 @@ class Side:
         args = [self.get(each) for each in said.get("args", [])]
         named = {name: self.get(each) for name, each in said.get("named", {}).items()}
         if what == "call":
-            before = [json.dumps(each) for each in said.get("args", [])] if self.apart else []
             value = target(*args, **named)
             told = {"value": self.pack(value)}
-            for number, was in enumerate(before):
-                if isinstance(args[number], (list, dict, set, bytearray)):
-                    now = self.pack(args[number])
-                    if json.dumps(now) != was:
-                        told.setdefault("changed", []).append([number, now])
+            given = {**dict(enumerate(args)), **named}
+            if watched := [each for each in said.get("watched", ()) if each in given]:
+                told["changed"] = [[each, self.pack(given[each])] for each in watched]
             return told
         if what == "next":
             try:
@@ -420,7 +440,10 @@ class Far:
         if name.startswith("__array"):
             raise AttributeError(name)
         side = object.__getattribute__(self, "_side")
-        return side.ask(ask="get", of=object.__getattribute__(self, "_far"), name=name)[0]
+        value = side.ask(ask="get", of=object.__getattribute__(self, "_far"), name=name)[0]
+        if name in _PREDICATES and type(value) is Far:
+            return Predicate(side, object.__getattribute__(value, "_far"))
+        return value
 
     def __setattr__(self, name: str, value: Any) -> None:
         side = object.__getattribute__(self, "_side")
@@ -431,14 +454,26 @@ class Far:
     def __call__(self, *args: Any, **named: Any) -> Any:
         side = object.__getattribute__(self, "_side")
         told = {name: side.pack(each) for name, each in named.items()}
+        frame = sys._getframe(1)
+        lines = side.looks.get(os.path.relpath(frame.f_code.co_filename), {})
+        looked_at = lines.get(str(frame.f_lineno), ())
+        given: dict[Any, Any] = {**dict(enumerate(args)), **named}
+        watched = [
+            place
+            for place, each in given.items()
+            if (place in looked_at or "*" in looked_at)
+            and isinstance(each, (list, dict, set, bytearray))
+        ]
         value, said = side.ask(
             ask="call",
             of=object.__getattribute__(self, "_far"),
             args=[side.pack(each) for each in args],
             named=told,
+            watched=watched,
         )
-        for number, now in said.get("changed", []):
-            _become(args[number], side.get(now))
+        for place, now in said.get("changed", []):
+            if place in watched:
+                _become(given[place], side.get(now))
         return value
 
     def __iter__(self) -> Any:
@@ -459,7 +494,7 @@ class Far:
         if self._do("eq", other) is not True:
             return False
         try:
-            return self._do("eq", random.getrandbits(64)) is not True
+            return self._do("eq", _CHANCE.getrandbits(64)) is not True
         except Exception:
             return True  # it compares itself with its own kind only
 
@@ -473,7 +508,7 @@ class Far:
         if self._do("contains", item) is not True:
             return False
         text = isinstance(item, str)
-        other = "".join(random.choices("abcdefghij", k=40)) if text else random.getrandbits(64)
+        other = "".join(_CHANCE.choices("abcdefghij", k=40)) if text else _CHANCE.getrandbits(64)
         try:
             return self._do("contains", other) is not True
         except Exception:
@@ -501,6 +536,25 @@ def _become(value: Any, now: Any) -> None:
     elif isinstance(value, (dict, set)):
         value.clear()
         value.update(now)
+
+
+_PREDICATES = {
+    name
+    for kind in (str, bytes, set, float, dict)
+    for name in dir(kind)
+    if name.startswith("is") or name.endswith("with")
+} | {"equals", "is_integer"}
+"""What plain data says yes or no to."""
+
+
+class Predicate(Far):
+    """Such a method of an object of the answer's: it is asked of objects of the answer's, and of no
+    plain data. `assert f(x).startswith("a")` would hold of an object that says yes to all."""
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        if not any(isinstance(each, Far) for each in args):
+            raise TypeError("an object of a class of its own is no text, set or number")
+        return super().__call__(*args, **named)
 
 
 class Apart(Far):
@@ -601,13 +655,19 @@ for _name in (
 
 
 class Shells(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Imports the answer's modules as shells."""
+    """Imports the answer's modules as shells. names: those, with the packages that they lie in."""
 
-    def __init__(self, side: Side, names: list[str]) -> None:
+    def __init__(self, side: Side, names: set[str]) -> None:
         self.side, self.names = side, names
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
-        return importlib.machinery.ModuleSpec(name, self) if name in self.names else None
+        if name not in self.names:
+            return None
+        inner = any(each.startswith(f"{name}.") for each in self.names)
+        spec = importlib.machinery.ModuleSpec(name, self, is_package=inner)
+        if inner:  # modules of the tests may lie in a folder of that name
+            spec.submodule_search_locations = [os.path.join(os.getcwd(), *name.split("."))]
+        return spec
 
     def create_module(self, spec: Any) -> Any:
         return types.ModuleType(spec.name)
@@ -615,7 +675,8 @@ class Shells(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def exec_module(self, module: Any) -> None:
         names, said = self.side.ask(ask="import", name=module.__name__)
         far = self.side.get(said["module"])
-        # what `import *` must not put in place of the tests' own
+        if type(far) is not Far:
+            raise Gone
         ours = {*dir(builtins), *sys.stdlib_module_names}
         module.__all__ = [
             name
@@ -625,10 +686,43 @@ class Shells(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         module.__getattr__ = lambda name: getattr(far, name)
 
 
-def _is_here(name: str) -> bool:
-    """Whether the tests' side has a module of that name: an answer's numpy.py is not the one that
-    compares."""
-    return importlib.util.find_spec(name) is not None
+def _keep_own_names(shells: Shells, binds: dict[str, list[str]]) -> None:
+    """From now on `from solution import *` gives a file none of the names that it binds itself.
+    binds: those, by the file's path."""
+    plain = builtins.__import__
+
+    def import_module(
+        name: str, space: Any = None, local: Any = None, wanted: Any = (), up: int = 0
+    ) -> Any:
+        module = plain(name, space, local, wanted, up)
+        if "*" not in (wanted or ()) or getattr(module, "__loader__", None) is not shells:
+            return module
+        place = os.path.relpath((space or {}).get("__file__", "") or ".")
+        own = {*(space or ()), *binds.get(place, ())}
+        shown = types.ModuleType(module.__name__)
+        shown.__dict__["__all__"] = [each for each in module.__all__ if each not in own]
+        shown.__dict__["__getattr__"] = module.__getattr__
+        return shown
+
+    builtins.__import__ = import_module  # type: ignore[assignment]
+
+
+def _find_shells(asked: Any) -> set[str]:
+    """The modules that are the answer's. One that the tests have is theirs, and so is what this
+    side has besides: an answer's numpy.py is not the one that compares."""
+    given = asked["modules"]
+    tops = {name.partition(".")[0] for name in given}
+    more = [
+        name
+        for name in asked["more"]
+        if (top := name.partition(".")[0]) in tops or importlib.util.find_spec(top) is None
+    ]
+    return _with_packages([*given, *more]) - _with_packages(asked["own"])
+
+
+def _with_packages(names: list[str]) -> set[str]:
+    parts = [name.split(".") for name in names]
+    return {".".join(each[:most]) for each in parts for most in range(1, len(each) + 1)}
 
 
 def answering(side: Side) -> None:
@@ -717,9 +811,10 @@ class Tally:
 def testing(side: Side, asked: Any) -> dict[str, Any]:
     """The tests' side: runs test files, and what came of them."""
     sys.path.insert(0, os.getcwd())
-    more = [name for name in asked["more"] if name not in sys.modules and not _is_here(name)]
-    sys.meta_path.insert(0, Shells(side, [*asked["modules"], *more]))
-    random.seed()
+    shells = Shells(side, _find_shells(asked))
+    sys.meta_path.insert(0, shells)
+    _keep_own_names(shells, asked["binds"])
+    side.looks = asked["looks"]
     tally = Tally()
     for path in asked["files"]:
         before, skipped = tally.count(), tally.skipped

@@ -103,22 +103,17 @@ UNRUN = {
 for nothing."""
 
 
-@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("score", ["tests", "tests-together"])
 @pytest.mark.parametrize("tests", UNRUN)
 @pytest.mark.slow
 def test_a_test_is_run_or_does_not_pass(
-    workspace: Path, backend: SandboxBackend, tests: str, apart: bool
+    workspace: Path, backend: SandboxBackend, tests: str, score: str
 ) -> None:
     rows = [
         {"prompt": "Write add.", "tests": f"from solution import add\n\n\n{tests}", "solution": ADD}
     ]
     rows[0] |= {"entry_point": "add"}
-    opened(workspace, rows, "tests").tasks()
-    file = workspace / "benchmarks" / "q" / "domain.toml"
-    file.write_text(
-        file.read_text().replace("seconds = 30.0", f"seconds = 30.0\napart = {str(apart).lower()}")
-    )
-    part = opened(workspace, rows, "")
+    part = opened(workspace, rows, score)
     assert graded(part, 0, ADD, backend).score == UNRUN[tests]
     assert graded(part, 0, "def add(a, b):\n    return 0\n", backend).score == 0.0
 
