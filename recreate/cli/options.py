@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
@@ -318,13 +319,29 @@ def with_settings(
                 values["typed"] = typed
             if several:
                 values["several"] = every
-            return command(settings=settings, where=where, **values)
+            with _leave_no_domain(where) if settings.data else nullcontext():
+                return command(settings=settings, where=where, **values)
 
         run_command.__signature__ = inspect.Signature([*own, *flags])  # type: ignore[attr-defined]
         run_command.__annotations__ = {p.name: p.annotation for p in [*own, *flags]}
         return run_command
 
     return decorate
+
+
+@contextmanager
+def _leave_no_domain(where: Path) -> Iterator[None]:
+    """Take the domain.toml away that a refused command wrote: other data may take its name."""
+    before = set(where.glob("benchmarks/*/domain.toml"))
+    try:
+        yield
+    except BadInput:
+        for file in {*where.glob("benchmarks/*/domain.toml")} - before:
+            file.unlink(missing_ok=True)
+            with suppress(OSError):  # there is more in it
+                file.parent.rmdir()
+                file.parent.parent.rmdir()
+        raise
 
 
 def _is_split(text: str) -> bool:

@@ -147,6 +147,8 @@ def check(
     try:
         with open_judge(part, settings, where) as asking:
             for proof in _prove(asking, tasks, shuffled, backend, jobs, again, done):
+                if proof.gold is None and proof is done[0]:
+                    _refuse_without_gold(part, tasks)
                 answer(as_json, proof.model_dump(mode="json"), _tell_proof(proof))
     except KeyboardInterrupt:
         wrong = sum(not proof.ok for proof in done)
@@ -164,6 +166,26 @@ def check(
         on_disk = f", {disk / len(done):.0f} MB on the disk, {disk:.0f} in all" if disk else ""
         say(f"{sum(proof.seconds for proof in done) / len(done):.1f} s a task{on_disk}")
     return CheckFailed.exit_code if bad or refused else 0
+
+
+def _refuse_without_gold(part: Domain, tasks: Sequence[Task]) -> None:
+    """Raise BadInput (`no-gold`) where no task has a right answer: a column was not named."""
+    from recreate.api.ports import Validatable
+
+    last = None
+    if not isinstance(part, Validatable):
+        return
+    for task in tasks:
+        try:
+            part.gold(task)
+            return
+        except (BadInput, Fault) as e:
+            if e.code != "no-gold":
+                return
+            last = e
+    if last is not None:
+        why = f"no task of {part.name} has a right answer to check with"
+        raise BadInput(why, fix=last.fix, code="no-gold")
 
 
 def _prove(

@@ -218,3 +218,29 @@ def test_on_a_terminal_what_cannot_be_guessed_is_asked_for_once(
     assert "which is the prompt (--prompt)?" in err
     assert "f:f:" in out
     assert cli(["tasks", "list", "f"]) == 0  # nothing is left to ask
+
+
+def test_a_refused_command_leaves_no_domain_that_blocks_other_data(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = str(questions(workspace, 2))
+    error = refused(capsys, "build", "--data", data, "--model", model(workspace, 2))
+    assert error["code"] in ("no-tasks", "too-few-tasks")
+    assert not (workspace / "benchmarks").exists()
+    (workspace / "other").mkdir()
+    assert cli(["tasks", "list", "--data", str(questions(workspace / "other"))]) == 0
+    refused(capsys, "build", "--domain", "sums", "--model", model(workspace), "--rounds", "-1")
+    assert (workspace / "benchmarks" / "sums" / "domain.toml").is_file()  # it was there before
+
+
+def test_a_check_without_any_right_answer_is_one_refusal(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (workspace / "mine.py").write_text("def score(answer, row):\n    return 1.0\n")
+    (workspace / "f.jsonl").write_text('{"q": "1?", "right": "1"}\n{"q": "2?", "right": "2"}\n')
+    flags = ["--data", "f.jsonl", "--prompt", "q", "--score", "mine.py:score"]
+    error = refused(capsys, "tasks", "check", *flags)
+    assert error["code"] == "no-gold"
+    assert "--answer COLUMN" in error["fix"]
+    assert not (workspace / "benchmarks").exists()
+    assert cli(["tasks", "list", *flags]) == 0  # attempts can be scored all the same

@@ -1,8 +1,9 @@
 """Any file of rows as a domain: `--data FILE --score SCORER`, without a class. docs/data.md is its
 page.
 
-table.py reads rows, definition.py says which column is what and keeps that as domain.toml, tasks.py
-makes tasks of them, scorers.py scores answers, domain.py is the domain. Every command reads this
+table.py reads rows, of whatever form (forms.py), definition.py says which column is what and keeps
+that as domain.toml, tasks.py makes tasks of them (prompts.py: what is shown), scorers.py scores
+answers (numbers.py reads theirs), domain.py is the domain. Every command reads this
 file, which loads none of them.
 """
 
@@ -26,9 +27,10 @@ HUB = "hf:"
 class Columns(Config):
     """Which column is what, '' for none. gold: a right answer, where `answer` is none itself (a
     pattern, a schema, tests); files: a column of path -> text, or of the path of a file or folder
-    beside the data."""
+    beside the data; choices: one of answers to choose among, which the prompt then lists."""
 
     prompt: str = ""
+    choices: str = ""
     answer: str = ""
     id: str = ""
     group: str = ""
@@ -88,7 +90,7 @@ def read_first_row(path: Path) -> Mapping[str, Any]:
             return dict.fromkeys(parquet.read_schema(path).names)
         except Exception:  # whatever is in the file
             return {}
-    with path.open(encoding="utf-8", errors="replace") as lines:
+    with path.open(encoding="utf-8-sig", errors="replace") as lines:
         first = next((line for line in lines if line.strip()), "").strip()
     if first.startswith("["):
         first = path.read_text("utf-8", errors="replace")

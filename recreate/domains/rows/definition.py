@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import difflib
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,19 +16,30 @@ from recreate.api import paths
 from recreate.api.config import read_toml, write_toml
 from recreate.api.errors import BadInput
 from recreate.domains.rows import HUB, Columns
+from recreate.domains.rows.numbers import is_number
+from recreate.domains.rows.prompts import read_choices
 from recreate.domains.rows.scorers import (
     Scorer,
     find_scorer,
-    number_in,
     scorer_choice,
 )
 from recreate.domains.rows.settings import Definition, ScorerSettings, Shares, Wanted
-from recreate.domains.rows.table import DataTable, shorten_source
+from recreate.domains.rows.table import DataTable, cell, refuse, shorten_source
 
 FILE = "domain.toml"
 
 GUESSES: Mapping[str, Sequence[str]] = {
-    "prompt": ("prompt", "question", "problem", "input", "instruction", "query", "text"),
+    "prompt": (
+        "prompt",
+        "question",
+        "problem",
+        "input",
+        "instruction",
+        "query",
+        "text",
+        "messages",
+    ),
+    "choices": ("choices", "options"),
     "answer": (
         "answer",
         "answers",
@@ -39,6 +49,10 @@ GUESSES: Mapping[str, Sequence[str]] = {
         "solution",
         "expected",
         "reference",
+        "ideal",
+        "ground_truth",
+        "reward_model.ground_truth",
+        "answerkey",
     ),
     "id": ("id", "task_id", "uid"),
     "group": ("group",),
@@ -97,7 +111,7 @@ def _placed(definition: Definition, place: Callable[[str], str]) -> Definition:
 def decide(table: DataTable, wanted: Wanted) -> tuple[Definition, list[str]]:
     """Return (the definition, what was guessed, in words). Raises BadInput for a column that is not
     there, and for what can neither be guessed nor was said."""
-    source, columns = shorten_source(table), ", ".join(table.columns)
+    source = shorten_source(table)
     if not table.columns and table.faults:
         first = table.faults[0]
         raise BadInput(
@@ -106,9 +120,10 @@ def decide(table: DataTable, wanted: Wanted) -> tuple[Definition, list[str]]:
 "answer": "5"}""",
             code="bad-rows",
         )
+    columns = ", ".join(table.nested)
     for what, column in wanted.columns.model_dump().items():
-        if column and column not in table.columns:
-            near = difflib.get_close_matches(column, table.columns, 1)
+        if column and not table.has(column):
+            near = difflib.get_close_matches(column, [*table.columns, *table.nested], 1)
             hint = f"did you mean {near[0]!r}? " if near else ""
             flag = "row-files" if what == "files" else what
             raise BadInput(
@@ -118,14 +133,21 @@ def decide(table: DataTable, wanted: Wanted) -> tuple[Definition, list[str]]:
             )
     named, open_ = _complete(table, wanted)
     if open_:
+        refuse(table, table.faults)  # a line that is broken may be why
+        which = "column" if len(open_) == 1 else "columns"
+        score = " --score SCORER" if "answer" in open_ and not wanted.score else ""
         raise BadInput(
-            f"which column of {source} is the {open_[0]}? There are: {columns}",
-            fix=f"name it: --{open_[0]} COLUMN",
+            f"which {which} of {source} {'is' if len(open_) == 1 else 'are'} the"
+            f" {' and the '.join(open_)}? There are: {columns}",
+            fix=f"name {'it' if len(open_) == 1 and not score else 'them'}:"
+            f"{''.join(f' --{each} COLUMN' for each in open_)}{score}"
+            + f" ({scorer_choice().removeprefix('--score ')})"
+            * bool(score),
             code="no-column",
         )
     given = wanted.columns.model_dump()
     guessed = [f"{what} = {named[what]}" for what in named if named[what] != given[what]]
-    score = wanted.score or _guess_scorer(table, named["answer"])
+    score = wanted.score or _guess_scorer(table, named)
     guessed += [] if wanted.score else [f"score = {score}"]
     data = wanted.data or table.source
     return Definition(data=data, score=score, columns=Columns(**named)), guessed
@@ -136,7 +158,7 @@ def open_questions(table: DataTable, wanted: Wanted) -> list[str]:
     named, open_ = _complete(table, wanted)
     if not wanted.score and named["answer"]:
         try:
-            _guess_scorer(table, named["answer"])
+            _guess_scorer(table, named)
         except BadInput:
             open_.append("score")
     return open_
@@ -154,26 +176,45 @@ def _complete(table: DataTable, wanted: Wanted) -> tuple[dict[str, str], list[st
 
 def _guess(what: str, scorer: Scorer, table: DataTable, named: Mapping[str, str]) -> str:
     """Return the likeliest column that nothing else is; '' for none."""
-    free = {column.casefold(): column for column in table.columns if column not in named.values()}
+    free = {
+        column.casefold(): column
+        for column in [*table.columns, *table.nested]
+        if column not in named.values()
+    }
     likely = [*scorer.columns.get(what, ()), *GUESSES[what]]
     if what == "gold" and not scorer.columns:
         return ""  # the answer itself is right
-    return next((free[name] for name in likely if name in free), "")
+    found = next((free[name] for name in likely if name in free), "")
+    if what == "choices" and found:
+        try:
+            for row in table.rows:
+                read_choices(cell(row.values, found))
+        except ValueError:
+            return ""
+    return found
 
 
-def _guess_scorer(table: DataTable, answer: str) -> str:
-    """Return numeric where every answer is a number, exact where all are short. Raises BadInput
-    where neither is."""
-    values = [row.values.get(answer) for row in table.rows]
+def list_unseen(table: DataTable, columns: Columns) -> list[str]:
+    """Return the columns that reach neither an agent nor a scorer."""
+    named = [name for name in columns.model_dump().values() if name]
+    used = {name if name in table.columns else name.partition(".")[0] for name in named}
+    return [name for name in table.columns if name not in used]
+
+
+def _guess_scorer(table: DataTable, named: Mapping[str, str]) -> str:
+    """Return numeric where every answer is a number, exact where all are short, or are choices.
+    Raises BadInput where neither is."""
+    if named["choices"]:
+        return "exact"
+    values = [cell(row.values, named["answer"]) for row in table.rows]
+    each = [one for value in values for one in (value if isinstance(value, list) else [value])]
     texts = [
         str(value)
-        for value in values
+        for value in each
         if isinstance(value, str | int | float) and not isinstance(value, bool)
     ]
-    if texts and len(texts) == len(values):
-        if all(
-            number_in(text) is not None and re.fullmatch(r"[-+$\s\d.,/%]+", text) for text in texts
-        ):
+    if texts and len(texts) == len(each):
+        if all(map(is_number, texts)):
             return "numeric"
         if max(map(len, texts)) <= 40 and not any("\n" in text for text in texts):
             return "exact"

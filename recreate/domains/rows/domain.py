@@ -20,7 +20,15 @@ from recreate.api.ports import AskJudge, Limits, Sandbox, SandboxBackend
 from recreate.api.types import Grade, Task, Trace, digest
 from recreate.domains.python_env import environment, read_environment
 from recreate.domains.rows import Columns, name_of, table
-from recreate.domains.rows.definition import FILE, absolute, decide, differences, load, text
+from recreate.domains.rows.definition import (
+    FILE,
+    absolute,
+    decide,
+    differences,
+    list_unseen,
+    load,
+    text,
+)
 from recreate.domains.rows.programs import OWN, OwnScorer
 from recreate.domains.rows.scorers import RowTask, Scored, Scorer, find_scorer
 from recreate.domains.rows.settings import Definition, Wanted
@@ -317,6 +325,8 @@ class RowDomain:
         tasks, dealt = tasks_of(self.name, found, known, base)
         if self._rows is None and self._function is None and not file.is_file():
             disk.write(file, text(known, self.folder, self._where))
+            for note in found.notes:
+                self._say(f"{Path(found.source).name}: {note}")
             if guessed:
                 self._say(f"guessed of {Path(found.source).name}: {', '.join(guessed)}")
             counts = Counter(task.split for task in tasks)
@@ -325,6 +335,8 @@ class RowDomain:
             self._say(f"{self.name}: {shares}. {kept}")
             if dealt:
                 self._say(dealt)
+            if unseen := list_unseen(found, known.columns):
+                self._say(f"no agent is shown the columns {', '.join(unseen)}")
         return _RowsRead(known, tasks, base)
 
     def _read_definition(self, file: Path) -> Definition:

@@ -32,13 +32,12 @@ from recreate.api.ports import AskJudge, Limits, Sandbox
 from recreate.api.registry import find
 from recreate.api.types import Task, Trace
 from recreate.domains.exploits import text_exploits
+from recreate.domains.rows.numbers import explain_doubt, format_number, marked_part, readings
 from recreate.domains.rows.places import check_paths, read_files, refuse_path
 from recreate.domains.rows.settings import Definition, ScorerSettings
 
 LONGEST = 1_000_000
 """Characters of an answer that are looked at."""
-_TAIL = 10_000
-"""Characters at the end of an answer in which its last number is looked for."""
 
 
 class Scored(NamedTuple):
@@ -220,7 +219,7 @@ class Scorer:
             raise BadInput(
                 f"{case.task.id} has no right answer: its {columns.answer or 'answer'} is none"
                 " itself",
-                fix="name a column that holds one: --gold COLUMN",
+                fix="name a column that holds one: --answer COLUMN or --gold COLUMN",
                 code="no-gold",
             )
         try:
@@ -387,10 +386,10 @@ class Contains(TextScorer):
 
 
 class Numeric(TextScorer):
-    """1 when the last number of the answer is the expected one; 1,234.5, 3/4, 1 1/2, 12%, 1e3 and
-    -5 are numbers."""
+    """1 when the last number of the answer is the expected one, however they are spelled."""
 
     name = "numeric"
+    version = 2
     settings = ("tolerance",)
 
     def compare(self, answer: str, expected: str, settings: ScorerSettings) -> Scored:
@@ -405,11 +404,14 @@ class Numeric(TextScorer):
                         return Scored(1.0, "The number is right.")
         shown = found[0][0]
         return Scored(
-            0.0, f"The last number of the answer, {_format_number(shown)}, is not the right one."
+            0.0, f"The last number of the answer, {format_number(shown)}, is not the right one."
         )
 
     def check_text(self, text: str) -> str:
-        return "" if number_in(text) is not None else "has no number"
+        return explain_doubt(text)
+
+    def read_expected(self, value: Any) -> list[str]:
+        return super().read_expected([marked_part(text) for text in texts_of(value)])
 
     def describe_answer(self) -> str:
         return "The answer is a number; the last one in the file counts."
@@ -532,64 +534,6 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 def squad_words(text: str) -> list[str]:
     """Lower case, no punctuation, no articles: `normalize_answer` of SQuAD 1.1, in its order."""
     return _ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split()
-
-
-_FRAC = re.compile(r"\\[dt]?frac\{([-+]?\d{1,50})\}\{(\d{1,50})\}")
-_DECIMAL = r"(?:\d{1,3}(?:,\d{3})+(?![\d,])|\d+)(?:\.\d+)?|\.\d+"
-_NUMBER = re.compile(
-    rf"(?<![\w./])(?P<sign>[-+]?)(?:[$€£]\s?)?(?:(?P<whole>\d{{1,50}})\s)?(?P<top>\d{{1,50}})"
-    rf"\s?/\s?(?P<below>\d{{1,50}})"
-    rf"(?![\d/]|\.\d)(?P<per>\s?%)?"
-    rf"|(?<![\w.])(?P<minus>[-+]?)(?:[$€£]\s?)?(?P<plain>{_DECIMAL})(?:[eE](?P<power>[-+]"
-    rf"?\d{{1,3}})(?!\w))?"
-    r"(?P<percent>\s?%)?"
-)
-
-
-def readings(text: str) -> list[tuple[Fraction, bool]]:
-    """Return the last number of a text: (value, whether it is read as a part). `12%` may mean 0.12
-    and, where only one side has the sign, 12; [] for no number. Numbers of over 400 digits are
-    none."""
-    tail = (
-        text[-_TAIL:]
-        .replace("\u2212", "-")
-        .replace("\u00a0", "")
-        .replace("\u202f", "")
-        .replace("\\%", "%")
-    )
-    tail = _FRAC.sub(r" \1/\2 ", tail)
-    found = None
-    for match in _NUMBER.finditer(tail):
-        found = match
-    if found is None:
-        return []
-    if found["top"]:
-        if not int(found["below"]):
-            return []
-        value = Fraction(int(found["top"]), int(found["below"])) + int(found["whole"] or 0)
-        value, percent = -value if found["sign"] == "-" else value, found["per"]
-    else:
-        digits = found["plain"].replace(",", "")
-        if len(digits) > 400:
-            return []
-        value = Fraction(digits if digits[0] != "." else "0" + digits) * Fraction(10) ** int(
-            found["power"] or 0
-        )
-        value, percent = -value if found["minus"] == "-" else value, found["percent"]
-    return [(value / 100, True), (value, False)] if percent else [(value, True)]
-
-
-def number_in(text: str) -> Fraction | None:
-    """Return the last number of a text, None for none."""
-    found = readings(text)
-    return found[0][0] if found else None
-
-
-def _format_number(value: Fraction) -> str:
-    try:
-        return f"{float(value):.12g}"
-    except OverflowError:
-        return "which is very large"
 
 
 @lru_cache(maxsize=4096)

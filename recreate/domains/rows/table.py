@@ -1,16 +1,14 @@
-"""A file of rows: JSON lines, a JSON list, CSV, TSV, Parquet, or a data set that the package
-`datasets` loads.
+"""A file of rows: JSON, CSV, TSV (forms.py), Parquet, or a data set that the package `datasets`
+loads.
 
 Each row keeps where it stands. What is no row is collected, so that all of it is told at once.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -18,10 +16,16 @@ from recreate.api import paths
 from recreate.api.errors import BadInput
 from recreate.api.registry import need
 from recreate.domains.rows import HUB, SUFFIXES
+from recreate.domains.rows.forms import (
+    SPLIT,
+    BadRow,
+    NotRows,
+    decode,
+    read_csv,
+    read_json,
+    refuse_archive,
+)
 
-SPLIT = "split"
-"""The column in which rows of a data set carry the split that it has them in, where it has no such
-column itself."""
 _SET = re.compile(r"^([^,:]+)(?:,([\w.-]+))?(?::([\w.-]+))?$")
 _SHOWN = 12
 """Places that are named of rows with the same fault."""
@@ -41,23 +45,32 @@ class DataRow(NamedTuple):
         return self.file, self.number
 
 
-class BadRow(NamedTuple):
-    """What is wrong with one row; number and file as the row's."""
-
-    number: int
-    reason: str
-    file: str = ""
-
-
 class DataTable(NamedTuple):
     """The rows of `source`. place: what a number counts, `line` or `row`; columns in the order of
-    their appearance."""
+    their appearance; notes: what is to be said of how it was read."""
 
     source: str
     place: str
     rows: Sequence[DataRow]
     columns: Sequence[str]
     faults: Sequence[BadRow] = ()
+    notes: Sequence[str] = ()
+
+    def has(self, column: str) -> bool:
+        """Return whether a row has the column, which may be nested: see `cell`."""
+        return column in self.columns or any(
+            cell(row.values, column) is not None for row in self.rows
+        )
+
+    @property
+    def nested(self) -> list[str]:
+        """Return the columns, and in place of each that holds an object those within it."""
+        found: dict[str, None] = {}
+        for column in self.columns:
+            objects = (_object(row.values.get(column)) for row in self.rows)
+            first = next(filter(None, objects), {})
+            found.update(dict.fromkeys([f"{column}.{name}" for name in first] or [column]))
+        return list(found)
 
 
 def read(data: str) -> DataTable:
@@ -76,29 +89,46 @@ def read(data: str) -> DataTable:
     kind = path.suffix.lower()
     if kind == ".parquet":
         return _table(data, "row", enumerate(_from_parquet(path), 1))
-    if kind not in SUFFIXES:
-        _refuse(
-            data,
-            f"{kind or 'a file without a suffix'} is no form of rows",
-            f"one of {', '.join(SUFFIXES)}",
-        )
     try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as e:
-        _refuse(
-            data, f"it is not UTF-8 at byte {e.start}", "convert it: iconv -f latin1 -t utf-8 FILE"
-        )
+        if kind not in SUFFIXES:
+            with path.open("rb") as file:
+                refuse_archive(file.read(8))
+            why = f"{kind or 'a file without a suffix'} is no form of rows"
+            raise NotRows(why, f"one of {', '.join(SUFFIXES)}")
+        text = decode(path.read_bytes(), path.name)
+        if kind in (".csv", ".tsv"):
+            found = read_csv(text, "\t" if kind == ".tsv" else ",")
+        else:
+            found = read_json(text, kind == ".json")
+    except NotRows as e:
+        _refuse(data, str(e), e.fix)
     except OSError as e:
         _refuse(data, e.strerror or str(e), "is it yours to read?")
-    if kind in (".csv", ".tsv"):
-        return _from_csv(data, text, "\t" if kind == ".tsv" else ",")
-    if text.lstrip().startswith("["):
+    return _table(data, found.place, found.values)._replace(notes=found.notes)
+
+
+def cell(values: Mapping[str, Any], column: str) -> Any:
+    """Return what a row has in a column; `a.b` is b of the object in a (also of one written as
+    JSON text), `a.0` the first of the list in it. None where there is nothing."""
+    if column in values:
+        return values[column]
+    found: Any = values
+    for part in column.split("."):
+        if isinstance(found, list) and part.isdecimal() and int(part) < len(found):
+            found = found[int(part)]
+        else:
+            found = _object(found).get(part)
+    return found
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    """Return the object that a cell is, or has as JSON text; {} for anything else."""
+    if isinstance(value, str) and value.lstrip().startswith("{"):
         try:
-            values = _json(text)
-        except ValueError as e:
-            _refuse(data, f"it is not JSON: {e}", "mend it; a row is an object")
-        return _table(data, "row", enumerate(values, 1))
-    return _table(data, "line", _from_lines(text))
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return {}
+    return value if isinstance(value, Mapping) else {}
 
 
 def of_rows(rows: Sequence[Mapping[str, Any]], source: str = "rows") -> DataTable:
@@ -147,7 +177,7 @@ def _places(what: str, numbers: Sequence[int]) -> str:
     return f"{what}{'s' * (len(numbers) > 1)} {some}{more}"
 
 
-def _table(source: str, place: str, values: Iterator[tuple[int, Any]] | Any) -> DataTable:
+def _table(source: str, place: str, values: Iterable[tuple[int, Any]]) -> DataTable:
     rows: list[DataRow] = []
     faults: list[BadRow] = []
     columns: dict[str, None] = {}
@@ -182,74 +212,6 @@ def _kind(value: Any) -> str:
 
 def _refuse(source: str, why: str, fix: str) -> NoReturn:
     raise BadInput(f"{source} cannot be read: {why}", fix=fix, code="bad-rows")
-
-
-def _nothing(word: str) -> NoReturn:
-    raise ValueError(f"{word} is no JSON")
-
-
-def _json(text: str) -> Any:
-    try:
-        return json.loads(text, parse_constant=_nothing)
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-
-
-def _from_lines(text: str) -> Iterator[tuple[int, Any]]:
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.strip():
-            try:
-                yield number, _json(line)
-            except ValueError as e:
-                said = re.sub(r"line 1 column", "column", str(e))
-                yield (
-                    number,
-                    BadRow(number, f"it is not JSON ({re.sub(r' .char [0-9]+.', '', said)})"),
-                )
-
-
-def _from_csv(source: str, text: str, delimiter: str) -> DataTable:
-    """Yield the rows of a CSV file. A quote within a quoted cell that is not doubled, as it must
-    be, is read as it was meant."""
-    csv.field_size_limit(100_000_000)
-    stray = re.compile(rf'(?<=[^{delimiter}"\r\n])"(?=[^{delimiter}"\r\n])')
-    lines = io.StringIO(text, newline="").readlines()
-    reader = csv.reader(lines, delimiter=delimiter, strict=True)
-    found: list[tuple[int, Any]] = []
-    header: list[str] = []
-    start = before = 0
-    while True:
-        number = before + 1
-        try:
-            cells = next(reader, None)
-        except csv.Error as e:
-            end = start + reader.line_num
-            mended = [stray.sub('""', line) for line in lines[before:end]]
-            if mended == lines[before:end]:
-                found.append((number, BadRow(number, f"it is not CSV ({e})")))
-                break
-            lines[before:end], start = mended, before
-            reader = csv.reader(lines[start:], delimiter=delimiter, strict=True)
-            continue
-        if cells is None:
-            break
-        before = start + reader.line_num
-        if not cells:
-            continue
-        if not header:
-            header = [cell.strip() for cell in cells]
-        elif len(cells) != len(header):
-            why = f"it has {len(cells)} cells, and the header {len(header)}"
-            found.append((number, BadRow(number, why)))
-        else:
-            found.append((number, dict(zip(header, cells, strict=True))))
-    if "" in header or len(set(header)) < len(header):
-        _refuse(
-            source,
-            "its header has an empty name, or one twice",
-            "give every column a name of its own",
-        )
-    return _table(source, "line", iter(found))
 
 
 # --- Parquet, and the hub

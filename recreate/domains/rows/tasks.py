@@ -11,20 +11,18 @@ from typing import Any
 
 from recreate.api.config import Split
 from recreate.api.types import Task, digest
-from recreate.domains.rows.scorers import Scorer, find_scorer
+from recreate.domains.rows.forms import SPLITS, BadRow
+from recreate.domains.rows.prompts import (
+    explain_no_text,
+    list_choices,
+    name_choice,
+    read_choices,
+    read_prompt,
+)
+from recreate.domains.rows.scorers import Scorer, find_scorer, texts_of
 from recreate.domains.rows.settings import Definition
-from recreate.domains.rows.table import BadRow, DataRow, DataTable, refuse
+from recreate.domains.rows.table import DataRow, DataTable, cell, refuse
 
-SPLITS: Mapping[str, Split] = {
-    "train": "train",
-    "training": "train",
-    "validation": "validation",
-    "valid": "validation",
-    "val": "validation",
-    "dev": "validation",
-    "test": "test",
-}
-"""How a split may be called in a column."""
 _ID = re.compile(r"[^A-Za-z0-9._@+-]+")
 
 
@@ -69,6 +67,8 @@ def tasks_of(
                 domain=name,
                 prompt=task["prompt"]
                 + "\n\n"
+                + "Answer with the label of the right choice. "
+                * bool(columns.choices and decided.score == "exact")
                 + scorer.instruct(decided, task["facts"].get("answer")),
                 split=splits[row.at],
                 group=f"{name}:{task['group']}" if columns.group else f"same-text:{task['group']}",
@@ -95,30 +95,34 @@ def _parts(
 ) -> Iterator[str | dict[str, Any]]:
     """Yield what a row has for its task, piece by piece; a text is what is wrong with a piece."""
     columns, cells = decided.columns, row.values
-    prompt = cells.get(columns.prompt)
-    if not isinstance(prompt, str) or not prompt.strip():
-        yield f"its {columns.prompt} {_why(prompt)}"
-    else:
-        yield {"prompt": prompt.strip(), "group": digest(" ".join(prompt.split()), 16)}
+    prompt = ""
+    try:
+        prompt = read_prompt(cell(cells, columns.prompt))
+        if columns.choices:
+            prompt += f"\n\n{list_choices(read_choices(cell(cells, columns.choices)))}"
+        yield {"prompt": prompt, "group": digest(" ".join(prompt.split()), 16)}
+    except ValueError as e:
+        yield f"its {columns.prompt} {e}"
     facts, faults = _read_facts(cells, decided, scorer, base)
     yield from faults
     yield {"facts": facts}
     given = {name: facts[name] for name in ("files", "place_digest") if name in facts}
     if given:  # the same question of other files is another one
-        yield {"group": digest([" ".join(str(prompt).split()), given], 16)}
+        yield {"group": digest([" ".join(prompt.split()), given], 16)}
     for what in ("id", "group", "split"):
         if column := getattr(columns, what):
-            value = cells.get(column)
-            if (
-                not isinstance(value, str | int)
-                or isinstance(value, bool)
-                or not str(value).strip()
-            ):
-                yield f"its {column} {_why(value)}"
-            elif what == "split" and str(value).strip().lower() not in SPLITS:
+            value = cell(cells, column)
+            name = (
+                texts_of(value)[0].strip()
+                if type(value) in (str, int, float) and value != ""
+                else ""
+            )
+            if not name:
+                yield f"its {column} {explain_no_text(value)}"
+            elif what == "split" and name.lower() not in SPLITS:
                 yield f"its {column} is none of train, validation and test"
             else:
-                yield {what: str(value).strip()}
+                yield {what: name}
 
 
 def _read_facts(
@@ -129,31 +133,25 @@ def _read_facts(
     apart = (columns.split, columns.files)
     facts: dict[str, Any] = {"row": {n: value for n, value in cells.items() if n not in apart}}
     if columns.answer:
-        value = cells.get(columns.answer)
+        value = cell(cells, columns.answer)
         try:
+            if columns.choices and decided.score == "exact":
+                value = name_choice(cell(cells, columns.choices), value)
             facts["answer"] = scorer.read_answer(value)
             facts |= scorer.add_facts(facts["answer"], base)
         except ValueError as e:
             if scorer.needs_answer or value not in (None, ""):
                 faults.append(f"its {columns.answer} {e}")
-    if columns.gold and cells.get(columns.gold) not in (None, ""):
-        facts["gold"] = cells[columns.gold]
+    if columns.gold and cell(cells, columns.gold) not in (None, ""):
+        facts["gold"] = cell(cells, columns.gold)
     try:
         if columns.files:
-            facts |= scorer.read_files(cells.get(columns.files), base)
+            facts |= scorer.read_files(cell(cells, columns.files), base)
         if why := scorer.check_files(decided, facts):
             faults.append(why)
     except ValueError as e:
         faults.append(f"its {columns.files} {e}")
     return facts, faults
-
-
-def _why(value: Any) -> str:
-    return (
-        "is empty"
-        if value in (None, "") or (isinstance(value, str) and not value.strip())
-        else "is no text"
-    )
 
 
 def _splits(

@@ -21,8 +21,9 @@ from recreate.api.ports import SandboxBackend
 from recreate.api.types import Grade, Task, Trace, digest
 from recreate.domains.rows import HUB, SUFFIXES, Columns, table
 from recreate.domains.rows.domain import RowDomain, _RowsRead
+from recreate.domains.rows.forms import BadRow
 from recreate.domains.rows.settings import Definition, ScorerSettings, Shares
-from recreate.domains.rows.table import BadRow, DataRow, DataTable
+from recreate.domains.rows.table import DataRow, DataTable
 from recreate.domains.rows.tasks import tasks_of
 from recreate.plugins.benchmarks import recipes
 from recreate.plugins.benchmarks.definitions import load_definition

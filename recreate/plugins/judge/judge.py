@@ -19,6 +19,7 @@ from recreate.api.errors import UNSOUND, BadInput, Fault
 from recreate.api.ports import AskJudge
 from recreate.api.types import Message, Record, Task, Trace, digest
 from recreate.domains.rows import table
+from recreate.domains.rows.forms import BadRow
 from recreate.domains.rows.scorers import Open, RowTask, Scored, Scorer, as_json
 from recreate.domains.rows.settings import Definition
 
@@ -191,12 +192,12 @@ def labelled(source: str, known: Collection[str]) -> list[Labelled]:
         task = task if task in known else last.get(task, "")
         right = _label(label)
         if not task:
-            faults.append(table.BadRow(number, "its task is none of the domain's"))
+            faults.append(BadRow(number, "its task is none of the domain's"))
         elif not isinstance(cells.get("answer"), str):
-            faults.append(table.BadRow(number, "its answer is no text"))
+            faults.append(BadRow(number, "its answer is no text"))
         elif right is None:
             faults.append(
-                table.BadRow(number, "its label is neither true, false nor a score from 0 to 1")
+                BadRow(number, "its label is neither true, false nor a score from 0 to 1")
             )
         else:
             rows.append(Labelled(number, task, cells["answer"], right))

@@ -24,7 +24,8 @@ from pydantic import Field, ValidationError
 from recreate.api.config import Split, read_json
 from recreate.api.errors import BadInput
 from recreate.api.types import Record
-from recreate.domains.rows import HUB, SUFFIXES, read_first_row, table
+from recreate.domains.rows import HUB, read_first_row, table
+from recreate.domains.rows.forms import SPLIT
 
 _SPLITS: Mapping[str, Split] = {
     "train": "train",
@@ -88,7 +89,7 @@ class Refusal(NamedTuple):
 def domain_of_file(path: Path) -> str:
     """Return `swe` for what that domain reads: rows of SWE-bench, recipes, folders, a data set's
     plain name; else ''."""
-    if path.is_dir() or path.suffix.lower() not in SUFFIXES:
+    if not path.is_file() or path.suffix.lower() == ".toml":
         return "swe"
     row = read_first_row(path)
     ours = row.keys() >= {"schema", "kind"} or "instance_id" in row
@@ -267,10 +268,10 @@ def _values(source: str | Path) -> Iterator[tuple[str, Any]]:
             )
         name = ":".join(filter(None, match.groups()))
     rows = table.read(name if stored else f"{HUB}{name}")
-    measured = [row for row in rows.rows if row.values.get(table.SPLIT) == "test"]
+    measured = [row for row in rows.rows if row.values.get(SPLIT) == "test"]
     for row in rows.rows if stored else measured or rows.rows:
         values = dict(row.values)
         if not stored:
-            values.pop(table.SPLIT, None)
+            values.pop(SPLIT, None)
         yield f"{rows.place} {row.number}", values
     yield from ((f"{rows.place} {fault.number}", fault.reason) for fault in rows.faults)
