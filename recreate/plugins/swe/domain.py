@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path, PurePosixPath
 from typing import get_args
 
@@ -17,7 +18,7 @@ from recreate.domains import python_env
 from recreate.domains.python_env import environment
 from recreate.domains.rates import RateFiles
 from recreate.plugins.audit import audit
-from recreate.plugins.swe import copies, exam, patch, sources, test_run
+from recreate.plugins.swe import copies, exam, patch, rooms, sources, test_run
 from recreate.plugins.swe.case import Case, case_of, tasks_of
 from recreate.plugins.swe.facts import Shown, folders
 from recreate.plugins.swe.grader import meaning, version
@@ -178,7 +179,8 @@ class Swe:
         if case.pass_to_pass is not None and files == case.gold():
             run = test_run.TestResults(outcomes=dict.fromkeys(baseline.passed, "passed"))
         else:
-            run = self._run(backend, case, files, patience)
+            with rooms.enter(task.group, alone=False) if case.withholds else nullcontext():
+                run = self._run(backend, case, files, patience)
         return _graded(case.fail_to_pass, _others(case, baseline), run, dropped, wrong)
 
     def lacking(self, task: Task) -> str:
@@ -372,9 +374,10 @@ class Swe:
         it does not."""
         if not self._case(task).withholds or not (asked := self.exam(task, backend)).claims:
             return ""
-        run = self._run(
-            backend, self._case(task), {**files, **asked.files}, patience, tests=asked.run
-        )
+        with rooms.enter(task.group, alone=True):
+            run = self._run(
+                backend, self._case(task), {**files, **asked.files}, patience, tests=asked.run
+            )
         return asked.wrong(run)
 
     def _case(self, task: Task) -> Case:
