@@ -514,7 +514,7 @@ def _promised(port: type) -> tuple[tuple[str, inspect.Signature, str], ...]:
 
 
 def _refused(wanted: inspect.Signature, have: inspect.Signature) -> str:
-    """Why `have` cannot be called in one of the ways that `wanted` can, or ''."""
+    """Return why `have` cannot be called in one of the ways that `wanted` can, or ''."""
     every = wanted.parameters.values()
     plain = [p for p in every if p.kind is p.POSITIONAL_OR_KEYWORD]
     required = sum(p.default is p.empty for p in plain)

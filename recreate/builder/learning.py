@@ -289,7 +289,7 @@ class Learning:
         return gaming.watch_lessons(before, after, standing, shown, made)
 
     def _not_forgotten(self, lessons: Mapping[str, Lesson]) -> dict[str, Lesson]:
-        """What a round learned, or its agent carries, without what was forgotten."""
+        """Return what a round learned, or its agent carries, without what was forgotten."""
         gone, there = self.session.memory.forgotten.read(), self.store.read()
         left = {id: surviving(x, gone) for id, x in lessons.items()}
         named = {id for id in lessons.keys() - there.keys() if gone & set(self._marks(lessons[id]))}

@@ -31,7 +31,7 @@ RUNS = 5
 
 
 def log(run: RunName = "last", as_json: Json = False) -> None:
-    """One line per revision of a run: kept or dropped, which files, the verdict.
+    """Show one line per revision of a run: kept or dropped, which files, the verdict.
 
     Example: recreate log last
     """
@@ -110,7 +110,8 @@ def diff(
     ],
     as_json: Json = False,
 ) -> None:
-    """What changed from one agent to another; a run's revisions bring reasons and evidence along.
+    """Show what changed from one agent to another; a run's revisions bring reasons and evidence
+    along.
 
     Example: recreate diff seed runs/swe-20260101-120000
     """

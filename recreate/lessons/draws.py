@@ -45,7 +45,7 @@ class LessonEvidence:
     alarm: float = 0.0
 
     def add(self, z: float, least: float) -> None:
-        """least: the size of the least that z could be."""
+        """Count one draw. least: the size of the least that z could be."""
         self.count += 1
         self.total += z
         self.squares += z * z

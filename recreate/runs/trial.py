@@ -587,7 +587,8 @@ def _start(tasks: int, alpha: float) -> _Deadline:
 
 @lru_cache(maxsize=8)
 def _luck(tasks: int) -> tuple[tuple[float, ...], ...]:
-    """The same for every gain, so that a larger one is not found less often by chance."""
+    """Return the same draws for every gain, so that a larger one is not found less often by
+    chance."""
     draw = random.Random(0)
     return tuple(tuple(draw.random() for _ in range(tasks)) for _ in range(DRAWS))
 

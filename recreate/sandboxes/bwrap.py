@@ -81,7 +81,8 @@ class Bwrap(Walled):
 
 
 def _own_devices(sandbox: FolderSandbox) -> list[str]:
-    """The devices that the sandbox has to itself, made on the first call: of one that is shared,
+    """Return the devices that the sandbox has to itself, made on the first call: of one that is
+    shared,
     whoever may write to it sets the times that all see. None where the file system or the kernel
     lets us make none that opens."""
     folder = sandbox.root / "dev"
