@@ -604,7 +604,7 @@ def _unstable(task: Task) -> str:
 def _bad(domain: Domain, why: str) -> BadInput:
     return BadInput(
         f"domain {domain.name}: {why}",
-        fix="docs/ports/domain.md says what tasks are",
+        fix="help(recreate.Domain.tasks) says what they are",
         code="bad-tasks",
     )
 

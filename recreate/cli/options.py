@@ -33,7 +33,7 @@ HELP = {
     ),
     "repos": "A folder of clones, owner__name each, for tasks that are commits.",
     "prompt": (
-        "Of rows: the column that is asked. Of swe, how a real bug is told: issue, as a user"
+        "Of rows: the column that is asked. Of swe, how a real bug is described: issue, as a user"
         " reports it, title, in one line, or spec, with all that is expected; default: as its"
         " recipe means it."
     ),

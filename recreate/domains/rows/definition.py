@@ -79,7 +79,7 @@ def load(file: Path) -> Definition:
             why = "there is no such key" + (f"; did you mean {near[0]!r}?" if near else "")
         raise BadInput(
             f"{paths.short(file)}: {where + ': ' if where else ''}{why}",
-            fix="docs/format.md has every line that it may have",
+            fix="mend that line; recreate init --domain NAME --template qa writes a right one",
             code="bad-domain-file",
         ) from None
     except (OSError, ValueError) as e:

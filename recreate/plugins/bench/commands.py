@@ -93,7 +93,8 @@ def bench(
     suite: Annotated[
         Path | None,
         typer.Argument(
-            metavar="SUITE.toml", help="What to measure (recreate/plugins/bench/README.md)."
+            metavar="SUITE.toml",
+            help='A file of what to measure: scaffold = ["seed", "swe"], model = [...].',
         ),
     ] = None,
     scaffold: Annotated[

@@ -107,7 +107,7 @@ def read_table(file: Path) -> SuiteTable:
     except OSError as e:
         raise BadInput(
             f"{file}: {e.strerror}",
-            fix="name a suite: recreate/plugins/bench/README.md has one",
+            fix="name a suite, or a run folder to go on with; recreate bench --help has an example",
             code="no-suite",
         ) from None
     except ValueError as e:
@@ -219,5 +219,7 @@ def make_suite(settings: Settings, several: Mapping[str, Sequence[str]], **own: 
         key = ".".join(map(str, e.errors()[0]["loc"]))
         wrong = f"{key}: {e.errors()[0]['msg'].lower()}, got {e.errors()[0]['input']!r}"
         raise BadInput(
-            wrong, fix="recreate/plugins/bench/README.md has an example", code="bad-suite"
+            wrong,
+            fix="mend that line; recreate bench --help says what each key is",
+            code="bad-suite",
         ) from None

@@ -43,7 +43,7 @@ class BadRequest(BadInput):
     def __init__(self, message: str) -> None:
         super().__init__(
             message,
-            fix="recreate/plugins/foreign/README.md says what the gateway passes on",
+            fix="OpenAI's chat completions or responses, or Anthropic's messages",
             code="bad-request",
         )
 

@@ -68,7 +68,7 @@ def find_agent(action: str) -> Callable[[Any], Any]:
     raise BadInput(
         f"{action.removeprefix('python:')} is no agent: it has no attempt(desk), and cannot be"
         " called",
-        fix="docs/ports/agent.md has an example",
+        fix="def attempt(self, desk): ... returns what it hands in",
         code="misfit",
     )
 

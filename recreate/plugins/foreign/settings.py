@@ -28,8 +28,8 @@ class AgentCommand(PluginSettings):
     command: str = Field(
         default="",
         description=(
-            "An agent that exists already, as the command that starts it, in place of --scaffold: "
-            "recreate/plugins/foreign/README.md."
+            "An agent that exists already, as the command that starts it, in place of --scaffold;"
+            " {prompt_file} stands for the file with the task's words."
         ),
     )
     texts: tuple[str, ...] = Field(

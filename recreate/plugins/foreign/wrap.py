@@ -81,7 +81,7 @@ def wrap_agent(
     if wrong := sorted(problems(scaffold), key=lambda p: not p.startswith("agent.toml")):
         raise BadInput(
             f"{called}/{wrong[0]}",
-            fix="recreate/plugins/foreign/README.md says what an agent's texts are",
+            fix="wrap(agent, texts=[...]) names the files that may be edited, as patterns",
             code="bad-scaffold",
         )
     return scaffold
@@ -101,7 +101,7 @@ def _fit(agent: Any) -> None:
             "a compiled graph holds a model of its own, or none: nobody would see what it asks",
             fix=(
                 "wrap(graph_agent(make)), where make(model, desk) compiles the graph with the model"
-                " that it is given: recreate/plugins/foreign/README.md"
+                " that it is given"
             ),
             code="misfit",
         )
@@ -109,7 +109,7 @@ def _fit(agent: Any) -> None:
     if not callable(work):
         raise BadInput(
             f"{type(agent).__name__} is no agent: it has no attempt(desk), and cannot be called",
-            fix="docs/ports/agent.md has an example",
+            fix="def attempt(self, desk): ... returns what it hands in",
             code="misfit",
         )
     if inspect.iscoroutinefunction(work):

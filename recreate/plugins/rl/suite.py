@@ -331,6 +331,6 @@ def _wrong(at: str, error: ValidationError) -> BadInput:
     key = ".".join(str(p) for p in first["loc"])
     return BadInput(
         f"{at}: {key}: {first['msg'].lower()}, got {first['input']!r}",
-        fix="recreate/plugins/rl/arms.md has an example",
+        fix="an arm is [arms.NAME] with build = true, recipe = NAME, or both",
         code="bad-suite",
     )

@@ -119,8 +119,8 @@ def import_(
         raise BadInput(
             f"no trajectory could be read from {taken.files} files{first}",
             fix=(
-                "recreate/plugins/traces/README.md says what each format looks like;"
-                " --format NAME takes a file for one"
+                "recreate plugins lists the formats (traces NAME); --format NAME takes"
+                " a file for one"
             ),
             code="nothing-read",
         )

@@ -280,7 +280,7 @@ def _formats(name: str) -> dict[str, Format]:
         if not isinstance(form, Format):
             raise BadInput(
                 f"{n} is no format of traces: it lacks reads or read",
-                fix="recreate/plugins/traces/README.md says what a format is",
+                fix="a class with reads(value) and read(values, key, source)",
                 code="misfit",
             )
     return found

@@ -235,7 +235,7 @@ def outcomes(path: Path) -> dict[str, Any]:
         except ValueError as e:
             raise BadInput(
                 f"{path} is neither JSON nor JSON lines: {e}",
-                fix="recreate/plugins/traces/README.md shows both",
+                fix='{"task": "ID", "score": 1} a line, or {"resolved_ids": [...]}',
             ) from None
     if isinstance(raw, Mapping):
         known = {str(i): True for i in list_of(raw.get("resolved_ids"))}
