@@ -32,6 +32,7 @@ from recreate.api.ports import AskJudge, Limits, Sandbox
 from recreate.api.registry import find
 from recreate.api.types import Task, Trace
 from recreate.domains.exploits import text_exploits
+from recreate.domains.rows import bounded
 from recreate.domains.rows.numbers import explain_doubt, format_number, marked_part, readings
 from recreate.domains.rows.places import check_paths, read_files, refuse_path
 from recreate.domains.rows.settings import Definition, ScorerSettings
@@ -305,7 +306,13 @@ def texts_of(value: Any) -> list[str]:
 
 
 class TextScorer(Scorer):
-    """A scorer that compares an answer with each of the right ones; the best counts."""
+    """A scorer that compares an answer with each of the right ones; the best counts.
+
+    plain  characters of an answer up to which no comparison takes long; a longer one is compared
+           in a process that ends after `settings.seconds` of CPU time
+    """
+
+    plain = 10_000
 
     def compare(self, answer: str, expected: str, settings: ScorerSettings) -> Scored:
         """Return what one answer is worth beside one right one."""
@@ -336,7 +343,14 @@ class TextScorer(Scorer):
         return value
 
     def score(self, case: RowTask, trace: Trace, open: Open) -> Scored:
-        return self.compare_all(trace.answer, case.expected, case.definition.scorer)
+        settings = case.definition.scorer
+        if len(trace.answer) <= self.plain:
+            return self.compare_all(trace.answer, case.expected, settings)
+        found = bounded.compare(self.name, trace.answer, case.expected, settings)
+        if found is None:
+            more = f"{settings.seconds:g} s of CPU time, or more memory than it may"
+            return Scored(0.0, f"To compare the answer takes more than {more}.")
+        return Scored(*found)
 
     def hidden(self, case: RowTask) -> list[str]:
         right = self.read_expected(case.expected) if "answer" in case.task.facts else []
@@ -471,6 +485,8 @@ class JsonSchema(TextScorer):
     allows."""
 
     name = "json-schema"
+    plain = 0
+    settings = ("seconds",)
     answer_is_gold = False
     columns: Mapping[str, Sequence[str]] = {
         "answer": ("schema", "json_schema"),
@@ -478,16 +494,21 @@ class JsonSchema(TextScorer):
     }
 
     def compare(self, answer: str, expected: str, settings: ScorerSettings) -> Scored:
+        import referencing
+
         try:
             value = read_json(answer)
         except ValueError as e:
             return Scored(0.0, f"The answer is not JSON: {str(e)[:200]}.")
+        validator = _validator(expected)
         try:
-            error = next(iter(_validator(expected).iter_errors(value)), None)
+            error = next(iter(validator.iter_errors(value)), None)
         except RecursionError:
             return Scored(0.0, "The answer is nested too deeply.")
-        except Exception as e:  # a reference within the schema may lead nowhere
+        except referencing.exceptions.Unresolvable as e:
             raise ValueError(f"has a schema that cannot be followed: {str(e)[:100]}") from None
+        except (ArithmeticError, TypeError, ValueError) as e:  # 1e999 has no remainder
+            return Scored(0.0, f"The answer cannot be compared with its schema: {str(e)[:100]}.")
         if error is None:
             return Scored(1.0, "The answer fits its schema.")
         where = "/".join(map(str, error.absolute_path))[:100]

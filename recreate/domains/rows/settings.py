@@ -21,7 +21,7 @@ class ScorerSettings(Config):
     longest      contains: characters that an answer may have; 0: 100, and 10 times the expected
                  text
     seconds      tests, sql, math, snippet, analysis, FILE.py:function: for one answer, by the
-                 clock; math: of CPU time
+                 clock; math, json-schema: of CPU time
     database     sql: the file among the row's that is the database, or a script that makes it;
                  default: the only one
     apart        of files that say it, without effect: `tests` always runs the answer apart

@@ -32,6 +32,7 @@ os.rename(asked["result"] + ".part", asked["result"])
 """
 _LONGEST_MATH = 300
 """Characters of an answer that is no more than an answer."""
+_LONGEST_LINE = 10_000
 
 
 class MathScorer(Scorer):
@@ -101,6 +102,6 @@ def read_math(text: str) -> str:
                 return text[at + 1 : end].strip()
     lines = [line.strip() for line in text.strip().split("\n") if line.strip()]
     line = _SAID.sub("", lines[-1] if lines else "").removesuffix(".").strip()
-    while len(line) > 1 and line[0] == line[-1] == "$":
+    while 1 < len(line) <= _LONGEST_LINE and line[0] == line[-1] == "$":
         line = line[1:-1].strip()
     return line

@@ -550,6 +550,11 @@ def test_the_answer_of_a_text_is_what_its_last_box_or_line_says(text: str, answe
     assert read_math(text) == answer
 
 
+@pytest.mark.parametrize("text", ["$" * 1_000_000, "$ " * 500_000 + "$"])
+def test_a_line_of_dollars_is_read_at_once(text: str) -> None:
+    assert read_math(text) == text
+
+
 def test_published_rows_without_an_id_are_known_by_their_text(tmp_path: Path) -> None:
     rows = [{"question": f"What is {n} + 1?", "answer": f"{n} + 1\n#### {n + 1}"} for n in range(3)]
     tasks = {task.prompt: task.id for task in _domain("math", rows, tmp_path).tasks()}
