@@ -256,11 +256,11 @@ def exchange(
 
 
 def cut_words(reply: Reply) -> str:
-    return (
-        f": it was cut off at its limit of {reply.tokens_out} tokens"
-        if reply.finish == "length"
-        else ""
-    )
+    """What is said of a reply that its endpoint did not let end as it would have."""
+    if reply.finish == "filter":
+        return ": it refused, or its provider's filter withheld it"
+    cut = reply.finish == "length"
+    return f": it was cut off at its limit of {reply.tokens_out} tokens" if cut else ""
 
 
 def parse(action: str, reply: Reply) -> tuple[str, str]:

@@ -41,6 +41,7 @@ from recreate.agents.progress import (
     AttemptProgress,
     FullParams,
     OfferedSoFar,
+    end_of_refusal,
     steps_log,
     turn_tokens,
 )
@@ -241,10 +242,12 @@ class Attempt(AttemptProgress):
                 return "limit", reached
             try:
                 answered = self.ask_turn(sample)
-            except BadInput as e:
-                if e.code != "context-length":
+            except (BadInput, Fault) as e:
+                if (end := end_of_refusal(e, sample.turn)) is None:
                     raise
-                return "limit", "context"
+                about = {"observation": sample.seen, "output": e.message}
+                self.note(sample=sample.number, kind="malformed", action="", **about)
+                return end
             if end := self.take_turn(sample, answered):
                 return end
         return "limit", "steps"
@@ -526,7 +529,8 @@ def calls_of(reply: Reply, actions: Sequence[Action]) -> list[dict[str, Any]]:
 
 def facts_of(reply: Reply) -> dict[str, Any]:
     """Return what a step says of its reply where it is not as usual."""
-    cut = {"cut": True} if reply.finish == "length" else {}
+    cut: dict[str, Any] = {"cut": True} if reply.finish == "length" else {}
+    cut |= {"reasoning": reply.reasoning} if reply.reasoning else {}
     return cut | ({"near": reply.near} if reply.near is not None else {})
 
 

@@ -14,6 +14,7 @@ from recreate.agents.config import AgentLimits
 from recreate.agents.request import Requests
 from recreate.agents.retrieval import LessonRetrieval, draw_lesson
 from recreate.agents.scaffold import Scaffold, Template
+from recreate.api.errors import FILTERED, REFUSED_REQUEST, BadInput, Fault
 from recreate.api.ports import Domain, SandboxBackend
 from recreate.api.types import Call, Ending, Message, Reply, Step, Task, Trace, TurnTokens, Usage
 from recreate.storage.log import Log
@@ -193,6 +194,17 @@ class AttemptProgress:
         offered nothing later."""
         so_far = OfferedSoFar()
         return self.offer("start", self.prompt, so_far), so_far.fresh
+
+
+def end_of_refusal(e: BadInput | Fault, turns: int) -> tuple[Ending, str] | None:
+    """Return how an attempt ends whose model did not take its request, after so many turns; None
+    for what is not the attempt's own. What it asks first is its domain's and its scaffold's."""
+    ends: dict[str, tuple[Ending, str]] = {
+        "context-length": ("limit", "context"),
+        FILTERED: ("error", "filter"),
+        **({REFUSED_REQUEST: ("error", "request")} if turns else {}),
+    }
+    return ends.get(e.code)
 
 
 def steps_log(folder: Path | None) -> Log | None:

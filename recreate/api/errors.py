@@ -23,6 +23,12 @@ from typing import Any
 UNSOUND = "unsound-task"
 """The code of a Fault that is one task's own: it cannot be attempted or graded here, however often,
 and others can."""
+OUTAGE = "outage"
+"""The code of a Fault that ends what a model is asked: nothing of it can be had for now."""
+REFUSED_REQUEST = "refused-request"
+"""The code of a Fault of one request that a model refused, while it answers others."""
+FILTERED = "content-filter"
+"""The code of a Refused for what stands in a prompt: whoever wrote it did that."""
 IMAGE = "image"
 """The code of a Fault of a container image that cannot be had, or is not as its task says: that of
 its tasks alone."""
@@ -95,8 +101,11 @@ class Fault(RecreateError):
 
     unspent: of a call to a model, that it certainly did no work: the request was never sent, or was
     turned away. A call of which nobody knows (the answer was cut off, or did not come) may have
-    been paid, and stays charged.
+    been paid, and stays charged. spent: what the endpoint told of it all the same, tokens in and
+    out.
     """
+
+    spent: tuple[int, int] | None = None
 
     def __init__(
         self, message: str, *, fix: str = "", code: str = "", unspent: bool = False

@@ -122,6 +122,13 @@ class Overriding(Protocol):
     override: Mapping[str, Any]
 
 
+@runtime_checkable
+class Telling(Protocol):
+    """A model that finds out about its endpoint what a user is to hear, and tells it to this."""
+
+    told: Callable[[str], None]
+
+
 class TaskQuestion(NamedTuple):
     """What a task asks, and the group it belongs to."""
 

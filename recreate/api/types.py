@@ -266,7 +266,8 @@ class Near(Record):
 
 
 class Reply(Record):
-    """A model's answer to one call. finish: stop | length | tool_calls | other.
+    """A model's answer to one call. finish: stop | length | tool_calls | filter | other; `filter`:
+    it refused, or the provider withheld it. reasoning: what it thought first, where that is told.
 
     tokens_in and tokens_out are counts, usd is US dollars (0 where the price says it), latency
     seconds. token_ids and logprobs (natural) are one per token of the reply, where an endpoint
@@ -279,6 +280,7 @@ class Reply(Record):
     """
 
     text: str
+    reasoning: str = Field(default="", exclude_if=not_)
     tool_calls: tuple[ToolCall, ...] = ()
     model: str = ""
     finish: str = "stop"
@@ -371,9 +373,10 @@ class Step(Record):
     sent: what it was sent, system message and all. cut: the reply ended at the most tokens that it
     might have. near: as in Reply. after: of the first step of a sample that goes on from another:
     the step after which it does, which both share. looked: which of several candidates this is, and
-    why: its reply was paid for in the `lookahead` step that it names. restored: why what was done
-    was taken back: the sandbox is as it was before this step; '' where it was not. recalled: what
-    memory told the agent of that asked it here: ids of experiences, and `lesson:DOMAIN/NAME`.
+    why: its reply was paid for in the `lookahead` step that it names. reasoning: what the model
+    thought before the reply. restored: why what was done was taken back: the sandbox is as it was
+    before this step; '' where it was not. recalled: what memory told the agent of that asked it
+    here: ids of experiences, and `lesson:DOMAIN/NAME`.
     propensities: where it was drawn which lessons to offer: each that was called for here,
     `offered` or not, with the probability with which it was. foreign: of an imported step, what has
     no place among our fields. Of one that called tools in the endpoint's own way `tool_calls` (id,
@@ -398,6 +401,7 @@ class Step(Record):
     near: Near | None = Field(default=None, exclude_if=not_)
     after: int | None = Field(default=None, exclude_if=_is_none)
     looked: str = Field(default="", exclude_if=not_)
+    reasoning: str = Field(default="", exclude_if=not_)
     restored: str = Field(default="", exclude_if=not_)
     recalled: tuple[str, ...] = Field(default=(), exclude_if=not_)
     propensities: Mapping[str, float] = Field(default_factory=dict, exclude_if=not_)

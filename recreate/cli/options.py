@@ -128,6 +128,9 @@ HELP = {
     "models.threads": "Threads of a local model's server; 0: all cores.",
     "models.timeout": "Seconds to wait for one reply; 0: what suits the kind of model.",
     "models.retries": "Tries after a transient fault.",
+    "models.drop": (
+        "Parameters that an endpoint does not take: temperature, top_p, max_tokens, seed, stop."
+    ),
     "memory.policy": (
         "The policy: who learns lessons from experience and offers them to the agent: recreate,"
         " randomised, playbook, mistakes, reasoningbank, workflows, none, or your own; default:"
@@ -269,6 +272,7 @@ RUN = (
     "sandbox",
     "models.threads",
     "models.timeout",
+    "models.drop",
     "memory.policy",
     "memory.namespace",
     *ATTEMPT,

@@ -11,10 +11,12 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from recreate.api.errors import Refused, Transient
+from recreate.api.errors import FILTERED, Fault, Refused, Transient
 from recreate.api.ports import Price
 from recreate.api.types import Message, Reply, ToolCall
 from recreate.models.http import MAX_ANSWER
+from recreate.models.refusals import REFUSES, is_of_content, is_of_money, read_error, too_long
+from recreate.storage.log import decode
 from recreate.storage.redact import redact
 
 NO_COMPLETION = (
@@ -28,20 +30,20 @@ NO_COMPLETION = (
 )
 """What `completion` raises for what is no chat completion."""
 
-_FINISHES = ("stop", "length", "tool_calls")
+_FINISHES = {
+    "stop": "stop",
+    "tool_calls": "tool_calls",
+    "function_call": "tool_calls",
+    "filter": "filter",
+    **dict.fromkeys(("length", "max_tokens", "model_length"), "length"),
+}
+_FILTERS = ("content_filter", "refusal", "safety", "sensitive")
+_OUTAGES = ("error", "abort", "insufficient_system_resource", "network_error")
+"""How a reply ends that the endpoint broke off."""
+_COUNTS = ("tokens_in", "tokens_out", "tokens_cached", "tokens_cache_written")
 _TURNED_AWAY = (408, 409, 425, 429, 501, 503, 529)
 """Said of a request that nobody worked on. Behind a 500, 502 or 504 a model may have written its
 answer."""
-_TOO_LONG = re.compile(
-    r"context[ _]length|context size|context window|maximum context|prompt is too long"
-)
-_CONTEXT = re.compile(r"maximum context length is (\d+)")
-_PROMPT = re.compile(
-    r"(\d+) (?:input tokens|in the messages|tokens in the messages|in your prompt)"
-)
-_MOST_OUT = re.compile(r"supports at most (\d+) completion|max_tokens: \d+ > (\d+)")
-LEAST_REPLY = 256
-"""Where a prompt leaves less room than this for a reply, it is too long."""
 _NO_TOOLS = (400, 404, 422, 500, 501)
 _ABOUT_TOOLS = re.compile(
     r"\btools?\b|\btool[_-](?:calls?|choice|use)|\bfunctions\b|\bfunction[ _-]?call|jinja"
@@ -53,15 +55,11 @@ def content(message: Message) -> str:
     return message.get("content") or ""
 
 
-def request_fields(params: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Return the fields of a request's body for those of these parameters that are given, and for
-    `tools`."""
-    body = {name: params[name] for name in names if params.get(name) is not None}
-    if params.get("tools"):
-        body["tools"] = list(params["tools"])
-        if params.get("tool_choice") is not None:
-            body["tool_choice"] = params["tool_choice"]
-    return body
+def tool_fields(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a request's body for `tools`, where there are any."""
+    tools = {"tools": list(params["tools"])} if params.get("tools") else {}
+    chosen = tools and params.get("tool_choice") is not None
+    return tools | ({"tool_choice": params["tool_choice"]} if chosen else {})
 
 
 def response_format(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,19 +84,27 @@ def completion(
     model: str,
     price: Price | None,
     latency: float,
+    tools: bool = False,
 ) -> Reply:
-    """Return the reply in a chat completion. model: for one that names none; latency in seconds.
+    """Return the reply in a chat completion. model: for one that names none; latency in seconds;
+    tools: there were some to call, so that a call in the text is one.
 
     A token count that it leaves out, or gives as 0 of something, is estimated (len/4), and the
-    reply then carries `estimated=True`; of one that no endpoint can mean (negative, no number) the
-    reply says `doubtful=True`. Raises one of NO_COMPLETION.
+    reply then carries `estimated=True`; of one that no endpoint can mean (negative, no number, a
+    sum that contradicts its total) the reply says `doubtful=True`. Raises one of NO_COMPLETION, and
+    what `failure` makes of an outage that came with status 200.
     """
+    _refuse_outage(body, model)
     choice = body["choices"][0]
     message = choice["message"]
-    text = message.get("content") or ""
-    if isinstance(text, list):  # some gateways answer in parts
-        text = "".join(p.get("text", "") for p in text)
-    calls = tool_calls(message.get("tool_calls") or (), len(messages))
+    text, reasoning = _words_of(message)
+    called = message.get("tool_calls") or (
+        [{"function": message["function_call"]}] if message.get("function_call") else ()
+    )
+    calls = tool_calls(called, len(messages))
+    if tools and not calls:
+        text, found = calls_in_text(text)
+        calls = tool_calls(found, len(messages))
     counts, doubtful = _counts(body.get("usage"))
     # 0, of an answer: as where nothing is told
     if (text or calls) and not counts.get("tokens_out"):
@@ -106,7 +112,7 @@ def completion(
     more: dict[str, Any] = {"doubtful": True} if doubtful else {}
     if not doubtful and not ("tokens_in" in counts and "tokens_out" in counts):
         more["estimated"] = True
-    counts.setdefault("tokens_out", estimate_reply(text, calls))
+    counts.setdefault("tokens_out", estimate_reply(text + reasoning, calls))
     if "tokens_in" not in counts:  # all of a long transcript is looked at
         counts["tokens_in"] = estimate(messages)
     more |= counts
@@ -122,40 +128,122 @@ def completion(
             more[name] = tuple(ids)
             if not all(type(i) is int and 0 <= i < 2**31 for i in ids):
                 raise ValueError(f"{name} are not ids")
-    finish = choice.get("finish_reason")
+    finish = "filter" if message.get("refusal") else _finish(choice)
     return Reply(
         text=text,
+        reasoning=reasoning,
         tool_calls=calls,
         model=str(body.get("model") or model)[:300],
-        finish=finish if finish in _FINISHES else "other",
+        finish="filter" if finish in _FILTERS else _FINISHES.get(finish, "other"),
         usd=price.usd(**counts) if price else 0.0,
         latency=latency,
         **more,
     )
 
 
+def _finish(choice: Mapping[str, Any]) -> str:
+    """Return how a reply ended, in the endpoint's word."""
+    finish = choice.get("finish_reason")
+    return str(finish.get("type") if isinstance(finish, Mapping) else finish)
+
+
+def _refuse_outage(body: Mapping[str, Any], model: str) -> None:
+    """Raise for an answer with status 200 that says that there is none."""
+    choices = body.get("choices")
+    choice: Mapping[str, Any] = choices[0] if choices else {}
+    error = choice.get("error") or (None if choices else body.get("error"))
+    if not error and _finish(choice) not in _OUTAGES:
+        return
+    code = str(error.get("code") if isinstance(error, Mapping) else "")
+    status = int(code) if re.fullmatch("[45][0-9][0-9]", code) else 502
+    words = read_error({"error": error or f"it ended with {_finish(choice)}"}).words
+    text = f"{model} answered 200, and then no answer: {short(words)}"
+    raised = failure(text, status, words)
+    if isinstance(raised, Fault):
+        counts, doubtful = _counts(body.get("usage"))
+        if not doubtful and {"tokens_in", "tokens_out"} <= counts.keys():
+            raised.spent = counts["tokens_in"], counts["tokens_out"]
+    raise raised
+
+
+def _words_of(message: Mapping[str, Any]) -> tuple[str, str]:
+    """Return (what a message says, what was thought before it); of a refusal its words."""
+    content = message.get("content") or ""
+    if isinstance(content, list):  # some gateways answer in parts
+        parts = [{"text": part} if isinstance(part, str) else part for part in content]
+        thought = "".join(_thinking_of(part.get("thinking")) for part in parts)
+        texts = [part.get("text") or part.get("refusal") or "" for part in parts]
+        # a block of code begins a line
+        content = "".join("\n" * (each[:3] == "```") + each for each in texts).lstrip("\n")
+    else:
+        thought = ""
+    told = message.get("reasoning_content") or message.get("reasoning") or thought
+    return content or message.get("refusal") or "", told if isinstance(told, str) else ""
+
+
+def _thinking_of(part: Any) -> str:
+    if isinstance(part, list):
+        return "".join(_thinking_of(each.get("text")) for each in part)
+    return part if isinstance(part, str) else ""
+
+
 def _counts(usage: Any) -> tuple[dict[str, int], bool]:
     """Return (a Reply's token counts, those that are told; whether something told there cannot
-    be)."""
+    be).
+
+    All that is billed is counted: thinking that only the total has, and a prompt of which what was
+    cached is told apart.
+    """
     if not usage:
         return {}, False
     if not isinstance(usage, Mapping):
         return {}, True
-    details = usage.get("prompt_tokens_details")
-    details = details if isinstance(details, Mapping) else {}
+
+    def detail(side: str, name: str) -> Any:
+        details = usage.get(f"{side}_tokens_details")
+        return details.get(name) if isinstance(details, Mapping) else None
+
+    cached, written = usage.get("cache_read_input_tokens"), usage.get("cache_creation_input_tokens")
     told = {
         "tokens_in": usage.get("prompt_tokens") or None,  # 0 is what some say who do not count
         "tokens_out": usage.get("completion_tokens"),
         "tokens_cached": (
-            details.get("cached_tokens") or usage.get("cache_read_input_tokens") or None
+            detail("prompt", "cached_tokens") or detail("input", "cached_tokens") or cached or None
         ),
-        "tokens_cache_written": (
-            usage.get("cache_creation_input_tokens") or details.get("cache_creation_tokens") or None
+        "tokens_cache_written": written or detail("prompt", "cache_creation_tokens") or None,
+        "input": usage.get("input_tokens") or None,
+        "output": usage.get("output_tokens"),
+        "thought": (
+            detail("completion", "reasoning_tokens") or detail("output", "reasoning_tokens") or None
         ),
+        "total": usage.get("total_tokens") or None,
     }
     given = {name: value for name, value in told.items() if value is not None}
     counts = {name: count for name, value in given.items() if (count := _count(value)) is not None}
-    return counts, len(counts) < len(given)
+    doubtful = len(counts) < len(given)
+    if "tokens_in" not in counts and (count := counts.get("input")) is not None:
+        apart = 0 if detail("input", "cached_tokens") else (_count(cached) or 0)
+        counts["tokens_in"] = count + apart + (_count(written) or 0)
+    if "tokens_out" not in counts and (count := counts.get("output")) is not None:
+        counts["tokens_out"] = count
+    doubtful = _count_thinking(counts) or doubtful
+    return {name: counts[name] for name in _COUNTS if name in counts}, doubtful
+
+
+def _count_thinking(counts: dict[str, int]) -> bool:
+    """Add to the tokens of a reply those that are billed and told elsewhere; return whether the
+    counts contradict each other."""
+    if "tokens_out" not in counts:
+        return False
+    thought, total = counts.get("thought", 0), counts.get("total")
+    if total is None or "tokens_in" not in counts:
+        # thinking that is more than the reply is no part of it
+        counts["tokens_out"] += thought if thought > counts["tokens_out"] else 0
+        return False
+    rest = total - counts["tokens_in"]
+    contradicts = rest < counts["tokens_out"] or rest < thought
+    counts["tokens_out"] = max(counts["tokens_out"], rest)
+    return contradicts
 
 
 def _count(value: Any) -> int | None:
@@ -190,6 +278,39 @@ def tool_calls(found: Iterable[Mapping[str, Any]], turn: int) -> tuple[ToolCall,
     return tuple(calls)
 
 
+_CALL = re.compile(r"<tool_call>\s*(.*?)\s*(?:</tool_call>|\Z)|\[TOOL_CALLS\]\s*(\[.*\])", re.S)
+_FUNCTION = re.compile(r"<function=([^>\s]+)>(.*?)(?:</function>|\Z)", re.S)
+_PARAMETER = re.compile(r"<parameter=([^>\s]+)>\n?(.*?)\n?</parameter>", re.S)
+
+
+def calls_in_text(text: str) -> tuple[str, list[dict[str, Any]]]:
+    """Return (the rest of a reply, the tool calls that its endpoint left in its words, as templates
+    of models write them); where one cannot be read, all of it and none."""
+    begin = text.rfind("</think>") + 1
+    matches = list(_CALL.finditer(text, begin))
+    found = [call for match in matches for call in _read_calls(match[1] or match[2] or "")]
+    if not matches or not all(found):
+        return text, []
+    return (text[: matches[0].start()] + text[matches[-1].end() :]).strip(), found
+
+
+def _read_calls(words: str) -> list[dict[str, Any]]:
+    """Return the calls in one place, `{}` for what is none."""
+    if function := _FUNCTION.match(words):
+        arguments = dict(_PARAMETER.findall(function[2]))
+        return [{"function": {"name": function[1], "arguments": arguments}}]
+    try:
+        read = decode(words, strict=False)
+    except ValueError:
+        return [{}]
+    return [
+        {"function": {"name": name, "arguments": each.get("arguments", each.get("parameters"))}}
+        if isinstance(each, Mapping) and isinstance(name := each.get("name"), str)
+        else {}
+        for each in (read if isinstance(read, list) else [read])
+    ]
+
+
 def estimate(messages: Sequence[Message]) -> int:
     """About how many tokens a prompt has when nobody says: a quarter of its characters."""
     length = sum(len(content(m)) for m in messages)
@@ -209,36 +330,42 @@ def short(words: str) -> str:
     return words if len(words) <= 300 else words[:297] + "..."
 
 
-def too_long(words: str) -> bool:
-    """Whether an endpoint's words say that the prompt does not fit."""
-    return bool(_TOO_LONG.search(words.lower()))
-
-
-def reply_room(words: str, asked: int | None) -> int:
-    """Return the tokens that a refusal leaves for a reply, fewer than were asked for; 0 where it
-    says nothing of that."""
-    room = 0
-    if found := _MOST_OUT.search(words):
-        room = int(found[1] or found[2])
-    elif (context := _CONTEXT.search(words)) and (prompt := _PROMPT.search(words)):
-        room = int(context[1]) - int(prompt[1])
-    return room if LEAST_REPLY <= room < (asked or 0) else 0
-
-
 def failure(text: str, status: int, words: str, after: float | None = None) -> Transient | Refused:
-    """Return what to raise for an error status that has no other meaning: it may pass, the prompt
-    is too long, or neither."""
+    """Return what to raise for an error status that has no other meaning: it may pass, or the
+    prompt is too long, or a filter turned it down, or the account is empty, or none of these."""
     if status in (408, 409, 425, 429) or status >= 500:
         unspent = not worked_on(status)
+        after = wish_to_wait(words) if after is None else after
         return Transient(
             text, fix="try again later", code=f"http-{status}", after=after, unspent=unspent
         )
-    if status in (400, 413, 422) and too_long(words):
-        fix = "shorten the prompt, or use a model (or start the server) with a larger context"
-        return Refused(text, fix=fix, code="context-length")
-    return Refused(
-        text, fix="the endpoint will not serve this request as it is", code=f"http-{status}"
-    )
+    fix, code = "the endpoint will not serve this request as it is", f"http-{status}"
+    if status in (*REFUSES, 402, 403):
+        fix += "; --models.drop NAME leaves a parameter out of it"
+        if is_of_money(words):
+            fix, code = "put money into that account, or name another model", "no-credit"
+        elif is_of_content(words):
+            fix, code = "the provider's filter turned it down: say it in other words", FILTERED
+        elif too_long(words):
+            fix = "shorten the prompt, or use a model (or start the server) with a larger context"
+            code = "context-length"
+    return Refused(text, fix=fix, code=code)
+
+
+_WISH = re.compile(
+    r"(?:(?:try again|retry) (?:in|after) |retrydelay[\"':\s]+)(?=\d)"
+    r"(?:(\d+) ?d)?(?:(\d+) ?h)?(?:(\d+) ?m(?!s))?(?:(\d+(?:\.\d+)?) ?(ms|s))?"
+)
+
+
+def wish_to_wait(words: str) -> float | None:
+    """Return the seconds after which an endpoint's words say that it may be asked again; None where
+    they do not."""
+    if not (found := _WISH.search(words.lower())):
+        return None
+    days, hours, minutes, seconds, unit = found.groups("0")
+    whole = int(days) * 86400 + int(hours) * 3600 + int(minutes) * 60
+    return whole + float(seconds) * (0.001 if unit == "ms" else 1) or None
 
 
 def worked_on(status: int) -> bool:
@@ -246,8 +373,11 @@ def worked_on(status: int) -> bool:
     return status < 300 or (status >= 500 and status not in _TURNED_AWAY)
 
 
-def retry_after(header: str) -> float | None:
-    """Retry-After in seconds: it is given in seconds or as a date."""
+def retry_after(header: str, in_ms: str = "") -> float | None:
+    """Retry-After in seconds: it is given in seconds or as a date, or by a header of its own in
+    milliseconds."""
+    if in_ms.replace(".", "", 1).isdecimal():
+        return float(in_ms) / 1000
     try:
         seconds = float(header)
         return max(0.0, seconds) if math.isfinite(seconds) else None

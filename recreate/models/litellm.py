@@ -8,7 +8,7 @@ import ssl
 import threading
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from recreate.api.errors import BadInput, Fault, Refused, Transient
@@ -18,6 +18,7 @@ from recreate.api.types import Call, Message, Reply
 from recreate.models import chat
 from recreate.models.deadline import within
 from recreate.models.pricing import facts, price_of
+from recreate.models.refusals import REFUSES, Concessions, read_error, reply_room
 
 TIMEOUT_SECONDS = 300.0
 _SENT_ON = ("temperature", "top_p", "max_tokens", "seed", "stop")
@@ -47,7 +48,12 @@ class LiteLLM:
 
     api_base   an own endpoint, for providers that allow one
     asked      False: it is looked up only, as for a plan, and no key is needed
+    drop       fields that are left out of every request; what the provider refuses is, too
+
+    `told` takes what a user is to hear.
     """
+
+    told: Callable[[str], None] = staticmethod(lambda text: None)
 
     def __init__(
         self,
@@ -57,6 +63,7 @@ class LiteLLM:
         api_base: str | None = None,
         timeout: float = TIMEOUT_SECONDS,
         asked: bool = True,
+        drop: Collection[str] = (),
     ) -> None:
         if not model:
             raise BadInput(
@@ -75,6 +82,7 @@ class LiteLLM:
         )
         most = (facts(model) or {}).get("max_output_tokens")
         self._most = most if isinstance(most, int) else 0  # providers refuse a request for more
+        self._concessions = Concessions(lambda text: self.told(f"{self.name} {text}"), drop)
         self._schema: bool | None = None
         self._native: bool | None = None
         provider = (
@@ -95,63 +103,40 @@ class LiteLLM:
 
     def reply(self, messages: Sequence[Message], call: Call, **params: Any) -> Reply:
         """Return one answer; see `recreate.api.ports.Model`."""
-        from recreate.models.transport import worked_on
-
         litellm = _litellm()
         self._check(litellm)
-        sent = chat.request_fields(params, _SENT_ON)
-        if sent.get("max_tokens") and self._most:
-            sent["max_tokens"] = min(sent["max_tokens"], self._most)
-        if params.get("json_schema") is not None and self._schema:
-            sent["response_format"] = chat.response_format(params["json_schema"])
-        if "tools" in sent and "tools" not in (
-            litellm.get_supported_openai_params(self.model) or ("tools",)
-        ):
+        if params.get("max_tokens") and self._most:
+            params["max_tokens"] = min(params["max_tokens"], self._most)
+        tools = bool(params.get("tools"))
+        if tools and "tools" not in (litellm.get_supported_openai_params(self.model) or ("tools",)):
             self._native = False  # litellm would drop them without a word
             raise chat.no_tools(self.model, "litellm has no way to hand them to this model")
-        if self.api_base:
-            sent["api_base"] = self.api_base
-            sent["api_key"] = (
-                os.environ.get("LLM_API_KEY") or os.environ.get("OPENAI_API_KEY") or "none"
-            )
-        if self._marks:
-            sent["cache_control_injection_points"] = _marks(messages)
         timeout = params.get("timeout") or self.timeout
-        made: list[bool] = []
-
-        def ask() -> Any:
-            worked_on.set(made)
-            return litellm.completion(
-                model=self.model,
-                messages=[{"content": None, **m} for m in messages],
-                extra_headers={"x-recreate-call": call.id},
-                timeout=timeout,
-                num_retries=0,
-                max_retries=0,
-                drop_params=True,
-                **sent,
-            )
-
         begun = time.perf_counter()
-        try:
-            # some providers' clients take no deadline, or mean each read by it
-            body = within(timeout, ask)
-        except TimeoutError:
-            text = f"{self.model} did not answer within {timeout:g} s"
-            raise Transient(text, fix="allow more time, or ask for less", code="timeout") from None
-        # litellm raises many kinds, its own and its transports': each is attributed
-        except Exception as e:
-            error = self._error(litellm, e, tools="tools" in sent)
-            if isinstance(error, Fault):
-                error.unspent = bool(made) and not any(made)
-            raise error from None
-        latency = time.perf_counter() - begun
+        while True:  # each round less is asked for, or more left out, at the provider's wish
+            given = [{**m} for m in self._concessions.messages(messages)]
+            sent = self._request_fields(params, messages)
+            made: list[bool] = []
+            try:
+                body = self._ask(litellm, given, call, sent, begun + timeout, made)
+                break
+            except TimeoutError:
+                text = f"{self.model} did not answer within {timeout:g} s"
+                fix = "allow more time, or ask for less"
+                raise Transient(text, fix=fix, code="timeout") from None
+            # litellm raises many kinds, its own and its transports': each is attributed
+            except Exception as e:
+                if self._give_way(e, params, sent, given):
+                    continue
+                error = self._error(litellm, e, tools=tools)
+                if isinstance(error, Fault):
+                    error.unspent = bool(made) and not any(made)
+                raise error from None
+        told: dict[str, Any] = {"model": self.model, "price": self.price}
+        told["latency"] = time.perf_counter() - begun
         try:
             # its records are often not what their own types say
-            found = body.model_dump(warnings=False)
-            return chat.completion(
-                found, messages, model=self.model, price=self.price, latency=latency
-            )
+            return chat.completion(body.model_dump(warnings=False), messages, **told, tools=tools)
         except chat.NO_COMPLETION as e:  # it was paid all the same
             raise Transient(
                 f"{self.model} answered with something that is not a chat completion"
@@ -159,6 +144,71 @@ class LiteLLM:
                 fix="try again",
                 code="malformed-reply",
             ) from None
+
+    def _request_fields(
+        self, params: Mapping[str, Any], messages: Sequence[Message]
+    ) -> dict[str, Any]:
+        """Return what is asked of litellm beside the messages."""
+        known = {name: value for name, value in params.items() if name in _SENT_ON}
+        sent = self._concessions.fields(known) | chat.tool_fields(params)
+        if params.get("json_schema") is not None and self._schema:
+            sent["response_format"] = chat.response_format(params["json_schema"])
+        if self.api_base:
+            sent["api_base"] = self.api_base
+            sent["api_key"] = (
+                os.environ.get("LLM_API_KEY") or os.environ.get("OPENAI_API_KEY") or "none"
+            )
+        if self._marks:
+            sent["cache_control_injection_points"] = _marks(messages)
+        return sent
+
+    def _ask(
+        self,
+        litellm: Any,
+        messages: Sequence[Mapping[str, Any]],
+        call: Call,
+        sent: Mapping[str, Any],
+        ends: float,
+        made: list[bool],
+    ) -> Any:
+        """Return litellm's answer. ends: when there must be one; made: takes of each request
+        whether a model may have worked on it."""
+        from recreate.models.transport import worked_on
+
+        left = ends - time.perf_counter()
+
+        def ask() -> Any:
+            worked_on.set(made)
+            return litellm.completion(
+                model=self.model,
+                messages=[{"content": None, **m} for m in messages],
+                extra_headers={"x-recreate-call": call.id},
+                timeout=left,
+                num_retries=0,
+                max_retries=0,
+                drop_params=True,
+                **sent,
+            )
+
+        # some providers' clients take no deadline, or mean each read by it
+        return within(left, ask)
+
+    def _give_way(
+        self,
+        e: Exception,
+        params: dict[str, Any],
+        sent: Mapping[str, Any],
+        messages: Sequence[Any],
+    ) -> bool:
+        """After a refusal: ask for less, or leave out what the provider does not know, from now on.
+        False when there is nothing to."""
+        if getattr(e, "status_code", None) not in REFUSES:
+            return False
+        said = read_error(str(e))
+        if room := reply_room(said.text, params.get("max_tokens")):
+            params["max_tokens"] = room
+            return True
+        return self._concessions.learn(said, sent, messages)
 
     def close(self) -> None:
         pass
@@ -176,8 +226,8 @@ class LiteLLM:
         if isinstance(e, ModuleNotFoundError) and (absent := missing(e.name or "")):
             return absent
         kinds = litellm.exceptions
-        words = chat.short(str(e))
-        text = f"{self.model}: {words}"
+        words = str(e)
+        text = f"{self.model}: {chat.short(words)}"
         variable = key_variable(self.model.partition("/")[0])[0] or "the provider's key variable"
         if isinstance(e, kinds.AuthenticationError | kinds.PermissionDeniedError):
             return Refused(
@@ -196,7 +246,7 @@ class LiteLLM:
             and chat.refuses_tools(status, words, self.model)
         ):
             self._native = False
-            return chat.no_tools(self.model, words)
+            return chat.no_tools(self.model, chat.short(words))
         if isinstance(e, kinds.NotFoundError):
             return Refused(
                 text, fix="check the model's name: litellm:PROVIDER/NAME", code="unknown-model"
@@ -263,7 +313,10 @@ def _after(e: Exception) -> float | None:
         getattr(e, "litellm_response_headers", None),
         getattr(getattr(e, "response", None), "headers", None),
     ):
-        if headers and (seconds := chat.retry_after(headers.get("retry-after", ""))) is not None:
+        told = (
+            [headers.get(name, "") for name in ("retry-after", "retry-after-ms")] if headers else []
+        )
+        if told and (seconds := chat.retry_after(*told)) is not None:
             return seconds
     return None
 

@@ -7,13 +7,12 @@ again. Nothing here retries: the caller does, with its budget and journal around
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import socket
 import ssl
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -33,22 +32,19 @@ from recreate.models.http import (
     to_bytes,
 )
 from recreate.models.pricing import price_of
+from recreate.models.refusals import (
+    REFUSES,
+    Concessions,
+    Said,
+    is_of_content,
+    read_error,
+    reply_room,
+    too_long,
+)
 from recreate.storage.log import decode
 
 TIMEOUT_SECONDS = 300.0
-_SENT_ON = (
-    "temperature",
-    "top_p",
-    "max_tokens",
-    "seed",
-    "stop",
-    "logprobs",
-    "top_logprobs",
-    "return_token_ids",
-)
 _NO_WAY = (errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH)
-_WORDS = 10_000
-"""Characters of an endpoint's own words that are looked at."""
 _KEYS = ("OPENAI_API_KEY", "LLM_API_KEY")
 
 
@@ -59,11 +55,14 @@ class OpenAI:
     timeout   seconds that a call may take from its beginning to its end, unless `reply` is told
               otherwise
     extra     further fields of every request's body
+    drop      fields that are left out of every request; what the endpoint refuses is, too
 
-    `native_tools` turns False once the endpoint has refused a request for its tools.
+    `native_tools` turns False once the endpoint has refused a request for its tools. `told` takes
+    what a user is to hear.
     """
 
     native_tools = True
+    told: Callable[[str], None] = staticmethod(lambda text: None)
 
     def __init__(
         self,
@@ -73,6 +72,7 @@ class OpenAI:
         key_env: str | None = None,
         timeout: float = TIMEOUT_SECONDS,
         extra: Mapping[str, Any] | None = None,
+        drop: Collection[str] = (),
     ) -> None:
         url, _, model = where.partition("#")
         parts = urlsplit(url)
@@ -117,7 +117,7 @@ class OpenAI:
         self._connections = Connections(parts.scheme, host, port)
         self._base = urlsplit(self.url).path
         self._transcript = Transcript()
-        self._drop: frozenset[str] = frozenset()
+        self._concessions = Concessions(lambda text: self.told(f"{self.name} {text}"), drop)
         self._bare_schemas: frozenset[str] = frozenset()
         head = (
             f"Host: {parts.netloc}\r\nAccept-Encoding: identity\r\nContent-Type:"
@@ -134,40 +134,38 @@ class OpenAI:
         begun = time.perf_counter()
         timeout = params.get("timeout") or self.timeout
         most = chat.answer_bytes(params)
-        encoded = self._transcript.encode(messages)
-        for _ in range(1 + len(_SENT_ON)):  # each round more is left out, at the endpoint's wish
-            rest, schema = self._rest(params)
+        while True:  # each round less is asked for, or more left out, at the endpoint's wish
+            fields, schema = self._fields(params)
+            given = self._concessions.messages(messages)
+            body = self._transcript.encode(given), to_bytes(fields)[1:]
             left = timeout - (time.perf_counter() - begun)
-            answer = self._ask(
-                "POST", "/chat/completions", left, call, (encoded, rest), most, timeout
-            )
+            answer = self._ask("POST", "/chat/completions", left, call, body, most, timeout)
             if answer.status == 200:
-                return self._read(answer.body, messages, time.perf_counter() - begun)
-            if answer.status in (400, 422) and (
-                room := chat.reply_room(self._words(answer.body), params.get("max_tokens"))
-            ):
+                taken = time.perf_counter() - begun
+                return self._read(answer.body, messages, taken, tools=bool(params.get("tools")))
+            said = self._read_error(answer.body)
+            if answer.status not in REFUSES:
+                break
+            if room := reply_room(said.text, params.get("max_tokens")):
                 params["max_tokens"] = room
-                continue
-            if answer.status not in (400, 422) or not self._give_way(answer.body, rest, schema):
+            elif not self._give_way(said, fields, given, schema):
                 break
         left = timeout - (time.perf_counter() - begun)
-        raise self._error(answer, left, tools=bool(params.get("tools")))
+        raise self._error(answer, said, left, tools=bool(params.get("tools")))
 
     def close(self) -> None:
         self._connections.close()
 
     # what is sent
 
-    def _rest(self, params: Mapping[str, Any]) -> tuple[bytes, str]:
+    def _fields(self, params: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
         """Return the body's other fields, and the digest of the schema asked for ('' for none)."""
-        names = [name for name in _SENT_ON if name not in self._drop]
-        body = {"model": self.model, **self.extra, **chat.request_fields(params, names)}
-        if "max_tokens" in self._drop and params.get("max_tokens") is not None:
-            body["max_completion_tokens"] = params["max_tokens"]
+        body = {"model": self.model, **self.extra, **self._concessions.fields(params)}
+        body |= chat.tool_fields(params)
         schema = params.get("json_schema")
         if schema is None or self._bare_schemas & {"all", asked := digest(schema)}:
-            return to_bytes(body)[1:], ""
-        return to_bytes({**body, "response_format": chat.response_format(schema)})[1:], asked
+            return body, ""
+        return {**body, "response_format": chat.response_format(schema)}, asked
 
     def _ask(
         self,
@@ -191,48 +189,43 @@ class OpenAI:
 
     # what comes back
 
-    def _read(self, raw: bytes, messages: Sequence[Message], latency: float) -> Reply:
+    def _read(
+        self, raw: bytes, messages: Sequence[Message], latency: float, *, tools: bool
+    ) -> Reply:
+        told: dict[str, Any] = {"model": self.model, "price": self.price, "latency": latency}
         try:
-            return chat.completion(
-                _parse(raw), messages, model=self.model, price=self.price, latency=latency
-            )
+            return chat.completion(_parse(raw), messages, **told, tools=tools)
         except chat.NO_COMPLETION as e:
             raise Transient(
                 f"{self.url} answered with something that is not a chat completion"
-                f" ({type(e).__name__}): {self._words(raw)}",
+                f" ({type(e).__name__}): {self._short(self._read_error(raw))}",
                 fix=f"is {self.url} an OpenAI-style endpoint (its address usually ends in /v1)?",
                 code="malformed-reply",
             ) from None
 
-    def _give_way(self, raw: bytes, rest: bytes, schema: str) -> bool:
-        """After a 400: leave out what the endpoint does not know, from now on. False when there is
-        nothing to."""
-        words = raw.decode("utf-8", "replace").lower()
-        if chat.too_long(words):
+    def _give_way(
+        self, said: Said, fields: Mapping[str, Any], messages: Sequence[Message], schema: str
+    ) -> bool:
+        """After a refusal: leave out what the endpoint does not know, from now on. False when there
+        is nothing to."""
+        if self._concessions.learn(said, fields.keys() - self.extra, messages):
+            return True
+        if not schema or too_long(said.text):
             return False
-        try:
-            param = str(_parse(raw)["error"]["param"])
-        except (ValueError, KeyError, TypeError, IndexError):
-            param = ""
-        if param in _SENT_ON and param not in self._drop and f'"{param}"'.encode() in rest:
-            self._drop |= {param}
-            return True
-        if schema:
-            formats = (
-                "response_format",
-                "json_schema",
-                "structured output",
-                "guided",
-                "extra inputs",
-            )
-            self._bare_schemas |= {"all" if any(f in words for f in formats) else schema}
-            return True
-        return False
+        formats = (
+            "response_format",
+            "json_schema",
+            "structured output",
+            "guided",
+            "extra inputs",
+        )
+        self._bare_schemas |= {"all" if any(f in said.text for f in formats) else schema}
+        return True
 
-    def _error(self, answer: Answer, left: float, *, tools: bool = False) -> Fault | Refused:
+    def _error(self, answer: Answer, said: Said, left: float, *, tools: bool) -> Fault | Refused:
         status = answer.status
-        words = self._words(answer.body) or self._words(answer.reason.encode())
-        if status in (401, 403):
+        words = self._short(said) or chat.short(answer.reason)
+        if status in (401, 403) and not is_of_content(said.text):
             key = self.key_env or _KEYS[0]
             return Refused(
                 (
@@ -243,7 +236,7 @@ class OpenAI:
                 fix=f"put a valid key into {key}: export {key}=...",
                 code="refused-key",
             )
-        if tools and chat.refuses_tools(status, words, self.model):
+        if tools and chat.refuses_tools(status, said.text, self.model):
             self.native_tools = False
             return chat.no_tools(f"{self.model} at {self.url}", words)
         if status == 404:
@@ -264,21 +257,21 @@ class OpenAI:
                 code="moved",
             )
         text = f"{self.url} answered {status}: {words}"
-        return chat.failure(text, status, words, chat.retry_after(answer.header("retry-after")))
+        after = chat.retry_after(answer.header("retry-after"), answer.header("retry-after-ms"))
+        return chat.failure(text, status, said.text, after)
 
-    def _words(self, raw: bytes) -> str:
+    def _read_error(self, raw: bytes) -> Said:
+        """Return what the server says itself."""
+        try:
+            return read_error(_parse(raw))
+        except ValueError:
+            return read_error(raw.decode("utf-8", "replace"))
+
+    def _short(self, said: Said) -> str:
         """Return the server's own words, in one short line, with the key masked should they repeat
         it."""
-        text = raw[:_WORDS].decode("utf-8", "replace")
-        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
-            body = _parse(raw)
-            error = body.get("error", body)
-            found = error if isinstance(error, str) else error.get("message") or error.get("detail")
-            if found:
-                text = str(found)[:_WORDS]
-        if len(self._key) >= 4:
-            text = text.replace(self._key, "[redacted]")
-        return chat.short(text)
+        known = len(self._key) >= 4
+        return chat.short(said.words.replace(self._key, "[redacted]") if known else said.words)
 
     def _models(self, left: float) -> list[str]:
         try:

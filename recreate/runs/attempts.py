@@ -24,7 +24,17 @@ from recreate.agents.attempt import attempt, attempt_key
 from recreate.agents.kinds import open_kind
 from recreate.agents.retrieval import LessonRetrieval
 from recreate.agents.scaffold import Scaffold
-from recreate.api.errors import IMAGE, UNSOUND, BadInput, Fault, Interrupted, OutOfBudget, Refused
+from recreate.api.errors import (
+    IMAGE,
+    OUTAGE,
+    REFUSED_REQUEST,
+    UNSOUND,
+    BadInput,
+    Fault,
+    Interrupted,
+    OutOfBudget,
+    Refused,
+)
 from recreate.api.paths import short
 from recreate.api.ports import ToolCalling, extras
 from recreate.api.theirs import expect
@@ -42,14 +52,12 @@ TRIES = 3
 STEPS = "step_count"
 """In experience.json: how many lines steps.jsonl has. Not a field of the Experience."""
 
-_ITS_OWN = (UNSOUND, IMAGE)
+_ITS_OWN = (UNSOUND, IMAGE, REFUSED_REQUEST)
 """Codes of faults that are one task's own: it is not tried again, and the others go on."""
 
 IN_A_ROW = 3
 """So many attempts excluded one after the other, with none between that ended, is an outage: the
 run stops."""
-
-OUTAGE = "outage"
 
 Place = tuple[str, str, int]
 """A cell of a table ('' for none), a task's id, a repeat."""
@@ -299,7 +307,7 @@ def _attempt_anew(work: Work, key: str, folder: Path, outage: _Outage) -> Score:
             with _in_flight(session, call):
                 experience = attempt_and_grade(session, work.scaffold, task, call, folder, offers)
         except Fault as e:
-            if e.code == "disk":
+            if e.code in ("disk", OUTAGE):
                 raise
             if e.code in _ITS_OWN or not left:
                 return _set_aside(work, key, outage, e)

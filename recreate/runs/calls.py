@@ -13,20 +13,31 @@ import json
 import math
 import random
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from typing import Any
 
-from recreate.api.errors import BadInput, CheckFailed, Fault, Interrupted, Transient
-from recreate.api.ports import Model, Overriding, Price, TaskQuestion
+from recreate.api.errors import (
+    FILTERED,
+    OUTAGE,
+    REFUSED_REQUEST,
+    BadInput,
+    CheckFailed,
+    Fault,
+    Interrupted,
+    Refused,
+    Transient,
+)
+from recreate.api.ports import Model, Overriding, Price, TaskQuestion, Telling
 from recreate.api.theirs import expect
 from recreate.api.types import Call, Message, Reply, ToolCall, Usage, canaries
 from recreate.models.chat import content
 from recreate.models.replies import ModelQuestion, Replies
 from recreate.runs.budget import Ledger
 from recreate.runs.journal import Journal
-from recreate.runs.pace import BUSY, LONGEST, Pace, Turn
+from recreate.runs.pace import BUSY, LONGEST, PATIENCE, Pace, Turn
 from recreate.runs.replay import Replayed
 from recreate.storage.log import encode
 from recreate.storage.redact import redact
@@ -43,6 +54,9 @@ to 6."""
 BUSY_TRIES = 30
 """How often a call is refused by a model that is busy, beside its retries: one that is too large
 for it ends too."""
+_OF_A_REQUEST = ("http-400", "http-413", "http-422")
+_OF_A_PROMPT = ("context-length", FILTERED)
+"""Codes of a Refused that may be of one request alone, and that certainly are."""
 CALLS_IN_A_REPLY = 64
 """Tool calls that are read; those after are passed over."""
 _WORD_KEYS = ("name", "enum", "const")
@@ -72,6 +86,8 @@ class Calls:
         self.cache = cache
         self.stop = threading.Event()
         self.told = told
+        self._resumed = ledger.spent.calls > 0
+        self._waits = set[str]()
         self._lock = threading.Lock()
         self._paces: dict[int, tuple[Model, Pace]] = {}
         self._overriding: dict[int, tuple[Model, bool]] = {}
@@ -157,8 +173,13 @@ class Calls:
         pace, tried = self._pace(model), 0
         answered = pace.answered
         while True:
-            with pace.turn(self.stop) as turn:
-                reply = self._try_once(model, price, messages, call, params, bound, turn)
+            try:
+                with pace.turn(self.stop) as turn:
+                    reply = self._try_once(model, price, messages, call, params, bound, turn)
+            except Refused as refused:
+                if (fault := self._fault_of_request(refused, call, pace)) is None:
+                    raise
+                raise fault from refused
             if reply is not None:
                 return reply.model_copy(update={"retries": len(lost)}) if lost else reply
             assert turn.refused is not None
@@ -172,13 +193,39 @@ class Calls:
             if tried > self.retries or len(lost) > self.retries + BUSY_TRIES:
                 text = f"{e.message} (tried {len(lost)} times)"
                 raise Fault(text, fix=e.fix, code=e.code, unspent=e.unspent) from e
-            wish = (
-                e.after
-                if e.after is not None
-                else random.uniform(0, self.backoff * 2 ** min(len(lost) - 1, 10))
-            )
-            if self.stop.wait(min(wish, LONGEST)):
+            wait = min(random.uniform(0, self.backoff * 2 ** min(len(lost) - 1, 10)), LONGEST)
+            if self.stop.wait(wait if e.after is None else self._wait_asked_for(model, e, e.after)):
                 raise Interrupted("stopped")
+
+    def _wait_asked_for(self, model: Model, e: Transient, seconds: float) -> float:
+        """Return the seconds that are waited at a model's wish; a long wait is told. Raises Fault
+        for one that is too long."""
+        if seconds <= LONGEST:
+            return seconds
+        until = time.strftime("%H:%M", time.localtime(time.time() + seconds))
+        wish = f"{model.name} asks to wait {_duration(seconds)}, until {until}"
+        if seconds > PATIENCE:
+            fix = f"recreate resume RUN after {until} goes on where this stopped"
+            text = f"{wish}: {e.message}"
+            raise Fault(text, fix=fix, code=OUTAGE, unspent=e.unspent) from e
+        with self._lock:
+            new = wish not in self._waits
+            self._waits.add(wish)
+        if new:
+            self.told(wish)
+        return seconds
+
+    def _fault_of_request(self, e: Refused, call: Call, pace: Pace) -> Fault | None:
+        """Return what to raise for the refusal of one request by a model that answers others; None
+        where it stays as it is. An agent's prompt that cannot be is its own: that ends its
+        attempt."""
+        certain = e.code in _OF_A_PROMPT
+        if call.role == "agent" if certain else e.code not in _OF_A_REQUEST:
+            return None
+        if not (self._resumed or pace.has_answered(self.stop)):
+            return None
+        code = e.code if certain else REFUSED_REQUEST
+        return Fault(e.message, fix=e.fix, code=code, unspent=True)
 
     def _try_once(
         self,
@@ -225,6 +272,8 @@ class Calls:
                     self.told(f"{model.name} is busy: {limit}, more again as it answers")
 
                 known = self._paces[id(model)] = model, Pace(tell)
+                if isinstance(model, Telling):
+                    model.told = self.told
             return known[1]
 
 
@@ -277,7 +326,10 @@ def _charge(
     change: dict[str, Any] = {}
     if (reply.doubtful and not then) or min(counts) < 0:
         counts = bound_in, bound_out
-    kept = min(counts[0], bound_in), min(counts[1], bound_out)
+    # a gateway's own words may be more than the prompt has bytes: what was reserved covers them
+    covered = sum(counts) <= bound_in + bound_out
+    covered = covered and price.most(*counts) <= price.most(bound_in, bound_out)
+    kept = counts if covered else (min(counts[0], bound_in), min(counts[1], bound_out))
     if kept != (reply.tokens_in, reply.tokens_out):
         change = {"tokens_in": kept[0], "tokens_out": kept[1], "doubtful": True}
     cached, written = reply.tokens_cached, reply.tokens_cache_written
@@ -292,11 +344,18 @@ def _charge(
     most = TOKEN_CHARS * (bound_out + 1)
     if len(reply.text) > most:
         change |= {"text": reply.text[:most], "finish": "length", "doubtful": True}
+    if len(reply.reasoning) > most:
+        change |= {"reasoning": reply.reasoning[:most], "doubtful": True}
     if reply.tool_calls and (cut := _calls_within(reply.tool_calls, most)) != reply.tool_calls:
         change |= {"tool_calls": cut, "doubtful": True}
     if not math.isfinite(reply.latency) or reply.latency < 0:
         change["latency"] = 0.0
     return reply.model_copy(update=change) if change else reply
+
+
+def _duration(seconds: float) -> str:
+    hours, minutes = divmod(math.ceil(seconds / 60), 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
 
 
 def _calls_within(calls: Sequence[ToolCall], most: int) -> tuple[ToolCall, ...]:
@@ -316,7 +375,7 @@ def masked(reply: Reply, params: Mapping[str, Any]) -> Reply:
     params: what was asked for. A password that is a word of it (a tool's name, a choice) does not
     spoil the answer.
     """
-    texts = (reply.text, *(call.arguments for call in reply.tool_calls))
+    texts = (reply.text, reply.reasoning, *(call.arguments for call in reply.tool_calls))
     if all(redact(text, acted_on=True) is text for text in texts):
         return reply
     spare = set(_asked_for([params.get("json_schema"), params.get("tools")]))
@@ -324,9 +383,9 @@ def masked(reply: Reply, params: Mapping[str, Any]) -> Reply:
         call.model_copy(update={"arguments": redact(call.arguments, spare, acted_on=True)})
         for call in reply.tool_calls
     ]
-    return reply.model_copy(
-        update={"text": redact(reply.text, spare, acted_on=True), "tool_calls": tuple(calls)}
-    )
+    text = redact(reply.text, spare, acted_on=True)
+    told = {"text": text, "reasoning": redact(reply.reasoning), "tool_calls": tuple(calls)}
+    return reply.model_copy(update=told)
 
 
 def _asked_for(schema: Any, *, word: bool = False) -> Iterator[str]:

@@ -219,8 +219,8 @@ def open_models(
 def _open_model(settings: Settings, spec: str, price: Price | None, asked: bool = True) -> Model:
     from recreate.models import open_model
 
-    options = {**settings.plugins, "jobs": settings.jobs, "threads": settings.models.threads}
-    return open_model(spec, price=price, asked=asked, **options)
+    own = {"jobs": settings.jobs, "threads": settings.models.threads, "drop": settings.models.drop}
+    return open_model(spec, price=price, asked=asked, **settings.plugins, **own)
 
 
 def open_judge(

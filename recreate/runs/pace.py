@@ -33,7 +33,9 @@ BUSY = ("http-429", "http-503", "http-529")
 """Codes of a model that would answer were it asked less often; 529 is Anthropic's for
 overloaded."""
 LONGEST = 60.0
-"""Seconds that are waited at most, whatever a model asks for."""
+"""Seconds that are waited at most of our own accord; when a model asks for more, that is told."""
+PATIENCE = 600.0
+"""Seconds that are waited at most for a model that asks for it: for a longer time the run stops."""
 LOOK_SECONDS = 0.5
 """So often who waits looks whether the run is being stopped."""
 ANSWERS, SECONDS = 32, 15.0
@@ -155,7 +157,7 @@ class Limiter:
 
     def _refused(self, turn: Turn, now: float, after: float | None) -> None:
         if after is not None:
-            self._not_before = max(self._not_before, now + min(after, LONGEST))
+            self._not_before = max(self._not_before, now + min(after, PATIENCE))
         new = turn.number > self._lowered
         if turn.beyond:
             self.room = min(self.room, max(1, turn.at_once - 1))
@@ -197,6 +199,13 @@ class Pace:
     @property
     def answered(self) -> int:
         return self.limiter.answered
+
+    def has_answered(self, stop: threading.Event) -> bool:
+        """Return whether the model answered anybody; the end of calls under way is waited for."""
+        with self._free:
+            while not self.limiter.answered and self.limiter.in_flight and not stop.is_set():
+                self._free.wait(LOOK_SECONDS)
+            return bool(self.limiter.answered)
 
     @contextmanager
     def turn(self, stop: threading.Event) -> Iterator[Turn]:

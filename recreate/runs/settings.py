@@ -15,6 +15,7 @@ import math
 import os
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from operator import not_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -77,8 +78,12 @@ PREFIX = "RECREATE_"
 _OTHER_VARIABLES = frozenset({"RECREATE_HOME", "RECREATE_MODEL_CATALOG"})
 
 
+Parameter = Literal["temperature", "top_p", "max_tokens", "seed", "stop"]
+
+
 class Models(Config):
-    """Which model plays which role, when not the agent's own."""
+    """Which model plays which role, when not the agent's own. drop: parameters that are left out of
+    every request to a model."""
 
     optimizer: str = ""
     optimizer_price: str = ""
@@ -87,6 +92,7 @@ class Models(Config):
     threads: int = Field(default=0, ge=0, le=1024)
     timeout: float = Field(default=0.0, ge=0, le=MOST_SECONDS)
     retries: int = Field(default=3, ge=0, le=10)
+    drop: tuple[Parameter, ...] = Field(default=(), exclude_if=not_)
 
 
 FEW_RERUNS, MOST_RERUNS = 24, 192

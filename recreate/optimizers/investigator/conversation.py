@@ -24,9 +24,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from recreate.agents.progress import end_of_refusal
 from recreate.agents.template import read_object
 from recreate.agents.trajectory import clip, cut_middle
-from recreate.api.errors import BadInput
+from recreate.api.errors import BadInput, Fault
 from recreate.api.ports import Ask
 from recreate.api.types import Message, Reply, Step, ToolCall, Usage
 from recreate.optimizers import StudySettings
@@ -240,13 +241,13 @@ class Talk:
                 return "limit", reached
             try:
                 reply = self._ask(messages, turn)
-            except BadInput as e:
+            except (BadInput, Fault) as e:
                 if e.code == "no-tools" and self.native and turn == 0:
                     self.native = False
                     messages = self.prompt(False)
                     reply = self._ask(messages, turn)
-                elif e.code == "context-length" and turn:
-                    return "limit", "context"
+                elif turn and (end := end_of_refusal(e, turn)):
+                    return "limit", end[1]
                 else:
                     raise
             self.usage = self.usage + Usage.of(reply)

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from recreate.agents.action import read_actions
-from recreate.agents.progress import AttemptProgress, tokens, turn_tokens
+from recreate.agents.attempt import facts_of
+from recreate.agents.progress import AttemptProgress, end_of_refusal, tokens, turn_tokens
 from recreate.agents.trajectory import cut_middle
-from recreate.api.errors import BadInput, Interrupted
+from recreate.api.errors import BadInput, Fault, Interrupted
 from recreate.api.types import Call, Message, Output, Reply, Usage
 from recreate.plugins.foreign.dialects import Asked, arguments_of
 from recreate.plugins.foreign.gateway import Denied
@@ -75,9 +76,11 @@ class Conversation:
             reply = work.ask(sent, call, **asked)
         # the agent's own code stands between this and the run, which raises it (`failed`)
         except BaseException as e:
-            if isinstance(e, BadInput) and e.code == "context-length":
-                self.too_long = True
-                raise Denied(e.message, 400, "context_length_exceeded") from None
+            end = end_of_refusal(e, self.turns) if isinstance(e, BadInput | Fault) else None
+            if end is not None:
+                self.too_long = end == ("limit", "context")
+                code = "context_length_exceeded" if self.too_long else f"refused_{end[1]}"
+                raise Denied(str(e), 400, code) from None
             self.failed = e
             self.end("stopped")
             raise Denied("the run was stopped", 503, "stopped") from None
@@ -90,7 +93,7 @@ class Conversation:
         seen = cut_middle(seen, work.agent.limits.observation_chars, _LEFT)
         record: dict[str, Any] = {"observation": seen, "reply": reply.text, "usage": usage}
         record["sent"] = work.requests.add(step, sent, work.full(asked), seen)
-        record |= {"cut": True} if reply.finish == "length" else {}
+        record |= facts_of(reply)
         record |= {"action": action_of(reply), **turn_tokens(reply)}
         foreign: dict[str, Any] = {}
         if reply.tool_calls:

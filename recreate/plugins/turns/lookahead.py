@@ -19,7 +19,8 @@ from recreate.agents.action import Done, exchange
 from recreate.agents.attempt import Answered, SampleState, calls_of, facts_of, hands_in
 from recreate.agents.config import AgentConfig, Strict
 from recreate.agents.functions import SUBMIT
-from recreate.api.errors import BadInput
+from recreate.agents.progress import end_of_refusal
+from recreate.api.errors import BadInput, Fault
 from recreate.api.ports import Sandbox
 from recreate.api.types import Message, Reply, Usage
 from recreate.plugins.turns.copies import Copying
@@ -163,8 +164,8 @@ class LookAhead(Copying):
                 break
             try:
                 asked = self.ask_model(rollout.messages, len(self.steps), rollout.sample)
-            except BadInput as e:
-                if e.code != "context-length":
+            except (BadInput, Fault) as e:
+                if end_of_refusal(e, turn) is None:
                     raise
                 break
             self.try_out(rollout, asked, ahead, rollout.well[-1])
