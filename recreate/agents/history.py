@@ -30,6 +30,7 @@ from pydantic import ValidationError
 from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import BadInput, Fault
 from recreate.api.types import Record, Revision
+from recreate.storage.files import make_folders, umask_in
 
 WHO = "recreate <recreate@localhost>"
 WHEN = "946684800 +0000"
@@ -130,7 +131,7 @@ class History:
 
     def _open(self) -> None:
         if not (self.path / "HEAD").exists():
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            make_folders(self.path.parent)
             how = ("--quiet", "--bare", "--template=", "--object-format=sha1", "-b", "main")
             self._git("init", *how, str(self.path))
         elif not self._mine:
@@ -204,7 +205,12 @@ class History:
         settings = (f"core.hooksPath={os.devnull}", "gc.auto=0", "core.logAllRefUpdates=false")
         command = [git, *place, *(word for setting in settings for word in ("-c", setting))]
         done = subprocess.run(
-            [*command, *arguments], input=stdin, capture_output=True, env=environment, check=False
+            [*command, *arguments],
+            input=stdin,
+            capture_output=True,
+            env=environment,
+            umask=umask_in(self.path.parent),
+            check=False,
         )
         if done.returncode:
             words = done.stderr.decode("utf-8", "replace").strip().partition("\n")[0]

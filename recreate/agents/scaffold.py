@@ -43,7 +43,7 @@ from recreate.agents.template import render_text as render_text
 from recreate.api.errors import BadInput
 from recreate.api.syntax import parse_python
 from recreate.api.types import Edit, Lesson, Record, digest
-from recreate.storage.files import disk
+from recreate.storage.files import disk, make_folders, mode_in
 
 Template = Literal["system", "workflow", "observation", "format", "offer"]
 
@@ -610,12 +610,12 @@ def save(scaffold: Scaffold, path: Path | str) -> None:
             code="not-a-scaffold",
         )
     with disk(root, fix="free space or check permissions, then again"):
-        root.parent.mkdir(parents=True, exist_ok=True)
+        make_folders(root.parent)
         beside = Path(tempfile.mkdtemp(prefix=f".{root.name}-", dir=root.parent))
         try:
             _write(scaffold, beside)
             if fresh:
-                beside.chmod(0o755)
+                beside.chmod(mode_in(root.parent, 0o755))
                 beside.rename(root)
             else:
                 _swap(scaffold, beside, root)
@@ -631,7 +631,8 @@ def _write(scaffold: Scaffold, folder: Path) -> None:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        at.chmod(0o755 if name.startswith("tools/") else 0o644)
+        mode = 0o755 if name.startswith("tools/") else 0o644
+        at.chmod(mode_in(folder.parent, mode))
 
 
 def _swap(scaffold: Scaffold, beside: Path, root: Path) -> None:

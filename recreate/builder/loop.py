@@ -182,6 +182,7 @@ def _checkpoints(work: Build, graph: Any, config: Any) -> Iterator[Any]:
     file = work.session.folder / "checkpoint.sqlite"
 
     def connect() -> tuple[sqlite3.Connection, Any]:
+        file.touch(files.mode_in(file.parent))
         connection = sqlite3.connect(file, check_same_thread=False)
         return connection, graph.compile(checkpointer=SqliteSaver(connection))
 

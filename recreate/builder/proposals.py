@@ -29,6 +29,7 @@ from recreate.lessons.store import LessonStore
 from recreate.optimizers.context import OptimizerContext
 from recreate.runs.attempts import Score, attempt_task, count_new, read_ended, run_attempts
 from recreate.runs.session import Session
+from recreate.storage import files
 from recreate.storage.redact import redacted
 
 
@@ -138,7 +139,7 @@ class Proposals:
         if last:
             shutil.copytree(folder / last, mine)
         else:
-            mine.mkdir(parents=True)
+            files.make(mine)
         return mine
 
     def native(self) -> bool:

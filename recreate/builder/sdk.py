@@ -52,6 +52,7 @@ from recreate.runs.replay import Replay
 from recreate.runs.results import BenchResult
 from recreate.runs.session import Session, open_session
 from recreate.runs.settings import AgentCaps, Settings, load_run
+from recreate.storage import files
 from recreate.viewer import html, markdown
 from recreate.viewer.facts import RunFacts
 from recreate.viewer.text import visible
@@ -314,7 +315,7 @@ def deliver(where: Path, folder: Path, domain: str, built: BuildResult) -> Outco
     if kept is not None and stranger(kept.before, seen):
         # of another build, or a person's: the run's history has it now
         said["replaced"] = kept.before
-    (folder / "report.md").write_text(visible(markdown.report(facts)), "utf-8")
+    files.write(folder / "report.md", visible(markdown.report(facts)))
     html.write(seen, built)
     return Outcome(
         run=folder,

@@ -132,6 +132,7 @@ def _ours(error: BaseException) -> RecreateError:
     file = home() / f"crash-{digest(text, 12)}.txt"
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch(0o600)
         file.write_text(text, "utf-8", errors="backslashreplace")
     except OSError:
         sys.stderr.write(text)

@@ -18,6 +18,7 @@ from recreate.api.errors import BadInput
 from recreate.api.paths import short as here
 from recreate.api.types import Review, Revision
 from recreate.cli.terminal import painted, prompt, say
+from recreate.storage.files import write
 
 if TYPE_CHECKING:
     from recreate.agents.scaffold import Scaffold
@@ -144,7 +145,7 @@ def lay(folder: Path, child: Scaffold) -> bool:
     if mark.is_file() and mark.read_text("utf-8") == child.digest:
         return False
     scaffolds.save(child, place)
-    mark.write_text(child.digest, "utf-8")
+    write(mark, child.digest)
     return True
 
 

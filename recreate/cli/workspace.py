@@ -16,7 +16,7 @@ from recreate.api.paths import short as here
 from recreate.cli.options import Json, help_of, unknown
 from recreate.cli.terminal import answer, answers
 from recreate.cli.variants import with_variants
-from recreate.storage.files import disk
+from recreate.storage.files import disk, make_folders, make_private
 
 KINDS = (
     "model",
@@ -99,7 +99,7 @@ def fill_workspace(folder: Path) -> Iterator[Path]:
             tool.chmod(0o755)  # an installer may have dropped the execute bit
         yield from sorted(p for p in target.rglob("*") if p.is_file())
     for kind, text in CONTENT.items():
-        (folder / kind).mkdir(parents=True)
+        (make_private if kind == "memory" else make_folders)(folder / kind)
         file = folder / kind / "README.md"
         file.write_text(text, "utf-8")
         yield file

@@ -7,6 +7,7 @@ one of them was writing when it was killed is undone.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sqlite3
@@ -19,7 +20,7 @@ from typing import TypeVar
 
 from recreate.agents.trajectory import is_file
 from recreate.api.errors import Fault
-from recreate.storage.files import disk, make
+from recreate.storage.files import disk, make, mode_in
 
 T = TypeVar("T")
 
@@ -168,6 +169,8 @@ class Database:
                 return self._connect()
             if inode is None:
                 _clear(self.path.parent)
+            with contextlib.suppress(OSError):  # sqlite3 says what is wrong with the place
+                self.path.touch(mode_in(self.path.parent))
             db = sqlite3.connect(
                 self.path, timeout=600, isolation_level=None, check_same_thread=False
             )

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from recreate.api.errors import BadInput
 from recreate.api.ports import Domain, extras
 from recreate.api.types import Experience, Split, Task
-from recreate.storage.files import fault, locked
+from recreate.storage.files import disk, fault, locked, make_private
 from recreate.storage.log import Log
 
 if TYPE_CHECKING:
@@ -60,6 +60,8 @@ class HeldOut:
         entries = [e for e in entries if e.split != "train"]
         if not entries or self._new(entries) == []:
             return
+        with disk(self.path.parent):
+            make_private(self.path.parent)
         with locked(self.path.parent):
             if new := self._new(entries):
                 with self._log as log:

@@ -40,7 +40,7 @@ from recreate.memory.embedders import default_embedder, embed_texts, open_embedd
 from recreate.memory.filters import LATER, allows, matches, parse
 from recreate.memory.held_out import Held, HeldOut, Spoken
 from recreate.memory.metadata import Metadata, index_of
-from recreate.storage.files import fault, locked, make
+from recreate.storage.files import disk, fault, locked, make, make_private, shut_out
 from recreate.storage.log import Log
 
 if TYPE_CHECKING:
@@ -99,6 +99,7 @@ class ExperienceStore:
         self.root = root
         self.namespace = namespace
         self.folder = paths.memory(root, namespace)
+        shut_out(self.folder)
         self.metadata = Metadata(self.folder, self.kind)
         self.held_out = HeldOut(self.folder)
         self.forgotten = Forgotten(self.folder)
@@ -153,6 +154,8 @@ class ExperienceStore:
         """Do what `add` does; return the ids that were recorded before."""
         if not experiences:
             return set()
+        with disk(self.folder):
+            make_private(self.folder)
         self.held_out.add(Held(e.group, e.task, e.split, e.domain) for e in experiences)
         gone = self.forgotten.read()
         new = [

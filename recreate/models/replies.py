@@ -263,7 +263,8 @@ class SharedReplies:
     def keep(self, question: ModelQuestion, reply: Reply) -> None:
         """See `Replies`. A reply whose endpoint told what cannot be is not kept."""
         if not reply.doubtful:
-            with contextlib.suppress(Fault):
+            with contextlib.suppress(Fault, OSError):
+                files.make_private(self.folder)
                 files.write(self._file(question), seal(question.record(reply)))
 
     def _file(self, question: ModelQuestion) -> Path:

@@ -98,7 +98,9 @@ def take(journal: Journal, settings: Settings, facts: Mapping[str, Any]) -> None
     folder = journal.folder
     with files.disk(folder):
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            if folder.parent.name == "runs":  # with all that earlier versions left open there
+                files.make_private(folder.parent)
+            files.make_private(folder, journal.log.path.name)
         # /proc, /dev and the like
         except (FileNotFoundError, NotADirectoryError, FileExistsError) as e:
             raise BadInput(

@@ -14,7 +14,7 @@ from recreate.api.types import Change, Lesson, Reply, Revision, digest
 from recreate.models import replies
 from recreate.models.replies import Answerer, ModelQuestion, read_reply
 from recreate.runs.trial import Terms
-from recreate.storage.files import lock
+from recreate.storage.files import lock, make_private
 from recreate.storage.log import Fields, Log, fits
 
 _OF_ATTEMPT = {"attempt": str, "task": str, "split": str, "passed": bool}
@@ -148,7 +148,7 @@ class Journal:
 
         Raises BadInput when another process holds the folder or it was written by a newer recreate.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_private(self.folder, self.log.path.name)
         self._lock_file = lock(self.folder / "lock", wait=False)
         if self._lock_file is None:
             holder = (self.folder / "lock").read_text("ascii", "replace").strip()

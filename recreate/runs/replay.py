@@ -81,7 +81,8 @@ def claim(folder: Path, run: str, *, resumed: bool) -> Callable[[], None]:
                 fix=f"give another --record, or rm -r {shown}",
                 code="cassette-exists",
             )
-    files.make(folder)
+    with files.disk(folder):
+        files.make_private(folder)
     return partial(_drop_empty, folder)
 
 

@@ -7,6 +7,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import stat
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -93,6 +94,56 @@ def home_disk(path: Path, kept: str = "") -> Iterator[None]:
         raise
 
 
+# who may read it
+
+
+def mode_in(folder: Path, mode: int = 0o666) -> int:
+    """Return the mode for what is made in a folder: nobody may do more with it than with the
+    folder."""
+    return mode & (stat.S_IMODE(folder.stat().st_mode) | 0o700)
+
+
+def umask_in(folder: Path) -> int:
+    """Return the umask of a program that writes into a folder; -1 for this process's."""
+    return -1 if stat.S_IMODE(folder.stat().st_mode) & 0o077 else 0o077
+
+
+def make_folders(folder: Path) -> None:
+    """Make a folder, and those above it, each as private as the one that it lies in. Raises
+    OSError."""
+    if folder.is_dir():
+        return
+    make_folders(folder.parent)
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode_in(folder.parent, 0o777))
+        return
+    if not folder.is_dir():
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(folder))
+
+
+def make_private(folder: Path, mark: str = "") -> None:
+    """Make a folder for what other users of this machine are not to read. Raises OSError.
+
+    mark: the file by which a folder that is there is known as ours; any other that holds something
+    stays as it is.
+    """
+    make_folders(folder.parent)
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(0o700)
+    if not mark or (folder / mark).exists() or not any(folder.iterdir()):
+        shut_out(folder)
+
+
+def shut_out(folder: Path) -> None:
+    """Take a folder from everybody but its owner. One that is shared with a group alone stays so:
+    somebody has chosen that."""
+    with contextlib.suppress(OSError):
+        found = folder.stat()
+        shared = found.st_mode & stat.S_ISVTX  # /tmp, and its like
+        if found.st_mode & 0o007 and found.st_uid == os.geteuid() and not shared:
+            folder.chmod(stat.S_IMODE(found.st_mode) & 0o7700)
+
+
 # one at a time
 
 
@@ -105,7 +156,7 @@ def lock(path: Path, *, folder: bool = False, wait: bool = True) -> int | None:
     """
     flags = os.O_RDONLY | os.O_DIRECTORY if folder else os.O_RDWR | os.O_APPEND | os.O_CREAT
     while True:
-        handle = os.open(path, flags | os.O_CLOEXEC, 0o644)
+        handle = os.open(path, flags | os.O_CLOEXEC, mode_in(path.parent))
         try:
             fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
             # The holder before us may have deleted it, renamed it or made it anew.
@@ -128,7 +179,7 @@ def locked(folder: Path) -> Iterator[None]:
         # each holder before us may delete it; a dangling link stays one
         for left in reversed(range(1000)):
             try:
-                folder.mkdir(parents=True, exist_ok=True)
+                make_folders(folder)
                 handle = lock(folder, folder=True)
                 break
             # deleted while we waited, or between two looks of mkdir
@@ -148,7 +199,7 @@ def locked(folder: Path) -> Iterator[None]:
 def exclusive(file: Path) -> Iterator[IO[bytes]]:
     """Open a file for appending by one process and thread at a time, with the folders above it.
     Raises OSError."""
-    file.parent.mkdir(parents=True, exist_ok=True)
+    make_folders(file.parent)
     handle = lock(file)
     assert handle is not None
     with os.fdopen(handle, "ab") as out:
@@ -179,7 +230,7 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[IO[bytes]]:
     """
     draft = path.with_name(f".{path.name[:100]}.{os.getpid()}-{threading.get_ident()}.draft")
     try:
-        with draft.open("wb") as file:
+        with open(draft, "wb", opener=_open_as_private) as file:
             yield file
             if durable:
                 file.flush()
@@ -190,11 +241,15 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[IO[bytes]]:
         raise
 
 
+def _open_as_private(path: str, flags: int) -> int:
+    return os.open(path, flags, mode_in(Path(path).parent))
+
+
 def write(path: Path, data: str | bytes, *, durable: bool = False, fix: str = "") -> None:
     """Write a file as `replacing` does, with the folders above it. Raises the Fault that `fault`
     makes."""
     with disk(path.parent if not fix else path, fix):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folders(path.parent)
         with replacing(path, durable=durable) as file:
             file.write(data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data)
 
@@ -203,10 +258,10 @@ def make(folder: Path, *, ignored: bool = False) -> None:
     """Make a folder; with `ignored` git never shows it, whatever the workspace's own .gitignore
     says. Raises Fault."""
     with disk(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folders(folder)
         mark = folder / ".gitignore"
         if ignored and not mark.exists():
-            mark.write_text("*\n")
+            write(mark, "*\n")
 
 
 def once(target: Path, build: Callable[[Path], None]) -> Path:

@@ -29,7 +29,7 @@ from pydantic_core import PydanticSerializationError, to_json
 from recreate.api import paths
 from recreate.api.errors import BadInput
 from recreate.api.types import SCHEMA
-from recreate.storage.files import RESUME, fault
+from recreate.storage.files import RESUME, fault, make_folders, mode_in
 
 DEEPEST = 100
 """Levels of JSON that somebody else wrote."""
@@ -372,8 +372,9 @@ class Log:
         self.close()
 
     def _open(self, mend: bool = True) -> int:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        make_folders(self.path.parent)
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        fd = os.open(self.path, flags, mode_in(self.path.parent))
         if mend:
             self._end = _mended(fd)
         self._fd = fd

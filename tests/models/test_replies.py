@@ -103,7 +103,12 @@ def test_of_a_conversation_that_grew_only_what_is_new_is_looked_through(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     looked: list[Any] = []
-    monkeypatch.setattr(replies, "redacted", lambda value: looked.append(value) or value)
+
+    def look(value: Any, **_: bool) -> Any:
+        looked.append(value)
+        return value
+
+    monkeypatch.setattr(replies, "redacted", look)
     said: list[Message] = [{"role": "system", "content": "You grow."}]
     params = {"tools": [{"type": "function", "function": {"name": "grow"}}]}
     known: set[str] = set()

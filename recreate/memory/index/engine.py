@@ -106,6 +106,7 @@ def main() -> None:
     """Answer one request after the other: (name of a method, its arguments)."""
     out, engine = os.fdopen(os.dup(1), "wb"), Engine()
     os.dup2(2, 1)  # what a library prints is no answer
+    inherited = os.umask(0)
     with contextlib.suppress(Exception):  # the first request says what is wrong
         import chromadb  # noqa: F401
     while True:
@@ -114,6 +115,8 @@ def main() -> None:
         except EOFError:
             os._exit(0)
         try:
+            place = os.stat(os.path.dirname(request[1]))  # noqa: PTH116, PTH120
+            os.umask(inherited | 0o777 & ~place.st_mode)  # Chroma's files are as private as it
             reply = "", getattr(engine, request[0])(*request[1:])
         except BaseException as e:  # a panic in Chroma's Rust code is no Exception
             reply = f"{type(e).__name__}: {e}", None

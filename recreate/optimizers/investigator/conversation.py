@@ -224,7 +224,6 @@ class Talk:
         on disk."""
         lines = None
         if self.file is not None:
-            self.file.parent.mkdir(parents=True, exist_ok=True)
             self.file.unlink(missing_ok=True)
             lines = Log(self.file)
         try:

@@ -28,6 +28,7 @@ from recreate.api.types import Edit, Experience, Record
 from recreate.optimizers.context import REPLY_TOKENS, OptimizerContext, prompt
 from recreate.optimizers.search import ATTEMPT_CHARS, Search
 from recreate.plugins.methods import PROMPTS
+from recreate.storage.files import write
 
 FILE = "memory/playbook.md"
 _STRING = {"type": "string", "maxLength": 600}
@@ -90,7 +91,7 @@ class Ace:
             self.add(search, text)
         self.prune()
         rows = [b.model_dump(mode="json") for b in self.bullets.values()]
-        self.file.write_text(json.dumps({"next": self.next, "bullets": rows}))
+        write(self.file, json.dumps({"next": self.next, "bullets": rows}))
         edits = search.edits(
             {FILE: self.text()}, "the playbook, grown by what these attempts taught"
         )

@@ -24,6 +24,7 @@ from recreate.optimizers.reflect import editable
 from recreate.optimizers.search import ATTEMPT_CHARS, Measured, Search
 from recreate.plugins.methods import PROMPTS
 from recreate.plugins.methods.tools import unfenced
+from recreate.storage.files import write
 
 _FILE = object_of(path={"type": "string"}, text={"type": "string"})
 SCHEMA = object_of(
@@ -93,7 +94,7 @@ class Adas:
                 break
             if made is not None and search.gain(made) > search.gain(best):
                 best = made
-        self.file.write_text(json.dumps([m.model_dump(mode="json") for m in self.archive]))
+        write(self.file, json.dumps([m.model_dump(mode="json") for m in self.archive]))
         return best.edits
 
     def write(self, search: Search, number: int) -> Measured | None:

@@ -27,6 +27,7 @@ from recreate.api.types import Edit, Experience, Message
 from recreate.optimizers.context import REPLY_TOKENS, OptimizerContext, prompt, sent_back
 from recreate.optimizers.search import ATTEMPT_CHARS, Search
 from recreate.plugins.methods import PROMPTS
+from recreate.storage.files import write
 
 FILE = "memory/guidance.md"
 TITLE = "# Guidance\n\n"
@@ -159,7 +160,7 @@ class Atlas:
                 else ["there is nothing new in it"]
             )
             if not faults:
-                self.file.write_text(json.dumps({**self.taught, text: list(pamphlets)}))
+                write(self.file, json.dumps({**self.taught, text: list(pamphlets)}))
                 return edits
             if again:
                 text = self.ask(

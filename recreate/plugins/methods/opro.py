@@ -21,6 +21,7 @@ from recreate.api.types import Edit, Experience, Message, Reply
 from recreate.optimizers.context import REPLY_TOKENS, OptimizerContext, prompt, sent_back
 from recreate.optimizers.search import ATTEMPT_CHARS, Search
 from recreate.plugins.methods import PROMPTS
+from recreate.storage.files import write
 
 FILE = "memory/instruction.md"
 TITLE = "# Instruction\n\n"
@@ -79,7 +80,7 @@ class Opro:
             )
             if search.gain(made) > search.gain(best):
                 best = made
-        self.file.write_text(json.dumps(self.record))
+        write(self.file, json.dumps(self.record))
         return best.edits
 
     def write(self, search: Search, number: int) -> tuple[str, list[Edit]]:
