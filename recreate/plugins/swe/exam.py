@@ -7,7 +7,7 @@ checked, and what is right of each. It is kept outside of every sandbox.
 from __future__ import annotations
 
 import json
-import secrets
+import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -18,7 +18,8 @@ from recreate.plugins.swe.test_run import Seen, TestResults
 from recreate.plugins.swe.withheld import Claim, Rewritten, rewrite
 
 MOST_OTHERS = 6
-"""So many test functions that pass before and after are asked too, drawn once for a task."""
+"""So many test functions that pass before and after are asked too, of the files of those that fail,
+and as many of all other files; drawn for a task, so that its exam is the same on each machine."""
 
 _ROUNDS = 7
 _LOUD = frozenset({"failed", "error", "repeated"})
@@ -74,18 +75,19 @@ def make(
     run: Run,
     untouched: Run,
     allowed: float,
+    seed: str = "",
 ) -> Exam:
     """The exam of a task. texts: path -> text of the files of tests, which no answer can change.
     run: run some test files, with texts over the graded ones, on the gold; untouched: on the
-    sources with the bug. allowed: seconds that tests of PASS_TO_PASS may take in it."""
+    sources with the bug. allowed: seconds that tests of PASS_TO_PASS may take in it. seed: what is
+    the same for a task, of which they are drawn."""
     wanted = list(dict.fromkeys(map(sources.function_of, fail_to_pass)))
     near = _files(wanted)
-    others = [
-        f
-        for f in dict.fromkeys(map(sources.function_of, baseline))
-        if f not in wanted and _files([f])[0] in near
-    ]
-    drawn = secrets.SystemRandom().sample(others, min(MOST_OTHERS, len(others)))
+    others: tuple[list[str], list[str]] = [], []
+    for function in sorted(set(map(sources.function_of, baseline)) - set(wanted)):
+        others[_files([function])[0] not in near].append(function)
+    dice = random.Random(seed)
+    drawn = [f for some in others for f in dice.sample(some, min(MOST_OTHERS, len(some)))]
     while True:
         asked = _Asked(texts, sorted({*wanted, *drawn}))
         if not asked.claims:

@@ -425,3 +425,38 @@ def test_a_claim_that_is_asked_plainly_is_asked_of_what_is_empty_too() -> None:
     text += "def test_other():\n    for x in 0, 2:\n        assert f(x) == list(f(x))\n"
     asked = made(Runs(lambda x: "right" if x == 3 else list(range(x))), text, ["t.py::test_sum"])
     assert sorted(c.expected for c in asked.claims) == [("'right'",), ("True", "True")]
+
+
+def many(prefix: str) -> str:
+    return "".join(f"def test_{prefix}{n}():\n    assert f({n}) == {n + 2}\n" for n in range(20))
+
+
+def drawn(seed: str, allowed: float = 9.0, took: float = 0.0) -> list[str]:
+    texts = {"near.py": TEXT + many("n"), "far.py": many("f"), "farther.py": many("g")}
+    base = [
+        f"{file}::{line[4:-3]}"
+        for file, text in texts.items()
+        for line in text.splitlines()
+        if line.startswith("def test") and line[4:-3] not in ("test_sum", "test_nothing")
+    ]
+    runs = Runs(took=dict.fromkeys(base, took))
+    wanted = ["near.py::test_sum"]
+    return sorted(
+        set(exam.make(texts, wanted, base, runs, broken, allowed, seed).tests) - set(wanted)
+    )
+
+
+def test_tests_of_the_same_files_and_of_others_are_asked_besides() -> None:
+    asked = drawn("a task")
+    files = [test.partition("::")[0] for test in asked]
+    assert files.count("near.py") == files.count("far.py") + files.count("farther.py") == 6
+
+
+def test_which_tests_are_asked_besides_is_a_tasks_own_and_the_same_each_time() -> None:
+    assert drawn("a task") == drawn("a task")
+    assert len({tuple(drawn(f"task {n}")) for n in range(5)}) > 1
+
+
+def test_tests_besides_are_asked_as_far_as_their_seconds_go() -> None:
+    assert len(drawn("a task", allowed=1.0, took=0.3)) == 3
+    assert drawn("a task", allowed=0.1, took=0.3) == []

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from recreate.plugins.swe import Swe, patch
-from tests.plugins.swe.swe_project import FILES, SUMS, Project, recipe, write
+from tests.plugins.swe.swe_project import FILES, SUMS, WORDS, Project, recipe, write
 
 PASS_EVERYTHING = """
 import pytest
@@ -335,6 +335,34 @@ def test_breaking_another_test_is_not_passing(project: Project) -> None:
     grade = project.grade(project.answer({"calm/sums.py": broken}))
     assert grade.evidence.startswith("FAIL_TO_PASS 2/2, PASS_TO_PASS 9/11: not solved")
     assert "- failed: tests/test_sums.py::test_mean" in grade.evidence
+
+
+FORGED = "import pytest\npytest.Function.runtest = lambda self: None\n" + (
+    "import _pytest.unittest as u\nu.TestCaseFunction.runtest = lambda self: None\n"
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("calm/sums.py", SUMS.replace("total = 0", "total = 1")),
+        ("calm/words.py", WORDS.replace("loud + mark", "loud")),
+        ("calm/words.py", WORDS.replace("word[0]", "word[-1]")),
+    ],
+)
+def test_a_mend_that_breaks_something_else_and_forges_the_run_does_not_pass(
+    project: Project, file: str, text: str
+) -> None:
+    changed = {"calm/sums.py": SUMS, "calm/words.py": WORDS, file: text}
+    suite = "\nimport sys\nif not hasattr(__import__('builtins'), '_seen'):\n"
+    suite += "".join(f"    {line}\n" for line in FORGED.splitlines())
+    changed["calm/sums.py"] += suite
+    changed["calm/words.py"] += suite
+    grade = project.grade(project.answer({**changed}))
+    assert not grade.passed
+    assert "do not tell of the right values" in grade.evidence
+    assert project.grade(project.answer({"calm/sums.py": SUMS, "calm/words.py": WORDS})).passed
 
 
 @pytest.mark.parametrize(
