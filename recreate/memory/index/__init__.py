@@ -429,7 +429,7 @@ class _Worker:
                 try:
                     while not self._ending and some(lambda: self._ending):
                         pass
-                except Exception as e:
+                except Exception as e:  # raised again by who waits for it
                     self._error = e
 
             self._ending = False
