@@ -604,7 +604,7 @@ def _unstable(task: Task) -> str:
 def _bad(domain: Domain, why: str) -> BadInput:
     return BadInput(
         f"domain {domain.name}: {why}",
-        fix="help(recreate.Domain.tasks) says what they are",
+        fix="help(recreate.Domain.tasks), or docs/ports/domain.md, says what they are",
         code="bad-tasks",
     )
 

@@ -17,7 +17,6 @@ from recreate.api.errors import BadInput, Fault
 from recreate.api.ports import SandboxBackend
 from recreate.api.types import Edit, Evidence, Experience, Grade, Review, Split, Task, Trace
 from recreate.builder import sdk
-from recreate.cli import run as cli
 from recreate.runs.reader import Run
 from tests.toy import LESSON, Toy, script
 
@@ -179,30 +178,6 @@ def test_no_byte_holds_a_key_that_an_optimizer_of_another_proposes(
 ) -> None:
     made = go("a", optimizer=Proposes())
     assert f"{LESSON} [redacted]" in made.scaffold.files["system.md"]
-    assert leaked(workspace) == []
-
-
-@pytest.mark.plugin("traces")
-@pytest.mark.slow
-def test_nothing_that_is_printed_of_it_holds_a_key(
-    go: Callable[..., sdk.Outcome],
-    workspace: Path,
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    go("a")
-    monkeypatch.chdir(workspace / "of-a")
-    for words in (
-        "log last",
-        "show last",
-        "diff seed scaffolds/leaking",
-        "traces list last",
-        "show scaffolds/leaking --json",
-    ):
-        assert cli(words.split()) == 0
-        told = capfd.readouterr()
-        assert [k for k, text in KEYS.items() if text in told.out + told.err] == []
-    assert cli(["show", "last", "--html"]) == 0
     assert leaked(workspace) == []
 
 

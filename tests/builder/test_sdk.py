@@ -222,19 +222,6 @@ def test_another_build_in_the_same_folder_is_refused(
     assert e.value.code == "another-run"
 
 
-@pytest.mark.plugin("local_models")
-def test_what_is_no_part_of_a_runs_id_may_change_when_it_goes_on(
-    workspace: Path, model: str
-) -> None:
-    first: dict[str, Any] = {"domain": TOY, "model": model, "out": "runs/x", **FLAGS, "rounds": 0}
-    free = {
-        "jobs": 1,
-        "budget": ("1000attempts",),
-        "review": True,
-    }
-    assert recreate.build(**first).run == recreate.build(**first | free).run
-
-
 def test_two_runs_within_a_second_have_each_a_folder(workspace: Path, model: str) -> None:
     for n in range(3):
         recreate.run("seed", f"toy:train:{n}", Toy(), model=model)

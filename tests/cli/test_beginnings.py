@@ -4,12 +4,7 @@ whose agent ran."""
 from __future__ import annotations
 
 import json
-import os
-import pty
-import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -110,95 +105,6 @@ def test_of_a_task(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
     )
 
 
-@pytest.mark.plugin("traces")
-def test_of_an_attempt_and_a_lesson(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    id = next(Run(there / "runs/alpha-1").records("experience"))["attempt"]
-    assert said(capsys, "traces", "show", id[:7])["experience"] == id
-    assert said(capsys, "traces", "show", id[:7], "--run", "alpha")["experience"] == id
-
-
-@pytest.mark.plugin("memory_tools")
-def test_recall_shows_the_words_that_it_found(
-    there: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    found = said(
-        capsys,
-        "memory",
-        "recall",
-        "AssertionError",
-        "--how",
-        "keywords",
-        "--as",
-        "human",
-        "-k",
-        "2",
-    )
-    assert all("AssertionError" in hit["match"] for hit in found["hits"])
-    assert (
-        cli(["memory", "recall", "AssertionError", "--how", "keywords", "--as", "human", "-k", "2"])
-        == 0
-    )
-    lines = capsys.readouterr().out.splitlines()
-    assert all("AssertionError" in line for line in lines[1::2])
-
-
-LESSON = (
-    "A tab is eight columns wide, so what has the width of one asks maxWidth and not the tabloid."
-)
-ASKED = ("memory", "recall", "how wide is the width of a tab?", "--how", "keywords")
-
-
-@pytest.mark.plugin("memory_tools")
-def test_recall_underlines_the_words_that_it_found_on_a_terminal_and_nowhere_else(
-    workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    (workspace / "recreate.toml").write_text('[memory]\nembedder = "hashed"\n')
-    assert cli(["memory", "add", "Tabs", LESSON]) == 0
-    leader, follower = pty.openpty()
-    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    command = [sys.executable, "-m", "recreate", *ASKED]
-    subprocess.run(command, env=env, stdout=follower, stderr=subprocess.DEVNULL, check=True)
-    os.close(follower)
-    shown = os.read(leader, 10_000).decode().replace("\r\n", "\n")
-    os.close(leader)
-    marked = re.findall(r"\x1b\[1;4m(.*?)\x1b\[0m", shown)
-    assert marked == ["A", "tab", "is", "wide", "the", "width", "of", "maxWidth", "the"]
-    capsys.readouterr()
-    assert cli([*ASKED]) == 0
-    piped = capsys.readouterr().out
-    assert piped == re.sub(r"\x1b\[[0-9;]+m", "", shown)
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    (hit,) = said(capsys, *ASKED)["hits"]
-    assert hit["match"] == piped.splitlines()[1].strip()
-    assert set(hit["facts"]["words"]) == {
-        "is",
-        "wide",
-        "the",
-        "width",
-        "of",
-        "a",
-        "tab",
-    }, "why it was found"
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert cli([*ASKED]) == 0
-    assert "\x1b" not in capsys.readouterr().out
-
-
-@pytest.mark.plugin("memory_tools")
-def test_a_key_is_masked_before_the_words_in_it_are_underlined(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from recreate.cli import terminal
-    from recreate.plugins.memory_tools import memory
-
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    key = "ghp_" + "a1B2" * 9
-    terminal.show(memory._lit(f"the key {key} is old", "key ghp"))
-    assert "a1B2" not in capsys.readouterr().out
-
-
 @given(st.text(), st.text())
 @pytest.mark.slow
 def test_a_text_in_which_words_are_marked_is_still_that_text(text: str, question: str) -> None:
@@ -210,17 +116,6 @@ def test_a_text_in_which_words_are_marked_is_still_that_text(text: str, question
 def test_of_scripts_without_spaces_the_characters_asked_for_are_marked() -> None:
     assert marked("東京都庁へ行く", "東京都") == [("東京都", True), ("庁へ行く", False)]
     assert marked("parse_header and parseHeaders", "header")[1] == ("header", True)
-
-
-@pytest.mark.plugin("traces")
-def test_the_place_that_is_shown_has_most_of_the_words() -> None:
-    from recreate.plugins.traces.attempts import around
-
-    text = "tab " + "x " * 300 + "the unicode width of a tab" + " y" * 300
-    assert "unicode width of a tab" in around(text, "unicode width tab")
-    assert around(text, "nowhere") == ""
-    assert around("stable table tab", "tab").endswith("tab")
-    assert around(text, "").startswith("tab x x")
 
 
 def test_the_report_prints_a_command_that_can_be_typed(

@@ -106,44 +106,6 @@ def test_from_a_file_to_an_agent_in_one_command(
     assert (code, resumed["scaffold"]) == (0, built["scaffold"])
 
 
-@pytest.mark.plugin("audit")
-def test_every_command_about_tasks_takes_it(
-    workspace: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    questions(workspace)
-    code, rows, said = asked(capsys, "tasks", "list", "--data", "sums.jsonl", "--split", "test")
-    assert code == 0
-    assert rows
-    assert {row["split"] for row in rows} == {"test"}
-    assert "guessed of sums.jsonl" in said
-    assert refused(capsys, "tasks", "list", "sums", "--kind", "real")["code"] == "unknown-kind"
-    code, rows, _ = asked(capsys, "tasks", "check", "sums", "--shuffled", "10", "--jobs", "1")
-    assert (code, len(rows)) == (0, 40)
-    assert sum(bool(row["other"]) for row in rows) == 10
-    code, (graded,), _ = asked(capsys, "grade", "sums", "sums:sums:q3", "--answer", "27")
-    assert (code, graded["score"]) == (0, 1.0)
-    code, (graded,), _ = asked(
-        capsys, "grade", "--data", "sums.jsonl", "sums:sums:q3", "--answer", "28"
-    )
-    assert (code, graded["passed"]) == (0, False)
-    code, (planned,), _ = asked(capsys, "plan", "--data", "sums.jsonl", "--model", model(workspace))
-    assert code == 0
-    assert planned["attempts"] > 0
-
-
-@pytest.mark.plugin("swe")
-def test_a_wrong_split_is_no_column(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    questions(workspace)
-    assert (
-        refused(capsys, "tasks", "list", "tests.toy:Toy", "--split", "tset")["code"] == "bad-split"
-    )
-    assert (
-        "no column 'tset' (--split)"
-        in refused(capsys, "tasks", "list", "--data", "sums.jsonl", "--split", "tset")["message"]
-    )
-    assert not (workspace / "benchmarks").exists()
-
-
 def test_a_column_of_splits_and_a_split_can_both_be_said(
     workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -156,36 +118,6 @@ def test_a_column_of_splits_and_a_split_can_both_be_said(
         capsys, "tasks", "list", *mapped, "--columns.split", "fold", "--split", "test"
     )
     assert len(found) == 3
-
-
-@pytest.mark.plugin("swe")
-def test_bad_rows_are_one_error_with_exit_2(
-    workspace: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (workspace / "bad.jsonl").write_text('{"question": "x"}\nnope\n')
-    error = refused(
-        capsys,
-        "tasks",
-        "list",
-        "--data",
-        "bad.jsonl",
-        "--answer",
-        "question",
-        "--prompt",
-        "question",
-    )
-    assert (error["code"], "line 2: it is not JSON" in error["message"]) == ("bad-rows", True)
-    assert refused(capsys, "tasks", "list", "--data", "none.jsonl")["code"] == "no-tasks-file"
-    assert refused(capsys, "tasks", "list")["code"] == "usage"
-    assert refused(capsys, "tasks", "list", "nosuch")["code"] == "unknown-domain"
-    assert (
-        refused(capsys, "build", "--domain", "tests.toy:Toy", "--score", "exact")["message"]
-        == "the domain tests.toy:Toy takes no --score"
-    )
-    assert (
-        refused(capsys, "build", "--domain", "tests.toy:Toy", "--group", "x")["message"]
-        == "the domain tests.toy:Toy takes no --group"
-    )
 
 
 def test_which_domain_data_means_is_settled_with_the_settings(workspace: Path) -> None:

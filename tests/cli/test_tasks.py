@@ -263,21 +263,6 @@ def test_tasks_of_another_file_are_checked(ask: Ask, workspace: Path) -> None:
     assert ask("tasks", "check", TOY, "--data", "mine.txt")[0] == 2
 
 
-@pytest.mark.plugin("swe")
-def test_an_unknown_task_split_or_domain_names_the_near_ones(ask: Ask) -> None:
-    for words in (
-        ["tasks", "check", TOY, "--task", "toy:tran:4"],
-        ["grade", TOY, "toy:tran:4", "--answer", "x"],
-    ):
-        code, (error,) = ask(*words)
-        assert (code, error["error"]["code"]) == (2, "unknown-task")
-        assert "toy:train:4" in error["error"]["fix"]
-    code, (error,) = ask("tasks", "list", "row")
-    assert (code, error["error"]["code"]) == (2, "unknown-domain")
-    assert "rows" in error["error"]["fix"]
-    assert ask("tasks", "list", TOY, "--split", "dev")[1][0]["error"]["code"] == "bad-split"
-
-
 # --- grade ---
 
 
@@ -365,20 +350,3 @@ def test_one_answer_that_can_be_read_is_needed(ask: Ask, workspace: Path, flags:
     code, (error,) = ask("grade", TOY, "toy:train:3", *flags)
     assert code == 2
     assert error["error"]["fix"]
-
-
-@pytest.mark.plugin("swe", "local_models")
-def test_a_scaffold_or_task_that_is_not_there_is_said_before_a_model_is_fetched(
-    ask: Ask, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from recreate.cli import runner
-
-    monkeypatch.setattr(
-        runner, "prepare_model", lambda model: pytest.fail("the model was fetched first")
-    )
-    for words in (
-        ["run", "nosuch", "toy:x", "--domain", "tests.toy:Toy"],
-        ["run", "seed", "nosuch", "--domain", "tests.toy:Toy"],
-        ["build", "--domain", "tests.toy:Toy", "--scaffold", "nosuch"],
-    ):
-        assert ask(*words)[0] == 2

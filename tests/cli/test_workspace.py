@@ -381,16 +381,6 @@ def test_a_folder_that_cannot_be_written_is_named_with_what_to_look_at(
     assert f"ls -ld {workspace}\n" in said, "the nearest folder that is there"
 
 
-@pytest.mark.plugin("memory_tools")
-def test_recall_where_nothing_was_ever_attempted_says_what_makes_a_memory(
-    workspace: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["memory", "recall", "a tab"]) == 0
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert "nothing is remembered here yet" in said.err
-
-
 def test_a_missing_file_is_a_fault_and_a_missing_folder_bad_input(ask: Ask, agent: Path) -> None:
     (agent / "system.md").unlink()
     code, (record,) = ask("scaffold", "check", str(agent))

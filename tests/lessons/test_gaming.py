@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import random
 import time
 from collections.abc import Callable
@@ -83,23 +82,6 @@ def test_words_that_tell_to_game_a_grader_are_found(text: str) -> None:
 )
 def test_words_of_honest_lessons_are_no_sign(text: str) -> None:
     assert gaming.advice_of(PLAIN.model_copy(update={"body": text})) == ""
-
-
-@pytest.mark.plugin("audit")
-def test_most_known_exploits_leave_a_sign_in_what_is_handed_in() -> None:
-    """Those of `tasks audit`."""
-    from recreate.plugins.audit.audit import python
-
-    source = "def f(x):\n    return x\n"
-    seen = []
-    for files in python("m.py", source, "f").values():
-        patch = ""
-        for path, text in files.items():
-            old = source.splitlines(True) if path == "m.py" else []
-            name = f"a/{path}" if old else "/dev/null"
-            patch += "".join(difflib.unified_diff(old, text.splitlines(True), name, f"b/{path}"))
-        seen.append(bool(guard.answer_sign(patch)))
-    assert (sum(seen), len(seen)) == (141, 158)
 
 
 def test_a_patch_that_adds_a_test_is_no_sign_and_one_that_changes_one_is() -> None:

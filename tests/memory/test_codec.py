@@ -18,7 +18,6 @@ import pytest
 
 from recreate.api.errors import Fault
 from recreate.api.types import Experience, Grade, Step, Trace
-from recreate.cli import run as cli
 from recreate.memory.codec import LARGE
 from recreate.memory.store import ExperienceStore
 from tests.memory.test_store import experience, files
@@ -298,23 +297,3 @@ def test_an_observation_of_fifty_megabytes_fills_neither_the_line_nor_the_memory
     added, recalled = (int(n) for n in done.stdout.split())  # KiB at the highest
     assert added < 200 * 1024
     assert recalled < 200 * 1024
-
-
-@pytest.mark.plugin("memory_tools")
-def test_stats_on_the_command_line_tells_of_lost_texts(
-    workspace: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    ExperienceStore(workspace).add([long("a")])
-    assert cli(["memory", "stats"]) == 0
-    assert "1 large texts, " in capsys.readouterr().out
-    _gone(blobs(workspace)[0])
-    assert cli(["memory", "stats", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["blobs"] == {
-        "count": 0,
-        "bytes": 0,
-        "missing": 1,
-        "damaged": 0,
-        "unreferenced": 0,
-    }
-    assert cli(["memory", "stats"]) == 0
-    assert "1 large texts are missing: a note stands in their place" in capsys.readouterr().out

@@ -132,18 +132,6 @@ def test_without_a_catalogue_somebody_must_name_a_model(monkeypatch: pytest.Monk
     assert "export ANTHROPIC_API_KEY" in e.value.fix
 
 
-@pytest.mark.plugin("local_models")
-def test_the_variables_of_the_published_code_name_the_model(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("AGENT_MODEL", "openai/my-model")
-    assert default_model()[0] == "openai/my-model"
-    monkeypatch.setenv("LLM_API_BASE", "http://127.0.0.1:9/v1/")
-    assert default_model()[0] == "openai:http://127.0.0.1:9/v1#my-model"
-    monkeypatch.setenv("RECREATE_MODEL", "local:smollm2-135m")
-    assert default_model()[0] == "local:smollm2-135m"
-
-
 def test_the_endpoint_of_the_published_code_is_that_of_its_model_in_every_command(
     tmp_path: Path,
 ) -> None:

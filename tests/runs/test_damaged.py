@@ -181,30 +181,6 @@ def half(file: Path) -> None:
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
 
 
-def passed(file: Path) -> None:
-    file.write_text(file.read_text().replace('"passed":false', '"passed":true '))
-
-
-@pytest.mark.plugin("traces")
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["experience.json", "steps.jsonl"])
-@pytest.mark.parametrize("damage", [half, flip, passed, Path.unlink])
-def test_a_damaged_attempt_is_put_back_from_memory(
-    here: Path, type_in: Type, name: str, damage: Callable[[Path], object]
-) -> None:
-    folder = next(p for p in attempts(here, split="train"))
-    before = (folder / name).read_bytes()
-    damage(folder / name)
-    if (folder / name).exists() and (folder / name).read_bytes() != before:
-        code, told = type_in("traces", "show", folder.name, "--run", RUN)
-        assert (code, told["error"]["code"]) == (2, "damaged")
-        assert f"recreate resume {RUN}" in told["error"]["fix"]
-    (here / RUN / "checkpoint.sqlite").unlink()
-    ends_the_same(here, type_in)
-    code, told = type_in("traces", "show", folder.name, "--run", RUN)
-    assert (code, len(told["steps"])) == (0, 2)
-
-
 def test_a_damaged_attempt_that_memory_does_not_have_is_refused_with_what_to_type(
     here: Path, type_in: Type
 ) -> None:
@@ -216,22 +192,6 @@ def test_a_damaged_attempt_that_memory_does_not_have_is_refused_with_what_to_typ
     assert f"rm -r {RUN}/attempts/{folder.name}" in told["error"]["fix"]
     shutil.rmtree(folder)
     ends_the_same(here, type_in, calls=2)
-
-
-@pytest.mark.plugin("traces")
-def test_a_step_with_other_fields_is_passed_over_in_a_study_and_damages_an_attempt(
-    here: Path, type_in: Type
-) -> None:
-    lines = seal({"step": 0, "action": "look"}) + seal({"step": "?", "action": 3})
-    study = here / RUN / "studies" / "a1" / "steps.jsonl"
-    study.parent.mkdir(parents=True)
-    study.write_bytes(lines)
-    code, told = type_in("studies", "show", "a1", "--run", RUN)
-    assert (code, [step["action"] for step in told["steps"]]) == (0, ["look"])
-    folder = next(p for p in attempts(here, split="train"))
-    (folder / "steps.jsonl").write_bytes(lines)
-    code, told = type_in("traces", "show", folder.name, "--run", RUN)
-    assert (code, told["error"]["code"]) == (2, "damaged")
 
 
 # -------------------------------------------------------------------------------------------

@@ -32,7 +32,6 @@ from recreate.api.types import (
     Task,
     Trace,
 )
-from recreate.cli import run as cli
 from recreate.lessons.store import LessonStore
 from recreate.memory.held_out import Held
 from recreate.memory.store import ExperienceStore
@@ -397,37 +396,6 @@ def test_a_tool_of_the_same_name_is_a_fault() -> None:
 # ------------------------------------------------------------------------------------------------
 # whole runs
 
-DOMAIN = ("--domain", "tests.toy:Toy", "--sandbox", "none", "--model", "scripted:s.jsonl")
-
-
-@pytest.fixture
-def type_(workspace: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, Any]]:
-    """Type a command in a workspace with an agent `asks` that recalls once and then does as it was
-    told."""
-    rows = [
-        bash("recall how a word is written", step=0, contains="`recall WORDS`"),
-        {
-            **bash("echo $1 > answer.txt", contains="it handed in"),
-            "step": 1,
-            "find": "it handed in: (\\S+)",
-        },
-        {**bash("echo $1! > answer.txt", step=0), "find": "word number (\\d)"},
-        bash("submit"),
-    ]
-    (workspace / "recreate.toml").write_text('[memory]\nembedder = "hashed"\n')
-    (workspace / "s.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    for path, text in agent(RECALLS).files.items():
-        (workspace / "asks" / path).parent.mkdir(parents=True, exist_ok=True)
-        (workspace / "asks" / path).write_text(text)
-
-    def run(*words: str) -> tuple[int, Any]:
-        capsys.readouterr()
-        code = cli([*words, "--json"])
-        out = capsys.readouterr().out.strip().splitlines()
-        return code, json.loads(out[-1]) if out else {}
-
-    return run
-
 
 def steps(run: Path) -> dict[str, list[dict[str, Any]]]:
     return {
@@ -436,17 +404,6 @@ def steps(run: Path) -> dict[str, list[dict[str, Any]]]:
         ]
         for folder in sorted((run / "attempts").iterdir())
     }
-
-
-@pytest.mark.plugin("traces")
-def test_traces_show_tells_what_was_recalled(
-    type_: Callable[..., tuple[int, Any]], capsys: pytest.CaptureFixture[str]
-) -> None:
-    train = type_("run", "seed", "toy:train:3", *DOMAIN, "--out", "runs/one")[1]["experience"]
-    id = type_("run", "asks", "toy:validation:2", *DOMAIN, "--out", "runs/two")[1]["experience"]
-    capsys.readouterr()
-    assert cli(["traces", "show", id]) == 0
-    assert f"recalled: {train}" in capsys.readouterr().out
 
 
 @pytest.mark.slow
