@@ -18,16 +18,15 @@ import socket
 import ssl
 import threading
 import time
-import urllib.request
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import urlsplit
 
 from httptools import HttpParserError, HttpResponseParser
 from pydantic_core import PydanticSerializationError, to_json
 
 from recreate.api.types import Message
 from recreate.models.deadline import within
+from recreate.models.proxies import find_proxy
 
 CONNECT_SECONDS = 10.0
 MAX_ANSWER = 16 * 2**20
@@ -41,13 +40,14 @@ _ROLE_AND_CONTENT = operator.itemgetter("role", "content")
 
 
 class Lost(Exception):
-    """No whole answer came, `why` says what happened. sent: whether the request may have been
-    read."""
+    """No whole answer came, `why` says what happened. sent: whether the request may have been read;
+    via: as in Connections."""
 
-    def __init__(self, why: BaseException, sent: bool) -> None:
-        super().__init__(str(why) or type(why).__name__)
+    def __init__(self, why: BaseException, sent: bool, via: str = "") -> None:
+        super().__init__(f"{why}{via}" if str(why) else f"{type(why).__name__}{via}")
         self.why = why
         self.sent = sent
+        self.via = via
 
 
 class TooLarge(OSError):
@@ -153,13 +153,12 @@ class Connections:
         """Kept connections that were closed as they were asked: a server that does so often is
         asked on fresh ones."""
         self._tls = (tls or ssl.create_default_context()) if scheme == "https" else None
-        local = (
-            host in ("localhost", "::1")
-            or host.startswith("127.")
-            or urllib.request.proxy_bypass(host)
-        )
-        proxy = None if local else urllib.request.getproxies().get(scheme)
-        self._proxy = urlsplit(proxy) if proxy else None
+        self.proxy = find_proxy(scheme, host, port)
+
+    @property
+    def via(self) -> str:
+        """What is said of the way there, behind a name of the place; '' for the straight one."""
+        return f" through the proxy {self.proxy.shown}" if self.proxy else ""
 
     def close(self) -> None:
         """Close those that are idle now, and the others when they are given back."""
@@ -181,8 +180,10 @@ class Connections:
         no whole answer came.
         """
         ends = time.monotonic() + timeout
-        if self._proxy and self.scheme == "http":  # the proxy is told the whole address
+        if self.proxy and self.scheme == "http":  # the proxy is told the whole address
             path = f"http://{self.host}{f':{self.port}' if self.port else ''}{path}"
+            own = "".join(f"{name}: {value}\r\n" for name, value in self.proxy.headers.items())
+            head += own.encode("ascii")
         line = f"{method} {path} HTTP/1.1\r\n".encode("ascii", "replace")
         request = b"".join((line, head, b"Content-Length: %d\r\n\r\n" % sum(map(len, body)), *body))
         sent = again = False
@@ -208,7 +209,7 @@ class Connections:
                 answer.feed(wire.recv(_BLOCK))
             again = answer.kept and not self._closed and self._closed_on_us < _CLOSED_ON_US
         except (OSError, http.client.HTTPException, HttpParserError) as e:
-            raise Lost(e, sent) from None
+            raise Lost(e, sent, self.via) from None
         finally:
             if wire is not None:
                 if again:
@@ -232,18 +233,18 @@ class Connections:
         return None
 
     def _connect(self, timeout: float) -> socket.socket:
-        host, port = (
-            (self._proxy.hostname or "", self._proxy.port)
-            if self._proxy
-            else (self.host, self.port)
-        )
+        host, port = (self.proxy.host, self.proxy.port) if self.proxy else (self.host, self.port)
         if self._tls is None:
             connection = http.client.HTTPConnection(host, port, timeout=timeout)
         else:
             connection = http.client.HTTPSConnection(host, port, timeout=timeout, context=self._tls)
-            if self._proxy:
-                connection.set_tunnel(self.host, self.port)
-        connection.connect()
+            if self.proxy:
+                connection.set_tunnel(self.host, self.port, self.proxy.headers)
+        try:
+            connection.connect()
+        except BaseException:  # a tunnel that was not made is left open
+            connection.close()
+            raise
         return connection.sock
 
 

@@ -9,7 +9,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from recreate.api.errors import BadInput, Fault, Refused, Transient
 from recreate.api.ports import Price
@@ -23,6 +23,7 @@ from recreate.models.refusals import REFUSES, Concessions, read_error, reply_roo
 TIMEOUT_SECONDS = 300.0
 _SENT_ON = ("temperature", "top_p", "max_tokens", "seed", "stop")
 _IMPORT = threading.Lock()
+E = TypeVar("E", bound=BaseException)
 
 PROVIDERS: dict[str, tuple[str, str]] = {
     "anthropic": ("ANTHROPIC_API_KEY", "claude-sonnet-4-5"),
@@ -126,6 +127,8 @@ class LiteLLM:
                 raise Transient(text, fix=fix, code="timeout") from None
             # litellm raises many kinds, its own and its transports': each is attributed
             except Exception as e:
+                if (ours := _find_cause(e, BadInput)) is not None:  # a proxy that cannot be used
+                    raise ours from None
                 if self._give_way(e, params, sent, given):
                     continue
                 error = self._error(litellm, e, tools=tools)
@@ -223,11 +226,15 @@ class LiteLLM:
         self._schema = bool(self.api_base or litellm.supports_response_schema(self.model))
 
     def _error(self, litellm: Any, e: Exception, *, tools: bool) -> Fault | BadInput:
+        import httpx
+
         if isinstance(e, ModuleNotFoundError) and (absent := missing(e.name or "")):
             return absent
         kinds = litellm.exceptions
         words = str(e)
-        text = f"{self.model}: {chat.short(words)}"
+        behind = _find_cause(e, httpx.TransportError)  # clients say "Connection error."
+        known = behind is None or str(behind) in words
+        text = f"{self.model}: {chat.short(words if known else f'{words} {behind}')}"
         variable = key_variable(self.model.partition("/")[0])[0] or "the provider's key variable"
         if isinstance(e, kinds.AuthenticationError | kinds.PermissionDeniedError):
             return Refused(
@@ -297,6 +304,14 @@ def _litellm() -> Any:
             module.sync_transport = Transport(tls if isinstance(tls, ssl.SSLContext) else None)
             module.client_session = httpx.Client(transport=module.sync_transport)
         return module
+
+
+def _find_cause(e: BaseException, kind: type[E]) -> E | None:
+    """Return the first of a kind among what an exception was raised from."""
+    cause: BaseException | None = e
+    while cause is not None and not isinstance(cause, kind):
+        cause = cause.__cause__ or cause.__context__
+    return cause
 
 
 def _no_key(model: str, variables: list[str]) -> Refused:

@@ -256,7 +256,9 @@ class OpenAI:
                 fix="use that address",
                 code="moved",
             )
-        text = f"{self.url} answered {status}: {words}"
+        if status == 407 and self._connections.proxy:
+            return self._proxy_refusal()
+        text = f"{self.url}{self._connections.via} answered {status}: {words}"
         after = chat.retry_after(answer.header("retry-after"), answer.header("retry-after-ms"))
         return chat.failure(text, status, said.text, after)
 
@@ -284,34 +286,41 @@ class OpenAI:
         except (Fault, ValueError, KeyError, TypeError, IndexError):
             return []
 
-    def _unreached(self, lost: Lost, timeout: float) -> Transient:
-        e = lost.why
+    def _unreached(self, lost: Lost, timeout: float) -> Transient | Refused:
+        e, place = lost.why, f"{self.url}{lost.via}"
         running = f"is the server at {self.url} running?"
         if isinstance(e, TimeoutError):
-            text, code = f"{self.url} did not answer within {timeout:g} s", "timeout"
+            text, code = f"{place} did not answer within {timeout:g} s", "timeout"
             fix = "allow more time, or ask for less"
         elif isinstance(e, ssl.SSLError):
-            text, code = f"no secure connection to {self.url}: {e.reason or e}", "tls"
+            text, code = f"no secure connection to {place}: {e.reason or e}", "tls"
             fix = "with an own certificate set SSL_CERT_FILE; is it http instead of https?"
         elif isinstance(e, socket.gaierror):
-            text, code = f"no host is known by the name in {self.url}", "unknown-host"
+            name = lost.via.removeprefix(" through ") or self.url
+            text, code = f"no host is known by the name in {name}", "unknown-host"
             fix = "check its spelling and the network"
         elif isinstance(e, OSError) and e.errno in _NO_WAY:
-            text, fix, code = (
-                f"cannot connect to {self.url}: {e.strerror}",
-                running,
-                "connection-refused",
-            )
+            text, code = f"cannot connect to {place}: {e.strerror}", "connection-refused"
+            fix = running
         elif isinstance(e, TooLarge):
-            text, code = f"{self.url} answers without end: {e}", "too-large"
+            text, code = f"{place} answers without end: {e}", "too-large"
             fix = f"is {self.url} an OpenAI-style endpoint?"
+        elif "Tunnel connection failed" in str(e):
+            if " 407 " in str(e):
+                return self._proxy_refusal()
+            text, fix, code = f"no way to {place}: {e}", "does it let that host through?", "proxy"
         else:
-            text, fix, code = (
-                f"the connection to {self.url} was lost: {type(e).__name__}",
-                running,
-                "reset",
-            )
+            text, code = f"the connection to {place} was lost: {type(e).__name__}", "reset"
+            fix = running
         return Transient(text, fix=fix, code=code, unspent=not lost.sent)
+
+    def _proxy_refusal(self) -> Refused:
+        way = self._connections.via.removeprefix(" through ")
+        return Refused(
+            f"{way} wants another user or password, or one at all (407)",
+            fix="export HTTPS_PROXY=http://USER:PASSWORD@HOST:PORT, with % and @ as %25 and %40",
+            code="refused-proxy",
+        )
 
 
 def _parse(raw: bytes) -> Any:

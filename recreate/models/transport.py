@@ -84,9 +84,10 @@ class Transport(httpx.BaseTransport):
 
 def _as_httpx(lost: Lost, request: httpx.Request) -> httpx.TransportError:
     e = lost.why
-    words = f"{type(e).__name__}: {e}"
+    words = f"{type(e).__name__}: {e}{lost.via}"
     if isinstance(e, TimeoutError):
-        return httpx.ReadTimeout("no whole answer before the deadline", request=request)
+        words = f"no whole answer before the deadline{lost.via}"
+        return httpx.ReadTimeout(words, request=request)
     if not lost.sent:
         return httpx.ConnectError(words, request=request)
     return httpx.RemoteProtocolError(words, request=request)
