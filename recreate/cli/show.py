@@ -3,7 +3,7 @@ changes anything."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,11 +21,11 @@ from recreate.cli.terminal import show as put
 from recreate.viewer.text import proposer, reasons
 
 if TYPE_CHECKING:
-    from recreate.agents.config import AgentConfig
     from recreate.agents.scaffold import Scaffold
     from recreate.api.types import Revision
     from recreate.runs.reader import Run
 
+HERE = Path(__file__).parent
 RUNS = 5
 """How many of the newest runs `diff` asks why something was changed, when it is not told which."""
 
@@ -213,76 +213,34 @@ class _ShownRun:
             record["budget"] = Budget.parse(self.arms).caps
         return record
 
-    def lines(self) -> Iterator[str]:
+    def text(self) -> str:
         from recreate.cli.cells import list_cells
         from recreate.viewer.charts import draw_curves
-        from recreate.viewer.markdown import verdict_text
 
-        run, seed, facts = self.run, self.seed, self.facts
-        yield f"run        {here(run.folder)} ({facts.status})"
-        yield from self._settings()
-        if seed:
-            yield f"started    from {seed.name} ({seed.digest}), now {self.final}"
-        counts = [
-            f"{n.attempts} {split} ({n.passed} passed)" for split, n in facts.attempts.items()
-        ]
-        without = f", {len(facts.excluded)} {EXCLUDED}" if facts.excluded else ""
-        yield f"attempts   {', '.join(counts) or 'none has ended'}{without}"
-        yield self._spent()
-        if facts.verdict:
-            yield f"validation {verdict_text(facts.verdict)}"
-        again = f"; again: {run.command}" if run.command else ""
-        yield f"measured   {run.date or 'not yet'}{again}"
-        for drawn in draw_curves(facts.updates):
-            yield (
-                f"training   {drawn.name}: {drawn.first:.4g} -> {drawn.last:.4g} in"
-                f" {len(facts.updates)} steps"
-            )
-        if facts.cells:
-            yield from list_cells(facts.cells, facts.differences)
-        for number, revision in enumerate(self.revisions, 1):
-            yield f"\n{number}. {_fate(revision)} {revision.id}, from {revision.parent}"
-            yield from _edits(revision)
-        for row in facts.excluded:
-            yield (
-                f"{EXCLUDED}: {row['task']} (repeat {row['repeat']}, {row['phase']}):"
-                f" {row['fault']}"
-            )
-
-    def _settings(self) -> Iterator[str]:
-        settings, start = self.settings, self.facts.start
-        optimizer = (
-            f"optimizer {proposer(settings)}, " if start.get("command", "build") == "build" else ""
-        )
-        yield (
-            f"settings   domain {settings.domain}, model"
-            f" {start.get('model') or settings.model or '?'}, {optimizer}sandbox"
-            f" {start.get('sandbox') or settings.sandbox or '?'}, seed {settings.seed}"
-        )
-        tasks = f"{settings.train} train and {settings.validation} validation tasks"
-        rounds = f"{settings.rounds} rounds, {tasks} x " if self.seed else ""
-        yield (
-            f"           {rounds}{settings.repeats} repeats, {settings.jobs} at once, budget"
-            f" {self._budget()}"
+        facts = self.facts
+        return _fill(
+            "show",
+            run=self.run,
+            folder=here(self.run.folder),
+            facts=facts,
+            settings=self.settings,
+            seed=self.seed,
+            final=self.final,
+            arms=self.arms,
+            total=facts.spend.total,
+            curves=draw_curves(facts.updates),
+            cells=list_cells(facts.cells, facts.differences) if facts.cells else (),
         )
 
-    def _budget(self) -> str:
-        """Return its caps; of a table of arms those that each was made under, since measuring has
-        none."""
-        if self.arms is None:
-            return " ".join(self.settings.budget) or "no cap"
-        return f"{' '.join(self.arms) or 'no cap'} for making each arm, no cap for measuring"
 
-    def _spent(self) -> str:
-        total, spend = self.facts.spend.total, self.facts.spend
-        unpaid = "".join(
-            f"; {text.rstrip('.')}" for text in spend.unpaid.strip().split(". ") if text
-        )
-        tokens = f"{total.tokens_in + total.tokens_out:,} tokens"
-        return (
-            f"spent      {total.calls} calls, {tokens}, ${total.usd:.4f}, {spend.minutes:.1f}"
-            f" min{unpaid}"
-        )
+def _fill(template: str, **values: Any) -> str:
+    """Return a text of a template of this room."""
+    from recreate.viewer.html import fill
+    from recreate.viewer.markdown import verdict_text
+
+    words = {"verdict_text": verdict_text, "reasons": reasons, "proposer": proposer, "fate": _fate}
+    text = fill(template, HERE, EXCLUDED=EXCLUDED, repr=repr, **words, **values)
+    return text.rstrip("\n")
 
 
 def _show_run(run: Run, as_json: bool) -> None:
@@ -292,26 +250,13 @@ def _show_run(run: Run, as_json: bool) -> None:
     if as_json:
         emit(shown.record())
         return
-    put(*shown.lines())
+    put(shown.text())
     if shown.facts.status == "ceiling":
         say(HARDER)
     if shown.facts.status in ("stopped", "budget"):
         say(f"recreate resume {here(run.folder)} goes on")
     if shown.facts.waiting:
         say(f"a candidate waits for you: recreate review {here(run.folder)} shows it")
-
-
-def _edits(revision: Revision) -> Iterator[str]:
-    from recreate.viewer.markdown import verdict_text
-
-    yield f"   {verdict_text(revision.verdict)}"
-    if revision.review:
-        yield f"   a person {revision.review}"
-    for edit, told in reasons(revision.edits):
-        cited = ", ".join(f"{e.experience} step {e.step}" for e in edit.evidence)
-        yield f"   {told} ({edit.origin}{': ' + cited if cited else ''})"
-    for fault in revision.faults:
-        yield f"   not used: {fault}"
 
 
 def _write_page(folder: Path | None, what: str, revision: str, page: str, as_json: bool) -> None:
@@ -346,7 +291,7 @@ def _show_revision(run: Run, text: str, as_json: bool) -> None:
         as_json,
         {**revision_record(revision), "diff": changed},
         f"{_fate(revision)} {revision.id}, from {revision.parent}, round {revision.round + 1}",
-        *_edits(revision),
+        _fill("edits", revision=revision),
         "",
         changed.rstrip("\n"),
     )
@@ -362,77 +307,10 @@ def _show_agent(agent: Scaffold, as_json: bool) -> None:
         "tools": [{"name": n, "path": p, "help": agent.help(n)} for n, p in agent.tools.items()],
         "lessons": [x.model_dump(mode="json") for x in agent.lessons],
     }
-    answer(as_json, record, *([] if as_json else _agent(agent, settings)))
-
-
-def _agent(agent: Scaffold, settings: AgentConfig) -> Iterator[str]:
-    """Yield an agent for a person: how it acts, its limits, its files and lessons."""
-    limits, foreign = settings.limits, settings.foreign
-    about = f": {settings.description}" if settings.description else ""
-    yield f"{agent.name} ({agent.digest}){about}"
-    if settings.parent:
-        yield f"made from {settings.parent}" + f", for {settings.domain}" * bool(settings.domain)
-    more = f" and {limits.extension} more" if limits.extension else ""
-    rows = {
-        "acts": _tell_action(settings),
-        "first": f"{', '.join(settings.before)} run before the first turn" * bool(settings.before),
-        "ends": f"when {settings.done} exits with 0, or it submits" * bool(settings.done),
-        "samples": _tell_samples(settings),
-        **{key: find("turns", key).describe(settings) for key in settings.turns},
-        "recalls": (
-            f"asks memory by itself; an answer has at most {settings.memory.recall} tokens"
-            if settings.memory.recall
-            else ""
-        ),
-        "limits": (
-            f"{limits.steps} steps{more}, {limits.tokens:,} tokens, ${limits.usd:g},"
-            f" {limits.seconds:g} s; a command {limits.command_seconds:g} s, an observation"
-            f" {limits.observation_chars:,} characters"
-        ),
-        "model": _tell_model(settings),
-        "texts": (", ".join(settings.texts) or "none: nothing of it can be improved")
-        if foreign
-        else "",
-        "protected": ", ".join(settings.protect),
-    }
-    yield from (f"{name:<10} {text}" for name, text in rows.items() if text)
-    yield ""
-    named = {path: name for name, path in agent.tools.items()}
-    for path, text in sorted(agent.files.items()):
-        help = agent.help(named[path]).partition("\n")[0] if path in named else ""
-        yield f"  {path:<36} {len(text):>6} characters  {help}".rstrip()
-    for lesson in agent.lessons:
-        born = f" (born of {', '.join(lesson.born_of)})" if lesson.born_of else ""
-        yield f"\nlesson: {lesson.title}{born}\n  " + lesson.body.replace("\n", "\n  ")
-
-
-def _tell_action(settings: AgentConfig) -> str:
-    servers = "".join(f", the MCP server {name}" for name in settings.mcp)
-    acts = {
-        "bash": "runs one bash command a turn",
-        "json": 'answers {"command": ...} each turn, which is run',
-        "tools": f"calls functions: its own tools{servers}",
-        "command": f"is a program of its own: {settings.command}",
-    }
-    if settings.foreign:
-        acts.setdefault(settings.action, f"is Python of its own: {settings.action[7:]}")
-    return acts.get(settings.action, f"hands its whole reply to the tool {settings.action[5:]}")
-
-
-def _tell_samples(settings: AgentConfig) -> str:
-    if settings.samples < 2:
-        return ""
-    chosen = f"the best by {settings.choose}" if settings.choose else "the first handed in"
-    vote = f"the one that most agree with by {settings.vote}" if settings.vote else chosen
-    return f"{settings.samples} tries at a task, {vote}"
-
-
-def _tell_model(settings: AgentConfig) -> str:
-    model = settings.model
-    drawn = {"temperature": model.temperature, "top_p": model.top_p}
-    asked = [f"{name} {value:g}" for name, value in drawn.items() if value is not None]
-    ends = [f"a reply ends at {text!r}" for text in model.stop]
-    return ", ".join([*asked, f"at most {settings.reply_tokens} tokens a reply", *ends])
+    turns = [(key, find("turns", key).describe(settings)) for key in settings.turns]
+    helps = {path: agent.help(name).partition("\n")[0] for name, path in agent.tools.items()}
+    text = "" if as_json else _fill("agent", agent=agent, config=settings, turns=turns, helps=helps)
+    answer(as_json, record, text)
 
 
 def _between(

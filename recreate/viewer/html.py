@@ -85,6 +85,13 @@ def render(template: str, folder: Path = HERE, **values: Any) -> str:
     return made
 
 
+def fill(template: str, folder: Path = HERE, /, **values: Any) -> str:
+    """Return another text than a page: a template filled with the values, each masked and made
+    visible. template: its file's stem, in `folder`."""
+    made: str = environment(folder, "jinja").get_template(template).render(**values)
+    return made
+
+
 def page(run: Run, built: BuildResult | None = None) -> str:
     """Return the page of a build; without `built`, from what the folder holds. Of a bench, or of a
     training, the page that a plug-in brings."""

@@ -141,22 +141,18 @@ def readme(scaffold: Scaffold, run: Run, built: BuildResult) -> str:
 
 def _fill(template: str, facts: RunFacts, **values: Any) -> str:
     """Return a text of a template of this room, by what a run says."""
-    from recreate.viewer.html import environment
+    from recreate.viewer.html import fill
 
     words = (count, proposer, verdict_text, study_text, inspection, reasons)
-    made: str = (
-        environment(kind="jinja")
-        .get_template(template)
-        .render(
-            **{word.__name__: word for word in words},
-            facts=facts,
-            settings=facts.settings,
-            built=facts.built,
-            revisions=facts.built.revisions,
-            **values,
-        )
+    return fill(
+        template,
+        **{each.__name__: each for each in words},
+        facts=facts,
+        settings=facts.settings,
+        built=facts.built,
+        revisions=facts.built.revisions,
+        **values,
     )
-    return made
 
 
 def _rehearsed(facts: RunFacts, phases: Collection[str]) -> list[dict[str, Any]]:

@@ -56,12 +56,13 @@ from recreate.runs.results import BenchResult
 from recreate.runs.session import Session
 from recreate.runs.settings import Models, Settings
 from recreate.viewer.facts import RunFacts
-from recreate.viewer.html import environment
+from recreate.viewer.html import fill
 
 Opened = Callable[..., AbstractContextManager[Session]]
 """opened(settings, workspace, folder, resume=, parts=, go_on=): a session, its models ready; closed
 in the end."""
 
+HERE = Path(__file__).parent
 NOTHING: Mapping[str, float] = {"attempts": 0, "tokens": 0, "usd": 0.0, "minutes": 0.0}
 
 
@@ -453,10 +454,8 @@ class _Bench:
             for row in rows:
                 session.journal.add("arm", **{k: v for k, v in row.items() if k != "scores"})
             openings = count_openings(session)
-        template = environment(Path(__file__).parent, "jinja").get_template("arms")
-        text = template.render(
-            suite=suite, rows=rows, openings=openings, short=lambda run: short(Path(run))
-        )
+        values = {"suite": suite, "rows": rows, "openings": openings}
+        text = fill("arms", HERE, **values, short=lambda run: short(Path(run)))
         (self.folder / "report.md").write_text(text, "utf-8")
         return Table(self.folder, tuple(rows), text, openings)
 

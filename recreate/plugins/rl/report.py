@@ -11,8 +11,9 @@ from recreate.agents.scaffold import Scaffold
 from recreate.api.paths import short
 from recreate.plugins.rl.recipe import Recipe
 from recreate.viewer.charts import draw_series
-from recreate.viewer.html import environment
+from recreate.viewer.html import fill
 
+HERE = Path(__file__).parent
 COLUMNS = {
     "reward": "mean reward",
     "kl": "KL to the reference (k3, nats a token)",
@@ -39,8 +40,7 @@ def write_report(
     ended = Counter[str]()
     for row in curve:
         ended.update(row.get("limits", {}))
-    texts = environment(Path(__file__).parent, "jinja")
-    values = {
+    values: dict[str, Any] = {
         "how": how,
         "model": model,
         "scaffold": scaffold,
@@ -56,6 +56,5 @@ def write_report(
         "saved": short(saved) if saved else "",
     }
     if curve:
-        drawn = texts.get_template("curve").render(values)
-        file.with_name("curve.svg").write_text(drawn, "utf-8")
-    file.write_text(texts.get_template("tune").render(values), "utf-8")
+        file.with_name("curve.svg").write_text(fill("curve", HERE, **values), "utf-8")
+    file.write_text(fill("tune", HERE, **values), "utf-8")
