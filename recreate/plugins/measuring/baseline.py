@@ -22,6 +22,7 @@ from recreate.builder.measure import measure
 from recreate.runs.gate import judge
 from recreate.runs.results import BenchResult
 from recreate.runs.session import Session
+from recreate.viewer.html import fill
 
 
 class Pair(Record):
@@ -140,48 +141,9 @@ def compared(session: Session, pair: Pair, split: Split, most: int = 0) -> Judge
 
 def markdown(base: str, commit: str, judged: Sequence[Judged], still: Sequence[Pair]) -> str:
     """The table of a comment: a row for each scaffold."""
-    lines = [f"| scaffold | {base} ({commit[:7]}) | here | difference | |", "|---|---|---|---|---|"]
-    for row in judged:
-        verdict = row.verdict
-        means = [
-            "no score" if c.mean is None else f"{c.mean:.3f} [{c.lo:.3f}, {c.hi:.3f}]"
-            for c in (row.base, row.head)
-        ]
-        measured = verdict.diff is not None and verdict.tasks
-        diff = f"{verdict.diff:+.3f} [{verdict.lo:+.3f}, {verdict.hi:+.3f}]" if measured else ""
-        lines.append(
-            f"| {_cell(row.pair.path)} | {means[0]} | {means[1]} | {diff} | {_word(row)} |"
-        )
-    for pair in still:
-        word = (
-            "unchanged, not measured"
-            if pair.base is not None
-            else f"new: not in {base}, not measured"
-        )
-        lines.append(f"| {_cell(pair.path)} | | | | {word} |")
-    for cell in [row.head for row in judged[:1]]:
-        spent = sum(c.usd for row in judged for c in (row.base, row.head))
-        lines += [
-            "",
-            (
-                f"{_cell(cell.model)} on the {cell.split} tasks of {_cell(cell.domain)}, {cell.n} x"
-                f" {cell.repeats}; these scores cost ${spent:.3f}. A regression is an interval"
-                " below 0."
-            ),
-        ]
-    return "\n".join(lines)
-
-
-def _word(row: Judged) -> str:
-    verdict = row.verdict
-    dropped = f"; {verdict.dropped} pairs dropped" if verdict.dropped else ""
-    if row.regression:
-        return f"**worse**{dropped}"
-    return verdict.verdict + (f": {verdict.reason}" if verdict.reason else "") + dropped
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
+    spent = sum(cell.usd for row in judged for cell in (row.base, row.head))
+    values = {"base": base, "commit": commit, "judged": judged, "still": still, "spent": spent}
+    return fill("ci", Path(__file__).parent, **values).rstrip("\n")
 
 
 def _files(top: Path, commit: str, path: str) -> dict[str, bytes]:

@@ -112,7 +112,7 @@ def ablate(
     answer(
         as_json,
         record | ({"pruned": pruned[0]} if pruned else {}),
-        *_table(found),
+        _table(found),
         *(pruned[1] if pruned else ()),
     )
     _end(found, folder, as_json, prune)
@@ -163,7 +163,7 @@ def transfer(
         found = rebase(session, parts, lineage, worth)
     even = found.break_even
     told = [even.says] if even is not None else []
-    answer(as_json, {"run": str(folder), **found.model_dump(mode="json")}, *_table(found), *told)
+    answer(as_json, {"run": str(folder), **found.model_dump(mode="json")}, _table(found), *told)
     _end(found, folder, as_json, prune=True)
 
 
@@ -225,41 +225,11 @@ def _plan(settings: Settings, where: Path, folder: Path, parts: AgentParts, as_j
     answer(as_json, made.model_dump(mode="json"), tell_plan(made), *listed, *_fixed(parts.fixed))
 
 
-def _table(found: Credit) -> Iterator[str]:
+def _table(found: Credit) -> str:
+    from recreate.viewer.html import fill
+
     width = max(len(part.path) for part in found.parts)
-    yield (
-        f"{found.scaffold} with {found.model}: {found.attempts} attempts on {found.tasks}"
-        f" validation tasks of {found.domain}, {found.paid} made now (${found.usd:.4f}); intervals"
-        f" of {found.level}"
-    )
-    for part in sorted(found.parts, key=lambda p: -p.worth):
-        more = f", about {part.needs:,} attempts would tell" if part.needs else ""
-        value = f"{part.worth:+.3f} [{part.lo:+.3f}, {part.hi:+.3f}]"
-        yield f"  {part.path:<{width}}  {value}  {part.advice}{more}  {part.says}"
-        if part.also:
-            yield (
-                f"  {'':<{width}}  goes with it, since it cannot stand alone:"
-                f" {', '.join(part.also)}"
-            )
-    words = {
-        "clash": "get in each other's way",
-        "overlap": "are worth less together than one by one",
-        "need": "need each other",
-    }
-    for pair in found.pairs:
-        yield (
-            f"  {' and '.join(pair.parts)} {words[pair.kind]}: {pair.value:+.3f} [{pair.lo:+.3f},"
-            f" {pair.hi:+.3f}]"
-        )
-    yield from _fixed(found.fixed)
-    yield (
-        f"all parts together: {found.bare:.3f} -> {found.full:.3f}, {found.gain:+.3f} "
-        f"[{found.gain_lo:+.3f}, {found.gain_hi:+.3f}] at 90 %"
-    )
-    if found.excluded:
-        yield f"{found.excluded} attempts were excluded for infrastructure failures"
-    if found.note:
-        yield found.note
+    return fill("credit", Path(__file__).parent, found=found, width=width).rstrip("\n")
 
 
 def _fixed(fixed: tuple[tuple[str, str], ...]) -> Iterator[str]:

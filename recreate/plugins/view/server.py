@@ -20,6 +20,7 @@ import secrets
 import socket
 import threading
 import time
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -457,52 +458,43 @@ def _lines(log: Log, at: int) -> tuple[dict[str, Any], int]:
     return {"count": count, "lines": told, "changes": changes}, at
 
 
+RECORDS = {
+    "reply": "{role} replied ({reply[tokens_out]} tokens): {words}",
+    "experience": "{split} attempt {outcome}: {task} ({ending})",
+    "aside": "excluded: {task}: {fault}",
+    "revision": "revision {revision[id]:.8} {fate}: {revision[verdict][verdict]}",
+    "candidate": "a candidate waits for a person: {revision[id]:.8}",
+    "review": "a person decided: {decision} {reason}",
+    "proposal": "round {number}: {count} edits are proposed",
+    "nothing": "round {number}: nothing to judge: {reason}",
+    "memory": "round {number}: memory changed {count} lessons",
+    "update": "training step {step}: reward {reward}, kl {kl}",
+    "end": "ended: {status}",
+}
+"""Kind of a record -> its line."""
+
+
 def _tell_record(record: Mapping[str, Any]) -> str:
     """One journal record, with what its kind must have, in a line."""
-    match record.get("kind"):
-        case "reply":
-            reply = record["reply"]
-            text = " ".join(str(reply.get("text", "")).split())[:120]
-            return (
-                f"{record.get('role', 'agent')} replied ({reply.get('tokens_out', 0)} tokens):"
-                f" {text}"
-            )
-        case "experience":
-            word = "passed" if record.get("passed") else "failed"
-            return (
-                f"{record.get('split')} attempt {word}: {record.get('task')}"
-                f" ({record.get('ending')})"
-            )
-        case "aside":
-            return f"excluded: {record.get('task')}: {record.get('fault')}"
-        case "revision":
-            revision = record["revision"]
-            fate = "kept" if revision.get("kept") else "dropped"
-            return f"revision {revision['id'][:8]} {fate}: {revision['verdict']['verdict']}"
-        case "candidate":
-            return f"a candidate waits for a person: {record['revision']['id'][:8]}"
-        case "review":
-            return f"a person decided: {record.get('decision')} {record.get('reason')}"
-        case "proposal":
-            return f"round {record['round'] + 1}: {len(record['edits'])} edits are proposed"
-        case "nothing":
-            return f"round {record['round'] + 1}: nothing to judge: {record.get('reason')}"
-        case "memory":
-            return f"round {record['round'] + 1}: memory changed {len(record['changes'])} lessons"
-        case "update":
-            return (
-                f"training step {record.get('step')}: reward {record.get('reward')}, kl"
-                f" {record.get('kl')}"
-            )
-        case "end":
-            return f"ended: {record.get('status')}"
-        case kind:
-            rest = {
-                k: v
-                for k, v in record.items()
-                if k not in ("kind", "schema", "sum") and isinstance(v, str | int | float)
-            }
-            return f"{kind}: " + ", ".join(f"{k} {str(v)[:60]}" for k, v in rest.items())
+    kind = str(record.get("kind"))
+    if kind not in RECORDS:
+        plain = {k: v for k, v in record.items() if isinstance(v, str | int | float)}
+        rest = (
+            f"{k} {str(v)[:60]}" for k, v in plain.items() if k not in ("kind", "schema", "sum")
+        )
+        return f"{kind}: {', '.join(rest)}"
+    told: dict[str, Any] = {"role": "agent", **record}
+    if kind == "reply":
+        reply = {"tokens_out": 0, **record["reply"]}
+        words = " ".join(str(reply.get("text", "")).split())
+        told |= {"reply": reply, "words": words[:120]}
+    if kind in ("proposal", "nothing", "memory"):
+        count = len(record.get("edits", record.get("changes", ())))
+        told |= {"number": record["round"] + 1, "count": count}
+    told["outcome"] = "passed" if record.get("passed") else "failed"
+    if kind == "revision":
+        told["fate"] = "kept" if record["revision"].get("kept") else "dropped"
+    return RECORDS[kind].format_map(defaultdict(lambda: None, told))
 
 
 def _overview(site: Website) -> tuple[Any, ...]:
