@@ -14,7 +14,6 @@ paper compares embeddings).
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 
@@ -23,12 +22,11 @@ from pydantic import BaseModel, Field
 from recreate.agents.lint import MAX_LESSON
 from recreate.agents.scaffold import Scaffold
 from recreate.agents.template import object_of
-from recreate.agents.trajectory import tell
 from recreate.api.types import Edit, Experience, Record
-from recreate.optimizers.context import REPLY_TOKENS, OptimizerContext, prompt
-from recreate.optimizers.search import ATTEMPT_CHARS, Search
-from recreate.plugins.methods import PROMPTS
-from recreate.storage.files import write
+from recreate.lessons.context import rows
+from recreate.optimizers.context import OptimizerContext
+from recreate.optimizers.search import Search
+from recreate.plugins.methods.asking import Asking, one_line
 
 FILE = "memory/playbook.md"
 _STRING = {"type": "string", "maxLength": 600}
@@ -58,21 +56,17 @@ class Bullet(Record):
     harmful: int = 0
 
 
-class Ace:
+class Ace(Asking):
     """The optimizer `ace`; `[optimizer_settings]`: see AceSettings."""
 
     Config = AceSettings
+    settings: AceSettings
 
     def __init__(self, context: OptimizerContext) -> None:
-        self.context = context
-        self.settings: AceSettings = context.settings
-        self.file = context.state / "bullets.json"
-        self.next = 1
-        self.bullets: dict[str, Bullet] = {}
-        if self.file.exists():
-            kept = json.loads(self.file.read_text())
-            self.next = kept["next"]
-            self.bullets = {row["id"]: Bullet.model_validate(row) for row in kept["bullets"]}
+        super().__init__(context)
+        kept = self.recorded("bullets.json", {"next": 1, "bullets": []})
+        self.next: int = kept["next"]
+        self.bullets = {row["id"]: Bullet.model_validate(row) for row in kept["bullets"]}
 
     @staticmethod
     def takes(settings: AceSettings, batch: int) -> tuple[int, int]:
@@ -86,12 +80,12 @@ class Ace:
         if not search.evidence:
             return []
         read = experiences[: self.settings.attempts]
-        insights = [insight for n, e in enumerate(read) if (insight := self.reflect(e, n))]
-        for text in self.curate(insights, len(read)):
+        insights = [insight for e in read if (insight := self.reflect(e))]
+        for text in self.curate(insights):
             self.add(search, text)
         self.prune()
-        rows = [b.model_dump(mode="json") for b in self.bullets.values()]
-        write(self.file, json.dumps({"next": self.next, "bullets": rows}))
+        kept = [b.model_dump(mode="json") for b in self.bullets.values()]
+        self.record("bullets.json", {"next": self.next, "bullets": kept})
         edits = search.edits(
             {FILE: self.text()}, "the playbook, grown by what these attempts taught"
         )
@@ -125,49 +119,27 @@ class Ace:
             self.context.note(f"the playbook is full: {left} bullets are left out")
         self.bullets = dict(sorted(self.bullets.items(), key=lambda item: int(item[0][1:])))
 
-    def reflect(self, experience: Experience, step: int) -> str:
+    def reflect(self, experience: Experience) -> str:
         """What one attempt teaches; the tags it gives count at once."""
-        messages = prompt(
-            "ace_reflect",
-            folder=PROMPTS,
-            playbook=self.text(),
-            attempt=tell(experience, ATTEMPT_CHARS, self.context.without),
-        )
-        reply = self.context.ask(
-            messages, step=step, json_schema=REFLECT, temperature=0.4, max_tokens=REPLY_TOKENS
-        )
-        found = self.context.read(reply)
-        tags = found.get("tags")
-        for row in tags if isinstance(tags, list) else []:
+        attempt = self.tell(experience)
+        messages = self.fill("ace_reflect", playbook=self.text(), attempt=attempt)
+        found = self.context.read(self.ask(messages, REFLECT))
+        for row in rows(found, "tags"):
             bullet = self.bullets.get(str(row.get("id"))) if isinstance(row, dict) else None
             if bullet is not None and row.get("tag") in ("helpful", "harmful"):
                 tag = row["tag"]
                 self.bullets[bullet.id] = bullet.model_copy(update={tag: getattr(bullet, tag) + 1})
-        insight = found.get("insight")
-        return " ".join(insight.split()) if isinstance(insight, str) else ""
+        return one_line(found.get("insight"))
 
-    def curate(self, insights: Sequence[str], step: int) -> list[str]:
+    def curate(self, insights: Sequence[str]) -> list[str]:
         """New bullets' texts."""
         if not insights:
             return []
-        messages = prompt(
-            "ace_curate",
-            folder=PROMPTS,
-            playbook=self.text(),
-            insights=insights,
-            most=self.settings.added,
-        )
-        schema = curate_schema(self.settings.added)
-        reply = self.context.ask(
-            messages, step=step, json_schema=schema, temperature=0.4, max_tokens=REPLY_TOKENS
-        )
-        added = self.context.read(reply).get("add")
-        texts = (
-            [" ".join(text.split()) for text in added if isinstance(text, str)]
-            if isinstance(added, list)
-            else []
-        )
-        return [text for text in texts if text][: self.settings.added]
+        most = self.settings.added
+        messages = self.fill("ace_curate", playbook=self.text(), insights=insights, most=most)
+        found = self.context.read(self.ask(messages, curate_schema(most)))
+        texts = map(one_line, rows(found, "add"))
+        return [text for text in texts if text][:most]
 
     def add(self, search: Search, text: str) -> None:
         """One more bullet, when it is new and may stand in an agent."""

@@ -9,22 +9,20 @@ and tools in a folder, so that its code runs in the sandbox alone.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 
 from pydantic import BaseModel, Field
 
 from recreate.agents.scaffold import Scaffold
 from recreate.agents.template import object_of
-from recreate.agents.trajectory import clip, tell
-from recreate.api.types import Edit, Experience, Message, Record, Reply
-from recreate.optimizers.context import OptimizerContext, prompt, sent_back
+from recreate.agents.trajectory import clip
+from recreate.api.types import Edit, Experience, Record, Reply
+from recreate.optimizers.context import OptimizerContext, sent_back
 from recreate.optimizers.investigator.read_tools import tell_agent
 from recreate.optimizers.reflect import editable
-from recreate.optimizers.search import ATTEMPT_CHARS, Measured, Search
-from recreate.plugins.methods import PROMPTS
+from recreate.optimizers.search import Measured, Search
+from recreate.plugins.methods.asking import Asking
 from recreate.plugins.methods.tools import unfenced
-from recreate.storage.files import write
 
 _FILE = object_of(path={"type": "string"}, text={"type": "string"})
 SCHEMA = object_of(
@@ -61,18 +59,16 @@ class Member(Record):
     score: float
 
 
-class Adas:
+class Adas(Asking):
     """The optimizer `adas`; `[optimizer_settings]`: see AdasSettings."""
 
     Config = AdasSettings
+    settings: AdasSettings
 
     def __init__(self, context: OptimizerContext) -> None:
-        self.context = context
-        self.settings: AdasSettings = context.settings
-        self.file = context.state / "archive.json"
-        rows = json.loads(self.file.read_text()) if self.file.exists() else []
+        super().__init__(context)
+        rows = self.recorded("archive.json", [])
         self.archive = [Member.model_validate(row) for row in rows]
-        self.asked = 0
 
     @staticmethod
     def takes(settings: AdasSettings, batch: int) -> tuple[int, int]:
@@ -94,7 +90,7 @@ class Adas:
                 break
             if made is not None and search.gain(made) > search.gain(best):
                 best = made
-        write(self.file, json.dumps([m.model_dump(mode="json") for m in self.archive]))
+        self.record("archive.json", [m.model_dump(mode="json") for m in self.archive])
         return best.edits
 
     def write(self, search: Search, number: int) -> Measured | None:
@@ -105,9 +101,8 @@ class Adas:
             *(p for p in ("agent.toml",) if not search.scaffold.agent.protects(p)),
         }
         shown = [(p, clip(t, SHOWN_CHARS)) for p, t in search.scaffold.files.items() if p in mine]
-        messages = prompt(
+        messages = self.fill(
             "adas",
-            folder=PROMPTS,
             files=shown,
             model=search.parent.experiences[0].trace.model or "a model that was not recorded",
             agent=tell_agent(search.scaffold.agent),
@@ -116,16 +111,16 @@ class Adas:
                 {"name": m.name, "thought": m.thought, "score": f"{m.score:.2f}"}
                 for m in self.archive
             ],
-            failures=[tell(e, ATTEMPT_CHARS, self.context.without) for e in search.failed[:3]],
+            failures=[self.tell(e) for e in search.failed[:3]],
         )
-        reply = self.ask(messages)
+        reply = self.ask(messages, SCHEMA, temperature=0.8)
         for _ in range(self.settings.reflections):
             messages = [
                 *messages,
                 {"role": "assistant", "content": reply.text},
                 {"role": "user", "content": FRESH_EYES},
             ]
-            reply = self.ask(messages)
+            reply = self.ask(messages, SCHEMA, temperature=0.8)
         for mend in range(self.settings.mends + 1):
             name, thought, files, faults = self.read(search, reply)
             if not faults:
@@ -134,7 +129,7 @@ class Adas:
                 self.context.note(f"agent {number + 1} is not used: {'; '.join(faults)}")
                 return None
             messages = sent_back(messages, reply.text, faults)
-            reply = self.ask(messages)
+            reply = self.ask(messages, SCHEMA, temperature=0.8)
         made = search.measure(search.edits(files, f"{name}: {thought}"))
         if made is not None:
             self.archive.append(Member(name=name, thought=thought, files=files, score=made.mean))
@@ -161,7 +156,3 @@ class Adas:
         edits = search.edits(files, f"{name}: {thought}")
         faults = self.context.validate(search.scaffold, edits) if edits else ["no file was changed"]
         return name, thought, files, faults
-
-    def ask(self, messages: Sequence[Message]) -> Reply:
-        self.asked += 1
-        return self.context.ask(messages, step=self.asked - 1, json_schema=SCHEMA, temperature=0.8)

@@ -16,18 +16,17 @@ text is proposed when it beats the parent on train tasks.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pydantic import BaseModel, Field
 
 from recreate.agents.scaffold import Scaffold
 from recreate.agents.template import object_of
-from recreate.agents.trajectory import tell
 from recreate.api.types import Edit, Experience, Message
-from recreate.optimizers.context import REPLY_TOKENS, OptimizerContext, prompt, sent_back
-from recreate.optimizers.search import ATTEMPT_CHARS, Search
-from recreate.plugins.methods import PROMPTS
-from recreate.storage.files import write
+from recreate.optimizers.context import OptimizerContext, sent_back
+from recreate.optimizers.search import Search
+from recreate.plugins.methods.asking import Asking, one_line
 
 FILE = "memory/guidance.md"
 TITLE = "# Guidance\n\n"
@@ -48,21 +47,17 @@ class AtlasSettings(BaseModel, frozen=True, extra="forbid"):
     pamphlets: int = Field(default=20, ge=1, le=1000)
 
 
-class Atlas:
+class Atlas(Asking):
     """The optimizer `atlas`; `[optimizer_settings]`: see AtlasSettings."""
 
     Config = AtlasSettings
+    settings: AtlasSettings
 
     def __init__(self, context: OptimizerContext) -> None:
-        self.context = context
-        self.settings: AtlasSettings = context.settings
-        self.file = context.state / "pamphlets.json"
-        self.taught: dict[str, list[str]] = (
-            json.loads(self.file.read_text()) if self.file.exists() else {}
-        )
+        super().__init__(context)
+        self.taught: dict[str, list[str]] = self.recorded("pamphlets.json", {})
         """By distilled text, the pamphlets that it was made of: with a candidate that is dropped,
         its are gone."""
-        self.asked = 0
 
     @staticmethod
     def takes(settings: AtlasSettings, batch: int) -> tuple[int, int]:
@@ -98,22 +93,18 @@ class Atlas:
 
     def tutor(self, search: Search, failed: Experience) -> str:
         """The guidance of the teacher that helped most at this task; '' when none did."""
-        memory, attempt = (
-            read_guidance(search.scaffold),
-            tell(failed, ATTEMPT_CHARS, self.context.without),
-        )
+        memory, attempt = read_guidance(search.scaffold), self.tell(failed)
         tried: list[dict[str, str]] = []
         best, gain = "", 0.0
         for _ in range(0 if search.spent else self.settings.turns):
-            messages = prompt(
+            messages = self.fill(
                 "atlas_teach",
-                folder=PROMPTS,
                 attempt=attempt,
                 memory=memory,
                 tried=tried,
                 rejected=self.context.dropped(),
             )
-            guidance = self.ask(messages, TEACH, "guidance")
+            guidance = self.ask_text(messages, TEACH)
             if not guidance:
                 break
             edits = search.edits(
@@ -132,24 +123,15 @@ class Atlas:
                 best, gain = guidance, search.gain(made)
             if made.experiences[0].grade.passed:
                 break
-            tried.append(
-                {
-                    "guidance": guidance,
-                    "outcome": tell(made.experiences[0], ATTEMPT_CHARS, self.context.without),
-                }
-            )
+            tried.append({"guidance": guidance, "outcome": self.tell(made.experiences[0])})
         return best
 
     def distil(self, search: Search, pamphlets: Sequence[str]) -> list[Edit]:
         """The edit to one text made of all pamphlets; [] when it cannot be used, mended once or
         not."""
-        messages = prompt(
-            "atlas_distil",
-            folder=PROMPTS,
-            pamphlets=pamphlets,
-            memory=read_guidance(search.scaffold),
-        )
-        text = self.ask(messages, DISTIL, "pamphlet")
+        memory = read_guidance(search.scaffold)
+        messages = self.fill("atlas_distil", pamphlets=pamphlets, memory=memory)
+        text = self.ask_text(messages, DISTIL)
         for again in (True, False):
             edits = search.edits(
                 {FILE: f"{TITLE}{text}\n"}, "guidance that mended the tasks it was given at, as one"
@@ -160,26 +142,18 @@ class Atlas:
                 else ["there is nothing new in it"]
             )
             if not faults:
-                write(self.file, json.dumps({**self.taught, text: list(pamphlets)}))
+                self.record("pamphlets.json", {**self.taught, text: list(pamphlets)})
                 return edits
             if again:
-                text = self.ask(
-                    sent_back(messages, json.dumps({"pamphlet": text}), faults), DISTIL, "pamphlet"
-                )
+                said = json.dumps({"pamphlet": text})
+                text = self.ask_text(sent_back(messages, said, faults), DISTIL)
         self.context.note(f"the distilled guidance is not used: {'; '.join(faults)}")
         return []
 
-    def ask(self, messages: Sequence[Message], schema: dict[str, object], key: str) -> str:
-        self.asked += 1
-        reply = self.context.ask(
-            messages,
-            step=self.asked - 1,
-            json_schema=schema,
-            temperature=0.4,
-            max_tokens=REPLY_TOKENS,
-        )
-        found = self.context.read(reply).get(key)
-        return " ".join(found.split()) if isinstance(found, str) else ""
+    def ask_text(self, messages: Sequence[Message], schema: Mapping[str, Any]) -> str:
+        """Return the one text of an answer, in a line."""
+        found = self.context.read(self.ask(messages, schema))
+        return one_line(found.get(*schema["properties"]))
 
 
 def read_guidance(scaffold: Scaffold) -> str:

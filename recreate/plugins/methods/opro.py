@@ -9,19 +9,16 @@ as it is.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 from pydantic import BaseModel, Field
 
 from recreate.agents.scaffold import Scaffold
 from recreate.agents.template import object_of
-from recreate.agents.trajectory import tell
-from recreate.api.types import Edit, Experience, Message, Reply
-from recreate.optimizers.context import REPLY_TOKENS, OptimizerContext, prompt, sent_back
-from recreate.optimizers.search import ATTEMPT_CHARS, Search
-from recreate.plugins.methods import PROMPTS
-from recreate.storage.files import write
+from recreate.api.types import Edit, Experience
+from recreate.optimizers.context import REPLY_TOKENS, OptimizerContext, sent_back
+from recreate.optimizers.search import Search
+from recreate.plugins.methods.asking import Asking
 
 FILE = "memory/instruction.md"
 TITLE = "# Instruction\n\n"
@@ -40,19 +37,15 @@ class OproSettings(BaseModel, frozen=True, extra="forbid"):
     mends: int = Field(default=1, ge=0, le=5)
 
 
-class Opro:
+class Opro(Asking):
     """The optimizer `opro`; `[optimizer_settings]`: see OproSettings."""
 
     Config = OproSettings
+    settings: OproSettings
 
     def __init__(self, context: OptimizerContext) -> None:
-        self.context = context
-        self.settings: OproSettings = context.settings
-        self.file = context.state / "record.json"
-        self.record: dict[str, float] = (
-            json.loads(self.file.read_text()) if self.file.exists() else {}
-        )
-        self.asked = 0
+        super().__init__(context)
+        self.scores: dict[str, float] = self.recorded("record.json", {})
 
     @staticmethod
     def takes(settings: OproSettings, batch: int) -> tuple[int, int]:
@@ -65,7 +58,7 @@ class Opro:
         search = Search(self.context, scaffold, experiences)
         if not search.evidence:
             return []
-        self.record[scaffold.files.get(FILE, "").removeprefix(TITLE).strip()] = search.parent.mean
+        self.scores[scaffold.files.get(FILE, "").removeprefix(TITLE).strip()] = search.parent.mean
         best = search.parent
         for number in range(self.settings.steps * self.settings.children):
             text, edits = self.write(search, number)
@@ -74,31 +67,27 @@ class Opro:
             made = search.measure(edits)
             if made is None:
                 break
-            self.record[text] = made.mean
+            self.scores[text] = made.mean
             self.context.note(
                 f"instruction {number + 1}: {made.mean:.3f} on the batch's train tasks"
             )
             if search.gain(made) > search.gain(best):
                 best = made
-        write(self.file, json.dumps(self.record))
+        self.record("record.json", self.scores)
         return best.edits
 
     def write(self, search: Search, number: int) -> tuple[str, list[Edit]]:
         """One new instruction with its edit, sent back when it cannot be used; no edit when it
         stays so."""
-        ranked = sorted(self.record.items(), key=lambda item: item[1])[-self.settings.shown :]
-        messages = prompt(
+        ranked = sorted(self.scores.items(), key=lambda item: item[1])[-self.settings.shown :]
+        messages = self.fill(
             "opro",
-            folder=PROMPTS,
             record=[(text or "(no instruction)", f"{score:.2f}") for text, score in ranked],
-            examples=[
-                tell(e, ATTEMPT_CHARS, self.context.without)
-                for e in search.failed[: self.settings.examples]
-            ],
+            examples=[self.tell(e) for e in search.failed[: self.settings.examples]],
             number=number % self.settings.children + 1,
         )
         for left in range(self.settings.mends, -1, -1):
-            reply = self.ask(messages)
+            reply = self.ask(messages, SCHEMA, temperature=1.0, max_tokens=REPLY_TOKENS)
             said = self.context.read(reply).get("instruction")
             text = said.strip() if isinstance(said, str) else ""
             edits = search.edits(
@@ -117,16 +106,6 @@ class Opro:
         """Why an instruction is not tried."""
         if not text:
             return ["the reply holds no instruction"]
-        if text in self.record or not edits:
+        if text in self.scores or not edits:
             return ["it was tried already"]
         return self.context.validate(search.scaffold, edits)
-
-    def ask(self, messages: Sequence[Message]) -> Reply:
-        self.asked += 1
-        return self.context.ask(
-            messages,
-            step=self.asked - 1,
-            json_schema=SCHEMA,
-            temperature=1.0,
-            max_tokens=REPLY_TOKENS,
-        )

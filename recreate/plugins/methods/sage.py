@@ -24,12 +24,11 @@ from pydantic import BaseModel, Field
 
 from recreate.agents.scaffold import Scaffold, apply
 from recreate.agents.template import object_of
-from recreate.agents.trajectory import clip, tell
+from recreate.agents.trajectory import clip
 from recreate.api.types import Edit, Experience
-from recreate.optimizers.context import REPLY_TOKENS, OptimizerContext, prompt
 from recreate.optimizers.reflect import tool_path
-from recreate.optimizers.search import ATTEMPT_CHARS, Search
-from recreate.plugins.methods import PROMPTS
+from recreate.optimizers.search import Search
+from recreate.plugins.methods.asking import Asking
 from recreate.plugins.methods.tools import calls_tools, unfenced, with_notice
 
 
@@ -64,15 +63,11 @@ class Skill:
         return len(self.mended) - len(self.broke)
 
 
-class Sage:
+class Sage(Asking):
     """The optimizer `sage`; `[optimizer_settings]`: see SageSettings."""
 
     Config = SageSettings
-
-    def __init__(self, context: OptimizerContext) -> None:
-        self.context = context
-        self.settings: SageSettings = context.settings
-        self.asked = 0
+    settings: SageSettings
 
     @staticmethod
     def takes(settings: SageSettings, batch: int) -> tuple[int, int]:
@@ -153,23 +148,14 @@ class Sage:
         }
         there |= {path: scaffold.files[path] for path in scaffold.tools.values()}
         there |= {path: skill.body for path, skill in library.items()}
-        messages = prompt(
+        messages = self.fill(
             "sage",
-            folder=PROMPTS,
-            attempt=tell(attempt, ATTEMPT_CHARS, self.context.without),
+            attempt=self.tell(attempt),
             skills=[(path, clip(text, 800)) for path, text in sorted(there.items())],
             programs=programs,
             rejected=self.context.dropped(),
         )
-        self.asked += 1
-        reply = self.context.ask(
-            messages,
-            step=self.asked - 1,
-            json_schema=schema(programs),
-            temperature=0.4,
-            max_tokens=REPLY_TOKENS,
-        )
-        said = self.context.read(reply)
+        said = self.context.read(self.ask(messages, schema(programs)))
         name, body = said.get("skill"), said.get("body")
         if not isinstance(name, str) or not isinstance(body, str) or not body.strip():
             return None

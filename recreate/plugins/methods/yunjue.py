@@ -24,12 +24,12 @@ from pydantic import BaseModel, Field
 
 from recreate.agents.scaffold import Scaffold, apply, tool_help
 from recreate.agents.template import object_of
-from recreate.agents.trajectory import clip, tell
+from recreate.agents.trajectory import clip
 from recreate.api.types import Edit, Evidence, Experience, Message, Record
-from recreate.optimizers.context import REPLY_TOKENS, OptimizerContext, prompt, sent_back
+from recreate.optimizers.context import sent_back
 from recreate.optimizers.reflect import tool_path
-from recreate.optimizers.search import ATTEMPT_CHARS, Search
-from recreate.plugins.methods import PROMPTS
+from recreate.optimizers.search import Search
+from recreate.plugins.methods.asking import Asking
 from recreate.plugins.methods.tools import calls_tools, unfenced, with_notice
 
 _CODE = {"type": "string", "maxLength": 12_000}
@@ -71,15 +71,11 @@ class WrittenTool(Record):
         return " ".join(tool_help(self.path, self.code).split())
 
 
-class Yunjue:
+class Yunjue(Asking):
     """The optimizer `yunjue`; `[optimizer_settings]`: see YunjueSettings."""
 
     Config = YunjueSettings
-
-    def __init__(self, context: OptimizerContext) -> None:
-        self.context = context
-        self.settings: YunjueSettings = context.settings
-        self.asked = 0
+    settings: YunjueSettings
 
     @staticmethod
     def takes(settings: YunjueSettings, batch: int) -> tuple[int, int]:
@@ -133,10 +129,9 @@ class Yunjue:
         does not start. It is written in sight of the agent's tools, and of none that another
         attempt is given."""
         agent = search.scaffold
-        messages = prompt(
+        messages = self.fill(
             "yunjue_write",
-            folder=PROMPTS,
-            attempt=tell(experience, ATTEMPT_CHARS, self.context.without),
+            attempt=self.tell(experience),
             tools=[(name, clip(agent.help(name), 400)) for name in agent.tools],
             rejected=self.context.dropped(),
         )
@@ -160,9 +155,8 @@ class Yunjue:
         groups: list[list[WrittenTool]] = []
         if len(left) > 1:
             tools = [(tool.name, clip(tool.purpose, 400)) for tool in left.values()]
-            found = self.ask(prompt("yunjue_group", folder=PROMPTS, tools=tools), GROUP).get(
-                "groups"
-            )
+            reply = self.ask(self.fill("yunjue_group", tools=tools), GROUP)
+            found = self.context.read(reply).get("groups")
             for names in found if isinstance(found, list) else []:
                 known = [n for n in dict.fromkeys(names) if n in left] if is_names(names) else []
                 group = [left.pop(name) for name in known]
@@ -191,7 +185,7 @@ class Yunjue:
             )
             return WrittenTool(path=path, code=code + "\n", lacked=lacked) if code else None
 
-        made = self.working(search, prompt("yunjue_merge", folder=PROMPTS, tools=tools), MERGE, of)
+        made = self.working(search, self.fill("yunjue_merge", tools=tools), MERGE, of)
         return made or (first.model_copy(update={"lacked": lacked}) if first.lacked else None)
 
     def working(
@@ -204,7 +198,7 @@ class Yunjue:
         """The tool of a reply, sent back while it does not start; None when it stays so, or there
         is none."""
         for left in range(self.settings.mends, -1, -1):
-            found = self.ask(messages, schema)
+            found = self.context.read(self.ask(messages, schema))
             tool = of(found)
             faults = self.faults(search, [tool]) if tool else []
             if not faults:
@@ -232,17 +226,6 @@ class Yunjue:
             edit.model_copy(update={"evidence": cited.get(edit.path, search.evidence)})
             for edit in search.edits(files, "a tool that attempts of the batch lacked")
         ]
-
-    def ask(self, messages: Sequence[Message], schema: Mapping[str, Any]) -> dict[str, Any]:
-        self.asked += 1
-        reply = self.context.ask(
-            messages,
-            step=self.asked - 1,
-            json_schema=schema,
-            temperature=0.4,
-            max_tokens=REPLY_TOKENS,
-        )
-        return self.context.read(reply)
 
 
 def growing(scaffold: Scaffold) -> Iterator[str]:
