@@ -13,12 +13,13 @@ from functools import partial
 from typing import Any
 
 from recreate.agents.config import AgentConfig
+from recreate.agents.template import filled
 from recreate.agents.trajectory import clip, differ, index, tell_index, tell_reply
 from recreate.api.errors import BadInput, Missing
 from recreate.api.ports import Hit
 from recreate.api.registry import find
 from recreate.api.types import Evidence, Experience, Step, digest
-from recreate.optimizers.context import OptimizerContext
+from recreate.optimizers.context import PROMPTS, OptimizerContext
 from recreate.optimizers.investigator.conversation import Tool, Wrong, number, one_of, text
 from recreate.optimizers.investigator.draft import Draft, tell_edit
 
@@ -466,115 +467,7 @@ def tell_files(draft: Draft) -> str:
 def tell_agent(agent: AgentConfig) -> str:
     """Return what happens with the agent's files in one attempt, in the order in which it
     happens."""
-    if agent.foreign:
-        return _foreign(agent)
-    lines = []
-    if agent.samples > 1:
-        lines.append(
-            f"It makes up to {agent.samples} independent samples of a task, each in a fresh"
-            " environment."
-        )
-    lines += [find("turns", key).describe(agent) for key in agent.turns]
-    if agent.memory.recall:
-        lines.append(
-            "It may ask memory by `recall WORDS`, and is told of earlier train attempts at other"
-            f" tasks, in at most {agent.memory.recall} tokens an answer ([memory] recall in"
-            " agent.toml)."
-        )
-    if agent.before:
-        names = ", ".join(f"tools/{name}" for name in agent.before)
-        lines.append(
-            f"Before the first turn {names} run in it; their output is `before.NAME` in the"
-            " templates."
-        )
-    lines.append(
-        "Then it is shown system.md and workflow.md, rendered, and has"
-        f" {_turns(agent.limits.turns)}. {_action(agent)}"
-    )
-    lines.append(
-        "What an action prints is shown by observation.md. A reply that cannot be read is answered"
-        " by format.md."
-    )
-    lines.append("Either uses up the turn; after the last one no answer is shown.")
-    if agent.done:
-        lines.append(
-            f"After each action tools/{agent.done} runs: exit status 0 ends the sample as"
-            " handed in."
-        )
-    lines.append(
-        "What is in the environment when a sample ends is what it hands in, also when its turns are"
-        " used up."
-    )
-    if agent.choose and agent.samples > 1:
-        accepted = " the first accepted one is taken, else" if agent.done else ""
-        lines.append(
-            f"Of several samples{accepted} the one counts for which tools/{agent.choose} prints"
-        )
-        lines.append("the highest number on its last line.")
-    if agent.vote and agent.samples > 1:
-        lines.append(
-            f"Of several samples the first of the most counts for which tools/{agent.vote} prints"
-            " the same;"
-        )
-        lines.append(
-            "one for which it fails or prints nothing has no say, and no more are made than can"
-            " change that."
-        )
-    limits = agent.limits
-    lines.append(
-        f"A command may take {limits.command_seconds:g} s and shows at most"
-        f" {limits.observation_chars} characters; a reply has at most {agent.model.max_tokens}"
-        " tokens."
-    )
-    return " ".join(lines)
-
-
-def _foreign(agent: AgentConfig) -> str:
-    runs = (
-        f"the command `{agent.command}`"
-        if agent.action == "command"
-        else f"the function {agent.action[7:]}"
-    )
-    return (
-        f"It is a program of somebody else's: {runs} reads its files as it likes, and they are no"
-        f" templates. Only those that match {', '.join(agent.texts)} can be edited. A step is one"
-        " question to its model, with what it told the model that was new; what came of the reply"
-        f" is what its next question tells. It may ask {agent.limits.steps} times. What is in the"
-        " environment when it ends is what it hands in."
-    )
-
-
-def _turns(steps: int) -> str:
-    return "one turn" if steps == 1 else f"{steps} turns"
-
-
-def _action(agent: AgentConfig) -> str:
-    if agent.native:
-        return (
-            "Where its model takes tools it calls `bash`, several times a turn if it likes, and"
-            " `submit` alone; else each reply must hold one ```bash block, which is run, and"
-            " `submit` alone hands the work in."
-        )
-    if agent.action == "bash":
-        return (
-            "Each reply must hold one ```bash block, which is run; `submit` alone hands the"
-            " work in."
-        )
-    if agent.action == "tools":
-        shell = "`bash`, " if agent.shell else ""
-        return (
-            f"It calls functions, several a turn if it likes: {shell}`submit` alone to hand the"
-            " work in, each tool of tools/ (with tools/NAME.json, the JSON schema of its"
-            " arguments, it gets them as one JSON object on standard input; without, the words"
-            " `args` of its command line), and those of the MCP servers that agent.toml names."
-        )
-    if agent.action == "json":
-        return (
-            'Each reply is one JSON object {"thought", "command"}; the command is run, `submit`'
-            " hands the work in."
-        )
-    name = agent.action.removeprefix("tool:")
-    return (
-        f"Each reply goes whole to tools/{name} on its standard input; its exit status 2 says that"
-        " the reply could not be read, and its output how. The agent can run nothing else."
-    )
+    turns = [find("turns", key).describe(agent) for key in agent.turns]
+    seconds = f"{agent.limits.command_seconds:g}"
+    text = filled(PROMPTS, "agent", {"agent": agent, "turns": turns, "seconds": seconds})
+    return " ".join(filter(None, text.split("\n")))
