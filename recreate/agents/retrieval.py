@@ -115,9 +115,9 @@ def exactly(lessons: Sequence[Lesson]) -> LessonRetrieval:
 
 
 def support(lesson: Lesson) -> str:
-    """Return what speaks for a lesson, in a few words: counts, not praise; '' when nothing was
-    counted."""
-    parts = []
+    """Return what speaks for a lesson, in a few words: whose it is, and counts, not praise; '' of
+    our own when nothing was counted."""
+    parts = [lesson.origin] if lesson.origin else []
     groups = len(lesson.groups)
     if groups:
         parts.append(f"seen in {groups} group{'s' * (groups > 1)} of tasks")

@@ -23,7 +23,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from operator import not_
-from typing import TYPE_CHECKING, Any, Literal, NotRequired, Self, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, NotRequired, Self, TypedDict, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -33,6 +33,23 @@ from recreate.api.config import Split as Split
 Ending = Literal["submitted", "limit", "error"]
 Decision = Literal["better", "not-better", "undecided"]
 Origin = Literal["experience", "search", "human", "prune"]
+Trust = Literal["own", "hand", "imported", "foreign"]
+"""Whose words a text has, the most trusted first.
+
+own       attempted and graded here
+hand      written by a person of this workspace: meant well, and measured by nobody
+imported  of another tool's record, or said by another agent: somebody brought it in on purpose
+foreign   of another memory: what it says of grades and proofs nobody here can look at
+"""
+ORIGINS: Mapping[Trust, str] = {
+    "own": "",
+    "hand": "written by hand",
+    "imported": "untrusted: imported",
+    "foreign": "untrusted: of another memory",
+}
+"""What is said of a text wherever it is shown."""
+UNTRUSTED = ("imported", "foreign")
+"""What code puts to no use; a person may."""
 
 
 _CANARY = re.compile(r"recreate-canary-[0-9a-f]{16}")
@@ -486,13 +503,35 @@ class Provisional(Record):
         return f"provisional, by {self.model or 'a model'}"
 
 
-class Experience(Record):
+class Worded(Record):
+    """What has words, and whose they are."""
+
+    trust: Trust = Field(default="own", exclude_if="own".__eq__)
+
+    @property
+    def trusted(self) -> bool:
+        """Whether code may put it to use."""
+        return self.trust not in UNTRUSTED
+
+    @property
+    def origin(self) -> str:
+        """Return what to say of it wherever it is shown; '' of our own."""
+        return ORIGINS[self.trust]
+
+
+def least_trust(found: Iterable[Worded]) -> Trust:
+    """Return the trust that the least trusted of these has."""
+    return max((each.trust for each in found), key=get_args(Trust).index, default="own")
+
+
+class Experience(Worded):
     """Trace + grade + what is needed to find a way back: the unit learned from.
 
     id: the attempt's key (`trace.attempt`), or one made of it and of what happened, where another
     attempt of the same key went otherwise.
 
     foreign: of an imported one, where it comes from and what has no place among our fields.
+    checked: whether one that was not made here was graded here; else its grade is its own word.
     provisional: what a judge said of one that nobody has graded.
     """
 
@@ -507,12 +546,25 @@ class Experience(Record):
     grade: Grade
     run: str = ""
     foreign: Mapping[str, Any] = Field(default_factory=dict, exclude_if=not_)
+    checked: bool = Field(default=False, exclude_if=not_)
     provisional: Provisional | None = Field(default=None, exclude_if=_is_none)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _distrust_foreign(cls, data: Any) -> Any:
+        """Take what has foreign facts for imported, also where it was stored without its trust."""
+        foreign = isinstance(data, Mapping) and data.get("foreign")
+        return {"trust": "imported", **data} if foreign else data
 
     @property
     def canary(self) -> str:
         """'' of a train task's."""
         return "" if self.split == "train" else canary(self.task)
+
+    @property
+    def claims(self) -> bool:
+        """Whether its grade is its own word, that nobody here has looked at."""
+        return not self.trusted and not self.checked
 
     @property
     def judged(self) -> Grade | Provisional | None:
@@ -594,7 +646,7 @@ class Evidence(Record):
     step: int
 
 
-class Lesson(Record):
+class Lesson(Worded):
     """What was learned: a title, a few sentences (Markdown), and what speaks for and against it.
 
     scope        instance: born of one experience; domain, general: a pattern that earned it
@@ -604,6 +656,7 @@ class Lesson(Record):
     before_veto  the status that it had when it was vetoed or held; '' where it was neither
     held         why it is held; where it is not any more, a person saw that and let it go on
     frozen       a person forbade that code changes it
+    trust        the least of all that it was born of
     born_of, supports, contradicts: ids of experiences, each at most once, whatever is observed
     twice
     steps        steps that show it, of experiences among its births and supports; none where nobody

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, get_args
 
+from recreate.agents.guards.untrusted import mark_untrusted
 from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import BadInput
 from recreate.api.registry import find
@@ -65,10 +66,10 @@ def recall_batch(session: Session, round: int) -> list[str]:
     overlap = Overlap(tasks, session.memory.held_out)
     fit = list[Experience]()
     for id in sorted(ranks, key=lambda id: ranks[id]):
-        e = session.memory.get(id, "optimizer")
+        e = session.memory.get(id, "optimizer", plain=True)
         # a task that was added since may be one of these under another name
         if e is not None and e.trace.steps and not e.trace.fault and overlap.split_of(e) == "train":
-            fit.append(e)
+            fit.append(mark_untrusted(e))
         if len(fit) == settings.batch_size * (round + 1):
             break
     if not fit:

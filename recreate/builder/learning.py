@@ -35,6 +35,7 @@ from recreate.api.types import (
     Revision,
     Task,
     digest,
+    least_trust,
 )
 from recreate.lessons import draws, gaming
 from recreate.lessons.context import QUESTIONS, PolicyContext, RerunGroup, RerunRequest
@@ -120,7 +121,11 @@ class Learning:
         drawn: Mapping[str, float] = made.ask("propensities") if draws_offers else {}
         expect(_are_propensities(drawn), made.policy, "propensities", drawn)
         some = {id: x for id, x in there.items() if self._is_offered(x) or id in drawn}
-        lessons = {id: x for id, x in some.items() if not self._leaks(x) and not self._games(x)}
+        lessons = {
+            id: x
+            for id, x in some.items()
+            if self._is_trusted(x) and not self._leaks(x) and not self._games(x)
+        }
         propensities = {
             id: min(0.999, max(0.001, float(f"{p:.3f}")))
             for id, p in drawn.items()
@@ -173,6 +178,15 @@ class Learning:
             for why in self._scanned[key][:1]:
                 self.session.say("note", {"text": f"the lesson {lesson.id} is not used: it {why}"})
         return bool(self._scanned[key])
+
+    def _is_trusted(self, lesson: Lesson) -> bool:
+        """Whether a lesson may be offered: what others said may not be, unless a person let it."""
+        if not lesson.trusted:
+            self._say_once(
+                f"the lesson {lesson.id} is not used: {lesson.origin}; recreate patterns keep"
+                f" {lesson.id} lets it be"
+            )
+        return lesson.trusted
 
     def _games(self, lesson: Lesson) -> bool:
         """Whether a lesson's own words tell to game a grader; it is held when the policy observes
@@ -279,13 +293,27 @@ class Learning:
         made: Collection[Experience],
     ) -> list[Change]:
         """Return the changes that stand: lessons that name a task are out of `after`, keys are
-        masked, and what tells to game a grader is held."""
+        masked, what others said is on trial, and what tells to game a grader is held."""
         dropped = self._drop_leaks(before, after, tuple(dict.fromkeys(e.group for e in shown)))
+        known, untrusted = {e.id: e for e in shown}, set[str]()
         for id, lesson in after.items():
             texts = {"title": lesson.title, "body": lesson.body}
             if before.get(id) != lesson and (plain := redacted(texts)) is not texts:
                 after[id] = lesson.model_copy(update=plain)
-        standing = [change for change in changes if change.lesson not in dropped]
+            if id not in before:
+                cited = (known.get(i) or self._train_experience(i) for i in lesson.born_of)
+                trust = least_trust([lesson, *(e for e in cited if e is not None)])
+                after[id] = lesson = after[id].model_copy(update={"trust": trust})
+            stood = before[id].status if id in before else "candidate"
+            if not lesson.trusted and lesson.status == "active" != stood:
+                after[id] = after[id].model_copy(update={"status": stood, "domains": ()})
+                untrusted.add(id)
+        standing = [
+            change
+            for change in changes
+            if change.lesson not in dropped
+            and not (change.kind == "promoted" and change.lesson in untrusted)
+        ]
         return gaming.watch_lessons(before, after, standing, shown, made)
 
     def _not_forgotten(self, lessons: Mapping[str, Lesson]) -> dict[str, Lesson]:
@@ -341,6 +369,7 @@ class Learning:
                 "groups": groups,
                 "scope": "instance",
                 "steps": steps,
+                "trust": least_trust(cited),
             }
             after.setdefault(lesson.id, lesson.model_copy(update=fresh))
         self.store.write(before, self._not_forgotten(after))
@@ -361,6 +390,7 @@ class Learning:
             ]
             if (
                 lesson.status != "active"
+                or not lesson.trusted
                 or lesson.scope == "instance"
                 or path in agent.files
                 or not cited
@@ -539,7 +569,7 @@ class Learning:
         how it ended, and any other would look better. No lesson is tried that names a task: what it
         says would stand in the attempt, for optimizers to read."""
         agent = _lacking(agent, asked.without)
-        if any(self._leaks(x) or self._games(x) for x in asked.lessons):
+        if any(not x.trusted or self._leaks(x) or self._games(x) for x in asked.lessons):
             return None
         task = self._train.get(asked.experience.task)
         if task is None or {x.id for x in asked.lessons} & {x.id for x in agent.lessons}:
@@ -625,13 +655,20 @@ class Learning:
 
     def _nearest(self, experience: Experience) -> Experience | None:
         """Return for a failure the nearest success, for a success the last failure at the same
-        task."""
+        task. What only says of itself how it went is no contrast, however many there are of it."""
         if experience.grade.passed:
             where = {"domain": experience.domain, "task": experience.task, "passed": False}
-            failed = [row["id"] for row in self.session.memory.facts(where, "optimizer")]
-            return self._train_experience(failed[-1]) if failed else None
-        found = self._recall(experience.prompt[:1000], 4, outcome="passed")
-        return next((e for e in found if e.id != experience.id), None)
+            rows = reversed(list(self.session.memory.facts(where, "optimizer")))
+            failed = (self._train_experience(row["id"]) for row in rows)
+            return next((e for e in failed if e is not None and not e.claims), None)
+        for k in (4, 64):
+            found = self._recall(experience.prompt[:1000], k, outcome="passed")
+            others = [e for e in found if e.id != experience.id]
+            if trusted := [e for e in others if not e.claims]:
+                return min(trusted, key=lambda e: e.trust != "own")
+            if not others:
+                break
+        return None
 
     def _recall(self, text: str, k: int, **where: Any) -> list[Experience]:
         """Train experiences of this domain that are nearest to a text; none where there is nothing

@@ -14,7 +14,16 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 from recreate.agents.template import filled, read_object
 from recreate.api.errors import Refused
 from recreate.api.ports import Ask
-from recreate.api.types import Change, Evidence, Experience, Lesson, Message, Trial, digest
+from recreate.api.types import (
+    Change,
+    Evidence,
+    Experience,
+    Lesson,
+    Message,
+    Trial,
+    digest,
+    least_trust,
+)
 from recreate.lessons.promotion import ODDS, add_trials, free
 from recreate.lessons.similarity import Similarity
 
@@ -74,7 +83,7 @@ class PolicyContext:
     affords   whether what is left does for all of these re-runs, in this round and later ones; what
               was made is free
     nearest   for a failure the nearest success of any task, for a success an earlier failure at the
-              same task; None when memory knows none
+              same task; None when memory knows none. One whose grade is its own word is none
     find      a train experience by its id, of any run; None when there is none that may be seen
     there     whether the task of an experience can be attempted now
     alike     (text, k) -> the k train experiences of this domain that are nearest to a text
@@ -323,4 +332,5 @@ def new_lesson(
         supports=ids,
         groups=tuple(dict.fromkeys(e.group for e in born_of)),
         steps=tuple(steps),
+        trust=least_trust(born_of),
     )

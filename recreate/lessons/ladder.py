@@ -32,7 +32,7 @@ from recreate.lessons.context import (
     step_of,
     text,
 )
-from recreate.lessons.similarity import dot, fitting, text_of
+from recreate.lessons.similarity import dot, fitting, tell_lesson, text_of
 
 LEARN = object_of(happened=STRING, title=STRING, body=STRING, when=STRING, step={"type": "integer"})
 SAME = object_of(same={"type": "boolean"})
@@ -129,7 +129,7 @@ class Ladder(AskingPolicy):
                 if failed
                 else "an earlier one at this task that failed"
             ),
-            told=[text_of(x) for x in self.offered_to(experience)],
+            told=[tell_lesson(x) for x in self.offered_to(experience)],
             attempt=tell(experience),
             other=tell(other, 1600) if other else "",
         )
@@ -141,19 +141,19 @@ class Ladder(AskingPolicy):
         if not title or not body:
             return
         body = f"{body}\n\nWhen: {when}" if when else body
-        lesson = new_lesson(
-            self.context.domain, title, body, [experience], step_of(found, experience)
-        )
+        born_of = [experience, *([other] if other and other.trust != "own" else [])]
+        steps = step_of(found, experience)
+        lesson = new_lesson(self.context.domain, title, body, born_of, steps)
         if lesson.id not in self.lessons:
             yield from self.join(lesson.model_copy(update={"seen": self.observed}))
 
     def join(self, lesson: Lesson) -> Iterator[Change]:
         """Put a new lesson to those of its meaning, or on its own; under a vetoed one it is not
-        born."""
+        born. What others said neither supports what we learned nor is supported by it."""
         others = [
             x
             for x in self.lessons.values()
-            if x.status not in ("merged", "vetoed") and self.here(x)
+            if x.status not in ("merged", "vetoed") and self.here(x) and x.trusted == lesson.trusted
         ]
         vetoed = [x for x in self.lessons.values() if x.status == "vetoed"]
         near = (self.similarity.nearest(lesson, some, NEAR, ASKED) for some in (vetoed, others))
@@ -181,7 +181,7 @@ class Ladder(AskingPolicy):
 
     def same(self, one: Lesson, other: Lesson) -> bool:
         """Ask a model whether two lessons say the same; asked once a pair of texts."""
-        first, second = sorted((text_of(one), text_of(other)))
+        first, second = sorted((tell_lesson(one), tell_lesson(other)))
         if first != second and (first, second) not in self.answers:
             found = self.ask("same", SAME, first=first, second=second)
             self.answers[first, second] = found is not None and found.get("same") is True

@@ -35,7 +35,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, TypeVar
 
-from recreate.api.types import Gain, Lesson, Trial
+from recreate.api.types import Gain, Lesson, Trial, least_trust
 
 ODDS = 5.0
 """What a bet on "it helps" must have made of 1 (`--memory.odds`): at most 1 in so many that do not
@@ -103,8 +103,7 @@ def earned(lesson: Lesson, odds: float = ODDS) -> bool:
     """Whether a candidate becomes a domain pattern; a frozen one stays what it is, a vetoed one
     too."""
     return (
-        free(lesson)
-        and lesson.status in ("candidate", "quarantined")
+        may_rise(lesson)
         and len(set(lesson.groups)) >= GROUPS
         and measured(lesson.gains) >= GROUPS
         and finding(lesson.gains, lesson.rounds, odds) == "helps"
@@ -126,13 +125,19 @@ def free(lesson: Lesson) -> bool:
     return not lesson.frozen and lesson.status not in ("vetoed", "merged", "held")
 
 
+def may_rise(lesson: Lesson) -> bool:
+    """Whether code may try a lesson, and make it a pattern: what others said is never shown to an
+    agent unless a person let it."""
+    return free(lesson) and lesson.trusted and lesson.status in ("candidate", "quarantined")
+
+
 def ripe(lesson: Lesson) -> bool:
     """Whether a candidate, or a quarantined pattern, has the supports for a (new) test.
 
     A further test wants twice the supports of the last: re-runs go where evidence grows, and a rule
     that is often proposed and never helps gets few chances.
     """
-    if not free(lesson) or lesson.status not in ("candidate", "quarantined"):
+    if not may_rise(lesson):
         return False
     return len(set(lesson.groups)) >= GROUPS and len(lesson.supports) >= 2 * lesson.tested
 
@@ -198,6 +203,7 @@ def joined(lessons: Mapping[str, Lesson], id: str, member: str) -> dict[str, Les
                 "groups": union(target.groups, other.groups),
                 "steps": union(target.steps, other.steps),
                 "merged": union(target.merged, (member,)),
+                "trust": least_trust((target, other)),
                 "seen": max(target.seen, other.seen),
             }
         )

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from operator import mul
 
+from recreate.agents.guards.untrusted import mark_text
 from recreate.api.types import Lesson
 
 Embed = Callable[[Sequence[str], str], Sequence[Sequence[float]]]
@@ -30,6 +31,11 @@ def tokens(text: str) -> int:
 def text_of(lesson: Lesson) -> str:
     """Return a lesson as it is compared and counted: title and body."""
     return f"{lesson.title}\n{lesson.body}"
+
+
+def tell_lesson(lesson: Lesson) -> str:
+    """A lesson as a model is asked about it: one of others says so."""
+    return mark_text(lesson.trust, text_of(lesson))
 
 
 @lru_cache(maxsize=KEPT)

@@ -20,7 +20,7 @@ from typing import Any
 
 from recreate.agents.lesson import headed, lesson_at, lesson_id, lesson_text, read_lesson
 from recreate.api.errors import BadInput
-from recreate.api.types import Lesson, digest
+from recreate.api.types import Lesson, Trust, digest
 from recreate.lessons.gaming import advice_of, hold
 from recreate.lessons.promotion import free, joined, key
 from recreate.storage.files import fault, locked, write
@@ -43,6 +43,7 @@ _COUNTS = (
     "falls",
     "checked",
 )
+_WORDS = ("title", "body", "trust", "status", "before_veto", "frozen")
 
 
 class LessonStore:
@@ -117,10 +118,10 @@ class LessonStore:
                     old.unlink(missing_ok=True)
         return written
 
-    def add(self, title: str, body: str, *, active: bool = False) -> Lesson:
-        """Add a lesson by hand: on trial, or in use at once as a pattern of the domain; held where
-        its words tell to game a grader, for who adds it may be another agent. The same again
-        changes nothing.
+    def add(self, title: str, body: str, *, active: bool = False, trust: Trust = "hand") -> Lesson:
+        """Add a lesson by hand, or of another agent: on trial, or in use at once as a pattern of
+        the domain; held where its words tell to game a grader or order what no task asks for. The
+        same again changes nothing.
 
         Raises BadInput for an empty one, and for a domain that cannot name a folder.
         """
@@ -139,7 +140,7 @@ class LessonStore:
                 fix="such as swe",
                 code="usage",
             )
-        lesson = Lesson(id=lesson_id(title, body), title=title, body=body)
+        lesson = Lesson(id=lesson_id(title, body), title=title, body=body, trust=trust)
         if active:
             lesson = lesson.model_copy(update={"status": "active", "scope": "domain"})
         lesson = hold(lesson, why) if (why := advice_of(lesson)) else lesson
@@ -225,8 +226,9 @@ class LessonStore:
         return lesson
 
     def keep(self, id: str) -> Lesson:
-        """Write a person's word that a lesson which is, or would be, held is honest: it is again
-        what it was, and is not held for these words again. Raises BadInput."""
+        """Write a person's word that a lesson which is, or would be, held is honest, or that one of
+        others may be used: it is again what it was, not held for these words again, and as trusted
+        as what he wrote himself. Raises BadInput."""
         with locked(self.folder):
             path = self.find(id)
             lesson = lesson_at(path)
@@ -235,11 +237,13 @@ class LessonStore:
                     lesson.before_veto if lesson.before_veto not in ("", "held") else "candidate"
                 )
                 lesson = lesson.model_copy(update={"status": stood, "before_veto": ""})
-            elif why := advice_of(lesson):
+            elif (why := advice_of(lesson)) or not lesson.trusted:
                 lesson = lesson.model_copy(update={"held": why})
             else:
                 said = f"{path.stem} is not held: it is {lesson.status}"
                 raise BadInput(said, fix="recreate patterns list shows what is", code="no-lesson")
+            if not lesson.trusted:
+                lesson = lesson.model_copy(update={"trust": "hand"})
             write(path, headed(lesson))
         return lesson
 
@@ -348,14 +352,11 @@ def united(before: Lesson | None, now: Lesson, after: Lesson) -> Lesson:
     fields |= {
         name: both(name, lambda row: row.experience) for name in ("trials", "draws", "signs")
     }
-    for name in ("title", "body", "status", "before_veto", "frozen", "held", "merged_into"):
+    for name in (*_WORDS, "held", "merged_into"):
         fields[name] = getattr(now if changed_by_others(name) else after, name)
     fields["scope"] = after.scope
     if now.frozen or now.status == "vetoed":
-        fields |= {
-            name: getattr(now, name)
-            for name in ("title", "body", "status", "before_veto", "frozen", "scope")
-        }
+        fields |= {name: getattr(now, name) for name in (*_WORDS, "scope")}
     return now.model_copy(update=fields)
 
 

@@ -17,6 +17,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from recreate.agents.guards.untrusted import mark_text
 from recreate.agents.trajectory import cut_middle, error_type, files, tools
 from recreate.api.ports import Hit
 from recreate.api.types import Experience, Lesson, Step
@@ -215,6 +216,7 @@ def experience_hit(e: Experience, id: str, score: float, when: float | None = No
     graded: dict[str, Any] = {"grade": e.mark} if e.mark else {}
     if e.judged is not None:
         graded |= {"passed": e.judged.passed, "score": e.judged.score}
+    graded |= {"trust": e.trust} if e.trust != "own" else {}
     facts = {
         "domain": e.domain,
         "task": e.task,
@@ -255,7 +257,7 @@ def scan(e: Experience, words: Sequence[str], when: float | None = None) -> Iter
     for id, part, times in [(e.id, head, count), *found]:
         hit = experience_hit(e, id, float(times), when) if times else None
         if hit is not None:
-            yield hit.model_copy(update={"text": _around(part, words[0])})
+            yield hit.model_copy(update={"text": mark_text(e.trust, _around(part, words[0]))})
 
 
 def _around(text: str, word: str) -> str:

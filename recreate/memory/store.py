@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from pydantic import ValidationError
 
+from recreate.agents.guards.untrusted import mark_text, mark_untrusted
 from recreate.agents.lesson import lesson_text, read_lesson
 from recreate.api import paths
 from recreate.api.errors import BadInput, Missing
@@ -187,15 +188,19 @@ class ExperienceStore:
             self._added.update(id for id, *_ in new)
         return before
 
-    def get(self, id: str, reader: str = "human") -> Experience | None:
+    def get(self, id: str, reader: str = "human", *, plain: bool = False) -> Experience | None:
         """Return the experience with this id, whole; None when there is none, or none that the
-        reader may see.
+        reader may see. To an optimizer and an agent the words of one that is not our own are
+        marked; plain: to them neither.
 
         Where a large text is missing or damaged, a note in square brackets stands before what is
         left of it.
         """
         self.metadata.refresh()
-        return self._get(id, self._scope(reader), whole=True)
+        scope = self._scope(reader)
+        found = self._get(id, scope, whole=True)
+        marks = found is not None and scope.train_only and not found.trusted
+        return self._get(id, _EVERYTHING, whole=True) if plain and marks else found
 
     def experiences(
         self,
@@ -585,7 +590,9 @@ class ExperienceStore:
                 f"the experience {id} in {self.folder} is not one: {str(e).splitlines()[0]}",
                 fix="recreate traces list shows the rest; delete that line if nobody needs it",
             ) from e
-        return found if scope.sees(id, found.split, found.group, found.task) else None
+        if not scope.sees(id, found.split, found.group, found.task):
+            return None
+        return mark_untrusted(found) if scope.train_only else found
 
     def _ranked(self, question: Question, n: int, sources: Sources) -> Recalled:
         try:
@@ -627,7 +634,9 @@ class ExperienceStore:
         facts |= {
             name: list(getattr(lesson, name)) for name in ("born_of", "supports", "contradicts")
         }
+        facts |= {"trust": lesson.trust} if lesson.trust != "own" else {}
         text = f"{lesson.title}\n{lesson.body}"
+        text = mark_text(lesson.trust, text) if scope.train_only else text
         return Hit(id=key, grain="lesson", score=score, split="train", text=text, facts=facts)
 
     def _is_closed(self, lesson: Lesson, scope: Scope) -> bool:

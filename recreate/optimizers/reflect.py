@@ -194,9 +194,14 @@ class Reflect:
             failure.prompt[:1000], 3, {"domain": failure.domain, "passed": True}
         ):
             found = self.context.get(hit.experience or hit.id)
-            if found is not None and found.grade.passed and found.split == "train":
+            if (
+                found is not None
+                and found.grade.passed
+                and found.split == "train"
+                and not found.claims
+            ):
                 return [found]
-        return [e for e in batch if e.grade.passed][:1]
+        return [e for e in batch if e.grade.passed and not e.claims][:1]
 
     def ask(self, messages: Any, schema: Mapping[str, Any]) -> str:
         self.step += 1

@@ -21,6 +21,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from recreate.agents.attempt import attempt, attempt_key
+from recreate.agents.guards.untrusted import mark_untrusted
 from recreate.agents.kinds import open_kind
 from recreate.agents.retrieval import LessonRetrieval
 from recreate.agents.scaffold import Scaffold
@@ -38,7 +39,19 @@ from recreate.api.errors import (
 from recreate.api.paths import short
 from recreate.api.ports import ToolCalling, extras
 from recreate.api.theirs import expect
-from recreate.api.types import Call, Experience, Grade, Step, Task, Usage, digest
+from recreate.api.types import (
+    UNTRUSTED,
+    Call,
+    Experience,
+    Grade,
+    Step,
+    Task,
+    Trace,
+    Trust,
+    Usage,
+    digest,
+    least_trust,
+)
 from recreate.memory.codec import masked
 from recreate.runs.budget import CELL_BUDGET
 from recreate.runs.session import Session
@@ -472,8 +485,16 @@ def attempt_and_grade(
         trace=trace,
         grade=grade,
         run=call.run,
+        trust=(trust := _trust_of(session, trace)),
+        checked=trust in UNTRUSTED,
     )
     return masked(experience)  # what was handed in is graded as it is, and from here on is masked
+
+
+def _trust_of(session: Session, trace: Trace) -> Trust:
+    """Return the least trust of what the agent recalled: its words stand in the attempt."""
+    ids = sorted({id for step in trace.steps for id in step.recalled})
+    return least_trust(e for id in ids if (e := session.memory.get(id)) is not None)
 
 
 def copy_in(session: Session, experience: Experience) -> None:
@@ -602,6 +623,7 @@ def read_ended(session: Session, id: str, *, steps: bool = True) -> Experience |
     if whole is None:
         return found
     session.say("note", {"text": f"attempt {id} is put back from memory: {why}"})
+    whole = mark_untrusted(whole)
     write_whole(whole, folder)
     return Experience.model_validate(whole)
 

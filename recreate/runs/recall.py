@@ -107,6 +107,7 @@ class Recollection:
             for key, (checksum, lesson) in sorted(self.memory.lessons().items())
             if key.startswith((f"lesson:{self.domain}/", "lesson:general/"))
             and lesson.status == "active"
+            and lesson.trusted
             and not self.leaks(lesson)
         }
         text = json.dumps({"experiences": ids, "lessons": lessons})

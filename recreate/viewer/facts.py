@@ -429,10 +429,9 @@ def list_learned(run: Run, revisions: Sequence[Revision]) -> list[LearnedLesson]
     alone = [x for x in now.values() if x.status != "merged"]
     alone.sort(key=lambda x: (x.status != "active", -len(x.supports), x.id))
     here = {r["attempt"] for r in run.records("experience")}
+    shown = {x.id: "; ".join(filter(None, (x.origin, _tell_draws(x, here)))) for x in alone}
     return [
-        LearnedLesson(
-            x, events.get(x.id, []), len(x.merged), _tell_draws(x, here), agent.get(x.id, [])
-        )
+        LearnedLesson(x, events.get(x.id, []), len(x.merged), shown[x.id], agent.get(x.id, []))
         for x in alone
     ]
 

@@ -1,4 +1,4 @@
-"""Whether a text or an attempt games what grades it.
+"""Whether a text or an attempt games what grades it, and whether a text orders what no task asks.
 
 Signs are looked for in what an attempt did and handed in (`find_sign`), and in words that tell to
 do it (`advice`). A sign is no proof: an honest attempt may write into a test. Words are a sign only
@@ -73,6 +73,41 @@ _ORDERS = {
         r"(?:1(?:\.0)?|10|100|full marks|correct|passed)\b(?! (?:to|of|out)\b)|^GRADE: C\b"
     ),
 }
+_SECRETS = (
+    r"(?:api[ _-]?keys?|passwords?|credentials?|secrets?|(?:access|auth|bearer|session) tokens?|"
+    r"private keys?|ssh keys?|\.env\b|id_rsa|\.aws\b|\.netrc\b|~?/?\.ssh\b)"
+)
+_COMMANDS = {
+    "gives orders against those of its user": (
+        r"\b(?:ignore|disregard|forget|override|bypass)\b[^.\n]{0,40}\b(?:instructions?|"
+        r"guidelines|system prompt)\b|\b(?:ignore|disregard|override|bypass)\b[^.\n]{0,20}"
+        r"\b(?:all|any|your|its|previous|prior|earlier)\b[^.\n]{0,20}\b(?:rules?|safety|"
+        r"polic(?:y|ies))\b|"
+        r"\b(?:do not|don't|never|without) (?:tell(?:ing)?|mention(?:ing)?|inform(?:ing)?|"
+        r"show(?:ing)?|report(?:ing)?)\b[^.\n]{0,30}\b(?:the )?(?:users?|humans?|owners?|operators?"
+        r"|people|anyone|anybody|maintainers?)\b|\byou are now (?:an?|the)\b|"
+        r"^\s*(?:system|assistant|developer)\s*:|<\|?(?:im_start|system|/?INST)\b"
+    ),
+    "tells to run what is fetched": (
+        r"\b(?:curl|wget)\b[^\n]{0,200}\|\s*(?:sudo )?(?:ba|z|da)?sh\b|"
+        r"\b(?:download|fetch)\b[^.\n]{0,80}\b(?:and|then) (?:run|execute|eval|source)\b|"
+        r"\b(?:pip|npm|uv|gem|cargo)\b[^\n]{0,30}\b(?:install|add)\b[^\n]{0,80}"
+        r"(?:https?://|git\+|--(?:extra-)?index-url)|\bnc\b[^\n]{0,40}-e\b|/dev/tcp/|"
+        r"\bbase64\b[^\n|]{0,80}(?:-d|--decode)\b[^\n]{0,40}\|\s*(?:ba)?sh\b"
+    ),
+    "tells to give secrets away": (
+        rf"\b(?:send|post|upload|exfiltrate|mail|email|e-mail|leak|forward|transmit|paste|print|"
+        rf"echo|include|append|write|copy|reveal|output)\b.{{0,80}}(?<!\w){_SECRETS}|"
+        r"\b(?:send|post|upload|exfiltrate|mail|email|e-mail|leak|forward|transmit|copy)\b"
+        r".{0,100}(?:https?://|\bwebhook\b|[\w.+-]{1,40}@[\w-]{1,40}\.\w{2,})"
+    ),
+    "tells to destroy": (
+        r"\brm\s+-(?:\w*r\w*f|\w*f\w*r)\w*\s+(?:/(?:\s|$|\*|etc|usr|home|root)|~|\$HOME|\*)|"
+        r"\bgit push\b[^\n]{0,40}--force|"
+        r"\bdrop database\b|\bchmod\s+(?:-R\s+)?777\b|\bmkfs\b|\bdd if="
+    ),
+}
+"""Orders that a lesson of any domain has no business to give."""
 _DONE = (_CODE, _ODD, _ORDERS)
 _TEST_FILE = (
     r"(?:[\w.@+-]+/){0,20}(?:tests?/[\w./-]{1,200}|test_\w+\.py|\w+_test\.py|"
@@ -181,15 +216,15 @@ def _search(kinds: Iterable[Mapping[str, str]], text: str) -> str:
 
 
 def advice(text: str) -> str:
-    """Return what a text tells to do that games a grader; '' for nothing. What it forbids is
-    no sign."""
+    """Return what a text tells to do that games a grader, or that no task asks for; '' for
+    nothing. What it forbids is no sign."""
     forbidden = False
     for part in _SENTENCE.split(text):
         listed = re.match(r"\s*(?:[-*+]|\d+[.)])\s", part) is not None
         sentence = " ".join(re.sub(r"[*`]", "", part).split())
         if not (forbidden and listed):
             forbidden = bool(_FORBIDS_WHAT_FOLLOWS.search(sentence))
-            for what, pattern in {**_CODE, **_ORDERS, **_WORDS}.items():
+            for what, pattern in {**_CODE, **_ORDERS, **_WORDS, **_COMMANDS}.items():
                 for found in re.finditer(pattern, sentence, re.IGNORECASE):
                     if not _forbidden(sentence, found):
                         return f"{what}: {sentence[:160]}"

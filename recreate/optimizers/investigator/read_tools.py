@@ -259,7 +259,9 @@ class Reader:
     def opposite(self, e: Experience) -> Experience | None:
         """Return the nearest attempt with the other outcome: of the same task, else by meaning,
         else in the batch."""
-        batch = [o for o in self.batch.values() if o.grade.passed != e.grade.passed]
+        batch = [
+            o for o in self.batch.values() if o.grade.passed != e.grade.passed and not o.claims
+        ]
         for other in batch:
             if other.task == e.task:
                 return other
@@ -270,6 +272,7 @@ class Reader:
                 found is not None
                 and found.grade.passed != e.grade.passed
                 and found.split == "train"
+                and not found.claims
             ):
                 return found
         return batch[0] if batch else None

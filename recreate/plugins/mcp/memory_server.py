@@ -2,8 +2,10 @@
 input and output.
 
 It is asked as a working agent of ours would ask: what belongs to validation and test tasks is never
-among the answers (memory/store.py), whoever asks. What is added is a lesson on trial, which says so
-wherever it is found, and which a build tests before it offers it to an agent.
+among the answers (memory/store.py), whoever asks. What is added is scanned as an edit of an
+optimizer is: for what games a grader, orders what no task asks for, or names a held-out task. It
+counts as imported: that is said wherever it is found, and no build offers it before a person lets
+it.
 """
 
 from __future__ import annotations
@@ -100,14 +102,19 @@ def server(memory: ExperienceStore, where: Path) -> MCPServer[Any]:
     @made.tool()
     def add(title: str, text: str, domain: str) -> str:
         """Add a lesson: what to do on tasks of a domain, in a title and a few sentences. It names
-        no task. It is on trial, and found as such, until a build has tested it."""
+        no task, and orders nothing that no task asks for. It is found as what another agent said,
+        and no build uses it until a person lets it."""
         from recreate.lessons.store import LessonStore
 
         try:
-            lesson = LessonStore(memory_folder(where), domain).add(title, text)
+            lesson = LessonStore(memory_folder(where), domain).add(title, text, trust="imported")
         except RecreateError as e:
             raise ToolError(_describe(e)) from None
-        return f"{lesson.id}: {lesson.scope}, {lesson.status}"
+        if lesson.status == "held":
+            return (
+                f"{lesson.id}: held until a person decides, and shown to nobody: it {lesson.held}"
+            )
+        return f"{lesson.id}: {lesson.origin}; {lesson.scope}, {lesson.status}"
 
     return made
 
@@ -131,10 +138,12 @@ def _recalled(memory: ExperienceStore, query: str, k: int, where: dict[str, str]
 
 
 def _show_experience(memory: ExperienceStore, id: str, step: int | None) -> str:
+    from recreate.agents.guards.untrusted import mark_text
     from recreate.plugins.memory_tools.memory import standing
 
     if (lesson := memory.lesson(id, READER)) is not None:
-        return f"# {lesson.title}\n\n({standing(lesson.scope, lesson.status)})\n\n{lesson.body}"
+        said = "; ".join(filter(None, (standing(lesson.scope, lesson.status), lesson.origin)))
+        return mark_text(lesson.trust, f"# {lesson.title}\n\n({said})\n\n{lesson.body}")
     from recreate.plugins.traces.waiting import find_experience
 
     found = find_experience(memory, id.partition("/")[0], READER)

@@ -278,8 +278,12 @@ def _masked_lesson(lesson: Lesson) -> Lesson:
 # in
 
 
-def unpack(memory: ExperienceStore, path: Path, domain: str = "", *, dry: bool = False) -> Unpacked:
-    """Merge a file that `pack` wrote, or one domain of it, into a memory; `dry` only looks.
+def unpack(
+    memory: ExperienceStore, path: Path, domain: str = "", *, own: bool = False, dry: bool = False
+) -> Unpacked:
+    """Merge a file that `pack` wrote, or one domain of it, into a memory; `dry` only looks. own: it
+    is of this memory, and what it says of trust holds; else all of it is foreign, and none of its
+    lessons is in use.
 
     What is here stays as it is, what was forgotten here stays forgotten, and what either holds out
     is held out. The whole file is looked at first: BadInput, and nothing came in, for one that is
@@ -301,13 +305,24 @@ def unpack(memory: ExperienceStore, path: Path, domain: str = "", *, dry: bool =
                 here = Ungraded(memory).ids() if match["kind"] == "waiting" else None
                 for batch in _batches(archive.experiences(name, match["domain"])):
                     if here is None:
-                        _take(memory, batch, found, dry=dry)
+                        _take(memory, batch, found, own=own, dry=dry)
                     else:
-                        _take_waiting(memory, batch, here, found, dry=dry)
+                        _take_waiting(memory, batch, here, found, own=own, dry=dry)
         for name, match in archive.matching(_LESSON):
             if domain in ("", match["domain"] or ""):
-                _take_lesson(memory, archive.lesson(name), name, match, found, dry=dry)
+                _take_lesson(memory, archive.lesson(name), name, match, found, own=own, dry=dry)
     return found
+
+
+def _distrust(e: Experience, own: bool) -> Experience:
+    """Return an experience as it is taken in."""
+    return e if own else e.model_copy(update={"trust": "foreign", "checked": False})
+
+
+def _distrust_lesson(lesson: Lesson, own: bool) -> Lesson:
+    """Return a lesson as it is taken in: one of others is on trial."""
+    status = "candidate" if lesson.status == "active" else lesson.status
+    return lesson if own else lesson.model_copy(update={"trust": "foreign", "status": status})
 
 
 def _registries(memory: ExperienceStore, archive: _Archive, found: Unpacked, *, dry: bool) -> None:
@@ -342,7 +357,9 @@ def _batches(lines: Iterator[_Line]) -> Iterator[list[_Line]]:
         yield batch
 
 
-def _take(memory: ExperienceStore, batch: list[_Line], found: Unpacked, *, dry: bool) -> None:
+def _take(
+    memory: ExperienceStore, batch: list[_Line], found: Unpacked, *, own: bool, dry: bool
+) -> None:
     gone = memory.forgotten.read()
     found.forgotten += sum(line.experience.id in gone for line in batch)
     batch = [line for line in batch if line.experience.id not in gone]
@@ -350,14 +367,13 @@ def _take(memory: ExperienceStore, batch: list[_Line], found: Unpacked, *, dry: 
     known = memory.metadata.knows([line.experience.id for line in batch])
     for e in (line.experience for line in batch if line.experience.id in known):
         found.known += 1
-        if memory.get(e.id) != masked(e):
+        if memory.get(e.id) not in (masked(e), masked(_distrust(e, own))):
             found.differ.append(e.id)
     new = [line for line in batch if line.experience.id not in known]
     found.experiences += len(new)
     if not dry:
-        memory.add(
-            [line.experience for line in new], {line.experience.id: line.when for line in new}
-        )
+        when = {line.experience.id: line.when for line in new}
+        memory.add([_distrust(line.experience, own) for line in new], when)
 
 
 def _take_waiting(
@@ -366,13 +382,15 @@ def _take_waiting(
     here: Collection[str],
     found: Unpacked,
     *,
+    own: bool,
     dry: bool,
 ) -> None:
     """here: the ids that wait here already."""
     gone = memory.forgotten.read()
     memory.metadata.refresh()
     known = memory.metadata.knows([line.experience.id for line in batch]).union(here)
-    new = [masked(line.experience) for line in batch if line.experience.id not in known | gone]
+    taken = (_distrust(masked(line.experience), own) for line in batch)
+    new = [e for e in taken if e.id not in known | gone]
     found.forgotten += sum(line.experience.id in gone for line in batch)
     found.known += sum(line.experience.id in known - gone for line in batch)
     found.waiting += len(new)
@@ -388,6 +406,7 @@ def _take_lesson(
     match: re.Match[str],
     found: Unpacked,
     *,
+    own: bool,
     dry: bool,
 ) -> None:
     """One of a name that is here, in whatever of the domain's folders, changes nothing."""
@@ -403,12 +422,13 @@ def _take_lesson(
     )
     folders = [memory.folder / (match["domain"] or "general") / kind for kind in climbing]
     folders += [memory.folder / "general"] if "lessons" in climbing else []
-    text = headed(_masked_lesson(left))
+    plain = _masked_lesson(left)
+    text = headed(_distrust_lesson(plain, own))
     with nullcontext() if dry else locked(memory.folder):
         here = [file for folder in folders if (file := folder / f"{lesson.id}.md").exists()]
         if here:
             found.known += 1
-            if here[0].read_text("utf-8", "replace") != text:
+            if here[0].read_text("utf-8", "replace") not in (text, headed(plain)):
                 found.differ.append(here[0].relative_to(memory.folder).as_posix())
             return
         found.lessons += 1

@@ -58,6 +58,10 @@ def import_(
     domain: Annotated[
         str, typer.Option("--domain", help="Of one domain; default: all that it holds.")
     ] = "",
+    own: Annotated[
+        bool,
+        typer.Option("--own", help="It is a copy of this memory: believe what it says of trust."),
+    ] = False,
     dry: Annotated[
         bool, typer.Option("--dry-run", help="Look it over, and say what would come in.")
     ] = False,
@@ -66,11 +70,12 @@ def import_(
     """Merge an exported memory into this one. What is here stays, and what was forgotten here does
     not come back.
 
-    Its lessons count here as they did there: take in only what you would let write into memory/.
+    What comes in is marked as foreign, and no build uses its lessons before you let it (recreate
+    patterns keep). --own is for a copy of your own: its lessons count here as they did there.
 
     Example: recreate memory import memory.zip
     """
-    found = unpack(open_store(), file, domain, dry=dry)
+    found = unpack(open_store(), file, domain, own=own, dry=dry)
     say_some(
         [f"{name} is here with other content, which stays" for name in found.differ], "like these"
     )

@@ -14,6 +14,7 @@ import typer
 from recreate.api.errors import BadInput, Interrupted
 from recreate.api.paths import memory as memory_folder
 from recreate.api.paths import short, workspace
+from recreate.api.types import ORIGINS
 from recreate.cli.options import Json
 from recreate.cli.terminal import answer, counter, emit, painted, say, show
 from recreate.plugins.memory_tools.patterns import lesson_record, tell_held, tell_standing
@@ -75,7 +76,12 @@ def recall(
         )
     if as_json:
         found = [
-            {**hit.model_dump(mode="json"), "match": match_of(store, hit, words)} for hit in hits
+            {
+                **hit.model_dump(mode="json"),
+                "trust": hit.facts.get("trust", "own"),
+                "match": match_of(store, hit, words),
+            }
+            for hit in hits
         ]
         emit({"query": words, "as": reader, "how": how, "hits": found, "ungraded_hidden": hidden})
         return
@@ -97,17 +103,21 @@ def recall(
 
 
 def _graded(hit: Hit) -> str:
-    """How a hit that nobody graded is marked, with what a judge says; '' for all others."""
+    """How a hit that nobody graded is marked, with what a judge says, and one that is not our own;
+    '' for all others."""
     mark, passed = hit.facts.get("grade", ""), hit.facts.get("passed")
     outcome = (
         "" if passed is None else f"{'passed' if passed else 'failed'} {hit.facts['score']:.2f}, "
     )
+    if not mark and hit.grain != "lesson":
+        return f"  ({origin})" if (origin := ORIGINS[hit.facts.get("trust", "own")]) else ""
     return f"  ({outcome}{mark})" if mark else ""
 
 
 def standing_of(hit: Hit) -> str:
-    """How a lesson that was found stands."""
-    return standing(hit.facts["scope"], hit.facts["status"])
+    """How a lesson that was found stands, and whose it is."""
+    origin = ORIGINS[hit.facts.get("trust", "own")]
+    return "; ".join(filter(None, (standing(hit.facts["scope"], hit.facts["status"]), origin)))
 
 
 def standing(scope: str, status: str) -> str:
@@ -132,13 +142,14 @@ def _nothing(store: ExperienceStore, filters: dict[str, list[Any]], reader: str)
 def match_of(store: ExperienceStore, hit: Hit, words: str) -> str:
     """The surroundings of the words in what was found; its beginning, where it was found by its
     meaning alone."""
+    from recreate.agents.guards.untrusted import mark_text
     from recreate.plugins.traces.attempts import around, place
     from recreate.plugins.traces.waiting import find_experience
 
     found = find_experience(store, hit.experience) if hit.experience else None
-    return around(
-        hit.text if found is None else place(found, hit.step, steps=True), words
-    ) or around(hit.text, "")
+    text = hit.text if found is None else place(found, hit.step, steps=True)
+    shown = around(text, words) or around(hit.text, "")
+    return mark_text(hit.facts.get("trust", "own"), shown)
 
 
 def _lit(text: str, words: str) -> str:

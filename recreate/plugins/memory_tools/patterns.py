@@ -136,8 +136,8 @@ def veto(
 
 
 def keep(id: Id, domain: InDomain = "", policy: Policy = "recreate", as_json: Json = False) -> None:
-    """Let a held lesson go on: you looked at why it seemed to game its grader, and it does not.
-    veto ends it.
+    """Let a lesson be used that is held, since it seemed to game its grader, or that others wrote:
+    you read it, and it is honest. veto ends it.
 
     Example: recreate patterns keep read-the-failing-test
     """
@@ -254,13 +254,15 @@ def _one(id: str, domain: str, policy: str) -> tuple[LessonStore, Lesson]:
 def lesson_record(lesson: Lesson, store: LessonStore) -> dict[str, Any]:
     return {
         **lesson.model_dump(mode="json"),
+        "trust": lesson.trust,
         "domain": store.domain,
         "path": str(store.path(lesson)),
     }
 
 
 def tell_standing(lesson: Lesson) -> str:
-    return f"{lesson.scope}, {lesson.status}{', frozen' if lesson.frozen else ''}"
+    marks = (", frozen" * lesson.frozen, f"; {lesson.origin}" if lesson.origin else "")
+    return f"{lesson.scope}, {lesson.status}{''.join(marks)}"
 
 
 def tell_held(lesson: Lesson) -> str:

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from recreate.agents.guards.untrusted import mark_text
 from recreate.agents.template import object_of
 from recreate.agents.trajectory import tell
-from recreate.api.types import Change, Experience, Gain, Lesson, digest
+from recreate.api.types import Change, Experience, Gain, Lesson, digest, least_trust
 from recreate.lessons.context import STRING, AskingPolicy, learnable, new_lesson, rows, text
 from recreate.lessons.promotion import free, measured_more
-from recreate.lessons.similarity import fitting, text_of
+from recreate.lessons.similarity import fitting, tell_lesson
 from recreate.plugins.policies import PROMPTS
 
 SUBJECTS = 4
@@ -43,9 +44,11 @@ class Mistakes(AskingPolicy):
         self.observed += len(batch)
         self.count_offered(batch)
         changes: list[Change] = []
-        failed = [e for e in batch if not e.grade.passed]
-        for subject, members in self.subjects(failed):
-            changes += self.guide(subject, members, [e for e in batch if e.grade.passed])
+        passed = [e for e in batch if e.grade.passed]
+        for trusted in (True, False):  # else a subject of ours could have the words of others
+            failed = [e for e in batch if not e.grade.passed and e.trusted is trusted]
+            for subject, members in self.subjects(failed):
+                changes += self.guide(subject, members, passed)
         self.note_malformed()
         return changes
 
@@ -73,9 +76,9 @@ class Mistakes(AskingPolicy):
         found = self.ask(
             "guide",
             GUIDE,
-            subject=subject,
+            subject=mark_text(least_trust(failed), subject),
             failures=[tell(e, 1600) for e in failed],
-            before=text_of(before) if before else "",
+            before=tell_lesson(before) if before else "",
         )
         title, body = text(found, "title", 120), text(found, "body", 1500)
         if not title or not body:

@@ -17,11 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from recreate.agents.guards.untrusted import mark_text
 from recreate.agents.template import object_of
 from recreate.agents.trajectory import tell
 from recreate.api.types import Change, Experience, Lesson
 from recreate.lessons.context import STRING, AskingPolicy, learnable, new_lesson, rows, text
-from recreate.lessons.similarity import fitting, text_of
+from recreate.lessons.similarity import fitting, tell_lesson
 from recreate.plugins.policies import PROMPTS
 
 SAME = 0.90
@@ -67,7 +68,7 @@ class Playbook(AskingPolicy):
         found = self.ask(
             "reflect",
             REFLECT,
-            bullets=[{"id": x.id, "text": text_of(x)} for x in bullets],
+            bullets=[{"id": x.id, "text": tell_lesson(x)} for x in bullets],
             attempt=tell(experience),
         )
         tags = {text(row, "id", 1000): text(row, "tag", 10) for row in rows(found, "tags")}
@@ -91,8 +92,10 @@ class Playbook(AskingPolicy):
     def curate(self, experience: Experience, insight: str) -> Iterator[Change]:
         """A delta of new bullets, merged by code."""
         bullets = [x for x in self.lessons.values() if x.status in ("active", "candidate")]
-        shown = [text_of(x) if len(bullets) <= SHOWN else x.title for x in bullets]
-        found = self.ask("curate", CURATE, bullets=shown, insight=insight, most=MOST)
+        few = len(bullets) <= SHOWN
+        shown = [tell_lesson(x) if few else mark_text(x.trust, x.title) for x in bullets]
+        said = mark_text(experience.trust, insight)
+        found = self.ask("curate", CURATE, bullets=shown, insight=said, most=MOST)
         for row in rows(found, "add", MOST):
             title, body = text(row, "title", 120), text(row, "body", 1000)
             if title and body:

@@ -322,9 +322,7 @@ def _logit(p: float) -> float:
 def on_trial(lesson: Lesson) -> bool:
     """Whether attempts may be shown a lesson to see what it does: it has not earned its place, but
     may."""
-    if not promotion.free(lesson) or lesson.status not in ("candidate", "quarantined"):
-        return False
-    return len(set(lesson.groups)) >= promotion.GROUPS
+    return promotion.may_rise(lesson) and len(set(lesson.groups)) >= promotion.GROUPS
 
 
 def drawable(lesson: Lesson) -> bool:

@@ -128,6 +128,7 @@ def recalled(
         tokens = [s.tokens for s in e.trace.steps if s.tokens is not None]
         if (
             e.run == session.run
+            or e.trust != "own"
             or e.trace.fault
             or not tokens
             or any(t.tokenizer != tokenizer for t in tokens)

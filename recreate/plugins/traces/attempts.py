@@ -140,6 +140,7 @@ def trace_record(experience: Experience) -> dict[str, Any]:
         **record,
         **experience.model_dump(mode="json", include={k for k, v in optional.items() if v}),
         "experience": experience.id,
+        "trust": experience.trust,
         "passed": grade.passed if grade.graded else None,
         "score": grade.score if grade.graded else None,
         "graded": grade.graded,
@@ -227,7 +228,7 @@ def experiences(
         yield from (
             found
             for row in memory.facts(filters, reader)
-            if (found := memory.get(row["id"], reader))
+            if (found := memory.get(row["id"], reader, plain=True))
         )
         return
     of = open_run(run)
@@ -315,6 +316,9 @@ def _tell_head(experience: Experience, full: bool) -> Iterator[str]:
     if foreign:
         place = f"{foreign.get('file')} {foreign.get('entry')}"
         yield f"imported from {foreign.get('format')}: {place}".rstrip()
+    if experience.origin:
+        word = "; its grade is its own word" if experience.claims else ""
+        yield f"{experience.origin}{word * experience.grade.graded}"
         if "outcome" in foreign:
             yield f"graded by a file of outcomes: {foreign['outcome']}"
     limit = f" by the limit on {trace.limit}" if trace.ending == "limit" else f" ({trace.limit})"

@@ -18,7 +18,7 @@ from typing import Any
 
 from recreate.api import plugins, registry
 from recreate.api.errors import BadInput
-from recreate.api.types import Experience, Split, Task, Trace, digest
+from recreate.api.types import Experience, Split, Task, Trace, Trust, digest
 from recreate.memory.codec import masked
 from recreate.memory.held_out import Held
 from recreate.memory.overlap import Known, Overlap
@@ -27,6 +27,7 @@ from recreate.plugins.traces.format import Bad, Foreign, Format, SplitFormat, Un
 from recreate.plugins.traces.readers import documents, files, line_at
 from recreate.plugins.traces.ungraded import NOT_YET, Ungraded
 
+IMPORTED: Trust = "imported"
 BATCH = 100
 """So many experiences are written at once."""
 ORDER = ("recreate", "mini-swe-agent", "swe-agent", "inspect", "langsmith", "otel", "openai")
@@ -185,9 +186,11 @@ def experience(
     config: ImportConfig,
     overlap: Overlap,
 ) -> tuple[Experience, tuple[str, str] | None]:
-    """The experience, its keys masked; and when it may not be learned from: (task, why). Raises
-    Unreadable."""
+    """The experience, its keys masked, as what somebody else says; and when it may not be learned
+    from: (task, why). Raises Unreadable."""
     if isinstance(found, Experience):
+        said: dict[str, Any] = {"trust": IMPORTED, "checked": False}
+        found = found.model_copy(update=said)
         if found.domain != config.domain:
             raise Unreadable(
                 f"it is of the domain {found.domain}: import it with --domain {found.domain}"
@@ -263,6 +266,7 @@ def experience(
             usage=found.usage,
             fault=found.fault,
         ),
+        trust=IMPORTED,
         foreign={**about, **({"system": found.system} if found.system else {}), **found.rest},
     )
     return masked(made), (task, why) if split != "train" and split != config.split else None

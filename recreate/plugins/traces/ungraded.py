@@ -130,7 +130,8 @@ class Ungraded(ExperienceStore):
     def settle(self, e: Experience, grade: Grade) -> None:
         """Add an attempt to memory under its id, with its grade in place of what a judge
         thought."""
-        self.memory.add([e.model_copy(update={"grade": grade, "provisional": None})])
+        graded = {"grade": grade, "provisional": None, "checked": True}
+        self.memory.add([e.model_copy(update=graded)])
 
     def forget(self, ids: Collection[str], *, dry: bool) -> list[Item]:
         """Delete those of these that wait, with what judges said of them, unless `dry`; return what

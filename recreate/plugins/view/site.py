@@ -634,6 +634,7 @@ class Website:
             page=page,
             pages=max(1, -(-len(steps) // STEPS)),
             foreign=e.foreign,
+            origin=e.origin,
             lesson_of=self._lesson_paths(),
         )
 

@@ -18,6 +18,7 @@ from recreate.agents.lesson import headed
 from recreate.api.errors import BadInput
 from recreate.api.types import Grade, Lesson
 from recreate.cli import run as cli
+from recreate.memory.forget import lesson_files
 from recreate.memory.held_out import Held
 from recreate.memory.store import ExperienceStore
 from recreate.plugins.memory_tools import archive
@@ -113,7 +114,7 @@ def content(memory: ExperienceStore) -> dict[str, Any]:
 def test_a_memory_comes_back_whole_from_its_file_in_an_empty_workspace(
     there: ExperienceStore, here: ExperienceStore, file: Path
 ) -> None:
-    found = unpack(here, file)
+    found = unpack(here, file, own=True)
     assert (found.experiences, found.waiting, found.lessons, found.known, found.differ) == (
         5,
         1,
@@ -133,11 +134,11 @@ def test_a_memory_comes_back_whole_from_its_file_in_an_empty_workspace(
 def test_the_same_memory_makes_the_same_file_and_taking_it_in_twice_changes_nothing(
     there: ExperienceStore, here: ExperienceStore, file: Path, tmp_path: Path
 ) -> None:
-    unpack(here, file)
+    unpack(here, file, own=True)
     before = {
         p: p.read_bytes() for p in here.folder.rglob("*") if p.is_file() and "index" not in p.parts
     }
-    again = unpack(here, file)
+    again = unpack(here, file, own=True)
     assert (again.experiences, again.waiting, again.lessons, again.known, again.differ) == (
         0,
         0,
@@ -164,7 +165,7 @@ def test_one_domain_goes_alone_with_its_general_lessons_and_what_it_holds_out(
     with zipfile.ZipFile(path) as packed:
         assert not [name for name in packed.namelist() if name.startswith("other/")]
         assert b"other:" not in packed.read("held_out.jsonl")
-    unpack(here, path)
+    unpack(here, path, own=True)
     assert {e.id for e in here.experiences()} == {"a", "a2", "b", "exam"}
     assert {p.name for p in here.folder.rglob("*.md")} == {"one.md", "two.md", "all.md"}
     seen = [e.id for e in here.experiences(reader="optimizer")]
@@ -172,14 +173,14 @@ def test_one_domain_goes_alone_with_its_general_lessons_and_what_it_holds_out(
 
 
 def test_one_domain_of_a_whole_file_is_taken_in_alone(here: ExperienceStore, file: Path) -> None:
-    found = unpack(here, file, "other")
+    found = unpack(here, file, "other", own=True)
     assert (found.experiences, found.waiting) == (2, 0)
     assert {p.name for p in here.folder.rglob("*.md")} == {"three.md"}
     assert here.held_out.read().split("toy:held", "") == "test", (
         "what is held out is, whatever was asked for"
     )
     with pytest.raises(BadInput, match="holds nothing of nope"):
-        unpack(here, file, "nope")
+        unpack(here, file, "nope", own=True)
 
 
 def test_a_general_lesson_born_of_a_test_attempt_does_not_leave_without_it(
@@ -211,7 +212,7 @@ def test_what_is_here_stays_and_is_named_where_it_differs(
         "toy/patterns/one.md",
         Lesson(id="one", title="One", body="Mine.", status="vetoed"),
     )
-    found = unpack(here, file)
+    found = unpack(here, file, own=True)
     assert found.differ == ["a", "toy/patterns/one.md"]
     assert here.get("a") == mine
     assert not (here.folder / "toy" / "lessons" / "one.md").exists()
@@ -220,10 +221,10 @@ def test_what_is_here_stays_and_is_named_where_it_differs(
 def test_what_was_forgotten_here_does_not_come_back_and_takes_along_what_it_alone_taught(
     here: ExperienceStore, file: Path
 ) -> None:
-    unpack(here, file)
+    unpack(here, file, own=True)
     forgetting.forget(here, ["a", "w"], [here.folder / "toy" / "playbook" / "two.md"])
     forgetting.forget(here, ["b"])
-    found = unpack(here, file)
+    found = unpack(here, file, own=True)
     assert (found.experiences, found.waiting, found.lessons, found.forgotten) == (0, 0, 0, 5)
     assert {e.id for e in here.experiences()} == {"exam", "c", "o"}
     assert {p.name for p in here.folder.rglob("*.md")} == {"three.md", "all.md"}
@@ -233,10 +234,10 @@ def test_what_was_forgotten_there_is_kept_where_it_is_and_not_let_in_elsewhere(
     here: ExperienceStore, file: Path
 ) -> None:
     here.add([experience("gone")])
-    assert unpack(here, file).kept == ["gone"]
+    assert unpack(here, file, own=True).kept == ["gone"]
     assert here.get("gone") is not None
     other = ExperienceStore(here.folder.parent.parent / "third", "hashed")
-    unpack(other, file)
+    unpack(other, file, own=True)
     other.add([experience("gone")])
     assert other.get("gone") is None
 
@@ -416,7 +417,7 @@ def test_two_members_of_one_name_are_refused(here: ExperienceStore, file: Path) 
     with pytest.warns(UserWarning, match="Duplicate"), zipfile.ZipFile(file, "a") as packed:
         packed.writestr("held_out.jsonl", b"")
     with pytest.raises(BadInput, match="two members of one name"):
-        unpack(here, file)
+        unpack(here, file, own=True)
 
 
 def test_a_bomb_is_refused_before_it_is_unpacked(
@@ -441,7 +442,7 @@ def test_half_a_file_and_what_is_no_zip_are_refused(
 ) -> None:
     file.write_bytes(file.read_bytes()[:cut])
     with pytest.raises(BadInput, match="it is no zip") as refused:
-        unpack(here, file)
+        unpack(here, file, own=True)
     assert refused.value.code == "bad-archive"
     assert not here.folder.exists()
 
@@ -454,7 +455,7 @@ def test_each_byte_that_is_turned_over_is_noticed_or_makes_no_difference(
         file.write_bytes(data[:at] + bytes([data[at] ^ 0x41]) + data[at + 1 :])
         here = ExperienceStore(tmp_path / f"at-{at}", "hashed")
         try:
-            unpack(here, file)
+            unpack(here, file, own=True)
         except BadInput:
             assert not here.folder.exists()
         else:
@@ -479,12 +480,12 @@ def test_killed_in_the_middle_nothing_hidden_is_shown_and_the_same_again_complet
     with monkeypatch.context() as patch:
         patch.setattr(archive, at, killed)
         with pytest.raises(KeyboardInterrupt):
-            unpack(here, file)
+            unpack(here, file, own=True)
     again = ExperienceStore(here.folder.parent, "hashed")
     assert again.held_out.read().split("toy:held", "g-exam") == "test"
     assert {e.id for e in again.experiences(reader="optimizer")} <= {"a", "b", "c"}
     again.recall("closing quote", 3)
-    unpack(again, file)
+    unpack(again, file, own=True)
     assert content(again) == content(there)
 
 
@@ -504,7 +505,7 @@ def counted(real):
         return real(*given)
     return write
 os.write, Path.replace = counted(os.write), counted(Path.replace)
-archive.unpack(ExperienceStore(Path("."), "hashed"), Path(sys.argv[1]))
+archive.unpack(ExperienceStore(Path("."), "hashed"), Path(sys.argv[1]), own=True)
 print("done")
 """
 
@@ -527,7 +528,7 @@ def test_killed_for_good_at_any_time_the_next_command_works(
         assert {e.id for e in again.experiences(reader="optimizer")} < {
             e.id for e in there.experiences()
         }
-        unpack(again, file)
+        unpack(again, file, own=True)
         assert content(again) == content(there)
 
 
@@ -570,3 +571,19 @@ def test_nothing_derived_leaves(there: ExperienceStore, tmp_path: Path) -> None:
     assert not [
         name for name in names(tmp_path / "memory.zip") if "index" in name or "sqlite" in name
     ]
+
+
+def test_what_comes_out_of_another_memory_is_foreign_and_none_of_its_lessons_is_in_use(
+    there: ExperienceStore, file: Path, tmp_path: Path
+) -> None:
+    here = ExperienceStore(tmp_path / "stranger", "hashed")
+    unpack(here, file)
+    assert {e.trust for e in here.experiences()} == {"foreign"}
+    assert all(e.claims for e in here.experiences())
+    lessons = [x for _, x in lesson_files(here.folder)]
+    assert {x.trust for x in lessons} == {"foreign"}
+    assert "active" in {x.status for _, x in lesson_files(there.folder)}
+    assert "active" not in {x.status for x in lessons}
+    again = unpack(here, file)
+    assert (again.experiences, again.differ) == (0, [])
+    assert unpack(there, file).differ == [], "where it is from nothing is other than it is there"

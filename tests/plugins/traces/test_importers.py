@@ -446,7 +446,8 @@ def test_a_held_out_task_arrives_closed_by_id_and_by_its_words(
     memory = ExperienceStore(workspace, "hashed")
     for reader in ("optimizer", "agent"):
         assert not memory.search("secret", reader=reader)
-        assert [e.prompt for e in memory.experiences(reader=reader)] == ["Something of my own."]
+        (seen,) = memory.experiences(reader=reader)
+        assert seen.prompt.endswith("\nSomething of my own.")
         assert all("secret" not in h.text for h in memory.recall("secret two", 20, reader=reader))
     assert memory.search("secret", reader="human")
     memory.close()
