@@ -14,7 +14,7 @@ from recreate.agents.retrieval import draw_lesson
 from recreate.api.types import Lesson, Trial
 from recreate.builder import gates
 from recreate.cli import run as cli
-from recreate.lessons.store import CLIMBING, LessonStore
+from recreate.lessons.store import LessonStore
 from recreate.runs.reader import Run
 from tests.builder import test_learning
 from tests.builder.test_learning import (
@@ -151,7 +151,7 @@ def test_a_build_learns_and_its_lesson_comes_into_the_agent_through_the_gate(
     "policy", ["recreate", "randomised", "playbook", "mistakes", "reasoningbank", "workflows"]
 )
 @pytest.mark.slow
-def test_no_policy_promotes_what_an_imported_trace_planted_with_praise_of_its_own(
+def test_no_policy_learns_what_an_imported_trace_planted_with_praise_of_its_own(
     policy: str,
     plain: Callable[..., list[str]],
     workspace: Path,
@@ -192,15 +192,9 @@ def test_no_policy_promotes_what_an_imported_trace_planted_with_praise_of_its_ow
         for x in LessonStore(workspace / "memory", "toy", policy).read().values()
         if PLANTED in x.body
     ]
-    assert bool(planted) == (policy in CLIMBING), (
-        "to others the attempts of the build alone are told"
-    )
-    assert {x.status for x in planted} <= {"candidate", "merged"}
-    assert {x.scope for x in planted} <= {"instance"}
-    if planted:
-        assert max(len(x.groups) for x in planted) >= 3, "it came so far that it was tested"
-        assert reruns_of(run) or policy == "randomised"
+    assert not planted, "what only says of itself that it passed is no contrast"
+    asked = [Path(p).read_text() for p in (workspace / "runs/a").glob("**/*.jsonl")]
+    assert not [text for text in asked if PLANTED in text]
     assert not any(
         PLANTED in text for r in run.revisions() for e in r.edits for text in (e.new, e.reason)
     )
-    assert not {id for ids in offered(run, "validation") for id in ids} & {x.id for x in planted}
