@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from recreate.api.errors import Fault
+from recreate.api.loopback import find_foreign_change, find_stranger
 from recreate.api.types import Reply
 from recreate.plugins.foreign.dialects import DIALECTS, Asked, BadRequest, ChatCompletions, Dialect
 from recreate.storage.log import decode
@@ -277,6 +278,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]
+        if self._is_page(find_stranger(self.headers.get)):
+            return
         if path == STOP:
             self.gateway.wait()
             self.close_connection = True
@@ -301,7 +304,7 @@ class _Handler(BaseHTTPRequestHandler):
         path = self.path.partition("?")[0].rstrip("/")
         path = path if path.startswith("/v1/") else f"/v1{path}"
         body = self._body()
-        if body is None:
+        if body is None or self._is_page(find_foreign_change(self.headers.get)):
             return
         if not self.gateway.allowed({name.lower(): value for name, value in self.headers.items()}):
             self._send(
@@ -315,6 +318,14 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(*self.gateway.reply(DIALECTS[path], body))
         else:
             self._nothing_here()
+
+    def _is_page(self, stranger: str) -> bool:
+        """Whether a website's page asks, which is then turned away: where the sandbox is `none` the
+        agent's way here is a port of this machine."""
+        if stranger:
+            self.close_connection = True
+            self._send(*self.gateway.error(ChatCompletions(), 403, stranger, "stranger"))
+        return bool(stranger)
 
     def _nothing_here(self) -> None:
         self.gateway.useless()

@@ -68,7 +68,7 @@ def watch(address: str, child: Any) -> None:
     """End the command when the gateway says so, or is gone."""
     try:
         line = connected(address)
-        line.sendall(b"GET /stop HTTP/1.1\r\nHost: gateway\r\n\r\n")
+        line.sendall(b"GET /stop HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         while line.recv(4096):
             pass
     except OSError:

@@ -57,6 +57,9 @@ def main() -> None:
         p.model_alias = {args.alias}
     p.hostnames = ["127.0.0.1"]  # `hostname` is silently ignored
     p.port = args.port
+    # llama.cpp lets any page read what it answers
+    p.cors_origins, p.cors_origins_explicit = f"http://127.0.0.1:{args.port}", True
+    p.cors_credentials = False
     p.cpuparams.n_threads = args.threads
     p.cpuparams_batch.n_threads = args.threads
     p.n_parallel = args.parallel

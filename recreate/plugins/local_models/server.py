@@ -261,6 +261,7 @@ def _vllm(
     # a request that names no temperature is drawn at 1, as everywhere here, not as the model's
     # folder would have it
     command += ["--generation-config", "vllm", "--uvicorn-log-level", "warning"]
+    command += ["--allowed-origins", "[]"]  # as it is, any page may read what it answers
     if config.context:
         command += ["--max-model-len", str(config.context)]
     if config.dtype:

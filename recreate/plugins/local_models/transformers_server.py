@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from recreate.api.errors import BadInput, RecreateError
+from recreate.api.loopback import find_foreign_change, find_stranger
 from recreate.api.types import Call
 from recreate.plugins.local_models.transformers import Transformers
 
@@ -102,7 +103,9 @@ def handler(models: ServedNames) -> type[BaseHTTPRequestHandler]:
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
-            if self.path == "/health":
+            if stranger := find_stranger(self.headers.get):
+                self._send(403, {"error": {"message": stranger}})
+            elif self.path == "/health":
                 self._send(200, {})
             elif self.path == "/v1/models":
                 self._send(
@@ -117,7 +120,15 @@ def handler(models: ServedNames) -> type[BaseHTTPRequestHandler]:
 
         def do_POST(self) -> None:
             try:
-                body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)))
+                text = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                if stranger := find_foreign_change(self.headers.get):
+                    self._send(403, {"error": {"message": stranger}})
+                    return
+                if self.headers.get_content_type() != "application/json":
+                    words = "send JSON: content-type: application/json"
+                    self._send(415, {"error": {"message": words}})
+                    return
+                body = json.loads(text)
                 self._send(200, answer(models, self.path, body))
             except BadInput as e:
                 status = 404 if e.code == "not-found" else 400

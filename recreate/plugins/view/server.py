@@ -34,6 +34,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response, S
 from starlette.routing import Route
 
 from recreate.api.errors import BadInput, RecreateError
+from recreate.api.loopback import find_foreign_change, find_stranger
 from recreate.api.types import Review, Revision
 from recreate.plugins.view.live import LiveRun
 from recreate.plugins.view.site import HERE, Linked, Shown, Website
@@ -49,7 +50,6 @@ TOKEN = "t"
 """What the token is called in an address: one that says `token` would be masked where it is
 printed."""
 LOOPBACK = "127.0.0.1"
-NAMES = r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]+)?"
 TICK = 0.2
 """Seconds between two looks at the files of what is followed."""
 BATCH = 500
@@ -129,15 +129,8 @@ class Guard:
 
     def wrong(self, request: Request) -> str:
         """Why this is refused, '' when it is not."""
-        host = request.headers.get("host", "")
-        if not re.fullmatch(NAMES, host.lower()):
-            return "this server answers to 127.0.0.1 and localhost only"
-        site = request.headers.get("sec-fetch-site", "")
-        if (
-            site in ("cross-site", "same-site")
-            and request.headers.get("sec-fetch-mode", "") != "navigate"
-        ):
-            return "another page may not ask this server"
+        if stranger := find_stranger(request.headers.get):
+            return stranger
         told = request.query_params.get(TOKEN) or request.cookies.get(self.cookie(request), "")
         if not hmac.compare_digest(told.encode(), self.token.encode()):
             return (
@@ -148,7 +141,8 @@ class Guard:
             return ""
         if request.query_params.get(TOKEN):
             return "what changes something goes by the page's own form"
-        if request.headers.get("origin", "") != f"http://{host}" or site not in ("", "same-origin"):
+        ours = request.headers.get("origin") and request.headers.get("sec-fetch-site") != "none"
+        if not ours or find_foreign_change(request.headers.get):
             return "only a page of this server may change something"
         return ""
 

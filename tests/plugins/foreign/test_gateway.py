@@ -389,3 +389,24 @@ def test_a_request_that_is_too_large_or_has_no_length_is_refused(gateway: Gatewa
         connection.endheaders()
         assert connection.getresponse().status == 413
         connection.close()
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "http://evil.example"},
+        {"Origin": "null", "Content-Type": "text/plain"},
+        {"Host": "evil.example"},
+        {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"},
+    ],
+)
+def test_a_websites_page_has_nothing_asked(
+    gateway: Gateway, desk: Desk, headers: dict[str, str]
+) -> None:
+    """Where the sandbox is `none`, the agent's way to the gateway is a port of this machine."""
+    gateway.key, key = "", gateway.key
+    asked = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
+    assert post(gateway, "/v1/chat/completions", asked, **headers)[0] == 403
+    assert desk.asked == []
+    assert post(gateway, "/v1/chat/completions", asked)[0] == 200
+    gateway.key = key

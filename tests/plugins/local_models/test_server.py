@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,18 @@ def test_a_gguf_file_is_served_until_recreate_ends(gguf: Path, how: signal.Signa
         process.communicate()
     assert process.returncode == (0 if how == signal.SIGINT else -how)
     _gone(told["pid"], "the server outlived recreate")
+
+
+@pytest.mark.slow
+def test_no_page_reads_what_llama_cpp_answers(gguf: Path) -> None:
+    with Server(plan(gguf, ServeConfig(context=256))) as server:
+        server.wait()
+        asked = urllib.request.Request(
+            f"{server.url}/models", headers={"Origin": "http://evil.example"}
+        )
+        with urllib.request.urlopen(asked) as answer:
+            said = answer.headers["Access-Control-Allow-Origin"]
+        assert said == server.url.removesuffix("/v1")
 
 
 @pytest.mark.slow
