@@ -19,8 +19,9 @@ import argparse
 import asyncio
 import contextlib
 import json
+import socket
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -239,6 +240,34 @@ class _Wire(asyncio.Protocol):
         self.out.write(answer)
         if then == "close" or self.stub.hang_up:
             self.out.close()
+
+
+@contextlib.contextmanager
+def saying(answer: bytes) -> Iterator[tuple[int, list[bytes]]]:
+    """A server that answers each request with the same bytes: (its port, the heads of what it was
+    asked)."""
+    heads: list[bytes] = []
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        while True:
+            try:
+                wire, _ = server.accept()
+            except OSError:
+                return
+            with wire:
+                got = b""
+                while b"\r\n\r\n" not in got:
+                    got += wire.recv(65536)
+                heads.append(got.partition(b"\r\n\r\n")[0])
+                wire.sendall(answer)
+
+    threading.Thread(target=serve, daemon=True).start()
+    try:
+        yield server.getsockname()[1], heads
+    finally:
+        server.shutdown(socket.SHUT_RDWR)
+        server.close()
 
 
 def calling(*calls: tuple[str, Any], text: str | None = None) -> Body:

@@ -132,7 +132,8 @@ class Screen:
             return ""
         spent = self.ledger.spent if self.ledger else Usage()
         cap = f" of {self.cap}" if self.cap else ""
-        return f"   {tell_usage(spent, 10**9)}, {self.minutes:.1f} min{cap}"
+        lost = f" ({self.ledger.lost})" if self.ledger and self.ledger.lost else ""
+        return f"   {tell_usage(spent, 10**9)}{lost}, {self.minutes:.1f} min{cap}"
 
     def _count(self, event: str, facts: Mapping[str, Any]) -> None:
         """Keep which phase it is, and how much of it is done."""

@@ -160,10 +160,28 @@ def _refuse_outage(body: Mapping[str, Any], model: str) -> None:
     text = f"{model} answered 200, and then no answer: {short(words)}"
     raised = failure(text, status, words)
     if isinstance(raised, Fault):
-        counts, doubtful = _counts(body.get("usage"))
-        if not doubtful and {"tokens_in", "tokens_out"} <= counts.keys():
-            raised.spent = counts["tokens_in"], counts["tokens_out"]
+        raised.spent = read_spent(body.get("usage"))
     raise raised
+
+
+def read_spent(usage: Any) -> tuple[int, int] | None:
+    """Return the tokens in and out that were billed, where an endpoint tells both of them."""
+    counts, doubtful = _counts(usage)
+    told = {"tokens_in", "tokens_out"} <= counts.keys() and not doubtful
+    return (counts["tokens_in"], counts["tokens_out"]) if told else None
+
+
+_USAGE = re.compile(rb'"usage":\s*(\{(?:[^{}]|\{[^{}]*\})*\})')
+
+
+def spent_of_part(part: bytes) -> tuple[int, int] | None:
+    """Return the same of an answer that was cut off, or is no completion. One that is streamed told
+    what it cost until then, and no more."""
+    found = _USAGE.findall(part) if part.lstrip().startswith(b"{") else []
+    try:
+        return read_spent(decode(found[-1].decode())) if found else None
+    except ValueError:
+        return None
 
 
 def _words_of(message: Mapping[str, Any]) -> tuple[str, str]:

@@ -41,13 +41,14 @@ _ROLE_AND_CONTENT = operator.itemgetter("role", "content")
 
 class Lost(Exception):
     """No whole answer came, `why` says what happened. sent: whether the request may have been read;
-    via: as in Connections."""
+    via: as in Connections; part: what came of the answer."""
 
-    def __init__(self, why: BaseException, sent: bool, via: str = "") -> None:
+    def __init__(self, why: BaseException, sent: bool, via: str = "", part: bytes = b"") -> None:
         super().__init__(f"{why}{via}" if str(why) else f"{type(why).__name__}{via}")
         self.why = why
         self.sent = sent
         self.via = via
+        self.part = part
 
 
 class TooLarge(OSError):
@@ -86,6 +87,11 @@ class Answer:
     def header(self, name: str) -> str:
         """Return a header's text, '' for none; the name in lower case."""
         return self.headers.get(name.encode(), b"").decode("latin-1")
+
+    @property
+    def part(self) -> bytes:
+        """What came of the body so far."""
+        return bytes(self._body)
 
     def feed(self, block: bytes) -> None:
         """Take what came, b"" for the end. Raises HttpParserError, TooLarge, and
@@ -209,7 +215,7 @@ class Connections:
                 answer.feed(wire.recv(_BLOCK))
             again = answer.kept and not self._closed and self._closed_on_us < _CLOSED_ON_US
         except (OSError, http.client.HTTPException, HttpParserError) as e:
-            raise Lost(e, sent, self.via) from None
+            raise Lost(e, sent, self.via, answer.part) from None
         finally:
             if wire is not None:
                 if again:

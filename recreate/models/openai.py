@@ -196,12 +196,14 @@ class OpenAI:
         try:
             return chat.completion(_parse(raw), messages, **told, tools=tools)
         except chat.NO_COMPLETION as e:
-            raise Transient(
+            raised = Transient(
                 f"{self.url} answered with something that is not a chat completion"
                 f" ({type(e).__name__}): {self._short(self._read_error(raw))}",
                 fix=f"is {self.url} an OpenAI-style endpoint (its address usually ends in /v1)?",
                 code="malformed-reply",
-            ) from None
+            )
+            raised.spent = chat.spent_of_part(raw)
+            raise raised from None
 
     def _give_way(
         self, said: Said, fields: Mapping[str, Any], messages: Sequence[Message], schema: str
@@ -312,7 +314,9 @@ class OpenAI:
         else:
             text, code = f"the connection to {place} was lost: {type(e).__name__}", "reset"
             fix = running
-        return Transient(text, fix=fix, code=code, unspent=not lost.sent)
+        raised = Transient(text, fix=fix, code=code, unspent=not lost.sent)
+        raised.spent = chat.spent_of_part(lost.part)
+        return raised
 
     def _proxy_refusal(self) -> Refused:
         way = self._connections.via.removeprefix(" through ")

@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
@@ -129,7 +130,8 @@ LINES: Fields = {
         "near": int | None,
     },
     "release": _OF_CALL,
-    "lost": _OF_CALL,
+    "lost": {**_OF_CALL, "usd": float | None, "tokens": int | None},
+    "less": {**_OF_CALL, "usd": float, "tokens": int},
     "attempt": {**_ANY, "attempt": str},
 }
 """What lines of these kinds are read for. One without it is passed over like one whose checksum is
@@ -196,6 +198,16 @@ class Spend:
         )
 
     @property
+    def lost(self) -> str:
+        """Return what is held for calls whose end nobody knows, in words; '' for nothing."""
+        lost = self.by_role.get(LOST)
+        if lost is None:
+            return ""
+        much = f"${lost.usd:.4f}" if lost.usd else f"{lost.tokens_in:,} tokens"
+        many = f"{lost.calls} call{'s' * (lost.calls != 1)}"
+        return f"{much} of it is held for {many} lost in flight"
+
+    @property
     def unpaid(self) -> str:
         """What was answered and not paid for, in sentences after others; '' for nothing."""
         then, now, (many, tokens) = self._then.get(ALL, 0.0), self.total.usd, self.near
@@ -203,6 +215,7 @@ class Spend:
         if not now:
             replayed = f"nothing was paid now, ${then:.4f} when it was recorded."
         sentences = (
+            f" {self.lost}: the most that may be billed." * bool(self.lost),
             f" Replayed: {replayed}" * bool(self.tapes),
             f" {self.cached} calls were cached, which cost nothing." * bool(self.cached),
             f" Of these {many} had the reply to a near question, {tokens} tokens saved."
@@ -259,8 +272,12 @@ class Spend:
             case "release":
                 self._release(_held_key(line))
             case "lost":
-                self._lose(_held_key(line))
-                self.others.pop(_held_key(line), None)
+                if (held := self.others.get(_held_key(line))) is not None:
+                    self._release(_held_key(line))  # all of it had been taken for lost
+                    self.held[_held_key(line)] = held
+                self._lose(_held_key(line), line)
+            case "less":
+                self._charge_lost(session, 0, -line["tokens"], -line["usd"])
             case "attempt":
                 self.begun.add(line["attempt"])
 
@@ -283,28 +300,34 @@ class Spend:
             {"replayed": {"usd": round(self._then.get(ALL, 0.0), 6)}} if self.tapes else {}
         )
 
-    def _add(self, session: int, role: str, usage: Mapping[str, float], sign: int = 1) -> None:
+    def _add(self, session: int, role: str, usage: Mapping[str, float]) -> None:
         """Plain sums, since every call of a run is added here while the lock is held."""
         usd = usage.get("usd")
         if session in self.tapes and isinstance(usd, int | float):
             for each in (ALL, role):
-                self._then[each] = self._then.get(each, 0.0) + sign * usd
+                self._then[each] = self._then.get(each, 0.0) + usd
         for sums in (self._sums[ALL], self._sums.setdefault(role, {})):
             for name, value in usage.items():
                 if name in _ADDED and isinstance(value, int | float):
-                    sums[name] = sums.get(name, 0) + sign * value
+                    sums[name] = sums.get(name, 0) + value
 
-    def _lose(self, which: Held) -> None:
+    def _lose(self, which: Held, told: Mapping[str, Any] = MappingProxyType({})) -> None:
+        """A call brought no answer. told: what it cost where that is known: never more than was
+        reserved."""
         if which in self.held:
             usd, tokens = self.held.pop(which)
-            self._add(which[0], LOST, {"calls": 1, "tokens_in": tokens, "usd": usd})
+            usd, tokens = min(usd, told.get("usd", usd)), min(tokens, told.get("tokens", tokens))
+            self._charge_lost(which[0], 1, tokens, usd)
+
+    def _charge_lost(self, session: int, calls: int, tokens: int, usd: float) -> None:
+        self._add(session, LOST, {"calls": calls, "tokens_in": tokens, "usd": usd})
 
     def _release(self, which: Held) -> None:
         """End a reservation; one of another session had been taken for lost."""
         self.held.pop(which, None)
         if which in self.others:
             usd, tokens = self.others.pop(which)
-            self._add(which[0], LOST, {"calls": 1, "tokens_in": tokens, "usd": usd}, -1)
+            self._charge_lost(which[0], -1, -tokens, -usd)
 
 
 def near_record(near: tuple[int, int]) -> dict[str, int]:
@@ -426,6 +449,12 @@ class Ledger:
             return self._spend.by_role
 
     @property
+    def lost(self) -> str:
+        """Return what is held for calls whose end nobody knows, in words; '' for nothing."""
+        with self._lock:
+            return self._spend.lost
+
+    @property
     def near(self) -> tuple[int, int]:
         """(calls that had the reply to a near question, tokens that this saved), over all
         sessions."""
@@ -495,10 +524,15 @@ class Ledger:
         told |= _charged(usage, from_cache=from_cache, near=near)
         self._end("settle", call, role=call.role, phase=call.phase, **told)
 
-    def drop(self, call: Call, *, unspent: bool) -> None:
+    def drop(self, call: Call, *, unspent: bool, cost: tuple[float, int] | None = None) -> None:
         """End a call that brought no reply. unspent: certainly nobody worked on it; else it stays
-        charged as reserved."""
-        self._end("release" if unspent else "lost", call)
+        charged as reserved, or with its cost (usd, tokens) where that is known."""
+        told = {} if cost is None or unspent else {"usd": cost[0], "tokens": cost[1]}
+        self._end("release" if unspent else "lost", call, **told)
+
+    def lessen(self, call: Call, usd: float, tokens: int) -> None:
+        """Take off what was charged for tries that were lost: so much less can have been billed."""
+        self._end("less", call, usd=usd, tokens=tokens)
 
     def begin(self, attempt: str) -> None:
         """Count one attempt against the cap (once, also over resumes). Raises OutOfBudget."""
@@ -619,10 +653,14 @@ class _Share(NamedTuple):
         """Return what is lacking when so much more were spent; '' for nothing."""
         spent, budget = self.spend, self.budget
         if budget.usd is not None and spent.usd + usd > budget.usd + 1e-12:
-            return f"${spent.usd:.4f} spent, up to ${usd:.4f} more needed"
+            return f"${spent.usd:.4f} spent, up to ${usd:.4f} more needed" + self._lost
         if budget.tokens is not None and spent.tokens + tokens > budget.tokens:
-            return f"{spent.tokens:,} tokens spent, up to {tokens:,} more needed"
+            return f"{spent.tokens:,} tokens spent, up to {tokens:,} more needed" + self._lost
         return ""
+
+    @property
+    def _lost(self) -> str:
+        return f"; {self.spend.lost}" if self.spend.lost else ""
 
     def reached(self, what: str) -> OutOfBudget:
         if self.name:

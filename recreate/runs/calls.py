@@ -181,6 +181,7 @@ class Calls:
                     raise
                 raise fault from refused
             if reply is not None:
+                self._lessen(price, call, bound, reply, lost)
                 return reply.model_copy(update={"retries": len(lost)}) if lost else reply
             assert turn.refused is not None
             e, busy = turn.refused, turn.refused.code in BUSY
@@ -196,6 +197,22 @@ class Calls:
             wait = min(random.uniform(0, self.backoff * 2 ** min(len(lost) - 1, 10)), LONGEST)
             if self.stop.wait(wait if e.after is None else self._wait_asked_for(model, e, e.after)):
                 raise Interrupted("stopped")
+
+    def _lessen(
+        self,
+        price: Price,
+        call: Call,
+        bound: tuple[int, int],
+        reply: Reply,
+        lost: Sequence[Transient],
+    ) -> None:
+        """Take off what was charged for lost tries beyond the tokens that their prompt has, as the
+        reply tells them: it is the same prompt."""
+        many = sum(not (e.unspent or e.spent) for e in lost)
+        over = bound[0] - reply.tokens_in
+        if many and over > 0 and not (reply.estimated or reply.doubtful):
+            usd = price.most(*bound) - price.most(reply.tokens_in, bound[1])
+            self.ledger.lessen(call, many * usd, many * over)
 
     def _wait_asked_for(self, model: Model, e: Transient, seconds: float) -> float:
         """Return the seconds that are waited at a model's wish; a long wait is told. Raises Fault
@@ -250,7 +267,8 @@ class Calls:
                     masked(reply, params), price, *bound, then=isinstance(model, Replayed)
                 )
         except Transient as e:
-            self.ledger.drop(call, unspent=e.unspent)
+            cost = None if e.spent is None else (price.most(*e.spent), sum(e.spent))
+            self.ledger.drop(call, unspent=e.unspent, cost=cost)
             turn.refused = e
             return None
         except BaseException as e:

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import base64
-import socket
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
@@ -15,7 +11,7 @@ from recreate.api.types import Call, Message
 from recreate.models.litellm import LiteLLM
 from recreate.models.openai import OpenAI
 from recreate.models.proxies import find_proxy
-from tests.stub import Stub
+from tests.stub import Stub, saying
 
 CALL = Call(run="run", attempt="attempt", step=7)
 HELLO: list[Message] = [{"role": "user", "content": "hello"}]
@@ -29,33 +25,6 @@ def _no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name.upper(), raising=False)
 
 
-@contextmanager
-def proxy(answer: bytes) -> Iterator[tuple[int, list[bytes]]]:
-    """A proxy that answers each request with the same bytes: (its port, what it was asked)."""
-    heads: list[bytes] = []
-    server = socket.create_server(("127.0.0.1", 0))
-
-    def serve() -> None:
-        while True:
-            try:
-                wire, _ = server.accept()
-            except OSError:
-                return
-            with wire:
-                got = b""
-                while b"\r\n\r\n" not in got:
-                    got += wire.recv(65536)
-                heads.append(got.partition(b"\r\n\r\n")[0])
-                wire.sendall(answer)
-
-    threading.Thread(target=serve, daemon=True).start()
-    try:
-        yield server.getsockname()[1], heads
-    finally:
-        server.shutdown(socket.SHUT_RDWR)
-        server.close()
-
-
 REFUSED = b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n"
 BAD = b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n"
 
@@ -66,7 +35,7 @@ BAD = b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n"
 def test_user_and_password_are_sent_and_a_proxy_needs_no_scheme(
     monkeypatch: pytest.MonkeyPatch, scheme: str, variable: str, before: str
 ) -> None:
-    with proxy(REFUSED) as (port, heads):
+    with saying(REFUSED) as (port, heads):
         monkeypatch.setenv(
             variable.format(scheme.upper() if variable.isupper() else scheme),
             f"{before}me:p%40ss:word@127.0.0.1:{port}",
@@ -157,7 +126,7 @@ def test_a_proxy_that_spares_a_host_is_not_even_read(monkeypatch: pytest.MonkeyP
 def test_what_a_proxy_breaks_names_the_proxy(
     monkeypatch: pytest.MonkeyPatch, scheme: str, answer: bytes, code: str
 ) -> None:
-    with proxy(answer) as (port, _):
+    with saying(answer) as (port, _):
         monkeypatch.setenv(f"{scheme.upper()}_PROXY", f"http://me:secret77@127.0.0.1:{port}")
         model = OpenAI(f"{scheme}://api.example/v1#m")
         with pytest.raises(Transient) as e:

@@ -826,6 +826,9 @@ def test_what_is_paid_after_a_replay_is_told_beside_what_its_recording_cost(tmp_
         "lost in flight": 0.125,
     }
     assert (spend.record()["usd"], spend.record()["replayed"]) == (0.375, {"usd": 0.375})
-    assert spend.unpaid == " Replayed: $0.3750 of it was paid when it was recorded, $0.3750 now."
+    assert spend.unpaid == (
+        " $0.1250 of it is held for 2 calls lost in flight: the most that may be billed."
+        " Replayed: $0.3750 of it was paid when it was recorded, $0.3750 now."
+    )
     with pytest.raises(OutOfBudget):
         Ledger(Log(file), Budget(usd=1)).reserve(call(3), 4, 0.375)
