@@ -14,7 +14,7 @@ import json
 import math
 import os
 import tomllib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from operator import not_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -410,8 +410,7 @@ def _read_file(workspace: Path) -> Entries:
 
 
 def _read_environment(environ: Mapping[str, str]) -> Entries:
-    known, short = addresses(), short_names()
-    others = _OTHER_VARIABLES.union(*(t.variables for t in plugins.settings_tables().values()))
+    others = _other_variables()
     for name, value in sorted(environ.items()):
         if not name.startswith(PREFIX) or name in others or value == "":
             continue
@@ -420,16 +419,12 @@ def _read_environment(environ: Mapping[str, str]) -> Entries:
             from recreate.models import at_endpoint  # with all records: `--help` does without
 
             value = at_endpoint(value.strip(), base)
-        if (
-            address in known
-            or ("." in address and address in short)
-            or address.partition(".")[0] == OWN
-        ):
-            yield address, value, name
-        else:
-            meant = short.get(address.replace("_", "-"), address)
-            # what all variables begin with makes each near to each
-            raise _unknown_address(meant, name, _variable, others, cutoff=0.8)
+        yield address, value, name
+
+
+def _other_variables() -> frozenset[str]:
+    """Return the variables that are no settings: ours, and those that plug-ins name."""
+    return _OTHER_VARIABLES.union(*(t.variables for t in plugins.settings_tables().values()))
 
 
 def _variable(address: str) -> str:
@@ -456,20 +451,18 @@ def _wrong_value(error: ValidationError, prefix: str = "") -> BadInput:
     )
 
 
-def _unknown_address(
-    address: str,
-    source: str,
-    spell: Callable[[str], str] = str,
-    others: Iterable[str] = (),
-    cutoff: float = 0.6,
-) -> BadInput:
-    """Return the error for a setting that there is not, with the one that is meant. spell: how the
-    source writes an address; others: what else it may name."""
+def _unknown_address(address: str, source: str) -> BadInput:
+    """Return the error for a setting that there is not, with the one that is meant, spelled as the
+    source spells it."""
     if why := plugins.why_no_table(address.partition(".")[0]):
         fix = "recreate plugins lists those that are here"
         return BadInput(f"{source}: {why}", fix=fix, code="unknown-setting")
-    known = [*map(spell, addresses()), *others]
-    near = difflib.get_close_matches(spell(address), known, 1, cutoff)
+    known, meant, cutoff = [*addresses()], address, 0.6
+    if source.startswith(PREFIX):
+        known = [*map(_variable, known), *_other_variables()]
+        meant = _variable(short_names().get(address.replace("_", "-"), address))
+        cutoff = 0.8  # what all of them begin with makes each near to each
+    near = difflib.get_close_matches(meant, known, 1, cutoff)
     return BadInput(
         f"{source}: there is no setting {address!r}",
         fix=f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known)}",
