@@ -91,12 +91,13 @@ def attempt_key(
     grader: str = "",
     repeat: int = 0,
     near: str = "",
+    tools: str = "",
 ) -> str:
     """Return the attempt's id, and the key under which its score is reused: the digest of all that
     the outcome depends on.
 
     near: how near another question may be whose reply is taken, and by whose vectors; '' where none
-    is.
+    is. tools: what tells the tools that the agent's MCP servers list; '' without servers.
     """
     params = scaffold.agent.model.model_dump(exclude={"schema_"})
     made_from: list[Any] = [
@@ -110,7 +111,8 @@ def attempt_key(
         grader,
     ]
     made_from.append(repeat)
-    return digest([*made_from, near] if near else made_from)
+    made_from += [near] if near or tools else []
+    return digest([*made_from, tools] if tools else made_from)
 
 
 class Answered(NamedTuple):

@@ -203,8 +203,12 @@ def tell_attempt(sandbox: Sandbox, prompt: str, sample: int) -> None:
     sandbox.write(ABOUT, json.dumps({"prompt": prompt, "sample": sample}).encode())
 
 
-def try_servers(scaffold: Scaffold, task: Task, domain: Domain, backend: SandboxBackend) -> None:
-    """Start the MCP servers that the scaffold or the domain names, as an attempt at the task would.
+def try_servers(
+    scaffold: Scaffold, task: Task, domain: Domain, backend: SandboxBackend
+) -> Mapping[str, Function]:
+    """Start the MCP servers that the scaffold or the domain names, as an attempt at the task would;
+    return what may then be called.
+
     Raises BadInput (`bad-mcp`) when one does not start, (`calls-no-tools`) for an agent that could
     do nothing in this domain, and (`no-lookahead`, `no-observe`, ...) for what needs copies where
     no sandbox can be copied."""
@@ -220,10 +224,12 @@ def try_servers(scaffold: Scaffold, task: Task, domain: Domain, backend: Sandbox
             for key in scaffold.agent.turns:
                 find("turns", key).try_sandbox(sandbox)
     if scaffold.agent.action != "tools" or not (scaffold.agent.mcp or extras(domain).servers(task)):
-        return
+        return {}
     with contextlib.closing(prepare_sandbox(domain, task, backend)) as sandbox:
         furnish(sandbox, scaffold, redact(task.prompt, acted_on=True))
-        Workplace(scaffold, task, domain).open_functions(sandbox)
+        place = Workplace(scaffold, task, domain)
+        place.open_functions(sandbox)
+        return place.functions
 
 
 def executable(text: str) -> bytes:

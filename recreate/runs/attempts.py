@@ -21,10 +21,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from recreate.agents.attempt import attempt, attempt_key
+from recreate.agents.functions import function_name
 from recreate.agents.guards.untrusted import mark_untrusted
 from recreate.agents.kinds import open_kind
 from recreate.agents.retrieval import LessonRetrieval
 from recreate.agents.scaffold import Scaffold
+from recreate.agents.workplace import try_servers
 from recreate.api.errors import (
     IMAGE,
     OUTAGE,
@@ -404,7 +406,36 @@ def key_of(
         grader=extras(session.domain).grader or session.domain.name,
         repeat=repeat,
         near=session.near_key,
+        tools=_listed_tools(session, scaffold, task),
     )
+
+
+_LISTING = threading.Lock()
+
+
+def _listed_tools(session: Session, scaffold: Scaffold, task: Task) -> str:
+    """Return what tells the tools that MCP servers of the agent's, and those elsewhere, list: they
+    are asked once in a run, with the first task for which that is wanted. '' without any."""
+    agent = scaffold.agent
+    if agent.action != "tools":
+        return ""
+    brought = extras(session.domain).servers(task).items()
+    entries: dict[str, Any] = {
+        function_name(n): told for n, told in brought if isinstance(told, str)
+    }
+    entries |= {name: entry.model_dump() for name, entry in agent.mcp.items()}
+    if not entries:
+        return ""
+    about = digest([entries, *(scaffold.tools.get(e.server, "") for e in agent.mcp.values())])
+    with _LISTING:
+        if about not in session.listed:
+            try:
+                offered = try_servers(scaffold, task, session.domain, session.backend)
+                told = [f.native for f in offered.values() if f.server in entries]
+                session.listed[about] = digest(sorted(told, key=str))
+            except (BadInput, Fault) as e:  # the attempt ends by it
+                session.listed[about] = e.code
+        return session.listed[about]
 
 
 def _key_or_fault(

@@ -94,6 +94,8 @@ class Session:
     replay: Replay | None = None
     given: Parts = field(default_factory=Parts)
     ready: Ready = leave_model
+    listed: dict[str, str] = field(default_factory=dict)
+    """What tells the tools of an agent's MCP servers, by what tells the servers."""
     started: set[int] = field(default_factory=set)
     """The models that are ready, by their identity; of a session that was made from this one
     too."""

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+import recreate
 from recreate import bench
 from recreate.agents.attempt import attempt
 from recreate.agents.lint import problems
@@ -29,7 +30,7 @@ from recreate.sandboxes import choose
 from recreate.sandboxes.rootfs import interpreter_mounts
 from tests.agents.test_attempt import TASK
 from tests.agents.test_request import Taped, had
-from tests.toy import Toy
+from tests.toy import SIZES, Toy
 
 ADD = '''#!/usr/bin/env python3
 """Adds numbers."""
@@ -309,16 +310,18 @@ class Elsewhere(BaseHTTPRequestHandler):
     away."""
 
     seen: ClassVar[list[tuple[str, str | None]]] = []
+    tools: ClassVar[list[dict[str, Any]]]
+    open = False
 
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.seen.append((asked["method"], self.headers["Mcp-Session-Id"]))
-        tools = [{"name": "far", "description": "Is far.", "inputSchema": {"type": "object"}}]
-        told = {"initialize": {"protocolVersion": "2025-06-18"}, "tools/list": {"tools": tools}}
+        listed = {"tools": self.tools}
+        told = {"initialize": {"protocolVersion": "2025-06-18"}, "tools/list": listed}
         result = told.get(asked["method"], {"content": [{"type": "text", "text": "from far"}]})
         body = json.dumps({"jsonrpc": "2.0", "id": asked.get("id"), "result": result}).encode()
         called = asked["method"] == "tools/call"
-        allowed = self.headers["Authorization"] == "Bearer sesame-opens-it"
+        allowed = self.headers["Authorization"] == "Bearer sesame-opens-it" or self.open
         self.send_response((200 if "id" in asked else 202) if allowed else 401)
         self.send_header("Content-Type", "text/event-stream" if called else "application/json")
         self.send_header("Mcp-Session-Id", "s1")
@@ -328,10 +331,16 @@ class Elsewhere(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None: ...
 
+    @classmethod
+    def list_tools(cls, *names: str) -> None:
+        schema = {"type": "object"}
+        cls.tools = [{"name": n, "description": "Is far.", "inputSchema": schema} for n in names]
+
 
 @pytest.fixture
 def far() -> Iterator[Scaffold]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere)
+    Elsewhere.list_tools("far")
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield agent(
         f'[mcp.net]\nurl = "http://127.0.0.1:{server.server_port}/mcp"\ntoken = "MCP_FAR_TOKEN"\n',
@@ -354,6 +363,53 @@ def test_a_person_names_a_server_elsewhere_and_it_is_not_asked_again_in_a_replay
     sandbox.close()
     assert "step 0 ended with status None, it had been 0" in how
     assert len(Elsewhere.seen) == 4
+
+
+def attempted(scaffold: Scaffold, domain: Toy, tools: list[str], **more: Any) -> str:
+    """The id of an attempt, while the server elsewhere lists these tools."""
+    Elsewhere.list_tools(*tools)
+    made = recreate.run(
+        scaffold,
+        "toy:train:0",
+        domain,
+        model=Scripted.of([{"text": '{"calls": [{"name": "submit", "arguments": {}}]}'}]),
+        memory__embedder="hashed",
+        **more,
+    )
+    return made.id
+
+
+class BringingElsewhere(Toy):
+    address = ""
+
+    def servers(self, task: Task) -> Mapping[str, str]:
+        return {"net": self.address}
+
+
+@pytest.mark.parametrize("brings", [False, True], ids=["the agent's", "the domain's"])
+def test_an_attempt_with_other_tools_of_a_server_is_another(
+    far: Scaffold, workspace: Path, brings: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MCP_FAR_TOKEN", "sesame-opens-it")
+    monkeypatch.setattr(Elsewhere, "open", brings)
+    domain: Toy = BringingElsewhere() if brings else Toy()
+    BringingElsewhere.address = far.agent.mcp["net"].url
+    asked = agent() if brings else far
+    first, again = (attempted(asked, domain, ["far"]) for _ in range(2))
+    more, fewer = attempted(asked, domain, ["far", "near"]), attempted(asked, domain, [])
+    assert first == again
+    assert len({first, more, fewer}) == 3
+
+
+def test_the_tools_of_a_server_are_asked_for_once_in_a_run(
+    far: Scaffold, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MCP_FAR_TOKEN", "sesame-opens-it")
+    Elsewhere.seen.clear()
+    submit = [{"text": '{"calls": [{"name": "submit", "arguments": {}}]}'}]
+    bench(far, Toy(), model=Scripted.of(submit), split="train")
+    listed = [method for method, _ in Elsewhere.seen if method == "tools/list"]
+    assert len(listed) == SIZES["train"] + 2  # each attempt, the first look, and the key
 
 
 def test_a_server_elsewhere_that_turns_us_away_or_is_not_there_is_said(far: Scaffold) -> None:
