@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from recreate.builder.review import Reviewer
     from recreate.runs.defaults import Chosen
     from recreate.runs.opening import OpenedModels
+    from recreate.runs.session import Session
 
 
 @with_settings(*BUILD, *TAPES)
@@ -92,11 +93,10 @@ def run_build(
 ) -> None:
     """Build, or go on with a build, and say what came of it. again: it goes on."""
     from recreate.builder import sdk
-    from recreate.cli.reviewer import at_terminal, how
     from recreate.viewer import facts, html, markdown
 
     with open_with_screen(settings, where, folder, resume=again, command="build") as session:
-        built = sdk.improve(session, where, review=at_terminal(session, review))
+        built = sdk.improve(session, where, review=_find_reviewer(session, review))
         domain = session.domain.name
     made = sdk.deliver(where, folder, domain, built)
     agent = made.place if made.stays else here(made.path)
@@ -134,6 +134,23 @@ def run_build(
         say(f"next: recreate {seen}")
     if made.status == "budget":
         stopped_by_budget(f"recreate resume {here(folder)}")
+
+
+def _find_reviewer(session: Session, first: Reviewer | None) -> Reviewer | None:
+    """Return who is asked about a candidate: `first`, then whom a part of the kind `reviewer`
+    knows."""
+    from recreate.api.plugins import names
+    from recreate.api.registry import find
+
+    found = first
+    for name in names("reviewer"):
+        found = find("reviewer", name)(session, found)
+    return found
+
+
+def how(folder: Path) -> str:
+    """Return what to type about a candidate that waits."""
+    return f"recreate review {here(folder)} --accept, --edit or --reject WHY decides, and goes on"
 
 
 @with_settings(*BUILD)

@@ -1,3 +1,3 @@
 """All of a workspace in a browser, while it runs."""
 
-NEEDS = ("memory_tools", "traces")
+NEEDS = ("memory_tools", "review", "traces")

@@ -132,7 +132,7 @@ def _decide(live: LiveRun, revision: Revision, word: Review) -> str:
     from recreate.agents import scaffold as scaffolds
     from recreate.agents.history import History
     from recreate.agents.scaffold import Scaffold
-    from recreate.cli.reviewer import lay, read
+    from recreate.plugins.review.terminal import lay, read
 
     folder = live.folder
     flags = {"accept": ["--accept"], "reject": ["--reject", word.reason], "edit": ["--edit"]}[

@@ -29,11 +29,6 @@ STEP_CHARS = 700
 """How much of a cited step is shown."""
 
 
-def how(folder: Path) -> str:
-    """Return what to type about a candidate that waits."""
-    return f"recreate review {here(folder)} --accept, --edit or --reject WHY decides, and goes on"
-
-
 def decided(id: str, decision: Review) -> Reviewer:
     """Return a reviewer that decides so on this revision, once."""
     left = [decision]

@@ -1,0 +1,1 @@
+"""A person at the terminal, who decides what a build keeps."""

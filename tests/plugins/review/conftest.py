@@ -1,0 +1,3 @@
+"""The workspaces of `keep`, for what is said of a candidate that waits."""
+
+from tests.cli.test_keep import built, here, paused, say  # noqa: F401
