@@ -96,18 +96,12 @@ def _open_alone(
     settings: Settings, folder: Path, name: str, spec: str, price: str, flag: str, ready: Ready
 ) -> Iterator[tuple[tuple[Model, Price], Mapping[str, Any], Calls]]:
     """Open a model whose replies and ledger a folder keeps. flag: what names its price."""
-    from recreate.models import open_model
     from recreate.models.pricing import known_price, parse_price
+    from recreate.runs.opening import open_named
 
     given = parse_price(price) if price else None
     with ExitStack() as stack:
-        model = open_model(
-            spec,
-            price=given,
-            jobs=settings.jobs,
-            threads=settings.models.threads,
-            **settings.plugins,
-        )
+        model = open_named(settings, spec, given)
         stack.callback(model.close)
         priced = model, given or known_price(model, flag=flag)
         ready(model)

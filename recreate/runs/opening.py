@@ -203,20 +203,21 @@ def open_models(
     own, of_other = (
         parse_price(text) if text else None for text in (settings.price, models.optimizer_price)
     )
-    model = _open_model(settings, spec, own, asked) if given.model is None else given.model
+    model = open_named(settings, spec, own, asked) if given.model is None else given.model
     model = fit("model", model)
     price = own or known_price(model)
     if given.optimizer_model is None and (not other or other == spec):
         return OpenedModels(model, price, model, price, note)
     optimizer = given.optimizer_model
     if optimizer is None:
-        optimizer = _open_model(settings, other, of_other, asked)
+        optimizer = open_named(settings, other, of_other, asked)
     optimizer = fit("model", optimizer)
     known = of_other or known_price(optimizer, flag="--models.optimizer_price")
     return OpenedModels(model, price, optimizer, known, note)
 
 
-def _open_model(settings: Settings, spec: str, price: Price | None, asked: bool = True) -> Model:
+def open_named(settings: Settings, spec: str, price: Price | None, asked: bool = True) -> Model:
+    """Open the model spelled `spec` as the settings say."""
     from recreate.models import open_model
 
     own = {"jobs": settings.jobs, "threads": settings.models.threads, "drop": settings.models.drop}
@@ -238,7 +239,7 @@ def open_judge(
     given = parse_price(settings.models.judge_price) if settings.models.judge_price else None
     if replay is not None or not spec or spec == (settings.models.optimizer or settings.model):
         return other if asks else None
-    model = _open_model(settings, spec, given, asked=asks)
+    model = open_named(settings, spec, given, asked=asks)
     if not asks:
         model.close()
         return None
@@ -506,7 +507,7 @@ def list_openers(
     memory, models = settings.memory, settings.models
 
     def model(spec: str) -> Callable[[], Any]:
-        return lambda: _open_model(settings, spec, None).close()
+        return lambda: open_named(settings, spec, None).close()
 
     openers: tuple[tuple[str, str, Callable[[], Any]], ...] = (
         ("domain", settings.domain, lambda: open_domain(settings, workspace)),

@@ -13,7 +13,7 @@ from recreate.api.ports import Price
 from recreate.api.types import Call, Message
 from recreate.models import litellm
 from recreate.models.litellm import LiteLLM
-from tests.stub import Stub, calling
+from tests.stub import Stub, calling, completion
 
 CALL = Call(run="run", attempt="attempt", step=7)
 HELLO: list[Message] = [{"role": "user", "content": "hello"}]
@@ -201,3 +201,65 @@ def test_what_is_asked_again_is_marked_for_the_cache_and_priced_as_what_it_was(
 
     # a conversation is marked at its end too; where the price of a mark is not known, nothing is
     assert [marked(body) for body in stub.bodies] == [["Be short.", "more"], ["Be short."], []]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_hosted_models_refusals_are_given_way_to() -> None:
+    window = "maximum context length is 8192 tokens and your request has 4000 input tokens"
+    calls = [{"id": "a", "type": "function", "function": {"name": "look", "arguments": "{}"}}]
+    talk: list[Any] = [
+        *HELLO,
+        {"role": "assistant", "content": "", "tool_calls": calls},
+        {"role": "tool", "content": "seen", "tool_call_id": "a"},
+    ]
+
+    def fault(body: dict[str, Any]) -> Any:
+        if body.get("max_tokens", 0) > 4192:
+            return 400, window
+        if "seed" in body:
+            return 400, "Unsupported parameter: 'seed' is not supported with this model."
+        empty = any(m.get("content") == "" for m in body["messages"])
+        return (400, "text content blocks must be non-empty") if empty else None
+
+    told: list[str] = []
+    with Stub(fault=fault) as stub:
+        model = LiteLLM("openai/gpt-4o-mini", api_base=stub.url)
+        model.told = told.append
+        model.reply(talk, CALL, max_tokens=8000, seed=3, temperature=0.5, tools=TOOLS)
+        assert [(b.get("max_tokens"), "seed" in b) for b in stub.bodies] == [
+            (8000, True),
+            (4192, True),
+            (4192, False),
+            (4192, False),
+        ]
+        assert not stub.bodies[-1]["messages"][1].get("content")
+        model.reply(talk, CALL, max_tokens=900, seed=3)
+        assert (stub.count, stub.bodies[-1]["max_tokens"]) == (5, 900)
+    assert told == ["litellm:openai/gpt-4o-mini does not take seed, left out from now on"]
+    with Stub(fault=lambda body: (400, "blue") if "seed" in body else None) as stub:
+        model = LiteLLM("openai/gpt-4o-mini", api_base=stub.url, drop=("seed",))
+        assert model.reply(HELLO, CALL, seed=3).text == "ok"
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("message", "read"),
+    [
+        ({"content": None, "refusal": "I will not."}, ("I will not.", "")),
+        ({"content": "so", "reasoning_content": "hm"}, ("so", "hm")),
+    ],
+)
+def test_what_a_hosted_model_refuses_or_thinks_is_kept(message: Any, read: tuple[str, str]) -> None:
+    body = completion("x")
+    body["choices"][0]["message"] = {"role": "assistant", **message}
+    with Stub(body) as stub:
+        reply = LiteLLM("openai/gpt-4o-mini", api_base=stub.url).reply(HELLO, CALL)
+    assert (reply.text, reply.reasoning) == read
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_all_that_a_hosted_model_bills_is_counted() -> None:
+    told = {"prompt_tokens": 50, "completion_tokens": 9, "total_tokens": 5059}
+    with Stub(completion("x") | {"usage": told}) as stub:
+        reply = LiteLLM("openai/gpt-4o-mini", api_base=stub.url).reply(HELLO, CALL)
+    assert (reply.tokens_in, reply.tokens_out, reply.doubtful) == (50, 5009, False)

@@ -16,7 +16,7 @@ from recreate.agents.attempt import facts_of
 from recreate.agents.progress import AttemptProgress, end_of_refusal, tokens, turn_tokens
 from recreate.agents.trajectory import cut_middle
 from recreate.api.errors import BadInput, Fault, Interrupted
-from recreate.api.types import Call, Message, Output, Reply, Usage
+from recreate.api.types import Call, Ending, Message, Output, Reply, Usage
 from recreate.plugins.foreign.dialects import Asked, arguments_of
 from recreate.plugins.foreign.gateway import Denied
 from recreate.storage.redact import redact
@@ -39,8 +39,11 @@ class Conversation:
     """The limit that was reached; later requests are turned away."""
     failed: BaseException | None = None
     """What is ours, and ends more than this attempt."""
-    too_long: bool = False
-    """The last request was longer than the model reads."""
+    refused: tuple[Ending, str] | None = None
+    """How the attempt ends where its agent does, since the model refused its last request; None
+    where it did not."""
+    why: str = ""
+    """What the model said then."""
     pending: dict[str, Any] | None = None
     prompt: str = ""
     """The task's words, and the lessons that are offered with them."""
@@ -78,13 +81,13 @@ class Conversation:
         except BaseException as e:
             end = end_of_refusal(e, self.turns) if isinstance(e, BadInput | Fault) else None
             if end is not None:
-                self.too_long = end == ("limit", "context")
-                code = "context_length_exceeded" if self.too_long else f"refused_{end[1]}"
-                raise Denied(str(e), 400, code) from None
+                self.refused, self.why = end, str(e)
+                code = "context_length_exceeded" if end[1] == "context" else f"refused_{end[1]}"
+                raise Denied(self.why, 400, code) from None
             self.failed = e
             self.end("stopped")
             raise Denied("the run was stopped", 503, "stopped") from None
-        self.too_long = False
+        self.refused = None
         self.turns += 1
         self.answered_at = time.monotonic()
         usage = Usage.of(reply, call)

@@ -198,8 +198,8 @@ def _ending(talk: Conversation, output: Output) -> tuple[Ending, str]:
         return "limit", "seconds"
     if output.limit:
         return "limit", output.limit
-    if talk.too_long and (output.status or not talk.turns):
-        return "limit", "context"
+    if talk.refused and (output.status or not talk.turns):
+        return talk.refused
     if not talk.turns:
         return "error", "no-calls"
     if output.status:
@@ -210,7 +210,8 @@ def _ending(talk: Conversation, output: Output) -> tuple[Ending, str]:
 def _explained(output: Output, gateway: Gateway, talk: Conversation) -> str:
     """What the command printed, and before it what the gateway knows of why it failed."""
     why = [f"[the gateway could not pass on: {text}]" for text in sorted(gateway.refused)[:5]]
-    if not (talk.turns or talk.too_long or gateway.refused):
+    why += [f"[its model refused its last request: {talk.why}]"] * bool(talk.refused)
+    if not (talk.turns or why):
         why.append(
             "[it made no request to its model: the sandbox has no network, so it must take the"
             " address of its endpoint from OPENAI_BASE_URL or ANTHROPIC_BASE_URL, or be told"

@@ -191,8 +191,8 @@ def _ending(talk: Conversation, said: str) -> tuple[Ending, str]:
         return "limit", talk.over
     if talk.over == "flood":
         return "error", "flood"
-    if talk.too_long and (said or not talk.turns):
-        return "limit", "context"
+    if talk.refused and (said or not talk.turns):
+        return talk.refused
     if said:
         return "error", "exit"
     return ("submitted", "") if talk.turns else ("error", "no-calls")

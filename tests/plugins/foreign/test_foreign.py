@@ -19,7 +19,16 @@ from recreate.agents.lint import problems
 from recreate.agents.replay import replay
 from recreate.agents.request import Recorded
 from recreate.agents.scaffold import BadEdit, Scaffold, apply
-from recreate.api.errors import BadInput, Interrupted, OutOfBudget
+from recreate.api.errors import (
+    FILTERED,
+    REFUSED_REQUEST,
+    BadInput,
+    Fault,
+    Interrupted,
+    OutOfBudget,
+    RecreateError,
+    Refused,
+)
 from recreate.api.types import Call, Edit, Message, Reply, Task, Trace
 from recreate.models.scripted import Scripted
 from recreate.plugins.foreign.foreign import attempt_foreign
@@ -245,6 +254,34 @@ def test_a_prompt_that_is_too_long_is_said_to_the_agent_which_may_go_on() -> Non
         raise BadInput("the prompt is too long", code="context-length")
 
     assert ended(go(foreign(), ask)) == ("limit", "context")
+
+
+@pytest.mark.parametrize("turns", [0, 1])
+@pytest.mark.parametrize(
+    ("error", "how"),
+    [
+        (Refused("too long: blue", code="context-length"), ("limit", "context")),
+        (Refused("a filter: blue", code=FILTERED), ("error", "filter")),
+        (Fault("an odd request: blue", code=REFUSED_REQUEST), ("error", "request")),
+    ],
+)
+def test_a_request_that_its_model_refuses_is_said_to_the_agent_and_ends_no_run(
+    error: RecreateError, how: tuple[str, str], turns: int
+) -> None:
+    model = Scripted.of(WRITES)
+
+    def ask(messages: list[Message], call: Call, **params: Any) -> Reply:
+        if call.step < turns:
+            return model.reply(messages, call, **params)
+        raise error
+
+    if how == ("error", "request") and not turns:  # of a first one, nobody knows whose it is
+        with pytest.raises(Fault, match="blue"):
+            go(foreign(), ask)
+        return
+    trace = go(foreign(), ask)
+    assert ended(trace) == how
+    assert f"[its model refused its last request: {error}]" in trace.steps[-1].output
 
 
 # --------------------------------------------------------------------------------------------------
