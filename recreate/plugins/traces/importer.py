@@ -30,7 +30,10 @@ from recreate.plugins.traces.ungraded import NOT_YET, Ungraded
 IMPORTED: Trust = "imported"
 BATCH = 100
 """So many experiences are written at once."""
-ORDER = ("recreate", "mini-swe-agent", "swe-agent", "inspect", "langsmith", "otel", "openai")
+ORDER = (
+    *("recreate", "mini-swe-agent", "swe-agent", "inspect", "langsmith", "langfuse", "otel"),
+    *("claude-code", "codex", "promptfoo", "openai", "responses", "sharegpt", "verifiers"),
+)
 """Asked in this order; then those that somebody installed."""
 
 

@@ -28,6 +28,7 @@ from recreate.plugins.traces.messages import (
     conversation,
     plain,
     read_message,
+    read_messages,
     steps_of,
 )
 
@@ -162,9 +163,13 @@ def _sent(inputs: Mapping[str, Any]) -> list[ChatMessage]:
     if messages and isinstance(messages[0], list):  # LangChain sends batches; a run is one of them
         messages = messages[0]
     if messages:
-        return [_message(m) for m in messages]
+        return [x for m in messages for x in _messages(m)]
     prompts = list_of(inputs.get("prompts"))
     return [ChatMessage("user", plain(prompts[0]) if prompts else _texts(inputs))]
+
+
+def _messages(raw: Any) -> list[ChatMessage]:
+    return read_messages(raw) if "role" in object_of(raw) else [_message(raw)]
 
 
 def _message(raw: Any) -> ChatMessage:

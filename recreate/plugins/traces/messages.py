@@ -4,6 +4,7 @@ of it."""
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -98,6 +99,10 @@ def read_message(raw: Any) -> ChatMessage:
         if not texts_only or isinstance(content, Mapping):
             rest["content"] = content
     calls = [tool_call(c) for c in list_of(raw.get("tool_calls"))]
+    blocks = [(part, _called(part)) for part in list_of(content)]
+    if any(call for _, call in blocks):
+        calls += [tool_call(call) for _, call in blocks if call]
+        content = [part for part, call in blocks if not call]
     if function := object_of(raw.get("function_call")):  # before tools were called tools
         calls.append(tool_call({"id": "", "function": function}))
         rest.pop("function_call", None)
@@ -115,6 +120,69 @@ def read_message(raw: Any) -> ChatMessage:
         answers=str(raw.get("tool_call_id") or ""),
         rest=rest,
     )
+
+
+def read_messages(raw: Any) -> list[ChatMessage]:
+    """A message, and apart from it the results of tools that stand among its content blocks, as
+    Anthropic, Bedrock, Gemini and Vercel's SDK write them. Raises Unreadable, also for a block of a
+    tool that is none of these: what the agent did would be lost."""
+    content = object_of(raw).get("content")
+    blocks = [(part, _result(part)) for part in list_of(content)]
+    if unknown := [k for p, r in blocks if (k := _tool_kind(p)) and not r and not _called(p)]:
+        raise Unreadable(f"a part of the type {unknown[0]} is not read")
+    results = [r for _, r in blocks if r]
+    if not results:
+        return [read_message(raw)]
+    own = read_message({**raw, "content": [part for part, result in blocks if not result]})
+    kept = [own] if own.text or own.calls else []
+    return [*kept, *results] if own.role == "assistant" else [*results, *kept]
+
+
+def _tool_kind(part: Any) -> str:
+    """The name of the kind of a block that is about a tool; '' for any other."""
+    part = object_of(part)
+    kind = str(part.get("type") or next((k for k in part if k in _TOOL_KEYS), ""))
+    return kind if re.search("tool|function", kind, re.IGNORECASE) else ""
+
+
+def _called(part: Any) -> dict[str, Any] | None:
+    """The call that a content block is; None for another."""
+    kind = _tool_kind(part).replace("-", "_")
+    if kind in ("toolUse", "functionCall"):
+        part = object_of(part[kind])
+    elif kind not in ("tool_call", "function_call") and not kind.endswith("tool_use"):
+        return None
+    keys = (("id", _IDS), ("name", ("name", "toolName")), ("arguments", _GIVEN))
+    return {to: next((part[k] for k in names if part.get(k) is not None), "") for to, names in keys}
+
+
+def _result(part: Any) -> ChatMessage | None:
+    """The message of a tool that a content block is; None for another."""
+    kind = _tool_kind(part).replace("-", "_")
+    if kind in ("toolResult", "functionResponse"):
+        part = object_of(part[kind])
+    elif not kind.endswith("tool_result") and kind != "function_response":
+        return None
+    said = next((part[k] for k in ("content", "result", "output", "response") if k in part), "")
+    id = str(next((part[k] for k in _IDS if part.get(k)), ""))
+    failed = part.get("is_error") or part.get("isError") or part.get("status") == "error"
+    return ChatMessage("tool", _told(said), answers=id, status=1 if failed else None)
+
+
+def _told(said: Any) -> str:
+    """What a tool answered, in words: its texts, and JSON as it is."""
+    if isinstance(said, str):
+        return said
+    parts = said if isinstance(said, list) else [said]
+    spoken = [p for p in parts if isinstance(p, str) or {"text", "type"} & object_of(p).keys()]
+    if len(spoken) == len(parts):
+        return plain(parts)
+    return "\n".join(json.dumps(p, ensure_ascii=False, default=str) for p in parts)
+
+
+_TOOL_KEYS = ("toolUse", "toolResult", "functionCall", "functionResponse")
+_IDS = ("tool_use_id", "toolUseId", "toolCallId", "call_id", "id", "name")
+_GIVEN = ("input", "args", "arguments")
 
 
 def tool_call(raw: Any) -> ToolCall:
@@ -201,7 +269,9 @@ def _step(
         foreign["asked"] = asked
     if shown := [m.rest for m in after if m.rest]:
         foreign["answers"] = shown
+    order = {call.id: n for n, call in enumerate(message.calls) if call.id}
     answers = [m for m in after if m.role == "tool"]
+    answers.sort(key=lambda m: order.get(m.answers, len(order)))  # as they were called
     if any(m.answers for m in answers):
         several = len(answers) > 1  # one answer is the output itself
         foreign["answered"] = [

@@ -51,12 +51,14 @@ class OTel:
     file."""
 
     def reads(self, value: Any) -> bool:
-        return bool({"resourceSpans", "resourceLogs"} & object_of(value).keys())
+        return any(re.match(r"resource_?(spans|logs|metrics)$", k, re.I) for k in object_of(value))
 
     def parts(self, value: Any) -> Sequence[str]:
         return list(dict.fromkeys(trace for trace, span in _spans(value) if _ours(span)))
 
     def read(self, values: Sequence[Any], key: str, source: str) -> Iterator[Foreign]:
+        if not key:  # what an exporter sent holds no span of a model
+            return
         spans, late = dict[str, dict[str, Any]](), list[dict[str, Any]]()
         for value in values:
             for trace, span in _spans(value):
@@ -287,6 +289,11 @@ def _grade(events: Iterable[Mapping[str, Any]]) -> Grade | None:
 
 def _spans(value: Any) -> Iterator[tuple[str, dict[str, Any]]]:
     """(trace id, span) of an OTLP document, of log records too; attributes are plain values."""
+    value = (
+        _in_camels(value)
+        if object_of(value).keys() & {"resource_spans", "resource_logs"}
+        else value
+    )
     for resource in list_of(object_of(value).get("resourceSpans")):
         for scope in list_of(object_of(resource).get("scopeSpans")):
             for raw in list_of(object_of(scope).get("spans")):
@@ -306,7 +313,7 @@ def _spans(value: Any) -> Iterator[tuple[str, dict[str, Any]]]:
                             if failed
                             else ""
                         ),
-                        "attributes": _attributes(raw.get("attributes")),
+                        "attributes": _of_openinference(_attributes(raw.get("attributes"))),
                         "resource": _attributes(
                             object_of(object_of(resource).get("resource")).get("attributes")
                         ),
@@ -344,6 +351,54 @@ def _spans(value: Any) -> Iterator[tuple[str, dict[str, Any]]]:
                         "log": log,
                     },
                 )
+
+
+def _in_camels(value: Any) -> Any:
+    """An OTLP document whose keys are written with underscores, as protobuf prints them."""
+    if isinstance(value, list):
+        return [_in_camels(each) for each in value]
+    if not isinstance(value, Mapping):
+        return value
+    return {re.sub("_(.)", lambda m: m[1].upper(), k): _in_camels(v) for k, v in value.items()}
+
+
+_LLM = re.compile(r"llm\.(input|output)_messages\.(\d+)\.message\.(.+)$")
+_TOOL = re.compile(r"tool_calls\.(\d+)\.tool_call\.(?:function\.)?(id|name|arguments)$")
+_OPENINFERENCE = {"LLM": "chat", "TOOL": "execute_tool", "AGENT": "invoke_agent"}
+_SAME = {
+    "llm.model_name": "gen_ai.request.model",
+    "llm.token_count.prompt": "gen_ai.usage.input_tokens",
+    "llm.token_count.completion": "gen_ai.usage.output_tokens",
+    "tool.name": "gen_ai.tool.name",
+    "tool_call.id": "gen_ai.tool.call.id",
+}
+
+
+def _of_openinference(attributes: dict[str, Any]) -> dict[str, Any]:
+    """The attributes of a span, OpenInference's said as those of the conventions as well."""
+    kind = _OPENINFERENCE.get(str(attributes.get("openinference.span.kind", "")).upper())
+    if kind is None:
+        return attributes
+    said: dict[str, Any] = {_SAME[k]: v for k, v in attributes.items() if k in _SAME}
+    messages: dict[str, dict[int, dict[str, Any]]] = {"input": {}, "output": {}}
+    for key, value in attributes.items():
+        if found := _LLM.match(key):
+            message = messages[found[1]].setdefault(int(found[2]), {})
+            if call := _TOOL.match(found[3]):
+                calls = message.setdefault("tool_calls", {})
+                calls.setdefault(int(call[1]), {})[call[2]] = value
+            else:
+                message[found[3]] = value
+    for name, numbered in messages.items():
+        ordered = [m for _, m in sorted(numbered.items())]
+        for message in ordered:
+            if calls := message.get("tool_calls"):
+                message["tool_calls"] = [c for _, c in sorted(calls.items())]
+        said |= {f"gen_ai.{name}.messages": ordered} if ordered else {}
+    if kind == "execute_tool":
+        given, got = attributes.get("input.value"), attributes.get("output.value")
+        said |= {"gen_ai.tool.call.arguments": given, "gen_ai.tool.call.result": got}
+    return {**attributes, "gen_ai.operation.name": kind, **said}
 
 
 def _ours(span: Mapping[str, Any]) -> bool:
