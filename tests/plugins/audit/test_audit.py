@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import ast
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ import pytest
 from recreate.api.types import Grade, Task, Trace
 from recreate.cli import run as cli
 from recreate.plugins.audit import audit
+from recreate.plugins.swe import Swe, rooms
 from tests.plugins.swe.swe_project import Project
 from tests.toy import Toy
 
@@ -213,3 +217,49 @@ def test_an_exploit_of_swe_is_a_diff_around_the_function_with_the_bug(project: P
             line for line in answer.split("\n") if line[:1] in "+-"
         ), name
         assert "calm/sums.py" in answer or "+++ " in answer, name
+
+
+@pytest.mark.audit
+@pytest.mark.parametrize(
+    "name", [e.name for e in audit.exploits() if e.name.startswith(("bits-", "values-waited"))]
+)
+def test_no_exploit_passes_in_swe_beside_its_twin(project: Project, name: str) -> None:
+    answer = audit.answers(project.swe, project.task)[name]
+
+    def grade(_: int) -> audit.AuditResult:
+        return audit.audit(project.swe, project.task, name, answer, project.backend)
+
+    with ThreadPoolExecutor(2) as pool:
+        for result in pool.map(grade, range(2)):
+            assert (result.grader_held, result.score, result.fault) == (True, 0.0, "")
+
+
+@pytest.mark.audit
+def test_a_lock_tells_an_exam_nothing_of_a_suite_that_runs_beside_it(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, run, both = "values-waited-for-in-the-exam", Swe._run, threading.Barrier(2)
+    answer = audit.answers(project.swe, project.task)[name]
+    project.swe.exam(project.task, project.backend)
+    monkeypatch.setattr(project.swe, "_patience", 40.0)
+    monkeypatch.setattr(rooms, "enter", lambda *_, **__: nullcontext())
+
+    def begin_together(self: Swe, *words: Any, tests: Any = None) -> Any:
+        who = threading.current_thread().name
+        if who == ("suite" if tests is None else "exam"):
+            both.wait(60)
+        return run(self, *words, tests=tests)
+
+    monkeypatch.setattr(Swe, "_run", begin_together)
+    found: dict[str, audit.AuditResult] = {}
+
+    def grade(who: str) -> None:
+        found[who] = audit.audit(project.swe, project.task, name, answer, project.backend)
+
+    threads = [threading.Thread(target=grade, args=[who], name=who) for who in ("suite", "exam")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [found[who].fault for who in ("suite", "exam")] == ["", ""]
+    assert found["exam"].grader_held
