@@ -461,7 +461,10 @@ def stopping(
             raise KeyboardInterrupt
         session.calls.stop.set()
         if told is not None:
-            told("stopping: the calls in flight are waited for; Ctrl-C again stops at once")
+            told(
+                "stopping: the calls in flight are waited for, and answers that came are graded;"
+                " Ctrl-C again stops at once"
+            )
 
     if not signals and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signals = (signal.SIGINT,)

@@ -59,7 +59,8 @@ def find(backend: SandboxBackend, env: Path, source: Path, suite: ProjectTests, 
     about = [sorted(modules), str(env), backend.name, _system(), digest(_program())]
 
     def build(fresh: Path) -> None:
-        say(f"looking for other copies of {', '.join(_tops(modules)[:3])}, once")
+        named = ", ".join(_tops(modules)[:3])
+        say(f"hiding other copies of {named} on this machine from agents, once")
         fresh.write_text(_search_copies(backend, env, suite, modules).model_dump_json())
 
     file = once(paths.home() / "swe" / "copies" / f"{digest(about)}.json", build)
