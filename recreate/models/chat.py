@@ -273,7 +273,8 @@ def _count(value: Any) -> int | None:
 def tool_calls(found: Iterable[Mapping[str, Any]], turn: int) -> tuple[ToolCall, ...]:
     """Return the calls in an answer to a transcript of `turn` messages.
 
-    Arguments that came as an object become JSON text. A call without an id gets one that no other
+    Arguments that came as an object become JSON text; a name loses the namespace that some models
+    write before it. A call without an id gets one that no other
     of its transcript has, of nine letters and digits, since some models' templates take no other.
 
     Raises KeyError, TypeError, ValueError or AttributeError for what is not a tool call.
@@ -285,7 +286,7 @@ def tool_calls(found: Iterable[Mapping[str, Any]], turn: int) -> tuple[ToolCall,
         calls.append(
             ToolCall(
                 id=call.get("id") or f"call{turn:03}{position:02}",
-                name=function["name"],
+                name=function["name"].removeprefix("functions."),
                 arguments=(
                     arguments
                     if isinstance(arguments, str)
@@ -351,14 +352,15 @@ def short(words: str) -> str:
 def failure(text: str, status: int, words: str, after: float | None = None) -> Transient | Refused:
     """Return what to raise for an error status that has no other meaning: it may pass, or the
     prompt is too long, or a filter turned it down, or the account is empty, or none of these."""
-    if status in (408, 409, 425, 429) or status >= 500:
+    empty = "insufficient_quota" in words
+    if (status in (408, 409, 425, 429) and not empty) or status >= 500:
         unspent = not worked_on(status)
         after = wish_to_wait(words) if after is None else after
         return Transient(
             text, fix="try again later", code=f"http-{status}", after=after, unspent=unspent
         )
     fix, code = "the endpoint will not serve this request as it is", f"http-{status}"
-    if status in (*REFUSES, 402, 403):
+    if status in (*REFUSES, 402, 403, 429):
         fix += "; --models.drop NAME leaves a parameter out of it"
         if is_of_money(words):
             fix, code = "put money into that account, or name another model", "no-credit"

@@ -54,6 +54,8 @@ to 6."""
 BUSY_TRIES = 30
 """How often a call is refused by a model that is busy, beside its retries: one that is too large
 for it ends too."""
+BEYOND = 2**17
+"""Tokens beyond what was reserved that a call may have been billed; more is taken for a fault."""
 _OF_A_REQUEST = ("http-400", "http-413", "http-422")
 _OF_A_PROMPT = ("context-length", FILTERED)
 """Codes of a Refused that may be of one request alone, and that certainly are."""
@@ -173,9 +175,10 @@ class Calls:
         pace, tried = self._pace(model), 0
         answered = pace.answered
         while True:
+            most = bound[0], bound[1] + pace.beyond
             try:
                 with pace.turn(self.stop) as turn:
-                    reply = self._try_once(model, price, messages, call, params, bound, turn)
+                    reply = self._try_once(model, price, messages, call, params, most, turn)
             except Refused as refused:
                 if (fault := self._fault_of_request(refused, call, pace)) is None:
                     raise
@@ -263,9 +266,10 @@ class Calls:
             asked, more = (messages, params) if own else deepcopy(([*messages], params))
             reply = model.reply(asked, call, **more)
             if isinstance(reply, Reply):
-                return _charge(
-                    masked(reply, params), price, *bound, then=isinstance(model, Replayed)
-                )
+                then = isinstance(model, Replayed)
+                if not then:
+                    self._note_beyond(model, reply, bound[0] + int(params["max_tokens"]))
+                return _charge(masked(reply, params), price, *bound, then=then)
         except Transient as e:
             cost = None if e.spent is None else (price.most(*e.spent), sum(e.spent))
             self.ledger.drop(call, unspent=e.unspent, cost=cost)
@@ -280,6 +284,15 @@ class Calls:
         self.ledger.drop(call, unspent=False)
         expect(False, model, "reply", reply, f"answered with {type(reply).__name__}, not a Reply")
         raise AssertionError("unreachable")
+
+    def _note_beyond(self, model: Model, reply: Reply, asked: int) -> None:
+        """From the first reply on that was billed with more tokens than it could have, so many more
+        are reserved for each call: thinking that max_tokens does not bound."""
+        over, pace = reply.tokens_in + reply.tokens_out - asked, self._pace(model)
+        if not reply.doubtful and pace.beyond < over <= BEYOND:
+            pace.beyond = over
+            words = f"{over:,} tokens more than a reply was to have: as many more are reserved"
+            self.told(f"{model.name} billed {words} for each call from now on")
 
     def _pace(self, model: Model) -> Pace:
         with self._lock:

@@ -190,6 +190,8 @@ class Pace:
 
     def __init__(self, told: Callable[[str], None] = lambda limit: None) -> None:
         self.limiter = Limiter()
+        self.beyond = 0
+        """Tokens that a call may be billed beyond those that were asked for."""
         self._told = told
         self._lowest = {"at once": math.inf, "a second": math.inf}
         # when somebody who waits looks again: one watches the clock for all

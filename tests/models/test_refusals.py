@@ -384,6 +384,7 @@ def test_a_text_that_is_empty_beside_tool_calls_is_null_where_that_is_refused(
     ("status", "words", "code"),
     [
         (400, "Your credit balance is too low to access the API.", "no-credit"),
+        (429, "insufficient_quota: You exceeded your current quota", "no-credit"),
         (402, "This request requires more credits, or fewer max_tokens.", "no-credit"),
         (400, "The prompt triggered the content management policy.", "content-filter"),
         (403, "Your input was flagged: it requires moderation", "content-filter"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from recreate.api.ports import Price
 from recreate.api.types import Call, Message, Reply
 from recreate.models.chat import calls_in_text
 from recreate.models.openai import OpenAI
-from tests.stub import Stub
+from tests.stub import Stub, saying
 
 CALL = Call(run="run", attempt="attempt", step=7)
 HELLO: list[Message] = [{"role": "user", "content": "hello"}]
@@ -183,6 +184,11 @@ OUTAGES: dict[str, tuple[Any, str]] = {
     "an error in words": ({"error": "overloaded"}, "http-502"),
     "its code in words": ({"error": {"message": "busy", "code": "503"}}, "http-503"),
     "a code that is none": ({"error": {"message": "busy", "code": "server_error"}}, "http-502"),
+    "a stream that nobody asked for": ({"chunks": []}, "malformed-reply"),
+    "a completion of the old kind": (
+        {"choices": [{"index": 0, "text": "x", "finish_reason": "stop"}], "usage": {}},
+        "malformed-reply",
+    ),
     "no choices": ({"choices": None, "usage": None}, "malformed-reply"),
     "an empty list": ({"choices": []}, "malformed-reply"),
 }
@@ -283,3 +289,41 @@ def test_several_calls_in_the_text_come_in_order_with_ids_of_their_own() -> None
     reply = read(body({"content": text}), tools=[BASH])
     assert [c.name for c in reply.tool_calls] == ["bash", "submit"]
     assert len({c.id for c in reply.tool_calls}) == 2
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        'data: {"choices": [{"delta": {"content": "x"}}]}\n\ndata: [DONE]\n\n',
+        "\n\n  : PROCESSING\n\n{}",
+        "<!DOCTYPE html><html><title>Sign in</title></html>",
+        "",
+    ],
+)
+def test_what_is_no_answer_at_all_is_asked_again(raw: str) -> None:
+    head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(raw)}\r\n\r\n"
+    with saying((head + raw).encode()) as (port, _):
+        model = OpenAI(f"http://127.0.0.1:{port}/v1#m")
+        with pytest.raises(Transient) as e:
+            model.reply(HELLO, CALL)
+        model.close()
+    assert e.value.code == "malformed-reply"
+
+
+def test_white_space_and_a_mark_of_the_byte_order_before_an_answer_are_passed_over() -> None:
+    for before in ("\ufeff", "    \n\n"):
+        raw = (before + json.dumps(body({"content": "so"}))).encode()
+        head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(raw)
+        with saying(head + raw) as (port, _):
+            model = OpenAI(f"http://127.0.0.1:{port}/v1#m")
+            assert model.reply(HELLO, CALL).text == "so"
+            model.close()
+
+
+def test_a_namespace_before_a_tools_name_is_taken_off() -> None:
+    call = {"id": "a", "function": {"name": "functions.bash", "arguments": {"command": "ls"}}}
+    reply = read(body({"content": None, "tool_calls": [call]}), tools=[BASH])
+    assert (reply.tool_calls[0].name, reply.tool_calls[0].arguments) == (
+        "bash",
+        '{"command": "ls"}',
+    )

@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 
 import recreate
+from recreate.agents import scaffold as scaffolds
+from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import Fault, OutOfBudget, Refused
+from recreate.api.paths import shipped
 from recreate.runs.reader import Run
 from tests.stub import Body, Stub, calling, completion
 from tests.toy import Toy
@@ -164,6 +167,28 @@ def test_a_cap_holds_over_all_that_is_billed(workspace: Path, shape: str) -> Non
         bench(stub, budget=("0.06usd",), repeats=4, jobs=1)
     spent = Run(workspace / "runs" / "b").spend().usd
     assert billed / 1e6 <= spent <= 0.06
+
+
+@pytest.mark.parametrize("shape", ["thinking in the total alone", "thinking apart", "other names"])
+def test_thinking_that_max_tokens_does_not_bound_crosses_a_cap_by_no_second_call(
+    workspace: Path, shape: str
+) -> None:
+    billed: list[int] = []
+
+    def reply(body: Body) -> Body:
+        billed.append(5059)
+        return works(body) | {"usage": USAGES[shape]}
+
+    seed = scaffolds.load(shipped("scaffolds") / "seed")
+    toml = re.sub(r"max_tokens = \d+", "max_tokens = 300", seed.files["agent.toml"])
+    short = Scaffold(name="short", files={**seed.files, "agent.toml": toml})
+    how: dict[str, Any] = {"price": "1,1", "memory.embedder": "hashed", "jobs": 1, "repeats": 9}
+    how |= {"split": "train", "out": "runs/b", "budget": ("0.1usd",)}
+    with Stub(reply) as stub, pytest.raises(OutOfBudget):
+        recreate.bench(short, Toy(), model=f"openai:{stub.url}#stub", **how)
+    spent = Run(workspace / "runs" / "b").spend().usd
+    assert sum(billed[1:]) / 1e6 <= spent <= 0.1
+    assert len(billed) > 10
 
 
 def test_a_wait_of_hours_ends_the_run_which_can_be_resumed(workspace: Path) -> None:
