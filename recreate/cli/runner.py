@@ -122,22 +122,6 @@ def _end(go_on: str) -> NoReturn:
     os._exit(Interrupted.exit_code)
 
 
-@contextmanager
-def open_measuring(
-    settings: Settings, where: Path, folder: Path, command: str = ""
-) -> Iterator[Session]:
-    """Open a session as `open_with_screen` does, for a command that goes on when it is given the
-    same folder again."""
-    again, go_on = (
-        (folder / "settings.toml").exists(),
-        f"the same command with --out {here(folder)}",
-    )
-    with open_with_screen(
-        settings, where, folder, resume=again, command=command, go_on=go_on
-    ) as session:
-        yield session
-
-
 def folder_of(settings: Settings, where: Path, name: str) -> Path:
     """Return the run folder that --out names, else one under runs/ that is called NAME-DATE."""
     from recreate.runs.folder import run_folder

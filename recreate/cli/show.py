@@ -140,13 +140,6 @@ def diff(
     emit({**sides, "edits": edits, "verdict": verdict, "diff": text})
 
 
-def verdict_of(revision: Revision) -> str:
-    """Return a revision and its verdict in a line."""
-    from recreate.viewer.markdown import verdict_text
-
-    return f"{_fate(revision)} in round {revision.round + 1}: {verdict_text(revision.verdict)}"
-
-
 # ------------------------------------------------------------------------------------------- agents
 # and runs
 

@@ -166,19 +166,6 @@ def fold(text: str, full: bool, limit: int = FOLD) -> str:
 # long commands
 
 
-def counter(what: str) -> Callable[[int, int], None] | None:
-    """Tells how far something is, on a line of stderr that overwrites itself; None where nobody
-    watches."""
-    if not sys.stderr.isatty():
-        return None
-
-    def tell(done: int, total: int) -> None:
-        sys.stderr.write(f"\r{printable(what)} {done:,}/{total:,}" + "\n" * (done >= total))
-        sys.stderr.flush()
-
-    return tell
-
-
 @contextmanager
 def bar(what: str, total: int) -> Iterator[Callable[[str], None]]:
     """Calls that each say that one more is done, with a word on how it goes: a bar and the time

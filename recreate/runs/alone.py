@@ -68,31 +68,13 @@ def judge_alone(
     models = settings.models
     spec = models.judge or models.optimizer or settings.model or default_model()[0]
     folder, price = workspace / "runs" / f"judge-{name}", models.judge_price
-    with _open_alone(settings, folder, name, spec, price, "--models.judge_price", ready) as alone:
+    with open_alone(settings, folder, name, spec, price, "--models.judge_price", ready) as alone:
         model, patience, calls = alone
         yield Alone(model[0].name, ask_judge(calls, model, patience), calls.ledger)
 
 
 @contextmanager
-def writer_alone(
-    settings: Settings, folder: Path, what: str, ready: Ready = lambda model: None, **params: Any
-) -> Iterator[Alone]:
-    """Open `--model` for one thing, in a word: `ask(messages, step)` is reply by reply, each in the
-    folder, in its ledger as `writer`, and paid once. Raised as of `judge_alone`."""
-    spec, price = settings.model, settings.price
-    with _open_alone(settings, folder, what, spec, price, "--price", ready) as alone:
-        model, patience, calls = alone
-
-        def ask(messages: Sequence[Message], step: int) -> Reply:
-            attempt = digest([what, messages[0]])
-            call = Call(run=calls.run, attempt=attempt, step=step, role="writer", phase=what)
-            return calls.ask(model[0], model[1], messages, call, **patience, **params)
-
-        yield Alone(model[0].name, ask, calls.ledger)
-
-
-@contextmanager
-def _open_alone(
+def open_alone(
     settings: Settings, folder: Path, name: str, spec: str, price: str, flag: str, ready: Ready
 ) -> Iterator[tuple[tuple[Model, Price], Mapping[str, Any], Calls]]:
     """Open a model whose replies and ledger a folder keeps. flag: what names its price."""

@@ -15,9 +15,10 @@ from recreate.api.paths import workspace
 from recreate.api.registry import absent
 from recreate.cli.cells import list_cells, tell_cell, tell_difference, warn_of_many
 from recreate.cli.options import BUILD, RUN, TAPES, Json, one_of, with_settings
-from recreate.cli.runner import folder_of, open_measuring, stopped_by_budget
+from recreate.cli.runner import folder_of, stopped_by_budget
 from recreate.cli.terminal import answer, say
 from recreate.cli.variants import with_variants
+from recreate.plugins.bench.opening import open_measuring
 from recreate.runs.settings import Settings
 
 if TYPE_CHECKING:

@@ -123,7 +123,7 @@ def _count_by_level(
     """level -> (attempts that one learner passed, all of them) of train tasks: what other splits
     tell, no task may be made by. Raises BadInput where the runs hold none, or those of several
     learners."""
-    from recreate.builder.past import read_rates
+    from recreate.plugins.measuring.rates import read_rates
 
     train = {task.id: task for task in part.tasks("train")}
     found = [
@@ -207,7 +207,7 @@ def invent(
     from recreate.api.types import digest
     from recreate.cli.runner import prepare_model
     from recreate.models import default_model
-    from recreate.runs.alone import writer_alone
+    from recreate.plugins.generators.writer import writer_alone
 
     backend = open_backend(sandbox or settings.sandbox)
     generator.refuse_no_walls(backend)

@@ -23,7 +23,8 @@ from recreate.api.errors import BadInput
 from recreate.api.types import Record
 from recreate.builder.measure import measure, measured_tasks
 from recreate.builder.past import CALIBRATION
-from recreate.runs.gate import MIN_TASKS, Scores, interval, judge, wilson
+from recreate.plugins.measuring.shares import wilson
+from recreate.runs.gate import MIN_TASKS, Scores, interval, judge
 from recreate.runs.results import BenchResult
 from recreate.runs.session import Session
 from recreate.runs.settings import Settings

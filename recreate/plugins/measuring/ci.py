@@ -10,8 +10,9 @@ import typer
 
 from recreate.api.errors import BadInput, CheckFailed
 from recreate.cli.options import RUN, SELECT, Json, split_of, with_settings
-from recreate.cli.runner import folder_of, open_measuring
+from recreate.cli.runner import folder_of
 from recreate.cli.terminal import answer, say
+from recreate.plugins.bench.opening import open_measuring
 from recreate.runs.settings import Settings
 
 FLAGS = (*RUN, "repeats", "seed", "gate.alpha", "models.retries", *SELECT)

@@ -18,6 +18,7 @@ from recreate.cli.options import RUN, SELECT, Json, with_settings
 from recreate.cli.terminal import answer, say
 from recreate.cli.terminal import show as put
 from recreate.plugins.bench.commands import TASKS, count_tasks
+from recreate.plugins.bench.opening import open_measuring
 from recreate.runs.settings import Settings
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def ablate(
         return
     from recreate.plugins.measuring.knockouts import credit
 
-    with runner.open_measuring(settings, where, folder) as session:
+    with open_measuring(settings, where, folder) as session:
         found = credit(session, parts)
     pruned = _pruned(settings, where, folder, what, parts, found) if prune else None
     record = {"run": str(folder), **found.model_dump(mode="json", exclude={"break_even"})}
@@ -159,7 +160,7 @@ def transfer(
         return
     from recreate.plugins.measuring.knockouts import rebase
 
-    with runner.open_measuring(settings, where, folder) as session:
+    with open_measuring(settings, where, folder) as session:
         found = rebase(session, parts, lineage, worth)
     even = found.break_even
     told = [even.says] if even is not None else []
@@ -258,7 +259,7 @@ def _pruned(
     out = folder.with_name(f"{folder.name}-prune")
     told = {"out": str(out), "rounds": 1, "validation": 2 * found.tasks}
     settings = settings.model_copy(update=told | ({"name": own.resolve().name} if own else {}))
-    with runner.open_measuring(settings, where, out, command="prune") as session:
+    with open_measuring(settings, where, out, command="prune") as session:
         built = judge_candidate(session, parts.agent, parts.edits(off, reasons), found.task_ids)
         domain = session.domain.name
     made = deliver(where, out, domain, built)
@@ -296,8 +297,8 @@ def blame(
 
     Example: recreate blame scaffolds/swe/tools/localize.py:12
     """
-    from recreate.cli.show import verdict_of
     from recreate.plugins.measuring.blame import read_blame
+    from recreate.viewer.markdown import verdict_text
 
     lines = read_blame(file, workspace())
     one = len(lines) == 1
@@ -306,7 +307,9 @@ def blame(
         said = f"{revision.id[:8]} {revision.verdict.diff or 0:+.2f}" if revision else ""
         answer(as_json, line.record(), f"{who:<5} {said:<14} {line.line:>4}  {line.text}")
         if one and not as_json and revision is not None:
-            put(f"  {verdict_of(revision)}")
+            fate = "kept" if revision.kept else "dropped"
+            verdict = verdict_text(revision.verdict)
+            put(f"  {fate} in round {revision.round + 1}: {verdict}")
         if one and not as_json and edit is not None:
             put(f"  {edit.path}: {edit.reason or 'no reason given'}")
             for cited in edit.evidence:

@@ -15,9 +15,10 @@ from recreate.api.paths import short as here
 from recreate.api.paths import workspace
 from recreate.cli.cells import tell_cell
 from recreate.cli.options import DATA, RUN, SELECT, Json, open_run, with_settings
-from recreate.cli.runner import folder_of, open_measuring
+from recreate.cli.runner import folder_of
 from recreate.cli.tasks import DomainName, domain_of
 from recreate.cli.terminal import answer
+from recreate.plugins.bench.opening import open_measuring
 from recreate.runs.settings import Settings, as_flags
 
 if TYPE_CHECKING:
@@ -222,8 +223,8 @@ def rate(
 
     Example: recreate tasks rate swe --from last
     """
-    from recreate.builder.past import read_rates
     from recreate.domains import rates
+    from recreate.plugins.measuring.rates import read_rates
 
     part = domain_of(domain, settings, typed, where)
     domain, beside = domain or part.name, Path(typed.get("data", ""))

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from recreate.api.types import UNASKED, Experience, Record
-from recreate.runs.gate import wilson
+from recreate.plugins.measuring.shares import wilson
 
 PERCENTILES = (0.25, 0.5, 0.75, 0.9, 1.0)
 

@@ -5,6 +5,7 @@ Example: recreate memory recall "width of a tab\""""
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,7 +17,7 @@ from recreate.api.paths import memory as memory_folder
 from recreate.api.paths import short, workspace
 from recreate.api.types import ORIGINS
 from recreate.cli.options import Json
-from recreate.cli.terminal import answer, counter, emit, painted, say, show
+from recreate.cli.terminal import answer, emit, painted, printable, say, show
 from recreate.plugins.memory_tools.patterns import lesson_record, tell_held, tell_standing
 from recreate.storage.redact import redact
 
@@ -265,6 +266,19 @@ def open_store(*, searching: bool = False) -> ExperienceStore:
     return ExperienceStore(
         root, settings.load(root).memory.embedder or None, counter("indexing"), say
     )
+
+
+def counter(what: str) -> Callable[[int, int], None] | None:
+    """Return what tells how far something is, on a line of stderr that overwrites itself; None
+    where nobody watches."""
+    if not sys.stderr.isatty():
+        return None
+
+    def tell(done: int, total: int) -> None:
+        sys.stderr.write(f"\r{printable(what)} {done:,}/{total:,}" + "\n" * (done >= total))
+        sys.stderr.flush()
+
+    return tell
 
 
 def _stats(found: dict[str, Any], as_json: bool) -> None:

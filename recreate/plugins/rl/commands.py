@@ -14,8 +14,9 @@ import typer
 from recreate.api.errors import BadInput, Fault
 from recreate.api.paths import short as here
 from recreate.cli.options import Json, one_of, with_settings
-from recreate.cli.runner import folder_of, open_measuring, stopped_by_budget
+from recreate.cli.runner import folder_of, stopped_by_budget
 from recreate.cli.terminal import answer, answers, say
+from recreate.plugins.bench.opening import open_measuring
 from recreate.plugins.local_models.settings import LocalModels
 from recreate.runs.settings import Settings
 

@@ -38,7 +38,8 @@ from functools import lru_cache
 from statistics import fmean as mean
 from typing import Any, NamedTuple
 
-from recreate.runs.gate import detectable_gain, judge, wilson
+from recreate.plugins.measuring.shares import wilson
+from recreate.runs.gate import detectable_gain, judge
 from recreate.runs.settings import Gate
 from recreate.runs.trial import detectable, share, trial
 from tests.lab.evidence import curriculum, levels

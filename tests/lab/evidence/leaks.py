@@ -53,10 +53,10 @@ from recreate.api.paths import shipped
 from recreate.api.types import Edit, Task, canary, digest
 from recreate.domains.rows.domain import RowDomain
 from recreate.plugins.demo.functions import Functions
+from recreate.plugins.measuring.shares import wilson
 from recreate.plugins.swe import Swe
 from recreate.plugins.templates import templates
 from recreate.plugins.templates.templates import TEMPLATES
-from recreate.runs.gate import wilson
 from tests.lab.planted import KINDS, Planted
 
 PLANTED, CLEAN = 200, 500

@@ -28,7 +28,8 @@ from recreate.plugins.measuring.factorial import (
     design,
     mirror,
 )
-from recreate.runs.gate import student_quantile, wilson
+from recreate.plugins.measuring.shares import wilson
+from recreate.runs.gate import student_quantile
 
 WORLDS = 60
 TASKS = 40

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from recreate.agents.request import Recorded
 from recreate.api.types import Experience, Task
+from recreate.plugins.measuring.shares import wilson
 from recreate.plugins.swe.domain import Swe
 from recreate.runs.attempts import read_experience
-from recreate.runs.gate import wilson
 from recreate.runs.reader import Run
 
 LEAST = 12
