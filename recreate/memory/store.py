@@ -85,8 +85,7 @@ class ExperienceStore:
     """
 
     kind: ClassVar[str] = "experiences"
-    """The folder of each domain that holds the lines; `waiting` of what nobody has graded
-    (provisional.py)."""
+    """The folder of each domain that holds the lines; `waiting` of what nobody has graded."""
 
     def __init__(
         self,
