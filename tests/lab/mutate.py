@@ -62,6 +62,19 @@ MODULES = {
         "tests/plugins/swe/test_swe_exam.py",
     ),
     "recreate/plugins/swe/patch.py": ("tests/plugins/swe/test_swe_text.py",),
+    "recreate/plugins/withheld/looks.py": (
+        "tests/plugins/withheld/test_looks.py",
+        "tests/plugins/withheld/test_bending.py",
+    ),
+    "recreate/plugins/withheld/row_tests.py": (
+        "tests/plugins/withheld/test_row_tests.py",
+        "tests/plugins/withheld/test_bending.py",
+    ),
+    "recreate/plugins/withheld/two_sides.py": (
+        "tests/plugins/withheld/test_bending.py",
+        "tests/plugins/withheld/test_row_tests.py",
+        "tests/plugins/benchmarks/test_published.py",
+    ),
     "recreate/models/replies.py": ("tests/models/test_replies.py", "tests/runs/test_replay.py"),
     "recreate/runs/replay.py": ("tests/runs/test_replay.py",),
     "recreate/plugins/near_cache/near_cache.py": ("tests/plugins/near_cache/test_near_cache.py",),

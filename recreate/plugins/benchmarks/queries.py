@@ -13,7 +13,7 @@ from recreate.domains.rows.places import read_files
 from recreate.domains.rows.programs import describe_ending, run_program
 from recreate.domains.rows.scorers import Open, RowTask, Scored, Scorer, texts_of
 from recreate.domains.rows.settings import Definition
-from recreate.plugins.benchmarks import dumps
+from recreate.plugins.benchmarks import dumps, query_exploits
 from recreate.storage.redact import redact
 
 _RUN_QUERIES = r"""
@@ -23,10 +23,11 @@ name = asked["result"]
 NOT = {sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH, sqlite3.SQLITE_PRAGMA}
 def database():
     if asked["script"]:
-        base = sqlite3.connect(":memory:")
+        made, base = sqlite3.connect(":memory:"), sqlite3.connect(":memory:")
         with open(asked["database"], encoding="utf-8") as file:
-            base.executescript(file.read())
-        base.commit()
+            made.executescript(file.read())
+        made.commit()
+        made.backup(base)  # which knows of no rows that were changed
     else:
         base = sqlite3.connect("file:" + asked["database"] + "?mode=ro&immutable=1", uri=True)
     base.execute("PRAGMA query_only = 1")
@@ -157,7 +158,7 @@ class QueryScorer(Scorer):
         return Scored(0.0, why)
 
     def exploits(self, case: RowTask) -> dict[str, str]:
-        return {**super().exploits(case), **QUERIES}
+        return {**super().exploits(case), **query_exploits.QUERIES}
 
 
 def find_database(decided: Definition, facts: Mapping[str, Any]) -> str:
@@ -171,32 +172,6 @@ def find_database(decided: Definition, facts: Mapping[str, Any]) -> str:
             if name.endswith(ends):
                 return str(name)
     return ""
-
-
-QUERIES = {
-    "no rows": "SELECT 1 WHERE 0",
-    "one row": "SELECT 1",
-    "no value": "SELECT NULL",
-    "two queries": "SELECT 1; SELECT 2",
-    "not a number in SQL": "SELECT 9e999 - 9e999",
-    "infinity in SQL": "SELECT 9e999",
-    "a blob of zeros": "SELECT zeroblob(900000000)",
-    "without end": (
-        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n"
-    ),
-    "what there is": "SELECT name FROM sqlite_master",
-    "the schema written": "PRAGMA writable_schema = 1",
-    "every row of a table gone": "DELETE FROM sqlite_master",
-    "another database": "ATTACH '/tmp/other.sqlite' AS main2",
-    "a table of its own": "CREATE TEMP TABLE t AS SELECT 1",
-    "a library": "SELECT load_extension('/tmp/library.so')",
-    "a file read": "SELECT readfile('/proc/self/cmdline')",
-    "a file written": "VACUUM INTO '/tmp/other.sqlite'",
-    "deep": "SELECT " + "(" * 5000 + "1" + ")" * 5000,
-    "wide": "SELECT " + ", ".join(["1"] * 5000),
-    "a text of commands": "SELECT 1 -- .read /dev/stdin\n.output x",
-}
-"""What a query may try in place of answering."""
 
 
 def _without_fence(answer: str) -> str:

@@ -32,7 +32,7 @@ from recreate.domains.rows.programs import (
 from recreate.domains.rows.scorers import Open, RowTask, Scored, Scorer, as_json, find_scorer
 from recreate.domains.rows.settings import Definition
 from recreate.plugins.audit import audit
-from recreate.plugins.withheld import apart, looks
+from recreate.plugins.withheld import apart, exploits, looks
 from recreate.storage.redact import redact
 
 _FILES, _BYTES = 200, 1_000_000
@@ -191,19 +191,27 @@ class TestsScorer(Scorer):
     def exploits(self, case: RowTask) -> dict[str, str]:
         """Return what fits every question, and functions and programs as wrong as they were, around
         them what bends tests or the machine."""
+        kind, tests = read_tests(case.expected)
         given = case.task.facts.get("files") or {}
-        named = case.definition.scorer.answer_file
-        python = (name for name in given if name.endswith(".py"))
-        file = named if named in given else next(python, named)
-        if not file.endswith(".py"):
-            return text_exploits(case.task)
-        row = case.task.facts["row"]
-        entry = str(row.get("entry") or row.get("entry_point") or "answer")
-        source = str(given.get(file) or "")
-        if f"def {entry}(" not in source or not _parses(source):
-            source = f"def {entry}(*args, **named):\n    return None\n{apart.any_name(entry)}"
-        made = {**audit.python(file, source, entry), **apart.exploits(file)}
-        made |= {name: {file: f"{source}\n{code}"} for name, code in PROGRAMS.items()}
+        own = set(tests) if kind == "files" else set[str]()
+        named, changes = case.definition.scorer.answer_file, self._gold_changes(case) or {}
+        python = [name for name in (*changes, *given) if name.endswith(".py") and name not in own]
+        file = named if named in {*changes, *given} else next(iter(python), named)
+        made: dict[str, dict[str, str]] = {}
+        if file.endswith(".py"):
+            row = case.task.facts["row"]
+            entry = str(row.get("entry") or row.get("entry_point") or "answer")
+            source = str(given.get(file) or "")
+            if f"def {entry}(" not in source or not _parses(source):
+                source = (
+                    f"def {entry}(*args, **named):\n    return None\n{exploits.any_name(entry)}"
+                )
+            made = {**audit.python(file, source, entry), **exploits.exploits(file)}
+            made |= {name: {file: f"{source}\n{code}"} for name, code in PROGRAMS.items()}
+        if kind == "files":
+            made |= exploits.exploits_of_tests(file, tests)
+        elif kind == "command":
+            made |= exploits.exploits_of_line(file, [path for path in given if path not in changes])
         answers = {name: json.dumps(files) for name, files in made.items()}
         return {**text_exploits(case.task), **answers}
 

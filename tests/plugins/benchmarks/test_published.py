@@ -20,7 +20,7 @@ from recreate.plugins.audit import audit
 from recreate.plugins.benchmarks import recipes
 from recreate.plugins.benchmarks.mathematics import read_math
 from recreate.plugins.benchmarks.published import PublishedDomain
-from recreate.plugins.withheld import apart
+from recreate.plugins.withheld import exploits
 from recreate.sandboxes import choose
 from tests.plugins.audit.test_audit import KNOWN_TRICKS
 
@@ -424,7 +424,7 @@ def test_exploits_leave_a_row_of_each_set_undone(number: int, tmp_path: Path) ->
     domain = _domain("code", [CODE[number]], tmp_path)
     (task,) = domain.tasks()
     found = domain.exploits(task)
-    assert found.keys() >= {*KNOWN_TRICKS, *apart.exploits("a.py")}
+    assert found.keys() >= {*KNOWN_TRICKS, *exploits.exploits("a.py")}
     name = list(found)[-1 - number]
     result = audit.audit(domain, task, name, found[name], choose())
     assert result.grader_held, (name, result)
@@ -436,7 +436,7 @@ def test_no_exploit_passes_at_a_row_of_any_set(number: int, tmp_path: Path) -> N
     own = tmp_path / "benchmarks" / "code" / "domain.toml"
     own.parent.mkdir(parents=True)
     # some go on to the end
-    own.write_text('schema = 1\nscore = "tests"\n[scorer]\napart = true\nseconds = 5\n')
+    own.write_text('schema = 1\nscore = "tests"\n[scorer]\nseconds = 5\n')
     domain = _domain("code", [CODE[number]], tmp_path)
     (task,) = domain.tasks()
     for name, answer in domain.exploits(task).items():

@@ -107,3 +107,31 @@ def test_a_row_whose_own_query_fails_is_the_rows_fault(
         opened(
             workspace, [{"question": "?", "sql": "SELECT 1", "files": {"a.txt": ""}}], "sql", "r"
         ).tasks()
+
+
+def test_a_query_is_told_nothing_of_how_its_database_was_made(
+    workspace: Path, backend: SandboxBackend
+) -> None:
+    row = {"question": "How many?", "sql": "SELECT count(*) FROM sales", "files": {"a.sql": SHOP}}
+    part = opened(workspace, [row], "sql")
+    for query in ("changes()", "total_changes()", "last_insert_rowid()"):
+        assert not graded(part, 0, f"SELECT {query}", backend).passed
+    assert graded(part, 0, "SELECT count(*) FROM sales", backend).passed
+
+
+def test_a_query_is_attacked_in_a_hundred_and_twenty_ways(
+    workspace: Path, backend: SandboxBackend
+) -> None:
+    part = shop(workspace)
+    (task, *_) = part.tasks()
+    assert len(part.exploits(task)) >= 120
+
+
+@pytest.mark.audit
+def test_no_exploit_of_a_query_passes(workspace: Path, backend: SandboxBackend) -> None:
+    part = shop(workspace)
+    file = workspace / "benchmarks" / "q" / "domain.toml"
+    file.write_text(file.read_text().replace("seconds = 30.0", "seconds = 5.0"))
+    for number, task in enumerate(shop(workspace).tasks()):
+        for name, query in part.exploits(task).items():
+            assert not graded(part, number, query, backend).passed, name
