@@ -225,7 +225,7 @@ class Calls:
         until = time.strftime("%H:%M", time.localtime(time.time() + seconds))
         wish = f"{model.name} asks to wait {_duration(seconds)}, until {until}"
         if seconds > PATIENCE:
-            fix = f"recreate resume RUN after {until} goes on where this stopped"
+            fix = f"after {until} recreate resume RUN, or the same command with --out RUN, goes on"
             text = f"{wish}: {e.message}"
             raise Fault(text, fix=fix, code=OUTAGE, unspent=e.unspent) from e
         with self._lock:

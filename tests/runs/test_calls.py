@@ -216,7 +216,7 @@ def test_a_wait_of_hours_is_told_with_its_time_and_ends_the_run_resumably(tmp_pa
     with pytest.raises(Fault, match=r"asks to wait 7 h 12 min, until \d\d:\d\d") as e:
         ask(calls, model, "a")
     assert (e.value.code, len(model.asked)) == (OUTAGE, 1)
-    assert "recreate resume RUN after" in e.value.fix
+    assert "recreate resume RUN, or the same command with --out RUN" in e.value.fix
     assert calls.ledger.spent.calls == 0
 
 

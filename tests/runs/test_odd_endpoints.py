@@ -15,6 +15,7 @@ from recreate.agents import scaffold as scaffolds
 from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import Fault, OutOfBudget, Refused
 from recreate.api.paths import shipped
+from recreate.optimizers.investigator.read_tools import tell_whole
 from recreate.runs.reader import Run
 from tests.stub import Body, Stub, calling, completion
 from tests.toy import Toy
@@ -116,6 +117,7 @@ def test_what_a_model_says_in_any_way_is_in_the_trace(
     assert sum(s["score"] for s in scores.values()) == 7 + score
     made = Run(workspace / "runs" / "b").experience(scores["toy:train:3"]["experience"])
     assert said in made.trace.steps[0].model_dump_json()
+    assert said in tell_whole(made.trace.steps[0], 1000), "and its optimizer reads it"
 
 
 OUTAGE = completion("half of it")

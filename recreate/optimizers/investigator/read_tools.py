@@ -411,6 +411,8 @@ def tell_whole(step: Step, limit: int, once: Callable[[str], str] = str) -> str:
         parts.append("looking ahead, in a copy of the environment that is gone:")
     if step.kind == "observe":
         parts.append("observing, in a copy of the environment that is gone:")
+    if step.reasoning:
+        parts.append(f"the agent thought:\n{clip(step.reasoning, limit)}")
     parts.append(f"the agent replied:\n{clip(tell_reply(step), limit)}")
     if step.kind == "malformed":
         parts.append(f"which could not be read: {clip(step.output, limit)}")

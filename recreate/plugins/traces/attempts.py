@@ -292,7 +292,8 @@ def _text(experience: Experience, full: bool, lessons: Sequence[Lesson] = ()) ->
                 yield from (*_sent(recorded, step.step, replies), head("reply"))
                 replies.add(step.reply)
             looked = f"({step.looked})" if step.looked else ""
-            yield from filter(None, (looked, _tell_lessons(step), tell_near_reply(step)))
+            thought = f"(thought: {fold(step.reasoning, full)})" if step.reasoning else ""
+            yield from filter(None, (looked, _tell_lessons(step), tell_near_reply(step), thought))
             if step.reply.strip():
                 yield fold(step.reply, full)
             if step.action and step.action not in step.reply:
