@@ -213,6 +213,11 @@ class History:
             check=False,
         )
         if done.returncode:
+            if arguments[0] == "init" and not self.path.is_dir() and os.path.lexists(self.path):
+                raise BadInput(
+                    f"{self.path} is no folder, and must be one",
+                    fix="move it away, and put back what was there",
+                )
             words = done.stderr.decode("utf-8", "replace").strip().partition("\n")[0]
             raise Fault(
                 f"git {arguments[0]} failed in {self.path}: {words or done.returncode}",

@@ -32,6 +32,7 @@ RETURNS = {
     "grade": ("recreate.Grade(score=0..1, passed=..., evidence=...)", "docs/ports/domain.md"),
     "gold": ("a str, as collect returns it", "docs/ports/domain.md"),
     "hidden": ("a list of texts", "docs/ports/domain.md"),
+    "exploits": ("a dict of name -> answer", "docs/ports/domain.md"),
     "pass_rates": ("a list of recreate.api.types.PassRate", "docs/ports/domain.md"),
     "reply": ("recreate.Reply(text=...)", "docs/ports/model.md"),
     "propose": ("a list of recreate.Edit, [] for none", "docs/ports/optimizer.md"),

@@ -192,7 +192,8 @@ def _checkpoints(work: Build, graph: Any, config: Any) -> Iterator[Any]:
         values = compiled.get_state(config).values
         return not values or work.matches_journal(values)
 
-    connection, compiled = connect()
+    with disk_of(file):
+        connection, compiled = connect()
     try:
         with disk_of(file):
             try:
@@ -221,4 +222,6 @@ def disk_of(file: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.OperationalError as e:
+        if found := files.misplaced(file):
+            raise found from e
         raise Fault(f"cannot write {file}: {e}", fix=files.RESUME, code="disk") from e

@@ -108,7 +108,7 @@ def _ours(error: BaseException) -> RecreateError:
     from recreate.api.errors import BadInput, Fault
     from recreate.api.paths import home
     from recreate.api.types import digest
-    from recreate.storage.files import is_full
+    from recreate.storage.files import explain_refusal, is_full
     from recreate.storage.redact import redact
 
     if isinstance(error, SystemExit):
@@ -127,6 +127,10 @@ def _ours(error: BaseException) -> RecreateError:
         return Fault(
             f"the disk is full{place}", fix="free some space, then the same again", code="disk"
         )
+    if isinstance(error, OSError) and (found := explain_refusal(error)):
+        return found
+    if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop"):
+        return BadInput(str(error), fix="move that link away", code="bad-link")
     text = redact("".join(traceback.format_exception(error)))
     message = redact(f"{type(error).__name__}: {error}").partition("\n")[0]
     file = home() / f"crash-{digest(text, 12)}.txt"

@@ -345,7 +345,7 @@ def domain_of(
             code="usage",
         )
     if name in ("", settings.domain):
-        return of_settings(settings, where, backend)
+        return _fit(of_settings(settings, where, backend))
     given = {key: typed.get(key, "") for key in ("data", "repos", "prompt", "score")}
     given["data"] = settings.data if given["data"] else ""  # as a whole path
     given["score"] = settings.score if given["score"] else ""
@@ -354,7 +354,15 @@ def domain_of(
         for key, value in typed.items()
         if key.startswith("columns.")
     }
-    return registry.open_domain(name, where, backend=backend, columns=columns, **given)
+    return _fit(registry.open_domain(name, where, backend=backend, columns=columns, **given))
+
+
+def _fit(part: Domain) -> Domain:
+    """Return the domain, whose tasks were looked at. Raises BadInput that names what is wrong."""
+    from recreate.api.registry import fit_tasks
+
+    fit_tasks(part)
+    return part
 
 
 def _kind(reason: str) -> str:

@@ -16,6 +16,7 @@ from recreate.api.ports import (
     Validatable,
     extras,
 )
+from recreate.api.theirs import expect
 from recreate.api.types import Grade, Record, Split, Task, Trace, digest
 from recreate.storage.log import Log
 
@@ -107,15 +108,18 @@ def validate(
     disk: float | None = None
     try:
         right = domain.gold(task)
-        gold = domain.grade(task, _trace(task, right), backend)
-        empty = domain.grade(task, _trace(task, ""), backend)
+        expect(isinstance(right, str), domain, "gold", right)
+        gold = _grade(domain, task, right, backend)
+        empty = _grade(domain, task, "", backend)
         untouched, broken = extras(domain).compared(task, backend)
         untouched = empty if untouched is None else untouched
         if other is not None and (foreign := _gold(domain, other)) not in ("", right):
-            swapped = domain.grade(task, _trace(task, foreign), backend)
+            swapped = _grade(domain, task, foreign, backend)
         size = extras(domain).bytes(task)
         disk = None if size is None else size / 1e6
     except (Fault, BadInput) as e:
+        if e.code == "misfit":  # the domain's, whichever task it is
+            raise
         reason = e.message
     if not reason and gold is not None and not gold.passed:
         reason = "gold fails: " + gold.evidence[:600]
@@ -151,5 +155,8 @@ def _gold(domain: Validatable, task: Task) -> str:
         return ""
 
 
-def _trace(task: Task, answer: str) -> Trace:
-    return Trace(attempt="prove", task=task.id, scaffold="", model="", answer=answer)
+def _grade(domain: Domain, task: Task, answer: str, backend: SandboxBackend) -> Grade:
+    trace = Trace(attempt="prove", task=task.id, scaffold="", model="", answer=answer)
+    grade = domain.grade(task, trace, backend)
+    expect(isinstance(grade, Grade), domain, "grade", grade)
+    return grade

@@ -20,7 +20,7 @@ from typing import TypeVar
 
 from recreate.agents.trajectory import is_file
 from recreate.api.errors import Fault
-from recreate.storage.files import disk, make, mode_in
+from recreate.storage.files import check_locks, disk, make, mode_in
 
 T = TypeVar("T")
 
@@ -115,10 +115,13 @@ class Database:
                         self.in_memory = True
                         self.close()
                         continue
-                    if last or code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                    busy = code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+                    if last or busy:
                         raise Fault(
                             f"the index {self.path} cannot be used: {e}",
-                            fix=f"rm -r {self.path.parent} (derived from the files beside it)",
+                            fix=f"another process holds it: fuser -v {self.path} shows which"
+                            if busy
+                            else "recreate memory rebuild makes it anew of the files beside it",
                         ) from e
                     self.drop()
             raise AssertionError("unreachable")
@@ -169,6 +172,7 @@ class Database:
                 return self._connect()
             if inode is None:
                 _clear(self.path.parent)
+            check_locks(self.path.parent)
             with contextlib.suppress(OSError):  # sqlite3 says what is wrong with the place
                 self.path.touch(mode_in(self.path.parent))
             db = sqlite3.connect(

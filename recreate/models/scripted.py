@@ -145,7 +145,7 @@ class Scripted:
         text, called = row.get("text", ""), row.get("tool_calls", ())
         if "find" in row:
             found = re.search(row["find"], "\n".join(map(content, messages)))
-            text, called = _filled([text, called], found[1] if found else "")
+            text, called = _filled([text, called], (found and found[1]) or "")
         calls = tool_calls(({"function": c} for c in called), len(messages))
         return Reply(
             text=text,
@@ -189,6 +189,13 @@ def _check(row: Any, number: int, source: str) -> None:
         raise _broken(
             source, number, f"no fault is called {row['fault']!r}; there are: {', '.join(_FAULTS)}"
         )
+    if not 0 <= row.get("delay_ms", 0) < 1e9:
+        raise _broken(source, number, f"'delay_ms' is no time: {row['delay_ms']!r}")
+    try:
+        if "find" in row and not re.compile(row["find"]).groups:
+            raise _broken(source, number, "`find` has no group, which `$1` would be")
+    except re.error as e:
+        raise _broken(source, number, f"`find` is no pattern: {e}") from None
     for called in row.get("tool_calls", ()):
         form = (
             isinstance(called, dict)

@@ -145,13 +145,14 @@ def ours(doing: str) -> Iterator[None]:
         raise
     except OSError as e:
         full = e.errno in (errno.ENOSPC, errno.EDQUOT)
+        remedies = dict.fromkeys(
+            (errno.ENOSPC, errno.EDQUOT),
+            "free some disk space, or point TMPDIR or RECREATE_HOME at a larger disk",
+        )
+        remedies[errno.ENOLCK] = "point TMPDIR at a folder on a local disk, which has locks"
         raise Fault(
             f"cannot {doing}: {e}",
-            fix=(
-                "free some disk space, or point TMPDIR or RECREATE_HOME at a larger disk"
-                if full
-                else ""
-            ),
+            fix=remedies.get(e.errno or 0, ""),
             code="disk-full" if full else "sandbox-failed",
         ) from e
 

@@ -116,7 +116,15 @@ class FolderSandbox:
                             f"{source} is not a folder",
                             fix="name a folder to copy into the sandbox",
                         )
-                    filesystem.copy(source, self.root / "work", self.owner)
+                    try:
+                        filesystem.copy(source, self.root / "work", self.owner)
+                    except (RecursionError, OSError) as e:
+                        if isinstance(e, OSError) and e.errno != errno.ENAMETOOLONG:
+                            raise
+                        raise BadInput(
+                            f"{source} has folders nested too deeply to be copied",
+                            fix="name a folder without them",
+                        ) from None
                 if self.owner is not None:
                     for name in WRITABLE:
                         os.chown(self.root / name, self.owner, self.owner)

@@ -14,11 +14,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
-from recreate.api.errors import BadInput, Fault
+from recreate.api import paths
+from recreate.api.errors import BadInput, Fault, RecreateError
 
 RESUME = "free some disk space, then run `recreate resume` on this run"
 
 _DENIED = (errno.EACCES, errno.EROFS, errno.EPERM)
+_LOCKLESS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+_KINDS = (errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.ENOENT)
 
 
 # what the disk says
@@ -34,11 +37,54 @@ def of_disk(e: BaseException) -> bool:
     return isinstance(e, Fault) and (e.code == "disk-full" or e.fix == RESUME)
 
 
-def fault(path: Path, e: OSError, fix: str = "") -> Fault:
+def misplaced(path: Path) -> BadInput | None:
+    """Return what to say of a place where no file can be kept, because of what is there: a folder,
+    a link that leads nowhere, a file among the folders above. None for any other place."""
+    above = next((p for p in path.absolute().parents if os.path.lexists(p)), path)
+    if path.is_dir():
+        why = f"{path} is a folder, and must be a file"
+    elif path.is_symlink() and not path.exists():
+        why = f"{path} is a link that leads nowhere"
+    elif not above.is_dir():
+        why = f"{above} is no folder, and must be one"
+    else:
+        return None
+    return BadInput(why, fix="move it away, and put back what was there if it held something")
+
+
+def explain_refusal(e: OSError) -> RecreateError | None:
+    """Return what to say of an error whose cause is what a user's disk holds, or is; None where it
+    may be a mistake of ours."""
+    if not isinstance(e.filename, str):
+        return None
+    path = Path(e.filename)
+    if e.errno in _KINDS and (found := misplaced(path)):
+        return found
+    return fault(path, e) if e.errno in _DENIED or is_full(e) else None
+
+
+def lockless(path: Path) -> BadInput:
+    """Return the error for a file system that has no locks."""
+    if path.is_relative_to(paths.home()):
+        fix = "set RECREATE_HOME to a folder on a local disk"
+    else:
+        fix = (
+            "work in a workspace on a local disk, or mount this one with locks; RECREATE_HOME"
+            " elsewhere moves what lies there"
+        )
+    why = f"the file system that holds {path} has no locks: two processes could spoil what is there"
+    return BadInput(why, fix=fix, code="no-locks")
+
+
+def fault(path: Path, e: OSError, fix: str = "") -> RecreateError:
     """Return what the operating system said of a place in a workspace, and what to do about it.
 
     fix: advice for this very file; the code is then `disk` whatever happened.
     """
+    named = e.filename2 or e.filename
+    place = Path(named) if isinstance(named, str) else path
+    if e.errno in _KINDS and (found := misplaced(place)):
+        return found
     if fix:
         return Fault(f"cannot write {path}: {e.strerror or e}", fix=fix, code="disk")
     if is_full(e):
@@ -147,6 +193,28 @@ def shut_out(folder: Path) -> None:
 # one at a time
 
 
+def take_lock(handle: int, how: int, path: Path) -> None:
+    """Take, or give back, the lock of an open file. Raises OSError, BadInput (`no-locks`)."""
+    try:
+        fcntl.flock(handle, how)
+    except OSError as e:
+        if e.errno in _LOCKLESS:
+            raise lockless(path) from None
+        raise
+
+
+def check_locks(folder: Path) -> None:
+    """Raise BadInput (`no-locks`) where SQLite would wait for a lock that is never given."""
+    with tempfile.TemporaryFile(dir=folder) as file:
+        take_lock(file.fileno(), fcntl.LOCK_EX, folder)
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as e:
+            if e.errno in _LOCKLESS:
+                raise lockless(folder) from None
+            raise
+
+
 def lock(path: Path, *, folder: bool = False, wait: bool = True) -> int | None:
     """Take the lock of a file, which is made when it is not there, or of a folder.
 
@@ -158,7 +226,7 @@ def lock(path: Path, *, folder: bool = False, wait: bool = True) -> int | None:
     while True:
         handle = os.open(path, flags | os.O_CLOEXEC, mode_in(path.parent))
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            take_lock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB, path)
             # The holder before us may have deleted it, renamed it or made it anew.
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(handle), path.stat()):
@@ -211,10 +279,10 @@ def is_locked(file: Path) -> bool:
     try:
         with file.open("rb") as handle:
             fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except OSError:
+    except BlockingIOError:
         return True
+    except OSError:  # it is not there, or nobody can lock it
+        return False
     return False
 
 

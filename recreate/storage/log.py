@@ -29,7 +29,7 @@ from pydantic_core import PydanticSerializationError, to_json
 from recreate.api import paths
 from recreate.api.errors import BadInput
 from recreate.api.types import SCHEMA
-from recreate.storage.files import RESUME, fault, make_folders, mode_in
+from recreate.storage.files import RESUME, fault, make_folders, mode_in, take_lock
 
 DEEPEST = 100
 """Levels of JSON that somebody else wrote."""
@@ -253,7 +253,7 @@ class Log:
         try:
             with self._lock:
                 fd = self._open(mend=False) if self._fd is None else self._fd
-            fcntl.flock(fd, fcntl.LOCK_EX)
+            take_lock(fd, fcntl.LOCK_EX, self.path)
             self._end = os.fstat(fd).st_size
             if self._end == start:
                 return ()

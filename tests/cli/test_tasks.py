@@ -350,3 +350,61 @@ def test_one_answer_that_can_be_read_is_needed(ask: Ask, workspace: Path, flags:
     code, (error,) = ask("grade", TOY, "toy:train:3", *flags)
     assert code == 2
     assert error["error"]["fix"]
+
+
+class Nothing(Toy):
+    """Its methods return what a port does not promise."""
+
+    def tasks(self, split: Any = None) -> Any:
+        return None
+
+
+class Five(Toy):
+    def tasks(self, split: Any = None) -> Any:
+        return 5
+
+
+class Words(Toy):
+    def tasks(self, split: Any = None) -> Any:
+        return ["a task"]
+
+
+class NoGold(Toy):
+    def gold(self, task: Task) -> Any:
+        return None
+
+
+class OneGrade(Toy):
+    def grade(self, task: Task, trace: Trace, backend: Any) -> Any:
+        return 1
+
+
+class NoExploits(Toy):
+    def exploits(self, task: Task) -> Any:
+        return None
+
+
+@pytest.mark.parametrize(
+    ("command", "part", "said"),
+    [
+        ("list", "Nothing", "Nothing.tasks returned None"),
+        ("check", "Nothing", "Nothing.tasks returned None"),
+        ("list", "Five", "Five.tasks returned int 5"),
+        ("check", "Words", "holds str, not Task"),
+        ("check", "NoGold", "NoGold.gold returned None"),
+        ("check", "OneGrade", "OneGrade.grade returned int 1"),
+        pytest.param(
+            "audit",
+            "NoExploits",
+            "NoExploits.exploits returned None",
+            marks=pytest.mark.plugin("audit"),
+        ),
+    ],
+)
+def test_what_a_domains_method_returns_wrongly_is_its_authors_to_mend(
+    workspace: Path, capsys: pytest.CaptureFixture[str], command: str, part: str, said: str
+) -> None:
+    assert run(["tasks", command, f"tests.cli.test_tasks:{part}", "--json"]) == 2
+    error = json.loads(capsys.readouterr().out.splitlines()[-1])["error"]
+    assert said in error["message"]
+    assert "docs/ports/domain.md" in error["fix"]

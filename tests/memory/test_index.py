@@ -3,6 +3,8 @@ by piece."""
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import sys
@@ -22,6 +24,20 @@ from recreate.memory.index import fuse, text, vectors
 from recreate.memory.index.tokenizer import _PART, _SPACELESS, is_code, phrases, spread, standing
 from recreate.memory.store import ExperienceStore
 from tests.memory.test_store import experience, task
+
+
+def test_an_index_on_a_file_system_without_locks_is_refused_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    made = ExperienceStore(tmp_path, "hashed")
+    made.add([tried("width", "make", "no rule")])
+    monkeypatch.setattr(fcntl, "lockf", refuse)
+    with pytest.raises(BadInput, match="has no locks") as caught:
+        ExperienceStore(tmp_path, "hashed").recall("make")
+    assert "rm " not in caught.value.fix
 
 
 def tried(id: str, action: str, output: str, **given: Any) -> Any:

@@ -165,6 +165,9 @@ def test_a_file_is_read_by_its_spelling(tmp_path: Path) -> None:
         ('{"tool_calls": [{"name": "a", "arguments": [1]}]}', "a tool call is"),
         ('{"tool_calls": [{"name": "a", "args": {}}]}', "a tool call is"),
         ('{"fault": "503", "fault_times": 1}', "answers afterwards"),
+        ('{"text": "$1", "find": "(unclosed"}', "`find` is no pattern: missing \\)"),
+        ('{"text": "$1", "find": "[0-9]+"}', "`find` has no group"),
+        ('{"text": "x", "delay_ms": -5}', "'delay_ms' is no time"),
     ],
 )
 def test_a_broken_line_is_named_by_its_number(tmp_path: Path, line: str, said: str) -> None:
@@ -173,6 +176,11 @@ def test_a_broken_line_is_named_by_its_number(tmp_path: Path, line: str, said: s
     with pytest.raises(BadInput, match=said) as e:
         Scripted(file)
     assert "s.jsonl line 3" in e.value.message
+
+
+def test_a_group_that_takes_no_part_in_the_match_is_empty() -> None:
+    model = Scripted.of([{"text": "<$1>", "find": "x(y)?"}])
+    assert model.reply([{"role": "user", "content": "x"}], call()).text == "<>"
 
 
 def test_a_missing_script_is_bad_input(tmp_path: Path) -> None:

@@ -365,3 +365,59 @@ def test_a_call_whose_reply_was_kept_and_not_settled_is_charged_what_it_took(
         here, lambda r: None if r["kind"] == "settle" and r["call"] == last else r, "ledger.jsonl"
     )
     assert type_in("resume", RUN)[1]["spend"]["by_role"] == before["by_role"]
+
+
+# -------------------------------------------------------------------------------------------------
+# something else in a file's place
+
+
+def _folder(place: Path) -> None:
+    place.mkdir()
+    (place / "x").touch()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", ["lock", "checkpoint.sqlite", "journal.jsonl", "ledger.jsonl", "report.md"]
+)
+@pytest.mark.parametrize(
+    "put", [_folder, lambda p: p.symlink_to("nowhere/at/all"), lambda p: p.symlink_to(p.name)]
+)
+def test_what_stands_in_the_place_of_a_runs_file_is_named_and_is_no_crash(
+    here: Path, type_in: Type, name: str, put: Callable[[Path], object]
+) -> None:
+    place = here / RUN / name
+    place.unlink()
+    put(place)
+    code, told = type_in("resume", RUN)
+    assert code == 2
+    assert name in told["error"]["message"] or "journal" in told["error"]["message"]
+    assert "rm " not in told["error"]["fix"]
+    assert not [*(here / "home").glob("crash-*")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "put"),
+    [
+        ("report.html", _folder),
+        ("scaffold.git", Path.touch),
+        ("scaffold.git", lambda p: p.symlink_to("nowhere")),
+        ("seed/format.md", lambda p: p.symlink_to(p.name)),
+        ("experience.json", _folder),
+        ("experience.json", lambda p: p.symlink_to(p.name)),
+    ],
+)
+def test_so_it_is_where_a_folder_or_another_file_stood(
+    here: Path, type_in: Type, name: str, put: Callable[[Path], object]
+) -> None:
+    place = here / RUN / name
+    if name == "experience.json":
+        place = next(attempts(here)) / name
+    shutil.rmtree(place, ignore_errors=True)
+    place.unlink(missing_ok=True)
+    put(place)
+    code, told = type_in("resume", RUN)
+    assert code == 2
+    assert place.name in told["error"]["message"]
+    assert not [*(here / "home").glob("crash-*")]

@@ -382,6 +382,24 @@ def test_a_missing_source_is_bad_input_and_leaves_no_folder(
     assert set(session.iterdir()) == before
 
 
+def test_a_source_nested_without_end_is_bad_input_and_leaves_no_folder(
+    backend: SandboxBackend, tmp_path: Path
+) -> None:
+    here = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(1200):
+        os.mkdir("d", dir_fd=here)
+        below = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(here)
+    session = filesystem.make_folder().parent
+    before = set(session.iterdir())
+    with pytest.raises(BadInput, match="nested too deeply"):
+        backend.open(source=tmp_path)
+    assert set(session.iterdir()) == before
+    filesystem.delete(tmp_path / "d")
+
+
 def test_a_mount_is_seen_at_its_own_path_and_a_python_environment_runs(
     backend: SandboxBackend, tmp_path: Path
 ) -> None:

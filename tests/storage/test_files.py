@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shutil
 import threading
@@ -13,7 +14,18 @@ from pathlib import Path
 import pytest
 
 from recreate.api.errors import BadInput, Fault
-from recreate.storage.files import disk, home_disk, is_locked, lock, locked, once, replacing, write
+from recreate.storage.files import (
+    check_locks,
+    disk,
+    home_disk,
+    is_locked,
+    lock,
+    locked,
+    once,
+    replacing,
+    write,
+)
+from recreate.storage.log import Log
 
 
 def test_threads_take_turns_even_when_the_folder_is_deleted_meanwhile(tmp_path: Path) -> None:
@@ -128,3 +140,62 @@ def test_what_the_disk_refuses_is_said_in_words(
         raise error
     assert getattr(h.value, "code", None) == in_home
     assert in_home is None or "RECREATE_HOME" in getattr(h.value, "fix", "")
+
+
+# what a disk holds, or is, and no mistake of ours
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_is_refused_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setenv("RECREATE_HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    monkeypatch.setattr(fcntl, "lockf", refuse)
+    with pytest.raises(BadInput, match="has no locks") as caught:
+        check_locks(tmp_path)
+    assert caught.value.code == "no-locks"
+    assert "local disk" in caught.value.fix
+    assert "rm " not in caught.value.fix
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    for take in (
+        lambda: lock(tmp_path / "lock"),
+        lambda: lock(tmp_path / "lock", wait=False),
+        lambda: locked(tmp_path / "folder").__enter__(),
+        lambda: Log(tmp_path / "log.jsonl").take(0),
+        lambda: check_locks(tmp_path),
+    ):
+        with pytest.raises(BadInput, match="has no locks"):
+            take()
+    assert not is_locked(tmp_path / "lock")  # nobody can hold it
+    with pytest.raises(BadInput) as caught:
+        once(tmp_path / "home" / "thing", Path.mkdir)
+    assert caught.value.fix == "set RECREATE_HOME to a folder on a local disk"
+
+
+def loop(path: Path) -> None:
+    path.symlink_to(path.name)
+
+
+@pytest.mark.parametrize(
+    ("put", "why"),
+    [
+        (Path.mkdir, "is a folder, and must be a file"),
+        (lambda p: p.symlink_to("nowhere/at/all"), "is a link that leads nowhere"),
+        (loop, "is a link that leads nowhere"),
+    ],
+)
+def test_what_stands_in_the_place_of_a_file_is_said_and_left_alone(
+    tmp_path: Path, put: Callable[[Path], object], why: str
+) -> None:
+    put(tmp_path / "it")
+    with pytest.raises(BadInput, match=why) as caught:
+        Log(tmp_path / "it").append({"kind": "x"})
+    assert str(tmp_path / "it") in caught.value.message
+    assert os.path.lexists(tmp_path / "it")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(BadInput, match="folder is a folder, and must be a file"):
+        write(tmp_path / "folder", "x")

@@ -271,7 +271,7 @@ def test_a_record_of_a_newer_recreate_says_where_it_is(
         assert e.value.code == "newer-schema"
 
 
-def test_a_file_that_is_not_there_has_no_lines_and_one_that_cannot_be_read_is_a_fault(
+def test_a_file_that_is_not_there_has_no_lines_and_a_folder_in_its_place_is_named(
     tmp_path: Path,
 ) -> None:
     assert list(Log(tmp_path / "none.jsonl").lines()) == []
@@ -284,7 +284,7 @@ def test_a_file_that_is_not_there_has_no_lines_and_one_that_cannot_be_read_is_a_
         lambda: log.append({"n": 1}),
         lambda: log.take(0),
     ):
-        with pytest.raises(Fault):
+        with pytest.raises(BadInput, match="folder is a folder, and must be a file"):
             does()
 
 

@@ -19,6 +19,7 @@ from typing import Any
 from recreate.api.errors import BadInput
 from recreate.api.ports import Auditable, Domain, SandboxBackend
 from recreate.api.syntax import parse_python
+from recreate.api.theirs import all_are, expect
 from recreate.api.types import Record, Task, Trace
 
 
@@ -76,7 +77,10 @@ def answers(domain: Domain, task: Task) -> dict[str, str]:
             ),
             code="not-auditable",
         )
-    return dict(domain.exploits(task))
+    found = domain.exploits(task)
+    texts = isinstance(found, Mapping) and all_are([*found, *found.values()], str)
+    expect(texts, domain, "exploits", found)
+    return dict(found)
 
 
 def dealt(names: Sequence[str], number: int, each: int) -> list[str]:

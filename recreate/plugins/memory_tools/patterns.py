@@ -24,7 +24,7 @@ InDomain = Annotated[str, typer.Option("--domain", help="Of one domain; default:
 Policy = Annotated[
     str, typer.Option("--policy", help="Of another policy: playbook, mistakes, reasoningbank, ...")
 ]
-Id = Annotated[str, typer.Argument(metavar="ID", help="A lesson's id, or the beginning of it.")]
+Id = Annotated[str, typer.Argument(metavar="ID", help="An id as `list` has it, or its beginning.")]
 
 
 def list_lessons(
@@ -224,9 +224,13 @@ def _refuse_unknown(policy: str) -> None:
 
 
 def _one(id: str, domain: str, policy: str) -> tuple[LessonStore, Lesson]:
-    """The one lesson that a word means. Raises BadInput, also for a file that cannot be read."""
+    """Return the one lesson that a word means: an id, or DOMAIN/ID as it is listed. Raises
+    BadInput, also for a file that cannot be read."""
     from recreate.agents.lesson import lesson_at
 
+    place, _, id = id.rpartition("/")
+    if place and place != "general":
+        domain = domain or place
     _refuse_unknown(policy)
     errors: list[BadInput] = []
     found: dict[Path, LessonStore] = {}
