@@ -138,7 +138,8 @@ class TaskQuestion(NamedTuple):
 
 class Limits(Record):
     """What one sandbox may use. Units in the names; `seconds` is the default limit of one command,
-    by the clock."""
+    by the clock. forgets: what it read of files does not stay in memory, where a control group
+    tells what that was: it could be timed by the next."""
 
     seconds: float = 60.0
     cpu_seconds: int = 120
@@ -146,6 +147,7 @@ class Limits(Record):
     processes: int = 128
     disk_mb: int = 512
     output_bytes: int = 1_000_000
+    forgets: bool = False
 
 
 @runtime_checkable

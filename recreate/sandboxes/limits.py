@@ -81,6 +81,13 @@ class Cgroup:
                             return int(line.split()[1])
         return 0
 
+    def forget(self) -> None:
+        """Drop what the sandbox's processes, which have ended, brought into memory of files."""
+        if self.memory:
+            for file, size in (("memory.force_empty", "0"), ("memory.reclaim", f"{1 << 40}")):
+                with contextlib.suppress(OSError):
+                    (self.memory / file).write_text(size)
+
     def remove(self) -> None:
         """Remove the groups. A process that is still ending keeps one for a moment."""
         for folder in self.folders:

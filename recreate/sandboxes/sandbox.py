@@ -328,6 +328,8 @@ class FolderSandbox:
                 child.close()
         with self._one:
             if self._cgroup:
+                if self.limits.forgets:
+                    self._cgroup.forget()
                 self._cgroup.remove()
             filesystem.delete(self.root)
 

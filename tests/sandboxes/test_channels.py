@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from recreate.api.errors import BadInput
+from recreate.api.ports import Limits
 from recreate.sandboxes import choose
+from recreate.sandboxes.limits import bases
 from recreate.sandboxes.process import Dialogue
 from recreate.sandboxes.sandbox import FolderSandbox
 from tests.sandboxes import party
@@ -114,3 +118,43 @@ def test_devices_are_read_and_written(two: list[FolderSandbox]) -> None:
             " && head -c 3 /dev/urandom | wc -c && ! echo z 2>&- >/dev/full && echo full"
         )
         assert said.text.split() == ["2", "3", "full"]
+
+
+def count_cached(file: Path) -> int:
+    """How many pages of a file of ours are in memory."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    size = file.stat().st_size
+    with file.open("rb") as opened:
+        at = libc.mmap(None, ctypes.c_size_t(size), 1, 2, opened.fileno(), ctypes.c_long(0))
+        told = (ctypes.c_ubyte * (size // 4096))()
+        assert not libc.mincore(ctypes.c_void_p(at), ctypes.c_size_t(size), told)
+        libc.munmap(ctypes.c_void_p(at), ctypes.c_size_t(size))
+    return sum(page & 1 for page in told)
+
+
+@pytest.mark.parametrize("forgets", [True, False])
+@pytest.mark.parametrize("name", ["bwrap", "unshare"])
+def test_what_a_sandbox_that_forgets_has_read_is_not_in_memory_after_it(
+    name: str, forgets: bool, tmp_path: Path
+) -> None:
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(0o755)
+    file = tmp_path / "file"
+    file.write_bytes(b"x" * 65536)
+    with file.open("rb") as opened:
+        os.fsync(opened)
+        os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    try:
+        backend = choose(name)
+    except BadInput as e:
+        pytest.skip(e.message)
+    if count_cached(file) or "memory" not in bases():
+        pytest.skip("a file system in memory, or no control group that counts it")
+    sandbox = backend.open(mounts={"/opt/shared": tmp_path}, limits=Limits(forgets=forgets))
+    try:
+        assert sandbox.run("cat /opt/shared/file | wc -c").text.strip() == "65536"
+        assert count_cached(file) == 16
+    finally:
+        sandbox.close()
+    assert count_cached(file) == (0 if forgets else 16)
