@@ -19,9 +19,10 @@ from recreate.api.errors import BadInput, OutOfBudget
 from recreate.api.ports import Price
 from recreate.api.types import Task, Verdict
 from recreate.builder.learning import Learning
+from recreate.builder.measure import bring
 from recreate.builder.past import read_spread
 from recreate.builder.selection import strata
-from recreate.runs.attempts import Score, count_new, read_ended, run_attempts, stretch_of
+from recreate.runs.attempts import Score, Work, count_new, read_ended, run_attempts, stretch_of
 from recreate.runs.gate import (
     Scores,
     alone,
@@ -170,6 +171,7 @@ class Judge:
         self.learning = learning
         self.seed = seed
         self.gate = session.settings.gate
+        self._looked = False
         self.rule: GateRule = (
             Trials(session, validation, seed) if self.gate.false_keep else PairedTests(session)
         )
@@ -186,14 +188,21 @@ class Judge:
         self.session.ledger.afford(count_new(self.session, child, self.validation, repeats, offers))
 
     def attempt(self, scaffold: Scaffold) -> list[Score]:
-        """Return an agent's validation scores: run once, read back ever after."""
+        """Return an agent's validation scores: run once, read back ever after. The seed's may lie
+        in runs/ already."""
+        repeats, offers = self.session.settings.repeats, self.learning.offers()
+        if scaffold.digest == self.seed.digest and not self._looked:
+            self._looked = True
+            each = ((task, repeat) for task in self.validation for repeat in range(repeats))
+            work = [Work(self.session, scaffold, *at, "validation", offers=offers) for at in each]
+            bring(self.session, work, judged=False)
         return run_attempts(
             self.session,
             scaffold,
             self.validation,
-            repeats=self.session.settings.repeats,
+            repeats=repeats,
             phase="validation",
-            offers=self.learning.offers(),
+            offers=offers,
         )
 
     def _try(self, child: Scaffold, terms: Terms | None, before: Scores) -> list[Score]:

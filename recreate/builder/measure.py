@@ -10,7 +10,7 @@ import math
 import os
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from recreate.runs.attempts import (
     run_attempts,
     write_whole,
 )
+from recreate.runs.journal import records
 from recreate.runs.reader import CellKey, Run
 from recreate.runs.results import BenchResult, SplitOpening, openings_log, sum_up
 from recreate.runs.session import Session
@@ -92,17 +93,23 @@ class Cell:
 
 
 def measure(
-    session: Session, scaffold: Scaffold, split: Split, most: int = 0, *, reuse: bool = False
+    session: Session,
+    scaffold: Scaffold,
+    split: Split,
+    most: int = 0,
+    *,
+    reuse: bool = False,
+    judged: bool = True,
 ) -> BenchResult:
     """Measure `scaffold` on `most` tasks of a split, 0 for all. What the workspace holds out as
     another split is left out.
 
     On the test split it is an opening, written down and counted. reuse: attempts that lie in runs/
-    are not made again.
+    are not made again; judged: nor those by which a build judged that agent.
     """
     cell = begin(session, scaffold, split, most).count_opening()
     if reuse:
-        bring(session, cell.work())
+        bring(session, cell.work(), judged=judged)
     scores = run_attempts(
         session,
         scaffold,
@@ -159,15 +166,21 @@ def begin(
     )
 
 
-def bring(session: Session, work: Sequence[Work]) -> int:
+def bring(session: Session, work: Sequence[Work], *, judged: bool = True) -> int:
     """Take what was attempted before into this run folder: how many attempts that were. Of a
-    recording or a replay nothing: a recording holds all that it was made from."""
+    recording or a replay nothing: a recording holds all that it was made from.
+
+    judged: also attempts by which a build kept, or turned down, that very agent. They flatter it,
+    or the contrary: what is compared with it is not to gain by them.
+    """
     if session.replay is not None or session.settings.record:
         return 0
     own = session.folder / "attempts"
     here = {entry.name for entry in os.scandir(own)} if own.is_dir() else set[str]()
     before = _list_attempted(session.workspace, {*here, *session.journal.renamed})
     found = Counter[str]()
+    agents = {each.scaffold.digest for each in work} if before and not judged else set[str]()
+    biased = _list_judged(session.workspace, agents) if agents else set[tuple[str, str]]()
     for each in work if before else ():
         try:
             key = key_of(each.session, each.scaffold, each.task, each.repeat, each.offers)
@@ -178,7 +191,9 @@ def bring(session: Session, work: Sequence[Work]) -> int:
         except BadInput:  # damaged: it is attempted again
             continue
         # what has become another split since then is another record: it is attempted anew
-        if known is not None and known.split == each.task.split:
+        if known is None or (known.run, known.digest) in biased:
+            continue
+        if known.split == each.task.split:
             write_whole(known, own / key)
             found[each.scaffold.name] += 1
     for name, count in found.items():
@@ -199,6 +214,20 @@ def _list_attempted(workspace: Path, own: set[str]) -> dict[str, Path]:
                     continue
                 there, here = found.get(key), folder / name
                 found[key] = here if there is None or _ended_at(here) < _ended_at(there) else there
+    return found
+
+
+def _list_judged(workspace: Path, agents: Set[str]) -> set[tuple[str, str]]:
+    """Return (run, agent) for the runs in runs/ whose gate judged one of these agents."""
+    found = set[tuple[str, str]]()
+    for file in workspace.glob("runs/*/journal.jsonl"):
+        runs, seen = set[str](), set[str]()
+        for record in records(Log(file), "start", "revision"):
+            if record["kind"] == "start":
+                runs.add(record["run"])
+            elif record["revision"]["id"] in agents:
+                seen.add(record["revision"]["id"])
+        found |= {(run, agent) for run in runs for agent in seen}
     return found
 
 

@@ -99,7 +99,7 @@ def calibrate(session: Session, scaffold: Scaffold) -> tuple[Calibration, BenchR
             fix=f"--validation {MIN_TASKS}, or more tasks: recreate tasks make",
             code="too-few-tasks",
         )
-    cell = measure(session, scaffold, "validation", settings.validation)
+    cell = measure(session, scaffold, "validation", settings.validation, reuse=True, judged=False)
     scores = {place: score for place, score in cell.by_place.items() if score is not None}
     found = calibration(scores, settings, (cell.domain, cell.scaffold, cell.digest, cell.model))
     keep(session.workspace / "benchmarks" / session.domain.name / CALIBRATION, found)
