@@ -34,7 +34,7 @@ from recreate.api.ports import (
     TaskQuestion,
     extras,
 )
-from recreate.api.registry import fit_tasks
+from recreate.api.registry import find, fit_tasks
 from recreate.api.theirs import all_are, expect, spelled
 from recreate.api.types import Call, Lesson, Message, Reply, Split, Task
 from recreate.memory.held_out import lacking
@@ -44,7 +44,6 @@ from recreate.runs.calls import Calls
 from recreate.runs.folder import OPENED
 from recreate.runs.journal import Journal
 from recreate.runs.opening import OPENERS, OpenedModels, Opening, Parts, Say, open_domain, silent
-from recreate.runs.recall import READER, Recallable, Recollection
 from recreate.runs.replay import Replay, pack
 from recreate.runs.settings import Settings, recorded_text
 from recreate.storage.redact import redact
@@ -266,25 +265,26 @@ class Session:
         return [h.model_copy(update={"text": redact(h.text)}) for h in seen[:k]]
 
     @cached_property
-    def recollection(self) -> Recollection:
-        """Return memory, as this run's working agents may ask it."""
+    def recollection(self) -> Any:
+        """Return memory, as this run's working agents may ask it: a part of the kind
+        `recollection`. Raises BadInput where none is here."""
         theirs = (
             self.settings.memory.recall if self.given.memory is None else spelled(self.given.memory)
         )
-        return Recollection(
+        return find("recollection", "experience")(
             memory=self.memory,
             journal=self.journal,
             folder=self.folder,
             domain=self.domain.name,
-            search=lambda query, k, filters: self.recall(query, k, filters, READER),
+            search=lambda query, k, filters: self.recall(query, k, filters, "agent"),
             leaks=self.lesson_leaks,
             replay=self.replay,
             found_by=(self.settings.memory.embedder, theirs),
         )
 
     @cached_property
-    def recallable(self) -> Recallable:
-        """Return what the agents of this run may recall."""
+    def recallable(self) -> Any:
+        """Return what the agents of this run may recall, and its digest."""
         return self.recollection.state()
 
     def patience(self) -> dict[str, Any]:

@@ -36,12 +36,12 @@ from recreate.lessons.store import LessonStore
 from recreate.memory.held_out import Held
 from recreate.memory.store import ExperienceStore
 from recreate.models.scripted import Scripted
+from recreate.plugins.recall.recall import Recollection
 from recreate.runs.journal import Journal
-from recreate.runs.recall import Recollection
 from recreate.sandboxes import choose
 from tests.agents.test_attempt import TASK, agent, bash
-from tests.recalling import Guilds, Scribe, play
-from tests.recalling import agent as plain
+from tests.plugins.recall.recalling import Guilds, Scribe, play
+from tests.plugins.recall.recalling import agent as plain
 from tests.toy import Toy
 
 RECALLS = "[memory]\nrecall = 400\n"

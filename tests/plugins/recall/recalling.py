@@ -1,7 +1,8 @@
 """A world whose rule no task tells and no file holds: only earlier attempts show it.
 
-    python -m tests.recalling [TASKS]     what an agent makes of held-out tasks without memory, and
-    when it may recall
+    python -m tests.plugins.recall.recalling [TASKS]
+                             what an agent makes of held-out tasks without memory, and when it may
+                             recall
 
 Each guild writes its dates in a way of its own; a task asks for a date as one of the guilds writes
 it. The model knows six ways, and takes one at random. Where it may recall, it asks for the guild
@@ -34,7 +35,7 @@ RECALL = "[memory]\nrecall = 1250"
 
 
 class Guilds:
-    """Write a date as a guild writes it. tests.recalling:Guilds"""
+    """Write a date as a guild writes it. tests.plugins.recall.recalling:Guilds"""
 
     name = "guilds"
 

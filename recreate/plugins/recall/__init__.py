@@ -1,0 +1,1 @@
+"""Memory that a working agent asks by itself, in the middle of an attempt."""
