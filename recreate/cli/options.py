@@ -129,7 +129,7 @@ HELP = {
     "models.timeout": "Seconds to wait for one reply; 0: what suits the kind of model.",
     "models.retries": "Tries after a transient fault.",
     "models.drop": (
-        "Parameters that an endpoint does not take: temperature, top_p, max_tokens, seed, stop."
+        "Parameters that an endpoint does not take, such as temperature, top_p, max_tokens, stop."
     ),
     "memory.policy": (
         "The policy: who learns lessons from experience and offers them to the agent: recreate,"

@@ -95,7 +95,7 @@ def bench(
         Path | None,
         typer.Argument(
             metavar="SUITE.toml",
-            help='A file of what to measure: scaffold = ["seed", "swe"], model = [...].',
+            help="A file of what to measure: scaffold = [...], model = [...], domain = [...].",
         ),
     ] = None,
     scaffold: Annotated[
