@@ -661,6 +661,11 @@ class AgentKind(Protocol):
         `stop`, an event that is set when the run is being stopped."""
         ...
 
+    def failure(self, trace: Trace) -> tuple[str, str]:
+        """Return what is the same for each attempt that broke by one cause, or never asked its
+        model, and words for a person, with file and line; two '' of one that did its work."""
+        ...
+
     def make(self, agent: Any, folder: Path, **how: Any) -> Any:
         """Return the scaffold of an agent that exists already: `recreate.wrap` and `--agent`."""
         ...

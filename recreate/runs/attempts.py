@@ -15,6 +15,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,8 @@ STEPS = "step_count"
 _ITS_OWN = (UNSOUND, IMAGE, REFUSED_REQUEST)
 """Codes of faults that are one task's own: it is not tried again, and the others go on."""
 
+FIRST = 3
+"""So many attempts of a program that break in one way, before any ended otherwise, stop a run."""
 IN_A_ROW = 3
 """So many attempts excluded one after the other, with none between that ended, is an outage: the
 run stops."""
@@ -168,6 +171,8 @@ def run_attempts(
         begun += stretch
         if until([scores[w.place] for w in work[:begun]]):
             break
+    for outage in outages.values():
+        outage.beginning.release()
     return [scores[w.place] for w in work if w.place in scores]
 
 
@@ -197,7 +202,8 @@ def run_work(
     """
     for own in {id(each.session): each.session for each in work}.values():
         own.start()
-    queue, outages, jobs = _Queue(work), {} if outages is None else outages, session.settings.jobs
+    last, outages = outages is None, {} if outages is None else outages
+    queue, jobs = _Queue(work), session.settings.jobs
     with ThreadPoolExecutor(max_workers=jobs, thread_name_prefix="attempt") as pool:
         pending: dict[Future[Score], Work] = {}
         while True:
@@ -218,7 +224,10 @@ def run_work(
                 if score is not None:
                     scores[each.place] = score
                     session.say("score", {"phase": each.phase, "score": score, "cell": each.cell})
-    if error := queue.failed or queue.ended_alone:
+    error = queue.failed or queue.ended_alone
+    for outage in outages.values() if last or error else ():
+        outage.beginning.release()
+    if error:
         raise error
 
 
@@ -277,7 +286,12 @@ def attempt_task(
 
     offers: what its agent may be told of the workspace's lessons, when it asks for that.
     """
-    return _attempt(Work(session, scaffold, task, repeat, phase, in_memory, offers), _Outage())
+    outage = _Outage()
+    try:
+        work = Work(session, scaffold, task, repeat, phase, in_memory, offers)
+        return _attempt(work, outage)
+    finally:
+        outage.beginning.release()
 
 
 def _attempt(work: Work, outage: _Outage) -> Score:
@@ -328,9 +342,41 @@ def _attempt_anew(work: Work, key: str, folder: Path, outage: _Outage) -> Score:
                 return _set_aside(work, key, outage, e)
         else:
             outage.reset()
-            experience = remember(session, experience, folder, work.phase, in_memory=work.in_memory)
-            return _score(experience, work)
+            return _score(_settle(work, experience, folder, outage.beginning), work)
     raise AssertionError("unreachable")
+
+
+def _settle(work: Work, experience: Experience, folder: Path, beginning: _Beginning) -> Experience:
+    """Remember an attempt, and return it as it is known from now on; or hold it back, while all
+    that its agent's program has done in this run is to break in one way. Raises BadInput at the
+    FIRST of these: nothing can be learned of them, and mending prompts mends no program."""
+    session, key = work.session, experience.trace.attempt
+    write = partial(remember, session, experience, folder, work.phase, in_memory=work.in_memory)
+    cause, words = _failure_of(work, experience)
+    if due := beginning.take(cause, write, partial(_note_aside, work, key, words)):
+        return [each() for each in due][-1]
+    if stopped := beginning.stop():
+        for note in stopped:
+            note()
+        raise BadInput(
+            f"the first {FIRST} attempts ended alike, so no more are made, and nobody is asked to"
+            f" mend prompts: {words}",
+            fix="mend the agent, then recreate resume RUN: what its model said is not paid again",
+            code="agent-breaks",
+        )
+    held: Experience = session.memory.identify(experience)
+    return held
+
+
+def _failure_of(work: Work, experience: Experience) -> tuple[str, str]:
+    """Return what a program broke by, where it is the first thing that it does in a run, and the
+    words; two '' otherwise."""
+    session, agent = work.session, work.scaffold.agent
+    if not agent.foreign or work.cell or session.replay is not None:
+        return "", ""
+    if any(True for _ in session.journal.records("experience")):
+        return "", ""
+    return open_kind(agent.action).failure(experience.trace)
 
 
 @contextlib.contextmanager
@@ -346,23 +392,29 @@ def _in_flight(session: Session, call: Call) -> Iterator[None]:
 
 def _set_aside(work: Work, key: str, outage: _Outage, fault: Fault) -> Score:
     """Return an attempt that is excluded. Raises _Out when it is one too many of them."""
-    session = work.session
+    work.session.say("aside", _note_aside(work, key, fault.message))
     place: dict[str, Any] = {"task": work.task.id, "repeat": work.repeat}
+    score = Score(attempt=key, **place, score=None, ending="error", fault=fault.message)
+    if fault.code not in _ITS_OWN:
+        outage.excluded(fault, score, work.session.model_name)
+    return score
+
+
+def _note_aside(work: Work, key: str, why: str) -> dict[str, Any]:
+    """Write an attempt down that counts for nobody, and return its record."""
+    session = work.session
     record = {
         "attempt": key,
-        **place,
+        "task": work.task.id,
+        "repeat": work.repeat,
         "phase": work.phase,
-        "fault": redact(fault.message),
+        "fault": redact(why),
         "scaffold": work.scaffold.digest,
         "model": session.model_name,
         "domain": session.domain.name,
     }
     session.journal.add("aside", **record)
-    session.say("aside", record)
-    score = Score(attempt=key, **place, score=None, ending="error", fault=fault.message)
-    if fault.code not in _ITS_OWN:
-        outage.excluded(fault, score, session.model_name)
-    return score
+    return record
 
 
 def _lessons_for(scaffold: Scaffold, offers: LessonRetrieval | None) -> LessonRetrieval | None:
@@ -722,10 +774,52 @@ class _Out(Fault):
         self.score = score
 
 
-class _Outage:
-    """Counts attempts excluded in a row."""
+class _Beginning:
+    """The first attempts of an agent that is a program, held back while all break in one way."""
 
     def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.cause = ""
+        self.count = 0
+        self.over = False
+        self.held: list[tuple[Callable[[], Experience], Callable[[], object]]] = []
+
+    def take(
+        self, cause: str, write: Callable[[], Experience], note: Callable[[], object]
+    ) -> list[Callable[[], Experience]]:
+        """Take an attempt that ended, and return what is to be written now, it the last; [] where
+        it is held back."""
+        with self.lock:
+            if self.over or not cause or cause != (self.cause or cause):
+                self.over = True
+                due, self.held = [each for each, _ in self.held], []
+                return [*due, write]
+            self.cause, self.count = cause, self.count + 1
+            self.held.append((write, note))
+            return []
+
+    def stop(self) -> list[Callable[[], object]]:
+        """Return how to note those that are held, where they are enough to stop; they are not
+        written any more."""
+        with self.lock:
+            if self.count < FIRST:
+                return []
+            notes, self.held = [note for _, note in self.held], []
+            return notes
+
+    def release(self) -> None:
+        """Write those that are held: they were too few to say anything."""
+        with self.lock:
+            due, self.held = [each for each, _ in self.held], []
+        for write in due:
+            write()
+
+
+class _Outage:
+    """Counts attempts excluded in a row. beginning: the first attempts with the same model."""
+
+    def __init__(self) -> None:
+        self.beginning = _Beginning()
         self.row = 0
         self.lock = threading.Lock()
 

@@ -6,11 +6,17 @@ model. Only texts are edited, never code: what a model writes runs in sandboxes 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import inspect
+import site
+import sysconfig
 import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 from recreate.agents.progress import AttemptProgress
@@ -28,6 +34,12 @@ from recreate.storage.redact import redact
 
 SAID = 4000
 """Characters of what an agent raised that the last step holds."""
+_NOT_ITS_OWN = (
+    *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")),
+    *site.getsitepackages(),
+    str(Path(__file__).parents[2]),
+)
+"""Where libraries lie, and we."""
 _given: dict[str, Any] = {}
 
 
@@ -71,6 +83,22 @@ def find_agent(action: str) -> Callable[[Any], Any]:
         fix="def attempt(self, desk): ... returns what it hands in",
         code="misfit",
     )
+
+
+def wait_for(value: Any) -> Any:
+    """What a coroutine gives, in a loop of its own; any other value as it is."""
+    if not inspect.isawaitable(value):
+        return value
+
+    async def result() -> Any:
+        return await value
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(result())
+    with ThreadPoolExecutor(1) as pool:  # this thread has a loop already
+        return pool.submit(asyncio.run, result()).result()
 
 
 class OpenDesk:
@@ -149,12 +177,12 @@ def attempt_here(work: AttemptProgress, stop: threading.Event | None) -> tuple[E
         try:
             began = time.monotonic()
             try:
-                answer = attempt(OpenDesk(talk, sandbox, gateway))
+                answer = wait_for(attempt(OpenDesk(talk, sandbox, gateway)))
             except RecreateError as e:
                 if talk.failed is None and not isinstance(e, BadInput):
                     raise
                 said = f"{type(e).__name__}: {e.message}"
-            except (Exception, SystemExit) as e:
+            except (Exception, SystemExit, asyncio.CancelledError) as e:
                 said = _describe_error(e)
             with gateway.line:
                 talk.over = talk.over or "ended"
@@ -199,13 +227,11 @@ def _ending(talk: Conversation, said: str) -> tuple[Ending, str]:
 
 
 def _describe_error(error: BaseException) -> str:
-    """What was raised, and the innermost line of the agent's own that it came from."""
+    """What was raised, and the innermost line of the agent's own that it came from; where there is
+    none, of what it called."""
     if isinstance(error, Denied):
         return error.message
-    frames = [
-        f
-        for f in traceback.extract_tb(error.__traceback__)
-        if "/recreate/agents/" not in f.filename
-    ]
+    every = traceback.extract_tb(error.__traceback__)
+    frames = [f for f in every if not f.filename.startswith(_NOT_ITS_OWN)] or every
     at = f" ({frames[-1].filename}:{frames[-1].lineno}, in {frames[-1].name})" if frames else ""
     return f"{type(error).__name__}: {error}{at}"

@@ -25,6 +25,9 @@ MAX_TEXTS = 200_000
 """Characters of all texts of a foreign agent together."""
 
 
+_PLACE = re.compile(r'File "([^"\n]+)", line (\d+)|\(([^()\n]+):(\d+), in ')
+
+
 class ForeignAgent:
     """A program of somebody else's, of which only the texts are ours to edit."""
 
@@ -84,6 +87,21 @@ class ForeignAgent:
         from recreate.plugins.foreign.foreign import attempt_foreign
 
         return attempt_foreign(*given, **how)
+
+    def failure(self, trace: Trace) -> tuple[str, str]:
+        """Return what its program broke by: the kind of what was raised and its place, and the
+        words; two '' where it neither broke nor left its model alone."""
+        if trace.ending != "error" or trace.limit not in ("exit", "no-calls"):
+            return "", ""
+        said = trace.steps[-1].output.strip() if trace.steps else ""
+        last = said.rpartition("\n")[2].strip()
+        cause, words = re.sub(r"\d+", "#", last) or "exit", last or "it printed nothing"
+        if places := _PLACE.findall(said):
+            file, line = (a or b for a, b in zip(places[-1][:2], places[-1][2:], strict=True))
+            cause, words = f"{last.partition(':')[0]} {file} {line}", f"{file}, line {line}: {last}"
+        if trace.limit == "no-calls":
+            return "no-calls", f"it never asked its model; {words}"
+        return cause, words
 
     def make(self, agent: Any, folder: Path, **how: Any) -> Scaffold:
         """Return the scaffold of a command, a function of a desk or an object with `attempt`."""

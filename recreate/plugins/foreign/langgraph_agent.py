@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from uuid import uuid4
 
 from recreate.api.errors import BadInput
 from recreate.api.ports import Desk
 from recreate.api.types import Reply
+from recreate.plugins.foreign.in_process import wait_for
 
 
 class GraphAgent:
@@ -26,20 +29,54 @@ class GraphAgent:
         self.recursion = recursion
 
     def attempt(self, desk: Desk) -> str | None:
+        ended = wait_for(self._run(desk))
+        return last_words(ended) if self.answers else None
+
+    async def _run(self, desk: Desk) -> Any:
+        """What the graph ends with. It is run as a coroutine, so that nodes and tools of both kinds
+        do; what is no coroutine is called in a thread."""
         graph = self.source(chat_model(desk), desk)
+        graph = await graph if inspect.isawaitable(graph) else graph
         if not callable(getattr(graph, "invoke", None)):
             raise BadInput(
                 f"make gave {type(graph).__name__}, and not a compiled graph",
                 fix="return builder.compile()",
                 code="misfit",
             )
-        begin = (
-            self.state(desk)
-            if self.state
-            else {"messages": [{"role": "user", "content": desk.prompt}]}
+        begin: Any = {"messages": [{"role": "user", "content": desk.prompt}]}
+        if self.state:
+            begin = self.state(desk)
+            begin = await begin if inspect.isawaitable(begin) else begin
+        how = {"recursion_limit": self.recursion, "configurable": {"thread_id": uuid4().hex}}
+        if not callable(getattr(graph, "ainvoke", None)):
+            return graph.invoke(begin, how)
+        try:
+            return await graph.ainvoke(begin, how)
+        except NotImplementedError:  # a store of states that knows no coroutines says so at once
+            if not getattr(graph, "checkpointer", None):
+                raise
+            return graph.invoke(begin, how)
+
+
+def last_words(ended: Any) -> str:
+    """The text of the last message that a graph ended with: an object, a dict, a pair or a text.
+    Raises BadInput (`misfit`) where there is none."""
+    messages = ended.get("messages") if isinstance(ended, Mapping) else ended
+    messages = getattr(ended, "messages", messages)
+    last = messages[-1] if isinstance(messages, Sequence) and messages else None
+    said = last.get("content") if isinstance(last, Mapping) else getattr(last, "content", last)
+    said = said[-1] if isinstance(said, tuple) and said else said
+    if isinstance(said, list):
+        texts = (p.get("text") if isinstance(p, Mapping) else p for p in said)
+        said = "".join(text for text in texts if isinstance(text, str))
+    if not isinstance(said, str):
+        told = ", ".join(ended) if isinstance(ended, Mapping) else type(ended).__name__
+        raise BadInput(
+            f"the graph ended with no message whose text could be handed in, but with: {told}",
+            fix="keep `messages` in its state; answers=False hands in what lies in the sandbox",
+            code="misfit",
         )
-        ended = graph.invoke(begin, {"recursion_limit": self.recursion})
-        return str(ended["messages"][-1].content) if self.answers else None
+    return said
 
 
 def graph_agent(
