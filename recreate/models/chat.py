@@ -177,7 +177,7 @@ _USAGE = re.compile(rb'"usage":\s*(\{(?:[^{}]|\{[^{}]*\})*\})')
 def spent_of_part(part: bytes) -> tuple[int, int] | None:
     """Return the same of an answer that was cut off, or is no completion. One that is streamed told
     what it cost until then, and no more."""
-    found = _USAGE.findall(part) if part.lstrip().startswith(b"{") else []
+    found = _USAGE.findall(part[-4096:]) if part[:64].lstrip().startswith(b"{") else []
     try:
         return read_spent(decode(found[-1].decode())) if found else None
     except ValueError:
@@ -297,9 +297,9 @@ def tool_calls(found: Iterable[Mapping[str, Any]], turn: int) -> tuple[ToolCall,
     return tuple(calls)
 
 
-_CALL = re.compile(r"<tool_call>\s*(.*?)\s*(?:</tool_call>|\Z)|\[TOOL_CALLS\]\s*(\[.*\])", re.S)
-_FUNCTION = re.compile(r"<function=([^>\s]+)>(.*?)(?:</function>|\Z)", re.S)
-_PARAMETER = re.compile(r"<parameter=([^>\s]+)>\n?(.*?)\n?</parameter>", re.S)
+# each takes what it looks through once: a hostile reply has millions of characters
+_CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)|\[TOOL_CALLS\]\s*(\[.*\])", re.S)
+_FUNCTION = re.compile(r"<function=([^>\s]+)>")
 
 
 def calls_in_text(text: str) -> tuple[str, list[dict[str, Any]]]:
@@ -315,8 +315,12 @@ def calls_in_text(text: str) -> tuple[str, list[dict[str, Any]]]:
 
 def _read_calls(words: str) -> list[dict[str, Any]]:
     """Return the calls in one place, `{}` for what is none."""
+    words = words.strip()
     if function := _FUNCTION.match(words):
-        arguments = dict(_PARAMETER.findall(function[2]))
+        parts = [part.partition("</parameter>")[0] for part in words.split("<parameter=")[1:]]
+        arguments = {
+            name: value.strip("\n") for name, _, value in (p.partition(">") for p in parts)
+        }
         return [{"function": {"name": function[1], "arguments": arguments}}]
     try:
         read = decode(words, strict=False)

@@ -279,6 +279,20 @@ def test_what_is_no_call_stays_text(text: str) -> None:
     assert read(body({"content": text}), tools=[BASH]).text == text
 
 
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "<tool_call>" + " " * 999 + "x",
+        "<tool_call><function=f><parameter=a>",
+        "[TOOL_CALLS] [",
+        "{",
+    ],
+)
+def test_a_hostile_reply_is_looked_through_in_no_time(piece: str) -> None:
+    calls_in_text(piece * (3_000_000 // len(piece)))
+    calls_in_text("<tool_call>" + piece * (3_000_000 // len(piece)) + "</tool_call>")
+
+
 def test_without_tools_a_text_stays_as_it_is() -> None:
     text = text_call("bash", '{"command": "ls"}')
     assert read(body({"content": text})).text == text
