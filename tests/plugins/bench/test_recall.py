@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from tests import asking
-from tests.asking import DOMAIN
-from tests.runs.test_recall import steps
+from tests.plugins.recall import asking
+from tests.plugins.recall.asking import DOMAIN
+from tests.plugins.recall.test_recall import steps
 
+pytestmark = pytest.mark.plugin("recall")
 type_ = asking.type_
 
 

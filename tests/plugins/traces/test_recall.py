@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from recreate.cli import run as cli
-from tests import asking
+from tests.plugins.recall import asking
 
+pytestmark = pytest.mark.plugin("recall")
 type_ = asking.type_
 
 

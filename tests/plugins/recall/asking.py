@@ -11,7 +11,7 @@ import pytest
 
 from recreate.cli import run as cli
 from tests.agents.test_attempt import agent, bash
-from tests.runs.test_recall import RECALLS
+from tests.plugins.recall.test_recall import RECALLS
 
 DOMAIN = ("--domain", "tests.toy:Toy", "--sandbox", "none", "--model", "scripted:s.jsonl")
 
