@@ -85,6 +85,22 @@ def test_chances_add_up_and_none_is_nought(history: list[Tried]) -> None:
     assert min(found.values()) > 0
 
 
+def test_what_is_drawn_by_weight_is_mostly_what_is_solved_sometimes() -> None:
+    pool = [f"t{n}" for n in range(20)]
+    history = [
+        Tried(task, "now", repeat, 1.0 if n > 3 else float(repeat % 2))
+        for n, task in enumerate(pool)
+        for repeat in range(4 if n > 17 else 12)  # the last two are the least tried
+    ]
+    sometimes, expected = set(pool[:4]), chances(pool, history, ["now"])
+    share = sum(expected[task] for task in sometimes) / (1 - sum(expected[t] for t in pool[18:]))
+    drawn = [task for lot in range(300) for task, _, _ in draw(pool, history, ["now"], 3, lot)[2:]]
+    assert len(drawn) == 300
+    assert set(drawn) & {"t18", "t19"} == set(), "half of a batch is the least tried"
+    assert share > 2 * len(sometimes) / 18
+    assert abs(sum(task in sometimes for task in drawn) / 300 - share) < 0.08
+
+
 def test_tasks_that_are_solved_sometimes_or_flipped_are_likelier_than_those_that_never_change() -> (
     None
 ):

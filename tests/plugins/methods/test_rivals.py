@@ -13,6 +13,7 @@ import pytest
 
 from recreate.agents import scaffold as scaffolds
 from recreate.agents.lint import problems
+from recreate.agents.scaffold import Scaffold
 from recreate.agents.workplace import BIN
 from recreate.api.errors import BadInput
 from recreate.api.paths import shipped
@@ -24,7 +25,7 @@ from recreate.optimizers.context import OptimizerContext
 from recreate.optimizers.search import Measured
 from recreate.plugins.methods.ace import Ace, AceSettings, Bullet
 from recreate.plugins.methods.gepa import _Agents, components
-from recreate.plugins.methods.sage import chains
+from recreate.plugins.methods.sage import Sage, Skill, chains
 from recreate.plugins.methods.tools import unfenced
 from recreate.runs import settings
 from recreate.runs.reader import Run
@@ -149,6 +150,7 @@ class Built:
         run: str = "a",
         at: int = -1,
         replies: Replies | None = None,
+        seed: Scaffold = SEED,
         **flags: Any,
     ) -> None:
         file = workspace / f"{name}.jsonl"
@@ -191,7 +193,7 @@ class Built:
             self.settings, workspace, folder, resume=resume, parts=parts, say=self.say
         )
         try:
-            self.built: BuildResult = build(session, SEED)
+            self.built: BuildResult = build(session, seed)
         finally:
             session.close()
         self.run = Run(folder)
@@ -277,6 +279,24 @@ def test_ace_takes_out_a_bullet_that_harmed_more_than_it_helped(workspace: Path)
     assert FILE in agent.files
 
 
+def test_the_tags_that_attempts_give_decide_which_bullets_of_ace_stay(workspace: Path) -> None:
+    bullets = {"b1": "Say it twice.", "b2": "Say it once.", "b3": "Say it well."}
+    text = "\n".join(["# Playbook", "", *(f"- [{n}] {said}" for n, said in bullets.items()), ""])
+    tags = [{"id": "b1", "tag": "harmful"}, {"id": "b2", "tag": "helpful"}]
+    made = Built(
+        workspace,
+        "ace",
+        replies=[as_json(tags=tags, insight="")],
+        seed=SEED.model_copy(update={"files": {**SEED.files, "memory/playbook.md": text}}),
+        optimizer_settings=["attempts=3"],
+    )
+    (counted,) = (made.run.folder / "optimizer").glob("*/bullets.json")
+    rows = json.loads(counted.read_text())["bullets"]
+    assert [(b["id"], b["helpful"], b["harmful"]) for b in rows] == [("b2", 3, 0), ("b3", 0, 0)]
+    left = text.replace(f"- [b1] {bullets['b1']}\n", "")
+    assert made.proposed == {"memory/playbook.md": left}
+
+
 @pytest.mark.slow
 def test_a_reply_that_is_no_object_is_told_of_and_not_lost_in_silence(workspace: Path) -> None:
     made = Built(workspace, "ace", replies=["I would rather not.", ""])
@@ -346,6 +366,28 @@ def test_adas_mends_an_agent_that_is_refused_and_keeps_its_archive(workspace: Pa
     assert [(m["name"], m["score"]) for m in json.loads(archive.read_text())] == [("loud", 1.0)]
 
 
+def test_adas_writes_each_agent_in_sight_of_those_before_it_in_every_round(
+    workspace: Path,
+) -> None:
+    def agent(name: str) -> str:
+        files = [{"path": f"memory/{name}.md", "text": f"{WORSE} {name}."}]
+        return as_json(thought=f"more {name}", name=name, files=files)
+
+    made = Built(
+        workspace,
+        "adas",
+        replies=[agent("slow"), agent("calm")],
+        rounds=2,
+        optimizer_settings=["agents=2", "reflections=0"],
+    )
+    seen = [
+        [name for name in ("slow", "calm") if f"more {name}" in asked] for asked in made.questions
+    ]
+    assert seen == [[], ["slow"], ["slow", "calm"], ["slow", "calm"]]
+    assert "0.00" in made.questions[1].partition("slow")[2].partition("\n")[0]
+    assert not made.built.revisions
+
+
 def test_adas_gives_up_an_agent_that_stays_refused(workspace: Path) -> None:
     made = Built(workspace, "adas", optimizer_settings=["agents=1", "mends=0"])
     assert not made.built.revisions or not made.built.revisions[0].kept
@@ -364,6 +406,28 @@ def test_atlas_distils_guidance_that_mended_a_task_and_gives_none_that_names_one
     assert json.loads(pamphlets.read_text()) == {LESSON: [f"Be loud. {LESSON}"]}
     # guidance that names a task is sent back to the teacher, and not tried
     assert len(made.selecting) == 3 + TRAIN
+
+
+@pytest.mark.parametrize(
+    ("name", "replies"),
+    [
+        (
+            "atlas",
+            [
+                ("Each of these pieces of guidance", as_json(pamphlet=WORSE)),
+                as_json(guidance=f"Be loud. {LESSON}"),
+            ],
+        ),
+        ("yunjue", [as_json(lacked="a look", name="cry", code=shout("Looks it up")), ""]),
+    ],
+)
+def test_what_does_no_better_on_the_batch_is_not_proposed(
+    workspace: Path, name: str, replies: Replies
+) -> None:
+    made = Built(workspace, name, replies=replies)
+    assert made.selecting, "it was tried"
+    assert any("0.000 on the batch's train tasks" in note for note in made.notes)
+    assert not made.built.revisions
 
 
 @pytest.mark.slow
@@ -411,6 +475,24 @@ def test_sage_keeps_the_skill_with_which_later_tasks_passed_and_not_the_one_befo
     assert made.proposed == {"memory/skill_answers.md": f"# answers\n\n{LESSON}\n"}
     assert "memory/skill_answers.md: 2 later tasks passed with it, 0 failed" in made.notes
     assert any("a skill is not used" in note and "toy:train:1" in note for note in made.notes)
+
+
+def test_sage_takes_the_skills_that_most_later_tasks_spoke_for_and_none_that_harmed(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def roll(*_: Any) -> list[Skill]:
+        return [
+            Skill("memory/skill_even.md", f"{WORSE}\n", ["t1", "t2"], ["t3", "t4"]),
+            Skill("memory/skill_bad.md", f"{WORSE} Do.\n", [], ["t3"]),
+            Skill("memory/skill_fair.md", f"{WORSE} Now.\n", ["t1", "t2", "t3"], ["t4", "t5"]),
+            Skill("memory/skill_good.md", f"{LESSON}\n", ["t1", "t2"], []),
+        ]
+
+    monkeypatch.setattr(Sage, "roll", roll)
+    one = Built(workspace, "sage", optimizer_settings=["skills=1"])
+    assert set(one.proposed) == {"memory/skill_good.md"}
+    most = Built(workspace, "sage", "b", optimizer_settings=["skills=4"])
+    assert set(most.proposed) == {"memory/skill_good.md", "memory/skill_fair.md"}
 
 
 @pytest.mark.slow
