@@ -50,6 +50,7 @@ MODULES = {
     "recreate/models/proxies.py": ("tests/models/test_proxies.py",),
     "recreate/runs/calls.py": ("tests/runs/test_calls.py", "tests/runs/test_lost.py"),
     "recreate/storage/redact.py": ("tests/storage/test_redact.py",),
+    "recreate/api/loopback.py": ("tests/api/test_loopback.py",),
     "recreate/storage/log.py": ("tests/storage/test_log.py", "tests/runs/test_journal.py"),
     "recreate/agents/guards/leaks.py": ("tests/agents/test_leaks.py",),
     "recreate/agents/guards/names.py": ("tests/agents/test_leaks.py",),
