@@ -197,6 +197,12 @@ class RowDomain:
         except ValueError as e:
             raise Fault(f"{task.id}: its answer {e}", fix="mend the row", code=UNSOUND) from None
 
+    def untouched(self, task: Task, backend: SandboxBackend) -> Grade | None:
+        """Return the grade that an answer which does nothing would have, where the scorer doubts
+        the row; None else."""
+        why = self._scorer.doubt(self._case(task), partial(self._sandbox, task, backend))
+        return Grade(score=1.0, passed=True, evidence=why) if why else None
+
     def _try_scorer(self, backend: SandboxBackend) -> None:
         """Try a person's scorer on a few right answers, once: where it fails on each it is broken,
         and no row is."""

@@ -212,6 +212,11 @@ class Scorer:
         with, Fault."""
         raise NotImplementedError
 
+    def doubt(self, case: RowTask, open: Open) -> str:
+        """Return why an answer that does nothing would pass too, '' where none is known to: what
+        only running the right one shows."""
+        return ""
+
     def gold(self, case: RowTask) -> str:
         """Return a right answer. Raises BadInput (`no-gold`) where the row has none."""
         facts, columns = case.task.facts, case.definition.columns

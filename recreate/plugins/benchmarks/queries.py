@@ -38,6 +38,7 @@ def plain(value):
     if isinstance(value, float):
         return round(value, 6) + 0.0 if abs(value) < 1e15 else value
     return float(value) if isinstance(value, int) and abs(value) < 2**53 else repr(value)
+lost = []
 def rows(query):
     base = database()
     try:
@@ -47,6 +48,7 @@ def rows(query):
         found = cursor.fetchmany(200001)
         if len(found) > 200000:
             raise ValueError("it gives more than 200,000 rows")
+        lost[:] = [v for row in found for v in row if isinstance(v, float) and 0 < abs(v) < 5e-7]
         return [[plain(value) for value in row] for row in found]
     finally:
         base.close()
@@ -56,18 +58,18 @@ def tried(query):
     except Exception as e:
         return None, type(e).__name__ + ": " + str(e)[:300]
 wanted, wrong = tried(asked["expected"])
-found = {"bad": wrong}
+found = {"bad": wrong, "wanted": len(wanted or ()), "lost": lost[:1]}
 if not wrong:
     given, why = tried(asked["answer"])
     key = lambda row: json.dumps(row)
     if why:
-        found = {"same": False, "why": why}
+        found |= {"same": False, "why": why}
     else:
         same = given == wanted
         if not asked["ordered"]:
             same = sorted(map(key, given)) == sorted(map(key, wanted))
         wide = [len(given[0]) if given else None, len(wanted[0]) if wanted else None]
-        found = {"same": same, "rows": len(given), "wanted": len(wanted), "wide": wide}
+        found |= {"same": same, "rows": len(given), "wanted": len(wanted), "wide": wide}
 with open(name + ".part", "w") as out:
     json.dump(found, out)
 os.rename(name + ".part", name)
@@ -156,6 +158,22 @@ class QueryScorer(Scorer):
                     "The query gives as many rows as it should, and other values or another order."
                 )
         return Scored(0.0, why)
+
+    def doubt(self, case: RowTask, open: Open) -> str:
+        file = find_database(case.definition, case.task.facts)
+        for expected in texts_of(case.expected):
+            asked = {"database": file, "script": file.endswith(".sql"), "ordered": False}
+            asked |= {"expected": expected, "answer": expected}
+            found, _ = run_program(case, open, ["python3", "-I", "-c", _RUN_QUERIES], asked, {})
+            if isinstance(found, dict) and not found.get("bad"):
+                if not found.get("wanted"):
+                    return "the row's query gives no rows, and so does any that finds nothing"
+                if found.get("lost"):
+                    return (
+                        f"the row's query gives {found['lost'][0]:g}, which is compared as 0: let"
+                        " it give a larger unit"
+                    )
+        return ""
 
     def exploits(self, case: RowTask) -> dict[str, str]:
         return {**super().exploits(case), **query_exploits.QUERIES}

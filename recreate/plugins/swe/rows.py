@@ -4,7 +4,8 @@ the others go on.
 
 SWE-bench, Lite, Verified   repo, instance_id, base_commit, patch, test_patch, problem_statement,
                             version, created_at,
-                            FAIL_TO_PASS and PASS_TO_PASS (lists, or such lists as JSON text)
+                            FAIL_TO_PASS and PASS_TO_PASS (lists, as JSON or Python writes them,
+                            or a name a line; also in lower case)
 SWE-rebench                 besides: install_config, requirements (of `pip freeze`), environment
                             (conda's), docker_image
 SWE-smith                   repo (a mirror, owner__name.COMMIT), image_name, patch: the bug itself,
@@ -13,9 +14,11 @@ SWE-smith                   repo (a mirror, owner__name.COMMIT), image_name, pat
 
 from __future__ import annotations
 
+import ast
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -225,18 +228,31 @@ def _text(value: Mapping[str, Any], key: str) -> str:
 
 
 def _names(value: Mapping[str, Any], key: str) -> tuple[str, ...]:
-    """A list of test names, given as such or as JSON text. Raises ValueError for anything else."""
-    names = value.get(key, value.get(key.lower()))
+    """Return a list of test names, given as such, as JSON, as Python writes it, or a name a line.
+    Raises ValueError for anything else."""
+    names = value.get(key) or value.get(key.lower())
     if isinstance(names, str):
-        try:
-            names = read_json(names) if names.strip() else []
-        except ValueError:
-            raise ValueError(f"its {key} is neither a list nor one as JSON") from None
+        names = _read_list(names.strip(), key)
     if names is None:
         return ()
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
         raise ValueError(f"its {key} is no list of names")
     return tuple(dict.fromkeys(name for name in names if name.strip()))
+
+
+def _read_list(text: str, key: str) -> Any:
+    if not text:
+        return []
+    try:
+        return read_json(text)
+    except ValueError:
+        if text.startswith(("[", "(")):
+            with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
+                return ast.literal_eval(text)
+        lines = text.splitlines()
+        if all(re.search(r"::|\.py\b|\(", line) for line in lines) and text[0] not in "[({":
+            return [line.strip() for line in lines]
+    raise ValueError(f"its {key} is no list of names: not JSON, not Python's, nor a name a line")
 
 
 def _describe_error(error: ValueError) -> str:

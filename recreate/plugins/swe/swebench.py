@@ -9,9 +9,11 @@ test_patch, which is put over an answer; the repository's own command runs them,
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache, cached_property
 from pathlib import Path, PurePosixPath
 
@@ -431,6 +433,7 @@ def usable(
     what it asks for.
     """
     refused: dict[str, str] = {}
+    fitted: dict[str, PublishedRow] = {}
     by_clone: dict[str, list[PublishedRow]] = defaultdict(list)
     for row in found:
         by_clone[row.mirror or row.repo].append(row)
@@ -443,20 +446,24 @@ def usable(
                 for row in missing
             }
             if places:
-                _look([row for row in own if row.task in places], places, refused)
+                _look([row for row in own if row.task in places], places, refused, fitted)
         except CloneProblem as e:
             refused |= {row.task: str(e) for row in own}
-    kept = [row for row in found if row.task not in refused]
+    kept = [fitted.get(row.task, row) for row in found if row.task not in refused]
     return kept, [
         Refusal(row.instance_id, refused[row.task]) for row in found if row.task in refused
     ]
 
 
 def _look(
-    own: Sequence[PublishedRow], places: Mapping[str, tuple[Clone, str]], refused: dict[str, str]
+    own: Sequence[PublishedRow],
+    places: Mapping[str, tuple[Clone, str]],
+    refused: dict[str, str],
+    fitted: dict[str, PublishedRow],
 ) -> None:
-    """Whether the patches of rows of one clone can be read and apply, and their environments can
-    be."""
+    """Say of rows of one clone whose patches cannot be read or do not apply, or whose environments
+    cannot be, why; and put those into `fitted` whose patches apply without the returns that end
+    their lines."""
     changes: dict[str, list[list[patch.FileChange]]] = {}
     for row in own:
         try:
@@ -485,11 +492,33 @@ def _look(
             continue
         commit = places[row.task][1]
         tree = {path: _text(data) for (of, path), data in blobs.items() if of == commit}
+        texts = {path: text for path, text in tree.items() if text is not None}
         for what, part in zip(("patch", "test_patch"), changes[row.task], strict=True):
+            odd = [path for change in part for path in change.paths if tree.get(path, "") is None]
+            if odd:
+                refused[row.task] = f"its {what} changes {odd[0]}, which is there and is not UTF-8"
+                continue
             try:
-                patch.apply(part, {path: text for path, text in tree.items() if text is not None})
+                text = _fit_patch(getattr(row, what), texts)
+                fitted[row.task] = fitted.get(row.task, row).model_copy(update={what: text})
             except patch.BadPatch as e:
                 refused[row.task] = f"its {what} does not apply: {e}"
+
+
+def _fit_patch(text: str, tree: Mapping[str, str]) -> str:
+    """Return a patch as it applies: as it stands, else, where its headings end with a return too,
+    without the returns, as `patch` takes it after `git apply` refused it. Raises BadPatch."""
+    try:
+        patch.apply(patch.read(text), tree)
+    except patch.BadPatch:
+        bare = text.replace("\r\n", "\n")
+        if not re.search(r"^\+\+\+ .*\r$", text, re.MULTILINE):
+            raise
+        with suppress(patch.BadPatch):
+            patch.apply(patch.read(bare), tree)
+            return bare
+        raise
+    return text
 
 
 def _text(data: bytes) -> str | None:

@@ -19,6 +19,7 @@ _WORDS = {
 }
 """An expected failure counts as passed in the harness."""
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_SUMMARY = re.compile(r"=+ short test summary info =+\s*")
 _UNITTEST = re.compile(r"^(\w+) \(([\w.<>]+)\)")
 _VERDICTS = {
     "ok": "passed",
@@ -81,8 +82,10 @@ def _names_one_test(name: str, runner: str) -> bool:
 
 
 def _pytest(lines: list[str]) -> Iterator[Outcome]:
-    """The short summary of `-rA`: `PASSED path::test`, `FAILED path::test - why`."""
-    for line in lines:
+    """Yield what the short summary of `-rA` says: `PASSED path::test`, `FAILED path::test - why`.
+    What tests printed stands before its heading; without one the whole log is read."""
+    heads = (at for at, line in enumerate(lines) if _SUMMARY.fullmatch(line))
+    for line in lines[next(heads, 0) :]:
         word, _, rest = line.partition(" ")
         if word in _WORDS and (name := rest.strip().partition(" - ")[0]):
             yield name, _WORDS[word]

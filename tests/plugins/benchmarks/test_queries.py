@@ -13,6 +13,7 @@ from recreate.api.errors import UNSOUND, BadInput, Fault
 from recreate.api.ports import SandboxBackend
 from recreate.api.types import Grade, Trace
 from recreate.domains.rows.domain import RowDomain
+from recreate.domains.validate import validate
 from recreate.sandboxes import choose
 
 
@@ -107,6 +108,25 @@ def test_a_row_whose_own_query_fails_is_the_rows_fault(
         opened(
             workspace, [{"question": "?", "sql": "SELECT 1", "files": {"a.txt": ""}}], "sql", "r"
         ).tasks()
+
+
+@pytest.mark.parametrize(
+    ("query", "why"),
+    [
+        ("SELECT item FROM sales WHERE price > 100", "gives no rows"),
+        ("SELECT item, price / 1e8 FROM sales WHERE price < 2", "gives 1.5e-08"),
+        ("SELECT count(*) FROM sales WHERE price > 100", ""),
+        ("SELECT price / 1e5 FROM sales", ""),
+    ],
+)
+def test_a_check_says_of_a_query_that_nothing_would_answer_too(
+    workspace: Path, backend: SandboxBackend, query: str, why: str
+) -> None:
+    rows = [{"question": "?", "sql": query, "files": {"shop.sql": SHOP}}]
+    part = opened(workspace, rows, "sql")
+    proof = validate(part, part.tasks()[0], backend)
+    assert proof.ok == (not why)
+    assert why in proof.reason
 
 
 def test_a_query_is_told_nothing_of_how_its_database_was_made(

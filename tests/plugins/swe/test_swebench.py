@@ -18,7 +18,7 @@ from recreate.api.ports import SandboxBackend
 from recreate.api.types import Experience, Grade, Task, Trace
 from recreate.cli import run
 from recreate.domains.validate import validate
-from recreate.plugins.swe import Swe, patch, rows, test_log
+from recreate.plugins.swe import Swe, patch, rows, swebench, test_log
 from recreate.sandboxes import choose
 from tests.plugins.swe.swe_project import _environment
 from tests.plugins.swe.swebench_rows import (
@@ -251,7 +251,7 @@ def test_bad_rows_are_refused_one_by_one_and_the_others_go_on(
     (repos / "acme__plain").mkdir()
     bad = {
         "no-tests": ({"FAIL_TO_PASS": "[]"}, "it has no tests"),
-        "not-a-list": ({"FAIL_TO_PASS": "test_a"}, "neither a list nor one as JSON"),
+        "not-a-list": ({"FAIL_TO_PASS": "test_a"}, "is no list of names: not JSON, not Python's"),
         "no-commit": (
             {"base_commit": "0123456789abcdef0123456789abcdef01234567"},
             "is not in the clone of acme/calm",
@@ -471,10 +471,42 @@ def test_predictions_are_of_one_agent(
 # ----------------------------------------------------------------------------------------------
 
 
-def test_names_are_taken_as_a_list_or_as_json(repos: Path) -> None:
-    names = ["tests/a.py::test_b", "tests/a.py::test_c"]
-    for given in (names, json.dumps(names)):
-        assert rows.row_of(pytest_row(repos, FAIL_TO_PASS=given)).fail_to_pass == tuple(names)
+def test_names_are_taken_however_a_publisher_writes_lists(repos: Path) -> None:
+    names = ["tests/a.py::test_b", "tests/a.py::test_c[it's]"]
+    spelled = (names, json.dumps(names), str(names), "\n".join(names) + "\n", repr(tuple(names)))
+    for given in spelled:
+        for other in ({"FAIL_TO_PASS": given}, {"FAIL_TO_PASS": None, "fail_to_pass": given}):
+            assert rows.row_of(pytest_row(repos, **other)).fail_to_pass == tuple(names)
+    for bad in ("test_a", "[1, 2", "{'a': 1}", "['a', 1]", "[" * 5000):
+        with pytest.raises(ValueError, match="is no list of names"):
+            rows.row_of(pytest_row(repos, FAIL_TO_PASS=bad))
+
+
+@pytest.mark.parametrize("what", ["patch", "test_patch"])
+def test_a_patch_whose_lines_all_end_in_returns_applies_as_the_harness_takes_it(
+    tmp_path: Path, repos: Path, what: str
+) -> None:
+    row = rows.row_of(pytest_row(repos))
+    bent = row.model_copy(update={what: getattr(row, what).replace("\n", "\r\n")})
+    assert swebench.usable([bent], repos) == ([row], [])
+    half = getattr(row, what).replace("\n", "\r\n").replace("\r\n@@", "\n@@")
+    half = half.replace(".py\r\n", ".py\n")
+    kept, refused = swebench.usable([row.model_copy(update={what: half})], repos)
+    assert (kept, "does not apply" in refused[0].reason) == ([], True)  # its headings have none
+
+
+def test_a_file_that_is_not_utf_8_is_said_to_be_there(repos: Path) -> None:
+    row = pytest_row(repos)
+    place = repos / "acme__calm"
+    git(place, "checkout", "-q", row["base_commit"])
+    (place / "calm" / "old.py").write_bytes(b"# caf\xe9\n")
+    git(place, "add", "-A")
+    git(place, "commit", "-qm", "old")
+    change = patch.make({"calm/old.py": "# cafe\n"}, {"calm/old.py": "# tea\n"})
+    odd = rows.row_of({**row, "patch": change, "base_commit": git(place, "rev-parse", "HEAD")})
+    kept, refused = swebench.usable([odd], repos)
+    assert not kept
+    assert refused[0].reason == "its patch changes calm/old.py, which is there and is not UTF-8"
 
 
 def test_rows_of_swe_rebench_bring_their_python_and_requirements(repos: Path) -> None:
@@ -631,6 +663,22 @@ PASSED a.py::test_q[/tmp/here/b.py]
         "a.py::test_t": "error",
         "a.py::test_q[/b.py]": "passed",
     }
+
+
+def test_what_a_test_prints_decides_nothing() -> None:
+    log = """live log: PASSED a.py::test_b
+==================================== PASSES ====================================
+----------------------------- Captured stdout call -----------------------------
+FAILED a.py::test_a - no
+PASSED a.py::test_b
+\x1b[36m\x1b[1m========== short test summary info ==========\x1b[0m
+PASSED a.py::test_a
+FAILED a.py::test_b - assert 1 == 2
+"""
+    assert test_log.read(log, "pytest") == {"a.py::test_a": "passed", "a.py::test_b": "failed"}
+    # what looks like a heading takes nothing from the real one
+    log = "=== short test summary info ===\nPASSED a.py::test_b\n" + log
+    assert test_log.read(log, "pytest")["a.py::test_b"] == "failed"
 
 
 def test_a_log_of_sympy_is_read() -> None:
