@@ -17,12 +17,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
 
 from recreate.agents.functions import SUBMIT, Function, read_arguments, read_call
 from recreate.agents.retrieval import RECALL, MemoryAnswer, recall_query
 from recreate.agents.template import object_of
 from recreate.agents.trajectory import cut_middle
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.types import Message, Output, Reply, Step, ToolCall
 from recreate.storage.log import decode
 
@@ -52,7 +52,7 @@ class Action:
     query: str = ""
     says: str = ""
     function: Function | None = None
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+    arguments: JsonMap = field(default_factory=dict)
 
 
 @dataclass
@@ -81,10 +81,10 @@ class Done:
         self.status = self.status or output.status
         self.seconds += output.seconds
 
-    def fields(self, actions: Sequence[Action], called: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    def fields(self, actions: Sequence[Action], called: Sequence[JsonDict]) -> JsonDict:
         """Return the fields of the step. Of several calls all commands and outputs stand in it,
         with the first bad status."""
-        found: dict[str, Any] = {"action": "\n".join(self.commands)}
+        found: JsonDict = {"action": "\n".join(self.commands)}
         if self.commands:
             found |= {
                 "output": "\n".join(self.texts),
@@ -338,7 +338,8 @@ def _end(
     """Return (the line that closes a block, -1 for none; what is wrong). final: where each line
     occurs for the last time; last: the last line of backticks alone."""
     waits: list[str] = []  # the ends of heredocs that are open
-    quote, inner = "", False
+    quote = ""
+    inner = False
     for n in range(start, len(lines)):
         line = lines[n]
         fence = _FENCE.match(line)
@@ -358,7 +359,8 @@ def _end(
             return n, ""
         at = 0
         while found := _SHELL[quote].search(line, at):
-            at, token = found.end(), found[0]
+            at = found.end()
+            token = found[0]
             if token in ("'", '"', "$'"):
                 quote = "" if quote else token
             elif found.lastindex and final.get(word := found[found.lastindex], -1) > n:

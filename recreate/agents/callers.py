@@ -33,10 +33,8 @@ def uncalled(scaffold: Scaffold) -> list[str]:
     templates = [scaffold.files[file] for file in own if file in scaffold.files]
     if any(map(_lists_tools, templates)):
         return []
-    left, lessons = (
-        dict(scaffold.tools),
-        [f"{lesson.title}\n{lesson.body}" for lesson in scaffold.lessons],
-    )
+    left = dict(scaffold.tools)
+    lessons = [f"{lesson.title}\n{lesson.body}" for lesson in scaffold.lessons]
     texts = [
         *templates,
         *lessons,

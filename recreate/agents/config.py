@@ -28,6 +28,7 @@ from recreate.api.config import read_toml
 from recreate.api.errors import BadInput
 from recreate.api.plugins import lacking, names
 from recreate.api.registry import find
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.types import SCHEMA, Record
 
 FOREIGN_TOKENS = 8192
@@ -195,7 +196,7 @@ class AgentConfig(Strict):
     venv: str = Field(default="", exclude_if=not_)
     mounts: Mapping[str, str] = Field(default={}, exclude_if=not_)
     version: str = Field(default="", exclude_if=not_)
-    turns: Mapping[str, Any] = Field(default={}, exclude_if=not_)
+    turns: JsonMap = Field(default={}, exclude_if=not_)
     shell: bool = Field(default=True, exclude_if=bool)
     mcp: Mapping[Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,29}$")], ServerEntry] = (
         Field(default={}, exclude_if=not_)
@@ -333,7 +334,9 @@ def with_limits(text: str, limits: Mapping[str, float]) -> str:
 
 
 def _with_key(text: str, table: str, key: str, value: str) -> str:
-    lines, inside, at = text.split("\n"), False, -1
+    lines = text.split("\n")
+    inside = False
+    at = -1
     for number, line in enumerate(lines):
         if head := re.match(r"\s*\[\s*([\w.-]+)\s*\]", line):
             inside = head[1] == table
@@ -383,9 +386,9 @@ def _read(text: str) -> tuple[AgentConfig | None, list[tuple[int, str]]]:
     return (None if faults else agent), sorted(faults)
 
 
-def _read_turns(raw: Mapping[str, Any], text: str) -> tuple[dict[str, Any], list[tuple[int, str]]]:
+def _read_turns(raw: JsonMap, text: str) -> tuple[JsonDict, list[tuple[int, str]]]:
     """Return what stands under the keys of strategies, and what is wrong with it."""
-    turns: dict[str, Any] = {}
+    turns: JsonDict = {}
     faults: list[tuple[int, str]] = []
     for key in names("turns"):
         if key not in raw:

@@ -17,13 +17,13 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from recreate.agents.config import AgentConfig
 from recreate.agents.retrieval import RECALL
 from recreate.agents.scaffold import Scaffold
 from recreate.agents.template import object_of
 from recreate.api.ports import OfferedTool
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.storage.log import decode
 
 SUBMIT = "submit"
@@ -48,13 +48,13 @@ class Function:
 
     name: str
     description: str
-    parameters: Mapping[str, Any]
+    parameters: JsonMap
     tool: str = ""
     server: str = ""
     words: bool = False
 
     @property
-    def native(self) -> dict[str, Any]:
+    def native(self) -> JsonDict:
         """As endpoints take it."""
         told = {
             "name": self.name,
@@ -123,7 +123,7 @@ def function_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64]
 
 
-def read_schema(text: str) -> tuple[dict[str, Any] | None, str]:
+def read_schema(text: str) -> tuple[JsonDict | None, str]:
     """Return (the JSON schema of a tool's arguments, '') or (None, what is wrong with it)."""
     try:
         schema = decode(text)
@@ -144,7 +144,7 @@ def read_schema(text: str) -> tuple[dict[str, Any] | None, str]:
     return schema, ""
 
 
-def read_arguments(function: Function, text: str) -> tuple[dict[str, Any], str]:
+def read_arguments(function: Function, text: str) -> tuple[JsonDict, str]:
     """Return (the arguments of a call, '') or ({}, what is wrong with them): the top level is held
     against the schema, the rest is the tool's to judge."""
     try:
@@ -190,7 +190,7 @@ def describe_functions(functions: Iterable[Function]) -> str:
     )
 
 
-def call_schema(functions: Iterable[str]) -> dict[str, Any]:
+def call_schema(functions: Iterable[str]) -> JsonDict:
     """Return what a reply is held to that names a function as JSON."""
     tool = {"type": "string", "enum": list(functions)}
     named = {"thought": {"type": "string"}, "tool": tool, "arguments": {"type": "object"}}
@@ -200,7 +200,8 @@ def call_schema(functions: Iterable[str]) -> dict[str, Any]:
 def read_call(text: str) -> tuple[str, str, str]:
     """Return (tool, its arguments as JSON, '') of a reply in JSON, or ('', '', what is wrong with
     it)."""
-    start, end = text.find("{"), text.rfind("}")
+    start = text.find("{")
+    end = text.rfind("}")
     try:
         said = decode(text[start : end + 1], strict=False) if 0 <= start < end else None
     except ValueError:

@@ -99,7 +99,8 @@ class History:
             else:
                 self._update([f"update refs/heads/main {sha}", *done])
             return sha
-        name, count = f"{side}/{scaffold.digest}", 1
+        name = f"{side}/{scaffold.digest}"
+        count = 1
         while branches.get(name, sha) != sha:
             count += 1
             name = f"{side}/{scaffold.digest}-{count}"

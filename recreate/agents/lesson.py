@@ -102,7 +102,8 @@ def read_lesson(name: str, text: str) -> Lesson:
     lines = text.strip("\n").split("\n")
     title = name.replace("-", " ")
     if lines and lines[0].startswith("# "):
-        title, lines = lines[0][2:].strip(), lines[1:]
+        title = lines[0][2:].strip()
+        lines = lines[1:]
     cut = len(lines)
     while cut and lines[cut - 1].partition(":")[0] in _FACTS and ":" in lines[cut - 1]:
         cut -= 1
@@ -162,7 +163,8 @@ def headed(lesson: Lesson) -> str:
             ]
     if rest or _REST in lesson.body:  # the last one counts: words that look like evidence are none
         rest = [_REST, *(line.replace("--", "-\\u002d") for line in rest), "-->", ""]
-    title, body = " ".join(lesson.title.split()) or "untitled", lesson.body.strip("\n")
+    title = " ".join(lesson.title.split()) or "untitled"
+    body = lesson.body.strip("\n")
     return "\n".join([_FENCE, *lines, _FENCE, f"# {title}", "", body, "", *rest])
 
 
@@ -171,10 +173,12 @@ def _headed(name: str, text: str) -> Lesson:
     parts = re.fullmatch(r"\+\+\+\n(.*?)^\+\+\+[ \t]*(?:\n(.*))?", text, re.DOTALL | re.MULTILINE)
     if parts is None:
         raise _broken("its header has no closing `+++` line")
-    header, rest = parts[1], parts[2] or ""
+    header = parts[1]
+    rest = parts[2] or ""
     before, mark, evidence = rest.rpartition(f"\n{_REST}\n")
     if mark:
-        rest, evidence = before, evidence.rpartition("-->")[0]
+        rest = before
+        evidence = evidence.rpartition("-->")[0]
     try:
         facts = read_toml(header)
         facts |= read_toml(evidence) if mark else {}
@@ -183,7 +187,8 @@ def _headed(name: str, text: str) -> Lesson:
     lines = rest.strip("\n").split("\n")
     title = name.replace("-", " ")
     if lines[0].startswith("# "):
-        title, lines = lines[0][2:].strip(), lines[1:]
+        title = lines[0][2:].strip()
+        lines = lines[1:]
     if facts.get("schema", SCHEMA) != SCHEMA:
         raise _broken(f"it has schema {facts['schema']}; this recreate reads {SCHEMA}")
     try:

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from functools import lru_cache
 from itertools import zip_longest
 from pathlib import PurePosixPath
-from typing import Any
 
 from jinja2 import TemplateSyntaxError, meta, nodes
 
@@ -42,6 +41,7 @@ from recreate.agents.template import (
 from recreate.api.errors import BadInput
 from recreate.api.ports import SandboxBackend
 from recreate.api.registry import find
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.syntax import parse_python
 from recreate.api.types import Record
 from recreate.storage.redact import redact
@@ -160,7 +160,8 @@ def _functions(scaffold: Scaffold, agent: AgentConfig) -> Iterator[Problem]:
 def _templates(
     scaffold: Scaffold, agent: AgentConfig | None, prompt_chars: int
 ) -> Iterator[Problem]:
-    shown, prompt = False, 0
+    shown = False
+    prompt = 0
     for template in TEMPLATES:
         file = f"{template}.md"
         if file not in scaffold.files and template not in DEFAULTS:
@@ -225,12 +226,13 @@ def _read(source: str) -> tuple[tuple[nodes.Node, ...], frozenset[str]]:
 
 
 def _strange(
-    file: str, parts: Sequence[nodes.Node], undeclared: Set[str], example: Mapping[str, Any]
+    file: str, parts: Sequence[nodes.Node], undeclared: Set[str], example: JsonMap
 ) -> Iterator[Problem]:
     """Variables, their fields, and calls, that the template does not have: in branches not taken
     today as well."""
     lines: dict[str, int] = {}
-    assigned, fields = set(), []
+    assigned = set()
+    fields = []
     for node in parts:
         if isinstance(node, nodes.Name) and node.ctx == "load":
             lines.setdefault(node.name, node.lineno)
@@ -242,7 +244,8 @@ def _strange(
             if isinstance(node.arg, nodes.Const) and isinstance(node.arg.value, str):
                 fields.append((node.node, node.arg.value, node.lineno))
         elif isinstance(node, nodes.Call):
-            called, owner = node.node, getattr(node.node, "node", None)
+            called = node.node
+            owner = getattr(node.node, "node", None)
             of_jinja = isinstance(owner, nodes.Name) and owner.name in _JINJAS
             if isinstance(called, nodes.Getattr) and not of_jinja and called.attr not in METHODS:
                 message = (
@@ -261,9 +264,7 @@ def _strange(
             yield Problem(file=file, line=line, message=message)
 
 
-def _cases(
-    scaffold: Scaffold, template: Template, example: dict[str, Any]
-) -> Iterator[dict[str, Any]]:
+def _cases(scaffold: Scaffold, template: Template, example: JsonDict) -> Iterator[JsonDict]:
     """Yield what to render with: an example with nothing empty, other outputs, and last the
     scaffold's own."""
     yield example
@@ -302,7 +303,8 @@ def _tools(scaffold: Scaffold) -> Iterator[Problem]:
 
 
 def _tool_faults(scaffold: Scaffold, path: str, text: str) -> Iterator[str]:
-    name, python = PurePosixPath(path).stem, path.endswith(".py")
+    name = PurePosixPath(path).stem
+    python = path.endswith(".py")
     tool = scaffold.tools.get(name)
     if path.endswith(".json"):
         if tool is None:

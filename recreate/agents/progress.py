@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,6 +16,7 @@ from recreate.agents.retrieval import LessonRetrieval, draw_lesson
 from recreate.agents.scaffold import Scaffold, Template
 from recreate.api.errors import FILTERED, REFUSED_REQUEST, BadInput, Fault
 from recreate.api.ports import Domain, SandboxBackend
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.types import Call, Ending, Message, Reply, Step, Task, Trace, TurnTokens, Usage
 from recreate.storage.log import Log
 from recreate.storage.redact import redact, redacted
@@ -27,7 +28,7 @@ class AskAgent(Protocol):
     def __call__(self, messages: list[Message], call: Call, **params: Any) -> Reply: ...
 
 
-FullParams = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+FullParams = Callable[[JsonMap], JsonMap]
 """All that a call asks of its model, from what an attempt asks for: Calls.params with the model
 filled in."""
 
@@ -61,7 +62,7 @@ class OfferedSoFar:
 
     ids: set[str] = field(default_factory=set)
     tokens: int = 0
-    fresh: dict[str, Any] = field(default_factory=dict)
+    fresh: JsonDict = field(default_factory=dict)
 
     def show(self, lessons: Sequence[str]) -> None:
         """Show these lessons with the last answer."""
@@ -136,7 +137,7 @@ class AttemptProgress:
         )
 
     @property
-    def variables(self) -> dict[str, Any]:
+    def variables(self) -> JsonDict:
         """What every template may use."""
         return {"task": {"prompt": self.prompt}, "native": self.native}
 
@@ -165,7 +166,8 @@ class AttemptProgress:
             return ""
         budget = sys.maxsize if self.offers.forced else self.agent.memory.tokens - so_far.tokens
         own = {lesson.id for lesson in self.scaffold.lessons}
-        found, propensities = [], dict[str, float]()
+        found = []
+        propensities = dict[str, float]()
         for lesson in self.offers.offer(seen, budget) if budget > 0 else ():
             size = tokens(f"{lesson.title}: {lesson.body}")
             if lesson.id in own or lesson.id in so_far.ids or size > budget:
@@ -189,7 +191,7 @@ class AttemptProgress:
         ]
         return "\n\n" + self.render("offer", offered=given, why=why).strip("\n")
 
-    def offer_at_start(self) -> tuple[str, dict[str, Any]]:
+    def offer_at_start(self) -> tuple[str, JsonDict]:
         """Return (the same, what its step says of it) for an agent that runs by itself: it is
         offered nothing later."""
         so_far = OfferedSoFar()

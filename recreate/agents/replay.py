@@ -26,9 +26,11 @@ def replay(
     place = Workplace(scaffold, task, domain)
     limits = LimitsLeft.of(scaffold.agent.limits)
     sandbox = prepare_sandbox(domain, task, backend)
-    count, other = 0, []
+    count = 0
+    other = []
     try:
-        path, prompt = trace.path(), redact(task.prompt, acted_on=True)
+        path = trace.path()
+        prompt = redact(task.prompt, acted_on=True)
         furnish(sandbox, scaffold, prompt, path[0].sample if path else trace.chosen)
         if scaffold.agent.action == "tools":
             try:

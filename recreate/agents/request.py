@@ -24,6 +24,7 @@ from itertools import count
 from operator import is_
 from typing import Any, NamedTuple
 
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.types import Message, Sent, Step
 from recreate.storage.log import encode
 
@@ -44,13 +45,13 @@ class SentRequest(NamedTuple):
     `temperature`, ...)."""
 
     messages: list[Message]
-    params: dict[str, Any]
+    params: JsonDict
 
 
 class _Chat(NamedTuple):
     step: int
     messages: Sequence[Message]
-    params: Mapping[str, Any]
+    params: JsonMap
 
 
 class _Part(NamedTuple):
@@ -75,7 +76,7 @@ class Requests:
         self,
         step: int,
         messages: Sequence[Message],
-        params: Mapping[str, Any] | None = None,
+        params: JsonMap | None = None,
         observation: str = "",
     ) -> Sent:
         """Return how a request goes on from an earlier one. step, observation: of the step whose
@@ -85,11 +86,13 @@ class Requests:
         """
         params = params or {}
         self._know(observation, (step, "observation"))
-        base, keep = None, 0
+        base = None
+        keep = 0
         for each in reversed(self._open):
             same = _alike(each.messages, messages)
             if base is None or same > keep:
-                base, keep = each, same
+                base = each
+                keep = same
             if keep == len(each.messages):
                 break
         rest = tuple(self._part(message) for message in messages[keep:])
@@ -117,7 +120,7 @@ class Requests:
         if isinstance(text, str) and len(text) >= SHORTEST:
             self._texts.setdefault(text, at)
 
-    def _part(self, message: Message) -> int | dict[str, Any]:
+    def _part(self, message: Message) -> int | JsonDict:
         """Return the number of a message that was sent before, else the message with references for
         texts of steps."""
         key = hashlib.sha256(_json(message)).digest()
@@ -126,7 +129,7 @@ class Requests:
         self._numbers[key] = len(self._numbers)
         if _has_ref(message):
             return {REF: encode(message)}
-        made: dict[str, Any] = self._short(message)
+        made: JsonDict = self._short(message)
         return made
 
     def _short(self, value: Any) -> Any:
@@ -150,7 +153,7 @@ class Recorded:
         self.messages: list[Message] = []
         """Every message that was sent, once, in the order in which they were sent first."""
         self._parts: dict[int, _Part] = {}
-        self._params: dict[int, dict[str, Any]] = {}
+        self._params: dict[int, JsonDict] = {}
         by_number = {step.step: step for step in steps}
         for n, step in enumerate(steps):
             if step.step != n:

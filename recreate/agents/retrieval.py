@@ -49,7 +49,8 @@ def recall_query(command: str) -> str:
     if found is None:
         return ""
     words = shlex.shlex(found[1], posix=True, punctuation_chars=";<>|&")
-    words.whitespace_split, words.commenters = True, ""
+    words.whitespace_split = True
+    words.commenters = ""
     try:
         split = list(words)
     except ValueError:  # a quote that is not closed is an apostrophe
@@ -140,7 +141,8 @@ class LastSeen:
     def after(self, text: str) -> tuple[LastSeen, str]:
         """Return (what was seen last after a result, why memory is asked: `error`, `tests`, or ''
         when it is not)."""
-        error, tests = error_type(text), summary_of_tests(text)
+        error = error_type(text)
+        tests = summary_of_tests(text)
         then = LastSeen(error or self.error, tests or self.tests)
         if error and error != self.error:
             return then, "error"

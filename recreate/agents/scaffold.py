@@ -41,6 +41,7 @@ from recreate.agents.lesson import lesson_file as lesson_file
 from recreate.agents.lesson import read_lesson as read_lesson
 from recreate.agents.template import render_text as render_text
 from recreate.api.errors import BadInput
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.syntax import parse_python
 from recreate.api.types import Edit, Lesson, Record, digest
 from recreate.storage.files import disk, make_folders, mode_in
@@ -105,9 +106,7 @@ class Scaffold(Record):
     name: str
     files: Mapping[str, str]
 
-    def model_copy(
-        self, *, update: Mapping[str, Any] | None = None, deep: bool = False
-    ) -> Scaffold:
+    def model_copy(self, *, update: JsonMap | None = None, deep: bool = False) -> Scaffold:
         """Pydantic's, but for what was read from the old files: digest, agent, tools and lessons
         are read anew."""
         return Scaffold.model_validate({**self.model_dump(), **(update or {})})
@@ -197,7 +196,7 @@ class Scaffold(Record):
         return [{"id": x.id, "title": x.title, "body": x.body} for x in self.lessons]
 
     @cached_property
-    def own(self) -> dict[str, Any]:
+    def own(self) -> JsonDict:
         """The variables every template has from the scaffold itself."""
         return {
             "tools": self.tool_list,
@@ -234,10 +233,10 @@ class Scaffold(Record):
         return render_text(f"{template}.md", self.source(template), given)
 
 
-def variables_example(template: Template, before: Sequence[str] = ()) -> dict[str, Any]:
+def variables_example(template: Template, before: Sequence[str] = ()) -> JsonDict:
     """Values of every variable a template may use, none of them empty: what `check` renders
     with."""
-    values: dict[str, Any] = {
+    values: JsonDict = {
         "task": {"prompt": "Mend the failing test."},
         "native": True,
         "tools": [
@@ -452,7 +451,8 @@ def diff(a: Scaffold, b: Scaffold) -> str:
     b."""
     parts = []
     for path in sorted({*a.files, *b.files}):
-        old, new = a.files.get(path), b.files.get(path)
+        old = a.files.get(path)
+        new = b.files.get(path)
         if old == new:
             continue
         parts.append(f"diff --git a/{path} b/{path}\n")

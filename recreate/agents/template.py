@@ -23,6 +23,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
 from recreate.api.errors import BadInput
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.storage.log import decode
 
 MAX_TEXT = 1_000_000
@@ -176,7 +177,9 @@ class _Bounded(ImmutableSandboxedEnvironment):
 
 
 def _join(parts: Iterable[str], by: str = "") -> str:
-    kept, left, extra = list[str](), MAX_TEXT, len(by)
+    kept = list[str]()
+    left = MAX_TEXT
+    extra = len(by)
     for part in parts:
         left -= len(part) + extra
         if left < 0:
@@ -211,7 +214,8 @@ def _range(*bounds: int) -> range:
 def _measured(value: Any) -> Any:
     """Return `value`, or raise an error when writing it out would be endless (a nested list doubles
     at every level)."""
-    left, todo = MAX_TURNS, [value]
+    left = MAX_TURNS
+    todo = [value]
     while todo:
         part = todo.pop()
         left -= 1
@@ -264,7 +268,7 @@ def _compile(file: str, source: str) -> Compiled:
     return Compiled.from_code(_ENVIRONMENT, code, _ENVIRONMENT.globals, None)
 
 
-def render_text(file: str, source: str, variables: Mapping[str, Any]) -> str:
+def render_text(file: str, source: str, variables: JsonMap) -> str:
     """Render one template. Raises BadInput (code `bad-template`) that names file and line."""
     try:
         return _compile(file, source).render(variables, _tick=_Meter().tick)
@@ -302,7 +306,7 @@ def _where(error: BaseException, file: str) -> int:
     return int(line)
 
 
-def filled(folder: Path, name: str, variables: Mapping[str, Any]) -> str:
+def filled(folder: Path, name: str, variables: JsonMap) -> str:
     """Return the text of `folder/name.md` with its variables filled in."""
     return render_text(f"{name}.md", (folder / f"{name}.md").read_text("utf-8"), variables)
 
@@ -312,7 +316,7 @@ _BRACES = 200
 _ESCAPES = re.compile(r'\\(?:["\\/nrt]|u[0-9a-fA-F]{4}|[bf](?![a-zA-Z]))|\\')
 
 
-def read_object(text: str) -> dict[str, Any] | None:
+def read_object(text: str) -> JsonDict | None:
     r"""Return the JSON object in a reply: the whole of it, a fenced block, the outermost braces, or
     what  the last braces hold that can be read; else None.
 
@@ -322,7 +326,8 @@ def read_object(text: str) -> dict[str, Any] | None:
     text = _ESCAPES.sub(lambda found: found[0] if len(found[0]) > 1 else r"\\", text)
     blocks = (part.partition("\n") for part in text.split("```")[1:])
     fenced = [body for language, _, body in blocks if language.strip().casefold() in ("json", "")]
-    start, end = text.find("{"), text.rfind("}")
+    start = text.find("{")
+    end = text.rfind("}")
     for candidate in (text, *fenced, text[start : end + 1] if 0 <= start < end else ""):
         try:
             found = decode(candidate, strict=False)
@@ -333,10 +338,12 @@ def read_object(text: str) -> dict[str, Any] | None:
     return _among_prose(text)
 
 
-def _among_prose(text: str) -> dict[str, Any] | None:
+def _among_prose(text: str) -> JsonDict | None:
     """Return the last object of at least one key that begins at a brace and is whole, whatever
     braces stand before and after it, such as a template's marks that a reply speaks of."""
-    reader, at, last = json.JSONDecoder(strict=False), 0, None
+    reader = json.JSONDecoder(strict=False)
+    at = 0
+    last = None
     for _ in range(_BRACES):
         at = text.find("{", at)
         if at < 0:
@@ -352,7 +359,7 @@ def _among_prose(text: str) -> dict[str, Any] | None:
     return last
 
 
-def object_of(**properties: Any) -> dict[str, Any]:
+def object_of(**properties: Any) -> JsonDict:
     """Return the JSON schema of an object of exactly these properties, each with its own schema:
     what a reply is held to."""
     return {

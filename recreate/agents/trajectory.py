@@ -19,8 +19,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import merge
 from itertools import dropwhile
-from typing import Any
 
+from recreate.api.shapes import JsonDict
 from recreate.api.types import UNASKED, Edit, Experience, Record, Step, Trace
 from recreate.storage.log import decode
 
@@ -83,7 +83,8 @@ def errors(text: str) -> Iterator[str]:
 def _begin_a_line(text: str, kind: str) -> Iterator[tuple[int, str]]:
     at = text.find(kind)
     while at >= 0:
-        start, end = text.rfind("\n", 0, at) + 1, at + len(kind)
+        start = text.rfind("\n", 0, at) + 1
+        end = at + len(kind)
         found = _EXCEPTION.search(text, max(start, at - 61), end + 1)
         if found and found.end() == end and _MODULE.fullmatch(text, start, found.start()):
             yield at, found[0]
@@ -137,7 +138,8 @@ def _of_json(action: str) -> list[str]:
 
 def without_heredocs(action: str) -> str:
     """Return the action without what its here-documents hold, which is no command."""
-    kept, at = [], 0
+    kept = []
+    at = 0
     while found := _HEREDOC.search(action, at):
         kept += [action[at : found.start()], "\n"]
         closing = re.compile(rf"^[ \t]*+{found[2]}[ \t]*$", re.MULTILINE).search(
@@ -171,7 +173,8 @@ def summary_of_tests(text: str) -> str:
     passed`; '' for none."""
     end = len(text)
     while (at := max(text.rfind(word, 0, end) for word in _COUNTED)) >= 0:
-        start, stop = text.rfind("\n", 0, at) + 1, text.find("\n", at)
+        start = text.rfind("\n", 0, at) + 1
+        stop = text.find("\n", at)
         if counts := _COUNT.findall(text, start, stop if stop >= 0 else len(text)):
             return ", ".join(counts)
         end = start
@@ -277,7 +280,8 @@ def _tell_parts(
 ) -> str:
     """Return its parts, each in at most so many characters; a step has them twice, for its reply
     and its output."""
-    trace, grade = experience.trace, experience.grade
+    trace = experience.trace
+    grade = experience.grade
     passed = "PASSED" if grade.passed else f"FAILED (score {grade.score:g})"
     head = f"experience {experience.id}: {passed}, ended by {trace.ending} {trace.limit}".rstrip()
     parts = [f"{head} {experience.canary}".rstrip(), "task: " + clip(experience.prompt, task)]
@@ -520,7 +524,7 @@ def uncited(edits: Sequence[Edit], experiences: Mapping[str, Experience]) -> lis
     return faults
 
 
-def swebench_prediction(e: Experience) -> dict[str, Any]:
+def swebench_prediction(e: Experience) -> JsonDict:
     """Return what SWE-bench's harness takes (`--predictions_path`): the answer, under the row's
     instance_id. What an answer says of itself in lines before its diff is left out."""
     lines = e.trace.answer.splitlines(keepends=True)

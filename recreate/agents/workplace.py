@@ -38,6 +38,7 @@ from recreate.api.ports import (
     extras,
 )
 from recreate.api.registry import find, open
+from recreate.api.shapes import JsonMap
 from recreate.api.theirs import expect
 from recreate.api.types import Output, Task
 from recreate.storage.redact import redact
@@ -68,7 +69,9 @@ class Workplace:
     """What one agent can do in the sandboxes of one task."""
 
     def __init__(self, scaffold: Scaffold, task: Task, domain: Domain) -> None:
-        self.scaffold, self.task, self.domain = scaffold, task, domain
+        self.scaffold = scaffold
+        self.task = task
+        self.domain = domain
         self.agent = scaffold.agent
         self.functions: dict[str, Function] = {f.name: f for f in shell_functions(self.agent)}
         self.shell = ""
@@ -103,7 +106,8 @@ class Workplace:
     def act(self, sandbox: Sandbox, action: Action, name: str) -> tuple[Output, str]:
         """Return (what came of an action, its text as it is shown). name: of the file that keeps
         what is left out of that."""
-        kind, limit = self.agent.action, self.agent.limits.observation_chars
+        kind = self.agent.action
+        limit = self.agent.limits.observation_chars
         if action.function is not None:
             output = self._call(sandbox, action.function, action.arguments)
             return output, self._cut_output(sandbox, output, f"{KEPT}/{name}.txt")
@@ -120,7 +124,7 @@ class Workplace:
         )
         return output, self._cut_output(sandbox, output, f"{KEPT}/{name}.txt")
 
-    def _call(self, sandbox: Sandbox, function: Function, arguments: Mapping[str, Any]) -> Output:
+    def _call(self, sandbox: Sandbox, function: Function, arguments: JsonMap) -> Output:
         """Return a call of a tool of the scaffold's or of a server's."""
         if function.server:
             return _masked(self.servers[function.server].call(function.tool, arguments))
@@ -131,7 +135,9 @@ class Workplace:
 
     def _cut_output(self, sandbox: Sandbox, output: Output, file: str) -> str:
         """Head and tail of an output, the whole in a file of the sandbox when that is not all."""
-        text, limit, mark = output.text, self.agent.limits.observation_chars, LEFT_OUT
+        text = output.text
+        limit = self.agent.limits.observation_chars
+        mark = LEFT_OUT
         if len(text) > limit:
             try:
                 sandbox.write(file, text.encode("utf-8", "replace"))

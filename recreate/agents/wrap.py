@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from recreate.agents.kinds import open_kind
 from recreate.agents.scaffold import Scaffold
 from recreate.api.ports import Agent, Desk
+from recreate.api.shapes import JsonDict
 
 
 def wrap(
@@ -43,7 +43,7 @@ def wrap(
     edits runs in sandboxes alone).
     """
     limits = {"steps": steps, "tokens": tokens, "usd": usd, "seconds": seconds}
-    how: dict[str, Any] = {"texts": texts, "files": files, "venv": venv, "version": version}
+    how: JsonDict = {"texts": texts, "files": files, "venv": venv, "version": version}
     how |= {"name": name, "limits": {**limits, "max_tokens": max_tokens}}
     kind = open_kind("command" if isinstance(agent, str) else "python")
     scaffold: Scaffold = kind.make(agent, Path(folder).expanduser().resolve(), **how)

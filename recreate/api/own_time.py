@@ -66,7 +66,8 @@ class OwnTime:
             except BaseException as e:
                 done.set_exception(e)
 
-        thread, began = threading.Thread(target=work, name=name, daemon=True), time.monotonic()
+        thread = threading.Thread(target=work, name=name, daemon=True)
+        began = time.monotonic()
         thread.start()
         try:
             while not wait([done], self._time_left(began, patience)).done:

@@ -46,7 +46,8 @@ def member(root: Path, name: str) -> Path:
     lies there: the filters of `tarfile` see to the same, which Python has since 3.11.4 only (Debian
     12 has 3.11.2).
     """
-    at, parts = root, PurePosixPath(name).parts
+    at = root
+    parts = PurePosixPath(name).parts
     if PurePosixPath(name).is_absolute() or ".." in parts:
         raise ValueError(f"{name!r} leads outside its folder")
     for part in parts:

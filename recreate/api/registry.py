@@ -60,6 +60,7 @@ from recreate.api.ports import (
     ToolServer,
     Validatable,
 )
+from recreate.api.shapes import JsonDict
 from recreate.api.theirs import all_are, boundary, describe_error, expect, spelled
 from recreate.api.types import Split, Task
 
@@ -248,7 +249,8 @@ def absent(kind: str, name: str, what: str) -> BadInput:
 def _see_workspace(module: str) -> None:
     """Let a module that lies in the workspace be imported; last on the path, so that it hides
     nothing."""
-    top, here = module.partition(".")[0], str(paths.workspace())
+    top = module.partition(".")[0]
+    here = str(paths.workspace())
     if top not in sys.modules and here not in sys.path and find_spec(top) is None:
         sys.path.append(here)
         importlib.invalidate_caches()
@@ -313,7 +315,7 @@ def open_domain(
             f"{repos} is not a folder", fix="name a folder of repositories", code="no-repos"
         )
     columns = {what: column for what, column in (columns or {}).items() if column}
-    given: dict[str, Any] = {
+    given: JsonDict = {
         "data": source,
         "repos": clones,
         "prompt": prompt or None,

@@ -115,17 +115,19 @@ def attribute_error(error: BaseException, *, anything: bool = False) -> BadInput
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
     if isinstance(error, RecreateError) or not isinstance(error, Exception | SystemExit) or full:
         return None
-    called, last, below, known = "", None, False, False
+    called = ""
+    last = None
+    below = False
+    known = False
     for frame, line in traceback.walk_tb(error.__traceback__):
         code = frame.f_code
         if _is_ours(code.co_filename):
-            below, called = True, ""
+            below = True
+            called = ""
         elif below and _is_theirs(code.co_filename, str(frame.f_globals.get("__name__"))):
             if not called:  # what we called; the frames after it are what that called
-                called, known = (
-                    _method(frame),
-                    anything or code.co_name in _methods() or "self" in frame.f_locals,
-                )
+                called = _method(frame)
+                known = anything or code.co_name in _methods() or "self" in frame.f_locals
             last = (called, f"{_short(code.co_filename)}:{line}") if known else None
     if last is None:
         return None
@@ -204,7 +206,8 @@ def _kind(value: Any) -> str:
 
 
 def _method(frame: FrameType) -> str:
-    me, code = frame.f_locals.get("self"), frame.f_code
+    me = frame.f_locals.get("self")
+    code = frame.f_code
     return _name(code.co_qualname) if me is None else f"{type(me).__name__}.{code.co_name}"
 
 

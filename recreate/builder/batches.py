@@ -5,21 +5,20 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, get_args
+from collections.abc import Callable, Sequence
+from typing import get_args
 
 from recreate.agents.guards.untrusted import mark_untrusted
 from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import BadInput
 from recreate.api.registry import find
+from recreate.api.shapes import JsonMap
 from recreate.api.types import Experience, Split, Task
 from recreate.memory.overlap import Overlap
 from recreate.runs.attempts import copy_in
 from recreate.runs.session import Session
 
-Curriculum = Callable[
-    [Session, Scaffold, Sequence[str], Sequence[str], int, str], Mapping[str, Any]
-]
+Curriculum = Callable[[Session, Scaffold, Sequence[str], Sequence[str], int, str], JsonMap]
 """What `--choose NAME` finds (kind `curriculum`): from the session, the seed, the pool of task ids,
 the revisions kept so far, how many tasks and the random seed to `tasks`, their `repeats` and what
 is said of the choice (`told`); all of it goes into the journal."""
@@ -34,7 +33,7 @@ def draw_batch(
     size = min(settings.batch_size, len(train))
     if settings.choose == "uniform":
         return [(train[(round * size + i) % len(train)], 0) for i in range(size)]
-    drawn: Mapping[str, Any] | None = next(
+    drawn: JsonMap | None = next(
         (r for r in session.journal.records("batch") if r["round"] == round), None
     )
     if drawn is None:

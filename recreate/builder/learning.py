@@ -22,6 +22,7 @@ from recreate.api.errors import BadInput, Fault, Missing, OutOfBudget
 from recreate.api.own_time import PATIENCE, OwnTime, patience_of
 from recreate.api.paths import short
 from recreate.api.ports import MemoryPolicy, Randomising
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.theirs import all_are, expect
 from recreate.api.types import (
     Call,
@@ -105,7 +106,7 @@ class Learning:
             )
         return self._offers[round, drawn]
 
-    def _snapshot(self, round: int) -> tuple[dict[str, Lesson], Mapping[str, Any]]:
+    def _snapshot(self, round: int) -> tuple[dict[str, Lesson], JsonMap]:
         """Return (the lessons that a round may offer, its record: `propensities` of those that are
         drawn; `unproven`, those that stand in other domains only; `alone` where only train attempts
         are offered any)."""
@@ -134,7 +135,7 @@ class Learning:
         text = json.dumps([x.model_dump(mode="json") for x in lessons.values()], ensure_ascii=False)
         name = digest(text)
         files.write(folder / f"{name}.json", text, fix=files.RESUME)
-        told: dict[str, Any] = {"propensities": propensities} if propensities else {}
+        told: JsonDict = {"propensities": propensities} if propensities else {}
         elsewhere = [
             id
             for id, x in lessons.items()
@@ -212,7 +213,8 @@ class Learning:
             self._restore(known)
             return
         key = digest(["memory", self.policy, round, agent.digest, [e.id for e in experiences]])
-        threads, made = {key}, dict[str, Experience]()
+        threads = {key}
+        made = dict[str, Experience]()
         self._reruns.clear()
         failures = sum(not e.grade.passed for e in experiences)
         self.session.say(
@@ -275,7 +277,7 @@ class Learning:
         for change in changes:
             self.session.say("learned", {"change": change})
 
-    def _restore(self, record: Mapping[str, Any]) -> None:
+    def _restore(self, record: JsonMap) -> None:
         """Bring back what a round learned before a kill: nothing is asked or paid again."""
         before, after = (
             {x["id"]: Lesson.model_validate(x) for x in record[key]} for key in ("before", "after")
@@ -295,7 +297,8 @@ class Learning:
         """Return the changes that stand: lessons that name a task are out of `after`, keys are
         masked, what others said is on trial, and what tells to game a grader is held."""
         dropped = self._drop_leaks(before, after, tuple(dict.fromkeys(e.group for e in shown)))
-        known, untrusted = {e.id: e for e in shown}, set[str]()
+        known = {e.id: e for e in shown}
+        untrusted = set[str]()
         for id, lesson in after.items():
             texts = {"title": lesson.title, "body": lesson.body}
             if before.get(id) != lesson and (plain := redacted(texts)) is not texts:
@@ -318,7 +321,8 @@ class Learning:
 
     def _not_forgotten(self, lessons: Mapping[str, Lesson]) -> dict[str, Lesson]:
         """Return what a round learned, or its agent carries, without what was forgotten."""
-        gone, there = self.session.memory.forgotten.read(), self.store.read()
+        gone = self.session.memory.forgotten.read()
+        there = self.store.read()
         left = {id: surviving(x, gone) for id, x in lessons.items()}
         named = {id for id in lessons.keys() - there.keys() if gone & set(self._marks(lessons[id]))}
         return {id: x for id, x in left.items() if x is not None and id not in named}
@@ -429,7 +433,8 @@ class Learning:
         told = {(edit.path, edit.old) for r in tried for edit in r.edits if edit.origin == "prune"}
         edits = []
         for id in (x.id for x in agent.lessons):
-            path, lesson = f"memory/{id}.md", known.get(id)
+            path = f"memory/{id}.md"
+            lesson = known.get(id)
             if lesson is None or agent.agent.protects(path):
                 continue
             if lesson.status not in ("quarantined", "vetoed", "held") and not self._failed_here(
@@ -529,7 +534,8 @@ class Learning:
         Which are begun is settled before any of them is, by how many there were before them: so
         nothing depends on who was faster.
         """
-        wave, answers = dict[str, _Rerun](), list[list[str]]()
+        wave = dict[str, _Rerun]()
+        answers = list[list[str]]()
         for group in groups:
             found = [self._plan_rerun(agent, each) for each in group]
             asked = [each for each in found if each is not None]
@@ -574,7 +580,8 @@ class Learning:
         task = self._train.get(asked.experience.task)
         if task is None or {x.id for x in asked.lessons} & {x.id for x in agent.lessons}:
             return None  # without the lesson that it carries it would be another agent
-        told, repeat = exactly(asked.lessons), 1 + asked.repeat
+        told = exactly(asked.lessons)
+        repeat = 1 + asked.repeat
         # its image cannot be had: the attempt says so
         if not (key := self._key(agent, task, repeat, told)):
             return _Rerun(

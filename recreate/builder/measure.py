@@ -13,13 +13,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from recreate.agents.lint import problems, refuse
 from recreate.agents.retrieval import LessonRetrieval
 from recreate.agents.scaffold import Scaffold
 from recreate.agents.workplace import try_servers
 from recreate.api.errors import BadInput, Fault
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.types import Split, Task, digest
 from recreate.builder.learning import Learning
 from recreate.builder.selection import strata, tasks_of
@@ -77,7 +77,7 @@ class Cell:
 
     def work(self) -> list[Work]:
         """Return its attempts, in the order of (task, repeat)."""
-        rest: dict[str, Any] = {"phase": self.split, "offers": self.offers, "cell": self.name}
+        rest: JsonDict = {"phase": self.split, "offers": self.offers, "cell": self.name}
         each = (
             (task, repeat) for task in self.tasks for repeat in range(self.session.settings.repeats)
         )
@@ -85,8 +85,10 @@ class Cell:
 
     def result(self, scores: Mapping[Place, Score]) -> BenchResult:
         """Return what came of it; an attempt without a score was not made."""
-        session, made = self.session, [scores[w.place] for w in self.work() if w.place in scores]
-        run, repeats = Run(session.folder), session.settings.repeats
+        session = self.session
+        made = [scores[w.place] for w in self.work() if w.place in scores]
+        run = Run(session.folder)
+        repeats = session.settings.repeats
         return sum_up(
             run, self.key, self.scaffold.name, made, repeats=repeats, opening=self.opening
         )
@@ -212,7 +214,8 @@ def _list_attempted(workspace: Path, own: set[str]) -> dict[str, Path]:
                 key = keys.get(name, name)
                 if key in own:
                     continue
-                there, here = found.get(key), folder / name
+                there = found.get(key)
+                here = folder / name
                 found[key] = here if there is None or _ended_at(here) < _ended_at(there) else there
     return found
 
@@ -221,7 +224,8 @@ def _list_judged(workspace: Path, agents: Set[str]) -> set[tuple[str, str]]:
     """Return (run, agent) for the runs in runs/ whose gate judged one of these agents."""
     found = set[tuple[str, str]]()
     for file in workspace.glob("runs/*/journal.jsonl"):
-        runs, seen = set[str](), set[str]()
+        runs = set[str]()
+        seen = set[str]()
         for record in records(Log(file), "start", "revision"):
             if record["kind"] == "start":
                 runs.add(record["run"])
@@ -266,7 +270,7 @@ def count_openings(session: Session) -> int:
     return len(_openings(session, openings_log(session.workspace)))
 
 
-def _openings(session: Session, file: Log) -> list[Mapping[str, Any]]:
+def _openings(session: Session, file: Log) -> list[JsonMap]:
     """Return those of this domain, in their order; a damaged line may be one, and counts as
     such."""
     records = [line.record for line in file.lines()]
@@ -312,7 +316,7 @@ def record_opening(
     return found
 
 
-def _numbered(number: int, opened: Sequence[Mapping[str, Any]]) -> SplitOpening:
+def _numbered(number: int, opened: Sequence[JsonMap]) -> SplitOpening:
     """opened: the lines up to this opening's own, which is the last. The same question is the same
     agent and model on a test task that it was measured on before; a line of before 2026-11-23 does
     not say which, and may be of it.

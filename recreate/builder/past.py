@@ -29,11 +29,9 @@ def read_attempts(
 ) -> Past:
     """Return attempts of the rater's agent with its model; how it did on these validation tasks,
     by them or else by the pass rates that were measured."""
-    wanted, usages, scores = (
-        {task.id: task for task in validation},
-        list[Usage](),
-        dict[str, list[float]](),
-    )
+    wanted = {task.id: task for task in validation}
+    usages = list[Usage]()
+    scores = dict[str, list[float]]()
     for e in ExperienceStore(where, namespace=namespace).experiences(domain=domain.name):
         if e.trace.model == rater.model and e.digest == rater.agent:
             usages.append(e.trace.usage)

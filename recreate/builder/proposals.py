@@ -23,6 +23,7 @@ from recreate.agents.trajectory import uncited
 from recreate.agents.workplace import furnish, prepare_sandbox
 from recreate.api.errors import BadInput, Missing, OutOfBudget
 from recreate.api.ports import Hit, Sandbox, ToolCalling
+from recreate.api.shapes import JsonMap
 from recreate.api.types import Call, Edit, Experience, Message, Reply, Revision, Task, digest
 from recreate.lessons.gaming import may_hold
 from recreate.lessons.store import LessonStore
@@ -75,7 +76,8 @@ class Proposals:
 
     def context(self) -> OptimizerContext:
         """Return what the optimizer works with."""
-        key, settings = self.key, self.session.settings
+        key = self.key
+        settings = self.session.settings
 
         def ask(
             messages: Sequence[Message], *, step: int, thread: str = "", **params: Any
@@ -241,7 +243,9 @@ class Proposals:
         self, current: Scaffold, edits: Sequence[Edit]
     ) -> tuple[Scaffold, list[Edit], list[str]]:
         """Return (the child, the edits it is made of, what was wrong with the others)."""
-        child, made, faults = current, [], []
+        child = current
+        made = []
+        faults = []
         for edit in edits:
             if wrong := self.validate(child, [edit]):
                 faults += wrong
@@ -258,7 +262,8 @@ class Proposals:
         again."""
         task = self.task_of(experience)
         try:
-            scaffold, other = self.scaffold_of(experience.digest), ""
+            scaffold = self.scaffold_of(experience.digest)
+            other = ""
         except BadInput:
             scaffold = self.agent
             other = "; its agent's files are not in this run, so those of the present one were used"
@@ -325,7 +330,7 @@ class Proposals:
             self.attempted[made.id] = made
         return made
 
-    def recall(self, query: str, k: int, filters: Mapping[str, Any]) -> Sequence[Hit]:
+    def recall(self, query: str, k: int, filters: JsonMap) -> Sequence[Hit]:
         """Search memory as the optimizer may. Without the `memory` extra there is nothing to
         search, and it says so."""
         try:
@@ -358,7 +363,8 @@ def without_idle(
     called and nothing calls any more is taken out, if it may be; one that nothing called before
     either is left to who put it there.
     """
-    new, left = list(edits), list[str]()
+    new = list(edits)
+    left = list[str]()
     idle = [path for path in uncalled(after) if path not in before.files]
     for path in idle:
         new = [edit for edit in new if edit.path not in _with_schema(path)]

@@ -73,7 +73,8 @@ def left_alone(target: Path, run: Run) -> str:
         now = standing(target)
     except BadInput:
         return "somebody is writing it"
-    seed, began = run.seed(), next(run.records("seed"), {}).get("stood", now)
+    seed = run.seed()
+    began = next(run.records("seed"), {}).get("stood", now)
     return (
         ""
         if now in {"", began, seed.digest if seed else "", *kept}
@@ -84,7 +85,8 @@ def left_alone(target: Path, run: Run) -> str:
 def stranger(digest: str, run: Run) -> bool:
     """Whether what stood somewhere is nothing that a build came from: another build's, or a
     person's."""
-    seed, begun = run.seed(), next(run.records("seed"), {})
+    seed = run.seed()
+    begun = next(run.records("seed"), {})
     own = {
         "",
         seed.digest if seed else "",

@@ -10,12 +10,12 @@ asked twice.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from recreate.agents.history import History
 from recreate.agents.lint import check
 from recreate.agents.scaffold import UNCOUNTED, Scaffold
 from recreate.api.errors import BadInput
+from recreate.api.shapes import JsonDict
 from recreate.api.theirs import boundary, expect
 from recreate.api.types import Edit, Review, Revision
 from recreate.runs.session import Session
@@ -60,7 +60,7 @@ class ReviewDesk:
         found = next(r for r in self.session.journal.records("candidate") if r["offer"] == number)
         return Revision.model_validate(found["revision"])
 
-    def answer(self, number: int, reviewer: Reviewer | None) -> dict[str, Any] | None:
+    def answer(self, number: int, reviewer: Reviewer | None) -> JsonDict | None:
         """Return the decision on an offer as the journal has it, else the reviewer's, written down;
         None: it waits.
 
@@ -71,7 +71,8 @@ class ReviewDesk:
             if record["offer"] == number:
                 return {key: record[key] for key in ("decision", "reason", "edited")}
         revision = self.read_offer(number)
-        parent, child = self.history.read(revision.parent), self.history.read(revision.id)
+        parent = self.history.read(revision.parent)
+        child = self.history.read(revision.id)
         before = None
         while True:
             said = self.ask(reviewer, revision, parent, child) if reviewer else None
@@ -158,7 +159,8 @@ def human_edits(
     same = {p for p in {*child.files, *edited.files} if child.files.get(p) == edited.files.get(p)}
     edits = [e for e in offered.edits if e.path in same]
     for path in sorted({*parent.files, *edited.files} - same - set(UNCOUNTED)):
-        old, new = parent.files.get(path), edited.files.get(path)
+        old = parent.files.get(path)
+        new = edited.files.get(path)
         if old != new:
             edits.append(
                 change(path, old, new).model_copy(update={"origin": "human", "reason": reason})
@@ -171,7 +173,8 @@ def change(path: str, old: str | None, new: str | None) -> Edit:
     as make them unique."""
     if old is None or new is None:
         return Edit(path=path, old=old or "", new=new or "")
-    before, after = old.splitlines(keepends=True), new.splitlines(keepends=True)
+    before = old.splitlines(keepends=True)
+    after = new.splitlines(keepends=True)
     most = min(len(before), len(after))
     head = next((n for n in range(most) if before[n] != after[n]), most)
     tail = next((n for n in range(most - head) if before[-1 - n] != after[-1 - n]), most - head)
@@ -181,4 +184,5 @@ def change(path: str, old: str | None, new: str | None) -> Edit:
         text = "".join(before[head : len(before) - tail])
         if (text and old.find(text) == old.rfind(text)) or not (head or tail):
             return Edit(path=path, old=text, new="".join(after[head : len(after) - tail]))
-        head, tail = max(0, head - 1), max(0, tail - 1)
+        head = max(0, head - 1)
+        tail = max(0, tail - 1)

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from recreate import __version__
+from recreate.api.shapes import JsonMap
 from recreate.cli.help import HELP_ALL, Command, Group, Top
 
 app = typer.Typer(
@@ -111,7 +112,7 @@ class _Command(Command):
         return parsed
 
 
-class _Commands(Mapping[str, Any]):
+class _Commands(JsonMap):
     """Those of a group by their names, made one by one. words: the group's."""
 
     def __init__(self, words: str) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+from recreate.api.shapes import JsonMap
 from recreate.api.types import Stratum, Verdict
 from recreate.cli.terminal import EXCLUDED, columns
 
@@ -13,9 +14,7 @@ if TYPE_CHECKING:
     from recreate.runs.results import BenchResult
 
 
-def list_cells(
-    cells: Sequence[BenchResult], differences: Sequence[Mapping[str, Any]] = ()
-) -> list[str]:
+def list_cells(cells: Sequence[BenchResult], differences: Sequence[JsonMap] = ()) -> list[str]:
     """Return one cell as a line; several as a table, with the differences to the baseline and what
     the table has no columns for."""
     if len(cells) == 1:
@@ -80,7 +79,7 @@ def tell_cell(cell: BenchResult) -> str:
     )
 
 
-def tell_difference(who: str, difference: Mapping[str, Any]) -> str:
+def tell_difference(who: str, difference: JsonMap) -> str:
     """Return a verdict on one cell beside another in a line, by kinds of tasks where there are
     several."""
     from recreate.viewer.markdown import verdict_text

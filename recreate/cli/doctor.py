@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,6 +16,7 @@ from recreate.api import paths, plugins, registry
 from recreate.api.errors import BadInput, CheckFailed, RecreateError
 from recreate.api.paths import home, workspace
 from recreate.api.ports import Check, EngineBackend
+from recreate.api.shapes import JsonDict
 from recreate.cli.options import Json
 from recreate.cli.plugins import describe_plugins
 from recreate.cli.terminal import answer
@@ -48,9 +49,11 @@ def doctor(
     from recreate.runs.settings import Settings, load
 
     try:
-        settings, wrong = load(workspace()), None
+        settings = load(workspace())
+        wrong = None
     except BadInput as e:
-        settings, wrong = Settings(), e
+        settings = Settings()
+        wrong = e
     sandbox, sandboxes = _check_sandboxes(settings)
     checks = [
         _check_settings(wrong),
@@ -215,16 +218,19 @@ def _check_keys() -> Check:
 def _check_index() -> Check:
     from recreate.storage import download, packages
 
-    pypi_simple, requests = registry.need("pypi_simple"), registry.need("requests")
+    pypi_simple = registry.need("pypi_simple")
+    requests = registry.need("requests")
     endpoint = packages.index_url() or pypi_simple.PYPI_SIMPLE_ENDPOINT
     fix = "is the network up? PIP_INDEX_URL names another index, HTTPS_PROXY a proxy"
     verify = os.environ.get("PIP_CERT") or os.environ.get("SSL_CERT_FILE") or True
     try:
         url = endpoint.rstrip("/") + "/packaging/"
         with requests.get(url, timeout=3, stream=True, verify=verify) as reply:
-            ok, said = reply.status_code < 400, f" answered {reply.status_code}"
+            ok = reply.status_code < 400
+            said = f" answered {reply.status_code}"
     except (requests.RequestException, OSError) as e:
-        ok, said = False, f": {type(e).__name__}"
+        ok = False
+        said = f": {type(e).__name__}"
     return Check("package index", ok, f"{download.shown(endpoint)}{said}", fix)
 
 
@@ -246,7 +252,7 @@ def clean(
     from recreate.models.replies import ON, SharedReplies, folder_of
     from recreate.sandboxes import filesystem
 
-    left: dict[str, list[dict[str, Any]]] = {
+    left: dict[str, list[JsonDict]] = {
         kind: [] for kind in ("containers", "images", "in_use", "faults")
     }
     for name in plugins.names("sandbox"):
@@ -255,7 +261,8 @@ def clean(
             for kind, rows in backend.sweep(really=not dry_run).items():
                 left[kind] += rows
     folders = [str(folder) for folder in filesystem.sweep(really=not dry_run)]
-    verb, size = "would remove" if dry_run else "removed", "{:.0f} MB"
+    verb = "would remove" if dry_run else "removed"
+    size = "{:.0f} MB"
     lines = [
         *(f"{verb} the folder {folder}" for folder in folders),
         *(f"{verb} the container {row['name']} of {row['engine']}" for row in left["containers"]),

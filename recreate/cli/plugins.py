@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib import import_module
-from typing import Any
 
 from recreate.api import plugins, registry
 from recreate.api.errors import Missing, RecreateError
 from recreate.api.plugins import EntryPoint
+from recreate.api.shapes import JsonDict
 from recreate.cli.app import COMMANDS
 from recreate.cli.options import Json
 from recreate.cli.terminal import answers
@@ -26,7 +26,7 @@ def list_plugins(as_json: Json = False) -> None:
     answers(as_json, rows, "no plug-in is installed")
 
 
-def describe_plugins() -> Iterator[dict[str, Any]]:
+def describe_plugins() -> Iterator[JsonDict]:
     """Yield a row for each plug-in, by name."""
     by_plugin: dict[str, list[EntryPoint]] = {}
     for point in plugins.declared():
@@ -34,9 +34,11 @@ def describe_plugins() -> Iterator[dict[str, Any]]:
     yield from (_describe(name, by_plugin[name]) for name in sorted(by_plugin))
 
 
-def _describe(name: str, points: list[EntryPoint]) -> dict[str, Any]:
+def _describe(name: str, points: list[EntryPoint]) -> JsonDict:
     """Return one plug-in as a row; everything that it brings is imported."""
-    about, needs, state = "", list[str](), "not installed"
+    about = ""
+    needs = list[str]()
+    state = "not installed"
     if points[0].present:
         state = next(_faults(points), "ready")
         folders = [point.module for point in points if point.kind == "plugins"]
@@ -85,7 +87,7 @@ def _faults(points: list[EntryPoint]) -> Iterator[str]:
                 yield f"broken: {e.message}"
 
 
-def _line(row: dict[str, Any]) -> str:
+def _line(row: JsonDict) -> str:
     brings = row["brings"]
     lines = [f"{row['name']:<14}  {row['state']:<7}  {row['about']}".rstrip()]
     for what, named in brings.items():

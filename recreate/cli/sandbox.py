@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from recreate.api.errors import BadInput, CheckFailed
 from recreate.api.paths import shipped, workspace
 from recreate.api.ports import OpensImages, SandboxBackend
+from recreate.api.shapes import JsonDict
 from recreate.cli.options import Json, SandboxName, open_backend
 from recreate.cli.terminal import answer, emit, pass_on, say
 
@@ -104,7 +105,7 @@ def check(
     return CheckFailed.exit_code if faults else 0
 
 
-def faults_of(path: Path, backend: str = "") -> list[dict[str, Any]]:
+def faults_of(path: Path, backend: str = "") -> list[JsonDict]:
     """Return what is wrong, as {file, line, message}; a folder that cannot even be read has that as
     its one fault."""
     from recreate.agents import scaffold as scaffolds

@@ -8,14 +8,15 @@ import re
 import stat
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from recreate.api.errors import UNSOUND, BadInput, CheckFailed, Fault, Interrupted
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.cli.options import (
     DATA,
     JUDGE,
@@ -62,7 +63,7 @@ SplitOption = Annotated[str, typer.Option("--split", help="train, validation or 
 def list_(
     settings: Settings,
     where: Path,
-    typed: Mapping[str, Any],
+    typed: JsonMap,
     domain: DomainName = "",
     split: SplitOption = "",
     as_json: Json = False,
@@ -77,7 +78,8 @@ def list_(
 
     part = domain_of(domain, settings, typed, where, named_backend(settings.sandbox))
     domain = domain or part.name
-    tasks, rated = _selected(part, split, settings, where), rates_of(part, where)
+    tasks = _selected(part, split, settings, where)
+    rated = rates_of(part, where)
     rows = (
         (
             {**task_record(task), "prompt": task.prompt, "rates": _rates(task, rated)},
@@ -92,7 +94,7 @@ def list_(
 def check(
     settings: Settings,
     where: Path,
-    typed: Mapping[str, Any],
+    typed: JsonMap,
     domain: DomainName = "",
     task: Annotated[
         list[str] | None, typer.Option("--task", help="Only this one; repeatable.")
@@ -227,7 +229,7 @@ def _prove(
     log.path.unlink(missing_ok=True)
 
 
-def _unusable(name: str, why: str) -> dict[str, Any]:
+def _unusable(name: str, why: str) -> JsonDict:
     """Return the row of a task that is none."""
     unknown = dict.fromkeys(("group", "split", "digest", "gold", "untouched"))
     return {"task": name, **unknown, "ok": False, "reason": why, "seconds": 0.0}
@@ -244,7 +246,7 @@ def _tell_proof(proof: Proof) -> str:
 def grade(
     settings: Settings,
     where: Path,
-    typed: Mapping[str, Any],
+    typed: JsonMap,
     domain: DomainName = "",
     task: Annotated[
         str, typer.Argument(metavar="TASK", help="A task's id; recreate tasks list shows them.")
@@ -319,7 +321,8 @@ def open_judge(part: Domain, settings: Settings, where: Path) -> Iterator[Domain
         before = ledger.spent if ledger else None
         yield asking
         if ledger is not None and before is not None:
-            calls, usd = ledger.spent.calls - before.calls, ledger.spent.usd - before.usd
+            calls = ledger.spent.calls - before.calls
+            usd = ledger.spent.usd - before.usd
             say(
                 f"the judge was asked {calls} times, ${usd:.4f}:"
                 f" runs/judge-{part.name}/ledger.jsonl"
@@ -329,7 +332,7 @@ def open_judge(part: Domain, settings: Settings, where: Path) -> Iterator[Domain
 def domain_of(
     name: str,
     settings: Settings,
-    typed: Mapping[str, Any],
+    typed: JsonMap,
     where: Path,
     backend: SandboxBackend | None = None,
 ) -> Domain:
@@ -391,7 +394,7 @@ def _selected(part: Domain, split: str, settings: Settings, where: Path) -> list
     return found.of(tasks)
 
 
-def _rates(task: Task, rated: Rated) -> list[dict[str, Any]]:
+def _rates(task: Task, rated: Rated) -> list[JsonDict]:
     own = {"task", "digest", "each", "schema_"}
     return [rate.model_dump(mode="json", exclude=own) for rate in rated.pass_rates(task)]
 
@@ -421,7 +424,7 @@ def line_of_task(task: Task, rated: Rated | None = None) -> str:
     return f"{task.split:<10}  {task.id}  (group {task.group}){passed}"
 
 
-def task_record(task: Task) -> dict[str, Any]:
+def task_record(task: Task) -> JsonDict:
     """Return a task as JSON; what only `tasks check` finds out is null."""
     unproven = dict.fromkeys(("gold", "untouched", "ok", "reason", "seconds"))
     known = {key: getattr(task, key) for key in ("group", "split", "digest", "canary")}

@@ -13,12 +13,13 @@ import re
 import secrets
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import TextIO
 
 from recreate.api.config import SCHEMA
 from recreate.api.errors import RecreateError
+from recreate.api.shapes import JsonMap
 from recreate.storage.redact import redact, redacted
 from recreate.viewer.text import cut, json_text, visible
 
@@ -30,7 +31,7 @@ FOLD = 1200
 """Characters of one text that `show` commands print; --full prints all."""
 
 
-def emit(record: Mapping[str, Any]) -> None:
+def emit(record: JsonMap) -> None:
     """Print one JSON object on stdout, with its schema."""
     print(json_text(redacted({"schema": SCHEMA, **record})), flush=True)
 
@@ -63,7 +64,7 @@ def show(*lines: str) -> None:
         print(printable("\n".join(lines)), flush=True)
 
 
-def answer(as_json: bool, record: Mapping[str, Any], *lines: str) -> None:
+def answer(as_json: bool, record: JsonMap, *lines: str) -> None:
     """Print the one result of a command, in the form asked for."""
     if as_json:
         emit(record)
@@ -71,7 +72,7 @@ def answer(as_json: bool, record: Mapping[str, Any], *lines: str) -> None:
         show(*lines)
 
 
-def answers(as_json: bool, rows: Iterable[tuple[Mapping[str, Any], str]], nothing: str = "") -> int:
+def answers(as_json: bool, rows: Iterable[tuple[JsonMap, str]], nothing: str = "") -> int:
     """Print a list of results as they come, each (record, text); return how many there were;
     `nothing`: said when none was."""
     count = 0
@@ -170,15 +171,18 @@ def fold(text: str, full: bool, limit: int = FOLD) -> str:
 def bar(what: str, total: int) -> Iterator[Callable[[str], None]]:
     """Calls that each say that one more is done, with a word on how it goes: a bar and the time
     that is left on stderr, and where nobody watches a line every 30 s."""
-    done, began = 0, time.monotonic()
+    done = 0
+    began = time.monotonic()
     told = began
     if not sys.stderr.isatty():
 
         def tell(word: str) -> None:
             nonlocal done, told
-            done, now = done + 1, time.monotonic()
+            done = done + 1
+            now = time.monotonic()
             if now - told >= 30 and done < total:
-                told, left = now, (now - began) / done * (total - done) / 60
+                told = now
+                left = (now - began) / done * (total - done) / 60
                 say(f"{what}: {done} of {total}{word}, about {max(1, round(left))} min left")
 
         yield tell
@@ -194,7 +198,8 @@ def bar(what: str, total: int) -> Iterator[Callable[[str], None]]:
         TimeRemainingColumn(),
     )
     # What goes through a pipe must not be drawn above the bar.
-    console, through = Console(stderr=True), sys.stdout.isatty()
+    console = Console(stderr=True)
+    through = sys.stdout.isatty()
     # By all that is done: within rich's half minute there may be one task, or none.
     drawn = Bar(
         *columns,

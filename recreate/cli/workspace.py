@@ -6,13 +6,14 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from recreate.api.errors import BadInput, RecreateError
 from recreate.api.paths import shipped, workspace
 from recreate.api.paths import short as here
+from recreate.api.shapes import JsonMap
 from recreate.cli.options import Json, help_of, unknown
 from recreate.cli.terminal import answer, answers
 from recreate.cli.variants import with_variants
@@ -176,7 +177,7 @@ def list_(
     answers(as_json, lines, f"no {kind} is installed; your own is named module:Class")
 
 
-def _parts(kind: str) -> Iterator[Mapping[str, Any]]:
+def _parts(kind: str) -> Iterator[JsonMap]:
     from recreate.api.plugins import brought_by, names
 
     states: dict[str, str] = {}
@@ -215,7 +216,7 @@ def _lacks(kind: str, name: str) -> str:
     return ""
 
 
-def _scaffolds() -> Iterator[Mapping[str, Any]]:
+def _scaffolds() -> Iterator[JsonMap]:
     from recreate.agents import scaffold as scaffolds
 
     seen = set()

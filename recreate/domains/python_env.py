@@ -21,6 +21,7 @@ from pydantic import Field, ValidationError, field_validator
 
 from recreate.api import paths
 from recreate.api.errors import BadInput, Fault, RecreateError
+from recreate.api.shapes import JsonMap
 from recreate.api.types import Record, digest
 from recreate.storage import packages
 from recreate.storage.files import making, once
@@ -129,7 +130,7 @@ class Environment(Record):
         return [*sorted(self.requires), *([others] if others else [])]
 
 
-def read_environment(fields: Mapping[str, Any]) -> Environment:
+def read_environment(fields: JsonMap) -> Environment:
     """Return an Environment of what somebody asks for. Raises BadInput that names the first field
     that cannot be."""
     try:
@@ -422,7 +423,8 @@ def _run(command: list[str], target: Path, about: str) -> None:
     if done.returncode == 0:
         return
     said = " ".join((done.stderr or done.stdout).split())
-    why, lower = said[-600:], said.lower()
+    why = said[-600:]
+    lower = said.lower()
     if any(
         word in lower for word in ("os error 28", "no space left", "os error 122", "quota exceeded")
     ):

@@ -19,7 +19,8 @@ from recreate.api.errors import BadInput
 from recreate.api.types import PassRate, Task, TaskSet
 from recreate.storage import files
 
-RATES, SETS = "pass_rates.jsonl", "sets.toml"
+RATES = "pass_rates.jsonl"
+SETS = "sets.toml"
 
 Key = tuple[str, str, str, str, str]
 

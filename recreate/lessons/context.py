@@ -14,6 +14,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 from recreate.agents.template import filled, read_object
 from recreate.api.errors import Refused
 from recreate.api.ports import Ask
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.types import (
     Change,
     Evidence,
@@ -169,7 +170,7 @@ class AskingPolicy:
         self.left: float = context.questions or math.inf
         self._offered: dict[str, set[str]] = {}
 
-    def ask(self, name: str, schema: Mapping[str, Any], **variables: Any) -> dict[str, Any] | None:
+    def ask(self, name: str, schema: JsonMap, **variables: Any) -> JsonDict | None:
         """Return the object that a model answered to the prompt `name`, asked once and read
         leniently; None for no answer, also where no more questions are paid for, or the endpoint
         refuses this one (it is too long for it).

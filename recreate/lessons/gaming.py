@@ -21,7 +21,9 @@ from recreate.lessons import promotion
 from recreate.lessons.context import offered_ids
 from recreate.lessons.draws import LessonEvidence
 
-NEEDED, RISES, WAITS = math.log(100), math.log(20), math.log(2)
+NEEDED = math.log(100)
+RISES = math.log(20)
+WAITS = math.log(2)
 """The log of what the bet must have made of 1 for a lesson to be held, and where it would become a
 pattern by now: to be held, and not to become one yet."""
 EXPECTED = 0.02
@@ -136,14 +138,18 @@ def log_capital(lesson: Lesson) -> float:
     marked = {s.experience for s in lesson.signs}
     if not lesson.draws:
         return 0.0
-    found, without, signs = LessonEvidence(), 0, 0
+    found = LessonEvidence()
+    without = 0
+    signs = 0
     for draw in lesson.draws:
-        y, p = float(draw.experience in marked), draw.propensity
+        y = float(draw.experience in marked)
+        p = draw.propensity
         m = (signs + EXPECTED) / (without + 1)
         z = (y - m) / p if draw.shown else (m - y) / (1 - p)
         found.add(z, max(m / p, (1 - m) / (1 - p)))
         if not draw.shown:
-            without, signs = without + 1, signs + int(y)
+            without = without + 1
+            signs = signs + int(y)
     return found.capital
 
 
@@ -154,10 +160,12 @@ def _pairs(reruns: Iterable[Experience]) -> Iterable[tuple[str, list[Pair]]]:
     control = {(e.digest, e.task, e.trace.repeat): e for e in reruns if not offered_ids(e)}
     found: dict[str, list[Pair]] = {}
     for e in reruns:
-        other, ids = control.get((e.digest, e.task, e.trace.repeat)), list(offered_ids(e))
+        other = control.get((e.digest, e.task, e.trace.repeat))
+        ids = list(offered_ids(e))
         if other is None or len(ids) != 1:
             continue
-        having, lacking = find_sign(e), find_sign(other)
+        having = find_sign(e)
+        lacking = find_sign(other)
         diff = float(having is not None) - float(lacking is not None)
         gain = Gain(experience=e.id, group=e.group, diff=diff, repeat=e.trace.repeat, task=e.task)
         found.setdefault(ids[0], []).append((gain, having))

@@ -133,11 +133,9 @@ class Ladder(AskingPolicy):
             attempt=tell(experience),
             other=tell(other, 1600) if other else "",
         )
-        title, body, when = (
-            text(found, "title", 120),
-            text(found, "body", 1200),
-            text(found, "when", 300),
-        )
+        title = text(found, "title", 120)
+        body = text(found, "body", 1200)
+        when = text(found, "when", 300)
         if not title or not body:
             return
         body = f"{body}\n\nWhen: {when}" if when else body
@@ -225,7 +223,8 @@ class Ladder(AskingPolicy):
 
     def try_all(self, doubts: Iterable[tuple[Lesson, str]]) -> Iterator[Change]:
         """Test these lessons, and settle what became of each whose test came to an end."""
-        lessons, reasons = [], []
+        lessons = []
+        reasons = []
         for lesson, why in doubts:
             lessons.append(lesson)
             reasons.append(why)
@@ -250,7 +249,8 @@ class Ladder(AskingPolicy):
         """
         tests = [_Test(lesson, self.places(lesson), self.pairs) for lesson in lessons]
         while going := [test for test in tests if test.going]:
-            room, asked = self.context.room(), list[tuple[_Test, _Pair]]()
+            room = self.context.room()
+            asked = list[tuple[_Test, _Pair]]()
             for test in going:
                 room -= 2 * test.remaining
                 if asked and room < 0:
@@ -277,7 +277,8 @@ class Ladder(AskingPolicy):
         """Return how many more pairs a test takes whatever they say: until they decide if all say
         the same, one of `diffs`, for no other scores decide sooner (`promotion.finding` is
         monotone)."""
-        lesson, made = test.lesson, test.made
+        lesson = test.lesson
+        made = test.made
         for n in range(1, test.remaining):
             if any(self.decided(_supposed(lesson, n, diff), made + n) for diff in diffs):
                 return n
@@ -344,7 +345,8 @@ class Ladder(AskingPolicy):
     def stands(self, id: str, why: str) -> Iterator[Change]:
         """Make a general pattern one of this domain too, where its re-runs here say that it
         helps."""
-        lesson, domain = self.lessons[id], self.context.domain
+        lesson = self.lessons[id]
+        domain = self.context.domain
         new = lesson.scope == "general" and domain not in lesson.domains and self.here(lesson)
         if new and lesson.status == "active":
             self.put_lesson(lesson, domains=(*lesson.domains, domain))

@@ -165,7 +165,8 @@ def fell(lesson: Lesson) -> str:
     for trial in recent:
         if count >= 5:
             below = max(0.0, below + total / count - trial.score - SLACK)
-        total, count = total + trial.score, count + 1
+        total = total + trial.score
+        count = count + 1
         if below > ALARM:
             return f"attempts in which it was offered score {below:.1f} below those before"
     return ""
@@ -194,7 +195,8 @@ def measured_more(lesson: Lesson, gains: Sequence[Gain]) -> Lesson:
 def joined(lessons: Mapping[str, Lesson], id: str, member: str) -> dict[str, Lesson]:
     """Both lessons after `member` joined `id`: the member stays, as `merged`. A frozen target is
     left as it is."""
-    target, other = lessons[id], lessons[member]
+    target = lessons[id]
+    other = lessons[member]
     changed = {member: other.model_copy(update={"status": "merged", "merged_into": id})}
     if not target.frozen:
         changed[id] = target.model_copy(
@@ -215,13 +217,16 @@ def find_surplus(lessons: Sequence[Lesson], patterns: int, characters: int) -> l
     person froze stays."""
     active = [lesson for lesson in lessons if lesson.status == "active"]
     ranked = sorted(active, key=lambda x: (not x.frozen, -bound(x.gains, x.rounds)[1], x.id))
-    out, kept, size = [], 0, 0
+    out = []
+    kept = 0
+    size = 0
     for lesson in ranked:
         whole = size + len(lesson.title) + len(lesson.body)
         if (kept >= patterns or whole > characters) and free(lesson):
             out.append(lesson)
         else:
-            kept, size = kept + 1, whole
+            kept = kept + 1
+            size = whole
     return out
 
 
@@ -248,7 +253,8 @@ def _capital(pairs: Sequence[Pair], m: float) -> float:
 
 
 def _lower(pairs: Sequence[Pair]) -> float:
-    low, high = -1.0, 1.0
+    low = -1.0
+    high = 1.0
     for _ in range(20):
         middle = (low + high) / 2
         low, high = (middle, high) if _capital(pairs, middle) > math.log(ODDS) else (low, middle)

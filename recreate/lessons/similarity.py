@@ -131,7 +131,8 @@ class Similarity:
 def fitting(lessons: Sequence[Lesson], budget: int) -> list[Lesson]:
     """Return the lessons, in their order, that fit a budget of tokens; one that is too long is
     passed over."""
-    kept, left = [], budget
+    kept = []
+    left = budget
     for lesson in lessons:
         # tokens(text_of(lesson)), without making the text
         cost = (len(lesson.title) + 1 + len(lesson.body) + 3) // 4

@@ -20,6 +20,7 @@ from typing import Any
 
 from recreate.agents.lesson import headed, lesson_at, lesson_id, lesson_text, read_lesson
 from recreate.api.errors import BadInput
+from recreate.api.shapes import JsonDict
 from recreate.api.types import Lesson, Trust, digest
 from recreate.lessons.gaming import advice_of, hold
 from recreate.lessons.promotion import free, joined, key
@@ -125,7 +126,8 @@ class LessonStore:
 
         Raises BadInput for an empty one, and for a domain that cannot name a folder.
         """
-        title, body = redacted(" ".join(title.split())), redacted(body.strip())
+        title = redacted(" ".join(title.split()))
+        body = redacted(body.strip())
         if not title or not body:
             raise BadInput(
                 "a lesson has a title and a text",
@@ -165,10 +167,8 @@ class LessonStore:
 
         Raises BadInput when somebody wrote it meanwhile, and for an empty one.
         """
-        title, body = (
-            redacted(" ".join(title.split())),
-            redacted("\n".join(body.splitlines()).strip()),
-        )
+        title = redacted(" ".join(title.split()))
+        body = redacted("\n".join(body.splitlines()).strip())
         if not title or not body:
             raise BadInput(
                 "a lesson has a title and a text",
@@ -343,7 +343,7 @@ def united(before: Lesson | None, now: Lesson, after: Lesson) -> Lesson:
         gone = (old.keys() - there.keys()) | (old.keys() - ours.keys())
         return tuple(x for at, x in {**there, **ours}.items() if at not in gone)
 
-    fields: dict[str, Any] = {name: both(name, str) for name in _SETS}
+    fields: JsonDict = {name: both(name, str) for name in _SETS}
     fields |= {name: max(getattr(now, name), getattr(after, name)) for name in _COUNTS}
     fields |= {
         "gains": both("gains", key),

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, TypeVar
 from pydantic import BaseModel
 
 from recreate.api.errors import BadInput
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.types import SCHEMA, Experience, Grade, Provisional, Sent, Step, Trace, digest
 from recreate.storage.files import make, write
 from recreate.storage.log import encode, now, seal
@@ -36,7 +37,8 @@ LARGE = 64 * 1024
 SHARED = 512
 """Bytes from which on a system message, or a parameter as JSON, is a file that attempts share."""
 
-HEAD, TAIL = 4_000, 20_000
+HEAD = 4_000
+TAIL = 20_000
 """Characters of a large text that stay in the line. An error is looked for in the last 20,000 of a
 text."""
 
@@ -131,7 +133,8 @@ _OF_A_STEP = {
 def what_happened(e: Experience) -> str:
     """Return a digest of what was said, done, handed in and graded: the same for two attempts that
     went alike, whatever they cost and how long they took."""
-    trace, grade = e.trace, e.grade
+    trace = e.trace
+    grade = e.grade
     steps = [step.model_dump(mode="json", include=_OF_A_STEP) for step in trace.steps]
     end = [trace.ending, trace.limit, trace.chosen, trace.answer]
     return digest([steps, end, grade.score, grade.passed, grade.evidence])
@@ -164,7 +167,7 @@ class Ref(NamedTuple):
     bytes: int
     json: bool = False
 
-    def as_record(self) -> dict[str, Any]:
+    def as_record(self) -> JsonDict:
         """Return it as it stands in a line."""
         return (
             {**self._asdict(), "json": True}
@@ -233,7 +236,7 @@ def _is_system(part: Any) -> bool:
     return role in ("system", "developer") and isinstance(part.get("content"), str)
 
 
-def _take_out(record: Mapping[str, Any]) -> tuple[dict[str, Any], list[Ref], dict[str, bytes]]:
+def _take_out(record: JsonMap) -> tuple[JsonDict, list[Ref], dict[str, bytes]]:
     """Return (the record with its large texts cut, their references, the texts by SHA-256)."""
     refs: list[Ref] = []
     texts: dict[str, bytes] = {}
@@ -262,7 +265,7 @@ def _take_out(record: Mapping[str, Any]) -> tuple[dict[str, Any], list[Ref], dic
     return {k: walk(v, (k,)) for k, v in record.items()}, refs, texts
 
 
-def refs(record: Mapping[str, Any]) -> list[Ref]:
+def refs(record: JsonMap) -> list[Ref]:
     """Return the references of a line's record, [] for none. One that makes no sense is left
     out."""
     found = []
@@ -309,10 +312,10 @@ class Blobs:
                 # durable: the line that names it must not outlive it; and blobs are rare
                 write(self.path(domain, sha), data, durable=True)
 
-    def restore(self, record: Mapping[str, Any]) -> dict[str, Any]:
+    def restore(self, record: JsonMap) -> JsonDict:
         """Return the experience of a line's record with its large texts whole; a note stands before
         what is left of one."""
-        experience: dict[str, Any] = record["experience"]
+        experience: JsonDict = record["experience"]
         read: dict[str, str | bytes] = {}
         for ref in refs(record):
             place = _place(experience, ref)

@@ -131,7 +131,9 @@ class Database:
         with self._lock:
             if self._closer is not None:
                 self._closer()
-            self._db, self._closer, self._inode = None, None, None
+            self._db = None
+            self._closer = None
+            self._inode = None
 
     def drop(self) -> None:
         """Delete the file: the next question makes it again."""
@@ -158,7 +160,10 @@ class Database:
         # forked: SQLite's connections are not to be used, nor closed, by a child
         if self._process != os.getpid():
             _LEFT.append((self._db, self._closer and self._closer.detach()))
-            self._db, self._closer, self._inode, self._process = None, None, None, os.getpid()
+            self._db = None
+            self._closer = None
+            self._inode = None
+            self._process = os.getpid()
         if self._db is not None and (
             self.in_memory or (self._inode == inode and (inode is not None or not self._storable()))
         ):

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from recreate.agents.guards.untrusted import mark_text
 from recreate.agents.trajectory import cut_middle, error_type, files, tools
 from recreate.api.ports import Hit
+from recreate.api.shapes import JsonDict
 from recreate.api.types import Experience, Lesson, Step
 from recreate.storage.log import iso
 
@@ -91,10 +92,8 @@ def documents(e: Experience, when: float | None = None) -> list[Document]:
         before = step.output
     facts = {**shared, "grain": "experience", "error": error_type(evidence_of(e))}
     text = words_of(e, e.id)
-    ran, named = (
-        union([], [d.tools for d in found]),
-        union(_list_named_files(e), [d.files for d in found]),
-    )
+    ran = union([], [d.tools for d in found])
+    named = union(_list_named_files(e), [d.files for d in found])
     found.append(Document(e.id, e.id, _gist(e, 280, 90), text, facts, ran, named, when))
     return found
 
@@ -213,7 +212,7 @@ def experience_hit(e: Experience, id: str, score: float, when: float | None = No
         return None
     text, number = found
     step = None if number is None else e.trace.steps[int(id.rpartition("/")[2])]
-    graded: dict[str, Any] = {"grade": e.mark} if e.mark else {}
+    graded: JsonDict = {"grade": e.mark} if e.mark else {}
     if e.judged is not None:
         graded |= {"passed": e.judged.passed, "score": e.judged.score}
     graded |= {"trust": e.trust} if e.trust != "own" else {}

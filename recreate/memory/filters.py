@@ -8,6 +8,7 @@ from typing import Any
 from recreate.agents.trajectory import is_file
 from recreate.api.errors import BadInput
 from recreate.api.ports import Hit
+from recreate.api.shapes import JsonMap
 from recreate.memory.metadata import FILTERS
 from recreate.storage.log import unix
 
@@ -19,17 +20,15 @@ KEYS = (*FILTERS, "experience", "grain", "step", "tool", "file", "since", "until
 """What `filters` may name; `outcome` (passed or failed) is another way to say `passed`."""
 
 
-def parse(filters: Mapping[str, Any] | None) -> dict[str, list[Any]]:
+def parse(filters: JsonMap | None) -> dict[str, list[Any]]:
     """Return name -> the values it may have. Raises BadInput for a name or a value that cannot
     be."""
     parsed: dict[str, list[Any]] = {}
     for name, value in (filters or {}).items():
         values = list(value) if isinstance(value, list | tuple | set | frozenset) else [value]
         if name == "outcome":
-            name, values = (
-                "passed",
-                [{"passed": True, "failed": False}.get(str(v), v) for v in values],
-            )
+            name = "passed"
+            values = [{"passed": True, "failed": False}.get(str(v), v) for v in values]
         if name not in KEYS:
             raise BadInput(
                 f"there is no filter {name!r}", fix=f"one of: outcome, {', '.join(KEYS)}"

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from recreate.agents.trajectory import error_type
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.memory.codec import refs
 from recreate.memory.database import Database, meta, set_meta, writing
 from recreate.storage.files import fault
@@ -127,7 +128,8 @@ class Metadata:
 
         if not self._ask("select 1 from recalled limit 1"):
             return frozenset()
-        new, found = among('"group"', groups) | among("task", tasks), set[str]()
+        new = among('"group"', groups) | among("task", tasks)
+        found = set[str]()
         while new := set(self.recallers(new)) - found:
             found |= new
         return frozenset(found)
@@ -185,7 +187,7 @@ class Metadata:
         rows = self._ask(f"select id from sources where id in {_LISTED} and file <> ''", ids)
         return {id for (id,) in rows}
 
-    def rows(self, where: Mapping[str, Sequence[Any]] | None = None) -> Iterator[dict[str, Any]]:
+    def rows(self, where: Mapping[str, Sequence[Any]] | None = None) -> Iterator[JsonDict]:
         """Return id, checksum and facts of the experiences that match, in the order of the files;
         streamed.
 
@@ -198,13 +200,15 @@ class Metadata:
             f"select {', '.join(map(_QUOTED, names))} from sources where (file, at) > (?, ?)"
             f" {clause} order by file, at limit 1000"
         )
-        file, at = "", -1
+        file = ""
+        at = -1
         while True:
             batch = self._ask(sql, file, at, *values)
             for row in batch:
                 fact = dict(zip(names, row, strict=True))
                 fact["passed"] = bool(fact["passed"])
-                file, at = fact.pop("file"), fact.pop("at")
+                file = fact.pop("file")
+                at = fact.pop("at")
                 yield fact
             if len(batch) < 1000:
                 return
@@ -218,7 +222,7 @@ class Metadata:
         rows = self._ask("select distinct domain, sha from blobs")
         return {(domain, sha) for domain, sha in rows}
 
-    def counts(self) -> dict[str, Any]:
+    def counts(self) -> JsonDict:
         """Return how many experiences, steps and damaged lines there are, and experiences by domain
         and split."""
         by: dict[str, dict[str, int]] = {}
@@ -228,7 +232,8 @@ class Metadata:
             " group by 1, 2 order by 1, 2"
         ):
             by.setdefault(domain, {})[split] = n
-            total, steps = total + n, steps + of
+            total = total + n
+            steps = steps + of
         damaged = self._ask("select coalesce(sum(damaged), 0) from files")[0][0]
         return {"experiences": total, "steps": steps, "damaged_lines": damaged, "domains": by}
 
@@ -300,7 +305,8 @@ class Metadata:
             (seen[2], seen[3:6], seen[6], seen[7]) if seen else (0, (0, 0, ""), 0, 0)
         )
         for line in Log(self.folder / name).lines(consumed):
-            consumed, last = line.offset + line.length, (line.offset, line.length, line.sum)
+            consumed = line.offset + line.length
+            last = (line.offset, line.length, line.sum)
             row = None if line.record is None else _row(line, name)
             if row is None:
                 damaged += 1
@@ -325,7 +331,7 @@ class Metadata:
         )
 
 
-def _id(record: Mapping[str, Any]) -> Any:
+def _id(record: JsonMap) -> Any:
     experience = record.get("experience")
     return experience.get("id") if isinstance(experience, dict) else None
 
@@ -345,7 +351,8 @@ def _row(line: Line, file: str) -> tuple[Any, ...] | None:
     """Return the values of _COLUMNS for a line; None when it is no experience."""
     try:
         e = (line.record or {})["experience"]
-        trace, grade = e["trace"], e["grade"]
+        trace = e["trace"]
+        grade = e["grade"]
         error = error_type(grade.get("evidence") or "")
         recorded = (line.record or {}).get("when")
         row = (
@@ -381,7 +388,8 @@ def _row(line: Line, file: str) -> tuple[Any, ...] | None:
 
 
 def _where(where: Mapping[str, Sequence[Any]]) -> tuple[str, list[Any]]:
-    clause, values = "", list[Any]()
+    clause = ""
+    values = list[Any]()
     for name, allowed in where.items():
         if name in ("since", "until"):
             clause += f' and "when" {">=" if name == "since" else "<"} ?'

@@ -33,6 +33,7 @@ from recreate.agents.lesson import lesson_text, read_lesson
 from recreate.api import paths
 from recreate.api.errors import BadInput, Missing
 from recreate.api.ports import Embedder, Hit
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.types import Experience, Lesson, Task, digest
 from recreate.memory import documents
 from recreate.memory.codec import Blobs, file_of, masked, sealed, what_happened
@@ -237,16 +238,14 @@ class ExperienceStore:
         scope = self._scope(reader)
         return {id: lesson for id, lesson in lessons.items() if not self._is_closed(lesson, scope)}
 
-    def facts(
-        self, filters: Mapping[str, Any] | None = None, reader: str = "human"
-    ) -> Iterator[dict[str, Any]]:
+    def facts(self, filters: JsonMap | None = None, reader: str = "human") -> Iterator[JsonDict]:
         """Yield id and facts of the experiences that match (see KEYS), without reading them: for
         lists."""
         return (row for row, seen in self.list_facts(filters, reader) if seen)
 
     def list_facts(
-        self, filters: Mapping[str, Any] | None = None, reader: str = "human"
-    ) -> Iterator[tuple[dict[str, Any], bool]]:
+        self, filters: JsonMap | None = None, reader: str = "human"
+    ) -> Iterator[tuple[JsonDict, bool]]:
         """Yield the same of all that match, each with whether the reader may see it."""
         where = parse(filters)
         for key in ("grain", "step"):
@@ -257,7 +256,8 @@ class ExperienceStore:
             key: where.pop(key) for key in ("tool", "file") if key in where
         }
         self.metadata.refresh()
-        scope, gone = self._scope(reader), self.forgotten.read()
+        scope = self._scope(reader)
+        gone = self.forgotten.read()
         for row in self.metadata.rows(where):
             if row["id"] in gone:
                 continue
@@ -299,7 +299,8 @@ class ExperienceStore:
         One that a person broke is left out here; `recreate patterns list` says what is wrong with
         it.
         """
-        found, general = dict[str, tuple[str, Lesson]](), set[str]()
+        found = dict[str, tuple[str, Lesson]]()
+        general = set[str]()
         for pattern in ("*/lessons/*.md", "*/patterns/*.md", "general/*.md"):
             for path in sorted(self.folder.glob(pattern)):
                 try:
@@ -330,7 +331,7 @@ class ExperienceStore:
         self,
         query: str,
         k: int = 8,
-        filters: Mapping[str, Any] | None = None,
+        filters: JsonMap | None = None,
         reader: str = "optimizer",
         how: str = "hybrid",
     ) -> list[Hit]:
@@ -409,7 +410,7 @@ class ExperienceStore:
     def search(
         self,
         text: str,
-        filters: Mapping[str, Any] | None = None,
+        filters: JsonMap | None = None,
         reader: str = "human",
         k: int = 50,
     ) -> list[Hit]:
@@ -485,7 +486,7 @@ class ExperienceStore:
         """Return the name of the embedder that made the index as it is, '' when there is none."""
         return str(self.index.facts()["embedder"])
 
-    def rebuild(self, progress: Callable[[int, int], None] | None = None) -> dict[str, Any]:
+    def rebuild(self, progress: Callable[[int, int], None] | None = None) -> JsonDict:
         """Make everything derived again from the files, and return stats(). Known vectors are not
         paid twice.
 
@@ -504,7 +505,7 @@ class ExperienceStore:
         if index_of(self.folder, self.kind).is_dir():
             self.index.purge(self._sources(self._scope("human"), self.lessons()))
 
-    def stats(self) -> dict[str, Any]:
+    def stats(self) -> JsonDict:
         """Counts by grain, domain and split, what is held out, and what the index holds with its
         digest.
 
@@ -625,7 +626,7 @@ class ExperienceStore:
             scope.working and self._is_no_advice(key, lesson, scope)
         ):
             return None
-        facts: dict[str, Any] = {
+        facts: JsonDict = {
             "domain": _domain(key),
             "scope": lesson.scope,
             "status": lesson.status,
@@ -664,7 +665,9 @@ class ExperienceStore:
     def _spoken_of(self, scope: Scope) -> tuple[str, Spoken]:
         """Return what is known here of what is held out; made anew only where another task, or a
         first right answer, is."""
-        held, train, right = dict[str, str](), dict[str, str](), set[str]()
+        held = dict[str, str]()
+        train = dict[str, str]()
+        right = set[str]()
         rows = self.metadata.rows({"split": ["validation", "test"]})
         for row in chain(rows, islice(self.metadata.rows({"split": ["train"]}), MOST_TRAIN)):
             of = train if scope.sees(row["id"], row["split"], row["group"], row["task"]) else held

@@ -37,7 +37,8 @@ def open_model(spec: str, *, price: Price | None = None, **options: Any) -> Mode
     if colon and plugins.lacking("model", prefix):
         raise registry.absent("model", prefix, f"no model is called {spec!r} here")
     if colon and prefix in known:
-        kind, argument = prefix, rest
+        kind = prefix
+        argument = rest
     elif colon and (meant := _kind_meant(prefix, rest, known)):
         raise BadInput(
             f"no model is called {spec!r}: {prefix!r} is no kind of model",
@@ -45,9 +46,11 @@ def open_model(spec: str, *, price: Price | None = None, **options: Any) -> Mode
             code="unknown-model",
         )
     elif (spec in known and not plugins.is_ours("model", spec)) or (colon and _class(prefix, rest)):
-        kind, argument = spec, ""
+        kind = spec
+        argument = ""
     elif "/" in spec or _in_table(spec):
-        kind, argument = "litellm", spec
+        kind = "litellm"
+        argument = spec
     else:
         raise _unknown(spec)
     if price is not None:
@@ -76,7 +79,8 @@ def default_model() -> tuple[str, str]:
     from recreate.models.litellm import PROVIDERS, keys_found
 
     catalog = next(iter(catalogs()), None)
-    hosted, keys = "", keys_found()
+    hosted = ""
+    keys = keys_found()
     if base:
         hosted += "LLM_API_BASE is set, but no model: name one in AGENT_MODEL. "
     hosted += "A hosted model does better, and costs money: " if catalog else ""

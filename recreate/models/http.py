@@ -81,7 +81,8 @@ class Answer:
         """Whether all of it came, and whether the connection may be used again."""
         self._body = bytearray()
         self._headed = False
-        self._taken, self._most = 0, most
+        self._taken = 0
+        self._most = most
         self._parser: Any = HttpResponseParser(self)
 
     def header(self, name: str) -> str:
@@ -132,7 +133,8 @@ class Answer:
 
     def on_message_complete(self) -> None:
         if self.status < 200:  # the final one is still to come
-            self.reason, self.headers = "", {}
+            self.reason = ""
+            self.headers = {}
         else:
             self.kept = self._parser.should_keep_alive()
             self._finish()
@@ -152,7 +154,9 @@ class Connections:
     def __init__(
         self, scheme: str, host: str, port: int | None, tls: ssl.SSLContext | None = None
     ) -> None:
-        self.scheme, self.host, self.port = scheme, host, port
+        self.scheme = scheme
+        self.host = host
+        self.port = port
         self._closed = False
         self._idle: list[socket.socket] = []
         self._closed_on_us = 0
@@ -277,7 +281,8 @@ class Transcript:
             self._sent.keys = []  # until it is whole again
             sent[-2:] = b""
         else:
-            before, sent = [], bytearray(b'{"messages":[')
+            before = []
+            sent = bytearray(b'{"messages":[')
         for key in keys[len(before) :]:
             sent += b"" if sent.endswith(b"[") else b","
             sent += _piece(*key)

@@ -8,12 +8,13 @@ import ssl
 import threading
 import time
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 from recreate.api.errors import BadInput, Fault, Refused, Transient
 from recreate.api.ports import Price
 from recreate.api.registry import installed, missing, need
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.types import Call, Message, Reply
 from recreate.models import chat
 from recreate.models.deadline import within
@@ -135,7 +136,7 @@ class LiteLLM:
                 if isinstance(error, Fault):
                     error.unspent = bool(made) and not any(made)
                 raise error from None
-        told: dict[str, Any] = {"model": self.model, "price": self.price}
+        told: JsonDict = {"model": self.model, "price": self.price}
         told["latency"] = time.perf_counter() - begun
         try:
             # its records are often not what their own types say
@@ -148,9 +149,7 @@ class LiteLLM:
                 code="malformed-reply",
             ) from None
 
-    def _request_fields(
-        self, params: Mapping[str, Any], messages: Sequence[Message]
-    ) -> dict[str, Any]:
+    def _request_fields(self, params: JsonMap, messages: Sequence[Message]) -> JsonDict:
         """Return what is asked of litellm beside the messages."""
         known = {name: value for name, value in params.items() if name in _SENT_ON}
         sent = self._concessions.fields(known) | chat.tool_fields(params)
@@ -168,9 +167,9 @@ class LiteLLM:
     def _ask(
         self,
         litellm: Any,
-        messages: Sequence[Mapping[str, Any]],
+        messages: Sequence[JsonMap],
         call: Call,
-        sent: Mapping[str, Any],
+        sent: JsonMap,
         ends: float,
         made: list[bool],
     ) -> Any:
@@ -199,8 +198,8 @@ class LiteLLM:
     def _give_way(
         self,
         e: Exception,
-        params: dict[str, Any],
-        sent: Mapping[str, Any],
+        params: JsonDict,
+        sent: JsonMap,
         messages: Sequence[Any],
     ) -> bool:
         """After a refusal: ask for less, or leave out what the provider does not know, from now on.
@@ -245,7 +244,8 @@ class LiteLLM:
         status = getattr(e, "status_code", None)
         status = status if isinstance(status, int) else 0
         if isinstance(e, kinds.ContextWindowExceededError):
-            status, words = 400, "context length"  # whatever the provider's own are
+            status = 400
+            words = "context length"  # whatever the provider's own are
         # a lost connection is told with a traceback, in which any word may occur
         if (
             tools
@@ -269,12 +269,12 @@ class LiteLLM:
         )
 
 
-def _marks(messages: Sequence[Message]) -> list[dict[str, Any]]:
+def _marks(messages: Sequence[Message]) -> list[JsonDict]:
     """Return where a prompt ends that is asked again: behind the system prompt and, in a
     conversation, behind what was said so far. Anthropic's models put by and read back what lies
     before such a mark; others do so of themselves.
     """
-    marks: list[dict[str, Any]] = [{"location": "message", "role": "system"}]
+    marks: list[JsonDict] = [{"location": "message", "role": "system"}]
     return [*marks, {"location": "message", "index": -1}] if len(messages) > 2 else marks
 
 

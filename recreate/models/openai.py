@@ -12,7 +12,7 @@ import os
 import socket
 import ssl
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -20,6 +20,7 @@ from pydantic_core import from_json
 
 from recreate.api.errors import BadInput, Fault, Refused, Transient
 from recreate.api.ports import Price
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.types import Call, Message, Reply, digest
 from recreate.models import chat
 from recreate.models.http import (
@@ -71,15 +72,17 @@ class OpenAI:
         price: Price | None = None,
         key_env: str | None = None,
         timeout: float = TIMEOUT_SECONDS,
-        extra: Mapping[str, Any] | None = None,
+        extra: JsonMap | None = None,
         drop: Collection[str] = (),
     ) -> None:
         url, _, model = where.partition("#")
         parts = urlsplit(url)
         try:
-            host, port = parts.hostname, parts.port
+            host = parts.hostname
+            port = parts.port
         except ValueError:
-            host, port = None, None
+            host = None
+            port = None
         if parts.scheme not in ("http", "https") or not host or not model:
             raise BadInput(
                 f"openai:{_clean(where)} does not name an endpoint and a model",
@@ -158,7 +161,7 @@ class OpenAI:
 
     # what is sent
 
-    def _fields(self, params: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    def _fields(self, params: JsonMap) -> tuple[JsonDict, str]:
         """Return the body's other fields, and the digest of the schema asked for ('' for none)."""
         body = {"model": self.model, **self.extra, **self._concessions.fields(params)}
         body |= chat.tool_fields(params)
@@ -192,7 +195,7 @@ class OpenAI:
     def _read(
         self, raw: bytes, messages: Sequence[Message], latency: float, *, tools: bool
     ) -> Reply:
-        told: dict[str, Any] = {"model": self.model, "price": self.price, "latency": latency}
+        told: JsonDict = {"model": self.model, "price": self.price, "latency": latency}
         try:
             return chat.completion(_parse(raw), messages, **told, tools=tools)
         except chat.NO_COMPLETION as e:
@@ -206,7 +209,7 @@ class OpenAI:
             raise raised from None
 
     def _give_way(
-        self, said: Said, fields: Mapping[str, Any], messages: Sequence[Message], schema: str
+        self, said: Said, fields: JsonMap, messages: Sequence[Message], schema: str
     ) -> bool:
         """After a refusal: leave out what the endpoint does not know, from now on. False when there
         is nothing to."""
@@ -289,30 +292,39 @@ class OpenAI:
             return []
 
     def _unreached(self, lost: Lost, timeout: float) -> Transient | Refused:
-        e, place = lost.why, f"{self.url}{lost.via}"
+        e = lost.why
+        place = f"{self.url}{lost.via}"
         running = f"is the server at {self.url} running?"
         if isinstance(e, TimeoutError):
-            text, code = f"{place} did not answer within {timeout:g} s", "timeout"
+            text = f"{place} did not answer within {timeout:g} s"
+            code = "timeout"
             fix = "allow more time, or ask for less"
         elif isinstance(e, ssl.SSLError):
-            text, code = f"no secure connection to {place}: {e.reason or e}", "tls"
+            text = f"no secure connection to {place}: {e.reason or e}"
+            code = "tls"
             fix = "with an own certificate set SSL_CERT_FILE; is it http instead of https?"
         elif isinstance(e, socket.gaierror):
             name = lost.via.removeprefix(" through ") or self.url
-            text, code = f"no host is known by the name in {name}", "unknown-host"
+            text = f"no host is known by the name in {name}"
+            code = "unknown-host"
             fix = "check its spelling and the network"
         elif isinstance(e, OSError) and e.errno in _NO_WAY:
-            text, code = f"cannot connect to {place}: {e.strerror}", "connection-refused"
+            text = f"cannot connect to {place}: {e.strerror}"
+            code = "connection-refused"
             fix = running
         elif isinstance(e, TooLarge):
-            text, code = f"{place} answers without end: {e}", "too-large"
+            text = f"{place} answers without end: {e}"
+            code = "too-large"
             fix = f"is {self.url} an OpenAI-style endpoint?"
         elif "Tunnel connection failed" in str(e):
             if " 407 " in str(e):
                 return self._proxy_refusal()
-            text, fix, code = f"no way to {place}: {e}", "does it let that host through?", "proxy"
+            text = f"no way to {place}: {e}"
+            fix = "does it let that host through?"
+            code = "proxy"
         else:
-            text, code = f"the connection to {place} was lost: {type(e).__name__}", "reset"
+            text = f"the connection to {place} was lost: {type(e).__name__}"
+            code = "reset"
             fix = running
         raised = Transient(text, fix=fix, code=code, unspent=not lost.sent)
         raised.spent = chat.spent_of_part(lost.part)

@@ -8,10 +8,10 @@ import importlib.util
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 from recreate.api.errors import BadInput
 from recreate.api.ports import Model, Price
+from recreate.api.shapes import JsonDict
 
 FREE = Price(tokens_in=0.0, tokens_out=0.0)
 _TABLE = "model_prices_and_context_window_backup.json"
@@ -32,13 +32,12 @@ def price_of(model: str) -> Price | None:
     entry = facts(model)
     if entry is None:
         return None
-    tokens_in, tokens_out = entry.get("input_cost_per_token"), entry.get("output_cost_per_token")
+    tokens_in = entry.get("input_cost_per_token")
+    tokens_out = entry.get("output_cost_per_token")
     if not isinstance(tokens_in, int | float) or not isinstance(tokens_out, int | float):
         return None
-    cached, written = (
-        entry.get("cache_read_input_token_cost"),
-        entry.get("cache_creation_input_token_cost"),
-    )
+    cached = entry.get("cache_read_input_token_cost")
+    written = entry.get("cache_creation_input_token_cost")
     return Price(
         tokens_in=round(tokens_in * 1e6, 9),
         tokens_out=round(tokens_out * 1e6, 9),
@@ -79,7 +78,7 @@ def parse_price(text: str) -> Price:
     return Price(tokens_in=tokens_in, tokens_out=tokens_out)
 
 
-def facts(model: str) -> dict[str, Any] | None:
+def facts(model: str) -> JsonDict | None:
     """Return what the table says of a model called `NAME` or `PROVIDER/NAME`, or None."""
     known = table()
     if model in known:
@@ -92,7 +91,7 @@ def facts(model: str) -> dict[str, Any] | None:
 
 
 @functools.cache
-def table() -> dict[str, dict[str, Any]]:
+def table() -> dict[str, JsonDict]:
     """Return litellm's table: model -> facts. Empty when litellm is not installed or its table is
     unreadable."""
     spec = importlib.util.find_spec("litellm")

@@ -41,8 +41,10 @@ def find_proxy(scheme: str, host: str, port: int | None) -> Proxy | None:
         parts = urlsplit(text if "://" in text else f"http://{text}")
         at = parts.port or 80
     except ValueError:
-        parts, at = urlsplit(""), 0
-    user, password = unquote(parts.username or ""), unquote(parts.password or "")
+        parts = urlsplit("")
+        at = 0
+    user = unquote(parts.username or "")
+    password = unquote(parts.password or "")
     who = f"{user}:***@" if password else f"{user}@" if user else ""
     shown = f"{parts.scheme}://{who}{parts.hostname}:{at}" if parts.hostname else "no address"
     if parts.scheme != "http" or not parts.hostname:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, TypeGuard
 
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.types import Message
 
 REFUSES = (400, 413, 422)
@@ -128,10 +129,12 @@ def is_of_content(words: str) -> bool:
 def reply_room(words: str, asked: int | None) -> int:
     """Return for how many tokens a reply is to be asked next, fewer than were `asked` for; 0 where
     asking for less does not help: exactly where the numbers are told, else half."""
-    words, asked = words.lower(), asked or 0
+    words = words.lower()
+    asked = asked or 0
     room = _number(_MOST_OUT, words)
     if room is None and (window := _number(_WINDOW, words)) is not None:
-        prompt, total = _number(_PROMPT, words), _number(_TOTAL, words)
+        prompt = _number(_PROMPT, words)
+        total = _number(_TOTAL, words)
         if total is not None and total > asked:
             prompt = total - asked
         if prompt is not None:
@@ -162,7 +165,7 @@ class Concessions:
         self.dropped = frozenset(drop)
         self.no_empty = False
 
-    def fields(self, params: Mapping[str, Any]) -> dict[str, Any]:
+    def fields(self, params: JsonMap) -> JsonDict:
         """Return the optional fields of a request for those of these parameters that are given."""
         given = {name: params[name] for name in OPTIONAL if params.get(name) is not None}
         body = {name: value for name, value in given.items() if name not in self.dropped}

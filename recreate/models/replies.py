@@ -26,6 +26,7 @@ from pydantic import ValidationError
 from recreate.api import paths
 from recreate.api.errors import BadInput, Fault, Transient
 from recreate.api.ports import Model, Overriding, Price, TaskQuestion, ToolCalling
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.types import Call, Message, Record, Reply, digest
 from recreate.storage import files
 from recreate.storage.log import Fields, seal, unseal
@@ -80,12 +81,12 @@ class ModelQuestion:
 
     model: str
     messages: Sequence[Message]
-    params: Mapping[str, Any]
+    params: JsonMap
     call: Call
     task: TaskQuestion | None = None
 
     @cached_property
-    def _params(self) -> dict[str, Any]:
+    def _params(self) -> JsonDict:
         return {k: v for k, v in self.params.items() if k not in _NOT_ASKED}
 
     @cached_property
@@ -112,24 +113,22 @@ class ModelQuestion:
         said = [steady for _, steady in self._both_digests]
         return digest([self.model, said, self.params_digest, self.params.get("seed")])
 
-    def texts(self, *, messages: bool, known: Container[str] = ()) -> dict[str, Any]:
+    def texts(self, *, messages: bool, known: Container[str] = ()) -> JsonDict:
         """Return the parameters, and the messages if they are wanted too, by their digests; without
         those that are known."""
-        texts: dict[str, Any] = {self.params_digest: self._params}
+        texts: JsonDict = {self.params_digest: self._params}
         if messages:
             texts |= zip(self.message_digests, map(dict, self.messages), strict=True)
         own = {name: value for name, value in texts.items() if name not in known}
-        masked: dict[str, Any] = redacted(own, acted_on=True)
+        masked: JsonDict = redacted(own, acted_on=True)
         return masked
 
-    def record(
-        self, answer: Reply | BadInput | Fault, lost: Sequence[Transient] = ()
-    ) -> dict[str, Any]:
+    def record(self, answer: Reply | BadInput | Fault, lost: Sequence[Transient] = ()) -> JsonDict:
         """Return the record of what came of the call, after the tries that were `lost`."""
         call = self.call.model_dump(
             include={"phase", "task", "repeat", "sample"}, exclude_defaults=True
         )
-        record: dict[str, Any] = {"kind": "reply", "call": self.call.id, "role": self.call.role}
+        record: JsonDict = {"kind": "reply", "call": self.call.id, "role": self.call.role}
         record |= {
             **call,
             "request": self.digest,
@@ -175,18 +174,19 @@ def _digests_of_words(words: str, rest: str) -> tuple[str, str]:
 
 def _message_digests(message: Message) -> tuple[str, str]:
     """Return both digests of a message, which is asked about again at every turn."""
-    words, rest = message.get("content"), {k: v for k, v in message.items() if k != "content"}
+    words = message.get("content")
+    rest = {k: v for k, v in message.items() if k != "content"}
     if not isinstance(words, str):
         return _digests(_canonical(dict(message)))
     return _digests_of_words(words, json.dumps(rest, default=str))
 
 
-def _tell_error(e: BadInput | Fault) -> dict[str, Any]:
-    facts: dict[str, Any] = redacted({"code": e.code, "message": e.message, "fix": e.fix})
+def _tell_error(e: BadInput | Fault) -> JsonDict:
+    facts: JsonDict = redacted({"code": e.code, "message": e.message, "fix": e.fix})
     return {**facts, "unspent": e.unspent} if isinstance(e, Fault) else facts
 
 
-def read_reply(record: Mapping[str, Any]) -> Reply | None:
+def read_reply(record: JsonMap) -> Reply | None:
     """Return the reply of a `reply` record; None for what is none."""
     try:
         return Reply.model_validate(record["reply"])

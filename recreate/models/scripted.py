@@ -36,6 +36,7 @@ from typing import Any
 from recreate.api.config import read_json
 from recreate.api.errors import BadInput, Transient
 from recreate.api.ports import Price
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.types import Call, Message, Reply
 from recreate.models.chat import content, estimate, estimate_reply, tool_calls
 from recreate.models.pricing import FREE
@@ -79,7 +80,7 @@ class Scripted:
                 fix="name a JSON-lines file: scripted:FILE.jsonl",
                 code="no-script",
             ) from None
-        rows: list[Mapping[str, Any]] = []
+        rows: list[JsonMap] = []
         numbers: list[int] = []
         for number, line in enumerate(text.split("\n"), 1):
             if not line.strip():
@@ -93,16 +94,14 @@ class Scripted:
         self._begin(rows, numbers, path.name)
 
     @classmethod
-    def of(cls, rows: Sequence[Mapping[str, Any]], name: str = "scripted:here") -> Scripted:
+    def of(cls, rows: Sequence[JsonMap], name: str = "scripted:here") -> Scripted:
         """Return the same from dicts, for code."""
         model = cls.__new__(cls)
         model.name = name
         model._begin(rows, list(range(1, len(rows) + 1)), name.partition(":")[2])
         return model
 
-    def _begin(
-        self, rows: Sequence[Mapping[str, Any]], numbers: Sequence[int], source: str
-    ) -> None:
+    def _begin(self, rows: Sequence[JsonMap], numbers: Sequence[int], source: str) -> None:
         for row, number in zip(rows, numbers, strict=True):
             _check(row, number, source)
         self.rows = tuple(dict(row) for row in rows)
@@ -128,9 +127,7 @@ class Scripted:
     def close(self) -> None:
         pass
 
-    def _answer(
-        self, i: int, row: Mapping[str, Any], messages: Sequence[Message], params: Mapping[str, Any]
-    ) -> Reply:
+    def _answer(self, i: int, row: JsonMap, messages: Sequence[Message], params: JsonMap) -> Reply:
         begun = time.perf_counter()
         if row.get("delay_ms"):
             time.sleep(row["delay_ms"] / 1000)
@@ -142,7 +139,8 @@ class Scripted:
                 code, words = _FAULTS[str(row["fault"])]
                 where = f"{self.source} line {self._numbers[i]}"
                 raise Transient(f"{words} (scripted: {where})", fix="the script says so", code=code)
-        text, called = row.get("text", ""), row.get("tool_calls", ())
+        text = row.get("text", "")
+        called = row.get("tool_calls", ())
         if "find" in row:
             found = re.search(row["find"], "\n".join(map(content, messages)))
             text, called = _filled([text, called], (found and found[1]) or "")
@@ -158,7 +156,7 @@ class Scripted:
         )
 
 
-def _matches(row: Mapping[str, Any], messages: Sequence[Message], call: Call) -> bool:
+def _matches(row: JsonMap, messages: Sequence[Message], call: Call) -> bool:
     for key in _KEYS:
         if key in row and row[key] != getattr(call, key):
             return False
@@ -179,7 +177,7 @@ def _filled(value: Any, found: str) -> Any:
 def _check(row: Any, number: int, source: str) -> None:
     if not isinstance(row, Mapping):
         raise _broken(source, number, "not a JSON object")
-    known: dict[str, Any] = {**_KEYS, **_SEARCHED, **_REST}
+    known: JsonDict = {**_KEYS, **_SEARCHED, **_REST}
     for key, value in row.items():
         if key not in known:
             raise _broken(source, number, f"{key!r} is not known; there are: {', '.join(known)}")

@@ -58,7 +58,8 @@ class Transport(httpx.BaseTransport):
         lines.append((b"Accept-Encoding", b"identity"))
         head = b"".join(k + b": " + v + b"\r\n" for k, v in lines)
         timeout = request.extensions.get("timeout", {}).get("read") or TIMEOUT_SECONDS
-        path, body = url.raw_path.decode("ascii"), request.read()
+        path = url.raw_path.decode("ascii")
+        body = request.read()
         told = worked_on.get()
         try:
             answer = connections.request(request.method, path, head, [body], timeout, self.most)

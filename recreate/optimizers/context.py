@@ -12,6 +12,7 @@ from recreate.agents.scaffold import Scaffold
 from recreate.agents.template import filled, read_object
 from recreate.agents.trajectory import clip
 from recreate.api.ports import Ask, Hit, Sandbox
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.types import Edit, Experience, Message, Reply, Revision, Study, digest
 from recreate.optimizers import StudySettings
 
@@ -56,10 +57,10 @@ class OptimizerContext:
     """
 
     ask: Ask
-    recall: Callable[[str, int, Mapping[str, Any]], Sequence[Hit]]
+    recall: Callable[[str, int, JsonMap], Sequence[Hit]]
     get: Callable[[str], Experience | None]
     validate: Callable[[Scaffold, Sequence[Edit]], list[str]]
-    search: Callable[[str, int, Mapping[str, Any]], Sequence[Hit]] = field(
+    search: Callable[[str, int, JsonMap], Sequence[Hit]] = field(
         default=lambda words, k, filters: []
     )
     smoke_test: Callable[[Scaffold], list[str]] = field(default=lambda scaffold: [])
@@ -104,7 +105,7 @@ class OptimizerContext:
             lines.append(f"{changes} ({f'a person {revision.review}' if revision.review else why})")
         return lines
 
-    def read(self, reply: Reply) -> dict[str, Any]:
+    def read(self, reply: Reply) -> JsonDict:
         """Return the JSON object of a reply; {} where it holds none, which is noted: it was paid
         for and says nothing."""
         found = read_object(reply.text)

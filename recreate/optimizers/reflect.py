@@ -17,6 +17,7 @@ from typing import Any
 from recreate.agents.scaffold import Scaffold, lesson_file
 from recreate.agents.template import object_of, read_object
 from recreate.agents.trajectory import clip, clusters, tell
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.types import Edit, Evidence, Experience, digest
 from recreate.optimizers.context import OptimizerContext, prompt
 
@@ -136,10 +137,11 @@ class Reflect:
         return self.usable(scaffold, found, cited)
 
     def usable(
-        self, scaffold: Scaffold, found: Mapping[str, Any], cited: Sequence[Experience]
+        self, scaffold: Scaffold, found: JsonMap, cited: Sequence[Experience]
     ) -> tuple[list[Idea], str]:
         """Return the ideas of a reply that hold, and what is wrong with the others."""
-        ideas, faults = [], []
+        ideas = []
+        faults = []
         proposed = found.get("edits")
         for raw in proposed if isinstance(proposed, list) else []:
             idea = read_idea(raw, cited)
@@ -203,9 +205,9 @@ class Reflect:
                 return [found]
         return [e for e in batch if e.grade.passed and not e.claims][:1]
 
-    def ask(self, messages: Any, schema: Mapping[str, Any]) -> str:
+    def ask(self, messages: Any, schema: JsonMap) -> str:
         self.step += 1
-        params: dict[str, Any] = {"json_schema": schema, "temperature": 0.4, "max_tokens": 900}
+        params: JsonDict = {"json_schema": schema, "temperature": 0.4, "max_tokens": 900}
         return self.context.ask(messages, step=self.step - 1, thread=self.thread, **params).text
 
 
@@ -221,7 +223,7 @@ def same_together(ideas: Sequence[Idea]) -> list[Idea]:
 
 
 def merge(
-    scaffold: Scaffold, ideas: Sequence[Idea], found: Mapping[str, Any], context: OptimizerContext
+    scaffold: Scaffold, ideas: Sequence[Idea], found: JsonMap, context: OptimizerContext
 ) -> list[Idea]:
     """Return what a distilling reply makes of the ideas; pure but for what `validate` answers."""
     left = dict(enumerate(ideas, 1))
@@ -258,7 +260,9 @@ def read_place(raw: Any) -> Idea | None:
     meant."""
     if not isinstance(raw, Mapping):
         return None
-    file, line, text = raw.get("file"), raw.get("line", 0), raw.get("text", "")
+    file = raw.get("file")
+    line = raw.get("line", 0)
+    text = raw.get("text", "")
     if not isinstance(file, str) or not isinstance(line, int) or not isinstance(text, str):
         return None
     if not text.strip() and (line == 0 or file in NEW):
@@ -286,7 +290,8 @@ def read_idea(raw: Any, cited: Sequence[Experience]) -> Idea | str:
             f"{raw.get('experience')!r} is none of the attempts shown:"
             f" {', '.join(e.id for e in cited)}"
         )
-    step, last = raw.get("step"), len(experience.trace.steps) - 1
+    step = raw.get("step")
+    last = len(experience.trace.steps) - 1
     if not isinstance(step, int) or isinstance(step, bool) or not 0 <= step <= last:
         return (
             f"{experience.id} has steps 0 to {last}, not {step!r}: cite the step that shows the"
@@ -297,7 +302,7 @@ def read_idea(raw: Any, cited: Sequence[Experience]) -> Idea | str:
 
 def to_edit(scaffold: Scaffold, idea: Idea) -> Edit | None:
     """Return the edit an idea means, or None when there is no such place."""
-    about: dict[str, Any] = {
+    about: JsonDict = {
         "reason": idea.reason,
         "origin": "experience",
         "evidence": idea.evidence,
@@ -327,10 +332,12 @@ def to_edit(scaffold: Scaffold, idea: Idea) -> Edit | None:
     lines = text.splitlines(keepends=True)
     if not 1 <= idea.line <= len(lines):
         return None
-    first, last = idea.line - 1, idea.line
+    first = idea.line - 1
+    last = idea.line
     old = lines[first]
     while text.find(old) != text.rfind(old):
-        first, last = max(0, first - 1), min(len(lines), last + 1)
+        first = max(0, first - 1)
+        last = min(len(lines), last + 1)
         old = "".join(lines[first:last])
     end = "\n" if lines[idea.line - 1].endswith("\n") else ""
     new = [*lines[first : idea.line - 1], idea.text.rstrip("\n") + end if idea.text.strip() else ""]
@@ -376,22 +383,22 @@ def numbered(scaffold: Scaffold, most: int = 4000) -> list[tuple[str, str]]:
     return shown
 
 
-def _text(most: int) -> dict[str, Any]:
+def _text(most: int) -> JsonDict:
     return {"type": "string", "maxLength": most}
 
 
-def _one_of(names: Sequence[str]) -> dict[str, Any]:
+def _one_of(names: Sequence[str]) -> JsonDict:
     return {"type": "string", "enum": list(dict.fromkeys(names))}
 
 
-def _array(items: Mapping[str, Any], **more: int) -> dict[str, Any]:
+def _array(items: JsonMap, **more: int) -> JsonDict:
     return {"type": "array", "items": items, **more}
 
 
 _STEP = {"type": "integer", "minimum": 0}
 
 
-def _place(scaffold: Scaffold) -> dict[str, Any]:
+def _place(scaffold: Scaffold) -> JsonDict:
     return {
         "file": _one_of(places(scaffold)),
         "line": {"type": "integer", "minimum": -1},
@@ -401,20 +408,20 @@ def _place(scaffold: Scaffold) -> dict[str, Any]:
     }
 
 
-def study_schema(scaffold: Scaffold, ids: Sequence[str]) -> dict[str, Any]:
+def study_schema(scaffold: Scaffold, ids: Sequence[str]) -> JsonDict:
     """Return what a study's reply must look like."""
     edit = object_of(**_place(scaffold), experience=_one_of(ids), step=_STEP)
     causes = _one_of(["knowledge", "strategy", "tool", "none"])
     return object_of(why=_text(600), cause=causes, edits=_array(edit, maxItems=MAX_EDITS))
 
 
-def advice_schema(ids: Sequence[str]) -> dict[str, Any]:
+def advice_schema(ids: Sequence[str]) -> JsonDict:
     """Return the second form: a reason and one sentence. A small model that may choose a file
     writes code into it."""
     return object_of(why=_text(200), advice=_text(240), experience=_one_of(ids), step=_STEP)
 
 
-def distil_schema(scaffold: Scaffold, ideas: int) -> dict[str, Any]:
+def distil_schema(scaffold: Scaffold, ideas: int) -> JsonDict:
     """Return what a distilling reply must look like."""
     number = {"type": "integer", "minimum": 1, "maximum": ideas}
     update = object_of(ideas=_array(number, minItems=1), **_place(scaffold))

@@ -46,7 +46,8 @@ class Search:
     def __init__(
         self, context: OptimizerContext, scaffold: Scaffold, experiences: Sequence[Experience]
     ) -> None:
-        self.context, self.scaffold = context, scaffold
+        self.context = context
+        self.scaffold = scaffold
         by_task: defaultdict[str, list[float]] = defaultdict(list)
         for experience in experiences:
             if experience.task in context.tasks:
@@ -96,11 +97,9 @@ class Search:
         """
         if self.spent:
             return None
-        child, wanted, made = (
-            apply(self.scaffold, edits),
-            list(tasks or self.parent.scores),
-            list[Experience](),
-        )
+        child = apply(self.scaffold, edits)
+        wanted = list(tasks or self.parent.scores)
+        made = list[Experience]()
         block = max(1, len(wanted) if beat is None else self.context.jobs)
         try:
             for at in range(0, len(wanted), block):

@@ -3,12 +3,13 @@ in a folder of its own with its ledger."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from recreate.api.ports import AskJudge, AsksModel, Domain, Model, Price
+from recreate.api.shapes import JsonMap
 from recreate.api.types import Call, Message, Reply, digest
 from recreate.runs.budget import Budget, Ledger
 from recreate.runs.calls import Calls
@@ -28,7 +29,7 @@ class Alone(NamedTuple):
     ledger: Ledger
 
 
-def ask_judge(calls: Calls, judge: tuple[Model, Price], patience: Mapping[str, Any]) -> AskJudge:
+def ask_judge(calls: Calls, judge: tuple[Model, Price], patience: JsonMap) -> AskJudge:
     """Return what asks a judge's model: every call reserved, journalled, paid once, in the ledger
     as `judge`."""
 
@@ -67,7 +68,8 @@ def judge_alone(
 
     models = settings.models
     spec = models.judge or models.optimizer or settings.model or default_model()[0]
-    folder, price = workspace / "runs" / f"judge-{name}", models.judge_price
+    folder = workspace / "runs" / f"judge-{name}"
+    price = models.judge_price
     with open_alone(settings, folder, name, spec, price, "--models.judge_price", ready) as alone:
         model, patience, calls = alone
         yield Alone(model[0].name, ask_judge(calls, model, patience), calls.ledger)
@@ -76,7 +78,7 @@ def judge_alone(
 @contextmanager
 def open_alone(
     settings: Settings, folder: Path, name: str, spec: str, price: str, flag: str, ready: Ready
-) -> Iterator[tuple[tuple[Model, Price], Mapping[str, Any], Calls]]:
+) -> Iterator[tuple[tuple[Model, Price], JsonMap, Calls]]:
     """Open a model whose replies and ledger a folder keeps. flag: what names its price."""
     from recreate.models.pricing import known_price, parse_price
     from recreate.runs.opening import open_named

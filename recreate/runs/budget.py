@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from recreate.api.errors import BadInput, Fault, OutOfBudget
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.types import Call, Record, Reply, Usage
 from recreate.storage.log import Fields, Log, fits
 
@@ -85,7 +86,8 @@ def _parse_cap(text: str) -> tuple[str, float]:
     match = re.fullmatch(
         r"\$?(\d+(?:\.\d+)?)\s*([kMG]?)\s*(usd|min|attempts?|tokens?)", text.strip()
     )
-    why, fix = f"{text!r} is not a budget", "write 5usd, 30min, 200attempts or 2Mtokens"
+    why = f"{text!r} is not a budget"
+    fix = "write 5usd, 30min, 200attempts or 2Mtokens"
     if match:
         value = float(match[1]) * _SCALE[match[2]]
         if 0 < value <= MOST:
@@ -93,7 +95,8 @@ def _parse_cap(text: str) -> tuple[str, float]:
         why = f"a budget of {text} pays for nothing"
         fix = "give a number above 0"
         if value > MOST:
-            why, fix = "that budget is no cap: nothing costs so much", "leave it out"
+            why = "that budget is no cap: nothing costs so much"
+            fix = "leave it out"
     raise BadInput(why, fix=fix, code="bad-budget")
 
 
@@ -192,7 +195,8 @@ class Spend:
         return {role: self._usage_of(role) for role in roles}
 
     def _usage_of(self, role: str) -> Usage:
-        sums, then = self._sums[role], self._then.get(role)
+        sums = self._sums[role]
+        then = self._then.get(role)
         return Usage.model_validate(
             sums if then is None else {**sums, "usd": max(0.0, round(sums["usd"] - then, 9))}
         )
@@ -233,14 +237,14 @@ class Spend:
         return self._sums[ALL].get("tokens_in", 0) + self._sums[ALL].get("tokens_out", 0)
 
     @classmethod
-    def of(cls, lines: Iterable[Mapping[str, Any]]) -> Spend:
+    def of(cls, lines: Iterable[JsonMap]) -> Spend:
         """Return the spending of a whole ledger. What is still held was lost with its process: it
         may have been paid, so it is charged."""
         spend = cls()
         spend.take_all(lines)
         return spend
 
-    def take_all(self, lines: Iterable[Mapping[str, Any]]) -> None:
+    def take_all(self, lines: Iterable[JsonMap]) -> None:
         """Lines of other sessions: what they hold is charged until they settle it, for they may
         have been killed."""
         for line in _fit(lines):
@@ -249,7 +253,7 @@ class Spend:
                 self.others[_held_key(line)] = self.held[_held_key(line)]
                 self._lose(_held_key(line))
 
-    def take(self, line: Mapping[str, Any]) -> None:
+    def take(self, line: JsonMap) -> None:
         """Count one line more."""
         session = line.get("session", 0)
         if isinstance(line.get("seconds"), int | float):
@@ -285,7 +289,7 @@ class Spend:
     def attempts(self) -> int:
         return len(self.begun)
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> JsonDict:
         """Return the object that `--json` prints as `spend`."""
         roles = {role: _row(u) for role, u in sorted(self.by_role.items())}
         record = {
@@ -311,12 +315,13 @@ class Spend:
                 if name in _ADDED and isinstance(value, int | float):
                     sums[name] = sums.get(name, 0) + value
 
-    def _lose(self, which: Held, told: Mapping[str, Any] = MappingProxyType({})) -> None:
+    def _lose(self, which: Held, told: JsonMap = MappingProxyType({})) -> None:
         """A call brought no answer. told: what it cost where that is known: never more than was
         reserved."""
         if which in self.held:
             usd, tokens = self.held.pop(which)
-            usd, tokens = min(usd, told.get("usd", usd)), min(tokens, told.get("tokens", tokens))
+            usd = min(usd, told.get("usd", usd))
+            tokens = min(tokens, told.get("tokens", tokens))
             self._charge_lost(which[0], 1, tokens, usd)
 
     def _charge_lost(self, session: int, calls: int, tokens: int, usd: float) -> None:
@@ -335,24 +340,24 @@ def near_record(near: tuple[int, int]) -> dict[str, int]:
     return {"calls": near[0], "tokens_saved": near[1]}
 
 
-def _fit(lines: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+def _fit(lines: Iterable[JsonMap]) -> Iterator[JsonMap]:
     """Yield those that a ledger writes."""
     return (line for line in lines if fits(line, LINES) and line["kind"] in LINES)
 
 
-def _held_key(line: Mapping[str, Any]) -> Held:
+def _held_key(line: JsonMap) -> Held:
     return line.get("session", 0), line["call"]
 
 
-def unwritten(
-    ledger: Iterable[Mapping[str, Any]], journal: Iterable[Mapping[str, Any]]
-) -> list[dict[str, Any]]:
+def unwritten(ledger: Iterable[JsonMap], journal: Iterable[JsonMap]) -> list[JsonDict]:
     """Return the lines that a ledger lacks for the replies and attempts that its run's journal has.
 
     A killed process may owe the last ones; a ledger that was damaged or lost, all. What was lost in
     flight with it, and how long the sessions were, nobody knows then.
     """
-    settled, reserved, begun = Counter[str](), dict[str, int](), set[str]()
+    settled = Counter[str]()
+    reserved = dict[str, int]()
+    begun = set[str]()
     for line in _fit(ledger):
         match line["kind"]:
             case "reserve":
@@ -387,7 +392,7 @@ def unwritten(
     return found
 
 
-def _charged(usage: Usage, *, from_cache: bool, near: bool) -> dict[str, Any]:
+def _charged(usage: Usage, *, from_cache: bool, near: bool) -> JsonDict:
     """Return what a settled call is charged, as its line says it. near: the tokens that a near
     question's reply saved."""
     if from_cache:
@@ -397,7 +402,7 @@ def _charged(usage: Usage, *, from_cache: bool, near: bool) -> dict[str, Any]:
     return {"usage": paid | {name: value for name in _SELDOM if (value := getattr(usage, name))}}
 
 
-def _row(usage: Usage) -> dict[str, Any]:
+def _row(usage: Usage) -> JsonDict:
     return {
         "usd": round(usage.usd, 6),
         "tokens_in": usage.tokens_in,
@@ -545,7 +550,7 @@ class Ledger:
                     raise share.reached("is used up")
             self._write("attempt", attempt=attempt)
 
-    def put_back(self, journal: Iterable[Mapping[str, Any]]) -> tuple[int, int]:
+    def put_back(self, journal: Iterable[JsonMap]) -> tuple[int, int]:
         """Write what the ledger lacks of its run's journal: how many calls, how many attempts."""
         with self._lock, self._file:
             lines = unwritten(self._lines.read(), journal)
@@ -558,7 +563,7 @@ class Ledger:
         attempts = sum(line["kind"] == "attempt" for line in lines)
         return len(lines) - attempts, attempts
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> JsonDict:
         """Return the object that `--json` prints as `spend`, as it stands now."""
         with self._lock:
             return self._spend.record()
@@ -651,7 +656,8 @@ class _Share(NamedTuple):
 
     def short(self, tokens: int, usd: float) -> str:
         """Return what is lacking when so much more were spent; '' for nothing."""
-        spent, budget = self.spend, self.budget
+        spent = self.spend
+        budget = self.budget
         if budget.usd is not None and spent.usd + usd > budget.usd + 1e-12:
             return f"${spent.usd:.4f} spent, up to ${usd:.4f} more needed" + self._lost
         if budget.tokens is not None and spent.tokens + tokens > budget.tokens:
@@ -672,7 +678,7 @@ class _Share(NamedTuple):
         return OutOfBudget(f"the budget of {self.budget} {what}", fix=fix)
 
 
-def _attempt_of(line: Mapping[str, Any]) -> str:
+def _attempt_of(line: JsonMap) -> str:
     """Return the attempt that a ledger's line is of; '' for none."""
     call = str(line.get("call", ""))
     return call.partition("/")[2].partition("/")[0] if call else str(line.get("attempt", ""))

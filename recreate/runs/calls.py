@@ -31,6 +31,7 @@ from recreate.api.errors import (
     Transient,
 )
 from recreate.api.ports import Model, Overriding, Price, TaskQuestion, Telling
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.theirs import expect
 from recreate.api.types import Call, Message, Reply, ToolCall, Usage, canaries
 from recreate.models.chat import content
@@ -149,11 +150,11 @@ class Calls:
         self.ledger.settle(call, Usage.of(reply, call), **told)
         return reply
 
-    def params(self, model: Model, params: Mapping[str, Any]) -> dict[str, Any]:
+    def params(self, model: Model, params: JsonMap) -> JsonDict:
         """Return all that `model` is asked for by a call with these parameters."""
         return {"max_tokens": MAX_TOKENS, **params, **self._override(model)}
 
-    def _override(self, model: Model) -> Mapping[str, Any]:
+    def _override(self, model: Model) -> JsonMap:
         """Asked of a model once: a Protocol's isinstance costs as much as sending the request."""
         known = self._overriding.get(id(model))
         if known is None or known[0] is not model:
@@ -166,13 +167,14 @@ class Calls:
         price: Price,
         messages: Sequence[Message],
         call: Call,
-        params: dict[str, Any],
+        params: JsonDict,
         bound: tuple[int, int],
         lost: list[Transient],
     ) -> Reply:
         """Return the reply, as it is to be paid; what was reserved for it is still held. lost:
         takes the tries that failed."""
-        pace, tried = self._pace(model), 0
+        pace = self._pace(model)
+        tried = 0
         answered = pace.answered
         while True:
             most = bound[0], bound[1] + pace.beyond
@@ -187,7 +189,8 @@ class Calls:
                 self._lessen(price, call, bound, reply, lost)
                 return reply.model_copy(update={"retries": len(lost)}) if lost else reply
             assert turn.refused is not None
-            e, busy = turn.refused, turn.refused.code in BUSY
+            e = turn.refused
+            busy = turn.refused.code in BUSY
             lost.append(e)
             # a model that is busy, and answered others since this one's last try, will answer it
             # too: that is no failed try; nor is it while others are under way. There are ever fewer
@@ -253,7 +256,7 @@ class Calls:
         price: Price,
         messages: Sequence[Message],
         call: Call,
-        params: dict[str, Any],
+        params: JsonDict,
         bound: tuple[int, int],
         turn: Turn,
     ) -> Reply | None:
@@ -288,7 +291,8 @@ class Calls:
     def _note_beyond(self, model: Model, reply: Reply, asked: int) -> None:
         """From the first reply on that was billed with more tokens than it could have, so many more
         are reserved for each call: thinking that max_tokens does not bound."""
-        over, pace = reply.tokens_in + reply.tokens_out - asked, self._pace(model)
+        over = reply.tokens_in + reply.tokens_out - asked
+        pace = self._pace(model)
         if not reply.doubtful and pace.beyond < over <= BEYOND:
             pace.beyond = over
             words = f"{over:,} tokens more than a reply was to have: as many more are reserved"
@@ -354,7 +358,7 @@ def _charge(
     that no cap covers.
     """
     counts = reply.tokens_in, reply.tokens_out
-    change: dict[str, Any] = {}
+    change: JsonDict = {}
     if (reply.doubtful and not then) or min(counts) < 0:
         counts = bound_in, bound_out
     # a gateway's own words may be more than the prompt has bytes: what was reserved covers them
@@ -363,7 +367,8 @@ def _charge(
     kept = counts if covered else (min(counts[0], bound_in), min(counts[1], bound_out))
     if kept != (reply.tokens_in, reply.tokens_out):
         change = {"tokens_in": kept[0], "tokens_out": kept[1], "doubtful": True}
-    cached, written = reply.tokens_cached, reply.tokens_cache_written
+    cached = reply.tokens_cached
+    written = reply.tokens_cache_written
     if min(cached, written) < 0 or cached + written > kept[0]:
         cached = written = 0
         change |= {"tokens_cached": 0, "tokens_cache_written": 0, "doubtful": True}
@@ -399,7 +404,7 @@ def _calls_within(calls: Sequence[ToolCall], most: int) -> tuple[ToolCall, ...]:
     return tuple(kept)
 
 
-def masked(reply: Reply, params: Mapping[str, Any]) -> Reply:
+def masked(reply: Reply, params: JsonMap) -> Reply:
     """Return the reply without keys: what is acted on, and what the journal gives back after a
     kill.
 
@@ -433,7 +438,7 @@ def _asked_for(schema: Any, *, word: bool = False) -> Iterator[str]:
         yield schema
 
 
-def tokens_bound(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> int:
+def tokens_bound(messages: Sequence[Message], tools: Sequence[JsonMap] = ()) -> int:
     """Return an upper bound on the prompt's tokens: no tokenizer makes more tokens than bytes, chat
     marks aside.
 
@@ -457,5 +462,5 @@ def tokens_bound(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]
     return 16 + total + 16 * len(messages) + (TOOLS_PREAMBLE if tools else 0)
 
 
-def _rest(message: Message) -> dict[str, Any]:
+def _rest(message: Message) -> JsonDict:
     return {key: value for key, value in message.items() if key not in ("role", "content")}

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from recreate.api import paths
 from recreate.api.errors import BadInput
+from recreate.api.shapes import JsonMap
 from recreate.api.types import digest
 from recreate.runs.journal import Journal
 from recreate.runs.settings import Settings, flat, settings_text
@@ -92,7 +91,7 @@ def check_keys(settings: Settings) -> None:
             )
 
 
-def take(journal: Journal, settings: Settings, facts: Mapping[str, Any]) -> None:
+def take(journal: Journal, settings: Settings, facts: JsonMap) -> None:
     """Make the folder a run's, or go on with the one that began there: from now on it can be
     resumed. facts: what the journal's first line tells of the beginning."""
     folder = journal.folder

@@ -29,6 +29,7 @@ from recreate.api.ports import (
     SandboxBackend,
 )
 from recreate.api.registry import fit, fit_tasks
+from recreate.api.shapes import JsonDict
 from recreate.api.theirs import expect, spelled
 from recreate.models.replies import Answerer, Replies, SharedReplies, folder_of
 from recreate.runs import folder as folders
@@ -46,11 +47,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("recreate")
 
-Say = Callable[[str, dict[str, Any]], None]
+Say = Callable[[str, JsonDict], None]
 """Where progress goes: (event, facts). The CLI shows it; a library user may ignore it."""
 
 
-def silent(event: str, facts: dict[str, Any]) -> None:
+def silent(event: str, facts: JsonDict) -> None:
     """Say nothing."""
 
 
@@ -125,7 +126,7 @@ class Opening:
     undo: ExitStack
     run: str = ""
     replay: Replay | None = None
-    parts: dict[str, Any] = field(default_factory=dict)
+    parts: JsonDict = field(default_factory=dict)
 
     def __getattr__(self, kind: str) -> Any:
         """Return the part of a kind that was opened."""
@@ -134,7 +135,7 @@ class Opening:
         except KeyError:
             raise AttributeError(kind) from None
 
-    def open(self, openers: dict[str, Callable[[Opening], Any]]) -> dict[str, Any]:
+    def open(self, openers: dict[str, Callable[[Opening], Any]]) -> JsonDict:
         """Open one part after the other; return them all. Raises what the first refusal raises."""
         for kind, opener in openers.items():
             self.parts[kind] = opener(self)
@@ -199,7 +200,8 @@ def open_models(
 
     given = given or Parts()
     spec, note = (settings.model, "") if settings.model else default_model()
-    other, models = settings.models.optimizer, settings.models
+    other = settings.models.optimizer
+    models = settings.models
     own, of_other = (
         parse_price(text) if text else None for text in (settings.price, models.optimizer_price)
     )
@@ -252,7 +254,9 @@ def open_store(opening: Opening) -> ExperienceStore:
     from recreate.memory import embedders
     from recreate.memory.store import ExperienceStore
 
-    settings, given, say = opening.settings, opening.given.embedder, opening.say
+    settings = opening.settings
+    given = opening.given.embedder
+    say = opening.say
     if given is None and settings.memory.embedder:
         embedders.find(settings.memory.embedder)
     # who hears nothing has the log
@@ -270,7 +274,8 @@ def open_store(opening: Opening) -> ExperienceStore:
 def open_memory(opening: Opening) -> Memory | None:
     """Open the user's own Memory, told of the train experiences there are; None when the
     workspace's answers."""
-    given, named = opening.given.memory, opening.settings.memory.recall
+    given = opening.given.memory
+    named = opening.settings.memory.recall
     if given is None and not named:
         return None
     memory: Memory
@@ -353,7 +358,8 @@ def _factory(kind: str, given: Any, name: str) -> Callable[..., Any]:
 
 def _check_named(opening: Opening) -> None:
     """Refuse an optimizer or a policy by its name before a model is opened."""
-    given, settings = opening.given, opening.settings
+    given = opening.given
+    settings = opening.settings
     if given.optimizer is not None or settings.optimizer:
         _factory("optimizer", given.optimizer, settings.optimizer)
     if given.policy is not None or settings.memory.is_named or opening.command != "build":
@@ -366,7 +372,9 @@ def _open_budget(opening: Opening) -> Budget:
 
 def _open_models(opening: Opening) -> OpenedModels:
     """Open who answers, and choose by that who proposes and learns where nobody says."""
-    given, replay, say = opening.given, opening.replay, opening.say
+    given = opening.given
+    replay = opening.replay
+    say = opening.say
     models = open_models(opening.settings, given) if replay is None else None
     models = models or OpenedModels(*replay.open_models())  # type: ignore[union-attr]
     opening.undo.callback(lambda: models.close(given))
@@ -393,7 +401,8 @@ def _open_optimizer(opening: Opening) -> Callable[..., Optimizer]:
 
 
 def _open_optimizer_settings(opening: Opening) -> Any:
-    settings, part = opening.settings, opening.given.optimizer
+    settings = opening.settings
+    part = opening.given.optimizer
     # nobody proposes elsewhere, so that nothing need be installed for it
     return check_optimizer(settings, part, imported=opening.command == "build")
 
@@ -404,16 +413,15 @@ def _open_policy(opening: Opening) -> Callable[..., MemoryPolicy]:
 
 def _open_journal(opening: Opening) -> Journal:
     """Take the run folder: from now on it can be resumed."""
-    settings, models, known = (
-        opening.settings,
-        opening.models,
-        opening.store.count(opening.domain.name),
-    )
+    settings = opening.settings
+    models = opening.models
+    known = opening.store.count(opening.domain.name)
     if settings.record:
         opening.undo.callback(claim(Path(settings.record), opening.run, resumed=opening.resume))
         if opening.command == "build" and known and not opening.resume:
             opening.say("note", {"text": _not_on_it(known, opening.domain.name)})
-    jobs, cache = settings.jobs, open_cache(opening)
+    jobs = settings.jobs
+    cache = open_cache(opening)
     facts = {
         "near": cache.key if cache is not None else "",
         "run": opening.run,
@@ -449,7 +457,8 @@ def _not_on_it(memory: int, domain: str) -> str:
 def _open_ledger(opening: Opening) -> Ledger:
     """Open the ledger, with what only the journal knows put back; what was lost of either is
     said."""
-    journal, say = opening.journal, opening.say
+    journal = opening.journal
+    say = opening.say
     lines = Log(opening.folder / "ledger.jsonl")
     ledger = Ledger(lines, opening.budget, replayed=opening.replay is not None)
     unwritten, attempts = ledger.put_back(journal.records("reply", "experience", "aside"))
@@ -504,7 +513,8 @@ def list_openers(
     by itself. What opens it raises BadInput for one that is not there or does not fit."""
     from recreate.memory import embedders
 
-    memory, models = settings.memory, settings.models
+    memory = settings.memory
+    models = settings.models
 
     def model(spec: str) -> Callable[[], Any]:
         return lambda: open_named(settings, spec, None).close()

@@ -38,7 +38,8 @@ PATIENCE = 600.0
 """Seconds that are waited at most for a model that asks for it: for a longer time the run stops."""
 LOOK_SECONDS = 0.5
 """So often who waits looks whether the run is being stopped."""
-ANSWERS, SECONDS = 32, 15.0
+ANSWERS = 32
+SECONDS = 15.0
 """After so many answers and seconds of full use one more is tried, which costs some 3 of 100 calls
 at most; seconds: times those of Retry-After where they are more, since a refusal then costs as
 many."""
@@ -50,7 +51,9 @@ pass."""
 FRESH = 20
 """So many answers after a refusal the last ones tell how often the model answers, and nothing of
 the pause before."""
-RATE_SECONDS, FEW, SLOWER = 2.0, 8, 0.9
+RATE_SECONDS = 2.0
+FEW = 8
+SLOWER = 0.9
 """Calls are spaced at this part of the rate of the answers of so many seconds, of so many answers
 at least."""
 
@@ -67,13 +70,11 @@ class Turn:
     __slots__ = ("alone", "at_once", "beyond", "full", "number", "refused", "soon")
 
     def __init__(self, number: int, at_once: int, *, beyond: bool, full: bool, soon: bool) -> None:
-        self.number, self.at_once, self.beyond, self.full, self.soon = (
-            number,
-            at_once,
-            beyond,
-            full,
-            soon,
-        )
+        self.number = number
+        self.at_once = at_once
+        self.beyond = beyond
+        self.full = full
+        self.soon = soon
         self.refused: Transient | None = None
         self.alone = False
 
@@ -99,7 +100,9 @@ class Limiter:
         self._slowed = (
             0  # how often the rate was lowered since an answer: who answers nobody has no rate
         )
-        self._answers, self._since, self._patience = 0, 0.0, SECONDS
+        self._answers = 0
+        self._since = 0.0
+        self._patience = SECONDS
         self._last = self._not_before = -math.inf
         self._recent = deque[float]()
 
@@ -175,7 +178,9 @@ class Limiter:
             self.rate = SLOWER * (self._answer_rate() if lately else self.rate)
             self._slowed += 1
         self._starting = not self._proven or (self._starting and not new)
-        self._answers, self._since, self._lowered = 0, now, self._begun
+        self._answers = 0
+        self._since = now
+        self._lowered = self._begun
         self._patience = SECONDS * max(1.0, min(after or 0.0, LONGEST))
 
     def _answer_rate(self) -> float:

@@ -12,10 +12,11 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from recreate.api import paths
 from recreate.api.errors import BadInput
+from recreate.api.shapes import JsonDict
 from recreate.storage.log import unseal
 
 JOURNAL = "journal.jsonl"
@@ -57,7 +58,7 @@ def _open_lines(folder: Path) -> Iterator[IO[bytes]]:
         raise damaged_recording(folder, f"{PACKED} was cut or edited ({e})") from None
 
 
-def read_start(folder: Path) -> dict[str, Any]:
+def read_start(folder: Path) -> JsonDict:
     """Return how a run began: its first `start`. Raises BadInput (no-cassette, damaged)."""
     lines = (unseal(raw) for raw in read_raw_lines(folder))
     start = next((line for line in lines if line and line.get("kind") == "start"), None)

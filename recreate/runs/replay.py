@@ -28,6 +28,7 @@ from recreate.agents.scaffold import Scaffold, load
 from recreate.api import paths
 from recreate.api.errors import BadInput, Differs, Fault, Refused, Transient
 from recreate.api.ports import Price
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.types import Call, Message, Reply, digest
 from recreate.models.chat import content
 from recreate.models.replies import Answerer, ModelQuestion
@@ -37,7 +38,8 @@ from recreate.runs.settings import TRUSTED, Settings
 from recreate.storage import files
 from recreate.storage.log import Fields, fits, plain, seal, unseal
 
-DIFF_LINES, DIFF_CHARS = 14, 110
+DIFF_LINES = 14
+DIFF_CHARS = 110
 """Of the diff that a person is shown."""
 
 KINDS: Fields = {
@@ -102,7 +104,8 @@ def pack(run: Path, folder: Path, settings: str) -> None:
     if (run / "seed").is_dir():
         with files.disk(folder, files.RESUME):
             shutil.copytree(run / "seed", folder / "seed", dirs_exist_ok=True)
-    target, whole = folder / PACKED, hashlib.sha256()
+    target = folder / PACKED
+    whole = hashlib.sha256()
     with (
         files.disk(target, files.RESUME),
         files.replacing(target, durable=True) as out,
@@ -115,11 +118,12 @@ def pack(run: Path, folder: Path, settings: str) -> None:
         zipped.write(seal({"kind": "packed", "sha256": whole.hexdigest(), **told}))
 
 
-def _read_lines(folder: Path) -> Iterator[dict[str, Any]]:
+def _read_lines(folder: Path) -> Iterator[JsonDict]:
     """Yield what a replay reads of a run folder or a recording. Raises BadInput (no-cassette,
     damaged)."""
     packed = folder / PACKED
-    whole, end = hashlib.sha256(), None
+    whole = hashlib.sha256()
+    end = None
     for number, raw in enumerate(read_raw_lines(folder), 1):
         if not raw.endswith(b"\n"):  # killed as it wrote
             break
@@ -185,17 +189,17 @@ class Replay:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.start: dict[str, Any] = {}
-        self.end: dict[str, Any] = {}
+        self.start: JsonDict = {}
+        self.end: JsonDict = {}
         self.agents: dict[str, str] = {}
         self.renamed: dict[str, str] = {}
         self.recallable: dict[str, str] = {}
         self.recalled: dict[tuple[str, str], tuple[str, tuple[str, ...]]] = {}
         self.wavered: set[str] = set()
-        self._texts: dict[str, Mapping[str, Any]] = {}
-        self._calls: dict[str, dict[str, dict[str, Any]]] = {}
+        self._texts: dict[str, JsonMap] = {}
+        self._calls: dict[str, dict[str, JsonDict]] = {}
         self._grades: dict[str, tuple[float, bool]] = {}
-        answerers: dict[str, Any] = {}
+        answerers: JsonDict = {}
         for line in _read_lines(folder):
             match line["kind"]:
                 case "start":
@@ -212,7 +216,7 @@ class Replay:
                     self._calls.setdefault(line["call"], {})[line["request"]] = line
                 case "experience":
                     self._grades[line["attempt"]] = line["score"], line["passed"]
-                    self.renamed[line.get("key", line["attempt"])] = line["attempt"]
+                    self.renamed[str(line.get("key", line["attempt"]))] = line["attempt"]
                 case "recallable":
                     self.recallable[line["domain"]] = line["digest"]
                 case "recalled":
@@ -335,7 +339,7 @@ class Replay:
     def keep(self, question: ModelQuestion, reply: Reply) -> None:
         """Keep nothing: a replay adds to no cache."""
 
-    def find(self, question: ModelQuestion) -> dict[str, Any]:
+    def find(self, question: ModelQuestion) -> JsonDict:
         """Return the record of a call. Raises Differs, or Refused (no-tools) where it was asked
         without tools."""
         there = self._calls.get(question.call.id, {})
@@ -351,7 +355,7 @@ class Replay:
             raise Refused(f"{question.model} took no tools when it was recorded", code="no-tools")
         self._differs(question, list(there.values()))
 
-    def _differs(self, question: ModelQuestion, there: Sequence[Mapping[str, Any]]) -> NoReturn:
+    def _differs(self, question: ModelQuestion, there: Sequence[JsonMap]) -> NoReturn:
         call = question.call
         shown = (
             f"at {call.id} (" + ", ".join(filter(None, (call.role, call.phase, call.task))) + ")"
@@ -381,12 +385,12 @@ class Replay:
             got=question.digest,
         )
 
-    def _alike(self, call: Call) -> list[Mapping[str, Any]]:
+    def _alike(self, call: Call) -> list[JsonMap]:
         """Return the records of the same role, task, repeat and step, those of the same phase
         last."""
         wanted = (call.role, call.task, call.repeat, call.sample, str(call.step))
 
-        def place(line: Mapping[str, Any]) -> tuple[Any, ...]:
+        def place(line: JsonMap) -> tuple[Any, ...]:
             numbers = line.get("repeat", 0), line.get("sample", 0)
             return line["role"], line.get("task", ""), *numbers, line["call"].rpartition("/")[2]
 
@@ -394,7 +398,7 @@ class Replay:
         alike = [line for line in lines if place(line) == wanted]
         return sorted(alike, key=lambda line: line.get("phase", "train") == call.phase)
 
-    def _diff(self, then: Mapping[str, Any], question: ModelQuestion) -> str:
+    def _diff(self, then: JsonMap, question: ModelQuestion) -> str:
         if "messages" not in then:
             return "(which words were sent then, it does not tell: it was made without --record)"
         # a message that is the same, and that is not here, is not shown either
@@ -417,7 +421,7 @@ NOT_HERE = {"role": "a message", "content": "(left out: --record-replies-only)"}
 """What a message is shown as whose words are not kept."""
 
 
-def _spell(asked: str, said: Sequence[str], texts: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def _spell(asked: str, said: Sequence[str], texts: Mapping[str, JsonMap]) -> list[str]:
     """Return a request as lines to compare."""
     params = texts.get(asked, {})
     lines = json.dumps(params, indent=1, sort_keys=True, default=str).split("\n")
@@ -446,7 +450,9 @@ class Replayed:
         raised then."""
         question = ModelQuestion(self.name, messages, params, call)
         line = self.replay.find(question)
-        place, lost, error = (call.id, question.digest), line.get("lost", ()), line.get("error")
+        place = (call.id, question.digest)
+        lost = line.get("lost", ())
+        error = line.get("error")
         with self._lock:
             n = self._lost.get(place, 0)
             over = n == len(lost) or (error is not None and error["last"] and n + 1 == len(lost))
@@ -462,7 +468,7 @@ class Replayed:
         pass
 
 
-def _error_of(error: Mapping[str, Any]) -> BadInput | Fault:
+def _error_of(error: JsonMap) -> BadInput | Fault:
     """Return the error that a call ended with."""
     told = {"fix": error["fix"], "code": error["code"]}
     if error["kind"] in ("Fault", "Transient"):

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from pydantic import Field
 
 from recreate.api.errors import BadInput
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.types import Record, Usage, Verdict
 from recreate.runs.attempts import Score
 from recreate.runs.gate import interval, judge, pass_hat
@@ -52,7 +53,7 @@ class BenchResult(Record):
     tokens: int
     set_aside: int
     test_openings: int
-    scores: tuple[Mapping[str, Any], ...]
+    scores: tuple[JsonMap, ...]
     pass_1: float | None = None
     pass_1_lo: float | None = None
     pass_1_hi: float | None = None
@@ -82,7 +83,7 @@ class BenchResult(Record):
         """Mean score by task, of what was graded."""
         return average_by_task({k: v for k, v in self.by_place.items() if v is not None})
 
-    def row(self) -> dict[str, Any]:
+    def row(self) -> JsonDict:
         """Return the object that `--json` prints as a cell of the table."""
         return self.model_dump(mode="json", exclude={"schema_"})
 
@@ -104,10 +105,11 @@ class Difference:
     after: BenchResult
     verdict: Verdict
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> JsonDict:
         """Return the object that `--json` prints of a cell beside its baseline."""
         base = {key: getattr(self.before, key) for key in ("scaffold", "digest", "model")}
-        old, new = self.before.by_place, self.after.by_place
+        old = self.before.by_place
+        new = self.after.by_place
         pairs = [
             (a, b) for at, a in old.items() if a is not None and (b := new.get(at)) is not None
         ]
@@ -173,7 +175,7 @@ def sum_up(
     )
 
 
-def _score_row(s: Score) -> dict[str, Any]:
+def _score_row(s: Score) -> JsonDict:
     return {
         "task": s.task,
         "repeat": s.repeat,
@@ -192,7 +194,8 @@ def _score_row(s: Score) -> dict[str, Any]:
 def read_results(run: Run, workspace: Path, *, every: bool = False) -> list[BenchResult]:
     """Return what a run measured: of a build its result on validation, else each agent on each
     split. every: of a build too each agent on each split. Raises BadInput when there is nothing."""
-    seed, measured = run.seed(), run.cells() if every else run.results()
+    seed = run.seed()
+    measured = run.cells() if every else run.results()
     if not measured:
         raise BadInput(
             f"{run.folder} measured nothing",
@@ -201,7 +204,8 @@ def read_results(run: Run, workspace: Path, *, every: bool = False) -> list[Benc
         )
     names = {r["scaffold"]: r["name"] for r in run.records("agent")}
     names |= {seed.digest: seed.name} if seed else {}
-    alone, arms = seed is None and len(measured) == 1, run.arms()
+    alone = seed is None and len(measured) == 1
+    arms = run.arms()
     opened = Counter(r.get("domain") for r in openings_log(workspace).read())
     results = []
     for key, rows in measured.items():
@@ -219,7 +223,7 @@ def read_results(run: Run, workspace: Path, *, every: bool = False) -> list[Benc
     return results
 
 
-def _excluded_of(run: Run, key: CellKey, *, alone: bool) -> dict[tuple[str, int], dict[str, Any]]:
+def _excluded_of(run: Run, key: CellKey, *, alone: bool) -> dict[tuple[str, int], JsonDict]:
     """Return (task, repeat) -> the record of an attempt of this cell that was excluded. alone: the
     run has no other cell, and those whose cell is not known are its own."""
     whose = {"scaffold": key.agent, "model": key.model, "domain": key.domain}
@@ -249,7 +253,8 @@ def judge_pairs(
 ) -> Iterator[Difference]:
     """Yield the gate's verdict on each pair (before, after); no correction is made for how many
     there are. kinds: task -> its kind."""
-    alpha, seed = settings.gate.alpha, settings.seed
+    alpha = settings.gate.alpha
+    seed = settings.seed
     for before, after in pairs:
         verdict = judge(before.by_place, after.by_place, alpha=alpha, seed=seed, kinds=kinds)
         yield Difference(before, after, verdict)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -35,6 +35,7 @@ from recreate.api.ports import (
     extras,
 )
 from recreate.api.registry import find, fit_tasks
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.theirs import all_are, expect, spelled
 from recreate.api.types import Call, Lesson, Message, Reply, Split, Task
 from recreate.memory.held_out import lacking
@@ -176,7 +177,8 @@ class Session:
         their answers and hidden tests too, and what memory holds of tasks that were imported. Read
         once; what is not known of answers is said."""
         tasks = {t.id: t for t in self.domain.tasks()}
-        hidden, unknown = dict[str, list[str]](), list[str]()
+        hidden = dict[str, list[str]]()
+        unknown = list[str]()
         for task in tasks.values():
             try:
                 hidden[task.id] = _hidden(self.domain, task)
@@ -233,7 +235,7 @@ class Session:
             return self.ask
         return partial(self.ask, task=TaskQuestion(redact(task.prompt), task.group))
 
-    def full(self, params: Mapping[str, Any]) -> dict[str, Any]:
+    def full(self, params: JsonMap) -> JsonDict:
         """Return all that the agent's model is asked for by a call with these parameters."""
         return self.calls.params(self.model, params)
 
@@ -248,7 +250,7 @@ class Session:
         )
 
     def recall(
-        self, query: str, k: int, filters: Mapping[str, Any], reader: str = "optimizer"
+        self, query: str, k: int, filters: JsonMap, reader: str = "optimizer"
     ) -> Sequence[Hit]:
         """Return what the optimizer, or a working agent, may be told: train experiences of groups
         that are not held out, whoever recalls."""
@@ -287,7 +289,7 @@ class Session:
         """Return what the agents of this run may recall, and its digest."""
         return self.recollection.state()
 
-    def patience(self) -> dict[str, Any]:
+    def patience(self) -> JsonDict:
         """Return the timeout to ask with; each kind of model has its own when none is set."""
         return {"timeout": self.settings.models.timeout} if self.settings.models.timeout else {}
 

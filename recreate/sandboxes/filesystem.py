@@ -27,7 +27,9 @@ from recreate.api.errors import BadInput, Fault
 _PATH_ONLY = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _LINK = "name the file the link points to"
 _DISK = Path("/var/tmp")
-_GET_FLAGS, _SET_FLAGS, _TOP = 0x80086601, 0x40086602, 0x00020000
+_GET_FLAGS = 0x80086601
+_SET_FLAGS = 0x40086602
+_TOP = 0x00020000
 """FS_IOC_GETFLAGS, FS_IOC_SETFLAGS and FS_TOPDIR_FL of linux/fs.h."""
 _lock = threading.Lock()
 _session: tuple[int, Path, int] | None = None
@@ -52,7 +54,8 @@ def make_folder() -> Path:
 def _lock_if_left(session: Path) -> Iterator[bool]:
     """Whether the process whose session folder this is has died; its lock is then ours for as long
     as this is entered. Of another user's, who alone may know, it is not said."""
-    handle, dead = -1, False
+    handle = -1
+    dead = False
     try:
         with contextlib.suppress(OSError):
             if session.lstat().st_uid == os.geteuid():  # the folder it lies in may be everybody's

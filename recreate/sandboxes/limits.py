@@ -255,7 +255,8 @@ class Watch:
         The first look comes before the command starts. Raises Fault when it does not see the
         sandbox's processes.
         """
-        begun, self._begun = self._begun, True
+        begun = self._begun
+        self._begun = True
         pause = TICK if begun else TICK / 2
         now = time.monotonic()
         if self.counts:
@@ -314,7 +315,8 @@ class Watch:
             lost = self._most - left
             if used <= self.quota < lost and sends_files(init):  # nothing tells of what size
                 used += lost
-        self._free, took = left, time.monotonic() - now
+        self._free = left
+        took = time.monotonic() - now
         self._count.cheap = 0.0 if used > self.quota else now + 21 * took
         self._count.due = 0.0 if used > self.quota else now + took + max(2.0, 20 * took)
         return used
@@ -373,7 +375,9 @@ def shared_out(init: int | None) -> int:
     return memory
 
 
-_PIPE, _FULL_PIPES, _SMALL_PIPE = 64 * 1024, 1024, 8 * 1024
+_PIPE = 64 * 1024
+_FULL_PIPES = 1024
+_SMALL_PIPE = 8 * 1024
 """A pipe holds 64 KB; above a thousand of one user the kernel makes them smaller."""
 _TERMINAL = 128 * 1024
 _QUEUED = 11

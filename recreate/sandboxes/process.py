@@ -204,7 +204,9 @@ class Child:
                 with contextlib.suppress(OSError):
                     stream.close()
             with self._guard:
-                handles, self._handle, self._init_handle = (self._handle, self._init_handle), -1, -1
+                handles = (self._handle, self._init_handle)
+                self._handle = -1
+                self._init_handle = -1
                 for handle in handles:
                     if handle >= 0:
                         os.close(handle)
@@ -224,7 +226,8 @@ class Child:
         }
         began = time.monotonic()
         deadline = tick = began + PATIENCE
-        limit, running = "", True
+        limit = ""
+        running = True
         while running:
             now = time.monotonic()
             if now >= deadline:
@@ -244,7 +247,8 @@ class Child:
                 self._find_init()
                 _, pause = check(self.init)
                 began = time.monotonic()
-                deadline, tick = began + seconds, began + pause
+                deadline = began + seconds
+                tick = began + pause
                 if self._feed():
                     poll.register(feed, select.POLLOUT)
         self._end_rest(limit, out, said)
@@ -395,7 +399,8 @@ class Dialogue(Child):
     def send(self, line: bytes, seconds: float) -> bool:
         """Write a line; False when the program is gone, or took none of it for so long. Raises
         Fault when the sandbox failed."""
-        data, ends = memoryview(line + b"\n"), time.monotonic() + seconds
+        data = memoryview(line + b"\n")
+        ends = time.monotonic() + seconds
         with self._sending:
             self._fed.wait(seconds)  # the first line is the shim's
             while data:

@@ -125,7 +125,8 @@ def _fill(
     progress: Progress | None,
     retries: int,
 ) -> None:
-    failures, furthest = 0, out.seek(0, os.SEEK_END)
+    failures = 0
+    furthest = out.seek(0, os.SEEK_END)
     while True:
         try:
             _stream(client, url, out, size, progress)
@@ -173,7 +174,8 @@ def _stream(
                 raise _status(url, answer)
             if done and answer.status_code != 206:  # no ranges here: from the beginning
                 out.truncate(0)
-                done, stated = 0, ""
+                done = 0
+                stated = ""
             length = answer.headers.get("Content-Length", "")
             total = (
                 int(stated)

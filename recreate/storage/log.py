@@ -28,6 +28,7 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from recreate.api import paths
 from recreate.api.errors import BadInput
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.types import SCHEMA
 from recreate.storage.files import RESUME, fault, make_folders, mode_in, take_lock
 
@@ -84,7 +85,7 @@ def _fields(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} is not JSON")
 
 
-def seal(record: Mapping[str, Any] | str) -> bytes:
+def seal(record: JsonMap | str) -> bytes:
     """Return one line: the record with `schema` and `sum` added. A text is a record that is JSON
     already, schema and all."""
     text = record if isinstance(record, str) else encode({**record, "schema": SCHEMA})
@@ -92,7 +93,7 @@ def seal(record: Mapping[str, Any] | str) -> bytes:
     return data[:-1] + b',"sum":"%08x"}\n' % zlib.crc32(data)
 
 
-def unseal(line: bytes) -> dict[str, Any] | None:
+def unseal(line: bytes) -> JsonDict | None:
     """Return the record of a line, or None when the line is damaged. Raises BadInput for a newer
     schema."""
     head, mark, tail = line.rstrip(b"\n").rpartition(b',"sum":"')
@@ -124,20 +125,20 @@ read."""
 LARGEST = 1e15
 """A number in a record of ours is no larger: sums, squares and columns of it stay numbers."""
 
-Fields = Mapping[str, Mapping[str, Any]]
+Fields = Mapping[str, JsonMap]
 """By kind of record the fields it must have: a type (`int` and `float` are numbers up to LARGEST,
 `X | None` may be absent), a Record that it must make, [that] for a list of such, `dict[str, that]`,
 the fields of an object, or a tuple of which one will do."""
 
 
-def fits(record: Mapping[str, Any], fields: Fields) -> bool:
+def fits(record: JsonMap, fields: Fields) -> bool:
     """Whether a record has a kind, and what that kind must have; one that `fields` does not name
     may have anything."""
     kind = record.get("kind")
     return isinstance(kind, str) and _has(record, fields.get(kind, {}))
 
 
-def _has(record: Mapping[str, Any], fields: Mapping[str, Any]) -> bool:
+def _has(record: JsonMap, fields: JsonMap) -> bool:
     # a plain loop, as below: every line of every log comes by
     for name, wanted in fields.items():  # noqa: SIM110
         if not _is(record.get(name), wanted):
@@ -195,7 +196,7 @@ class Line(NamedTuple):
     offset: int
     length: int
     sum: str
-    record: dict[str, Any] | None
+    record: JsonDict | None
 
 
 class Log:
@@ -220,7 +221,7 @@ class Log:
         self._fd: int | None = None
         self._end = 0
 
-    def append(self, *records: Mapping[str, Any] | bytes) -> int:
+    def append(self, *records: JsonMap | bytes) -> int:
         """Write records, or lines that are sealed already; returns the byte offset of the first.
 
         All or none: nothing half-written stays. Raises Fault when the disk does not take it.
@@ -228,7 +229,8 @@ class Log:
         data = b"".join([each if isinstance(each, bytes) else seal(each) for each in records])
         with self._lock:
             try:
-                fd, left = self._open() if self._fd is None else self._fd, data
+                fd = self._open() if self._fd is None else self._fd
+                left = data
                 while left:
                     left = left[os.write(fd, left) :]
                 if self.durable:
@@ -241,10 +243,11 @@ class Log:
                 if self._fd is not None:
                     self._end = _mended(self._fd)
                 raise
-            at, self._end = self._end, self._end + len(data)
+            at = self._end
+            self._end = self._end + len(data)
             return at
 
-    def take(self, start: int) -> Sequence[dict[str, Any]]:
+    def take(self, start: int) -> Sequence[JsonDict]:
         """Hold the file against the other processes that take it, until `let_go`; its records from
         byte `start` on.
 
@@ -321,9 +324,7 @@ class Log:
         except OSError as e:
             raise fault(self.path.parent, e) from e
 
-    def read(
-        self, fields: Fields | None = None, kinds: Collection[str] = ()
-    ) -> Iterator[dict[str, Any]]:
+    def read(self, fields: Fields | None = None, kinds: Collection[str] = ()) -> Iterator[JsonDict]:
         """Yield all undamaged records, or those of some kinds, streaming. fields: one that lacks
         what it must have is damaged as well."""
         heads = tuple(KIND + kind.encode() + b'"' for kind in kinds)

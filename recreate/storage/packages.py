@@ -168,7 +168,8 @@ def _link(
             )
         fitting = stated
     best = min(fitting, key=lambda p: (_rank(p), p.filename))
-    link, index = urlsplit(best.url), urlsplit(endpoint).netloc
+    link = urlsplit(best.url)
+    index = urlsplit(endpoint).netloc
     near = link.netloc == index.rpartition("@")[2]
     return best, urlunsplit(link._replace(netloc=index)) if near else best.url
 

@@ -31,6 +31,7 @@ from typing import Any, get_args
 from urllib.parse import quote, unquote, urlsplit
 
 from recreate.api import paths
+from recreate.api.shapes import JsonMap
 
 SHORTEST = 8
 """Shorter values are left alone: masking `dev` or `true` everywhere would destroy texts and protect
@@ -53,7 +54,7 @@ class _Rule:
     regex: str
     group: int = 0
     entropy: float = 0.0
-    allowed: tuple[Mapping[str, Any], ...] = ()
+    allowed: tuple[JsonMap, ...] = ()
     unless: str = ""
     sure: bool = True
     fits: Callable[[str], bool] = field(default=lambda found: True)
@@ -175,10 +176,8 @@ _FITS: Mapping[str, Callable[[str], bool]] = {
 
 
 @cache
-def _table() -> Mapping[str, Any]:
-    found: Mapping[str, Any] = tomllib.loads(
-        (Path(__file__).parent / "keys.toml").read_text("utf-8")
-    )
+def _table() -> JsonMap:
+    found: JsonMap = tomllib.loads((Path(__file__).parent / "keys.toml").read_text("utf-8"))
     return found
 
 
@@ -218,10 +217,8 @@ def _own_rules() -> Iterator[_Rule]:
 
 
 @cache
-def _gitleaks() -> Mapping[str, Any]:
-    found: Mapping[str, Any] = json.loads(
-        (Path(__file__).parent / "gitleaks.json").read_text("utf-8")
-    )
+def _gitleaks() -> JsonMap:
+    found: JsonMap = json.loads((Path(__file__).parent / "gitleaks.json").read_text("utf-8"))
     return found
 
 
@@ -334,7 +331,8 @@ def _without_keys(text: str, known: _Known, spare: Collection[str], acted_on: bo
     for rule in dict.fromkeys(rule for n in sorted(found or ()) for rule in rules[n]):
         # again: one that is found may take what begins the next
         while spans := list(rule.spans(readable)):
-            text, readable = _cut(text, spans), _cut(readable, spans)
+            text = _cut(text, spans)
+            readable = _cut(readable, spans)
     return text
 
 
@@ -366,7 +364,8 @@ def _meaning(spelled: str) -> str:
 
 
 def _cut(text: str, spans: list[tuple[int, int]]) -> str:
-    parts, at = [], 0
+    parts = []
+    at = 0
     for start, end in spans:
         parts += [text[at:start], "[redacted]"]
         at = end
@@ -430,7 +429,8 @@ def _read_known() -> _Known:
                     found.setdefault(spelling, name)
         longest = sorted(found, key=lambda each: (-len(each), each))
         pattern = re.compile("|".join([_MASK, *map(re.escape, longest)])) if found else None
-        _values, _seen = _Known(found, pattern), now
+        _values = _Known(found, pattern)
+        _seen = now
     return _values
 
 

@@ -8,11 +8,11 @@ without a script and the width of the page may change.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
+from recreate.api.shapes import JsonMap
 from recreate.viewer.facts import Version, read_figure
 
 CURVE = {
@@ -61,7 +61,8 @@ def draw_curve(found: Sequence[Version]) -> Curve | None:
     low = min(v.lo for v in measured if v.lo is not None)
     high = max(v.hi for v in measured if v.hi is not None)
     ticks = _round_ticks(low, high)
-    low, high = ticks[0], ticks[-1]
+    low = ticks[0]
+    high = ticks[-1]
 
     def y(value: float | None) -> float:
         return round(HEIGHT - HEIGHT * ((value or 0.0) - low) / (high - low), 1)
@@ -86,7 +87,8 @@ def _round_ticks(low: float, high: float) -> list[float]:
     span = max(high - low, 1e-3)
     unit = 10 ** math.floor(math.log10(span / 4))
     step = next(unit * m for m in (1, 2, 2.5, 5, 10) if span / (unit * m) <= 5)
-    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    first = math.floor(low / step + 1e-9)
+    last = math.ceil(high / step - 1e-9)
     return [round(i * step, 10) for i in range(first, max(last, first + 1) + 1)]
 
 
@@ -138,7 +140,8 @@ def draw_lineage(found: Sequence[Version]) -> tuple[list[ChartRow], int]:
         )
 
     for child in found:
-        c, p = child.number, child.parent
+        c = child.number
+        p = child.parent
         if p is None:
             lane[c] = first_free(range(c, c + 1))
         else:
@@ -210,7 +213,8 @@ def list_flips(found: Sequence[Version], final: str) -> list[Flip]:
     """Return every validation task, the ones that changed most first."""
     last = next((v for v in reversed(found) if v.id == final), found[0])
     tasks = dict.fromkeys(task for v in found for task in v.tasks)
-    squares, made = choose_tracked(found), []
+    squares = choose_tracked(found)
+    made = []
     for task in tasks:
         held = [v.tasks[task] for v in found if task in v.tasks]
         made.append(
@@ -259,13 +263,15 @@ def draw_series(name: str, values: Sequence[float], most: int = 400) -> Series:
         values[i * len(values) // count : (i + 1) * len(values) // count] for i in range(count)
     ]
     drawn = [math.fsum(part) / len(part) for part in parts]
-    low, high = min(drawn), max(drawn)
-    across, up = 100 / max(1, count - 1), 100 / (high - low) if high > low else 0.0
+    low = min(drawn)
+    high = max(drawn)
+    across = 100 / max(1, count - 1)
+    up = 100 / (high - low) if high > low else 0.0
     points = " ".join(f"{i * across:.2f},{100 - (v - low) * up:.2f}" for i, v in enumerate(drawn))
     return Series(name, points, low, high, values[0], values[-1])
 
 
-def draw_curves(updates: Sequence[Mapping[str, Any]]) -> list[Series]:
+def draw_curves(updates: Sequence[JsonMap]) -> list[Series]:
     """Return what a training told of its steps, as far as it can be drawn."""
     told = {name: [read_figure(step.get(key)) for step in updates] for key, name in CURVE.items()}
     drawn = {

@@ -17,11 +17,13 @@ from recreate.viewer.text import Cut, cut, tell_near_reply, wrong
 
 ROOM = 1_200_000
 """Characters that traces and studies may take together; what is cited is shown whatever is left."""
-TEXT, CITED = 1_200, 4_000
+TEXT = 1_200
+CITED = 4_000
 """Characters of one text of a step, and of a step that an edit cites."""
 MOST_STEPS = 40
 """Steps of one attempt that nobody cites; a longer one loses its middle."""
-MOST_TRACES, MOST_STUDIES = 40, 40
+MOST_TRACES = 40
+MOST_STUDIES = 40
 
 
 @dataclass
@@ -132,7 +134,8 @@ def read_traces(
         if study.experience:
             studied.setdefault(study.experience, []).append(number)
     order = sorted(train, key=lambda row: (row[0] not in cited, row[0] not in studied, row[2]))
-    shown, left_out = list[ShownTrace](), list[tuple[str, str, bool]]()
+    shown = list[ShownTrace]()
+    left_out = list[tuple[str, str, bool]]()
     for row in order:
         if row[0] not in cited and (len(shown) >= MOST_TRACES or room.left <= 0):
             left_out.append(row)
@@ -152,7 +155,8 @@ def show_trace(
 ) -> ShownTrace:
     steps = experience.trace.steps
     chosen = _chosen(len(steps), cited, full=room.left > 0)
-    shown, last = [], -1
+    shown = []
+    last = -1
     for i in chosen:
         before = steps[i - 1].output if i else None
         shown.append(show_step(i, steps[i], room, before, cited.get(i, ()), i - last - 1))
@@ -272,12 +276,15 @@ def show_studies(folder: Path, studies: Sequence[Study], room: Room) -> list[Sho
 def _study(folder: Path, number: int, study: Study, room: Room) -> ShownStudy:
     steps = list(_steps(folder))
     chosen = _chosen(len(steps), {}, full=True) if number <= MOST_STUDIES and room.left > 0 else []
-    shown, last = [], -1
+    shown = []
+    last = -1
     for i in chosen:
         step = steps[i].model_copy(update={"reply": _thought(steps[i].reply)})
         shown.append(show_step(i, step, room, gap=i - last - 1))
         last = i
-    total, at, kinds = sum(study.kinds.values()), 0.0, []
+    total = sum(study.kinds.values())
+    at = 0.0
+    kinds = []
     for name in sorted(study.kinds, key=_kind):
         if count := study.kinds[name]:
             kinds.append((name, count, round(at, 3), round(100 * count / total, 3), _kind(name)[0]))

@@ -240,7 +240,8 @@ def _forbidden(sentence: str, found: re.Match[str]) -> bool:
 def find_sign(experience: Experience) -> Sign | None:
     """Return the first sign of gaming in what an attempt did and handed in; the answer counts as
     its last step."""
-    told, own = [experience.prompt], set[str]()
+    told = [experience.prompt]
+    own = set[str]()
     for step in experience.trace.steps:
         acts = step.action if step.kind != "before" else ""
         if what := _search(_DONE, acts) or _written_test(acts, told, own):

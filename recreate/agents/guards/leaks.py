@@ -42,7 +42,8 @@ are nobody's own."""
 MAX_REASONS = 10
 HELD = "a held-out task"
 """The owner that is told of what no train task says."""
-_SEAM, _APART = 100, "\nthisisanotherplace\n"
+_SEAM = 100
+_APART = "\nthisisanotherplace\n"
 """Characters of a file's end that are read together with another's beginning, and what stands
 between two such places.
 """
@@ -67,8 +68,11 @@ class Scanner:
         self.files = names.files_of(tasks)
         """Files of tasks: `tree.score` is one, though packages have a `score` too."""
         self.prompts = [(task.group, task.prompt) for task in tasks if task.split == "train"]
-        self._parts, self._identifiers, self._lines = _Shared(), _Shared(), _Shared()
-        self._runs, self._short = _Shared(), _Shared()
+        self._parts = _Shared()
+        self._identifiers = _Shared()
+        self._lines = _Shared()
+        self._runs = _Shared()
+        self._short = _Shared()
         self._prompted = defaultdict[str, set[str]](set)
         self._own = set[str]()
         self._spoken: dict[str, list[str]] = {}
@@ -123,7 +127,8 @@ class Scanner:
         What most prompts say is the domain's own wording; of many rows, which are of one package,
         what some say: `DataFrame` and `random_state` are no task's.
         """
-        groups, sources = {task.group for task in tasks}, {names.package_of(task) for task in tasks}
+        groups = {task.group for task in tasks}
+        sources = {names.package_of(task) for task in tasks}
         most = count = len(groups)
         if count >= 10:
             most = max(3, count // 20) if len(sources) == 1 and count >= MANY else count // 2
@@ -162,10 +167,13 @@ class Scanner:
         make of the parent's files, and the paths, and where the end of one file meets the beginning
         of another; never their reasons.
         """
-        files, reasons, defined = dict(parent.files), list[str](), set[str]()
+        files = dict(parent.files)
+        reasons = list[str]()
+        defined = set[str]()
         known = _read_parent("\n".join(parent.files.values()))
         for number, edit in enumerate(edits, 1):
-            name, new = PurePosixPath(edit.path).stem, edit.path not in files
+            name = PurePosixPath(edit.path).stem
+            new = edit.path not in files
             files[edit.path] = _after(files.get(edit.path, ""), edit)
             code = edit.path.endswith(".py")
             own = names.bound_names(files[edit.path]) if code else set()
@@ -250,13 +258,15 @@ class Scanner:
                 f"holds {canary!r}{reading.how}, the canary of {HELD}: it was made from what nobody"
                 " may learn from"
             )
-        named, text = dict[str, str](), reading.text.casefold()
+        named = dict[str, str]()
+        text = reading.text.casefold()
         for name, why in islice(self._owned(reading, parent, own, handed_in), 4 * MAX_REASONS):
             named.setdefault(name, why)
         by_length = sorted((name.casefold() for name in named), key=len, reverse=True)
         # of a name and its parts only the name, where the parts stand nowhere else
         for name, why in named.items():
-            rest, part = text, name.casefold()
+            rest = text
+            part = name.casefold()
             for longer in by_length:
                 rest = rest.replace(longer, " ") if part in longer and part != longer else rest
             if rest == text or part in rest:
@@ -267,7 +277,8 @@ class Scanner:
         self, reading: Reading, parent: _Parent, own: set[str], handed_in: Collection[str]
     ) -> Iterator[tuple[str, str]]:
         """Find what is named that belongs to a task, and the sentence that says so."""
-        text, how = reading.text, reading.how
+        text = reading.text
+        how = reading.how
         least = 8 if reading.whole else 0
         for name in sorted(names.identifiers(text) | self._rewritten(text) - own):
             if name in own or name.partition(".")[0] in own or self._is_of_packages(name):
@@ -292,19 +303,19 @@ class Scanner:
 
     def _copies(self, reading: Reading, parent: _Parent, copied: frozenset[int]) -> Iterator[str]:
         """Find the first quotation of a task."""
-        words, squeezed = split_words(reading.text), ""
+        words = split_words(reading.text)
+        squeezed = ""
         for at, first in enumerate(words):
             shortest = 1 if first in self.starts else RUN
             for length in range(shortest, min(RUN, len(words) - at) + 1):
-                key, quoted = key_of(words[at : at + length]), ""
+                key = key_of(words[at : at + length])
+                quoted = ""
                 if key in self.openings:
                     squeezed = squeezed or squeeze(reading.text)
                     for line, owner in self.openings[key].items():
                         if line in squeezed and line not in parent.squeezed:
-                            quoted, fix = (
-                                f"copies a line of {_whose(owner)}",
-                                "show another example",
-                            )
+                            quoted = f"copies a line of {_whose(owner)}"
+                            fix = "show another example"
                             break
                 known = key in parent.runs or key in self.common
                 found = key in self.quotations or key in copied

@@ -240,7 +240,8 @@ def code_lines(text: str) -> set[tuple[str, int, str]]:
     to be somebody's."""
     found = set()
     for line in as_seen(text).splitlines():
-        words, squeezed = split_words(line), squeeze(re.sub(r"^[+-]\s", "", line))
+        words = split_words(line)
+        squeezed = squeeze(re.sub(r"^[+-]\s", "", line))
         # `except AttributeError:` is anybody's
         telling = len(words) >= 3 or any(map(_is_strange, words))
         if telling and len(squeezed) >= SHORTEST and not re.match(r"\s*(?:import|from)\s", line):

@@ -131,7 +131,8 @@ def _payloads(text: str) -> Iterator[Reading]:
         ("hex", _HEX, lambda run: bytes.fromhex(re.sub(r"0x|[ :,]", "", run))),
     ]
     for how, pattern, decode in ways:
-        said, runs = list[str](), list[str]()
+        said = list[str]()
+        runs = list[str]()
         for match in pattern.finditer(text):
             with contextlib.suppress(ValueError):  # binascii.Error is one
                 if words := _text(decode(match[0])):

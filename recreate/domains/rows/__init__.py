@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from pydantic import Field
 
 from recreate.api.config import Config
 from recreate.api.plugins import names
+from recreate.api.shapes import JsonMap
 
 SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
 HUB = "hf:"
@@ -76,7 +75,7 @@ def name_domain(data: str) -> str:
     return f"{name}-rows" if name in names("domain").keys() - {"rows"} | {"index"} else name
 
 
-def read_first_row(path: Path) -> Mapping[str, Any]:
+def read_first_row(path: Path) -> JsonMap:
     """Return the first row of a file as it stands, without the others; of a Parquet file its
     columns; {} for what cannot be read: reading all rows will say."""
     suffix = path.suffix.lower()

@@ -8,13 +8,13 @@ import difflib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
 from recreate.api import paths
 from recreate.api.config import read_toml, write_toml
 from recreate.api.errors import BadInput
+from recreate.api.shapes import JsonDict
 from recreate.domains.rows import HUB, Columns
 from recreate.domains.rows.numbers import is_number
 from recreate.domains.rows.prompts import read_choices
@@ -237,7 +237,7 @@ def text(definition: Definition, folder: Path, workspace: Path) -> str:
     definition = _placed(definition, shorten_path)
     counts = find_scorer(definition.score).settings
     asked = definition.model_dump(by_alias=True)
-    table: dict[str, Any] = {}
+    table: JsonDict = {}
     for name, value in asked.items():
         if isinstance(value, dict):
             kept = {key: each for key, each in value.items() if each not in ("", None)}

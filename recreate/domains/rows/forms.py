@@ -17,6 +17,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from recreate.api.config import Split
+from recreate.api.shapes import JsonMap
 
 SPLIT = "split"
 """The column in which rows carry the split that their data set has them in, where it has no such
@@ -169,7 +170,7 @@ def read_json(text: str, one_object: bool) -> Values:
     return Values("row", list(enumerate(rows, 1)), [f"its rows are those of {held}"])
 
 
-def _find_rows(value: Mapping[str, Any], one_object: bool) -> tuple[Sequence[Any], str]:
+def _find_rows(value: JsonMap, one_object: bool) -> tuple[Sequence[Any], str]:
     """Return (the rows that an object holds, where they stand in it); '' where it is a row."""
     lists = {name: each for name, each in value.items() if _are(each, Mapping)}
     if lists and lists.keys() == value.keys() and lists.keys() <= SPLITS.keys():
@@ -177,7 +178,8 @@ def _find_rows(value: Mapping[str, Any], one_object: bool) -> tuple[Sequence[Any
         return rows, ", ".join(lists)
     if len(named := [name for name in lists if name.lower() in HOLDERS]) == 1:
         return lists[named[0]], named[0]
-    columns, data = value.get("columns"), value.get("data")
+    columns = value.get("columns")
+    data = value.get("data")
     if isinstance(columns, list) and isinstance(data, list) and _are(data, list):  # pandas' "split"
         return [dict(zip(map(str, columns), each, strict=False)) for each in data], "data"
     each = list(value.values())
@@ -204,7 +206,8 @@ _DECODER = json.JSONDecoder(parse_constant=_nothing)
 
 def _read_stream(text: str) -> Iterator[tuple[int, Any]]:
     """Yield the values that stand one after another, each with the line that it begins in."""
-    at, line = 0, 1
+    at = 0
+    line = 1
     while rest := re.compile(r"\S").search(text, at):
         line += text.count("\n", at, rest.start())
         try:
@@ -305,7 +308,8 @@ def _read_records(lines: list[str], delimiter: str) -> Iterator[tuple[int, Any]]
             continue
         if cells is None:
             return
-        number, before = before + 1, start + reader.line_num
+        number = before + 1
+        before = start + reader.line_num
         if cells:
             yield number, cells
 

@@ -21,6 +21,7 @@ from recreate.api import paths
 from recreate.api.config import read_json
 from recreate.api.errors import UNSOUND, BadInput, Fault
 from recreate.api.ports import Limits, Sandbox
+from recreate.api.shapes import JsonMap
 from recreate.api.types import Output, Trace
 from recreate.domains.rows.scorers import Open, RowTask, Scored, Scorer, unknown_scorer
 from recreate.domains.rows.settings import Definition
@@ -87,7 +88,8 @@ class FileScorer(Scorer):
     def score(self, case: RowTask, trace: Trace, open: Open) -> Scored:
         """Return what the function gives. Raises Fault (`unsound-task`) that names file and line
         where that is no score: not the agent's fault."""
-        path, function = self.path, self.function
+        path = self.path
+        function = self.function
         shown = paths.short(Path(path))
         asked = {
             "file": "scorer.py",
@@ -115,7 +117,8 @@ class FileScorer(Scorer):
                 f"raised {str(found['error'])[:300]}" if line else str(found["error"])[:300],
                 line or 0,
             )
-        value, kind = found.get("value"), found.get("kind")
+        value = found.get("value")
+        kind = found.get("kind")
         scored = _as_score(value, function)
         if scored is None:
             shown_value = value.get("score") if isinstance(value, Mapping) else value
@@ -231,13 +234,14 @@ def run_program(
     case: RowTask,
     open: Open,
     command: Sequence[str],
-    asked: Mapping[str, Any],
+    asked: JsonMap,
     files: Mapping[str, str],
     changed: Mapping[str, str | None] | None = None,
 ) -> tuple[Any, Output]:
     """Return (what the runner wrote into its file, None for what cannot be read; how it ended), in
     a fresh sandbox: the row's files, what was changed, and over both `files`."""
-    name, seconds = f".result-{secrets.token_hex(16)}", case.definition.scorer.seconds
+    name = f".result-{secrets.token_hex(16)}"
+    seconds = case.definition.scorer.seconds
     sandbox = open(limits_of(case))
     try:
         change_files(sandbox, changed or {})

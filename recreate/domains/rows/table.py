@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, NoReturn
 from recreate.api import paths
 from recreate.api.errors import BadInput
 from recreate.api.registry import need
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.domains.rows import HUB, SUFFIXES
 from recreate.domains.rows.forms import (
     SPLIT,
@@ -36,7 +37,7 @@ class DataRow(NamedTuple):
     `FILE line`, what the number counts, in a table whose rows are of several files."""
 
     number: int
-    values: Mapping[str, Any]
+    values: JsonMap
     file: str = ""
 
     @property
@@ -107,7 +108,7 @@ def read(data: str) -> DataTable:
     return _table(data, found.place, found.values)._replace(notes=found.notes)
 
 
-def cell(values: Mapping[str, Any], column: str) -> Any:
+def cell(values: JsonMap, column: str) -> Any:
     """Return what a row has in a column; `a.b` is b of the object in a (also of one written as
     JSON text), `a.0` the first of the list in it. None where there is nothing."""
     if column in values:
@@ -121,7 +122,7 @@ def cell(values: Mapping[str, Any], column: str) -> Any:
     return found
 
 
-def _object(value: Any) -> Mapping[str, Any]:
+def _object(value: Any) -> JsonMap:
     """Return the object that a cell is, or has as JSON text; {} for anything else."""
     if isinstance(value, str) and value.lstrip().startswith("{"):
         try:
@@ -131,7 +132,7 @@ def _object(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def of_rows(rows: Sequence[Mapping[str, Any]], source: str = "rows") -> DataTable:
+def of_rows(rows: Sequence[JsonMap], source: str = "rows") -> DataTable:
     """Rows that are objects of Python already, such as a list of dicts."""
     return _table(source, "row", enumerate(rows, 1))
 
@@ -243,7 +244,9 @@ def _from_datasets(name: str) -> Iterator[Any]:
             "that is no data set's name",
             "hf:OWNER/NAME, hf:OWNER/NAME,CONFIG or hf:OWNER/NAME:SPLIT",
         )
-    which, config, split = match[1], match[2], match[3]
+    which = match[1]
+    config = match[2]
+    split = match[3]
     try:
         folder = Path(which).expanduser()
         if (folder / "dataset_dict.json").is_file() or (folder / "dataset_info.json").is_file():
@@ -267,7 +270,7 @@ def _from_datasets(name: str) -> Iterator[Any]:
             yield {SPLIT: str(part), **row} if part else row
 
 
-def _plain(value: Mapping[str, Any]) -> dict[str, Any]:
+def _plain(value: JsonMap) -> JsonDict:
     """Return a row as JSON has it; what JSON has not (a date, a picture) as its text."""
-    row: dict[str, Any] = json.loads(json.dumps(value, default=str))
+    row: JsonDict = json.loads(json.dumps(value, default=str))
     return row

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from recreate.api.config import Split
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.types import Task, digest
 from recreate.domains.rows.forms import SPLITS, BadRow
 from recreate.domains.rows.prompts import (
@@ -32,11 +32,13 @@ def tasks_of(
     """Return (the tasks in the order of their rows, what is to be said of their splits). base: the
     folder that paths in cells count from. Raises BadInput that tells all bad rows."""
     faults = list(found.faults)
-    columns, scorer = decided.columns, find_scorer(decided.score)
+    columns = decided.columns
+    scorer = find_scorer(decided.score)
     seen: dict[str, DataRow] = {}
-    made: list[tuple[DataRow, dict[str, Any]]] = []
+    made: list[tuple[DataRow, JsonDict]] = []
     for row in found.rows:
-        wrong, task = list[str](), dict[str, Any]()
+        wrong = list[str]()
+        task = JsonDict()
         for part in _parts(row, decided, scorer, base):
             if isinstance(part, str):
                 wrong.append(part)
@@ -81,7 +83,7 @@ def tasks_of(
     return tasks, _told_of_splits(made, columns.split)
 
 
-def _told_of_splits(made: Sequence[tuple[DataRow, Mapping[str, Any]]], column: str) -> str:
+def _told_of_splits(made: Sequence[tuple[DataRow, JsonMap]], column: str) -> str:
     if not column or any(SPLITS[task["split"].lower()] == "validation" for _, task in made):
         return ""
     return (
@@ -92,9 +94,10 @@ def _told_of_splits(made: Sequence[tuple[DataRow, Mapping[str, Any]]], column: s
 
 def _parts(
     row: DataRow, decided: Definition, scorer: Scorer, base: Path
-) -> Iterator[str | dict[str, Any]]:
+) -> Iterator[str | JsonDict]:
     """Yield what a row has for its task, piece by piece; a text is what is wrong with a piece."""
-    columns, cells = decided.columns, row.values
+    columns = decided.columns
+    cells = row.values
     prompt = ""
     try:
         prompt = read_prompt(cell(cells, columns.prompt))
@@ -126,12 +129,13 @@ def _parts(
 
 
 def _read_facts(
-    cells: Mapping[str, Any], decided: Definition, scorer: Scorer, base: Path
-) -> tuple[dict[str, Any], list[str]]:
+    cells: JsonMap, decided: Definition, scorer: Scorer, base: Path
+) -> tuple[JsonDict, list[str]]:
     """Return (the facts of a row's task, what is wrong with its cells)."""
-    columns, faults = decided.columns, list[str]()
+    columns = decided.columns
+    faults = list[str]()
     apart = (columns.split, columns.files)
-    facts: dict[str, Any] = {"row": {n: value for n, value in cells.items() if n not in apart}}
+    facts: JsonDict = {"row": {n: value for n, value in cells.items() if n not in apart}}
     if columns.answer:
         value = cell(cells, columns.answer)
         try:
@@ -155,10 +159,11 @@ def _read_facts(
 
 
 def _splits(
-    made: Sequence[tuple[DataRow, Mapping[str, Any]]], decided: Definition, place: str
+    made: Sequence[tuple[DataRow, JsonMap]], decided: Definition, place: str
 ) -> tuple[dict[tuple[str, int], Split], list[BadRow]]:
     """Return where a row stands -> its split, and the rows of which that cannot be said."""
-    column, shares = decided.columns.split, decided.splits
+    column = decided.columns.split
+    shares = decided.splits
     if not column:
         return {row.at: shares.split(task["group"]) for row, task in made}, []
     found: dict[tuple[str, int], Split] = {}

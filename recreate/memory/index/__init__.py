@@ -25,6 +25,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from recreate.api.errors import Missing
 from recreate.api.ports import Embedder
+from recreate.api.shapes import JsonDict
 from recreate.memory.database import Database, meta, set_meta, writing
 from recreate.memory.documents import Document, Sources
 from recreate.memory.embedders import embed_texts
@@ -114,7 +115,8 @@ class Index:
         over both (`hybrid`). First what is gone or changed is taken out and what is new is put in:
         progress(done, to do).
         """
-        allowed, each = where(question.wanted, question.closed), "grain" in question.wanted
+        allowed = where(question.wanted, question.closed)
+        each = "grain" in question.wanted
         if question.how != "keywords":
             self.database.run(lambda db: self._open_store())  # Chroma begins to start
         self._sync(sources, progress)
@@ -173,11 +175,11 @@ class Index:
         self.database.run(work)
         self.database.squeeze()
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> JsonDict:
         """Return the embedder that made the vectors, the number of documents, and a digest of all
         that is indexed."""
 
-        def work(db: sqlite3.Connection) -> dict[str, Any]:
+        def work(db: sqlite3.Connection) -> JsonDict:
             name, _, dimensions = meta(db, "embedder").rpartition(" ")
             count = _count_documents(db)
             sums = db.execute("select id, content from sources where worded = 1 order by id")
@@ -238,7 +240,8 @@ class Index:
         new = self.database.run(lambda db: _find_new(db, sources))
         done = 0
         while done < len(new):
-            batch, size = list[tuple[str, str, Sequence[Document]]](), 0
+            batch = list[tuple[str, str, Sequence[Document]]]()
+            size = 0
             while done + len(batch) < len(new) and size < FLUSH:
                 id, sum_ = new[done + len(batch)]
                 batch.append((id, sum_, sources.documents(id)))
@@ -269,7 +272,8 @@ class Index:
         """Return where the vectors lie. Raises Missing."""
         on_disk = self.database.on_disk
         if self._store is None or self._stored_on_disk != on_disk:
-            self._store, self._stored_on_disk = open_vectors(self.folder, on_disk=on_disk), on_disk
+            self._store = open_vectors(self.folder, on_disk=on_disk)
+            self._stored_on_disk = on_disk
         return self._store
 
     @contextmanager
@@ -330,7 +334,8 @@ class Index:
         embedder works."""
         name = self._collection
         todo, made, total = self.database.run(partial(self._find_texts, name))
-        keys, vectors = list[str](), list[list[float]]()
+        keys = list[str]()
+        vectors = list[list[float]]()
         for at in range(0, len(todo), BATCH):
             if ended():
                 break
@@ -391,7 +396,8 @@ class Index:
         each: bool,
     ) -> tuple[list[Match], list[tuple[Match, float]]]:
         """Return what words find, and (a document of it, cosine) of the nearest that match."""
-        name, text = self._collection, self._text(db)
+        name = self._collection
+        text = self._text(db)
         if not db.execute(
             "select 1 from sources where embedded = 1 and brief <> '' limit 1"
         ).fetchone():
@@ -437,7 +443,8 @@ class _Worker:
             self._thread.start()
             atexit.register(self.stop)
         self._thread.join(patience)
-        error, self._error = self._error, None
+        error = self._error
+        self._error = None
         if error is not None:
             raise error
 

@@ -95,9 +95,11 @@ class Text:
     def put_documents(self, id: str, sum_: str, documents: Sequence[Document]) -> None:
         """Take in the documents of a source that is listed, its own words last; nothing where
         another process did, or it is another by now."""
-        brief, passed = "", None
+        brief = ""
+        passed = None
         if documents:
-            brief, passed = _bound(documents[-1].brief), documents[-1].facts.get("passed")
+            brief = _bound(documents[-1].brief)
+            passed = documents[-1].facts.get("passed")
         row = self.db.execute(
             "update sources set worded = 1, brief = ?, key = ?, embedded = ?, passed = ?"
             " where id = ? and content = ? and worded = 0 returning number",
@@ -233,10 +235,8 @@ class Text:
     def _rare(self, asked: Sequence[str]) -> list[str]:
         """Return the phrases that are looked up: what stands in very many documents tells them
         apart little, and is dear."""
-        stands, words = (
-            self.stands,
-            dict.fromkeys(word for phrase in asked for word in phrase.split()),
-        )
+        stands = self.stands
+        words = dict.fromkeys(word for phrase in asked for word in phrase.split())
         for word in words:
             if word not in stands:
                 stands[word] = self._count_documents(word, POSTINGS + 1)
@@ -250,7 +250,9 @@ class Text:
         rarest = sorted(
             (min(stands[word] for word in phrase.split()), at) for at, phrase in enumerate(asked)
         )
-        kept, places, common = list[int](), 0, max(COMMON, self.last() // 2)
+        kept = list[int]()
+        places = 0
+        common = max(COMMON, self.last() // 2)
         for count, at in rarest:
             places += count
             if count and (not kept or (places <= POSTINGS and count <= common)):
@@ -263,7 +265,8 @@ def where(
 ) -> Filter:
     """Return what filters ask, and what a reader may see: `closed` are groups and tasks that may
     not be seen by one who sees the train split only; None: of one who sees all."""
-    source, document = [Term("1")], list[Term]()
+    source = [Term("1")]
+    document = list[Term]()
 
     def among(given: Iterable[Any]) -> tuple[str]:
         return (json.dumps([_bound(v) if isinstance(v, str) else v for v in given if v != ""]),)
@@ -278,7 +281,8 @@ def where(
         if name in ("since", "until"):
             source.append(Term(f's."when" {">=" if name == "since" else "<"} ?', [*given]))
         elif name in ("tool", "file"):
-            tests, values = [], list[str]()
+            tests = []
+            values = list[str]()
             for value in map(str, given):
                 tests.append("name = ?" if name == "tool" else "name = ? and is_file(?, value)")
                 values += (

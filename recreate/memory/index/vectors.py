@@ -168,7 +168,8 @@ class ChromaVectors:
     ) -> Iterator[Callable[[], list[tuple[str, float]]]]:
         """Yield what returns (key, cosine) of the n nearest, nearest first; `among` these keys,
         where given."""
-        folder, token = str(self.folder), meta(db, "vectors")
+        folder = str(self.folder)
+        token = meta(db, "vectors")
         with PROCESS.asking("query", folder, token, name, [*vector], n, among) as answer:
             yield lambda: list(zip(*answer(), strict=True))
 
@@ -196,7 +197,8 @@ class ChromaVectors:
 
     @contextlib.contextmanager
     def _writing(self, db: sqlite3.Connection) -> Iterator[tuple[str, str]]:
-        token, then = meta(db, "vectors"), os.urandom(4).hex()
+        token = meta(db, "vectors")
+        then = os.urandom(4).hex()
         set_meta(db, vectors="")
         yield token, then
         set_meta(db, vectors=then)
@@ -241,7 +243,8 @@ class _Process:
     def asking(self, *request: Any) -> Iterator[Callable[[], Any]]:
         """Ask, and yield what reads the answer: until then other work may be done."""
         with self.lock:
-            running, reply = self.start(), list[Any]()
+            running = self.start()
+            reply = list[Any]()
             assert running.stdin is not None
             assert running.stdout is not None
             stdout = running.stdout
@@ -269,14 +272,16 @@ class _Process:
     def end(self) -> None:
         """Kill the engine: what is not on the disk yet is made again."""
         with self.lock:
-            running, self.running = self.running, None
+            running = self.running
+            self.running = None
             if running is not None:
                 running.kill()
                 running.communicate()
 
     def _forget(self) -> None:
         self.lock = threading.RLock()  # another thread may have held it
-        running, self.running = self.running, None
+        running = self.running
+        self.running = None
         if running is not None:
             for pipe in (running.stdin, running.stdout):
                 assert pipe is not None

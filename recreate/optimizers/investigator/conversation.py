@@ -29,6 +29,7 @@ from recreate.agents.template import read_object
 from recreate.agents.trajectory import clip, cut_middle
 from recreate.api.errors import BadInput, Fault
 from recreate.api.ports import Ask
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.types import Message, Reply, Step, ToolCall, Usage
 from recreate.optimizers import StudySettings
 from recreate.storage.log import Log, decode
@@ -80,7 +81,7 @@ class Tool:
     kind: Kind
     help: str
     run: Callable[..., str]
-    parameters: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    parameters: Mapping[str, JsonMap] = field(default_factory=dict)
     also_optional: Collection[str] = ()
     required: Collection[str] = ()
 
@@ -91,7 +92,7 @@ class Tool:
         free = {*self.also_optional, *(p.name for p in own if p.default is not p.empty)}
         return frozenset(free.difference(self.required))
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> JsonDict:
         """Return the arguments as a JSON schema."""
         return {
             "type": "object",
@@ -100,7 +101,7 @@ class Tool:
             "additionalProperties": False,
         }
 
-    def native(self) -> dict[str, Any]:
+    def native(self) -> JsonDict:
         """Return the tool as OpenAI-style endpoints take it."""
         return {
             "type": "function",
@@ -120,7 +121,7 @@ class Tool:
         listed = " Arguments: " + "; ".join(arguments) if arguments else " No arguments."
         return f"- {self.name}: {self.help}{listed}"
 
-    def call(self, arguments: Mapping[str, Any]) -> str:
+    def call(self, arguments: JsonMap) -> str:
         """Check the arguments and run. Raises Wrong."""
         unknown = sorted(arguments.keys() - self.parameters.keys())
         if unknown:
@@ -150,7 +151,7 @@ class Tool:
         return self.run(**given)
 
 
-def action_schema(tools: Iterable[Tool]) -> dict[str, Any]:
+def action_schema(tools: Iterable[Tool]) -> JsonDict:
     """Return what a reply without native tool calls is held to."""
     return {
         "type": "object",
@@ -167,22 +168,22 @@ TEXT = {"type": "string"}
 NUMBER = {"type": "integer", "minimum": 0}
 
 
-def text(description: str) -> dict[str, Any]:
+def text(description: str) -> JsonDict:
     """Return the schema of a text argument."""
     return {**TEXT, "description": description}
 
 
-def number(description: str) -> dict[str, Any]:
+def number(description: str) -> JsonDict:
     """Return the schema of a whole number, 0 or more."""
     return {**NUMBER, "description": description}
 
 
-def numbers(description: str) -> dict[str, Any]:
+def numbers(description: str) -> JsonDict:
     """Return the schema of a list of whole numbers."""
     return {"type": "array", "items": NUMBER, "description": description}
 
 
-def one_of(*values: str, description: str = "") -> dict[str, Any]:
+def one_of(*values: str, description: str = "") -> JsonDict:
     """Return the schema of a choice."""
     return {"type": "string", "enum": list(values), "description": description}
 
@@ -198,7 +199,7 @@ class Talk:
     tools: Sequence[Tool]
     limits: StudySettings
     native: bool
-    result: Mapping[str, Any]
+    result: JsonMap
     file: Path | None = None
     usage: Usage = field(default_factory=Usage)
     actions: Counter[str] = field(default_factory=Counter)
@@ -288,7 +289,7 @@ class Talk:
         return "limit", "steps"
 
     def _ask(self, messages: list[Message], turn: int) -> Reply:
-        params: dict[str, Any] = {"max_tokens": REPLY_TOKENS}
+        params: JsonDict = {"max_tokens": REPLY_TOKENS}
         if self.native:
             params["tools"] = self.offered
         else:
@@ -316,7 +317,8 @@ class Talk:
         else:
             self.actions[name] += 1
             try:
-                answer, status = tool.call(arguments), 0
+                answer = tool.call(arguments)
+                status = 0
             except Wrong as e:
                 answer = str(e)
         if status and (tool is None or tool.kind == "edit"):
@@ -366,7 +368,7 @@ def _reply_message(reply: Reply) -> Message:
     return {"role": "assistant", "content": reply.text, "tool_calls": calls}
 
 
-def _call(call: ToolCall) -> dict[str, Any]:
+def _call(call: ToolCall) -> JsonDict:
     return {
         "id": call.id,
         "type": "function",

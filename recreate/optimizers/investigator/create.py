@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from recreate.agents.scaffold import Scaffold
 from recreate.agents.trajectory import clip
 from recreate.api.errors import Fault
+from recreate.api.shapes import JsonDict
 from recreate.api.types import Experience, Grade, Study, Task, Trace, digest
 from recreate.optimizers.context import OptimizerContext
 from recreate.optimizers.investigator.conversation import Tool, text
@@ -41,7 +41,7 @@ def create(
         return draft.current
     reader = Reader(context, draft, blanks[0], blanks)
     writer = Writer(draft, lambda given: (), {}, (), origin="search")
-    result: dict[str, Any] = {}
+    result: JsonDict = {}
 
     def finish(summary: str) -> str:
         result.update(summary=summary)

@@ -7,12 +7,13 @@ taken as it was: nothing is lost in the merge that was not turned down.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from recreate.agents import scaffold as scaffolds
 from recreate.agents.scaffold import Scaffold
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.types import Edit, Evidence, Experience, Study
 from recreate.optimizers.context import OptimizerContext
 from recreate.optimizers.investigator.conversation import Tool, Wrong, text
@@ -132,7 +133,7 @@ class Deciding:
         self.ideas = ideas
         self.draft = draft
         self.writer = Writer(draft, self._cite, {"ideas": IDEAS}, ())
-        self.result: dict[str, Any] = {}
+        self.result: JsonDict = {}
         """What was handed in; empty until then."""
         self._cited: list[str] = []
         self._warned = False
@@ -201,7 +202,7 @@ class Deciding:
         )
         return "handed in"
 
-    def _cite(self, given: Mapping[str, Any]) -> tuple[Evidence, ...]:
+    def _cite(self, given: JsonMap) -> tuple[Evidence, ...]:
         names = [
             each for name in given.get("ideas", ()) for each in self.ideas.find_ideas(str(name))
         ]

@@ -110,7 +110,8 @@ class Draft:
         return self.add(second)
 
     def _free_name(self, path: str) -> str:
-        stem, count = PurePosixPath(path), 2
+        stem = PurePosixPath(path)
+        count = 2
         while (name := f"tools/{stem.stem}_{count}{stem.suffix}") in self.current.files:
             count += 1
         return name

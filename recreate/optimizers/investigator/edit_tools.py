@@ -12,11 +12,12 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from recreate.agents.lesson import lesson_file, read_lesson
+from recreate.api.shapes import JsonMap
 from recreate.api.types import Edit, Evidence, Origin
 from recreate.optimizers.investigator.conversation import Tool, Wrong, number, text
 from recreate.optimizers.investigator.draft import Draft, lesson_of
 
-Cite = Callable[[Mapping[str, Any]], tuple[Evidence, ...]]
+Cite = Callable[[JsonMap], tuple[Evidence, ...]]
 """The evidence that an edit's arguments name. Raises Wrong."""
 PATHS = (
     "system.md, workflow.md, observation.md, format.md, agent.toml, tools/NAME.py or memory/NAME.md"
@@ -30,7 +31,7 @@ class Writer:
         self,
         draft: Draft,
         cite: Cite,
-        citing: Mapping[str, Mapping[str, Any]],
+        citing: Mapping[str, JsonMap],
         optional: Sequence[str],
         origin: Origin = "experience",
     ) -> None:
@@ -43,9 +44,7 @@ class Writer:
     def tools(self) -> list[Tool]:
         """Return the tools edit, write, lesson, delete and undo."""
 
-        def change(
-            name: str, help: str, run: Callable[..., str], /, **parameters: Mapping[str, Any]
-        ) -> Tool:
+        def change(name: str, help: str, run: Callable[..., str], /, **parameters: JsonMap) -> Tool:
             about = {"reason": text("why this helps on other tasks, in a sentence"), **self.citing}
             return Tool(name, "edit", help, run, {**parameters, **about}, self.optional)
 

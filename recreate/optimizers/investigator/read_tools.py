@@ -8,7 +8,7 @@ submission and the sandbox as it was left belong to an experience's last step.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from recreate.agents.trajectory import clip, differ, index, tell_index, tell_rep
 from recreate.api.errors import BadInput, Missing
 from recreate.api.ports import Hit
 from recreate.api.registry import find
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.types import Evidence, Experience, Step, digest
 from recreate.optimizers.context import PROMPTS, OptimizerContext
 from recreate.optimizers.investigator.conversation import Tool, Wrong, number, one_of, text
@@ -54,9 +55,7 @@ class Reader:
     def tools(self) -> list[Tool]:
         """Return the tools that are not switched off."""
 
-        def look(
-            name: str, help: str, run: Callable[..., str], /, **parameters: Mapping[str, Any]
-        ) -> Tool:
+        def look(name: str, help: str, run: Callable[..., str], /, **parameters: JsonMap) -> Tool:
             return Tool(name, "inspect", help, run, parameters)
 
         found = []
@@ -230,9 +229,9 @@ class Reader:
         return "\n\n".join(parts)
 
     def search(
-        self, query: str, by: str = "meaning", where: Mapping[str, Any] | None = None, k: int = 6
+        self, query: str, by: str = "meaning", where: JsonMap | None = None, k: int = 6
     ) -> str:
-        filters: dict[str, Any] = {"domain": self.context.domain, **(where or {})}
+        filters: JsonDict = {"domain": self.context.domain, **(where or {})}
         if "evidence" in self.context.without:
             filters["grain"] = "step"
         search = self.context.search if by == "words" else self.context.recall
@@ -343,7 +342,8 @@ class AlreadyTold:
         """Return a text of the step `at`, with long runs of lines that another step was first to
         tell replaced by its name."""
         lines = text.split("\n")
-        answer, here = [], 0
+        answer = []
+        here = 0
         while here < len(lines):
             owner, count = self._run(lines, here, at)
             if not count:
@@ -370,7 +370,8 @@ class AlreadyTold:
             for ours, theirs in zip(lines[here:], told[start:], strict=False):
                 if ours != theirs:
                     break
-                count, chars = count + 1, chars + len(ours) + 1
+                count = count + 1
+                chars = chars + len(ours) + 1
         return owner, count if chars >= LONG else 0
 
 

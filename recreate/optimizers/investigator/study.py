@@ -7,13 +7,14 @@ lost its endpoint leaves a record and no edit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from recreate.agents.scaffold import Scaffold
 from recreate.agents.trajectory import clip
 from recreate.api.errors import Fault
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.types import Experience, Message, Study
 from recreate.optimizers.context import OptimizerContext, prompts
 from recreate.optimizers.investigator.conversation import Talk, Tool, Wrong, numbers, one_of, text
@@ -63,7 +64,7 @@ def study(
     draft = Draft(scaffold, context)
     reader = Reader(context, draft, experience, batch)
 
-    def cite(given: Mapping[str, Any]) -> Any:
+    def cite(given: JsonMap) -> Any:
         return reader.cited(given.get("steps", ()), given.get("experience", ""))
 
     # without trajectories nothing can be read, and the end of the attempt is what is cited
@@ -71,7 +72,7 @@ def study(
     writer = Writer(draft, cite, CITING, optional)
     with Environments(context, reader, draft) as sandboxes:
         rehearsal = Rehearsal(context, reader, draft)
-        result: dict[str, Any] = {}
+        result: JsonDict = {}
 
         def finish(summary: str, cause: str = "") -> str:
             if cause == "none" and draft.edits:
@@ -130,7 +131,7 @@ def converse(
     blank: Study,
     draft: Draft,
     tools: Sequence[Tool],
-    result: Mapping[str, Any],
+    result: JsonMap,
     **variables: Any,
 ) -> Study:
     """Let the model work with the tools until one of them fills `result`, and write down what came
@@ -157,7 +158,7 @@ def converse(
     )
     try:
         ending, why = talk.run()
-        found: dict[str, Any] = {"ending": ending, "why": why}
+        found: JsonDict = {"ending": ending, "why": why}
     except Fault as e:
         found = {"ending": "fault", "why": redact(e.message)}
     if found["ending"] == "finished":

@@ -14,10 +14,10 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from recreate.api.errors import BadInput
 from recreate.api.ports import Auditable, Domain, SandboxBackend
+from recreate.api.shapes import JsonDict
 from recreate.api.syntax import parse_python
 from recreate.api.theirs import all_are, expect
 from recreate.api.types import Record, Task, Trace
@@ -114,7 +114,7 @@ def audit(
 
 
 @cache
-def _list() -> dict[str, Any]:
+def _list() -> JsonDict:
     return tomllib.loads(Path(__file__).with_name("exploits.toml").read_text(encoding="utf-8"))
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from recreate.api.errors import BadInput, CheckFailed
 from recreate.api.ports import Domain
+from recreate.api.shapes import JsonMap
 from recreate.api.types import Task
 from recreate.builder.selection import find_task
 from recreate.cli.options import (
@@ -38,7 +39,7 @@ from recreate.runs.settings import Settings
 def audit(
     settings: Settings,
     where: Path,
-    typed: Mapping[str, Any],
+    typed: JsonMap,
     domain: DomainName = "",
     split: SplitOption = "",
     tasks: Annotated[

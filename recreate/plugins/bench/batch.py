@@ -21,6 +21,7 @@ from recreate.agents.trajectory import swebench_prediction
 from recreate.api.config import Split
 from recreate.api.errors import BadInput, OutOfBudget, RecreateError
 from recreate.api.ports import Model, Price
+from recreate.api.shapes import JsonDict
 from recreate.api.types import Task
 from recreate.builder.measure import Cell, begin, bring, count_openings
 from recreate.builder.selection import matching
@@ -45,14 +46,14 @@ class Batched:
 
     run: Path
     cells: tuple[BenchResult, ...]
-    differences: tuple[dict[str, Any], ...]
+    differences: tuple[JsonDict, ...]
     openings: int
     stopped: tuple[str, ...] = ()
     error: RecreateError | None = None
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> JsonDict:
         """The object that `--json` prints."""
-        found: dict[str, Any] = {"run": str(self.run), "cells": [cell.row() for cell in self.cells]}
+        found: JsonDict = {"run": str(self.run), "cells": [cell.row() for cell in self.cells]}
         found |= {"test_openings": self.openings, "differences": list(self.differences)}
         ended = (
             "done"
@@ -191,7 +192,7 @@ def _open(settings: Settings, name: str) -> tuple[Model, Price]:
     from recreate.models import open_model
     from recreate.models.pricing import known_price, parse_price
 
-    options: dict[str, Any] = {"jobs": settings.jobs, "threads": settings.models.threads}
+    options: JsonDict = {"jobs": settings.jobs, "threads": settings.models.threads}
     model = open_model(name, **settings.plugins, **options)
     try:
         return model, known_price(model)
@@ -303,7 +304,7 @@ def _interleaved(work: Sequence[Sequence[Any]]) -> list[Any]:
     return [each[place] for place in range(longest) for each in work if place < len(each)]
 
 
-def _of(cell: BenchResult) -> dict[str, Any]:
+def _of(cell: BenchResult) -> JsonDict:
     return {key: getattr(cell, key) for key in WHOSE}
 
 
@@ -367,7 +368,7 @@ def _names(cells: Sequence[BenchResult]) -> list[str]:
     return found
 
 
-def _predictions(run: Path, cell: BenchResult) -> Iterator[dict[str, Any]]:
+def _predictions(run: Path, cell: BenchResult) -> Iterator[JsonDict]:
     """A line for each task: `task`, `answer` and what SWE-bench's harness asks for."""
     seen = set[str]()
     for score in cell.scores:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from recreate.api.errors import BadInput
+from recreate.api.shapes import JsonDict
 from recreate.api.types import Verdict
 from recreate.runs.gate import MIN_TASKS, judge
 from recreate.runs.results import BenchResult
@@ -20,7 +21,7 @@ def judge_runs(
     after: Sequence[BenchResult],
     settings: Settings,
     kinds: Mapping[str, str],
-) -> list[dict[str, Any]]:
+) -> list[JsonDict]:
     """Return the gate's verdict on each agent of `after` against each of `before`, over the tasks
     of one split that both were measured on."""
     verdicts = []
@@ -88,7 +89,9 @@ def _row(row: Any) -> tuple[tuple[str, int], float | None]:
         raise ValueError("not a JSON object")
     if missing := [key for key in ("task", "repeat", "score") if key not in row]:
         raise ValueError(f"no {missing[0]!r}")
-    task, repeat, score = row["task"], row["repeat"], row["score"]
+    task = row["task"]
+    repeat = row["repeat"]
+    score = row["score"]
     if not isinstance(task, str) or not task:
         raise ValueError("'task' must be a name")
     if isinstance(repeat, bool) or not isinstance(repeat, int) or repeat < 0:

@@ -21,10 +21,8 @@ def open_measuring(
 ) -> Iterator[Session]:
     """Open a session as `open_with_screen` does, for a command that goes on when it is given the
     same folder again."""
-    again, go_on = (
-        (folder / "settings.toml").exists(),
-        f"the same command with --out {here(folder)}",
-    )
+    again = (folder / "settings.toml").exists()
+    go_on = f"the same command with --out {here(folder)}"
     with open_with_screen(
         settings, where, folder, resume=again, command=command, go_on=go_on
     ) as session:

@@ -28,6 +28,7 @@ from pydantic import Field, ValidationError
 
 from recreate.api.config import Config, Split, read_toml, write_toml
 from recreate.api.errors import BadInput
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.runs import settings as settings_
 from recreate.runs.budget import Budget
 from recreate.runs.settings import Settings, addresses
@@ -80,7 +81,7 @@ class Suite(Config):
         table = settings_.dump(self.settings)
         table = {key: value for key, value in table.items() if key not in (*AXES, "out")}
         table |= {k: v for k, v in {**several, **own}.items() if v not in ("", (), ("",))}
-        keys: dict[str, Any] = {"exclude_defaults": True, "exclude": {"name"}}
+        keys: JsonDict = {"exclude_defaults": True, "exclude": {"name"}}
         arms = {arm.name: arm.model_dump(**keys) for arm in self.arms}
         return write_toml({**table, **({"arms": arms} if arms else {})})
 
@@ -88,12 +89,12 @@ class Suite(Config):
 class SuiteTable(NamedTuple):
     """A suite's file, read: settings, `OWN` and `AXES` as they stand there, the tables of arms."""
 
-    settings: dict[str, Any]
-    own: dict[str, Any]
+    settings: JsonDict
+    own: JsonDict
     axes: dict[str, tuple[str, ...]]
-    arms: dict[str, dict[str, Any]]
+    arms: dict[str, JsonDict]
 
-    def load(self, where: Path, given: Mapping[str, Any]) -> Settings:
+    def load(self, where: Path, given: JsonMap) -> Settings:
         """Return the settings of the first of each axis. given: by address; wins over the file."""
         firsts = {axis: names[0] for axis, names in self.axes.items() if names}
         return settings_.load(where, {**settings_.flat(self.settings), **firsts, **given})
@@ -149,7 +150,7 @@ def suggest(name: str, known: Iterable[str]) -> str:
 def read_suite(
     file: Path,
     where: Path,
-    given: Mapping[str, Any],
+    given: JsonMap,
     several: Mapping[str, Sequence[str]],
     **own: Any,
 ) -> Suite:

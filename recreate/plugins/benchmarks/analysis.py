@@ -19,6 +19,7 @@ from typing import Any
 from recreate.api.config import read_json
 from recreate.api.errors import UNSOUND, BadInput, Fault
 from recreate.api.ports import Sandbox
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.syntax import literal
 from recreate.api.types import Task, Trace, digest
 from recreate.domains.exploits import text_exploits
@@ -66,7 +67,7 @@ class AnalysisScorer(Scorer):
     def read_answer(self, value: Any) -> Any:
         return read_expected(super().read_answer(value))
 
-    def add_facts(self, answer: Any, base: Path) -> Mapping[str, Any]:
+    def add_facts(self, answer: Any, base: Path) -> JsonMap:
         return {"gold_digest": digest(read_golds(answer, base))}
 
     def instruct(self, definition: Definition, answer: Any) -> str:
@@ -95,12 +96,15 @@ class AnalysisScorer(Scorer):
             if digest(golds) != case.task.facts["gold_digest"]:
                 raise ValueError("was changed while this ran")
         except ValueError as e:
-            why, fix = f"{case.task.id}: its gold {e}", "put it back, then the same again"
+            why = f"{case.task.id}: its gold {e}"
+            fix = "put it back, then the same again"
             raise BadInput(why, fix=fix, code="bad-rows") from None
         return golds
 
     def score(self, case: RowTask, trace: Trace, open: Open) -> Scored:
-        known, golds, answer = case.expected, self.golds(case), trace.answer
+        known = case.expected
+        golds = self.golds(case)
+        answer = trace.answer
         if known["kind"] == "figure":
             drawn, why = _draw(case, known, answer, open)
             if not drawn:
@@ -143,7 +147,7 @@ class AnalysisScorer(Scorer):
         )
 
 
-def read_expected(value: Any) -> dict[str, Any]:
+def read_expected(value: Any) -> JsonDict:
     """Return what an answer is compared with: an object with its `kind`. named: `values`, name ->
     text; fields: `gold`, a list of objects; the others: `file`, what is handed in, and `gold`,
     paths beside the data. Raises ValueError."""
@@ -154,7 +158,8 @@ def read_expected(value: Any) -> dict[str, Any]:
             raise ValueError("is no JSON") from None
     if not isinstance(value, Mapping) or value.get("kind") not in _INSTRUCTIONS:
         raise ValueError(f"has no kind that is one of {', '.join(_INSTRUCTIONS)}")
-    kind, gold = value["kind"], value.get("values" if value["kind"] == "named" else "gold")
+    kind = value["kind"]
+    gold = value.get("values" if value["kind"] == "named" else "gold")
     if not gold or not isinstance(gold, Mapping if kind == "named" else list):
         raise ValueError("has nothing that an answer is compared with")
     if kind == "fields" and not all(isinstance(each, Mapping) and each for each in gold):
@@ -167,7 +172,7 @@ def read_expected(value: Any) -> dict[str, Any]:
     return dict(value)
 
 
-def read_golds(answer: Mapping[str, Any], base: Path) -> list[str]:
+def read_golds(answer: JsonMap, base: Path) -> list[str]:
     """Return the texts of the files that are right; of an array of numpy its rows as JSON. Raises
     ValueError."""
     if answer["kind"] in ("named", "fields"):
@@ -197,9 +202,7 @@ def _array(data: bytes) -> str:
     return json.dumps([numbers[row * wide : (row + 1) * wide] for row in range(rows)])
 
 
-def _draw(
-    case: RowTask, known: Mapping[str, Any], answer: str, open: Open
-) -> tuple[dict[str, Any], str]:
+def _draw(case: RowTask, known: JsonMap, answer: str, open: Open) -> tuple[JsonDict, str]:
     """(what the figure shows that the program saves, {} for none; why there is none)."""
     asked = {"program": known["file"], "image": known["image"]}
     command = ["python3", "-B", "-c", _program("figures")]
@@ -231,7 +234,7 @@ _DRAWN = {
 """What draws the numbers of a kind of figure again."""
 
 
-def _drawing(known: Mapping[str, Any], told: Mapping[str, Any], rows: Any) -> str:
+def _drawing(known: JsonMap, told: JsonMap, rows: Any) -> str:
     """A program that draws the right figure: none is published."""
     return (
         "import itertools\nimport matplotlib\nmatplotlib.use('Agg')\nimport matplotlib.pyplot as"
@@ -329,7 +332,8 @@ def analysis_exploits(
 def _tables(text: str) -> dict[str, str]:
     """Tables that have the right one's header and number of rows, and nothing of what it says."""
     head, _, rest = text.strip().partition("\n")
-    rows, wide = len(rest.splitlines()), head.count(",") + 1
+    rows = len(rest.splitlines())
+    wide = head.count(",") + 1
     numbers = ",".join(str(n / 1000) for n in range(1001))
     return {
         "header alone": head,
@@ -344,10 +348,11 @@ def _tables(text: str) -> dict[str, str]:
     }
 
 
-def _programs(known: Mapping[str, Any]) -> dict[str, str]:
+def _programs(known: JsonMap) -> dict[str, str]:
     """Programs that draw nothing that is asked for: the list's, around one that draws a wrong
     figure, and ours."""
-    file, image = known["file"], known["image"]
+    file = known["file"]
+    image = known["image"]
     wrong = (
         "def draw():\n    import matplotlib.pyplot as plt\n    plt.bar([1], [1])\n   "
         f" plt.savefig({image!r})\n"
@@ -388,6 +393,6 @@ def _decoded(data: bytes) -> str:
     return data.decode("utf-8", "replace").strip()
 
 
-def file_of(known: Mapping[str, Any], answer_file: str) -> str:
+def file_of(known: JsonMap, answer_file: str) -> str:
     """What a row's answer is handed in as."""
     return str(known.get("file") or answer_file)

@@ -95,7 +95,8 @@ def read_math(text: str) -> str:
     around it."""
     start = text.rfind("\\boxed{")
     if start >= 0:
-        depth, at = 0, start + len("\\boxed")
+        depth = 0
+        at = start + len("\\boxed")
         for end in range(at, min(len(text), at + 10_000)):
             depth += {"{": 1, "}": -1}.get(text[end], 0)
             if not depth:

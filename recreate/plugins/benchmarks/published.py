@@ -11,13 +11,14 @@ from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from recreate.api.config import Config
 from recreate.api.errors import BadInput, Missing
 from recreate.api.ports import SandboxBackend
+from recreate.api.shapes import JsonMap
 from recreate.api.types import Grade, Task, Trace, digest
 from recreate.domains.rows import HUB, SUFFIXES, Columns, table
 from recreate.domains.rows.domain import RowDomain, _RowsRead
@@ -129,8 +130,8 @@ class PublishedDomain(RowDomain):
     def _tables(self, known: PublishedDefinition, base: Path) -> list[DataTable]:
         """The rows by their set, as COLUMNS has them. Raises BadInput for rows that are of none."""
         found: dict[str, DataTable] = {}
-        labels: dict[str, Mapping[str, Mapping[str, Any]]] = {}
-        strange: list[tuple[str, Mapping[str, Any]]] = []
+        labels: dict[str, Mapping[str, JsonMap]] = {}
+        strange: list[tuple[str, JsonMap]] = []
         for place in self._places(known):
             read = self._table(place)
             table.refuse(read, read.faults)
@@ -208,7 +209,7 @@ class PublishedDomain(RowDomain):
             raise
 
 
-def _lacks(row: Mapping[str, Any], domain: str) -> str:
+def _lacks(row: JsonMap, domain: str) -> str:
     """` has no answer`: what a row lacks to be one of the set that it is nearest to; '' for one
     that is near none."""
     near = [recipes.lacking(each, row) for each in recipes.RECIPES if each.domain == domain]
@@ -216,7 +217,7 @@ def _lacks(row: Mapping[str, Any], domain: str) -> str:
     return f" has no {', '.join(least)}" if least else ""
 
 
-def _labels(file: Path) -> Mapping[str, Mapping[str, Any]]:
+def _labels(file: Path) -> Mapping[str, JsonMap]:
     """id -> the columns that a labels' file beside the rows has; none where there is no such
     file."""
     return (
@@ -249,7 +250,8 @@ def _place_row(
         id = f"{recipe.name}:{made['id']}"
         if any(fnmatchcase(id, out) for out in known.left_out):
             return {}
-        needs, why = made.pop("needs", ()), made.pop("left_out", "")
+        needs = made.pop("needs", ())
+        why = made.pop("left_out", "")
         if gone := [path for path in needs if not (base / path).exists()]:
             why = f"{gone[0]} is not beside the data"
         if why:

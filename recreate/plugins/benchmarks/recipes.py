@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from recreate.api.config import read_toml
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.syntax import parse_python
 from recreate.api.types import digest
 from recreate.domains.rows import read_first_row
 from recreate.plugins.benchmarks import dumps
 
-Row = Mapping[str, Any]
+Row = JsonMap
 SOLUTION = "solution.py"
 
 
@@ -32,7 +33,7 @@ class PublishedSet(NamedTuple):
     name: str
     domain: str
     fields: Sequence[str]
-    read: Callable[[Row], dict[str, Any]]
+    read: Callable[[Row], JsonDict]
     moved: Mapping[str, str]
     sure: Callable[[Row], bool] = lambda row: True
     labels: str = ""
@@ -69,7 +70,7 @@ def lacking(recipe: PublishedSet, row: Row) -> list[str]:
     return sorted(wanted - row.keys()) if wanted & row.keys() else []
 
 
-def read(recipe: PublishedSet, row: Row) -> dict[str, Any]:
+def read(recipe: PublishedSet, row: Row) -> JsonDict:
     """The row with the columns that published.COLUMNS names, and perhaps `needs`, paths beside the
     data without which it is no task, and `left_out`, why it is none. Raises ValueError that says
     what is wrong, KeyError for a column that is not there."""
@@ -102,9 +103,7 @@ def _at(row: Row, place: str) -> Any:
 # -----------------------------------------------------------------
 
 
-def _tested(
-    prompt: str, given: str, gold: str, tests: Mapping[str, str], **more: Any
-) -> dict[str, Any]:
+def _tested(prompt: str, given: str, gold: str, tests: Mapping[str, str], **more: Any) -> JsonDict:
     needs = (
         ["numpy"]
         if any(re.search(r"^\s*(?:import|from) numpy", text, re.M) for text in tests.values())
@@ -150,8 +149,9 @@ def _strict(test: str) -> str:
     )
 
 
-def _humaneval(row: Row) -> dict[str, Any]:
-    begun, entry = row["prompt"], row["entry_point"]
+def _humaneval(row: Row) -> JsonDict:
+    begun = row["prompt"]
+    entry = row["entry_point"]
     test = f"{begun}\n\nfrom solution import {entry}\n{_strict(row['test'])}\n\ncheck({entry})\n"
     prompt = (
         f"Complete the function `{entry}` in solution.py: it must do what its docstring"
@@ -164,9 +164,11 @@ def _humaneval(row: Row) -> dict[str, Any]:
     )
 
 
-def _humanevalfix(row: Row) -> dict[str, Any]:
-    entry, begun = row["entry_point"], row.get("prompt", "")
-    wrong, whole = begun + row["buggy_solution"], begun + row["canonical_solution"]
+def _humanevalfix(row: Row) -> JsonDict:
+    entry = row["entry_point"]
+    begun = row.get("prompt", "")
+    wrong = begun + row["buggy_solution"]
+    whole = begun + row["canonical_solution"]
     call = "" if re.search(rf"^check\({entry}\)", row["test"], re.M) else f"\n\ncheck({entry})\n"
     test = f"{whole}\n\nfrom solution import {entry}\n{row['test']}{call}"
     told = (
@@ -180,7 +182,7 @@ def _humanevalfix(row: Row) -> dict[str, Any]:
     )
 
 
-def _mbpp(row: Row) -> dict[str, Any]:
+def _mbpp(row: Row) -> JsonDict:
     gold = str(row["code"]).replace("\r\n", "\n")
     listed = [str(each) for each in row.get("test_list") or []]
     test = _strict(str(row.get("test") or "\n".join(listed)))
@@ -251,8 +253,9 @@ outgoing=()):
 '''
 
 
-def _quixbugs(row: Row) -> dict[str, Any]:
-    wrong, test = row["buggy_code"], str(row["test_file"])
+def _quixbugs(row: Row) -> JsonDict:
+    wrong = row["buggy_code"]
+    test = str(row["test_file"])
     entry = re.search(r"from python_programs\.\w+ import (\w+)", test)
     if entry is None:
         raise ValueError("has a test file that imports nothing of python_programs")
@@ -270,7 +273,7 @@ def _quixbugs(row: Row) -> dict[str, Any]:
     return {**made, "files": {**made["files"], **node}, "id": str(row.get("task_id") or entry[1])}
 
 
-def _exercism(row: Row) -> dict[str, Any]:
+def _exercism(row: Row) -> JsonDict:
     names = ", ".join(sorted(row["files"]))
     prompt = f"{row['instructions']}\n\nWrite it into {names}, in which it is begun."
     shown = "\n\n".join(_block(text) for text in row["files"].values())
@@ -315,7 +318,7 @@ def _head(node: ast.FunctionDef | ast.ClassDef) -> str:
 # ------------------------------------------------------------------------------------------------
 
 
-def _math(row: Row) -> dict[str, Any]:
+def _math(row: Row) -> JsonDict:
     answer = row["answer"]
     text = str(answer)
     if "\n#### " in text:
@@ -349,7 +352,7 @@ def _is_aime(row: Row) -> bool:
 # ------------------------------------------------------------------------------------------------
 
 
-def _defog(row: Row) -> dict[str, Any]:
+def _defog(row: Row) -> JsonDict:
     name = str(row["db_name"])
     prompt = f"{row['question']}\n\nThe database is {name}.sqlite in /work, in SQLite."
     if row.get("instructions"):
@@ -369,7 +372,7 @@ def _defog(row: Row) -> dict[str, Any]:
 # -------------------------------------------------------------------------------------------------
 
 
-def _ds1000(row: Row) -> dict[str, Any]:
+def _ds1000(row: Row) -> JsonDict:
     about = row["metadata"]
     about = json.loads(about) if isinstance(about, str) else about
     library = about["library"]
@@ -382,7 +385,7 @@ def _ds1000(row: Row) -> dict[str, Any]:
 # -------------------------------------------------------------------------------
 
 
-def _dabench(row: Row) -> dict[str, Any]:
+def _dabench(row: Row) -> JsonDict:
     """InfiAgent-DABench: a question to one table, answered by named values: `common_answers`, a
     list of pairs, which its labels' file has, or `answers`, an object."""
     answers = dict(row["common_answers"] if "common_answers" in row else row["answers"])
@@ -428,7 +431,7 @@ _METRICS = {
 """What measures.py computes of predictions."""
 
 
-def _dacode(row: Row) -> dict[str, Any]:
+def _dacode(row: Row) -> JsonDict:
     """DA-Code: a folder of files, and what is to be made of them. Columns of its evaluation's file
     stand in the row of the task."""
     id = str(row.get("task_id") or row["id"]).removeprefix("dacode_")
@@ -519,7 +522,7 @@ _FUNCTIONS: Mapping[str, Callable[[Row], Any]] = {
 def _read_recipes() -> tuple[PublishedSet, ...]:
     """Return what recipes.toml lists."""
     text = Path(__file__).with_name("recipes.toml").read_text("utf-8")
-    listed: list[dict[str, Any]] = read_toml(text)["set"]
+    listed: list[JsonDict] = read_toml(text)["set"]
     for each in listed:
         each |= {what: _FUNCTIONS[each[what]] for what in ("read", "sure") if what in each}
     return tuple(PublishedSet(**each) for each in listed)

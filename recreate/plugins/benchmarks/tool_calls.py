@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from recreate.api.shapes import JsonDict
 from recreate.api.types import Step, Trace
 
 
@@ -45,7 +46,7 @@ def _read_calls(step: Step) -> list[tuple[str, str]]:
     return [(str(said.get("tool")), text)]
 
 
-def _object(text: str) -> dict[str, Any]:
+def _object(text: str) -> JsonDict:
     """Read as the attempt reads it: a line's end may stand in a text."""
     try:
         value = json.loads(text, strict=False)

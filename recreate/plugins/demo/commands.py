@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 import webbrowser
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from recreate.api.errors import Interrupted
+from recreate.api.shapes import JsonDict
 from recreate.cli.options import Json
 from recreate.cli.terminal import answer, say
 
@@ -40,7 +41,8 @@ def demo(
     from recreate.plugins.demo import demo as recorded
     from recreate.viewer import html, markdown
 
-    begun, tell = time.monotonic(), _Teller()
+    begun = time.monotonic()
+    tell = _Teller()
     made = recorded.read_tape()
     agent = made.models["agent"].name.removeprefix("local:")
     say(
@@ -96,10 +98,11 @@ class _Teller:
         self.begun = False
         self.round = 0
 
-    def __call__(self, event: str, facts: dict[str, Any]) -> None:
+    def __call__(self, event: str, facts: JsonDict) -> None:
         match event:
             case "gather":
-                self.scores, self.total = [], facts["total"]
+                self.scores = []
+                self.total = facts["total"]
             case "score" if facts["score"].score is not None and not facts["score"].reused:
                 self.scores.append(facts["score"].score)
                 if len(self.scores) == self.total:
@@ -123,10 +126,8 @@ class _Teller:
                         f" {_first(edit.new)}"
                     )
             case "revision":
-                kept, verdict = (
-                    "kept" if facts["revision"].kept else "dropped",
-                    facts["revision"].verdict,
-                )
+                kept = "kept" if facts["revision"].kept else "dropped"
+                verdict = facts["revision"].verdict
                 clear = f"in an order that is drawn; after {verdict.tasks} it is clear"
                 scores = f"Score {verdict.after:.2f}, and {verdict.before:.2f} before"
                 self.step(5, f"It attempts the same tasks, {clear}. {scores}.")

@@ -14,12 +14,12 @@ import contextlib
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from recreate.agents.scaffold import load
 from recreate.api import paths
 from recreate.api.errors import BadInput
 from recreate.api.ports import Limits, Model, Sandbox, SandboxBackend
+from recreate.api.shapes import JsonMap
 from recreate.builder.sdk import Outcome, build
 from recreate.plugins.demo.functions import Functions
 from recreate.runs.opening import Say, silent
@@ -27,7 +27,7 @@ from recreate.runs.replay import Replay
 from recreate.sandboxes import choose
 from recreate.storage import files
 
-SIZES: Mapping[str, Any] = {"train": 8, "batch": 6, "validation": 24, "rounds": 3, "seed": 1}
+SIZES: JsonMap = {"train": 8, "batch": 6, "validation": 24, "rounds": 3, "seed": 1}
 """Of the build that is shipped."""
 
 

@@ -37,6 +37,7 @@ from typing import Any
 from recreate.api import paths
 from recreate.api.errors import IMAGE, BadInput, Fault
 from recreate.api.ports import Limits
+from recreate.api.shapes import JsonDict
 from recreate.api.types import Output, digest
 from recreate.sandboxes import filesystem, rootfs, seccomp
 from recreate.sandboxes.limits import Cgroup, DiskCount, Watch
@@ -76,7 +77,8 @@ class ContainerEngine:
     def __init__(self, name: str) -> None:
         self.name = name
         self._refused: dict[str, Fault] = {}
-        self._lock, self._pulling = threading.RLock(), threading.RLock()
+        self._lock = threading.RLock()
+        self._pulling = threading.RLock()
         self._reaper: Reaper | None = None
         self._held: dict[str, str] = {}
 
@@ -156,7 +158,7 @@ class ContainerEngine:
     def has(self, image: str) -> bool:
         return self.try_engine("image", "inspect", image).returncode == 0
 
-    def about(self, image: str) -> dict[str, Any]:
+    def about(self, image: str) -> JsonDict:
         """What the engine knows of an image that is here."""
         found = json.loads(self.ask("image", "inspect", image))[0]
         return dict(found)
@@ -184,11 +186,13 @@ class ContainerEngine:
                     "/var",
                 ):
                     entry = tarfile.TarInfo(there.strip("/"))
-                    entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+                    entry.type = tarfile.DIRTYPE
+                    entry.mode = 0o755
                     tar.addfile(entry)
                 for link, target in (*links, ("/var/tmp", "../tmp")):
                     entry = tarfile.TarInfo(link.strip("/"))
-                    entry.type, entry.linkname = tarfile.SYMTYPE, target
+                    entry.type = tarfile.SYMTYPE
+                    entry.linkname = target
                     tar.addfile(entry)
             self.ask("import", "--change", f"LABEL {LABEL}=host", "-", name, stdin=blob.getvalue())
         return name
@@ -231,14 +235,18 @@ class ContainerEngine:
             for name in (member.name, *([member.linkname] if member.islnk() else ())):
                 paths.member(target, name)
             ours = copy.copy(member)
-            ours.uid, ours.gid, ours.uname, ours.gname = os.geteuid(), os.getegid(), "", ""
+            ours.uid = os.geteuid()
+            ours.gid = os.getegid()
+            ours.uname = ""
+            ours.gname = ""
             ours.mode = member.mode & 0o755 | (0o700 if member.isdir() else 0o600)
             kind = "data_filter" if member.islnk() else "tar_filter"
             # there since Python 3.11.4
             tar.extraction_filter = getattr(tarfile, kind, lambda it, _: it)
             tar.extract(ours, target)
 
-        argv, wrong = [self.program or self.name, "cp", where, "-"], ""
+        argv = [self.program or self.name, "cp", where, "-"]
+        wrong = ""
         with tempfile.TemporaryFile() as said:
             with subprocess.Popen(
                 argv, stdout=subprocess.PIPE, stderr=said, env=self.env, start_new_session=True
@@ -497,9 +505,9 @@ class Containers:
         """See `recreate.api.ports.EngineBackend`."""
         return self.engine.start
 
-    def sweep(self, really: bool) -> dict[str, list[dict[str, Any]]]:
+    def sweep(self, really: bool) -> dict[str, list[JsonDict]]:
         """See `recreate.api.ports.EngineBackend`."""
-        swept: dict[str, list[dict[str, Any]]] = {"containers": [], "images": [], "in_use": []}
+        swept: dict[str, list[JsonDict]] = {"containers": [], "images": [], "in_use": []}
         if not self.engine.program:
             return swept
         try:
@@ -537,7 +545,9 @@ class Containers:
         self.engine.pull(name, say or (lambda text: print(text, file=sys.stderr)))
         made = type(self)()
         about = self.engine.about(name)
-        made.opens, made._called, made._folder = about["Id"], name, folder.rstrip("/")
+        made.opens = about["Id"]
+        made._called = name
+        made._folder = folder.rstrip("/")
         made._env = dict(
             line.partition("=")[::2] for line in (about.get("Config") or {}).get("Env") or []
         )
@@ -595,7 +605,8 @@ class Containers:
 
     def command(self, sandbox: ContainerSandbox, name: str, inside: Sequence[bytes]) -> list[bytes]:
         """The client's argv for a container that is called `name` and runs `inside`."""
-        limits, root = sandbox.limits, sandbox.root
+        limits = sandbox.limits
+        root = sandbox.root
         words = [
             self.engine.program,
             "run",

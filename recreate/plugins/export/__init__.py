@@ -16,12 +16,12 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from recreate.agents.lint import refuse
 from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import BadInput
 from recreate.api.paths import short
+from recreate.api.shapes import JsonDict
 from recreate.api.types import Record
 from recreate.storage.files import disk
 
@@ -45,7 +45,7 @@ class Exported(Record):
     files: tuple[str, ...]
     differences: tuple[str, ...]
 
-    def row(self) -> dict[str, Any]:
+    def row(self) -> JsonDict:
         """The object that `--json` prints."""
         return self.model_dump(mode="json", exclude={"schema_"})
 

@@ -17,6 +17,7 @@ from recreate.agents.action import COMMAND_SCHEMA
 from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import BadInput
 from recreate.api.paths import version
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.plugins.export.source import source_of, standalone_source
 
 TURNS = "scaffold_turns.py"
@@ -24,7 +25,7 @@ IMAGE = "python:3.12"
 ACTIONS = ("bash", "json", "tool:")
 
 
-def facts(scaffold: Scaffold) -> dict[str, Any]:
+def facts(scaffold: Scaffold) -> JsonDict:
     """What an exported agent has to know, as `PortableAgent` reads it. The texts of its tools are
     files."""
     agent = scaffold.agent
@@ -41,7 +42,7 @@ def facts(scaffold: Scaffold) -> dict[str, Any]:
     }
 
 
-def asked_of_model(scaffold: Scaffold) -> dict[str, Any]:
+def asked_of_model(scaffold: Scaffold) -> JsonDict:
     """What every call asks for: temperature, top_p, max_tokens, stop, json_schema, where it is not
     left open."""
     model = scaffold.agent.model
@@ -86,8 +87,10 @@ def mini_swe_agent(scaffold: Scaffold) -> tuple[dict[str, str], list[str]]:
     """({path: text}, differences) of a configuration for mini-swe-agent and the agent class that it
     names."""
     _possible(scaffold)
-    known, asked = facts(scaffold), asked_of_model(scaffold)
-    limits, templates = known["limits"], known["templates"]
+    known = facts(scaffold)
+    asked = asked_of_model(scaffold)
+    limits = known["limits"]
+    templates = known["templates"]
     if schema := asked.pop("json_schema", None):
         form = {"name": "command", "schema": schema, "strict": True}
         asked["response_format"] = {"type": "json_schema", "json_schema": form}
@@ -313,7 +316,7 @@ def _readme(
 # YAML
 
 
-def yaml_text(value: Mapping[str, Any], indent: str = "") -> str:
+def yaml_text(value: JsonMap, indent: str = "") -> str:
     """A mapping, whose keys are names of ours, as YAML that people edit: texts of several lines as
     blocks, the rest as JSON."""
     lines = []

@@ -25,7 +25,8 @@ from recreate.api.paths import short
 TASK = "(the task, as you were given it)"
 """Stands where the workflow has the task."""
 NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-MAX_NAME, MAX_DESCRIPTION = 64, 1024
+MAX_NAME = 64
+MAX_DESCRIPTION = 1024
 
 
 def skill(scaffold: Scaffold, out: Path) -> tuple[dict[str, str], list[str]]:

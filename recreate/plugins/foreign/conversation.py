@@ -7,15 +7,15 @@ import json
 import threading
 import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from recreate.agents.action import read_actions
 from recreate.agents.attempt import facts_of
 from recreate.agents.progress import AttemptProgress, end_of_refusal, tokens, turn_tokens
 from recreate.agents.trajectory import cut_middle
 from recreate.api.errors import BadInput, Fault, Interrupted
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.types import Call, Ending, Message, Output, Reply, Usage
 from recreate.plugins.foreign.dialects import Asked, arguments_of
 from recreate.plugins.foreign.gateway import Denied
@@ -44,10 +44,10 @@ class Conversation:
     where it did not."""
     why: str = ""
     """What the model said then."""
-    pending: dict[str, Any] | None = None
+    pending: JsonDict | None = None
     prompt: str = ""
     """The task's words, and the lessons that are offered with them."""
-    offered: dict[str, Any] = field(default_factory=dict)
+    offered: JsonDict = field(default_factory=dict)
     threads: list[list[int]] = field(default_factory=list)
     said: set[str] = field(default_factory=set)
     answered_at: float = 0.0
@@ -61,9 +61,7 @@ class Conversation:
         reply = self.turn(asked.messages, asked.params, asked.left_out)
         return reply, f"{self.work.call.attempt}-{self.turns - 1}"
 
-    def turn(
-        self, messages: Sequence[Message], params: Mapping[str, Any], left_out: set[str]
-    ) -> Reply:
+    def turn(self, messages: Sequence[Message], params: JsonMap, left_out: set[str]) -> Reply:
         """One call and its step. Raises Denied at a limit, and when the run itself is to stop
         (`failed`)."""
         self._allow()
@@ -81,7 +79,8 @@ class Conversation:
         except BaseException as e:
             end = end_of_refusal(e, self.turns) if isinstance(e, BadInput | Fault) else None
             if end is not None:
-                self.refused, self.why = end, str(e)
+                self.refused = end
+                self.why = str(e)
                 code = "context_length_exceeded" if end[1] == "context" else f"refused_{end[1]}"
                 raise Denied(self.why, 400, code) from None
             self.failed = e
@@ -94,11 +93,11 @@ class Conversation:
         work.usage = work.usage + usage
         self.threads.append(_marks(sent))
         seen = cut_middle(seen, work.agent.limits.observation_chars, _LEFT)
-        record: dict[str, Any] = {"observation": seen, "reply": reply.text, "usage": usage}
+        record: JsonDict = {"observation": seen, "reply": reply.text, "usage": usage}
         record["sent"] = work.requests.add(step, sent, work.full(asked), seen)
         record |= facts_of(reply)
         record |= {"action": action_of(reply), **turn_tokens(reply)}
-        foreign: dict[str, Any] = {}
+        foreign: JsonDict = {}
         if reply.tool_calls:
             foreign["tool_calls"] = [c.model_dump(exclude={"schema_"}) for c in reply.tool_calls]
         if fresh := sorted(left_out - self.said):
@@ -141,7 +140,7 @@ class Conversation:
         self.over = self.over or why
         self.halt()
 
-    def _params(self, params: Mapping[str, Any], call: Call) -> dict[str, Any]:
+    def _params(self, params: JsonMap, call: Call) -> JsonDict:
         """What is asked of the model: as the agent asks, within what agent.toml says."""
         model = self.work.agent.model
         asked = {"seed": zlib.crc32(f"{call.attempt}/{call.step}".encode()) >> 1, **params}
@@ -172,7 +171,7 @@ class Conversation:
         text = cut_middle(
             output.text, self.work.agent.limits.observation_chars, _LEFT, dropped=output.cut
         )
-        done: dict[str, Any] = {
+        done: JsonDict = {
             "action": command,
             "output": text,
             "status": output.status,
@@ -191,7 +190,8 @@ class Conversation:
 
     def flush(self, output: str = "", messages: Sequence[Message] = ()) -> None:
         """Put the last turn into the trace, with what came of it."""
-        record, self.pending = self.pending, None
+        record = self.pending
+        self.pending = None
         if record is None:
             return
         foreign = dict(record.get("foreign", {}))
@@ -224,7 +224,7 @@ def action_of(reply: Reply) -> str:
     return action.command
 
 
-def command_of(name: str, arguments: Mapping[str, Any]) -> str:
+def command_of(name: str, arguments: JsonMap) -> str:
     """The shell's command that a tool call holds; '' for another tool."""
     return next((v for k in _COMMANDS if isinstance(v := arguments.get(k), str)), "")
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from recreate.api.errors import BadInput
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.types import Message, Reply, ToolCall
 from recreate.storage.log import decode
 
@@ -30,7 +31,7 @@ class Asked:
     whether it is to be streamed, and the name that it calls the model by."""
 
     messages: list[Message]
-    params: dict[str, Any]
+    params: JsonDict
     model: str
     stream: bool = False
     usage: bool = False
@@ -55,11 +56,11 @@ class Dialect(ABC):
     path: str
 
     @abstractmethod
-    def read(self, body: Mapping[str, Any]) -> Asked:
+    def read(self, body: JsonMap) -> Asked:
         """Raises BadRequest."""
 
     @abstractmethod
-    def complete(self, reply: Reply, asked: Asked, id: str) -> dict[str, Any]:
+    def complete(self, reply: Reply, asked: Asked, id: str) -> JsonDict:
         """The answer as one object."""
 
     @abstractmethod
@@ -67,11 +68,11 @@ class Dialect(ABC):
         """The answer as server-sent events."""
 
     @abstractmethod
-    def error(self, status: int, message: str, code: str) -> dict[str, Any]:
+    def error(self, status: int, message: str, code: str) -> JsonDict:
         """An error as this API tells it."""
 
 
-def _sse(data: Mapping[str, Any], event: str = "") -> str:
+def _sse(data: JsonMap, event: str = "") -> str:
     head = f"event: {event}\n" if event else ""
     return f"{head}data: {json.dumps(data)}\n\n"
 
@@ -83,9 +84,9 @@ _TEXTS = ("text", "input_text", "output_text", "refusal")
 _NUMBERS = ("temperature", "top_p", "seed")
 
 
-def _common(body: Mapping[str, Any], known: Sequence[str]) -> tuple[dict[str, Any], set[str]]:
+def _common(body: JsonMap, known: Sequence[str]) -> tuple[JsonDict, set[str]]:
     """(the parameters that all dialects spell alike, the names of those that nobody takes)."""
-    params: dict[str, Any] = {}
+    params: JsonDict = {}
     for name in _NUMBERS:
         value = body.get(name)
         if value is None:
@@ -111,7 +112,7 @@ def _common(body: Mapping[str, Any], known: Sequence[str]) -> tuple[dict[str, An
     return params, left
 
 
-def _most(body: Mapping[str, Any], *names: str) -> dict[str, int]:
+def _most(body: JsonMap, *names: str) -> dict[str, int]:
     value = next((body[name] for name in names if body.get(name) is not None), None)
     if value is None:
         return {}
@@ -120,7 +121,7 @@ def _most(body: Mapping[str, Any], *names: str) -> dict[str, int]:
     return {"max_tokens": value}
 
 
-def _list(body: Mapping[str, Any], name: str) -> list[Any]:
+def _list(body: JsonMap, name: str) -> list[Any]:
     value = body.get(name)
     if not isinstance(value, list) or not value:
         raise BadRequest(f"{name} must be a list that is not empty")
@@ -152,10 +153,10 @@ def flat(content: Any, where: str) -> str:
     return "\n".join(texts)
 
 
-def _tool(name: Any, description: Any, parameters: Any) -> dict[str, Any]:
+def _tool(name: Any, description: Any, parameters: Any) -> JsonDict:
     if not isinstance(name, str) or not name:
         raise BadRequest("a tool has no name")
-    about: dict[str, Any] = {"name": name}
+    about: JsonDict = {"name": name}
     if isinstance(description, str):
         about["description"] = description
     about["parameters"] = (
@@ -164,7 +165,7 @@ def _tool(name: Any, description: Any, parameters: Any) -> dict[str, Any]:
     return {"type": "function", "function": about}
 
 
-def _call(id: Any, name: Any, arguments: Any) -> dict[str, Any]:
+def _call(id: Any, name: Any, arguments: Any) -> JsonDict:
     text = (
         arguments
         if isinstance(arguments, str)
@@ -177,13 +178,13 @@ def _call(id: Any, name: Any, arguments: Any) -> dict[str, Any]:
     }
 
 
-def _object(value: Any, what: str) -> Mapping[str, Any]:
+def _object(value: Any, what: str) -> JsonMap:
     if not isinstance(value, Mapping):
         raise BadRequest(f"{what} is no JSON object")
     return value
 
 
-def arguments_of(call: ToolCall) -> dict[str, Any]:
+def arguments_of(call: ToolCall) -> JsonDict:
     """The arguments of a call as an object; what is none stands in it as `arguments`, to the
     letter."""
     try:
@@ -202,7 +203,7 @@ class ChatCompletions(Dialect):
 
     path = "/v1/chat/completions"
 
-    def read(self, body: Mapping[str, Any]) -> Asked:
+    def read(self, body: JsonMap) -> Asked:
         if body.get("n") not in (None, 1):
             raise BadRequest("n must be 1: one answer is given to a request")
         if body.get("functions"):
@@ -244,8 +245,8 @@ class ChatCompletions(Dialect):
             left_out=left,
         )
 
-    def complete(self, reply: Reply, asked: Asked, id: str) -> dict[str, Any]:
-        message: dict[str, Any] = {
+    def complete(self, reply: Reply, asked: Asked, id: str) -> JsonDict:
+        message: JsonDict = {
             "role": "assistant",
             "content": reply.text or None if reply.tool_calls else reply.text,
         }
@@ -268,7 +269,7 @@ class ChatCompletions(Dialect):
     def events(self, reply: Reply, asked: Asked, id: str) -> Iterator[str]:
         head = _chat(asked, id, "chat.completion.chunk")
 
-        def chunk(delta: Mapping[str, Any], finish: str | None = None) -> str:
+        def chunk(delta: JsonMap, finish: str | None = None) -> str:
             return _sse(
                 {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
             )
@@ -283,7 +284,7 @@ class ChatCompletions(Dialect):
             yield _sse({**head, "choices": [], "usage": _chat_usage(reply)})
         yield "data: [DONE]\n\n"
 
-    def error(self, status: int, message: str, code: str) -> dict[str, Any]:
+    def error(self, status: int, message: str, code: str) -> JsonDict:
         kind = (
             "rate_limit_error"
             if status == 429
@@ -315,7 +316,7 @@ def _chat_message(message: Any, n: int) -> Message:
     return found
 
 
-def _chat_tool(tool: Any) -> dict[str, Any]:
+def _chat_tool(tool: Any) -> JsonDict:
     tool = _object(tool, "a tool")
     if tool.get("type") != "function":
         raise BadRequest(
@@ -325,7 +326,7 @@ def _chat_tool(tool: Any) -> dict[str, Any]:
     return _tool(about.get("name"), about.get("description"), about.get("parameters"))
 
 
-def _chat(asked: Asked, id: str, kind: str) -> dict[str, Any]:
+def _chat(asked: Asked, id: str, kind: str) -> JsonDict:
     return {
         "id": f"chatcmpl-{id}",
         "object": kind,
@@ -338,7 +339,7 @@ def _chat_finish(reply: Reply) -> str:
     return "tool_calls" if reply.tool_calls else "length" if reply.finish == "length" else "stop"
 
 
-def _chat_usage(reply: Reply) -> dict[str, Any]:
+def _chat_usage(reply: Reply) -> JsonDict:
     return {
         "prompt_tokens": reply.tokens_in,
         "completion_tokens": reply.tokens_out,
@@ -356,7 +357,7 @@ class AnthropicMessages(Dialect):
 
     path = "/v1/messages"
 
-    def read(self, body: Mapping[str, Any]) -> Asked:
+    def read(self, body: JsonMap) -> Asked:
         known = (
             "model",
             "messages",
@@ -386,8 +387,8 @@ class AnthropicMessages(Dialect):
             left_out=left,
         )
 
-    def complete(self, reply: Reply, asked: Asked, id: str) -> dict[str, Any]:
-        content: list[dict[str, Any]] = []
+    def complete(self, reply: Reply, asked: Asked, id: str) -> JsonDict:
+        content: list[JsonDict] = []
         if reply.text or not reply.tool_calls:
             content.append({"type": "text", "text": reply.text})
         for call in reply.tool_calls:
@@ -410,7 +411,7 @@ class AnthropicMessages(Dialect):
         }
         yield _sse({"type": "message_start", "message": start}, "message_start")
         for n, block in enumerate(whole["content"]):
-            empty: dict[str, Any] = {"type": "text", "text": ""}
+            empty: JsonDict = {"type": "text", "text": ""}
             if block["type"] == "text":
                 delta = {"type": "text_delta", "text": block["text"]}
             else:
@@ -429,7 +430,7 @@ class AnthropicMessages(Dialect):
         yield _sse({"type": "message_delta", "delta": ended, "usage": usage}, "message_delta")
         yield _sse({"type": "message_stop"}, "message_stop")
 
-    def error(self, status: int, message: str, code: str) -> dict[str, Any]:
+    def error(self, status: int, message: str, code: str) -> JsonDict:
         kind = (
             "rate_limit_error"
             if status == 429
@@ -444,15 +445,16 @@ _PASSED_OVER = ("thinking", "redacted_thinking")
 """Blocks of an assistant's message that only its own endpoint can read."""
 
 
-def _anthropic_message(message: Mapping[str, Any], n: int, left: set[str]) -> Iterator[Message]:
-    role, content = message.get("role"), message.get("content")
+def _anthropic_message(message: JsonMap, n: int, left: set[str]) -> Iterator[Message]:
+    role = message.get("role")
+    content = message.get("content")
     if role not in ("user", "assistant"):
         raise BadRequest(f"message {n} is of the role {role!r}: there are user and assistant")
     if not isinstance(content, list):
         yield {"role": role, "content": flat(content, f"message {n}")}
         return
     texts: list[Any] = []
-    calls: list[dict[str, Any]] = []
+    calls: list[JsonDict] = []
     for block in content:
         block = _object(block, f"a block of message {n}")
         match block.get("type"):
@@ -478,7 +480,7 @@ def _anthropic_message(message: Mapping[str, Any], n: int, left: set[str]) -> It
         yield {"role": role, "content": flat(texts, f"message {n}")}
 
 
-def _anthropic_tool(tool: Any) -> dict[str, Any]:
+def _anthropic_tool(tool: Any) -> JsonDict:
     tool = _object(tool, "a tool")
     if tool.get("type") not in (None, "custom"):
         raise BadRequest(
@@ -488,13 +490,13 @@ def _anthropic_tool(tool: Any) -> dict[str, Any]:
     return _tool(tool.get("name"), tool.get("description"), tool.get("input_schema"))
 
 
-def _anthropic_choice(choice: Mapping[str, Any]) -> Any:
+def _anthropic_choice(choice: JsonMap) -> Any:
     if choice.get("type") == "tool":
         return {"type": "function", "function": {"name": str(choice.get("name") or "")}}
     return {"any": "required", "none": "none"}.get(str(choice.get("type")), "auto")
 
 
-def _anthropic(reply: Reply, asked: Asked, id: str) -> dict[str, Any]:
+def _anthropic(reply: Reply, asked: Asked, id: str) -> JsonDict:
     usage = {
         "input_tokens": reply.tokens_in - reply.tokens_cached - reply.tokens_cache_written,
         "output_tokens": reply.tokens_out,
@@ -525,7 +527,7 @@ class Responses(Dialect):
 
     path = "/v1/responses"
 
-    def read(self, body: Mapping[str, Any]) -> Asked:
+    def read(self, body: JsonMap) -> Asked:
         if body.get("previous_response_id") or body.get("conversation"):
             raise BadRequest("no response is kept here: send the whole input with each request")
         known = (
@@ -572,7 +574,7 @@ class Responses(Dialect):
             left_out=left,
         )
 
-    def complete(self, reply: Reply, asked: Asked, id: str) -> dict[str, Any]:
+    def complete(self, reply: Reply, asked: Asked, id: str) -> JsonDict:
         short = reply.finish == "length"
         return {
             **_response(asked, id, "incomplete" if short else "completed"),
@@ -600,7 +602,8 @@ class Responses(Dialect):
             at = {"item_id": item["id"], "output_index": n}
             if item["type"] == "message":
                 part = item["content"][0]
-                text, empty = part["text"], {**part, "text": ""}
+                text = part["text"]
+                empty = {**part, "text": ""}
                 yield event(
                     "response.output_item.added", output_index=n, item={**item, "content": []}
                 )
@@ -626,13 +629,11 @@ class Responses(Dialect):
         whole = self.complete(reply, asked, id)
         yield event(f"response.{whole['status']}", response=whole)
 
-    def error(self, status: int, message: str, code: str) -> dict[str, Any]:
+    def error(self, status: int, message: str, code: str) -> JsonDict:
         return ChatCompletions().error(status, message, code)
 
 
-def _responses_item(
-    item: Mapping[str, Any], n: int, messages: list[Message], left: set[str]
-) -> None:
+def _responses_item(item: JsonMap, n: int, messages: list[Message], left: set[str]) -> None:
     kind = item.get("type") or "message"
     if kind == "message":
         messages.append(
@@ -656,7 +657,7 @@ def _responses_item(
         )
 
 
-def _responses_tool(tool: Any) -> dict[str, Any]:
+def _responses_tool(tool: Any) -> JsonDict:
     tool = _object(tool, "a tool")
     if tool.get("type") != "function":
         raise BadRequest(
@@ -665,7 +666,7 @@ def _responses_tool(tool: Any) -> dict[str, Any]:
     return _tool(tool.get("name"), tool.get("description"), tool.get("parameters"))
 
 
-def _response(asked: Asked, id: str, status: str) -> dict[str, Any]:
+def _response(asked: Asked, id: str, status: str) -> JsonDict:
     return {
         "id": f"resp_{id}",
         "object": "response",
@@ -684,8 +685,8 @@ def _response(asked: Asked, id: str, status: str) -> dict[str, Any]:
     }
 
 
-def _responses_output(reply: Reply, id: str) -> list[dict[str, Any]]:
-    output: list[dict[str, Any]] = []
+def _responses_output(reply: Reply, id: str) -> list[JsonDict]:
+    output: list[JsonDict] = []
     if reply.text or not reply.tool_calls:
         part = {"type": "output_text", "text": reply.text, "annotations": []}
         said = {

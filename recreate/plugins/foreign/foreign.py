@@ -168,7 +168,8 @@ class _watching:
     """While a command runs: has the agent stopped when the run is."""
 
     def __init__(self, stop: threading.Event | None, talk: Conversation) -> None:
-        self.stop, self.talk = stop, talk
+        self.stop = stop
+        self.talk = talk
         self.done = threading.Event()
 
     def __enter__(self) -> None:

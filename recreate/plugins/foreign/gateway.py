@@ -51,7 +51,9 @@ class Denied(Exception):
 
     def __init__(self, message: str, status: int = 400, code: str = "limit_reached") -> None:
         super().__init__(message)
-        self.message, self.status, self.code = message, status, code
+        self.message = message
+        self.status = status
+        self.code = code
 
 
 Answer = Callable[[Asked], tuple[Reply, str]]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from recreate.agents.scaffold import MAX_FILE, Scaffold
 from recreate.api.config import write_toml
 from recreate.api.errors import BadInput
+from recreate.api.shapes import JsonDict
 
 MOST_FILES = 500
 STEPS = 100
@@ -44,7 +44,7 @@ def from_command(
         )
     # a program of somebody else's makes more of a turn than ours does, and shorter ones
     limits = {"steps": STEPS, "seconds": 1800, "tokens": 2_000_000, "usd": 3.0}
-    about: dict[str, Any] = {"action": "command", "command": command, "texts": list(texts)}
+    about: JsonDict = {"action": "command", "command": command, "texts": list(texts)}
     about |= {"venv": str(Path(venv).expanduser().absolute())} if venv else {}
     text = write_toml({**about, "limits": limits})
     program = next((PurePosixPath(w).stem for w in [*named, *words] if "=" not in w), "agent")

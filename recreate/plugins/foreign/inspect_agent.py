@@ -13,6 +13,7 @@ from typing import Any
 from recreate.api.errors import BadInput
 from recreate.api.ports import Desk
 from recreate.api.registry import need
+from recreate.api.shapes import JsonDict, JsonMap
 
 _one = threading.Lock()
 """Inspect evaluates one task at a time in a process: attempts at once wait for each other."""
@@ -130,7 +131,7 @@ def _provider() -> str:
     return "recreate"
 
 
-def _message(message: Any) -> dict[str, Any]:
+def _message(message: Any) -> JsonDict:
     """A message of Inspect as OpenAI's chat completions spell it. Raises ValueError for what is no
     text."""
     if not isinstance(message.content, str):
@@ -152,11 +153,12 @@ def _message(message: Any) -> dict[str, Any]:
     return {**sent, "tool_calls": calls} if calls else sent
 
 
-def _output(model: str, told: Mapping[str, Any]) -> Any:
+def _output(model: str, told: JsonMap) -> Any:
     """What the gateway answered, as Inspect takes it."""
     from inspect_ai.model import ChatCompletionChoice, ChatMessageAssistant, ModelOutput, ModelUsage
 
-    choice, usage = told["choices"][0], told["usage"]
+    choice = told["choices"][0]
+    usage = told["usage"]
     message = ChatMessageAssistant(
         content=choice["message"].get("content") or "",
         tool_calls=[_call(call) for call in choice["message"].get("tool_calls") or []] or None,
@@ -179,15 +181,17 @@ def _output(model: str, told: Mapping[str, Any]) -> Any:
     )
 
 
-def _call(call: Mapping[str, Any]) -> Any:
+def _call(call: JsonMap) -> Any:
     from inspect_ai.tool import ToolCall
 
-    name, words = call["function"]["name"], call["function"]["arguments"]
+    name = call["function"]["name"]
+    words = call["function"]["arguments"]
     try:
         arguments = json.loads(words)
         wrong = None if isinstance(arguments, dict) else "the arguments are no JSON object"
     except ValueError as e:
-        arguments, wrong = {}, f"the arguments are no JSON: {e}"
+        arguments = {}
+        wrong = f"the arguments are no JSON: {e}"
     return ToolCall(
         id=call["id"], function=name, arguments={} if wrong else arguments, parse_error=wrong
     )
@@ -207,7 +211,7 @@ def _environment() -> str:
         @classmethod
         async def sample_init(
             cls, task_name: str, config: Any, metadata: Mapping[str, str]
-        ) -> dict[str, Any]:
+        ) -> JsonDict:
             return {"default": cls(_at_work[-1])}
 
         @classmethod

@@ -14,6 +14,7 @@ from recreate.agents.scaffold import Scaffold
 from recreate.api.config import write_toml
 from recreate.api.errors import BadInput
 from recreate.api.ports import Agent, Desk
+from recreate.api.shapes import JsonDict
 from recreate.api.types import digest
 from recreate.plugins.foreign.given import from_command, read_files
 from recreate.plugins.foreign.in_process import give
@@ -64,7 +65,7 @@ def wrap_agent(
             "files and venv are of an agent that is a command", fix="leave them out", code="usage"
         )
     _fit(agent)
-    about: dict[str, Any] = {
+    about: JsonDict = {
         "action": _action(agent),
         "texts": _patterns(texts),
         "version": version or _version(agent),

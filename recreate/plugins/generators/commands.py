@@ -65,7 +65,8 @@ def make(
 
     Example: recreate tasks make bills --generator bills --n 20 --from last --solve-rate 0.5
     """
-    where, backend = workspace(), open_backend(sandbox)
+    where = workspace()
+    backend = open_backend(sandbox)
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name) or name in names("domain"):
         why = "is a domain of its own" if name in names("domain") else "cannot name a folder"
         raise BadInput(
@@ -81,12 +82,14 @@ def make(
         raise BadInput(f"{data} is no file of JSON lines", fix="--data FILE.jsonl", code="usage")
     folder, known = generator.find(source)
     rates: list[float] | None = None
-    counts, dealt = levels.even(known.levels, n), split_of(split)
+    counts = levels.even(known.levels, n)
+    dealt = split_of(split)
     if target is not None:
         part = registry.open_domain(name, where)
         tried = _count_by_level(part, runs or (), scaffold, known.levels)
         rates = levels.solve_rates(tried, known.levels)
-        counts, dealt = levels.spread(rates, target, n), dealt or "train"
+        counts = levels.spread(rates, target, n)
+        dealt = dealt or "train"
         for level, rate in enumerate(rates, 1):
             passed, attempts = tried.get(level, (0, 0))
             say(f"level {level}: {passed} of {attempts} attempts passed, expected {rate:.2f}")
@@ -245,7 +248,8 @@ def invent(
         except OutOfBudget as e:
             raise OutOfBudget(e.message, fix=f"{again}: --budget MORE") from None
         finally:
-            calls, usd = writer.ledger.spent.calls, writer.ledger.spent.usd
+            calls = writer.ledger.spent.calls
+            usd = writer.ledger.spent.usd
             say(f"{calls - before} calls, {calls} in all, ${usd:.4f}: {here(folder)}/ledger.jsonl")
         record = {
             "generator": str(made.folder),
@@ -281,7 +285,8 @@ def _like(domain: str, where: Path) -> list[str]:
     none."""
     from recreate.memory.held_out import HeldOut
 
-    held, part = HeldOut(memory_folder(where)), registry.open_domain(domain, where)
+    held = HeldOut(memory_folder(where))
+    part = registry.open_domain(domain, where)
     tasks = spread_tasks(held.usable(part, "train")[0], 3)
     if not tasks:
         raise held.refuse_empty(part, "train")

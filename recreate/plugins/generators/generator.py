@@ -25,6 +25,7 @@ from recreate.api import paths
 from recreate.api.config import Config, Split, read_json, read_toml, too_deep
 from recreate.api.errors import UNSOUND, BadInput, Fault, Interrupted
 from recreate.api.ports import Limits, SandboxBackend
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.types import Record, Trace, digest
 from recreate.domains.rows import Columns, table
 from recreate.domains.rows.definition import FILE, absolute, load, text
@@ -34,7 +35,8 @@ from recreate.domains.rows.settings import Definition, ScorerSettings, Shares
 from recreate.domains.validate import validate
 from recreate.storage import files
 
-SETTINGS, PROGRAM = "generator.toml", "generate.py"
+SETTINGS = "generator.toml"
+PROGRAM = "generate.py"
 _OUTPUT = 4_000_000
 """Bytes that one task may have."""
 _GIVEN = ("prompt", "answer", "gold", "files")
@@ -79,7 +81,7 @@ class GeneratedRows(Record):
     of a refusal how many and the reason of the first."""
 
     file: Path
-    rows: Sequence[Mapping[str, Any]]
+    rows: Sequence[JsonMap]
     tried: int
     refused: Mapping[str, int]
     reasons: Mapping[str, str]
@@ -194,14 +196,14 @@ def refuse_no_walls(backend: SandboxBackend) -> None:
 
 def check(
     folder: Path, known: GeneratorSettings, backend: SandboxBackend, say: Callable[[str], None]
-) -> tuple[list[dict[str, Any]], list[str]]:
+) -> tuple[list[JsonDict], list[str]]:
     """(tasks of every level, what is wrong with the generator): every level must give `PROBED`
     tasks that can be kept, of one seed more at most, and be told from the other levels by more than
     its seeds; and no answer may be right for more than half of them. Nothing is written."""
     making = _Making(
         "check", folder, known, _definition(folder, known, Path("rows.jsonl")), backend, None, ()
     )
-    by_level: dict[int, list[dict[str, Any]]] = {}
+    by_level: dict[int, list[JsonDict]] = {}
     for level in range(1, known.levels + 1):
         making.all([0] * (level - 1) + [PROBED], making.tried, say, spare=1)
         rows = by_level[level] = [row for row in making.kept if row["level"] == level]
@@ -238,16 +240,21 @@ class _Making:
         decided: Definition,
         backend: SandboxBackend,
         split: Split | None,
-        before: Sequence[Mapping[str, Any]],
+        before: Sequence[JsonMap],
     ) -> None:
-        self.name, self.folder, self.known, self.decided = name, folder, known, decided
-        self.backend, self.split, self.kind = backend, split, split_score(decided.score)[0]
+        self.name = name
+        self.folder = folder
+        self.known = known
+        self.decided = decided
+        self.backend = backend
+        self.split = split
+        self.kind = split_score(decided.score)[0]
         self.version = digest(
             [(p.name, p.read_bytes().hex()) for p in sorted(folder.iterdir()) if p.is_file()], 12
         )
         self.seen = {_content(row) for row in before}
-        self.printed: dict[tuple[int, int], dict[str, Any]] = {}
-        self.kept: list[dict[str, Any]] = []
+        self.printed: dict[tuple[int, int], JsonDict] = {}
+        self.kept: list[JsonDict] = []
         self.tried = 0
         self.refused: Counter[str] = Counter()
         self.reasons: dict[str, str] = {}
@@ -259,12 +266,15 @@ class _Making:
         default twice as many and five."""
         hung = 0
         for level, count in enumerate(counts, 1):
-            owed, most = count, count + (2 * count + 5 if spare is None else spare) if count else 0
+            owed = count
+            most = count + (2 * count + 5 if spare is None else spare) if count else 0
             while owed and most and hung < _HANGS:
-                self.tried, most = self.tried + 1, most - 1
+                self.tried = self.tried + 1
+                most = most - 1
                 try:
                     self.kept.append(self._sound(seed, level))
-                    owed, hung = owed - 1, 0
+                    owed = owed - 1
+                    hung = 0
                 except _Refused as e:
                     self.refused[e.name] += 1
                     self.reasons.setdefault(e.name, f"seed {seed}, level {level}: {e}")
@@ -278,9 +288,10 @@ class _Making:
                 " more is tried"
             )
 
-    def leave_out(self, there: Sequence[Mapping[str, Any]]) -> None:
+    def leave_out(self, there: Sequence[JsonMap]) -> None:
         """Drop of what was kept the rows that are in the file already."""
-        asked, ids = {_content(row) for row in there}, {row["id"] for row in there}
+        asked = {_content(row) for row in there}
+        ids = {row["id"] for row in there}
         double = [row for row in self.kept if row["id"] in ids or _content(row) in asked]
         self.kept = [row for row in self.kept if row not in double]
         for row in double:
@@ -289,7 +300,7 @@ class _Making:
                 "duplicate", f"seed {row['seed']}, level {row['level']}: another command made it"
             )
 
-    def _sound(self, seed: int, level: int) -> dict[str, Any]:
+    def _sound(self, seed: int, level: int) -> JsonDict:
         """The row of a seed, once all was checked. Raises _Refused."""
         row = self._row(seed, level)
         if _content(row) in self.seen:
@@ -304,7 +315,7 @@ class _Making:
         self.seen.add(_content(row))
         return row
 
-    def _row(self, seed: int, level: int) -> dict[str, Any]:
+    def _row(self, seed: int, level: int) -> JsonDict:
         """What the program prints for a seed, as a row that can be a task. Raises _Refused."""
         if (level, seed) not in self.printed:
             given = self._run(seed, level)
@@ -321,7 +332,7 @@ class _Making:
             self.printed[level, seed] = row
         return self.printed[level, seed]
 
-    def _run(self, seed: int, level: int) -> dict[str, Any]:
+    def _run(self, seed: int, level: int) -> JsonDict:
         """What the program prints, in a sandbox of its own. Raises _Refused."""
         seconds = self.known.seconds
         limits = Limits(
@@ -365,10 +376,11 @@ class _Making:
             raise _Refused("bad-task", "its files are no object of path -> text")
         return {name: value for name, value in given.items() if value is not None}
 
-    def _other(self, row: Mapping[str, Any]) -> dict[str, Any]:
+    def _other(self, row: JsonMap) -> JsonDict:
         """A row of another seed that has another gold, of the same level where there is one. Raises
         _Refused."""
-        level, seed = int(row["level"]), int(row["seed"])
+        level = int(row["level"])
+        seed = int(row["seed"])
         near = sorted(self.printed, key=lambda key: (key[0] != level, abs(key[1] - seed)))
         for key in (*near, *((level, seed + more) for more in range(1, 6))):
             try:
@@ -382,7 +394,7 @@ class _Making:
             "no other seed has another gold, so that a verifier cannot be told to refuse any",
         )
 
-    def _refuse_shown(self, row: Mapping[str, Any]) -> None:
+    def _refuse_shown(self, row: JsonMap) -> None:
         """Refuse a task whose right answer stands, word for word, in what an agent is shown; not
         where another seed's stands beside it, as in a choice, nor in files of which it is one thing
         among others and is to be found.
@@ -412,7 +424,7 @@ class _Making:
                     f"the right answer {gold[:80]!r} stands in {place}, word for word{hint}",
                 )
 
-    def _choices(self, row: Mapping[str, Any]) -> set[str]:
+    def _choices(self, row: JsonMap) -> set[str]:
         """The right answers of other seeds that are no short number."""
         for seed in range(row["seed"] + 1, row["seed"] + 4):
             with contextlib.suppress(_Refused):
@@ -424,7 +436,7 @@ class _Making:
             if len(gold) > (1 if gold.isalpha() else _SHORT)
         }
 
-    def _rights(self, row: Mapping[str, Any]) -> Iterator[str]:
+    def _rights(self, row: JsonMap) -> Iterator[str]:
         """The texts that are right, each in one line: of `tests` of the files that differ from the
         task's own."""
         gold = _gold(row)
@@ -436,7 +448,7 @@ class _Making:
             texts = texts_of(gold)
         yield from (" ".join(str(text).split()) for text in texts)
 
-    def _verify(self, row: Mapping[str, Any], other: Mapping[str, Any]) -> None:
+    def _verify(self, row: JsonMap, other: JsonMap) -> None:
         """Refuse a task whose verifier does not tell right from wrong."""
         with tempfile.TemporaryDirectory(prefix="recreate-") as folder:
             domain = self._domain([row, other], Path(folder))
@@ -460,9 +472,10 @@ class _Making:
             if passes:
                 raise _Refused("anything-passes", "its verifier passes what leaves the task undone")
 
-    def _domain(self, rows: Sequence[Mapping[str, Any]], folder: Path) -> RowDomain:
+    def _domain(self, rows: Sequence[JsonMap], folder: Path) -> RowDomain:
         """The rows as the domain that they will be, in a folder for the while."""
-        data, place = folder / "rows.jsonl", folder / "benchmarks" / self.name
+        data = folder / "rows.jsonl"
+        place = folder / "benchmarks" / self.name
         files.write(data, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
         files.make(place)
         decided = self.decided.model_copy(update={"data": str(data)})
@@ -470,7 +483,7 @@ class _Making:
         return RowDomain(self.name, workspace=folder, say=lambda _: None)
 
 
-def _content(row: Mapping[str, Any]) -> str:
+def _content(row: JsonMap) -> str:
     """What tells a task from another: its words and its files."""
     return digest([" ".join(str(row["prompt"]).split()), row["files"] or {}], 16)
 
@@ -480,16 +493,16 @@ def _says(shown: str, gold: str) -> bool:
     return re.search(rf"(?<!\w){re.escape(gold)}(?!\w)", " ".join(shown.split())) is not None
 
 
-def _alike(one: Sequence[Mapping[str, Any]], two: Sequence[Mapping[str, Any]]) -> bool:
+def _alike(one: Sequence[JsonMap], two: Sequence[JsonMap]) -> bool:
     """Whether tasks of two levels differ by nothing that one level's own tasks do not differ by as
     well."""
 
-    def common(rows: Sequence[Mapping[str, Any]]) -> set[str]:
+    def common(rows: Sequence[JsonMap]) -> set[str]:
         return set.intersection(
             *(set(re.sub(r"\d", "0", str(row["prompt"])).split()) for row in rows)
         )
 
-    def sizes(rows: Sequence[Mapping[str, Any]]) -> list[list[int]]:
+    def sizes(rows: Sequence[JsonMap]) -> list[list[int]]:
         files = [_files(row).values() for row in rows]
         return [
             [len(str(row["prompt"])) for row in rows],
@@ -516,7 +529,7 @@ def _definition(folder: Path, known: GeneratorSettings, file: Path) -> Definitio
     )
 
 
-def _rows_before(file: Path) -> list[dict[str, Any]]:
+def _rows_before(file: Path) -> list[JsonDict]:
     """The rows that are there, all made by generators. Raises BadInput for a file of other rows."""
     if not file.is_file():
         return []
@@ -532,11 +545,11 @@ def _rows_before(file: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def _gold(row: Mapping[str, Any]) -> Any:
+def _gold(row: JsonMap) -> Any:
     return row["answer"] if row["gold"] in (None, "") else row["gold"]
 
 
-def _files(row: Mapping[str, Any]) -> dict[str, str]:
+def _files(row: JsonMap) -> dict[str, str]:
     """What lies in the agent's folder; a file whose text is null does not."""
     return {path: text for path, text in (row["files"] or {}).items() if text is not None}
 

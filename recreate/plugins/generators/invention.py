@@ -12,19 +12,19 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from recreate.api import paths
 from recreate.api.errors import BadInput, CheckFailed
 from recreate.api.ports import SandboxBackend
+from recreate.api.shapes import JsonMap
 from recreate.api.types import Message, Record, Reply
 from recreate.plugins.generators import generator
 from recreate.storage import files
 
 PROMPT = Path(__file__).parent / "prompts" / "invent.md"
-PARAMS: Mapping[str, Any] = {"max_tokens": 8000, "temperature": 0.7}
+PARAMS: JsonMap = {"max_tokens": 8000, "temperature": 0.7}
 """What a reply is asked for with: what a reasoning model thinks before it counts too."""
 LEVELS = range(3, 6)
 _MOST_CHARS = 200_000
@@ -42,7 +42,7 @@ class Invented(Record):
 
     folder: Path
     replies: int
-    tasks: Sequence[Mapping[str, Any]]
+    tasks: Sequence[JsonMap]
 
 
 def question(about: str, like: Sequence[str] = ()) -> str:
@@ -108,10 +108,11 @@ def _again(wrong: str) -> Message:
 
 def _tried(
     folder: Path, reply: Reply, header: str, backend: SandboxBackend, say: Callable[[str], None]
-) -> tuple[str, Sequence[Mapping[str, Any]]]:
+) -> tuple[str, Sequence[JsonMap]]:
     """(what is wrong with a reply, '' for nothing; the tasks that it was tried by), kept beside the
     folder."""
-    said, told = folder.with_suffix(".md"), folder.with_name(f"{folder.name}-refused.txt")
+    said = folder.with_suffix(".md")
+    told = folder.with_name(f"{folder.name}-refused.txt")
     if (
         told.is_file()
         and said.is_file()
@@ -122,7 +123,7 @@ def _tried(
     files.write(said, reply.text)
     shutil.rmtree(folder, ignore_errors=True)
     wrong = _write(folder, reply, header)
-    tasks: Sequence[Mapping[str, Any]] = ()
+    tasks: Sequence[JsonMap] = ()
     if not wrong:
         tasks, wrong = _checked(folder, backend, say)
     if wrong:
@@ -135,7 +136,9 @@ def read_files(text: str, *, whole: bool = True) -> dict[str, str]:
     of one name the last. whole: whether the reply was not cut off, so that a last fence may be
     missing."""
     found: dict[str, str] = {}
-    name, fence, lines = "", "", list[str]()
+    name = ""
+    fence = ""
+    lines = list[str]()
     for line in [*text.split("\n"), *(["```"] if whole else [])]:
         if fence and line.rstrip() != fence:
             lines.append(line)
@@ -143,9 +146,11 @@ def read_files(text: str, *, whole: bool = True) -> dict[str, str]:
             # as in `# generate.py`
             named = _NAME.fullmatch(lines[0]) if lines and not name else None
             found[named[1] if named else name] = "\n".join([*lines, ""])
-            name, fence = "", ""
+            name = ""
+            fence = ""
         elif line.startswith("```"):
-            fence, lines = "`" * (len(line) - len(line.lstrip("`"))), []
+            fence = "`" * (len(line) - len(line.lstrip("`")))
+            lines = []
         elif line.strip():
             name = named[1] if (named := _NAME.fullmatch(line)) else ""
     found.pop("", None)
@@ -177,7 +182,7 @@ def _write(folder: Path, reply: Reply, header: str) -> list[str]:
 
 def _checked(
     folder: Path, backend: SandboxBackend, say: Callable[[str], None]
-) -> tuple[Sequence[Mapping[str, Any]], list[str]]:
+) -> tuple[Sequence[JsonMap], list[str]]:
     try:
         _, known = generator.find(str(folder))
     except BadInput as e:

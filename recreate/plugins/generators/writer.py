@@ -18,7 +18,8 @@ def writer_alone(
 ) -> Iterator[Alone]:
     """Open `--model` for one thing, in a word: `ask(messages, step)` is reply by reply, each in the
     folder, in its ledger as `writer`, and paid once. Raised as of `judge_alone`."""
-    spec, price = settings.model, settings.price
+    spec = settings.model
+    price = settings.price
     with open_alone(settings, folder, what, spec, price, "--price", ready) as alone:
         model, patience, calls = alone
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from recreate.api.errors import UNSOUND, Fault
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.types import Trace
 from recreate.cli.options import DATA, JUDGE, Json, SandboxName, open_backend, with_settings
 from recreate.cli.tasks import DomainName, domain_of, open_judge, run_each
@@ -21,7 +21,7 @@ from recreate.runs.settings import Settings
 def agree(
     settings: Settings,
     where: Path,
-    typed: Mapping[str, Any],
+    typed: JsonMap,
     labels: Annotated[
         Path,
         typer.Option(
@@ -45,7 +45,7 @@ def agree(
     known = {task.id: task for task in part.tasks()}
     rows = judge.labelled(str(labels), known)
     pairs: list[tuple[bool, bool]] = []
-    differing: list[dict[str, Any]] = []
+    differing: list[JsonDict] = []
     unsure = 0
     with open_judge(part, settings, where) as asking, bar("judging", len(rows)) as tell:
 

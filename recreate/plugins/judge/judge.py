@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from recreate.api.config import read_json
 from recreate.api.errors import UNSOUND, BadInput, Fault
 from recreate.api.ports import AskJudge
+from recreate.api.shapes import JsonDict
 from recreate.api.types import Message, Record, Task, Trace, digest
 from recreate.domains.rows import table
 from recreate.domains.rows.forms import BadRow
@@ -27,7 +28,7 @@ LEAST = 20
 """Labelled answers without which an agreement says nothing."""
 _SHOWN = 60_000
 """Characters of an answer that a judge reads: the head and the tail of a longer one."""
-SCHEMA: dict[str, Any] = {
+SCHEMA: JsonDict = {
     "type": "object",
     "properties": {
         "why": {"type": "string"},
@@ -100,7 +101,8 @@ def verdict_in(reply: str) -> Scored | None:
         return None
     if not isinstance(found, dict) or set(found) != {"why", "score"}:
         return None
-    score, why = found["score"], found["why"]
+    score = found["score"]
+    why = found["why"]
     if (
         isinstance(score, bool)
         or not isinstance(score, int | float)
@@ -148,7 +150,7 @@ def ask_judge(task: Task, trace: Trace, rubric: str, ask: AskJudge) -> Scored:
     fault."""
     messages = messages_for(task, rubric, trace.answer)
     attempt = digest(["judge", trace.attempt, task.id, trace.answer])
-    params: dict[str, Any] = {"json_schema": SCHEMA, "temperature": 0.0, "max_tokens": 4096}
+    params: JsonDict = {"json_schema": SCHEMA, "temperature": 0.0, "max_tokens": 4096}
     for step in range(2):
         reply = ask(messages, attempt=attempt, task=task.id, step=step, **params)
         if (verdict := verdict_in(reply.text)) is not None:
@@ -188,7 +190,8 @@ def labelled(source: str, known: Collection[str]) -> list[Labelled]:
     rows: list[Labelled] = []
     faults = list(found.faults)
     for number, cells, _ in found.rows:
-        task, label = str(cells.get("task", "")), cells.get("label")
+        task = str(cells.get("task", ""))
+        label = cells.get("label")
         task = task if task in known else last.get(task, "")
         right = _label(label)
         if not task:
@@ -257,7 +260,8 @@ def kappa_of(pairs: Sequence[tuple[bool, bool]]) -> float | None:
     """Cohen's kappa of (grader, people); None where it is not defined."""
     n = len(pairs)
     same = sum(a == b for a, b in pairs) / n
-    one, other = sum(a for a, _ in pairs) / n, sum(b for _, b in pairs) / n
+    one = sum(a for a, _ in pairs) / n
+    other = sum(b for _, b in pairs) / n
     chance = one * other + (1 - one) * (1 - other)
     return None if chance >= 1 else (same - chance) / (1 - chance)
 

@@ -9,13 +9,14 @@ import re
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from recreate.api import paths
 from recreate.api.config import read_toml
 from recreate.api.errors import BadInput, Fault, RecreateError
+from recreate.api.shapes import JsonDict
 from recreate.storage.download import Progress, download, file_sha256, shown
 from recreate.storage.files import exclusive, home_disk
 from recreate.storage.packages import package, package_folder
@@ -340,7 +341,7 @@ def _path_beside(e: Entry, suffix: str) -> Path:
     return e.path.with_name(e.file + suffix)
 
 
-def _stamp(e: Entry, path: Path) -> dict[str, Any]:
+def _stamp(e: Entry, path: Path) -> JsonDict:
     found = path.stat()
     return {"sha256": e.sha256, "size": found.st_size, "mtime_ns": found.st_mtime_ns}
 
@@ -369,7 +370,7 @@ def _vouch(e: Entry, path: Path) -> None:
         _path_beside(e, ".ok").write_text(json.dumps(_stamp(e, path)))
 
 
-def _read() -> dict[str, Any]:
+def _read() -> JsonDict:
     merged = _toml(Path(__file__).with_name("catalog.toml"))
     other = os.environ.get("RECREATE_MODEL_CATALOG")
     if other:
@@ -380,7 +381,7 @@ def _read() -> dict[str, Any]:
     return merged
 
 
-def _toml(path: Path) -> dict[str, Any]:
+def _toml(path: Path) -> JsonDict:
     try:
         found = read_toml(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -395,7 +396,7 @@ def _toml(path: Path) -> dict[str, Any]:
     return found
 
 
-def _entry(name: str, facts: dict[str, Any]) -> Entry:
+def _entry(name: str, facts: JsonDict) -> Entry:
     try:
         return Entry.model_validate({**facts, "name": name})
     except ValidationError as error:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from recreate.api.shapes import JsonDict
 from recreate.cli.options import Json, unknown
 from recreate.cli.terminal import Progress, answer, answers, say
 
@@ -27,7 +28,7 @@ def list_(as_json: Json = False) -> None:
         say("use one with --model local:NAME; recreate models fetch NAME gets it ahead of time")
 
 
-def _rows() -> Iterator[tuple[dict[str, Any], str]]:
+def _rows() -> Iterator[tuple[JsonDict, str]]:
     from recreate.plugins.local_models import catalog
 
     default = catalog.default_name()

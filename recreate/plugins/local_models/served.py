@@ -53,7 +53,9 @@ class ServedModel:
     def __init__(
         self, name: str, what: str, config: ServeConfig, timeout: float = TIMEOUT_SECONDS
     ) -> None:
-        self.name, self.config, self.timeout = name, config, timeout
+        self.name = name
+        self.config = config
+        self.timeout = timeout
         self._what = what
         self._running: tuple[Server, OpenAI] | None = None
         self._lock = threading.Lock()

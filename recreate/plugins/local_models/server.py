@@ -34,6 +34,7 @@ from typing import Any, Literal, Self, get_args
 
 from recreate.api.errors import BadInput, Fault
 from recreate.api.registry import missing
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.plugins.local_models import catalog, supervisor
 from recreate.storage.download import Progress
 
@@ -181,10 +182,10 @@ def plan(
     return made(folder, adapter, base, port, config)
 
 
-def adapter_config(folder: Path) -> dict[str, Any]:
+def adapter_config(folder: Path) -> JsonDict:
     """What an adapter's folder says of it, {} for another folder."""
     file = folder / "adapter_config.json"
-    found: dict[str, Any] = json.loads(file.read_text("utf-8")) if file.is_file() else {}
+    found: JsonDict = json.loads(file.read_text("utf-8")) if file.is_file() else {}
     return found
 
 
@@ -231,9 +232,7 @@ def vllm_python(named: str = "") -> str:
     return str(python)
 
 
-def _vllm(
-    folder: Path, adapter: Mapping[str, Any], base: str, port: int, config: ServeConfig
-) -> Launch:
+def _vllm(folder: Path, adapter: JsonMap, base: str, port: int, config: ServeConfig) -> Launch:
     python = vllm_python(config.vllm_python)
     gpu = _gpu() if config.gpu is None else config.gpu
     name = folder.name
@@ -283,7 +282,7 @@ def _vllm(
 
 
 def _transformers(
-    folder: Path, adapter: Mapping[str, Any], base: str, port: int, config: ServeConfig
+    folder: Path, adapter: JsonMap, base: str, port: int, config: ServeConfig
 ) -> Launch:
     for module in ("torch", "transformers", *(("peft",) if adapter else ())):
         if find_spec(module) is None and (absent := missing(module)):
@@ -357,7 +356,8 @@ class Server:
     def wait(self, seconds: float = START_SECONDS, stop: threading.Event | None = None) -> None:
         """Return once it answers, or `stop` is set. Raises Fault when it ends, or writes nothing
         for `seconds`."""
-        written, end = 0, time.monotonic() + seconds
+        written = 0
+        end = time.monotonic() + seconds
         while not (stop and stop.is_set()) and not self.healthy():
             if not self.alive():
                 raise Fault(
@@ -367,7 +367,8 @@ class Server:
                     code="server-died",
                 )
             if (now := os.fstat(self._log.fileno()).st_size) > written:
-                written, end = now, time.monotonic() + seconds
+                written = now
+                end = time.monotonic() + seconds
             if time.monotonic() > end:
                 raise Fault(
                     f"the {self.launch.engine} server does not answer, and wrote nothing for"
@@ -460,7 +461,7 @@ class Server:
         last = list(dict.fromkeys(line[-300:] for line in (causes or lines)[-3:]))
         return "; its last words: " + " | ".join(last) if last else ""
 
-    def _adapter(self, verb: str, body: dict[str, Any], what: str) -> None:
+    def _adapter(self, verb: str, body: JsonDict, what: str) -> None:
         try:
             status, answer = self._ask("POST", f"/v1/{verb}_lora_adapter", body)
         except OSError as e:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -19,6 +19,7 @@ from recreate.api.errors import BadInput, Fault
 from recreate.api.plugins import names
 from recreate.api.ports import Price
 from recreate.api.registry import need
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.types import Call, Message, Reply, digest
 from recreate.models.chat import content
 from recreate.models.pricing import FREE
@@ -83,7 +84,7 @@ class Transformers:
             )
         self.threads = threads
         self.context = context or 0
-        self.override: Mapping[str, Any] = {}
+        self.override: JsonMap = {}
         """Parameters that go before what a call asks for: a recipe's temperature before a
         scaffold's."""
         self.draw: Draw = token
@@ -181,8 +182,10 @@ class Transformers:
         module, tokenizer = self._loaded
         module.eval()
         embedding = module.get_input_embeddings().weight
-        ends, cache, drawn = self._ends, None, list[Drawn]()
-        inputs: dict[str, Any] = {"input_ids": torch.tensor([prompt], device=module.device)}
+        ends = self._ends
+        cache = None
+        drawn = list[Drawn]()
+        inputs: JsonDict = {"input_ids": torch.tensor([prompt], device=module.device)}
         while True:
             out = module(**inputs, past_key_values=cache, use_cache=True, **self._last)
             cache = out.past_key_values
@@ -201,7 +204,8 @@ class Transformers:
             )
 
     def _read(self) -> tuple[Any, Any]:
-        transformers, torch = need("transformers"), need("torch")
+        transformers = need("transformers")
+        torch = need("torch")
         transformers.utils.logging.disable_progress_bar()
         if self.threads:
             torch.set_num_threads(self.threads)
@@ -306,7 +310,7 @@ def encode(
     tokenizer: Any,
     messages: Sequence[Message],
     name: str,
-    template: Mapping[str, Any] | None = None,
+    template: JsonMap | None = None,
 ) -> list[int]:
     """The ids that the chat template makes of messages, up to where the answer begins.
 

@@ -21,6 +21,7 @@ from typing import Any
 
 from recreate.api.errors import BadInput, RecreateError
 from recreate.api.loopback import find_foreign_change, find_stranger
+from recreate.api.shapes import JsonDict
 from recreate.api.types import Call
 from recreate.plugins.local_models.transformers import Transformers
 
@@ -52,7 +53,7 @@ class ServedNames:
             return self.known[name]
 
 
-def answer(models: ServedNames, path: str, body: dict[str, Any]) -> Any:
+def answer(models: ServedNames, path: str, body: JsonDict) -> Any:
     """The object that a POST is answered with. Raises BadInput for what is wrong with it."""
     if path == "/v1/load_lora_adapter":
         models.load(str(body["lora_name"]), str(body["lora_path"]))
@@ -68,12 +69,12 @@ def answer(models: ServedNames, path: str, body: dict[str, Any]) -> Any:
     if "max_completion_tokens" in body:
         params["max_tokens"] = body["max_completion_tokens"]
     reply = model.reply(body["messages"], Call(run="served", attempt="served", step=0), **params)
-    choice: dict[str, Any] = {
+    choice: JsonDict = {
         "index": 0,
         "message": {"role": "assistant", "content": reply.text},
         "finish_reason": reply.finish,
     }
-    out: dict[str, Any] = {
+    out: JsonDict = {
         "object": "chat.completion",
         "model": body["model"],
         "choices": [choice],

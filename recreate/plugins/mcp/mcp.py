@@ -18,13 +18,14 @@ import json
 import os
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from recreate.agents.config import AgentLimits, ServerEntry
 from recreate.agents.workplace import BIN
 from recreate.api.errors import BadInput
 from recreate.api.ports import OfferedTool, RunningProgram, Sandbox, Talking
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.types import Output
 from recreate.storage.log import decode, encode
 from recreate.storage.redact import redact, redacted
@@ -32,7 +33,8 @@ from recreate.storage.redact import redact, redacted
 PROTOCOL = "2025-06-18"
 MOST_TOOLS = 128
 """Tools of one server that are offered; those after are passed over."""
-MOST_WORDS, MOST_SCHEMA = 4_000, 16_000
+MOST_WORDS = 4_000
+MOST_SCHEMA = 16_000
 """Characters of a tool's description that are told, and of the JSON of a schema that is: each call
 pays for them."""
 MOST_BYTES = 4 << 20
@@ -97,7 +99,8 @@ class RemoteServer:
             with httpx.stream(
                 "POST", self.url, content=line, headers=self.headers, timeout=seconds
             ) as answer:
-                ends, body = time.monotonic() + seconds, bytearray()
+                ends = time.monotonic() + seconds
+                body = bytearray()
                 for part in answer.iter_bytes():
                     body += part
                     if len(body) > MOST_BYTES or time.monotonic() > ends:
@@ -171,7 +174,7 @@ class McpServer:
                 self.tools = found[:MOST_TOOLS]
                 return self
 
-    def call(self, tool: str, arguments: Mapping[str, Any]) -> Output:
+    def call(self, tool: str, arguments: JsonMap) -> Output:
         """What a tool answers; a server that does not answer is ended, and then always says so."""
         if self.gone:
             return Output(
@@ -192,7 +195,7 @@ class McpServer:
     def close(self) -> None:
         self.talk.close()
 
-    def _ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    def _ask(self, method: str, params: JsonMap) -> JsonDict:
         """The result of a request; {"error": ...} where a call is refused. Raises McpError."""
         self._next += 1
         ends = time.monotonic() + self.seconds
@@ -226,7 +229,7 @@ class McpServer:
             )
         raise self._end("it says a great deal, and does not answer")
 
-    def _tell(self, message: Mapping[str, Any]) -> None:
+    def _tell(self, message: JsonMap) -> None:
         line = encode({"jsonrpc": "2.0", **message}).encode("utf-8", "surrogatepass")
         began = time.monotonic()
         if not self.talk.send(line, self.seconds):
@@ -250,7 +253,7 @@ def _schema(said: Any) -> Any:
     return said if fits else {"type": "object"}
 
 
-def _read(line: bytes) -> dict[str, Any] | None:
+def _read(line: bytes) -> JsonDict | None:
     try:
         told = decode(line.decode("utf-8", "replace"), strict=False)
     except ValueError:
@@ -262,7 +265,7 @@ def _refusal(error: Any) -> str:
     return str(error.get("message") if isinstance(error, dict) else error)[:2000]
 
 
-def _text(told: Mapping[str, Any]) -> str:
+def _text(told: JsonMap) -> str:
     """A result as text; of what is no text its kind."""
     parts = told.get("content")
     texts = []

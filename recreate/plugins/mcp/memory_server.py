@@ -61,7 +61,8 @@ def serve(
     from recreate.plugins.memory_tools.memory import open_store
 
     memory = open_store(searching=True)
-    memory.patience, memory.progress = PATIENCE, None
+    memory.patience = PATIENCE
+    memory.progress = None
     try:
         server(memory, workspace()).run("stdio")
     finally:

@@ -12,11 +12,11 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from recreate.agents.scaffold import Scaffold, load
 from recreate.api.errors import BadInput
 from recreate.api.paths import short
+from recreate.api.shapes import JsonDict
 from recreate.api.types import Record, Split, Verdict
 from recreate.builder.measure import measure
 from recreate.runs.gate import judge
@@ -56,7 +56,7 @@ class Judged(Record):
             and self.verdict.hi < 0
         )
 
-    def row(self) -> dict[str, Any]:
+    def row(self) -> JsonDict:
         """What `--json` says of the difference."""
         return {
             "scaffold": self.pair.path,

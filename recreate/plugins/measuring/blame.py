@@ -13,12 +13,13 @@ import difflib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from recreate.agents.history import Commit, History
 from recreate.agents.scaffold import Scaffold, load
 from recreate.api.errors import BadInput
 from recreate.api.paths import shipped
+from recreate.api.shapes import JsonDict
 from recreate.api.types import Edit, Revision
 from recreate.runs.reader import Run
 
@@ -44,9 +45,10 @@ class BlamedLine:
     text: str
     writer: LineWriter
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> JsonDict:
         """The object that `--json` prints."""
-        revision, edit = self.writer.revision, self.writer.edit
+        revision = self.writer.revision
+        edit = self.writer.edit
         return {
             "schema": 1,
             "line": self.line,
@@ -148,11 +150,10 @@ def versions(agent: Scaffold, folders: Iterable[Path]) -> Iterator[AgentVersion]
             (f for f, known in histories.items() if _is_made_by(known, current.digest)), None
         )
         if run is not None:
-            judged, known = {r.id: r for r in Run(run).revisions()}, histories.pop(run)
-            history, by_sha = (
-                History(run / "scaffold.git"),
-                {commit.sha: commit for commit in known.values()},
-            )
+            judged = {r.id: r for r in Run(run).revisions()}
+            known = histories.pop(run)
+            history = History(run / "scaffold.git")
+            by_sha = {commit.sha: commit for commit in known.values()}
             commit = known[current.digest]
             while commit.parent:
                 revision = judged.get(commit.digest)

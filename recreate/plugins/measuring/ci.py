@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from recreate.api.errors import BadInput, CheckFailed
+from recreate.api.shapes import JsonMap
 from recreate.cli.options import RUN, SELECT, Json, split_of, with_settings
 from recreate.cli.runner import folder_of
 from recreate.cli.terminal import answer, say
@@ -29,7 +29,7 @@ WORDS = {
 def ci(
     settings: Settings,
     where: Path,
-    typed: Mapping[str, Any],
+    typed: JsonMap,
     suite: Annotated[
         Path | None,
         typer.Argument(
@@ -70,7 +70,8 @@ def ci(
     pairs = [pair_of(name, where, commit) for name in dict.fromkeys(named)]
     changed = [pair for pair in pairs if pair.has_changed]
     still = [pair for pair in pairs if not pair.has_changed]
-    judged, record = [], {"run": "", "base": {"ref": base, "commit": commit}, "test_openings": 0}
+    judged = []
+    record = {"run": "", "base": {"ref": base, "commit": commit}, "test_openings": 0}
     if changed:
         folder = folder_of(settings, where, f"ci-{settings.domain}")
         with open_measuring(settings, where, folder) as session:
@@ -98,14 +99,15 @@ def ci(
 
 
 def _settings(
-    settings: Settings, where: Path, typed: Mapping[str, Any], suite: Path | None, split: str
+    settings: Settings, where: Path, typed: JsonMap, suite: Path | None, split: str
 ) -> tuple[Settings, str, int]:
     """(settings, split, tasks at most): flags win over the suite."""
     from recreate.plugins.bench.commands import count_tasks
     from recreate.plugins.bench.suite import read_table
 
     settings, count = count_tasks(settings)
-    wanted, most = split or "validation", count or 0
+    wanted = split or "validation"
+    most = count or 0
     if suite is not None:
         flags = typed if count is None else {a: v for a, v in typed.items() if a != "select.tasks"}
         table = read_table(suite)

@@ -21,9 +21,10 @@ import random
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from recreate.agents.scaffold import Scaffold
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.plugins.measuring.blame import folders_of, versions
 from recreate.runs.session import Session
 
@@ -52,10 +53,11 @@ class DrawnTask(NamedTuple):
 
 def learning(
     session: Session, seed: Scaffold, pool: Sequence[str], kept: Sequence[str], size: int, lot: str
-) -> dict[str, Any]:
+) -> JsonDict:
     """Return the tasks of a round, by what is known of them in this workspace and this build; with
     a recording by this build alone, since who replays it has another workspace."""
-    lineage, history = [seed.digest], list[Tried]()
+    lineage = [seed.digest]
+    history = list[Tried]()
     if not session.settings.record and not session.settings.replay:
         found = versions(seed, folders_of(session.workspace))
         lineage = [version.files.digest for version in found][::-1]
@@ -75,10 +77,13 @@ def draw(
     same seed draws the same.
     """
     known = _by_version(history, lineage)
-    random_, left, batch = random.Random(repr(seed)), list(pool), list[str]()
+    random_ = random.Random(repr(seed))
+    left = list(pool)
+    batch = list[str]()
     newest = {task: max(versions) for task, versions in known.items()}
     tries = {task: sum(map(len, versions.values())) for task, versions in known.items()}
-    floor, weights = math.ceil(FLOOR * size), dict[str, float]()
+    floor = math.ceil(FLOOR * size)
+    weights = dict[str, float]()
     for number in range(min(size, len(pool))):
         chosen = min(left, key=lambda task: (tries.get(task, 0), newest.get(task, -1)))
         if chosen in known and number >= floor:
@@ -105,7 +110,7 @@ def list_tried_before(session: Session, lineage: Collection[str]) -> list[Tried]
     return [Tried(r["task"], r["digest"], r["repeat"], r["score"]) for r in fit]
 
 
-def list_tried(records: Iterable[Mapping[str, Any]]) -> list[Tried]:
+def list_tried(records: Iterable[JsonMap]) -> list[Tried]:
     """Return what agents made of train tasks, by a journal's `experience` records; re-runs with
     other lessons left out."""
     fit = (r for r in records if r["split"] == "train" and r.get("phase") != "rerun")

@@ -40,7 +40,8 @@ def choose_by_difficulty(
         if chosen.tasks:
             left = [task for task in tasks if task.id in chosen.tasks]
             return left, f"--difficulty {text} takes {_by_split(left)}"
-        rater, text = Rater(chosen.scaffold, "", chosen.model), chosen.difficulty
+        rater = Rater(chosen.scaffold, "", chosen.model)
+        text = chosen.difficulty
     low, high = _range(text)
     rates = {task.id: pass_rate(_rates(rated, task), rater) for task in tasks}
     known = {id: rate for id, rate in rates.items() if rate is not None}

@@ -110,7 +110,9 @@ def stretch(parts: int) -> int:
 def design(parts: int, blocks: int, seed: int = 0) -> list[Row]:
     """A row for each block; `mirror` gives the other half. The first stretch has the agent as it is
     among its rows."""
-    order, draw, rows = stretch(parts), random.Random(f"{seed}/design"), list[Row]()
+    order = stretch(parts)
+    draw = random.Random(f"{seed}/design")
+    rows = list[Row]()
     matrix = _matrix(order)
     while len(rows) < blocks:
         columns = draw.sample(range(order), parts)
@@ -224,7 +226,8 @@ class _Fit:
         self.signs = [[0.5 if on else -0.5 for on in outcome.on] for outcome in outcomes]
         self.values = [outcome.value for outcome in outcomes]
         rows = [[*row, *(row[a] * row[b] for a, b in pairs), 1.0] for row in self.signs]
-        width, free = len(rows[0]), len(rows) - len(rows[0])
+        width = len(rows[0])
+        free = len(rows) - len(rows[0])
         if free < 1:
             raise ValueError(f"{len(rows)} attempts do not tell {parts} parts apart")
         # what lies within tasks and what between, by a first fit without tasks
@@ -250,7 +253,8 @@ class _Fit:
         self.free = free
         # where hardly any score differs the residuals are too sure of themselves: as if one more
         # had gone either way
-        mean, n = min(1.0, max(0.0, fmean(self.values))), len(self.values)
+        mean = min(1.0, max(0.0, fmean(self.values)))
+        n = len(self.values)
         least = (mean * n + 1) * ((1 - mean) * n + 1) / (n + 2) ** 2 if bounded else 0.0
         self.noise = max(sum(e * e for e in self.left) / free, min(least, 1 / n))
 
@@ -282,7 +286,9 @@ class _Fit:
     def nearest(self, pairs: Sequence[tuple[int, int]], error: float) -> tuple[int, int] | None:
         """The pair that explains most of what is left, if it is more than chance explains of so
         many."""
-        best, found, count = 0.0, None, self.parts * (self.parts - 1) // 2
+        best = 0.0
+        found = None
+        count = self.parts * (self.parts - 1) // 2
         left = [row[0] for row in self.within([[e] for e in self.left])]
         signs = list(zip(*self.signs, strict=True))
         takes = [
@@ -297,18 +303,21 @@ class _Fit:
             )
             told = abs(_dot(column, left)) / math.sqrt(square) if square > 1e-9 else 0.0
             if told > best:
-                best, found = told, (a, b)
+                best = told
+                found = (a, b)
         return found if found and best > self.reach(error / count) * math.sqrt(self.noise) else None
 
 
 def _pair(fit: _Fit, parts: int, n: int, pair: tuple[int, int], alpha: float) -> Interaction:
-    value, error = fit.beta[parts + n], math.sqrt(fit.variance(parts + n))
+    value = fit.beta[parts + n]
+    error = math.sqrt(fit.variance(parts + n))
     half = fit.reach(alpha) * error
     kind: Literal["clash", "overlap", "need"] = "need"
     if value < 0:
         worse = False
         for part in pair:  # of use where the other one is off, and harmful where it is on
-            beside, alone = [0.0] * len(fit.beta), [0.0] * len(fit.beta)
+            beside = [0.0] * len(fit.beta)
+            alone = [0.0] * len(fit.beta)
             beside[part], beside[parts + n], alone[part], alone[parts + n] = 1.0, 0.5, 1.0, -0.5
             (harm, one), (use, other) = fit.of(beside), fit.of(alone)
             worse = worse or (harm + fit.reach(0.10) * one < 0 < use - fit.reach(0.10) * other)

@@ -20,6 +20,7 @@ from recreate.agents.lint import problems, refuse
 from recreate.agents.scaffold import Scaffold
 from recreate.agents.workplace import try_servers
 from recreate.api.errors import BadInput, Fault, OutOfBudget
+from recreate.api.shapes import JsonDict
 from recreate.api.types import Record, Task, digest
 from recreate.builder import past
 from recreate.builder.estimate import typical
@@ -250,7 +251,9 @@ class Knockouts:
     """The experiment of one run folder."""
 
     def __init__(self, session: Session, parts: AgentParts) -> None:
-        self.session, self.parts, self.checked = session, parts, dict[Row, list[str]]()
+        self.session = session
+        self.parts = parts
+        self.checked = dict[Row, list[str]]()
         settings = session.settings
         self.tasks = measured_tasks(session, "validation", settings.validation)
         self.offers = Learning(session).offers()
@@ -271,7 +274,9 @@ class Knockouts:
     def designed(self, blocks: int) -> list[Knockout]:
         """Each task under its rows and their mirrors; what a check refuses is left out, and
         said."""
-        left, met, work = Counter[str](), Counter[tuple[str, Row]](), list[Knockout]()
+        left = Counter[str]()
+        met = Counter[tuple[str, Row]]()
+        work = list[Knockout]()
         for n, half in enumerate(design(len(self.parts), blocks, self.session.settings.seed)):
             task = self.tasks[n % len(self.tasks)]
             rows = (half, mirror(half))
@@ -314,7 +319,7 @@ class Knockouts:
 
     def each(self, work: Sequence[Knockout]) -> list[Work]:
         """As the queue of attempts takes them: a row is a cell."""
-        told: dict[str, Any] = {"phase": "validation", "offers": self.offers}
+        told: JsonDict = {"phase": "validation", "offers": self.offers}
         agents = ((self.parts.without(row), task, n) for row, task, n in work)
         return [
             Work(self.session, agent, task, n, cell=agent.digest, **told)
@@ -339,7 +344,8 @@ class Knockouts:
     def plan(self) -> CreditPlan:
         """What it will take; reads back what earlier runs paid for. Raises BadInput
         (`budget-too-small`)."""
-        session, settings = self.session, self.session.settings
+        session = self.session
+        settings = self.session.settings
         bring(session, self.each(self.work))
         new = sum(not self.has_attempt(w.scaffold, w.task, w.repeat) for w in self.each(self.work))
         begun = session.ledger.attempts
@@ -387,7 +393,8 @@ class Knockouts:
         session = self.session
         for task in self.tasks[:1]:
             try_servers(self.parts.agent, task, session.domain, session.backend)
-        made, ended = self.scored(self.work), ""
+        made = self.scored(self.work)
+        ended = ""
         found = self.analysed(made)
         follow = list(
             dict.fromkeys(
@@ -420,7 +427,8 @@ class Knockouts:
         return found, made, ended
 
     def scored(self, work: Sequence[Knockout]) -> list[tuple[Knockout, Score]]:
-        each, scores = self.each(work), dict[Place, Score]()
+        each = self.each(work)
+        scores = dict[Place, Score]()
         self.session.say(
             "gather",
             {"phase": "validation", "total": len(work), "scaffold": self.parts.agent.digest},
@@ -458,7 +466,8 @@ def rebase(session: Session, parts: AgentParts, lineage: Lineage, worth: float =
     work = Knockouts(session, parts)
     session.say("note", {"text": tell_plan(work.plan())})
     found, made, ended = work.run()
-    record, before = _record(work, found, made, ended), _reached(lineage)
+    record = _record(work, found, made, ended)
+    before = _reached(lineage)
     behind = before is not None and record.full < before
     rows = [
         part.model_copy(update={"advice": "relearn"}) if behind and _useless(part) else part
@@ -534,7 +543,8 @@ def break_even(
     more. Where nobody says what a solved task is worth, it is what one costs without the parts:
     cost / score.
     """
-    unit, build = cost.unit, paid[cost.unit]
+    unit = cost.unit
+    build = paid[cost.unit]
     value = worth if worth else cost.bare / record.bare if record.bare > 0 else 0.0
     if worth and unit == "tokens":
         return _never(
@@ -558,7 +568,9 @@ def break_even(
     saved = value * record.gain - (cost.full - cost.bare)
     money = "${:.4g}" if unit == "usd" else "{:,.0f} tokens"
     of = money.format(value) + (" as given" if worth else ", what one costs without the parts")
-    middle, best, worst = tasks(record.gain), tasks(record.gain_hi), tasks(record.gain_lo)
+    middle = tasks(record.gain)
+    best = tasks(record.gain_hi)
+    worst = tasks(record.gain_lo)
     span = f"{_count(best)} to {_count(worst)} at the ends of the gain's interval"
     says = f"after {middle:,} tasks" if middle is not None else "never"
     gain = f"{record.gain:+.3f} [{record.gain_lo:+.3f}, {record.gain_hi:+.3f}]"
@@ -599,7 +611,8 @@ def tell_plan(plan: CreditPlan) -> str:
 def _record(
     work: Knockouts, found: Analysis, made: Sequence[tuple[Knockout, Score]], ended: str
 ) -> Credit:
-    session, parts = work.session, work.parts
+    session = work.session
+    parts = work.parts
     scores = [s.score for _, s in made if s.score is not None]
     flat = (
         f"every attempt scored {scores[0]:g}: these tasks tell no part from another"

@@ -4,7 +4,6 @@ are."""
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +12,7 @@ import typer
 from recreate.api.errors import BadInput
 from recreate.api.paths import short as here
 from recreate.api.paths import workspace
+from recreate.api.shapes import JsonMap
 from recreate.cli.cells import tell_cell
 from recreate.cli.options import DATA, RUN, SELECT, Json, open_run, with_settings
 from recreate.cli.runner import folder_of
@@ -39,7 +39,7 @@ CALIBRATE = (*RUN, "repeats", "validation", "rounds", "seed", "gate.false_keep",
 def calibrate(
     settings: Settings,
     where: Path,
-    typed: Mapping[str, Any],
+    typed: JsonMap,
     scaffold: Annotated[
         str, typer.Option("--scaffold", help="The agent: a folder or a name.")
     ] = "",
@@ -64,7 +64,8 @@ def calibrate(
     with open_measuring(settings, where, folder) as session:
         agent = starting(settings, where, scaffold, session.domain.name, session.model_name)
         found, cell = calibrated(session, agent)
-    noise, wrong = found.noise, found.false_keep
+    noise = found.noise
+    wrong = found.false_keep
     named = ["--scaffold", scaffold] if scaffold else []
     command = shlex.join(["recreate", "calibrate", *named, *as_flags(settings, CALIBRATE)])
     table = [
@@ -119,7 +120,8 @@ def find_turn_limit(
     from recreate.runs.attempts import read_experience
     from recreate.runs.reader import Run, find_run
 
-    where, by_agent = workspace(), dict[str, list[Any]]()
+    where = workspace()
+    by_agent = dict[str, list[Any]]()
     folders = [Run(find_run(name, where)).folder for name in runs]
     for folder in sorted(path for run in folders for path in (run / "attempts").glob("*")):
         experience = read_experience(folder)
@@ -136,7 +138,8 @@ def find_turn_limit(
             ),
             code="no-attempts",
         )
-    rows, lines = [], []
+    rows = []
+    lines = []
     for digest, experiences in sorted(by_agent.items(), key=lambda item: -len(item[1])):
         attempts = list(count_turns(experiences))
         wanted = sorted({*PERCENTILES, percentile})
@@ -205,7 +208,7 @@ def _limited(agent: Scaffold, folder: Path, chosen: TurnLimit | None) -> str:
 def rate(
     settings: Settings,
     where: Path,
-    typed: Mapping[str, Any],
+    typed: JsonMap,
     run: Annotated[
         list[str],
         typer.Option("--from", metavar="RUN", help="A run with finished attempts; repeatable."),
@@ -227,7 +230,8 @@ def rate(
     from recreate.plugins.measuring.rates import read_rates
 
     part = domain_of(domain, settings, typed, where)
-    domain, beside = domain or part.name, Path(typed.get("data", ""))
+    domain = domain or part.name
+    beside = Path(typed.get("data", ""))
     folder = where / "benchmarks" / part.name
     if "data" in typed and not (folder / "domain.toml").is_file() and beside.exists():
         folder = beside if beside.is_dir() else beside.parent

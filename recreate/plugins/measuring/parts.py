@@ -118,7 +118,8 @@ class AgentParts:
         made = self.without([n not in off for n in range(len(self))])
         found = []
         for path in sorted({*self.agent.files, *made.files}):
-            old, new = self.agent.files.get(path), made.files.get(path)
+            old = self.agent.files.get(path)
+            new = made.files.get(path)
             if old == new:
                 continue
             whose = [
@@ -146,7 +147,8 @@ def parts_of(
     groups = [{n} for n in range(len(draft.parts))]
     if whole:
         groups = _joined(groups, lambda a, b: _same_edit(draft.parts[a], draft.parts[b]))
-    made, fixed = draft.grouped(groups), list[tuple[str, str]]()
+    made = draft.grouped(groups)
+    fixed = list[tuple[str, str]]()
     groups, why = _switchable(made, groups)
     for part, reason in sorted(why.items()):
         fixed.append((made.parts[part].path, reason))
@@ -157,14 +159,17 @@ class _Draft:
     """Parts as they are found, file by file."""
 
     def __init__(self, agent: Scaffold, base: Scaffold, lineage: Sequence[AgentVersion]) -> None:
-        self.agent, self.base, self.lineage = agent, base, lineage
+        self.agent = agent
+        self.base = base
+        self.lineage = lineage
         self.parts: list[AgentPart] = []
         self.files: dict[str, tuple[_Piece, ...]] = {}
         self.gone: dict[str, int] = {}
         self.missing: dict[str, int] = {}
 
     def take(self, path: str) -> None:
-        old, new = self.base.files.get(path), self.agent.files.get(path)
+        old = self.base.files.get(path)
+        new = self.agent.files.get(path)
         if old == new or (path == "agent.toml" and _same_config(old or "", new or "")):
             return
         writers = trace_lines(self.lineage, path) if self.lineage and new is not None else []
@@ -193,10 +198,12 @@ class _Draft:
             self.files[path] = tuple(self.pieces(path, old, new, who))
 
     def pieces(self, path: str, old: str, new: str, who: Sequence[LineWriter]) -> Iterator[_Piece]:
-        before, after = _lines(old), _lines(new)
+        before = _lines(old)
+        after = _lines(new)
         matcher = difflib.SequenceMatcher(None, old.splitlines(), new.splitlines(), autojunk=False)
         for tag, at, end, start, stop in matcher.get_opcodes():
-            lines, theirs = tuple(after[start:stop]), tuple(before[at:end])
+            lines = tuple(after[start:stop])
+            theirs = tuple(before[at:end])
             if tag == "equal":
                 yield _Piece(lines)
             elif tag == "insert":
@@ -217,7 +224,8 @@ class _Draft:
         does."""
         chunks = _chunks(lines, who)
         first = len(self.parts)
-        numbers, count = [], 0
+        numbers = []
+        count = 0
         for _, _, under in chunks:
             numbers.append(None if under else first + count)
             count += not under
@@ -268,7 +276,8 @@ def _switchable(
         return problems(made.without([n not in off for n in range(len(made))]))
 
     alone = {n: found for n in range(len(made)) if (found := wrong({n}))}
-    bound, fixed = list[tuple[int, int]](), dict[int, str]()
+    bound = list[tuple[int, int]]()
+    fixed = dict[int, str]()
     for part, found in alone.items():
         other = next((n for n in range(len(made)) if n != part and not wrong({part, n})), None)
         if other is None:
@@ -356,9 +365,11 @@ def _chunks(
         blank = not line.strip()
         opens = not fenced and not blank
         if opens and (m := _ITEM.match(line)) and len(m[1]) == least:
-            begins, item = True, True
+            begins = True
+            item = True
         elif opens and _HEADING.match(line):
-            begins, item = True, False
+            begins = True
+            item = False
         else:
             after = at > 0 and not lines[at - 1].strip()
             begins = opens and item and after and not line.startswith((" ", "\t"))

@@ -27,7 +27,8 @@ def judge_candidate(
         session.journal.add("seed", name=agent.name, scaffold=agent.digest)
         scaffolds.save(agent, session.folder / "seed")
     work = Build(session, agent)
-    others, gate = [task for task in work.validation if task.id not in seen], session.settings.gate
+    others = [task for task in work.validation if task.id not in seen]
+    gate = session.settings.gate
     if decidable(gate, len(others), 1) if gate.false_keep else len(others) >= MIN_TASKS:
         work.judge.validation = others
     elif seen:

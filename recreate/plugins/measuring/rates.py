@@ -21,10 +21,8 @@ def read_rates(run: Run, domain: Domain, model: str = "") -> list[PassRate]:
     names = _names(run)
     found: dict[tuple[str, ...], PassRate] = {}
     for record in run.records("experience"):
-        task, e = (
-            tasks.get(record["task"]),
-            read_experience(run.folder / "attempts" / record["attempt"], steps=False),
-        )
+        task = tasks.get(record["task"])
+        e = read_experience(run.folder / "attempts" / record["attempt"], steps=False)
         if task is None or e is None or not e.grade.graded or e.prompt != task.prompt:
             continue
         rate = PassRate(

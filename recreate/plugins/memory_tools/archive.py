@@ -27,13 +27,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple
+from typing import IO, Literal, NamedTuple
 
 from pydantic import Field, ValidationError
 
 from recreate.agents.lesson import headed, read_lesson
 from recreate.api import paths
 from recreate.api.errors import BadInput
+from recreate.api.shapes import JsonDict
 from recreate.api.types import SCHEMA, Experience, Lesson, Record
 from recreate.memory.codec import Blobs, Ref, masked, refs, sealed
 from recreate.memory.forget import lesson_files, lesson_mark, surviving
@@ -49,9 +50,11 @@ MEMBERS = 1_000_000
 LINE = 256 << 20
 """Bytes of one line with its large texts, and of the manifest."""
 LESSON = 4 << 20
-RATIO, SMALL = 200, 1 << 30
+RATIO = 200
+SMALL = 1 << 30
 """A file that unpacks to more than SMALL bytes may do so to RATIO times its size."""
-BATCH, BATCH_BYTES = 100, 32 << 20
+BATCH = 100
+BATCH_BYTES = 32 << 20
 """So many experiences, or bytes of their lines, are taken in at once."""
 
 _FOLDER = r"(?!index/|general/)[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
@@ -176,11 +179,14 @@ class _Members:
 
     def put_member(self, name: str, parts: Iterable[bytes]) -> None:
         """A member of these parts; none when there are none."""
-        size, sum_, file = 0, hashlib.sha256(), None
+        size = 0
+        sum_ = hashlib.sha256()
+        file = None
         for part in parts:
             if file is None:
                 about = zipfile.ZipInfo(name)  # of 1980: it says nothing of when it was made
-                about.compress_type, about.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
+                about.compress_type = zipfile.ZIP_DEFLATED
+                about.external_attr = 0o644 << 16
                 file = self.archive.open(about, "w", force_zip64=True)
             size += len(part)
             sum_.update(part)
@@ -205,7 +211,8 @@ def _lines(
     """The lines of a domain. texts: their large texts by SHA-256, None for one that lies in memory
     so; names: of their groups and tasks."""
     for row in list(memory.facts({"domain": domain})):
-        line, e = memory.metadata.find(row["id"]), memory.get(row["id"])
+        line = memory.metadata.find(row["id"])
+        e = memory.get(row["id"])
         if e is None or line is None or line.record is None:
             continue  # it went meanwhile
         found.damaged += sum(
@@ -266,7 +273,8 @@ def _list_held_out(memory: ExperienceStore, domain: str, names: Collection[str])
 
 
 def _masked_lesson(lesson: Lesson) -> Lesson:
-    title, body = redacted(lesson.title), redacted(lesson.body)
+    title = redacted(lesson.title)
+    body = redacted(lesson.body)
     return (
         lesson
         if (title, body) == (lesson.title, lesson.body)
@@ -346,13 +354,15 @@ class _Line(NamedTuple):
 
 
 def _batches(lines: Iterator[_Line]) -> Iterator[list[_Line]]:
-    batch, size = list[_Line](), 0
+    batch = list[_Line]()
+    size = 0
     for line in lines:
         batch.append(line)
         size += line.bytes
         if len(batch) == BATCH or size > BATCH_BYTES:
             yield batch
-            batch, size = [], 0
+            batch = []
+            size = 0
     if batch:
         yield batch
 
@@ -612,7 +622,8 @@ class _Archive:
             raise self.bad(f"{name!r} is not as large as it may be, or as its manifest says")
 
     def _check_sizes(self, infos: Collection[zipfile.ZipInfo]) -> None:
-        size, whole = self.path.stat().st_size, sum(info.file_size for info in infos)
+        size = self.path.stat().st_size
+        whole = sum(info.file_size for info in infos)
         if sum(info.compress_size for info in infos) > size:
             raise self.bad("its members lie over each other")
         if whole > max(SMALL, RATIO * size):
@@ -657,11 +668,11 @@ class _Archive:
         if sum_.hexdigest() != self.members[name].sha256:
             raise self.bad(f"{name} has another SHA-256 than its manifest says")
 
-    def _records(self, name: str) -> Iterator[dict[str, Any]]:
+    def _records(self, name: str) -> Iterator[JsonDict]:
         for number, raw in enumerate(self._lines(name) if name in self.members else (), 1):
             yield self._unsealed(raw, f"{name}, line {number}")
 
-    def _unsealed(self, raw: bytes, place: str) -> dict[str, Any]:
+    def _unsealed(self, raw: bytes, place: str) -> JsonDict:
         record = unseal(raw) if raw.endswith(b"\n") else None
         if record is None:
             raise self.bad(f"{place} is damaged")

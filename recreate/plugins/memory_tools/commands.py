@@ -143,10 +143,8 @@ def prune(
     Example: recreate memory prune --older-than 90d --max-size 2GB --dry-run
     """
     memory = open_store()
-    runs, day = (
-        run or [],
-        max((d for d in (before.date() if before else None, _day(older)) if d), default=None),
-    )
+    runs = run or []
+    day = max((d for d in (before.date() if before else None, _day(older)) if d), default=None)
     size = _bytes(most)
     ids, left = pruning.oldest(memory, size) if size is not None else ([], 0)
     ask = bool(runs or day or ids) and not (dry or yes or as_json) and sys.stdin.isatty()

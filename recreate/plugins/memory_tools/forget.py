@@ -149,7 +149,8 @@ def _derived(
 ) -> tuple[list[Path], dict[Path, Lesson]]:
     """(the lessons that go, those that lose evidence as they are then). closed: of what is held out
     its group, which such a lesson keeps: its words stay, and so they stay hidden."""
-    deleted, changed = list(named), dict[Path, Lesson]()
+    deleted = list(named)
+    changed = dict[Path, Lesson]()
     for path, lesson in lesson_files(memory.folder):
         cited = {id for name in CITING for id in getattr(lesson, name)}
         cited |= {row.experience for name in CITING_ROWS for row in getattr(lesson, name)}
@@ -236,10 +237,8 @@ def _domain_of(path: Path) -> str:
 def _elsewhere(workspace: Path, gone: frozenset[str], lessons: Collection[Path]) -> Iterator[Path]:
     """Places of the workspace that still hold some of it: attempts in run folders, files of these
     that name one of them (a journal, a report), lessons that agents carry."""
-    names, marks = (
-        {path.name for path in lessons},
-        [id.encode("utf-8", "surrogatepass") for id in sorted(gone)],
-    )
+    names = {path.name for path in lessons}
+    marks = [id.encode("utf-8", "surrogatepass") for id in sorted(gone)]
     for run in sorted(workspace.glob("runs/*")) if marks else []:
         yield from (path for id in sorted(gone) if (path := run / "attempts" / id).is_dir())
         yield from (
@@ -263,7 +262,8 @@ def _names_one(path: Path, marks: Collection[bytes]) -> bool:
         if not stat.S_ISREG(path.lstat().st_mode):
             return False
         with path.open("rb") as file:
-            before, longest = b"", max(map(len, marks))
+            before = b""
+            longest = max(map(len, marks))
             while block := file.read(BLOCK):
                 text = before + block
                 if any(mark in text for mark in marks):

@@ -15,6 +15,7 @@ import typer
 from recreate.api.errors import BadInput, Interrupted
 from recreate.api.paths import memory as memory_folder
 from recreate.api.paths import short, workspace
+from recreate.api.shapes import JsonDict
 from recreate.api.types import ORIGINS
 from recreate.cli.options import Json
 from recreate.cli.terminal import answer, emit, painted, printable, say, show
@@ -65,7 +66,8 @@ def recall(
     """
     from recreate.plugins.traces import waiting
 
-    words, store = " ".join(query), open_store(searching=True)
+    words = " ".join(query)
+    store = open_store(searching=True)
     store.patience = PATIENCE
     filters = _filters(where or [])
     hits = waiting.recall(store, words, k, filters, reader, how, ungraded=ungraded)
@@ -106,7 +108,8 @@ def recall(
 def _graded(hit: Hit) -> str:
     """How a hit that nobody graded is marked, with what a judge says, and one that is not our own;
     '' for all others."""
-    mark, passed = hit.facts.get("grade", ""), hit.facts.get("passed")
+    mark = hit.facts.get("grade", "")
+    passed = hit.facts.get("passed")
     outcome = (
         "" if passed is None else f"{'passed' if passed else 'failed'} {hit.facts['score']:.2f}, "
     )
@@ -281,8 +284,10 @@ def counter(what: str) -> Callable[[int, int], None] | None:
     return tell
 
 
-def _stats(found: dict[str, Any], as_json: bool) -> None:
-    held, index, blobs = found["held_out"], found["index"], found["blobs"]
+def _stats(found: JsonDict, as_json: bool) -> None:
+    held = found["held_out"]
+    index = found["index"]
+    blobs = found["blobs"]
     words = index["embedder"] or "by words alone"
     made = f"{index['count']} documents, {words}, digest {index['digest']}"
     lines = [

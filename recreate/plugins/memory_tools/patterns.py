@@ -6,13 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from recreate.api.errors import BadInput
 from recreate.api.paths import memory as memory_folder
 from recreate.api.paths import short, workspace
+from recreate.api.shapes import JsonDict
 from recreate.cli.options import Json, RunName, open_run
 from recreate.cli.terminal import answer, answers, say
 
@@ -41,7 +42,7 @@ def list_lessons(
     """
     broken = 0
 
-    def rows() -> Iterator[tuple[dict[str, Any], str]]:
+    def rows() -> Iterator[tuple[JsonDict, str]]:
         from recreate.lessons.draws import speaks_for
 
         nonlocal broken
@@ -152,7 +153,7 @@ def diff(run: RunName = "last", as_json: Json = False) -> None:
     """
     found = open_run(run)
 
-    def rows() -> Iterator[tuple[dict[str, Any], str]]:
+    def rows() -> Iterator[tuple[JsonDict, str]]:
         from difflib import unified_diff
 
         from recreate.agents.lesson import headed
@@ -175,7 +176,8 @@ def diff(run: RunName = "last", as_json: Json = False) -> None:
                         old, headed(lesson).splitlines(keepends=True), f"a/{id}", f"b/{id}"
                     )
                 )
-                number, reasons = record["round"] + 1, why.get(id, [])
+                number = record["round"] + 1
+                reasons = why.get(id, [])
                 text = (
                     f"round {number}: {id}\n" + "".join(f"  {line}\n" for line in reasons) + words
                 )
@@ -255,7 +257,7 @@ def _one(id: str, domain: str, policy: str) -> tuple[LessonStore, Lesson]:
     return store, store.read()[path.stem]
 
 
-def lesson_record(lesson: Lesson, store: LessonStore) -> dict[str, Any]:
+def lesson_record(lesson: Lesson, store: LessonStore) -> JsonDict:
     return {
         **lesson.model_dump(mode="json"),
         "trust": lesson.trust,

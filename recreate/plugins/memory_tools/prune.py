@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 from datetime import date
-from typing import Any
 
+from recreate.api.shapes import JsonDict
 from recreate.memory.codec import named_in
 from recreate.memory.store import ExperienceStore
 from recreate.plugins.traces.cut import (
@@ -83,11 +83,12 @@ def oldest(memory: ExperienceStore, most: int) -> tuple[list[str], int]:
         id for _, x in memory.lessons().values() for id in (*x.born_of, *x.supports, *x.contradicts)
     }
     sizes = {sha: path.stat().st_size for _, sha, path in memory.blobs.all()}
-    lines, named = list[tuple[float, int, str, int, set[str]]](), Counter[str]()
+    lines = list[tuple[float, int, str, int, set[str]]]()
+    named = Counter[str]()
     for path in experience_files(memory):
         with disk(path.parent), path.open("rb") as file:
             for line in Log(path).lines():
-                e: dict[str, Any] = (line.record or {}).get("experience") or {}
+                e: JsonDict = (line.record or {}).get("experience") or {}
                 file.seek(line.offset)
                 texts = named_in(file.read(line.length)) & sizes.keys()
                 named.update(texts)

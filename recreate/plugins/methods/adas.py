@@ -152,7 +152,8 @@ class Adas(Asking):
             and isinstance(row.get("path"), str)
             and isinstance(row.get("text"), str)
         }
-        name, thought = str(found.get("name") or "unnamed"), str(found.get("thought") or "")
+        name = str(found.get("name") or "unnamed")
+        thought = str(found.get("thought") or "")
         edits = search.edits(files, f"{name}: {thought}")
         faults = self.context.validate(search.scaffold, edits) if edits else ["no file was changed"]
         return name, thought, files, faults

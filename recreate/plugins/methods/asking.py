@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from recreate.agents.trajectory import tell
+from recreate.api.shapes import JsonMap
 from recreate.api.types import Experience, Message, Reply
 from recreate.optimizers.context import REPLY_TOKENS, OptimizerContext, prompt
 from recreate.optimizers.search import ATTEMPT_CHARS
@@ -24,7 +25,7 @@ class Asking:
         self.settings = context.settings
         self.asked = 0
 
-    def ask(self, messages: Sequence[Message], schema: Mapping[str, Any], **params: Any) -> Reply:
+    def ask(self, messages: Sequence[Message], schema: JsonMap, **params: Any) -> Reply:
         """Return the model's reply to the next question; params: other than those of a short
         answer."""
         self.asked += 1

@@ -16,13 +16,13 @@ text is proposed when it beats the parent on train tasks.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from pydantic import BaseModel, Field
 
 from recreate.agents.scaffold import Scaffold
 from recreate.agents.template import object_of
+from recreate.api.shapes import JsonMap
 from recreate.api.types import Edit, Experience, Message
 from recreate.optimizers.context import OptimizerContext, sent_back
 from recreate.optimizers.search import Search
@@ -93,9 +93,11 @@ class Atlas(Asking):
 
     def tutor(self, search: Search, failed: Experience) -> str:
         """The guidance of the teacher that helped most at this task; '' when none did."""
-        memory, attempt = read_guidance(search.scaffold), self.tell(failed)
+        memory = read_guidance(search.scaffold)
+        attempt = self.tell(failed)
         tried: list[dict[str, str]] = []
-        best, gain = "", 0.0
+        best = ""
+        gain = 0.0
         for _ in range(0 if search.spent else self.settings.turns):
             messages = self.fill(
                 "atlas_teach",
@@ -120,7 +122,8 @@ class Atlas(Asking):
             if made is None or not made.experiences:
                 break
             if search.gain(made) > gain:
-                best, gain = guidance, search.gain(made)
+                best = guidance
+                gain = search.gain(made)
             if made.experiences[0].grade.passed:
                 break
             tried.append({"guidance": guidance, "outcome": self.tell(made.experiences[0])})
@@ -150,7 +153,7 @@ class Atlas(Asking):
         self.context.note(f"the distilled guidance is not used: {'; '.join(faults)}")
         return []
 
-    def ask_text(self, messages: Sequence[Message], schema: Mapping[str, Any]) -> str:
+    def ask_text(self, messages: Sequence[Message], schema: JsonMap) -> str:
         """Return the one text of an answer, in a line."""
         found = self.context.read(self.ask(messages, schema))
         return one_line(found.get(*schema["properties"]))

@@ -43,7 +43,8 @@ class BestOfN:
     def propose(self, scaffold: Scaffold, experiences: Sequence[Experience]) -> Sequence[Edit]:
         """The edits of the proposal that gains most on the batch's train tasks; the first of
         equals."""
-        search, best = Search(self.context, scaffold, experiences), None
+        search = Search(self.context, scaffold, experiences)
+        best = None
         seen: set[str] = {scaffold.digest}
         for number in range(self.settings.n):
             thread = self.context.thread(f"sample {number}")

@@ -116,7 +116,8 @@ class _Agents:
     propose_new_texts = None
 
     def __init__(self, search: Search, texts: Mapping[str, str]) -> None:
-        self.search, self.texts = search, texts
+        self.search = search
+        self.texts = texts
 
     def edits(self, candidate: Mapping[str, str]) -> list[Edit]:
         changed = {

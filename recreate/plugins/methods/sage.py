@@ -142,7 +142,8 @@ class Sage(Asking):
     ) -> Skill | None:
         """What an attempt taught, as a skill; one with the name of an earlier skill takes its
         place."""
-        scaffold, programs = search.scaffold, calls_tools(search.scaffold)
+        scaffold = search.scaffold
+        programs = calls_tools(search.scaffold)
         there = {
             path: text for path, text in scaffold.files.items() if path.startswith("memory/skill_")
         }
@@ -156,7 +157,8 @@ class Sage(Asking):
             rejected=self.context.dropped(),
         )
         said = self.context.read(self.ask(messages, schema(programs)))
-        name, body = said.get("skill"), said.get("body")
+        name = said.get("skill")
+        body = said.get("body")
         if not isinstance(name, str) or not isinstance(body, str) or not body.strip():
             return None
         if said.get("form") == "program" and programs:

@@ -16,7 +16,7 @@ train tasks, which asks more than the paper's signal.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -25,6 +25,7 @@ from pydantic import BaseModel, Field
 from recreate.agents.scaffold import Scaffold, apply, tool_help
 from recreate.agents.template import object_of
 from recreate.agents.trajectory import clip
+from recreate.api.shapes import JsonMap
 from recreate.api.types import Edit, Evidence, Experience, Message, Record
 from recreate.optimizers.context import sent_back
 from recreate.optimizers.reflect import tool_path
@@ -137,7 +138,7 @@ class Yunjue(Asking):
         )
         cited = Evidence(experience=experience.id, step=len(experience.trace.steps) - 1)
 
-        def of(found: Mapping[str, Any]) -> WrittenTool | None:
+        def of(found: JsonMap) -> WrittenTool | None:
             code = unfenced(str(found.get("code") or "")).strip("\n")
             path = free(tool_path(str(found.get("name") or ""), code), taken)
             return WrittenTool(path=path, code=code + "\n", lacked=(cited,)) if code else None
@@ -170,13 +171,14 @@ class Yunjue(Asking):
     ) -> WrittenTool | None:
         """One general tool of a group, in the place of its first; where the merged one does not
         start, the first that was written, or none beside a tool that the agent has."""
-        first, lacked = group[0], tuple(cited for tool in group for cited in tool.lacked)
+        first = group[0]
+        lacked = tuple(cited for tool in group for cited in tool.lacked)
         if len(group) == 1:
             return first
         tools = [(tool.name, clip(tool.code, SHOWN_CHARS)) for tool in group]
         others = taken - {tool.path for tool in group}
 
-        def of(found: Mapping[str, Any]) -> WrittenTool | None:
+        def of(found: JsonMap) -> WrittenTool | None:
             code = unfenced(str(found.get("code") or "")).strip("\n")
             path = (
                 first.path
@@ -192,8 +194,8 @@ class Yunjue(Asking):
         self,
         search: Search,
         messages: Sequence[Message],
-        schema: Mapping[str, Any],
-        of: Callable[[Mapping[str, Any]], WrittenTool | None],
+        schema: JsonMap,
+        of: Callable[[JsonMap], WrittenTool | None],
     ) -> WrittenTool | None:
         """The tool of a reply, sent back while it does not start; None when it stays so, or there
         is none."""
@@ -242,7 +244,8 @@ def growing(scaffold: Scaffold) -> Iterator[str]:
 
 def free(path: str, taken: Set[str]) -> str:
     """The path, with a number where it is taken."""
-    stem, number = path.removesuffix(".py"), 1
+    stem = path.removesuffix(".py")
+    number = 1
     while path in taken:
         number += 1
         path = f"{stem}_{number}.py"

@@ -26,13 +26,14 @@ from __future__ import annotations
 import contextlib
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pydantic import ValidationError
 
 from recreate.api.errors import BadInput, Fault
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.types import Message, Near, Reply, digest
 from recreate.models.replies import ModelQuestion, Replies, folder_of, read_reply, weights
 from recreate.plugins.near_cache.settings import NearSettings
@@ -106,8 +107,9 @@ class NearCache:
         asked = _frame_of(question)
         if asked is None:
             return None
-        vector, wanted = self._vector(asked[1]), particulars(asked[1])
-        best: tuple[float, Mapping[str, Any]] | None = None
+        vector = self._vector(asked[1])
+        wanted = particulars(asked[1])
+        best: tuple[float, JsonMap] | None = None
         for line in self._lines(self._file(question, asked[0])):
             if len(line["vector"]) != len(vector) or particulars(line["question"]) != wanted:
                 continue
@@ -134,8 +136,9 @@ class NearCache:
         told = reply.doubtful or reply.near is not None or reply.token_ids is not None
         if asked is None or told:
             return
-        call, task = question.call, question.task
-        line: dict[str, Any] = {
+        call = question.call
+        task = question.task
+        line: JsonDict = {
             "kind": "near",
             "call": call.id,
             "task": call.task,
@@ -164,7 +167,7 @@ class NearCache:
                 self._last = dict([*self._last.items(), (text, known)][-64:])
         return known
 
-    def _lines(self, file: Path) -> Sequence[Mapping[str, Any]]:
+    def _lines(self, file: Path) -> Sequence[JsonMap]:
         """What a file holds; a damaged line is passed over, and a file that cannot be read holds
         nothing."""
         try:
@@ -208,7 +211,8 @@ _WORD = re.compile(r"""[^\W_]+|[.?!:\n"']""")
 def particulars(text: str) -> frozenset[str]:
     """The numbers and names of a question: words with a digit, and those with a capital that begin
     no sentence."""
-    found, begins = set(), True
+    found = set()
+    begins = True
     for word in _WORD.findall(text):
         if any(map(str.isdigit, word)) or (not begins and word != word.lower()):
             found.add(word)

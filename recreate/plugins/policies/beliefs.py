@@ -26,7 +26,8 @@ PRIORS = {"all": 2.0, "group": 0.15, "task": 0.15, "lesson": 0.7}
 DRIFT = 0.001
 """What a lesson's variance grows by with each attempt that calls for it: effects do not stand
 still."""
-GONE, ALL_GONE = 1.3, 0.35
+GONE = 1.3
+ALL_GONE = 0.35
 """The share of its effect that a lesson's alarm supposes gone, more than all, for it may harm; and
 the common one."""
 
@@ -76,7 +77,8 @@ class ScoreModel:
             self.checked[id] = at
             if id in self.evidence:
                 self.evidence[id].alarm = 0.0
-        self.all_checked, self.common = at, 0.0
+        self.all_checked = at
+        self.common = 0.0
 
     def effect(self, id: str) -> tuple[float, float]:
         """(mean, standard deviation) of a lesson's coefficient, in logits."""
@@ -114,7 +116,8 @@ class ScoreModel:
         logit = sum(self.mean[x] for x in (*places, *shown))
         y = attempt.score
         for id, draw in attempt.drawn.items():
-            found, p = self.evidence[id], draw.propensity
+            found = self.evidence[id]
+            p = draw.propensity
             without = logit - (self.mean[id] if draw.shown else 0.0)
             m = _rate(without + self.mean[id] * (1 - p))
             z = (y - m) / p if draw.shown else (m - y) / (1 - p)
@@ -130,7 +133,8 @@ class ScoreModel:
             self.common = max(0.0, self.common + ratio(y, logit - ALL_GONE * gone, logit))
 
     def _learn(self, y: float, present: Sequence[str]) -> None:
-        logit, spread = sum(self.mean[x] for x in present), sum(self.variance[x] for x in present)
+        logit = sum(self.mean[x] for x in present)
+        spread = sum(self.variance[x] for x in present)
         rate = _rate(logit / math.sqrt(1 + math.pi * spread / 8))
         slope = rate * (1 - rate)
         for x in present:
@@ -153,5 +157,6 @@ def _rate(logit: float) -> float:
 
 def ratio(y: float, one: float, other: float) -> float:
     """The log likelihood ratio of a score under two logits."""
-    p, q = _rate(one), _rate(other)
+    p = _rate(one)
+    q = _rate(other)
     return y * math.log(p / q) + (1 - y) * math.log((1 - p) / (1 - q))

@@ -58,7 +58,8 @@ class Mistakes(AskingPolicy):
         if not failed:
             return []
         found = self.ask("subjects", SORT, failures=[tell(e, 1200) for e in failed], most=SUBJECTS)
-        left, by_subject = dict(enumerate(failed, 1)), []
+        left = dict(enumerate(failed, 1))
+        by_subject = []
         for row in rows(found, "subjects", SUBJECTS):
             numbers = [n for n in rows(row, "failures") if isinstance(n, int)]
             members = [left.pop(n) for n in dict.fromkeys(numbers) if n in left]
@@ -80,7 +81,8 @@ class Mistakes(AskingPolicy):
             failures=[tell(e, 1600) for e in failed],
             before=tell_lesson(before) if before else "",
         )
-        title, body = text(found, "title", 120), text(found, "body", 1500)
+        title = text(found, "title", 120)
+        body = text(found, "body", 1500)
         if not title or not body:
             return
         guidance = new_lesson(self.context.domain, title, body, failed)

@@ -82,7 +82,8 @@ class Playbook(AskingPolicy):
     def tagged(self, bullet: Lesson, experience: Experience, tag: str) -> Iterator[Change]:
         if not self.count(bullet, [experience]) or tag == "neutral":
             return
-        helpful, harmful = bullet.helpful + (tag == "helpful"), bullet.harmful + (tag == "harmful")
+        helpful = bullet.helpful + (tag == "helpful")
+        harmful = bullet.harmful + (tag == "harmful")
         self.put_lesson(self.lessons[bullet.id], helpful=helpful, harmful=harmful)
         why = f"{tag} in {experience.id}: {helpful} helpful, {harmful} harmful"
         yield Change(
@@ -97,7 +98,8 @@ class Playbook(AskingPolicy):
         said = mark_text(experience.trust, insight)
         found = self.ask("curate", CURATE, bullets=shown, insight=said, most=MOST)
         for row in rows(found, "add", MOST):
-            title, body = text(row, "title", 120), text(row, "body", 1000)
+            title = text(row, "title", 120)
+            body = text(row, "body", 1000)
             if title and body:
                 yield from self.add(experience, title, body)
 

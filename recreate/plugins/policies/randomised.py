@@ -37,7 +37,8 @@ LIKELY = 0.9
 """What the belief in a lesson must be above that has earned its place, beside its capital."""
 STAKED = 0.5
 """The share of the capital that is bet on draws: where they say nothing, re-runs alone decide."""
-PAIRS, SINGLE = 6, 24
+PAIRS = 6
+SINGLE = 24
 """Re-runs with and without a lesson in one go, and the most alone after an alarm."""
 BELIEVED = 0.97
 """What a lesson's belief must be above, for re-runs to be spent on it; DRAWS that were made, REST
@@ -52,12 +53,14 @@ COMMON = 3.0
 STAND = 6
 """After an alarm patterns are re-run in the order of what speaks against them, until so many in a
 row have stood."""
-HELD, DECIDES = 1.0, 2.0
+HELD = 1.0
+DECIDES = 2.0
 """The log likelihood ratio for "it helps as it did": with which re-runs after an alarm begin (less
 where it is little believed in), and at which they end."""
 EFFECT = 0.8
 """The least that a pattern is expected to do, in logits."""
-PATTERN, TRIAL = (0.5, 0.8), (0.15, 0.7)
+PATTERN = (0.5, 0.8)
+TRIAL = (0.15, 0.7)
 """Between these are the propensities of a pattern, and of a lesson on trial."""
 KEPT = 400
 """Draws that a lesson remembers: the newest."""
@@ -144,7 +147,9 @@ class Randomised(Ladder):
         ]
         evidence = self.beliefs.evidence
         alarm = {x.id: evidence[x.id].alarm if x.id in evidence else 0.0 for x in active}
-        common, stood, checked = self.beliefs.common > COMMON, 0, list[str]()
+        common = self.beliefs.common > COMMON
+        stood = 0
+        checked = list[str]()
         waiting = deque(sorted(active, key=lambda x: (-alarm[x.id], x.id)))
         while waiting:
             sure = list[Lesson]()  # those that are re-run whatever becomes of the ones before them
@@ -173,7 +178,8 @@ class Randomised(Ladder):
                     yield from self.stands(lesson.id, why)
                     stood += 1
                     continue
-                stood, common = 0, True
+                stood = 0
+                common = True
                 fallen = lesson.model_copy(update=changes)
                 yield from self.fall(fallen, why, "re-runs say that it has no effect any more")
         if checked or common:
@@ -184,7 +190,8 @@ class Randomised(Ladder):
         did before to nothing); side by side as in `measure`."""
         tests = [_Alone(self, lesson) for lesson in lessons]
         while going := [test for test in tests if test.going]:
-            room, asked = self.context.room(), list[tuple[_Alone, RerunRequest]]()
+            room = self.context.room()
+            asked = list[tuple[_Alone, RerunRequest]]()
             for test in going:
                 room -= SINGLE - test.made
                 if asked and room < 0:
@@ -267,7 +274,8 @@ class _Alone:
     """A pattern after an alarm, and the log likelihood ratio of what it did before to nothing."""
 
     def __init__(self, policy: Randomised, lesson: Lesson) -> None:
-        self.beliefs, self.lesson = policy.beliefs, lesson
+        self.beliefs = policy.beliefs
+        self.lesson = lesson
         self.made = self.number = (
             0  # number: of the next one; more than were made where one among others failed
         )
@@ -287,7 +295,8 @@ class _Alone:
             yield RerunRequest(
                 [self.lesson], place, ALONE * (self.lesson.rounds + 1) + n, [self.lesson]
             )
-            best, worst = best + self.says(place, 1.0), worst + self.says(place, 0.0)
+            best = best + self.says(place, 1.0)
+            worst = worst + self.says(place, 0.0)
             if max(best, -worst) >= DECIDES:
                 return
 

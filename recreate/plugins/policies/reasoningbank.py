@@ -97,7 +97,8 @@ class ReasoningBank(AskingPolicy):
             "distil", DISTIL, passed=experience.grade.passed, attempt=tell(experience), most=MOST
         )
         for row in rows(found, "items", MOST):
-            title, content = text(row, "title", 120), text(row, "content", 1000)
+            title = text(row, "title", 120)
+            content = text(row, "content", 1000)
             description = text(row, "description", 300)
             if title and content:
                 body = f"{description}\n\n{content}" if description else content

@@ -60,7 +60,8 @@ class Workflows(AskingPolicy):
         """The workflows of one success."""
         found = self.ask("induce", INDUCE, attempt=tell(experience), most=MOST)
         for row in rows(found, "workflows", MOST):
-            title, description = text(row, "title", 120), text(row, "description", 300)
+            title = text(row, "title", 120)
+            description = text(row, "description", 300)
             said = [
                 " ".join(step.split())[:300]
                 for step in rows(row, "steps", STEPS)

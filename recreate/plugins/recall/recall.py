@@ -26,6 +26,7 @@ from recreate.agents.trajectory import cut_middle
 from recreate.api.errors import BadInput, Differs, Missing
 from recreate.api.paths import short
 from recreate.api.ports import Hit
+from recreate.api.shapes import JsonMap
 from recreate.api.types import Experience, Lesson, Step, Task, digest
 from recreate.runs.journal import Journal
 from recreate.runs.replay import Replay
@@ -57,7 +58,7 @@ class KnownExperience(Protocol):
     """Of the workspace's memory, what is asked here: `ExperienceStore`."""
 
     def get(self, id: str, reader: str = "human") -> Experience | None: ...
-    def facts(self, filters: Mapping[str, Any] | None = None, reader: str = "human") -> Any: ...
+    def facts(self, filters: JsonMap | None = None, reader: str = "human") -> Any: ...
     def lessons(self) -> dict[str, tuple[str, Lesson]]: ...
 
 
@@ -84,7 +85,7 @@ class Recollection:
     journal: Journal
     folder: Path
     domain: str
-    search: Callable[[str, int, Mapping[str, Any]], Sequence[Hit]]
+    search: Callable[[str, int, JsonMap], Sequence[Hit]]
     leaks: Callable[[Lesson], Sequence[str]]
     replay: Replay | None = None
     found_by: Sequence[str] = ()

@@ -42,8 +42,10 @@ def review(
     from recreate.plugins.review.terminal import decided, describe, lay, read
     from recreate.viewer.markdown import revision_record
 
-    where, found = workspace(), open_run(run)
-    folder, revision = found.folder, found.waiting()
+    where = workspace()
+    found = open_run(run)
+    folder = found.folder
+    revision = found.waiting()
     if accept + (reject is not None) + edit > 1:
         raise BadInput(
             "more than one decision was given", fix="give one of --accept, --edit, --reject WHY"
@@ -62,7 +64,8 @@ def review(
         answer(as_json, {"run": str(folder), "waiting": False}, nothing)
         return
     history = History(folder / "scaffold.git")
-    parent, child = history.read(revision.parent), history.read(revision.id)
+    parent = history.read(revision.parent)
+    child = history.read(revision.id)
     decision: Review | None = None
     if accept:
         decision = Review(decision="accept")

@@ -10,6 +10,7 @@ import typer
 
 from recreate.api.errors import BadInput
 from recreate.api.paths import short as here
+from recreate.api.shapes import JsonMap
 from recreate.cli.runner import folder_of, open_with_screen
 from recreate.cli.terminal import answer, say
 from recreate.runs import settings as settings_
@@ -50,7 +51,7 @@ BuildShare = Annotated[
 def compare_arms(
     settings: Settings,
     where: Path,
-    typed: Mapping[str, Any],
+    typed: JsonMap,
     several: Mapping[str, tuple[str, ...]],
     suite: Path | None,
     scaffold: list[str] | None,
@@ -112,7 +113,7 @@ def compare_arms(
     return None
 
 
-def _refuse_of_measuring(typed: Mapping[str, Any], chosen: Mapping[str, tuple[str, ...]]) -> None:
+def _refuse_of_measuring(typed: JsonMap, chosen: Mapping[str, tuple[str, ...]]) -> None:
     """Raise BadInput for a flag that is of measuring alone."""
     if tape := next((name for name in ("record", "replay") if name in typed), ""):
         fix = f"make the agents first, then recreate bench --scaffold NAME ... --{tape} DIR"

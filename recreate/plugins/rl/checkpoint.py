@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from torch import Tensor
 
 from recreate.api.errors import BadInput
 from recreate.api.registry import need
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.types import SCHEMA, digest
 from recreate.plugins.rl.learner import Learner
 from recreate.plugins.rl.parts.a2r import AmbiguityReplay
@@ -49,7 +49,7 @@ def save(
     folder: Path,
     learner: Learner,
     tokenizer: Any,
-    state: Mapping[str, Any],
+    state: JsonMap,
     replay: AmbiguityReplay | None = None,
 ) -> Path:
     """Write folder/step-N whole or not at all, and drop all but the newest KEPT. Raises Fault on a
@@ -68,7 +68,7 @@ def save(
             for name, value in of.items()
         }
         save_file(moments, new / "optimizer.safetensors")
-        remembered: dict[str, Any] = {}
+        remembered: JsonDict = {}
         if replay is not None:
             remembered, tensors = replay.state()
             save_file(tensors, new / "replay.safetensors")
@@ -97,14 +97,14 @@ def latest(folder: Path) -> Path | None:
 
 def load(
     place: Path, learner: Learner, model: str, replay: AmbiguityReplay | None = None
-) -> dict[str, Any]:
+) -> JsonDict:
     """Put a checkpoint into a learner: its state. model: `identity` of the learner's.
 
     Raises BadInput for a checkpoint of another model (`another-model`) or one that cannot be read.
     """
     load_file = need("safetensors.torch").load_file
     try:
-        state: dict[str, Any] = json.loads((place / "state.json").read_text("utf-8"))
+        state: JsonDict = json.loads((place / "state.json").read_text("utf-8"))
         if state.get("model") != model:
             raise BadInput(
                 f"{place} is a checkpoint of another model",

@@ -13,6 +13,7 @@ import typer
 
 from recreate.api.errors import BadInput, Fault
 from recreate.api.paths import short as here
+from recreate.api.shapes import JsonDict
 from recreate.cli.options import Json, one_of, with_settings
 from recreate.cli.runner import folder_of, stopped_by_budget
 from recreate.cli.terminal import answer, answers, say
@@ -149,7 +150,7 @@ def tune(
 def _tell(done: Tuned, folder: Path, as_json: bool) -> None:
     """What came of tuning; exits as a run does that its budget stopped."""
     keys = ("step", "reward", "kl", "entropy", "clip")
-    record: dict[str, Any] = {
+    record: JsonDict = {
         "run": str(done.run),
         "checkpoint": str(done.checkpoint),
         "status": done.status,
@@ -173,7 +174,8 @@ def _start(settings: Settings, where: Path) -> tuple[Path, Any]:
     from recreate.runs.opening import open_domain
     from recreate.runs.reader import default_seed
 
-    domain, model = open_domain(settings, where).name, settings.model.removeprefix("transformers:")
+    domain = open_domain(settings, where).name
+    model = settings.model.removeprefix("transformers:")
     folder = folder_of(settings, where, f"tune-{domain}")
     return folder, (
         find_scaffold(settings.scaffold, where)
@@ -209,7 +211,7 @@ def _for_verl(
     folder, scaffold = _start(settings, where)
     sizes = {"steps": steps, "micro_batch": micro, "save_every": save_every}
     made = job.write(folder, where, settings, scaffold, how, changes=changes, **sizes)
-    record: dict[str, Any] = {
+    record: JsonDict = {
         "run": str(made.folder),
         "command": made.command,
         "notes": list(made.notes),
@@ -258,7 +260,7 @@ def show_recipe(
     answer(as_json, {**_recipe(how), "recipe": how.model_dump(mode="json")}, *_lines(how))
 
 
-def _recipe(how: Recipe) -> dict[str, Any]:
+def _recipe(how: Recipe) -> JsonDict:
     record = {
         "name": how.name,
         "method": how.about,

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from recreate.agents import scaffold as scaffolds
 from recreate.agents.lint import refuse
@@ -28,6 +28,7 @@ from recreate.api.errors import BadInput
 from recreate.api.paths import memory as memory_folder
 from recreate.api.paths import short
 from recreate.api.ports import Domain, Price, SandboxBackend
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.builder import sdk
 from recreate.builder.estimate import refuse_if_too_small
 from recreate.builder.measure import count_openings, measure
@@ -94,9 +95,9 @@ class Stage:
     """The digest it ended with (build), or that was tuned."""
     checkpoint: Path | None = None
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> JsonDict:
         """As `--json` prints it."""
-        found: dict[str, Any] = {
+        found: JsonDict = {
             "run": str(self.run) if self.run else None,
             "status": self.status,
             "told": self.text,
@@ -130,7 +131,7 @@ class ArmResult:
         """Whether its making ended at the budget."""
         return any(stage.status == "budget" for stage in self.stages)
 
-    def record(self, budget: Budget) -> dict[str, Any]:
+    def record(self, budget: Budget) -> JsonDict:
         """As `--json` prints it: `over` names the caps that its making is above."""
         return {
             "spent": self.spent,
@@ -149,7 +150,7 @@ class Table:
     people. openings: how often the domain's test split was opened in this workspace by now."""
 
     run: Path
-    rows: tuple[dict[str, Any], ...]
+    rows: tuple[JsonDict, ...]
     text: str
     openings: int
 
@@ -184,7 +185,10 @@ def fix_suite(suite: ArmSuite, folder: Path) -> ArmSuite:
 
 class _Bench:
     def __init__(self, suite: ArmSuite, where: Path, folder: Path, opened: Opened) -> None:
-        self.suite, self.where, self.folder, self.opened = suite, where, folder, opened
+        self.suite = suite
+        self.where = where
+        self.folder = folder
+        self.opened = opened
         self.domain: Domain = open_domain(suite.settings, where)
         self.backend: SandboxBackend = open_backend(suite.settings)
         self.seed = self._seed()
@@ -210,9 +214,11 @@ class _Bench:
             if arm.recipe:
                 self._refuse_tune(arm)
         opened = open_models(suite.settings)
-        model, other = opened.model, opened.optimizer_model
+        model = opened.model
+        other = opened.optimizer_model
         other.close()
-        rater, wanted = Rater(self.seed.name, self.seed.digest, model.name), suite.settings.select
+        rater = Rater(self.seed.name, self.seed.digest, model.name)
+        wanted = suite.settings.select
         found = select(self.domain, wanted, self.where, rater) if wanted.is_given else None
         settings = fitted(suite.settings, self.domain, held, found)
         for arm in suite.arms:
@@ -231,7 +237,8 @@ class _Bench:
 
     def _refuse_context(self, arm: Arm, model: Transformers) -> None:
         model.prepare()
-        tasks, how = self.domain.tasks("train"), recipe.load(arm.recipe)
+        tasks = self.domain.tasks("train")
+        how = recipe.load(arm.recipe)
         try:
             refuse_if_too_long(self.seed, tasks, how, window=model.context, encode=model.encode)
         except BadInput as e:
@@ -296,7 +303,9 @@ class _Bench:
     def _made_before(self, arm: Arm, model: str) -> ArmResult:
         """Raises BadInput for runs that are of something else, or have not come to anything. model:
         the base's name."""
-        scaffold, checkpoint, stages = self.seed, None, list[Stage]()
+        scaffold = self.seed
+        checkpoint = None
+        stages = list[Stage]()
         folders = [find_run(text, self.where) for text in arm.run]
         built = [f for f in folders if (f / "seed").is_dir()]
         tuned = [f for f in folders if f not in built]
@@ -355,7 +364,9 @@ class _Bench:
                 scaffolds.save(self.seed, place / self.seed.name)
             return ArmResult(arm, self.seed)
         self._hold_out(place)
-        budget, scaffold, checkpoint = self.suite.budget, self.seed, None
+        budget = self.suite.budget
+        scaffold = self.seed
+        checkpoint = None
         stages: list[Stage] = []
         if arm.build:
             part = _share(budget, arm.build_share) if arm.recipe else budget
@@ -385,7 +396,8 @@ class _Bench:
             return Stage(
                 "tune", None, "budget", "nothing was left to tune with", NOTHING, scaffold.digest
             )
-        folder, how = place / "tune", recipe.load(arm.recipe)
+        folder = place / "tune"
+        how = recipe.load(arm.recipe)
         step = how.attempts(len(self.domain.tasks("train")))
         if budget.attempts is not None and budget.attempts < step and not folder.exists():
             return Stage(
@@ -431,7 +443,9 @@ class _Bench:
     # measuring
 
     def measured(self, made: Sequence[ArmResult]) -> Table:
-        suite, rows, cells = self.suite, list[dict[str, Any]](), list[BenchResult]()
+        suite = self.suite
+        rows = list[JsonDict]()
+        cells = list[BenchResult]()
         with self._open(self._settings_of_one(None), self.where, self.folder) as session:
             for each in made:
                 session.say("note", {"text": f"measuring {each.arm.name}"})
@@ -459,7 +473,7 @@ class _Bench:
         (self.folder / "report.md").write_text(text, "utf-8")
         return Table(self.folder, tuple(rows), text, openings)
 
-    def _compared(self, rows: Sequence[dict[str, Any]], made: Sequence[ArmResult]) -> None:
+    def _compared(self, rows: Sequence[JsonDict], made: Sequence[ArmResult]) -> None:
         """Put `diff` and `beyond` into the rows."""
         singles = [
             row
@@ -472,7 +486,7 @@ class _Bench:
             if len(m.kinds) == 2 and best is not None:
                 row["beyond"] = {"arm": best["arm"], **self._difference(best, row)}
 
-    def _difference(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    def _difference(self, before: JsonMap, after: JsonMap) -> JsonDict:
         settings = self.suite.settings
         verdict = judge(
             _scores(before), _scores(after), alpha=settings.gate.alpha, seed=settings.seed
@@ -523,7 +537,7 @@ def weights_digest(checkpoint: Path) -> str:
     return whole.hexdigest()[:12]
 
 
-def _scores(row: Mapping[str, Any]) -> dict[tuple[str, int], float | None]:
+def _scores(row: JsonMap) -> dict[tuple[str, int], float | None]:
     return {(s["task"], s["repeat"]): s["score"] for s in row["scores"]}
 
 
@@ -551,7 +565,8 @@ def _built(folder: Path) -> tuple[Scaffold, Stage]:
 
 def _tuned(folder: Path, steps: int = 0) -> Stage:
     run = Run(folder)
-    begun, end = next(run.records("tune"), None), run.end()
+    begun = next(run.records("tune"), None)
+    end = run.end()
     if begun is None:
         raise BadInput(
             f"{short(folder)} is no run of build or tune",

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from recreate.api.shapes import JsonDict
 from recreate.plugins.rl.method import Method
 from recreate.plugins.rl.parts.groups import grouped
 from recreate.plugins.rl.parts.losses import kl
@@ -33,7 +34,8 @@ def samples(
         return [], 0.0
     ids = grouped([r.task for r in flat])
     rewards = torch.tensor([r.reward for r in flat])
-    lengths, cut = torch.tensor([r.tokens for r in flat]), torch.tensor([bool(r.cut) for r in flat])
+    lengths = torch.tensor([r.tokens for r in flat])
+    cut = torch.tensor([bool(r.cut) for r in flat])
     earned = method.earned([r.experience for r in flat], gold)
     shaped = method.shaped(rewards if earned is None else rewards + earned, lengths, cut)
     keep = method.keep(Rows(rewards, ids, torch.ones(len(flat), 1, dtype=torch.bool), cut=cut))
@@ -100,7 +102,8 @@ def _by_step(method: Method, flat: Sequence[Rollout], shaped: torch.Tensor) -> l
 
 
 def _sample(row: Row, rollout: Rollout, latent: float, taken: float) -> Sample:
-    mask, steps = torch.tensor(row.mask), len(row.mix)
+    mask = torch.tensor(row.mask)
+    steps = len(row.mix)
     sample = Sample(
         task=row.task,
         group=row.task,
@@ -116,7 +119,8 @@ def _sample(row: Row, rollout: Rollout, latent: float, taken: float) -> Sample:
         cut=bool(row.cut),
     )
     if steps:
-        sample.mix_ids, sample.mix = torch.tensor(row.mix_ids), torch.tensor(row.mix)
+        sample.mix_ids = torch.tensor(row.mix_ids)
+        sample.mix = torch.tensor(row.mix)
     return sample
 
 
@@ -130,7 +134,7 @@ def _laid(mask: torch.Tensor, steps: int, latent: float, taken: float) -> torch.
 
 def facts(
     groups: Sequence[Sequence[Rollout]], attempted: Sequence[Rollout], fresh: Sequence[Sample]
-) -> dict[str, Any]:
+) -> JsonDict:
     """Of the step's groups, the attempts of now among them, and their measured rows.
 
     reward, passed, limit, cut (off: see `Row.cut`), equal (zero-variance groups: all rewards the

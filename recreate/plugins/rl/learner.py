@@ -13,6 +13,7 @@ from torch import Tensor
 
 from recreate.api.errors import Fault
 from recreate.api.registry import need
+from recreate.api.shapes import JsonDict
 from recreate.plugins.rl.logprobs import TokenPass, plain_pass, token_pass
 from recreate.plugins.rl.method import Method
 from recreate.plugins.rl.parts.lepo import mixture_embeds
@@ -61,13 +62,11 @@ class Learner:
         reference: Any = None,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
-        self.module, self.method, self.pad, self.reference, self.say = (
-            module,
-            method,
-            pad,
-            reference,
-            say,
-        )
+        self.module = module
+        self.method = method
+        self.pad = pad
+        self.reference = reference
+        self.say = say
         self.micro_batch = max(1, micro_batch)
         self.temperature = method.recipe.train.temperature
         self.parameters = [p for p in module.parameters() if p.requires_grad]
@@ -98,7 +97,7 @@ class Learner:
         """Log-probs, entropy and square of a batch's response tokens, with gradient where it is
         on."""
         module = self.module if module is None else module
-        inputs: dict[str, Any] = {
+        inputs: JsonDict = {
             "attention_mask": batch.attention,
             "position_ids": batch.positions,
             "use_cache": False,
@@ -119,7 +118,8 @@ class Learner:
         if self._chunked:
             hidden = self._hidden(module, inputs)[:, at]
             head = module.get_output_embeddings()
-            weight, bias = head.weight, getattr(head, "bias", None)
+            weight = head.weight
+            bias = getattr(head, "bias", None)
             seen = token_pass(
                 hidden, weight, batch.response, bias=bias, temperature=self.temperature
             )
@@ -160,7 +160,8 @@ class Learner:
                 ref = self._refer(batch)
                 for n, s in enumerate(part):
                     t = len(s.response)
-                    s.entropy, s.square = seen.entropy[n, :t].cpu(), seen.square[n, :t].cpu()
+                    s.entropy = seen.entropy[n, :t].cpu()
+                    s.square = seen.square[n, :t].cpu()
                     if not keep_old:
                         s.old = seen.log_prob[n, :t].cpu()
                     s.ref = None if ref is None else ref[n, :t].cpu()
@@ -251,11 +252,9 @@ class Learner:
     def _gradient(
         self, samples: Sequence[Sample], pairs: Sequence[tuple[int, int]]
     ) -> tuple[float, dict[str, float]]:
-        total, watch, all_tokens = (
-            0.0,
-            dict[str, float](),
-            float(sum(int(s.mask.sum()) for s in samples)),
-        )
+        total = 0.0
+        watch = dict[str, float]()
+        all_tokens = float(sum(int(s.mask.sum()) for s in samples))
         rows = float(sum(bool(s.mask.any()) for s in samples))
         extent = self._extent(samples)
         for part, mates in self._micro_batches(samples, pairs):
@@ -327,12 +326,12 @@ class Learner:
     # the two ways to a log-prob
 
     @staticmethod
-    def _hidden(module: Any, inputs: dict[str, Any]) -> Tensor:
+    def _hidden(module: Any, inputs: JsonDict) -> Tensor:
         base = module.get_base_model() if hasattr(module, "get_base_model") else module
         out: Tensor = base.base_model(**inputs).last_hidden_state
         return out
 
-    def _same(self, module: Any, inputs: dict[str, Any], batch: Padded) -> bool:
+    def _same(self, module: Any, inputs: JsonDict, batch: Padded) -> bool:
         """Whether the LM head is a plain product: some models scale or cap their logits, and need
         the plain pass."""
         with torch.no_grad():

@@ -55,7 +55,8 @@ class Method:
     def keep(self, rows: Rows) -> Tensor:
         """(B,) bool: which rows reach the update, by their unshaped rewards. Rows of a group with a
         NaN never do (with unscored = "row": the row itself)."""
-        part, advantage = self.recipe.does("filter"), self.recipe.part("advantage")
+        part = self.recipe.does("filter")
+        advantage = self.recipe.part("advantage")
         scored = rows.rewards.isfinite()
         if advantage is None or not advantage.scores_rows:
             scored = ~rows.groups.any(~scored)[rows.groups.index]
@@ -68,7 +69,8 @@ class Method:
 
         Of shaped rewards. With [lepo] centre, latent steps have their group's mean taken off.
         """
-        part, own = self.recipe.does("rollout"), self.row_advantages(rows)
+        part = self.recipe.does("rollout")
+        own = self.row_advantages(rows)
         return spread(own, rows.mask) if part is None else part.lay(own, rows)
 
     def row_advantages(self, rows: Rows) -> Tensor:
@@ -139,7 +141,8 @@ class Method:
             watch["kl"] = _mean(away.detach(), valid)
         if tokens.entropy is not None:
             watch["entropy"] = _mean(tokens.entropy, valid)
-        over, length = self.recipe.does("aggregate"), self.recipe.train.max_response
+        over = self.recipe.does("aggregate")
+        length = self.recipe.train.max_response
         assert over is not None
         return Loss(
             over(each, tokens.mask, tokens=tokens.tokens, rows=tokens.rows, max_response=length),
@@ -148,7 +151,8 @@ class Method:
 
     def _policy_loss(self, tokens: Tokens) -> PolicyLoss:
         valid = tokens.mask.bool()
-        part, by = self.recipe.does("policy loss"), self.recipe.does("ratio")
+        part = self.recipe.does("policy loss")
+        by = self.recipe.does("ratio")
         assert part is not None
         ratio = None if by is None else by(tokens.log_prob, tokens.acted, tokens.mask)
         made: PolicyLoss = part(

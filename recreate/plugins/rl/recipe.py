@@ -30,6 +30,7 @@ from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationErr
 from recreate.api import plugins, registry
 from recreate.api.config import read_toml, write_toml
 from recreate.api.errors import BadInput
+from recreate.api.shapes import JsonDict, JsonMap
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -184,7 +185,7 @@ class RecipePart(BaseModel):
         """(why verl cannot train with it, what to do)."""
         return iter(())
 
-    def verl_actor(self, max_response: int) -> dict[str, Any]:
+    def verl_actor(self, max_response: int) -> JsonDict:
         """Of a penalty or an aggregate: the keys of verl's `actor` that say the same. An aggregate
         has to name `loss_agg_mode`."""
         return {}
@@ -349,9 +350,11 @@ class Recipe(BaseModel):
         return prompts * self.train.group_size
 
     @property
-    def cost(self) -> dict[str, Any]:
+    def cost(self) -> JsonDict:
         """What a training step takes, where there are tasks enough and every attempt is one row."""
-        train, filters, replay = self.train, self.does("filter"), self.part("replay")
+        train = self.train
+        filters = self.does("filter")
+        replay = self.part("replay")
         again = 1 + (replay.replayed if replay is not None else 0.0)
         batches = filters.batches if filters is not None else 1
         most = {"attempts_at_most": self.attempts() * batches} if batches > 1 else {}
@@ -526,7 +529,7 @@ def text_of(how: Recipe) -> str:
     return write_toml({"about": how.about, "source": how.source, **parts})
 
 
-def _set(tables: dict[str, Any], change: str) -> None:
+def _set(tables: JsonDict, change: str) -> None:
     """Put `PART.KEY=VALUE` into the tables of a recipe."""
     address, equals, text = change.partition("=")
     name, dot, key = address.strip().rpartition(".")
@@ -562,7 +565,7 @@ def _refuse_unknown(where: str, keys: Iterable[str], known: tuple[str, ...], wha
             raise BadInput(f"{where}: {what} {key!r}", fix=fix, code="unknown-in-recipe")
 
 
-def _part(where: str, key: str, kind: type[P], values: Mapping[str, Any]) -> P:
+def _part(where: str, key: str, kind: type[P], values: JsonMap) -> P:
     _refuse_unknown(
         f"{where}: [{key}]", values, (*kind.model_fields, *kind.short), "there is no key"
     )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from recreate.agents.scaffold import Scaffold
 from recreate.api.paths import short
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.plugins.rl.recipe import Recipe
 from recreate.viewer.charts import draw_series
 from recreate.viewer.html import fill
@@ -29,7 +29,7 @@ def write_report(
     model: str,
     scaffold: Scaffold,
     domain: str,
-    curve: Sequence[Mapping[str, Any]],
+    curve: Sequence[JsonMap],
     notes: Sequence[str],
     chances: Mapping[str, float],
     saved: Path | None,
@@ -40,7 +40,7 @@ def write_report(
     ended = Counter[str]()
     for row in curve:
         ended.update(row.get("limits", {}))
-    values: dict[str, Any] = {
+    values: JsonDict = {
         "how": how,
         "model": model,
         "scaffold": scaffold,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -19,6 +19,7 @@ from recreate.agents.config import AgentLimits
 from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import BadInput, Fault
 from recreate.api.ports import Domain, Model, extras
+from recreate.api.shapes import JsonMap
 from recreate.api.types import UNASKED, Call, Experience, Message, Reply, Task
 from recreate.models.openai import OpenAI
 from recreate.models.pricing import FREE
@@ -158,12 +159,15 @@ def longest_context(limits: AgentLimits, prompt: int, reply: int, shown: int) ->
     """The tokens that an attempt's last turn may have to hold, by the scaffold's limits: its first
     prompt, and a reply and what it was shown for every turn that `steps`, `extension` and `tokens`
     allow."""
-    used, context, most = 0, prompt, prompt
+    used = 0
+    context = prompt
+    most = prompt
     for _ in range(limits.turns):
         if used >= limits.tokens:
             break
         most = context + reply
-        used, context = used + most, most + shown
+        used = used + most
+        context = most + shown
     return most
 
 
@@ -182,7 +186,8 @@ def refuse_if_too_long(
     window: the tokens that the model reads, 0: not known. encode: its chat template; without one a
     token is taken to be four characters.
     """
-    train, agent = how.train, scaffold.agent
+    train = how.train
+    agent = scaffold.agent
     context = train.max_prompt + train.max_response
     context = min(context, window) if window else context
     task = max(tasks, key=lambda t: len(t.prompt))
@@ -192,7 +197,8 @@ def refuse_if_too_long(
         {"role": "user", "content": scaffold.render("workflow", **given)},
     ]
     text = "".join(m["content"] for m in first)
-    prompt, each = len(text) // 4, 0.25
+    prompt = len(text) // 4
+    each = 0.25
     if encode:
         prompt = len(encode(first))
         # tokens a character: of the text alone, without the marks of the template
@@ -271,11 +277,13 @@ class Served(ServedModel):
         super().__init__(
             base.name, base.source, ServeConfig(engine=engine, vllm_python=vllm_python)
         )
-        self.base, self.folder, self.say = base, folder, say
+        self.base = base
+        self.folder = folder
+        self.say = say
         self._version = 0
 
     @property
-    def override(self) -> Mapping[str, Any]:
+    def override(self) -> JsonMap:
         return self.base.override
 
     def update(self, module: Any) -> None:

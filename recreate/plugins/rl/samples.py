@@ -166,11 +166,15 @@ class Padded(NamedTuple):
 
 def padded(samples: Sequence[Sample], device: torch.device, pad: int = 0) -> Padded:
     """Of at least one sample."""
-    p, t = max(len(s.prompt) for s in samples), max(len(s.response) for s in samples)
-    b, k = len(samples), max(s.mix.shape[-1] for s in samples)
-    ids, attention = torch.full((b, p + t), pad), torch.zeros(b, p + t, dtype=torch.long)
+    p = max(len(s.prompt) for s in samples)
+    t = max(len(s.response) for s in samples)
+    b = len(samples)
+    k = max(s.mix.shape[-1] for s in samples)
+    ids = torch.full((b, p + t), pad)
+    attention = torch.zeros(b, p + t, dtype=torch.long)
     mask = torch.zeros(b, t, dtype=torch.bool)
-    mix_ids, mix = torch.zeros(b, t, k, dtype=torch.long), torch.zeros(b, t, k)
+    mix_ids = torch.zeros(b, t, k, dtype=torch.long)
+    mix = torch.zeros(b, t, k)
     latent = torch.zeros(b, t, dtype=torch.bool)
     for n, s in enumerate(samples):
         at = slice(p - len(s.prompt), p + len(s.response))

@@ -39,6 +39,7 @@ from pydantic import Field, ValidationError
 from recreate.api import registry
 from recreate.api.config import Config, toml_value
 from recreate.api.errors import BadInput
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.types import Split
 from recreate.plugins.bench.suite import Suite, SuiteTable, read_table, suggest
 from recreate.plugins.local_models.transformers import trainable
@@ -100,7 +101,7 @@ class ArmSuite(Suite):
 
 
 def read(
-    file: Path, where: Path, given: Mapping[str, Any], split: str = "", tasks: int | None = None
+    file: Path, where: Path, given: JsonMap, split: str = "", tasks: int | None = None
 ) -> ArmSuite:
     """Return the arms of a suite's file. given: flags by address, which win over it, as `split` and
     `tasks` do. Raises BadInput."""
@@ -137,8 +138,8 @@ def read_begun(file: Path) -> ArmSuite:
         raise _wrong(str(file), e) from None
 
 
-def _join_axes(settings: Settings, arms: Iterable[Arm], own: Mapping[str, Any]) -> ArmSuite:
-    axes: dict[str, Any] = {"scaffolds": (settings.scaffold,), "models": (settings.model,)}
+def _join_axes(settings: Settings, arms: Iterable[Arm], own: JsonMap) -> ArmSuite:
+    axes: JsonDict = {"scaffolds": (settings.scaffold,), "models": (settings.model,)}
     axes["domains"] = (settings.domain,)
     return ArmSuite(settings=settings, arms=tuple(arms), **axes, **own)
 
@@ -147,14 +148,15 @@ def _arms_of(name: str, table: SuiteTable) -> list[Arm]:
     return [_arm(f"{name} [arms.{arm}]", arm, keys) for arm, keys in table.arms.items()]
 
 
-def of_names(names: Sequence[str], how: Mapping[str, Any]) -> list[Arm]:
+def of_names(names: Sequence[str], how: JsonMap) -> list[Arm]:
     """The standard arms of these names. how: `recipe`, `steps` and `build_share`, for those that
     they concern.
 
     Raises BadInput for another name, for weights without a recipe, and (`usage`) for what concerns
     none of them.
     """
-    found, used = [], set[str]()
+    found = []
+    used = set[str]()
     for name in dict.fromkeys(names):
         if name not in STANDARD:
             raise unknown_arm(name, STANDARD)
@@ -267,7 +269,7 @@ def joined(earlier: ArmSuite, now: ArmSuite) -> ArmSuite:
     )
 
 
-def _arm(at: str, name: str, keys: Mapping[str, Any]) -> Arm:
+def _arm(at: str, name: str, keys: JsonMap) -> Arm:
     known = [key for key in Arm.model_fields if key != "name"]
     for key in keys:
         if key not in known:

@@ -26,6 +26,7 @@ from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import BadInput, Interrupted, OutOfBudget
 from recreate.api.ports import Validatable
 from recreate.api.registry import need
+from recreate.api.shapes import JsonDict
 from recreate.api.types import Task, digest
 from recreate.plugins.local_models.settings import LocalModels
 from recreate.plugins.local_models.transformers import Transformers
@@ -60,7 +61,7 @@ class Tuned:
 
     run: Path
     checkpoint: Path
-    curve: tuple[dict[str, Any], ...]
+    curve: tuple[JsonDict, ...]
     status: str = "done"
     why: str = ""
 
@@ -107,7 +108,10 @@ class Tune:
     def __init__(
         self, session: Session, scaffold: Scaffold, how: Recipe, plan: TrainConfig
     ) -> None:
-        self.session, self.scaffold, self.how, self.plan = session, scaffold, how, plan
+        self.session = session
+        self.scaffold = scaffold
+        self.how = how
+        self.plan = plan
         model = session.model
         if not isinstance(model, Transformers):
             raise BadInput(
@@ -120,7 +124,9 @@ class Tune:
         self.model = model
         self.method = Method(how)
         self.tasks = train_tasks(session.domain, session.memory)
-        self.step, self.position, self.flat = 0, 0, 0
+        self.step = 0
+        self.position = 0
+        self.flat = 0
         self.ending: set[str] = set()
         self.notes = [r["text"] for r in session.journal.records("note")]
         self._refuse_small_budget()
@@ -157,15 +163,16 @@ class Tune:
         self.golds: dict[str, str] = {}
         if session.settings.from_experience:
             self._recall(recalled(session, model.tokenizer_digest, each_turn=self.each_turn))
-        self.curve: dict[int, dict[str, Any]] = {
-            r["step"]: r for r in session.journal.records("update")
-        }
-        self.status, self.why = "done", ""
+        self.curve: dict[int, JsonDict] = {r["step"]: r for r in session.journal.records("update")}
+        self.status = "done"
+        self.why = ""
         self.place = session.folder / "checkpoints"
         self.saved = checkpoint.latest(self.place)
         if self.saved is not None:
             state = checkpoint.load(self.saved, self.learner, self.identity, self.replay)
-            self.step, self.position, self.flat = state["step"], state["position"], state["flat"]
+            self.step = state["step"]
+            self.position = state["position"]
+            self.flat = state["flat"]
         self.curve = {n: r for n, r in self.curve.items() if n < self.step}
         if new:
             for text in how.warnings(pass_fail(session.domain, session.memory)):
@@ -229,12 +236,14 @@ class Tune:
 
     # one training step
 
-    def _collect(self) -> tuple[list[Sample], dict[str, Any]]:
+    def _collect(self) -> tuple[list[Sample], JsonDict]:
         """Attempts as samples, measured and with their advantages; and what is known of them."""
-        step, train = self.step, self.how.train
+        step = self.step
+        train = self.how.train
         if self.served is not None:
             self.served.update(self.learner.module)
-        drawn, again = [], list[str]()
+        drawn = []
+        again = list[str]()
         if self.replay is not None:
             drawn = self.replay.draw(min(train.prompts, len(self.tasks)), self._epoch(), step)
             again = [r.task for r in drawn] if self.replay.knobs.rollouts == "fresh" else []
@@ -242,10 +251,8 @@ class Tune:
         groups, epochs = self._attempts(again)
         rollout_seconds = time.monotonic() - begun
         samples, kept_share = credit.samples(self.method, groups, self._gold)
-        fresh, past = (
-            [s for s in samples if s.old is None],
-            [s for s in samples if s.old is not None],
-        )
+        fresh = [s for s in samples if s.old is None]
+        past = [s for s in samples if s.old is not None]
         attempted = [[r for r in group if not r.past] for group in groups]
         self.learner.measure(fresh)
         self.learner.measure(past, keep_old=True)
@@ -287,11 +294,13 @@ class Tune:
     def _attempts(self, again: Sequence[str]) -> tuple[list[list[Rollout]], list[int]]:
         """(groups of attempts, the epoch of each); with dynamic sampling, until enough groups teach
         something."""
-        train, part = self.how.train, self.how.does("filter") or RecipePart()
+        train = self.how.train
+        part = self.how.does("filter") or RecipePart()
         groups: list[list[Rollout]] = []
         epochs: list[int] = []
         used: set[str] = set()
-        batches, wanted = 0, True
+        batches = 0
+        wanted = True
         while wanted:
             tasks, of = self._next(train.prompts, used)
             if not batches:
@@ -415,7 +424,7 @@ class Tune:
                     " themselves"
                 )
 
-    def _finish(self, known: dict[str, Any], done: Sequence[MiniBatch], seconds: float) -> None:
+    def _finish(self, known: JsonDict, done: Sequence[MiniBatch], seconds: float) -> None:
         made = [m for m in done if m.samples and not m.skipped]
         clip = fmean(m.watch.get("clip", 0.0) for m in made) if made else 0.0
         loss = fmean(m.loss for m in made) if made else 0.0
@@ -439,15 +448,11 @@ class Tune:
         self.step += 1
         plan = self.plan
         if plan.max_kl and known["kl"] > plan.max_kl:
-            self.status, self.why = (
-                "stopped",
-                f"kl {known['kl']:.3g} is above --max-kl {plan.max_kl:g}",
-            )
+            self.status = "stopped"
+            self.why = f"kl {known['kl']:.3g} is above --max-kl {plan.max_kl:g}"
         elif plan.min_entropy and known["rows"] and known["entropy"] < plan.min_entropy:
-            self.status, self.why = (
-                "stopped",
-                f"entropy {known['entropy']:.3g} is below --min-entropy {plan.min_entropy:g}",
-            )
+            self.status = "stopped"
+            self.why = f"entropy {known['entropy']:.3g} is below --min-entropy {plan.min_entropy:g}"
         if self.why:
             self.note(f"stopped early: {self.why}")
         if self.step == plan.steps or self.step % plan.save_every == 0 or self.status != "done":
@@ -461,7 +466,8 @@ class Tune:
             if self.curve:
                 self._save()
             raise why
-        self.status, self.why = "budget", why.message
+        self.status = "budget"
+        self.why = why.message
         self.note(f"stopped by the budget: {why.message}")
         self._save()
         self._report()
@@ -515,7 +521,8 @@ class Tune:
     def _name(self) -> str:
         """The model as it stands: attempts are reused by it. Before the first update it is the same
         for every recipe that samples alike, so that those share their first rollouts."""
-        train, part = self.how.train, self.how.part("rollout")
+        train = self.how.train
+        part = self.how.part("rollout")
         drawn = [
             train.temperature,
             train.top_p,
@@ -533,10 +540,8 @@ class Tune:
     def _refuse_small_budget(self) -> None:
         """Raise BadInput (`budget-too-small`) for one that pays for no training step: nothing would
         be learned."""
-        cap, step = (
-            Budget.parse(self.session.settings.budget).attempts,
-            self.how.attempts(len(self.tasks)),
-        )
+        cap = Budget.parse(self.session.settings.budget).attempts
+        step = self.how.attempts(len(self.tasks))
         if cap is not None and cap < step:
             raise BadInput(
                 f"a training step of {self.how.name} makes {step} attempts, and the budget has"

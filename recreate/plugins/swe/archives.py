@@ -76,7 +76,10 @@ def untar(tar: tarfile.TarFile, into: Path, links: bool = True) -> None:
             raise ValueError(f"{member.name!r} is a device")
         paths.member(into, member.name)
         ours = copy.copy(member)
-        ours.uid, ours.gid, ours.uname, ours.gname = os.geteuid(), os.getegid(), "", ""
+        ours.uid = os.geteuid()
+        ours.gid = os.getegid()
+        ours.uname = ""
+        ours.gname = ""
         ours.mode = (
             0o755
             if member.isdir()

@@ -73,7 +73,8 @@ class Clone:
         data = self._run(
             "cat-file", "--batch", stdin="".join(f"{commit}:{path}\n" for commit, path in asked)
         )
-        found, at = {}, 0
+        found = {}
+        at = 0
         for pair in asked:
             end = data.index(b"\n", at)
             words = data[at:end].split()

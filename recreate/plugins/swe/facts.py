@@ -22,13 +22,16 @@ from pydantic import Field, ValidationError, field_validator
 from recreate.api import paths
 from recreate.api.config import read_json, read_toml
 from recreate.api.errors import BadInput
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.types import Record, Split
 from recreate.domains.python_env import Environment
 from recreate.plugins.swe import sources
 from recreate.plugins.swe.test_run import ProjectTests
 from recreate.storage import files
 
-REAL, RELEASES, INJECTED = "real.toml", "releases.toml", "injected.jsonl"
+REAL = "real.toml"
+RELEASES = "releases.toml"
+INJECTED = "injected.jsonl"
 
 Shown = Literal["issue", "spec", "title"]
 """How a real bug is told: as a user would report it, with all that is expected, or in one line."""
@@ -214,7 +217,8 @@ def recipes(data: Path | None) -> list[Path]:
 def folders(data: str | Path | None) -> list[Path]:
     """Where recipes lie, and what was measured of their tasks: the shipped folder and the
     workspace's; or that of `data`, where it is a file or a folder here."""
-    shared, own = paths.shipped("benchmarks") / "swe", paths.workspace() / "benchmarks" / "swe"
+    shared = paths.shipped("benchmarks") / "swe"
+    own = paths.workspace() / "benchmarks" / "swe"
     if data is None:
         return list({f.resolve(): f for f in (shared, own)}.values())
     place = Path(data)
@@ -259,7 +263,8 @@ def bugs(file: Path) -> list[Bug]:
     return found
 
 
-FEWEST_WORDS, MOST_WORDS = 40, 120
+FEWEST_WORDS = 40
+MOST_WORDS = 120
 
 
 def wrong_issue(text: str, fail_to_pass: Sequence[str], gold: str = "") -> str:
@@ -339,11 +344,9 @@ def add(file: Path, origin: Origin, tasks: list[Injected], *, others: bool = Fal
     before = origins.get(origin.name, origin)
     others = others and before == origin.model_copy(update={"seconds": before.seconds})
     origins[origin.name] = origin
-    kinds, ids, splits = (
-        {t.hard for t in tasks},
-        {t.id for t in tasks},
-        {t.group: t.split for t in tasks},
-    )
+    kinds = {t.hard for t in tasks}
+    ids = {t.id for t in tasks}
+    splits = {t.group: t.split for t in tasks}
 
     def stays(task: Injected) -> bool:
         if task.source != origin.name or task.hard not in kinds:
@@ -404,12 +407,12 @@ _SHARED = (
 """What the bugs of one release have in common, in the order in which it is written."""
 
 
-def _dumped(bug: Bug, names: Sequence[str]) -> dict[str, Any]:
+def _dumped(bug: Bug, names: Sequence[str]) -> JsonDict:
     dump = bug.model_dump(mode="json", exclude_defaults=True, exclude={"schema_", "kind"})
     return {name: dump[name] for name in names if name in dump}
 
 
-def _pairs(table: Mapping[str, Any]) -> list[str]:
+def _pairs(table: JsonMap) -> list[str]:
     return [f"{name} = {_toml(value)}" for name, value in table.items()]
 
 

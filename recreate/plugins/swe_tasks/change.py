@@ -26,6 +26,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from recreate.api.errors import BadInput, Fault
 from recreate.api.ports import SandboxBackend
+from recreate.api.shapes import JsonDict
 from recreate.api.syntax import parse_python
 from recreate.api.types import Record
 from recreate.domains.python_env import Environment, environment
@@ -38,7 +39,8 @@ from recreate.plugins.swe_tasks.generate import steady
 
 MOST_TESTS = 60
 """More tests than that turn for a rewrite, not for a behaviour."""
-MOST_PROBES, MOST_IN_ALL = 50, 200
+MOST_PROBES = 50
+MOST_IN_ALL = 200
 """Sets of hunks that are tried for one test before it is given up, and for one change."""
 MOST_SHOWN = 6
 """Test functions that an agent is shown, all of them, where there is no text."""
@@ -79,13 +81,11 @@ class ChangeStudy:
     def __init__(
         self, bug: Bug, env: Path, backend: SandboxBackend, say: Say, *, seconds: float = 40.0
     ) -> None:
-        self.bug, self._env, self._backend, self._say, self._seconds = (
-            bug,
-            env,
-            backend,
-            say,
-            seconds,
-        )
+        self.bug = bug
+        self._env = env
+        self._backend = backend
+        self._say = say
+        self._seconds = seconds
         self.case = RealCase(bug, say)
         try:
             self.change = self.case.change()
@@ -129,7 +129,8 @@ class ChangeStudy:
         if split:
             runs = self._each([self._texts(needed) for _, needed in groups], self._only)
         else:
-            groups, runs = [(wanted, set(self.hunks))], [self._steady]
+            groups = [(wanted, set(self.hunks))]
+            runs = [self._steady]
         for number, ((tests, needed), run) in enumerate(zip(groups, runs, strict=False), 1):
             made = self._candidate(
                 f"{self._version()}-{number}", tests, needed, failures, run, split=split
@@ -228,7 +229,8 @@ class ChangeStudy:
         only: list[str] = []
         for path in modules:
             new, old = (f.get(path, b"").decode("utf-8", "replace") for f in files)
-            functions, known = sources.test_functions(new), sources.test_functions(old)
+            functions = sources.test_functions(new)
+            known = sources.test_functions(old)
             alike = sources.reads_alike(old, new)
             differ = [
                 name for name, text in functions.items() if known.get(name) != text or not alike
@@ -265,7 +267,8 @@ class ChangeStudy:
             return {}
         traced = self._run(self.hunks, only=tests, trace=True).lines
         touched = {t: self._touched(t, traced) for t in tests}
-        self._asked, self._budget = tests, 10**6
+        self._asked = tests
+        self._budget = 10**6
         needs: dict[str, list[Need]] = {}
         found: list[list[Need]] = []
         starts = {t: self._starts(touched[t]) for t in tests}
@@ -489,7 +492,7 @@ class ChangeStudy:
         self, id: str, tests: Sequence[str], needed: set[Need], chosen: Mapping[str, Sequence[int]]
     ) -> Bug:
         file = min(needed)[0]
-        update: dict[str, Any] = {
+        update: JsonDict = {
             "id": id,
             "fail_to_pass": tuple(tests),
             "group": _group(self.bug, file),
@@ -584,7 +587,7 @@ class Setup:
 
 def layout(
     old: Path, root: Path, tests: Sequence[str], python_path: Sequence[str], name: str
-) -> dict[str, Any]:
+) -> JsonDict:
     """Where the tests and the sources are, and which tests the earlier sources have where these are
     others."""
     where = tuple(tests) or sources.find_tests(root)
@@ -642,7 +645,8 @@ def prepare_change(
     for at, each in enumerate(environments):
         if each in environments[:at] or (at and env):
             continue
-        wanted, day = list(each.requires) or _required(old), each.index_before or today
+        wanted = list(each.requires) or _required(old)
+        day = each.index_before or today
         for _ in range(5):
             plain = not wanted and day == today
             fields = each.model_dump(exclude={"schema_"}) | {"env": each.env}

@@ -66,7 +66,8 @@ def history(
             fix="name the repository's top folder",
             code="unknown-repository",
         )
-    repo, say = repo.expanduser().resolve(), setup.say
+    repo = repo.expanduser().resolve()
+    say = setup.say
     inside = home is not None and repo.is_relative_to(home)
     path = repo.relative_to(home).as_posix() if home is not None and inside else str(repo)
     every = sources.commits(repo, since)
@@ -78,7 +79,9 @@ def history(
             code="no-commits",
         )
     study = _Commits(repo, path, setup)
-    found, tried, began = list[Candidate](), list[TriedCommit](), time.monotonic()
+    found = list[Candidate]()
+    tried = list[TriedCommit]()
+    began = time.monotonic()
     try:
         for commit in both:
             if len(found) >= n:
@@ -131,7 +134,9 @@ class _Commits:
     them before."""
 
     def __init__(self, repo: Path, path: str, setup: Setup) -> None:
-        self._repo, self._path, self._setup = repo, path, setup
+        self._repo = repo
+        self._path = path
+        self._setup = setup
         about = [
             METHOD,
             str(repo),

@@ -33,12 +33,14 @@ from recreate.plugins.swe.sources import Say
 from recreate.plugins.swe.test_run import ProjectTests, TestResults, TrialRun
 from recreate.sandboxes import choose
 
-MOST_LINES, FEWEST_LINES = 45, 4
+MOST_LINES = 45
+FEWEST_LINES = 4
 MOST_FAILING = 8
 """A mutant is kept when between 1 and this many tests fail."""
 PATIENCE = 600.0
 """Seconds that the tests may take without a bug."""
-TRIES, HARD_TRIES = 14, 60
+TRIES = 14
+HARD_TRIES = 60
 """Mutants tried for each task that is wanted, at most."""
 BATCH = 12
 """Mutants that share a sandbox, one after the other: starting Python and pytest costs more than
@@ -134,7 +136,9 @@ def make(
     files = trial.unseen(files)
     chance = random.Random(f"{seed} {origin.sha256 or origin.digest}")
     pairs = [_releases(origin, before, after) for before, after in undo]
-    origin, everything, kept = trial.origin, _known_splits(file), list[Injected]()
+    origin = trial.origin
+    everything = _known_splits(file)
+    kept = list[Injected]()
 
     def write() -> None:
         facts.add(file, origin, _dealt(origin, kept, split, everything), others=True)
@@ -305,13 +309,11 @@ class _Trial:
     def __init__(
         self, origin: Origin, pristine: Path, env: Path, backend: SandboxBackend, say: Say
     ) -> None:
-        self.origin, self.pristine, self._env, self._backend, self._say = (
-            origin,
-            pristine,
-            env,
-            backend,
-            say,
-        )
+        self.origin = origin
+        self.pristine = pristine
+        self._env = env
+        self._backend = backend
+        self._say = say
         self._modules: dict[str, Source | None] = {}
         self._covered: dict[tuple[str, str], frozenset[str]] = {}
         self._texts: dict[str, str] = {}
@@ -593,7 +595,9 @@ class _Trial:
                 break
             tried += len(batch)
             chosen: dict[_Candidate, _Noticed] = {}
-            soon, taken, loud = kinds.copy(), set(functions), crashes
+            soon = kinds.copy()
+            taken = set(functions)
+            loud = crashes
             for candidate, noticed in self._find_noticed(batch, hard).items():
                 if (
                     len(kept) + len(chosen) == n
@@ -698,7 +702,8 @@ class _Trial:
     def _fails_far_away(self, candidate: _Candidate, seen: _Noticed) -> bool:
         """Whether the failures are wrong values, of tests that name nothing of what is changed,
         which is more than a token and bears no mark."""
-        texts, mutant = [self._text_of(t) for t in seen.failing], candidate.files
+        texts = [self._text_of(t) for t in seen.failing]
+        mutant = candidate.files
         if seen.crash or not all(texts) or not hard_mutation.distant(candidate.parts, texts):
             return False
         gold = {f: module.text for f in mutant if (module := self._module(f))}

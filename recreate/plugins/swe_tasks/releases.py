@@ -114,7 +114,8 @@ def make(
     file = file or paths.workspace() / "benchmarks" / "swe" / RELEASES
     wanted = wanted or Environment()
     setup = Setup(backend, wanted, tuple(tests), tuple(python_path), env, say)
-    chosen, tried = _Chosen(file, split, ask, say), 0
+    chosen = _Chosen(file, split, ask, say)
+    tried = 0
     with stoppable(
         file,
         chosen,
@@ -157,7 +158,10 @@ class _Chosen:
     def __init__(
         self, file: Path, split: Split | None, ask: Callable[[str], str] | None, say: Say
     ) -> None:
-        self.file, self.split, self.ask, self.say = file, split, ask, say
+        self.file = file
+        self.split = split
+        self.ask = ask
+        self.say = say
         self.bugs: list[Bug] = []
         self.known = _known_splits(file)
         there = facts.bugs(file) if file.exists() else ()

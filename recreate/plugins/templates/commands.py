@@ -37,7 +37,8 @@ def init_domain(
     from recreate.cli.workspace import WORKSPACE, fill_workspace
     from recreate.plugins.templates.templates import SCRIPT, TEMPLATES, write
 
-    folder, name = folder.expanduser(), name or template
+    folder = folder.expanduser()
+    name = name or template
     if template not in TEMPLATES:
         given = f"there is no template {template!r}" if template else "which kind of example?"
         choice = ", ".join(TEMPLATES)

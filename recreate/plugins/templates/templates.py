@@ -81,7 +81,8 @@ TEMPLATES: Mapping[str, Template] = {
 def write(kind: str, name: str, workspace: Path) -> list[Path]:
     """The example as benchmarks/NAME of a workspace, a new folder. Raises Fault for a disk that
     will not."""
-    template, folder = TEMPLATES[kind], workspace / "benchmarks" / name
+    template = TEMPLATES[kind]
+    folder = workspace / "benchmarks" / name
     split_score(template.score)  # its plug-in may not be here
     with files.disk(folder):
         shutil.copytree(shipped("benchmarks") / "templates" / kind, folder)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +11,7 @@ import typer
 
 from recreate.api.errors import BadInput
 from recreate.api.paths import workspace
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.cli.options import Json, open_run, split_of
 from recreate.cli.terminal import FOLD, answer, answers, fold, head, red, say
 from recreate.plugins.traces.flags import Full, OfDomain, OfSplit, OfTask, Passed
@@ -91,19 +92,20 @@ def search(
     """
     from recreate.memory.documents import scan
 
-    memory, words = _memory(), " ".join(text)
+    memory = _memory()
+    words = " ".join(text)
     wanted = _filters(domain, split, passed, task)
     hits: dict[str, list[Any]] = {}
     for hit in memory.search(words, {**wanted, "grain": ["experience", "step"]}, k=k):
         hits.setdefault(hit.experience, []).append(hit)
-    waiting: dict[str, Any] = {}
+    waiting: JsonDict = {}
     for e in _waiting(wanted):
         if len(hits) >= k:
             break
         if found := list(scan(e, words.casefold().split())):
             hits[e.id], waiting[e.id] = found, e
 
-    def rows() -> Iterator[tuple[dict[str, Any], str]]:
+    def rows() -> Iterator[tuple[JsonDict, str]]:
         for id, places in hits.items():
             if (e := waiting.get(id) or memory.get(id)) is None:
                 continue
@@ -121,12 +123,13 @@ def search(
         say(f"no attempt in memory has the words {words!r}")
 
 
-def trace_record(experience: Experience) -> dict[str, Any]:
+def trace_record(experience: Experience) -> JsonDict:
     """An experience as `traces --json` prints it: every message once, and of each step which of
     them it was sent."""
     from recreate.agents.request import Recorded
 
-    trace, grade = experience.trace, experience.grade
+    trace = experience.trace
+    grade = experience.grade
     recorded = Recorded(trace.steps)
     record = experience.model_dump(
         mode="json",
@@ -150,7 +153,7 @@ def trace_record(experience: Experience) -> dict[str, Any]:
     }
 
 
-def _step_record(step: Step, recorded: Recorded) -> dict[str, Any]:
+def _step_record(step: Step, recorded: Recorded) -> JsonDict:
     record = step.model_dump(mode="json", exclude={"sent"})
     if step.step in recorded:
         sent = {"messages": recorded.ranges(step.step), "params": recorded[step.step].params}
@@ -164,7 +167,7 @@ def _memory() -> ExperienceStore:
     return ExperienceStore(workspace())
 
 
-def _waiting(filters: Mapping[str, Any]) -> Iterator[Experience]:
+def _waiting(filters: JsonMap) -> Iterator[Experience]:
     """Imported attempts without a grade; none has passed, and none has failed."""
     from recreate.plugins.traces.waiting import waiting_experiences
 
@@ -175,15 +178,13 @@ def _waiting(filters: Mapping[str, Any]) -> Iterator[Experience]:
     yield from (e for e in found if all(getattr(e, k) == v for k, v in rest.items()))
 
 
-def _filters(domain: str, split: str, passed: bool | None, task: str) -> dict[str, Any]:
+def _filters(domain: str, split: str, passed: bool | None, task: str) -> JsonDict:
     named = (("domain", domain), ("split", split_of(split)), ("task", task))
-    wanted: dict[str, Any] = {k: v for k, v in named if v}
+    wanted: JsonDict = {k: v for k, v in named if v}
     return wanted if passed is None else {**wanted, "passed": passed}
 
 
-def _graded(
-    run: str, filters: Mapping[str, Any], as_json: bool
-) -> Iterator[tuple[dict[str, Any], str]]:
+def _graded(run: str, filters: JsonMap, as_json: bool) -> Iterator[tuple[JsonDict, str]]:
     """(record, line) of the attempts that match; for lines only, memory lists them without their
     steps."""
     if run or as_json:
@@ -193,7 +194,7 @@ def _graded(
         yield from (({}, _line(row)) for row in _memory().facts(filters))
 
 
-def _facts(e: Experience) -> dict[str, Any]:
+def _facts(e: Experience) -> JsonDict:
     """Return what a line says of an attempt, as memory keeps it beside the attempt."""
     facts = {"id": e.id, "split": e.split, "task": e.task, "ending": e.trace.ending}
     return {**facts, **dict(e.grade), "steps": len(e.trace.steps)}
@@ -209,7 +210,7 @@ def _tell_score(grade: Any) -> str:
     return f"{'passed' if grade.passed else 'failed'} {grade.score:.2f}"
 
 
-def _line(row: Mapping[str, Any], grade: str = "") -> str:
+def _line(row: JsonMap, grade: str = "") -> str:
     grade = grade or f"{'passed' if row['passed'] else 'failed'} {row['score']:.2f}"
     return (
         f"{row['id']}  {grade}  {row['split']:<10}  {row['ending']:<9}  {row['steps']:>3} steps "
@@ -217,9 +218,7 @@ def _line(row: Mapping[str, Any], grade: str = "") -> str:
     )
 
 
-def experiences(
-    run: str, filters: Mapping[str, Any], reader: str = "human"
-) -> Iterator[Experience]:
+def experiences(run: str, filters: JsonMap, reader: str = "human") -> Iterator[Experience]:
     """The attempts that match, whole, one in memory at a time."""
     from recreate.runs.attempts import read_experience
 
@@ -312,7 +311,9 @@ def _text(experience: Experience, full: bool, lessons: Sequence[Lesson] = ()) ->
 
 
 def _tell_head(experience: Experience, full: bool) -> Iterator[str]:
-    trace, foreign, usage = experience.trace, experience.foreign, experience.trace.usage
+    trace = experience.trace
+    foreign = experience.foreign
+    usage = experience.trace.usage
     yield f"{experience.id}  {_outcome(experience)}  {experience.task}  ({experience.split})"
     if foreign:
         place = f"{foreign.get('file')} {foreign.get('entry')}"
@@ -354,7 +355,8 @@ def _tell_kind(step: Step, sampled: str) -> str:
 
 
 def _tell_grade(experience: Experience, full: bool) -> Iterator[str]:
-    grade, judged = experience.grade, experience.provisional
+    grade = experience.grade
+    judged = experience.provisional
     if grade.graded:
         yield head(f"grade: {_outcome(experience)}", "" if grade.passed else "failed")
         yield fold(grade.evidence, full, 4 * FOLD)
@@ -390,7 +392,8 @@ def _sent(recorded: Recorded, step: int, replies: set[str]) -> Iterator[str]:
         new = [m for m in new if m["role"] != "assistant" or m.get("content") not in replies]
     for message in new:
         yield head(message["role"])
-        content, calls = message.get("content"), message.get("tool_calls") or ()
+        content = message.get("content")
+        calls = message.get("tool_calls") or ()
         yield fold(content if isinstance(content, str) else encode(content), True)
         yield from (fold(encode(call.get("function", call)), True) for call in calls)
 
@@ -423,7 +426,8 @@ def around(text: str, words: str, width: int = 160) -> str:
     """Return the place where most of the words stand together, in one line; '' where none of them
     stands, the beginning where none is asked for. Whole words go before parts of others."""
     asked = list(dict.fromkeys(map(re.escape, words.casefold().split())))
-    low, at = text.casefold(), 0
+    low = text.casefold()
+    at = 0
     if asked:
         for form in (r"(?<!\w){}(?!\w)", "{}"):
             found = [

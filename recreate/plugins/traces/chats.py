@@ -14,6 +14,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.plugins.traces.format import Bad, Unreadable, list_of, object_of, parsed, without
 from recreate.plugins.traces.openai import read_chat
 
@@ -21,7 +22,7 @@ from recreate.plugins.traces.openai import read_chat
 class OtherChat:
     """A format whose records hold chats."""
 
-    def chats(self, value: Any) -> Iterator[dict[str, Any]]:
+    def chats(self, value: Any) -> Iterator[JsonDict]:
         """Say the chats of a record as lines of OpenAI's."""
         raise NotImplementedError
 
@@ -48,7 +49,7 @@ class ResponsesLog(OtherChat):
         given = [*list_of(value.get("input")), *_output_items(value)]
         return bool(given) and all({"role", "type"} & object_of(x).keys() for x in given)
 
-    def chats(self, value: Any) -> Iterator[dict[str, Any]]:
+    def chats(self, value: Any) -> Iterator[JsonDict]:
         asked = value.get("input")
         items = [{"role": "user", "content": asked}] if isinstance(asked, str) else list_of(asked)
         about = {"model": object_of(value.get("response")).get("model"), **value}
@@ -59,14 +60,14 @@ class ResponsesLog(OtherChat):
         }
 
 
-def _output_items(value: Mapping[str, Any]) -> Sequence[Any]:
+def _output_items(value: JsonMap) -> Sequence[Any]:
     return list_of(value.get("output")) or list_of(object_of(value.get("response")).get("output"))
 
 
-def item_messages(items: Sequence[Any]) -> list[dict[str, Any]]:
+def item_messages(items: Sequence[Any]) -> list[JsonDict]:
     """Say items as messages: what a model thought, said and called without an answer between is one
     of its messages. Raises Unreadable."""
-    found: list[dict[str, Any]] = []
+    found: list[JsonDict] = []
     for item in map(object_of, items):
         kind = str(item.get("type") or "message")
         if kind == "reasoning":
@@ -94,7 +95,7 @@ def item_messages(items: Sequence[Any]) -> list[dict[str, Any]]:
     return found
 
 
-def _own(found: list[dict[str, Any]]) -> dict[str, Any]:
+def _own(found: list[JsonDict]) -> JsonDict:
     """The model's message that is being said."""
     if not found or found[-1]["role"] != "assistant":
         found.append({"role": "assistant", "content": [], "tool_calls": []})
@@ -107,14 +108,14 @@ def _parts(content: Any) -> list[Any]:
     )
 
 
-def _arguments(item: Mapping[str, Any]) -> Any:
+def _arguments(item: JsonMap) -> Any:
     for key in ("arguments", "input", "action"):
         if item.get(key) is not None:
             return item[key]
     return without(item, *_ABOUT_A_CALL)
 
 
-def _answer(id: Any, output: Any) -> dict[str, Any]:
+def _answer(id: Any, output: Any) -> JsonDict:
     texts_only = isinstance(output, str) or all("text" in object_of(p) for p in list_of(output))
     told = output if texts_only and not isinstance(output, Mapping) else json.dumps(output)
     return {"role": "tool", "tool_call_id": id, "content": told}
@@ -134,8 +135,8 @@ class Codex(OtherChat):
 
     def read(self, values: Sequence[Any], key: str, source: str) -> Iterator[Any]:
         said = [(v["type"], v["payload"]) for v in values]
-        meta: Mapping[str, Any] = next((p for kind, p in said if kind == "session_meta"), {})
-        turn: Mapping[str, Any] = next((p for kind, p in said if kind == "turn_context"), {})
+        meta: JsonMap = next((p for kind, p in said if kind == "session_meta"), {})
+        turn: JsonMap = next((p for kind, p in said if kind == "turn_context"), {})
         yield read_chat(
             {
                 **without(meta, "instructions"),
@@ -163,11 +164,11 @@ class ShareGpt(OtherChat):
         turns = list_of(object_of(value).get("conversations"))
         return bool(turns) and all({"from", "value"} <= object_of(t).keys() for t in turns)
 
-    def chats(self, value: Any) -> Iterator[dict[str, Any]]:
+    def chats(self, value: Any) -> Iterator[JsonDict]:
         messages = [self._message(str(t["from"]), t["value"]) for t in value["conversations"]]
         yield {**without(value, "conversations"), "messages": messages}
 
-    def _message(self, speaker: str, said: Any) -> dict[str, Any]:
+    def _message(self, speaker: str, said: Any) -> JsonDict:
         role = _SPEAKERS.get(speaker.lower())
         if role is None:
             raise Unreadable(f"who is {speaker!r}? Known are {', '.join(_SPEAKERS)}")
@@ -196,7 +197,7 @@ class Verifiers(OtherChat):
             for k in ("prompt", "completion")
         )
 
-    def chats(self, value: Any) -> Iterator[dict[str, Any]]:
+    def chats(self, value: Any) -> Iterator[JsonDict]:
         messages = [
             *_messages(value["prompt"], "user"),
             *_messages(value["completion"], "assistant"),
@@ -225,15 +226,17 @@ class Promptfoo(OtherChat):
             _results(value)
         )
 
-    def chats(self, value: Any) -> Iterator[dict[str, Any]]:
+    def chats(self, value: Any) -> Iterator[JsonDict]:
         for result in map(object_of, _results(value)):
             raw = parsed(object_of(result["prompt"]).get("raw"))
-            response, test = object_of(result.get("response")), object_of(result.get("testCase"))
+            response = object_of(result.get("response"))
+            test = object_of(result.get("testCase"))
             error = str(result.get("error") or response.get("error") or "")
             said = response.get("output")
             messages = list(raw) if _are_messages(raw) else _messages(_text(raw), "user")
             messages += [] if said is None else [_promptfoo_reply(said)]
-            score, success = result.get("score"), bool(result["success"])
+            score = result.get("score")
+            success = bool(result["success"])
             yield {
                 "task": str(test.get("description") or result.get("testIdx", "")),
                 "model": object_of(result.get("provider")).get("id"),
@@ -253,7 +256,7 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _promptfoo_reply(said: Any) -> dict[str, Any]:
+def _promptfoo_reply(said: Any) -> JsonDict:
     calls = [c for c in list_of(said) if object_of(c).get("function")]
     if calls and len(calls) == len(list_of(said)):
         return {"role": "assistant", "content": "", "tool_calls": calls}

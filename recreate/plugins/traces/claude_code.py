@@ -7,9 +7,10 @@ over as many lines as it has blocks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.types import Usage
 from recreate.plugins.traces.format import Foreign, count, list_of, object_of
 from recreate.plugins.traces.messages import ChatMessage, read_messages, steps_of
@@ -53,9 +54,9 @@ class ClaudeCode:
         )
 
 
-def _messages(lines: Sequence[Mapping[str, Any]]) -> Iterator[ChatMessage]:
+def _messages(lines: Sequence[JsonMap]) -> Iterator[ChatMessage]:
     """The messages, a reply's blocks put together again."""
-    whole: list[dict[str, Any]] = []
+    whole: list[JsonDict] = []
     for line in lines:
         raw = {"role": line["type"], **object_of(line["message"])}
         last = whole[-1] if whole else {}

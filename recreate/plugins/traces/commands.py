@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 from itertools import chain
@@ -19,6 +19,7 @@ import typer
 from recreate.api.errors import BadInput, OutOfBudget
 from recreate.api.paths import short as here
 from recreate.api.paths import workspace
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.cli.options import (
     DATA,
     JUDGE,
@@ -59,7 +60,7 @@ _JUDGING = {
 def import_(
     settings: Settings,
     where: Path,
-    typed: Mapping[str, Any],
+    typed: JsonMap,
     paths: Annotated[
         list[Path], typer.Argument(metavar="PATH...", help="Files, or folders to look through.")
     ],
@@ -158,7 +159,7 @@ def import_(
 def grade(
     settings: Settings,
     where: Path,
-    typed: Mapping[str, Any],
+    typed: JsonMap,
     domain: DomainName,
     ids: Annotated[
         list[str] | None, typer.Argument(metavar="[ID...]", help="Which; default: all that wait.")
@@ -236,7 +237,8 @@ def grade(
             left[why] += 1
         else:
             store.settle(e, grade)
-            graded, passed = graded + 1, passed + grade.passed
+            graded = graded + 1
+            passed = passed + grade.passed
         if as_json:
             score_, ok = (grade.score, grade.passed) if grade else (None, None)
             emit({"experience": e.id, "task": e.task, "score": score_, "passed": ok, "reason": why})
@@ -314,7 +316,8 @@ def judge(
             " asks anew"
         )
         return
-    passed, left = 0, Counter[str]()
+    passed = 0
+    left = Counter[str]()
     with (
         closing(store),
         judge_alone(settings, where, "traces", prepare_model) as asked,
@@ -334,10 +337,8 @@ def judge(
                 e.message, fix="the same command with --budget MORE judges what is left"
             ) from None
         finally:
-            calls, usd = (
-                asked.ledger.spent.calls - before.calls,
-                asked.ledger.spent.usd - before.usd,
-            )
+            calls = asked.ledger.spent.calls - before.calls
+            usd = asked.ledger.spent.usd - before.usd
             say(f"the judge was asked {calls} times, ${usd:.4f}: runs/judge-traces/ledger.jsonl")
         if again and not calls:
             say(
@@ -347,7 +348,8 @@ def judge(
     for why, n in left.most_common(LISTED):
         say(f"{n} have none: {why}")
     if not as_json:
-        done, none = len(todo) - sum(left.values()), sum(left.values())
+        done = len(todo) - sum(left.values())
+        none = sum(left.values())
         show(
             f"{done} graded (provisional, by {asked.model}), {passed} of them passed; {none} have"
             " none"
@@ -428,7 +430,7 @@ def export(
         raise BadInput(
             f"{here(out)} is there already", fix="give another file with --out", code="exists"
         )
-    wanted: dict[str, Any] = {
+    wanted: JsonDict = {
         "split": split_of(split, needed=True),
         **({"domain": domain} if domain else {}),
     }
@@ -496,7 +498,7 @@ def _judge_attempt(
 
 
 def _emit_judged(e: Experience, found: Provisional | None, why: str) -> None:
-    record: dict[str, Any] = {
+    record: JsonDict = {
         "experience": e.id,
         "task": e.task,
         "score": None,
@@ -514,7 +516,7 @@ def _emit_judged(e: Experience, found: Provisional | None, why: str) -> None:
     emit({**record, "reason": why})
 
 
-def _exported(run: str, wanted: dict[str, Any], *, provisional: bool) -> Iterator[Any]:
+def _exported(run: str, wanted: JsonDict, *, provisional: bool) -> Iterator[Any]:
     """The attempts, one in memory at a time. Of train, what is held out now is left out whatever it
     was recorded as. provisional: and those that wait with a judge's grade."""
     from recreate.memory.store import ExperienceStore
@@ -549,7 +551,7 @@ def _predictions(found: Iterator[Any]) -> Iterator[Any]:
 
 
 def _domain(
-    name: str, settings: Settings, typed: Mapping[str, Any], where: Path
+    name: str, settings: Settings, typed: JsonMap, where: Path
 ) -> tuple[str, Domain | None]:
     """(its own name, the domain); a name that no domain has yet is taken as it is, without one."""
     from recreate.cli.tasks import domain_of

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
 
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.memory.codec import named_in
 from recreate.memory.held_out import Held
 from recreate.memory.store import ExperienceStore
@@ -174,18 +175,16 @@ def find_cut(
         else 0.0
     )
     stat = path.stat()
-    held, ids, gone, size, damaged, stays = (
-        list[Held](),
-        list[str](),
-        list[tuple[int, int]](),
-        0,
-        0,
-        0,
-    )
+    held = list[Held]()
+    ids = list[str]()
+    gone = list[tuple[int, int]]()
+    size = 0
+    damaged = 0
+    stays = 0
     all_ = runs or before is not None or len(named) > FEW
     for line in Log(path).lines() if all_ else Log(path).having(encoded_ids(named)):
         record = line.record or {}
-        e: dict[str, Any] | None = record.get("experience")
+        e: JsonDict | None = record.get("experience")
         if not isinstance(e, dict):
             damaged += 1
             continue
@@ -215,7 +214,7 @@ def encoded_ids(ids: Iterable[str]) -> set[bytes]:
     }
 
 
-def recorded_at(record: Mapping[str, Any], written: float) -> float | None:
+def recorded_at(record: JsonMap, written: float) -> float | None:
     """When a line says that it was recorded; None when it does not say. A moment that is still to
     come is not believed, since the clock was wrong then or is now: such a line is as old as its
     file, written last at `written`.

@@ -9,13 +9,14 @@ written. Nothing here has a clock: spans begin at 0 and are as long as the steps
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from typing import Any, NamedTuple
 
 from recreate.agents.request import Recorded
 from recreate.agents.trajectory import summary_of_tests, swebench_prediction
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.types import UNASKED, Experience, Grade, Step, digest
 from recreate.plugins.traces.format import parsed
 
@@ -28,7 +29,7 @@ ALIKE = 0.5
 """From how alike two actions are, 0 to 1, the second is the first one mended."""
 
 
-def exported(e: Experience, form: str, *, purified: bool = False) -> list[dict[str, Any]]:
+def exported(e: Experience, form: str, *, purified: bool = False) -> list[JsonDict]:
     """The lines of an experience in an export. form: one of FORMATS; `openai` has one for each
     conversation. purified: of `openai`, without the failures that the agent put right itself
     (`purify`)."""
@@ -43,7 +44,7 @@ def exported(e: Experience, form: str, *, purified: bool = False) -> list[dict[s
             return [e.model_dump(mode="json")]
 
 
-def _marked(e: Experience) -> dict[str, Any]:
+def _marked(e: Experience) -> JsonDict:
     """Of a chat of an attempt that nobody graded, what says so: under names that no import takes
     for an outcome."""
     said = e.provisional
@@ -58,7 +59,7 @@ def _marked(e: Experience) -> dict[str, Any]:
     }
 
 
-def chats(e: Experience) -> list[dict[str, Any]]:
+def chats(e: Experience) -> list[JsonDict]:
     """The conversations as fine-tuning takes them, each its last request and the reply to it: an
     agent that begins anew, or asks beside, has several. `tools` where it was offered some."""
     recorded, steps = _requests(e)
@@ -76,13 +77,13 @@ def chats(e: Experience) -> list[dict[str, Any]]:
     return found
 
 
-def messages(e: Experience) -> list[dict[str, Any]]:
+def messages(e: Experience) -> list[JsonDict]:
     """The conversation as a chat endpoint takes it: the last request of what was handed in, and its
     reply."""
     recorded, steps = _requests(e)
     if recorded is not None:
         return [*map(dict, recorded[steps[-1].step].messages), _build_reply(steps[-1])]
-    found: list[dict[str, Any]] = []
+    found: list[JsonDict] = []
     system = e.foreign.get("system")
     if system:
         found.append({"role": "system", "content": system})
@@ -104,7 +105,8 @@ def purify(steps: Sequence[Step]) -> list[Step]:
     words stay where they hold its action, around the mended one: the second's speak of a failure
     that nobody sees. What was not put right stays.
     """
-    found, at = list[Step](), 0
+    found = list[Step]()
+    at = 0
     while at < len(steps):
         last = _corrected(steps, at)
         found.append(_mend_step(steps[at], steps[last]) if last > at else steps[at])
@@ -153,11 +155,11 @@ def _mend_step(wrong: Step, right: Step) -> Step:
     return right.model_copy(update={"observation": wrong.observation, "reply": reply})
 
 
-def pure_chat(e: Experience) -> dict[str, Any]:
+def pure_chat(e: Experience) -> JsonDict:
     """The conversation of what was handed in, as its purified steps tell it."""
     recorded, steps = _requests(e)
-    found: list[dict[str, Any]] = []
-    tools: dict[str, Any] = {}
+    found: list[JsonDict] = []
+    tools: JsonDict = {}
     if recorded is not None and steps:
         request = recorded[steps[0].step]
         found = [dict(m) for m in request.messages if m["role"] == "system"]
@@ -171,7 +173,7 @@ def pure_chat(e: Experience) -> dict[str, Any]:
     return {"messages": found, **tools}
 
 
-def _build_reply(step: Step) -> dict[str, Any]:
+def _build_reply(step: Step) -> JsonDict:
     calls = [
         {
             "id": c["id"],
@@ -183,7 +185,7 @@ def _build_reply(step: Step) -> dict[str, Any]:
     return {"role": "assistant", "content": step.reply, **({"tool_calls": calls} if calls else {})}
 
 
-def spans(e: Experience) -> dict[str, Any]:
+def spans(e: Experience) -> JsonDict:
     """One OTLP JSON document: an `invoke_agent` span, a `chat` span a step, `execute_tool` for what
     was done."""
     line = _Timeline(digest(["trace", e.id], 32), digest(["span", e.id]))
@@ -218,12 +220,13 @@ class _Timeline:
     trace: str
     root: str
     now: int = 0
-    spans: list[dict[str, Any]] = field(default_factory=list)
+    spans: list[JsonDict] = field(default_factory=list)
 
     def add(
-        self, id: str, name: str, seconds: float, attributes: Mapping[str, Any], failed: str = ""
+        self, id: str, name: str, seconds: float, attributes: JsonMap, failed: str = ""
     ) -> None:
-        start, self.now = self.now, self.now + max(1, round(seconds * 1e9))
+        start = self.now
+        self.now = self.now + max(1, round(seconds * 1e9))
         self.spans.append(
             _span(self.trace, id, self.root, name, start, self.now, attributes, failed)
         )
@@ -234,15 +237,15 @@ class _Question(NamedTuple):
     them."""
 
     system: str
-    history: list[dict[str, Any]]
-    params: Mapping[str, Any]
+    history: list[JsonDict]
+    params: JsonMap
 
 
 def _questions(e: Experience) -> Iterator[tuple[Step, _Question]]:
     """Each step in which a model was asked, with what it was asked: as it was sent, else as its
     texts tell of it."""
     recorded, steps = _requests(e)
-    history: list[dict[str, Any]] = []
+    history: list[JsonDict] = []
     before: Step | None = None
     for step in steps:
         if recorded is not None:
@@ -257,7 +260,7 @@ def _questions(e: Experience) -> Iterator[tuple[Step, _Question]]:
             before = step
 
 
-def _chat(model: str, step: Step, question: _Question) -> dict[str, Any]:
+def _chat(model: str, step: Step, question: _Question) -> JsonDict:
     """The attributes of a `chat` span."""
     asked = {name: v for k, name in _PARAMS.items() if (v := question.params.get(k)) is not None}
     reply = {
@@ -280,7 +283,7 @@ def _chat(model: str, step: Step, question: _Question) -> dict[str, Any]:
     return chat
 
 
-def _tool(step: Step) -> dict[str, Any]:
+def _tool(step: Step) -> JsonDict:
     """The attributes of an `execute_tool` span."""
     call = next(iter(_calls(step)), None)
     return {
@@ -295,9 +298,9 @@ def _tool(step: Step) -> dict[str, Any]:
     }
 
 
-def _agent(e: Experience) -> dict[str, Any]:
+def _agent(e: Experience) -> JsonDict:
     """The attributes of the `invoke_agent` span."""
-    about: dict[str, Any] = {
+    about: JsonDict = {
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.agent.name": e.domain,
         "gen_ai.agent.version": e.digest,
@@ -318,7 +321,7 @@ def _agent(e: Experience) -> dict[str, Any]:
     return about
 
 
-def _evaluation(grade: Grade) -> dict[str, Any]:
+def _evaluation(grade: Grade) -> JsonDict:
     return {
         "gen_ai.evaluation.name": "grade",
         "gen_ai.evaluation.score.value": grade.score,
@@ -337,7 +340,7 @@ _PARAMS = {
 }
 
 
-def _parts(message: Mapping[str, Any]) -> dict[str, Any]:
+def _parts(message: JsonMap) -> JsonDict:
     """A chat message as the conventions write it."""
     text = message.get("content")
     if message["role"] == "tool":
@@ -347,7 +350,7 @@ def _parts(message: Mapping[str, Any]) -> dict[str, Any]:
             "response": text,
         }
         return {"role": "tool", "parts": [part]}
-    parts: list[dict[str, Any]] = []
+    parts: list[JsonDict] = []
     if isinstance(text, str):
         parts = [{"type": "text", "content": text}] if text or "tool_calls" not in message else []
     elif isinstance(text, list):
@@ -369,9 +372,9 @@ def _parts(message: Mapping[str, Any]) -> dict[str, Any]:
     return {"role": message["role"], "parts": parts}
 
 
-def _reply(step: Step) -> list[dict[str, Any]]:
+def _reply(step: Step) -> list[JsonDict]:
     """A step's reply as the conventions write it."""
-    said: list[dict[str, Any]] = [{"type": "text", "content": step.reply}] if step.reply else []
+    said: list[JsonDict] = [{"type": "text", "content": step.reply}] if step.reply else []
     return said + [
         {"type": "tool_call", "id": c["id"], "name": c["name"], "arguments": parsed(c["arguments"])}
         for c in _calls(step)
@@ -389,11 +392,11 @@ def _requests(e: Experience) -> tuple[Recorded | None, list[Step]]:
     return recorded, sent
 
 
-def _list_seen(step: Step, before: Step | None) -> list[dict[str, Any]]:
+def _list_seen(step: Step, before: Step | None) -> list[JsonDict]:
     """What the model was sent before a step: the answers of its tools, and the rest as a user's
     message."""
     seen = step.observation
-    found: list[dict[str, Any]] = []
+    found: list[JsonDict] = []
     for answer in (
         before.foreign.get("answered", ()) if before is not None and _calls(before) else ()
     ):
@@ -407,7 +410,7 @@ def _list_seen(step: Step, before: Step | None) -> list[dict[str, Any]]:
     return found
 
 
-def _calls(step: Step) -> list[dict[str, Any]]:
+def _calls(step: Step) -> list[JsonDict]:
     return list(step.foreign.get("tool_calls", ()))
 
 
@@ -426,9 +429,9 @@ def _span(
     name: str,
     start: int,
     end: int,
-    attributes: Mapping[str, Any],
+    attributes: JsonMap,
     failed: str = "",
-) -> dict[str, Any]:
+) -> JsonDict:
     return {
         "traceId": trace,
         "spanId": id,
@@ -442,8 +445,8 @@ def _span(
     }
 
 
-def _attributes(values: Mapping[str, Any]) -> list[dict[str, Any]]:
-    def typed(value: Any) -> dict[str, Any]:
+def _attributes(values: JsonMap) -> list[JsonDict]:
+    def typed(value: Any) -> JsonDict:
         if isinstance(value, bool):
             return {"boolValue": value}
         if isinstance(value, int):

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from pydantic import ValidationError
 
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.types import SCHEMA, Ending, Experience, Grade, Record, Step, Usage
 
 
@@ -118,7 +119,7 @@ def nothing_handed_in(how: str) -> Grade:
     return Grade(score=0.0, passed=False, evidence=f"nothing was handed in: {how}")
 
 
-def object_of(value: Any) -> Mapping[str, Any]:
+def object_of(value: Any) -> JsonMap:
     """The value when it is a JSON object, else an empty one."""
     return value if isinstance(value, Mapping) else {}
 
@@ -153,7 +154,7 @@ def amount(value: Any) -> float:
     return number if math.isfinite(number) and number >= 0 else 0.0
 
 
-def without(value: Mapping[str, Any], *known: str) -> dict[str, Any]:
+def without(value: JsonMap, *known: str) -> JsonDict:
     """The fields that were not read and say something."""
     return {k: v for k, v in value.items() if k not in known and v not in (None, "", [], {})}
 
@@ -181,6 +182,6 @@ class Own:
                 ) from None
 
 
-def _inner(value: Any) -> dict[str, Any]:
+def _inner(value: Any) -> JsonDict:
     value = object_of(value)
     return dict(object_of(value.get("experience")) or value)

@@ -18,6 +18,7 @@ from typing import Any
 
 from recreate.api import plugins, registry
 from recreate.api.errors import BadInput
+from recreate.api.shapes import JsonDict
 from recreate.api.types import Experience, Split, Task, Trace, Trust, digest
 from recreate.memory.codec import masked
 from recreate.memory.held_out import Held
@@ -84,8 +85,10 @@ def import_traces(
     not there, and for a damaged held-out registry; Fault when the memory cannot be written.
     """
     formats = _formats(config.format)
-    overlap, waiting = Overlap(tasks, memory.held_out), Ungraded(memory)
-    report, seen = ImportReport(), dict[str, bool]()
+    overlap = Overlap(tasks, memory.held_out)
+    waiting = Ungraded(memory)
+    report = ImportReport()
+    seen = dict[str, bool]()
     waits = waiting.ids()
     batch = list[tuple[Experience, tuple[str, str] | None]]()
 
@@ -192,7 +195,7 @@ def experience(
     """The experience, its keys masked, as what somebody else says; and when it may not be learned
     from: (task, why). Raises Unreadable."""
     if isinstance(found, Experience):
-        said: dict[str, Any] = {"trust": IMPORTED, "checked": False}
+        said: JsonDict = {"trust": IMPORTED, "checked": False}
         found = found.model_copy(update=said)
         if found.domain != config.domain:
             raise Unreadable(
@@ -214,7 +217,10 @@ def experience(
     known = _find_task(overlap, found)
     asked = _name_task(found.prompt)
     if known and known.task:
-        task, group, split, why = known.task.id, known.task.group, known.split, known.why
+        task = known.task.id
+        group = known.task.group
+        split = known.split
+        why = known.why
     else:
         task = found.task or asked
         task = task if task.startswith(f"{config.domain}:") else f"{config.domain}:imported:{task}"
@@ -224,10 +230,8 @@ def experience(
             if known
             else overlap.held_split(task, group) or overlap.held_split(task, asked)
         )
-        split, why = (
-            held or config.split,
-            known.why if known else "its task or its text is held out in this workspace",
-        )
+        split = held or config.split
+        why = known.why if known else "its task or its text is held out in this workspace"
     if split == "train" and config.split != "train":
         raise Unreadable(
             f"{task} is a train task of {config.domain}, so it cannot be imported as {config.split}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from recreate.api.shapes import JsonMap
 from recreate.api.types import Grade, Step, Usage
 from recreate.plugins.traces.format import (
     Foreign,
@@ -69,14 +70,15 @@ class InspectLog:
                     yield _sample(object_of(sample), object_of(raw["eval"]))
 
 
-def _sample(sample: Mapping[str, Any], about: Mapping[str, Any]) -> Foreign:
+def _sample(sample: JsonMap, about: JsonMap) -> Foreign:
     attached = object_of(sample.get("attachments"))
     system, prompt, steps = steps_of(
         [read_message(_restore_attachments(m, attached)) for m in list_of(sample.get("messages"))]
     )
     asked = sample.get("input")
     output = object_of(sample.get("output"))
-    limit, error = object_of(sample.get("limit")), object_of(sample.get("error"))
+    limit = object_of(sample.get("limit"))
+    error = object_of(sample.get("error"))
     used = [object_of(u) for u in object_of(sample.get("model_usage")).values()]
     usage = Usage(
         calls=len(steps),
@@ -110,7 +112,7 @@ def _sample(sample: Mapping[str, Any], about: Mapping[str, Any]) -> Foreign:
     )
 
 
-def _grade(sample: Mapping[str, Any]) -> Grade | None:
+def _grade(sample: JsonMap) -> Grade | None:
     """By the first scorer whose value is one number in 0..1; what all scorers said is the
     evidence."""
     scores = {str(name): object_of(s) for name, s in object_of(sample.get("scores")).items()}
@@ -124,7 +126,7 @@ def _grade(sample: Mapping[str, Any]) -> Grade | None:
     return next((g for g in graded if g is not None), None)
 
 
-def _restore_attachments(value: Any, attached: Mapping[str, Any]) -> Any:
+def _restore_attachments(value: Any, attached: JsonMap) -> Any:
     """A value with its attachments put back: long texts stand beside the messages."""
     if not attached:
         return value

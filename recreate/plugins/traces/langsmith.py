@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from recreate.api.shapes import JsonMap
 from recreate.api.types import Grade, ToolCall, Usage
 from recreate.plugins.traces.format import (
     Foreign,
@@ -105,7 +106,7 @@ class LangSmith:
         )
 
 
-def _nested(run: Any) -> Iterator[Mapping[str, Any]]:
+def _nested(run: Any) -> Iterator[JsonMap]:
     """A run and the runs inside it, where an export nests them."""
     run = object_of(run)
     yield run
@@ -113,12 +114,12 @@ def _nested(run: Any) -> Iterator[Mapping[str, Any]]:
         yield from _nested(child)
 
 
-def _order(run: Mapping[str, Any]) -> tuple[str, str]:
+def _order(run: JsonMap) -> tuple[str, str]:
     return str(run.get("start_time") or ""), str(run.get("dotted_order") or "")
 
 
 def _requests(
-    runs: Sequence[Mapping[str, Any]],
+    runs: Sequence[JsonMap],
 ) -> Iterator[tuple[list[ChatMessage], ChatMessage | None]]:
     """What was sent to the model and what it replied, with the tools' results that no later request
     repeats."""
@@ -136,7 +137,7 @@ def _requests(
         yield [*_sent(object_of(asked[-1].get("inputs"))), reply, *late], None
 
 
-def _plain(root: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> list[ChatMessage]:
+def _plain(root: JsonMap, runs: Sequence[JsonMap]) -> list[ChatMessage]:
     """A trace without a model's runs: its tools are the steps, its output the last."""
     found = [ChatMessage("user", _texts(object_of(root.get("inputs"))))]
     for run in runs:
@@ -151,14 +152,14 @@ def _plain(root: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> list[C
     return [*found, ChatMessage("assistant", _answer(object_of(root.get("outputs"))))]
 
 
-def _result(run: Mapping[str, Any]) -> ChatMessage:
+def _result(run: JsonMap) -> ChatMessage:
     error = str(run.get("error") or "")
     return ChatMessage(
         "tool", error or _answer(object_of(run.get("outputs"))), status=1 if error else None
     )
 
 
-def _sent(inputs: Mapping[str, Any]) -> list[ChatMessage]:
+def _sent(inputs: JsonMap) -> list[ChatMessage]:
     messages = list_of(inputs.get("messages"))
     if messages and isinstance(messages[0], list):  # LangChain sends batches; a run is one of them
         messages = messages[0]
@@ -201,7 +202,7 @@ def _message(raw: Any) -> ChatMessage:
     return read_message(raw)
 
 
-def _reply(outputs: Mapping[str, Any]) -> ChatMessage:
+def _reply(outputs: JsonMap) -> ChatMessage:
     for choice in list_of(outputs.get("choices")):
         if object_of(choice).get("message"):
             return _message(choice["message"])
@@ -221,7 +222,7 @@ def _reply(outputs: Mapping[str, Any]) -> ChatMessage:
     return ChatMessage("assistant", _answer(outputs))
 
 
-def _texts(values: Mapping[str, Any]) -> str:
+def _texts(values: JsonMap) -> str:
     """A run's inputs in words: the one text there is, the question of a conversation, or all of it
     as JSON."""
     messages = list_of(values.get("messages"))
@@ -233,16 +234,14 @@ def _texts(values: Mapping[str, Any]) -> str:
     return json.dumps(values, ensure_ascii=False, default=str) if values else ""
 
 
-def _answer(outputs: Mapping[str, Any]) -> str:
+def _answer(outputs: JsonMap) -> str:
     messages = list_of(outputs.get("messages"))
     return _message(messages[-1]).text if messages else _texts(outputs)
 
 
-def _usage(run: Mapping[str, Any]) -> Usage:
-    outputs, extra = (
-        object_of(run.get("outputs")),
-        object_of(object_of(run.get("extra")).get("metadata")),
-    )
+def _usage(run: JsonMap) -> Usage:
+    outputs = object_of(run.get("outputs"))
+    extra = object_of(object_of(run.get("extra")).get("metadata"))
     used = object_of(
         outputs.get("usage_metadata") or extra.get("usage_metadata") or outputs.get("usage")
     )
@@ -260,13 +259,14 @@ def _usage(run: Mapping[str, Any]) -> Usage:
     )
 
 
-def _model(run: Mapping[str, Any]) -> str:
+def _model(run: JsonMap) -> str:
     extra = object_of(run.get("extra"))
-    named, called = object_of(extra.get("metadata")), object_of(extra.get("invocation_params"))
+    named = object_of(extra.get("metadata"))
+    called = object_of(extra.get("invocation_params"))
     return str(named.get("ls_model_name") or called.get("model") or called.get("model_name") or "")
 
 
-def _grade(stats: Mapping[str, Any]) -> Grade | None:
+def _grade(stats: JsonMap) -> Grade | None:
     """By one kind of feedback, of which LangSmith exports the mean; all kinds are the evidence."""
     kinds = {k: object_of(v) for k, v in stats.items() if object_of(v).get("avg") is not None}
     evidence = "\n".join(

@@ -7,9 +7,10 @@ the text only. The file knows how the agent ended, not whether it was right.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from recreate.api.shapes import JsonMap
 from recreate.api.types import Ending, Usage
 from recreate.plugins.traces.format import (
     Foreign,
@@ -41,7 +42,8 @@ class MiniSweAgent:
     def read(self, values: Sequence[Any], key: str, source: str) -> Iterator[Foreign]:
         for raw in values:
             info = object_of(raw.get("info"))
-            config, stats = object_of(info.get("config")), object_of(info.get("model_stats"))
+            config = object_of(info.get("config"))
+            stats = object_of(info.get("model_stats"))
             status = str(info.get("exit_status") or "")
             answer = str(info.get("submission") or "")
             system, prompt, steps = steps_of(_messages(raw["messages"], answer))
@@ -109,7 +111,7 @@ def _messages(raw: Any, answer: str) -> list[ChatMessage]:
     return found
 
 
-def _response(raw: Mapping[str, Any]) -> ChatMessage | None:
+def _response(raw: JsonMap) -> ChatMessage | None:
     """A reply of OpenAI's newer endpoint; None for the message that says how it ended."""
     if raw.get("object") != "response":
         return None
@@ -126,7 +128,7 @@ def _response(raw: Mapping[str, Any]) -> ChatMessage | None:
     return message
 
 
-def _acted(message: ChatMessage, extra: Mapping[str, Any]) -> None:
+def _acted(message: ChatMessage, extra: JsonMap) -> None:
     commands = [str(object_of(a).get("command", "")) for a in list_of(extra.get("actions"))]
     if not commands and not message.calls:
         blocks = (block.partition("\n") for block in message.text.split("```")[1:-1:2])
@@ -145,13 +147,14 @@ def _acted(message: ChatMessage, extra: Mapping[str, Any]) -> None:
     )
 
 
-def _answered(message: ChatMessage, extra: Mapping[str, Any], actor: ChatMessage | None) -> None:
+def _answered(message: ChatMessage, extra: JsonMap, actor: ChatMessage | None) -> None:
     """What an environment's message says of the command before it."""
     if actor is None:
         return
     silent = message.role == "user" and not actor.action and not actor.calls
     if extra.get("interrupt_type") == "FormatError" or silent:
-        actor.malformed, actor.output = True, message.text
+        actor.malformed = True
+        actor.output = message.text
         return
     returned = _RETURNED.search(message.text)
     shown, printed, _ = message.text.partition("<output>")[2].partition("</output>")
@@ -164,20 +167,20 @@ def _answered(message: ChatMessage, extra: Mapping[str, Any], actor: ChatMessage
     if error := extra.get("exception_info"):
         output = f"{output}\n{error}".lstrip()
     if message.role == "tool":
-        message.status, message.output = status, output
+        message.status = status
+        message.output = output
     elif actor.action:
-        actor.status, actor.output = status, output
+        actor.status = status
+        actor.output = output
 
 
-def _extract_task(prompt: str, agent: Mapping[str, Any]) -> str:
+def _extract_task(prompt: str, agent: JsonMap) -> str:
     """The task itself, without the template around it, where that can be told."""
     parts = _TASK.split(str(agent.get("instance_template") or ""))
     if len(parts) != 2:
         return prompt
-    before, after = (
-        parts[0].rpartition("}")[2][-200:].lstrip("\n"),
-        parts[1].partition("{")[0][:200].rstrip("\n"),
-    )
+    before = parts[0].rpartition("}")[2][-200:].lstrip("\n")
+    after = parts[1].partition("{")[0][:200].rstrip("\n")
     start = prompt.find(before)
     end = prompt.rfind(after) if after.strip() else len(prompt)
     asked = prompt[start + len(before) : end].strip() if start >= 0 and end > start else ""

@@ -6,9 +6,10 @@ The format has no place for an outcome. When a line carries one beside the messa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from recreate.api.shapes import JsonMap
 from recreate.plugins.traces.format import Foreign, Unreadable, grade, list_of, object_of, without
 from recreate.plugins.traces.messages import read_messages, steps_of
 
@@ -27,7 +28,7 @@ class OpenAIChat:
         yield from map(read_chat, values)
 
 
-def read_chat(raw: Mapping[str, Any]) -> Foreign:
+def read_chat(raw: JsonMap) -> Foreign:
     """Return the trajectory of a chat. `system` beside the messages is Anthropic's, `response` that
     of a log. Raises Unreadable."""
     said = list_of(object_of(raw.get("response")).get("choices"))[:1]

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.types import Grade, ToolCall, Usage
 from recreate.plugins.traces.format import (
     Foreign,
@@ -59,7 +60,8 @@ class OTel:
     def read(self, values: Sequence[Any], key: str, source: str) -> Iterator[Foreign]:
         if not key:  # what an exporter sent holds no span of a model
             return
-        spans, late = dict[str, dict[str, Any]](), list[dict[str, Any]]()
+        spans = dict[str, JsonDict]()
+        late = list[JsonDict]()
         for value in values:
             for trace, span in _spans(value):
                 if trace != key:
@@ -74,7 +76,7 @@ class OTel:
         yield _trajectory(sorted(spans.values(), key=lambda s: (s["start"], s["end"] or 0)), key)
 
 
-def _trajectory(spans: Sequence[dict[str, Any]], trace: str) -> Foreign:
+def _trajectory(spans: Sequence[JsonDict], trace: str) -> Foreign:
     for span in spans:
         _gathered(span)
     asked = [s for s in spans if s["kind"] in ASKS or (s["kind"] == "" and s["output"])]
@@ -115,11 +117,12 @@ def _trajectory(spans: Sequence[dict[str, Any]], trace: str) -> Foreign:
 
 
 def _requests(
-    asked: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]]
+    asked: Sequence[JsonDict], tools: Sequence[JsonDict]
 ) -> Iterator[tuple[Sequence[ChatMessage], ChatMessage | None]]:
     """Each request with its reply; a tool's result that no later request repeats comes after the
     last."""
-    sent, reply = list[ChatMessage](), None
+    sent = list[ChatMessage]()
+    reply = None
     by_call = {t["attributes"].get("gen_ai.tool.call.id") or t["id"]: t for t in tools}
     for span in asked:
         sent = [*span["system"], *span["input"]]
@@ -154,14 +157,15 @@ def _requests(
         yield [*sent, reply, *results], None
 
 
-def _timed(message: ChatMessage, tool: dict[str, Any]) -> ChatMessage:
+def _timed(message: ChatMessage, tool: JsonDict) -> ChatMessage:
     message.seconds = max(0.0, ((tool["end"] or 0) - tool["start"]) / 1e9)
     if tool["failed"]:
-        message.status, message.text = 1, message.text or tool["failed"]
+        message.status = 1
+        message.text = message.text or tool["failed"]
     return message
 
 
-def _read_call(tool: dict[str, Any]) -> ToolCall:
+def _read_call(tool: JsonDict) -> ToolCall:
     about = tool["attributes"]
     known = {key: about.get(f"gen_ai.tool.call.{key}") for key in ("id", "arguments")}
     return tool_call({"name": about.get("gen_ai.tool.name", tool["name"]), **known})
@@ -171,7 +175,7 @@ def _read_call(tool: dict[str, Any]) -> ToolCall:
 # messages
 
 
-def _gathered(span: dict[str, Any]) -> None:
+def _gathered(span: JsonDict) -> None:
     """Put a span's messages together, wherever they were written."""
     sources = [span["attributes"], *(e["attributes"] for e in span["events"])]
     span["kind"] = str(span["attributes"].get("gen_ai.operation.name") or "")
@@ -194,8 +198,10 @@ def _message(raw: Any, field: str) -> ChatMessage:
     raw = object_of(raw)
     if "parts" not in raw:
         return read_message({"role": "assistant" if field == "output" else "user", **raw})
-    calls, texts, answers = list[ToolCall](), list[str](), ""
-    rest: dict[str, Any] = {}
+    calls = list[ToolCall]()
+    texts = list[str]()
+    answers = ""
+    rest: JsonDict = {}
     for part in map(object_of, list_of(raw["parts"])):
         match part.get("type"):
             case "tool_call":
@@ -218,10 +224,11 @@ def _message(raw: Any, field: str) -> ChatMessage:
     )
 
 
-def _of_events(span: dict[str, Any]) -> None:
+def _of_events(span: JsonDict) -> None:
     """As the conventions were before: an event a message."""
     for event in span["events"]:
-        found, body = _EVENT.match(event["name"]), event["attributes"]
+        found = _EVENT.match(event["name"])
+        body = event["attributes"]
         if found:
             message = read_message({"role": found[1], **_body(body)})
             span["system" if message.role == "system" else "input"].append(message)
@@ -230,8 +237,8 @@ def _of_events(span: dict[str, Any]) -> None:
             span["output"].append(read_message({"role": "assistant", **chosen}))
 
 
-def _body(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _body(attributes: JsonMap) -> JsonDict:
+    found: JsonDict = {}
     for key, into in (
         ("content", "content"),
         ("tool_calls", "tool_calls"),
@@ -243,9 +250,9 @@ def _body(attributes: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _of_numbers(span: dict[str, Any]) -> None:
+def _of_numbers(span: JsonDict) -> None:
     """As some instrumentations still write them: `gen_ai.prompt.0.content`."""
-    numbered: dict[tuple[str, int], dict[str, Any]] = {}
+    numbered: dict[tuple[str, int], JsonDict] = {}
     for key, value in span["attributes"].items():
         if found := _NUMBERED.match(key):
             numbered.setdefault((found[1], int(found[2])), {})[found[3]] = value
@@ -258,18 +265,17 @@ def _of_numbers(span: dict[str, Any]) -> None:
         ].append(message)
 
 
-def _grade(events: Iterable[Mapping[str, Any]]) -> Grade | None:
+def _grade(events: Iterable[JsonMap]) -> Grade | None:
     """By the first evaluation with a score in 0..1 or a label that says pass or fail; all are the
     evidence."""
-    found, texts = None, list[str]()
+    found = None
+    texts = list[str]()
     for event in events:
         if event["name"] != _EVALUATION:
             continue
         about = event["attributes"]
-        value, label = (
-            about.get("gen_ai.evaluation.score.value"),
-            about.get("gen_ai.evaluation.score.label"),
-        )
+        value = about.get("gen_ai.evaluation.score.value")
+        label = about.get("gen_ai.evaluation.score.label")
         words = [
             f"{about.get('gen_ai.evaluation.name', 'evaluation')}:"
             f" {value if value is not None else label}"
@@ -287,7 +293,7 @@ def _grade(events: Iterable[Mapping[str, Any]]) -> Grade | None:
 # spans
 
 
-def _spans(value: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+def _spans(value: Any) -> Iterator[tuple[str, JsonDict]]:
     """(trace id, span) of an OTLP document, of log records too; attributes are plain values."""
     value = (
         _in_camels(value)
@@ -374,13 +380,13 @@ _SAME = {
 }
 
 
-def _of_openinference(attributes: dict[str, Any]) -> dict[str, Any]:
+def _of_openinference(attributes: JsonDict) -> JsonDict:
     """The attributes of a span, OpenInference's said as those of the conventions as well."""
     kind = _OPENINFERENCE.get(str(attributes.get("openinference.span.kind", "")).upper())
     if kind is None:
         return attributes
-    said: dict[str, Any] = {_SAME[k]: v for k, v in attributes.items() if k in _SAME}
-    messages: dict[str, dict[int, dict[str, Any]]] = {"input": {}, "output": {}}
+    said: JsonDict = {_SAME[k]: v for k, v in attributes.items() if k in _SAME}
+    messages: dict[str, dict[int, JsonDict]] = {"input": {}, "output": {}}
     for key, value in attributes.items():
         if found := _LLM.match(key):
             message = messages[found[1]].setdefault(int(found[2]), {})
@@ -396,12 +402,13 @@ def _of_openinference(attributes: dict[str, Any]) -> dict[str, Any]:
                 message["tool_calls"] = [c for _, c in sorted(calls.items())]
         said |= {f"gen_ai.{name}.messages": ordered} if ordered else {}
     if kind == "execute_tool":
-        given, got = attributes.get("input.value"), attributes.get("output.value")
+        given = attributes.get("input.value")
+        got = attributes.get("output.value")
         said |= {"gen_ai.tool.call.arguments": given, "gen_ai.tool.call.result": got}
     return {**attributes, "gen_ai.operation.name": kind, **said}
 
 
-def _ours(span: Mapping[str, Any]) -> bool:
+def _ours(span: JsonMap) -> bool:
     names = [
         *span["attributes"],
         *(e["name"] for e in span["events"]),
@@ -410,13 +417,13 @@ def _ours(span: Mapping[str, Any]) -> bool:
     return any(str(n).startswith("gen_ai.") for n in names)
 
 
-def _attributes(raw: Any) -> dict[str, Any]:
+def _attributes(raw: Any) -> JsonDict:
     return {
         str(a.get("key")): _value(object_of(a.get("value"))) for a in map(object_of, list_of(raw))
     }
 
 
-def _value(raw: Mapping[str, Any]) -> Any:
+def _value(raw: JsonMap) -> Any:
     for kind, value in raw.items():
         match kind:
             case "stringValue" | "boolValue" | "doubleValue" | "bytesValue":
@@ -430,6 +437,6 @@ def _value(raw: Mapping[str, Any]) -> Any:
     return None
 
 
-def _rest(span: Mapping[str, Any]) -> dict[str, Any]:
+def _rest(span: JsonMap) -> JsonDict:
     kept = {k: v for k, v in span["attributes"].items() if not _READ.match(k)}
     return {"name": span["name"], **kept} if kept else {}

@@ -16,7 +16,8 @@ from recreate.api.types import Experience, Provisional, Task, digest
 
 PASS_AT = 0.7
 """The score from which on an attempt has passed, as for answers that a judge grades."""
-STEP, ANSWER = 4_000, 12_000
+STEP = 4_000
+ANSWER = 12_000
 """Characters of each text of a step, and of what was handed in, that a judge is shown."""
 
 RUBRIC = """The answer is the record of a whole attempt at a task, as another tool kept it: what \

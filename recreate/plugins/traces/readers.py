@@ -105,10 +105,12 @@ def _is_lines(file: IO[bytes]) -> bool:
 
 
 def _lines(file: IO[bytes]) -> Iterator[ReadDocument | Bad]:
-    number, offset = 0, 0
+    number = 0
+    offset = 0
     while raw := file.readline(LINE):
         number += 1
-        place, start = f"line {number}", offset
+        place = f"line {number}"
+        start = offset
         offset += len(raw)
         if len(raw) == LINE and not raw.endswith(b"\n"):
             while (more := file.readline(LINE)) and not more.endswith(b"\n"):

@@ -4,11 +4,12 @@ Example: recreate studies list last"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from recreate.api.errors import BadInput
+from recreate.api.shapes import JsonDict
 from recreate.cli.options import Json, RunName, open_run
 from recreate.cli.terminal import answers, emit, fold, head
 from recreate.cli.terminal import show as put
@@ -64,7 +65,7 @@ def show_study(
     steps = list(read_steps(folders[0]))
     study = next((s for s in found.studies() if s.id == folders[0].name), None)
     if as_json:
-        record: dict[str, Any] = (
+        record: JsonDict = (
             study.model_dump(mode="json") if study else {"id": folders[0].name, "ending": ""}
         )
         emit({**record, "steps": [s.model_dump(mode="json") for s in steps]})

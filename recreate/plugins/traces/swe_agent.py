@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from recreate.api.shapes import JsonDict
 from recreate.api.types import Ending, Step, Usage
 from recreate.plugins.traces.format import (
     Foreign,
@@ -47,7 +48,8 @@ class SweAgent:
 
     def read(self, values: Sequence[Any], key: str, source: str) -> Iterator[Foreign]:
         for raw in values:
-            info, config = object_of(raw.get("info")), object_of(parsed(raw.get("replay_config")))
+            info = object_of(raw.get("info"))
+            config = object_of(parsed(raw.get("replay_config")))
             history = [
                 read_message(m)
                 for m in list_of(raw.get("history"))
@@ -62,7 +64,8 @@ class SweAgent:
             steps = _steps(taken, prompt) if taken else steps_of(history)[2]
             if not prompt.strip():
                 raise Unreadable("the task is neither in `query` nor in `history`")
-            answer, status = str(info.get("submission") or ""), str(info.get("exit_status") or "")
+            answer = str(info.get("submission") or "")
+            status = str(info.get("exit_status") or "")
             ending, limit = _read_ending(status)
             stats = object_of(info.get("model_stats"))
             stated = object_of(config.get("env")).get("problem_statement") or config.get(
@@ -108,7 +111,7 @@ def _steps(taken: Sequence[Any], prompt: str) -> tuple[Step, ...]:
         )
         if foreign.get("thought") == raw.get("response"):
             foreign.pop("thought")
-        more: dict[str, Any] = {"foreign": foreign} if foreign else {}
+        more: JsonDict = {"foreign": foreign} if foreign else {}
         steps.append(
             Step(
                 step=number,

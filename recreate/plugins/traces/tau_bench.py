@@ -33,7 +33,8 @@ class TauBench:
     def read(self, values: Sequence[Any], key: str, source: str) -> Iterator[Foreign]:
         for raw in values:
             info = object_of(raw["info"])
-            task, rewarded = object_of(info.get("task")), object_of(info.get("reward_info"))
+            task = object_of(info.get("task"))
+            rewarded = object_of(info.get("reward_info"))
             fault = str(info.get("error") or "")
             if not list_of(raw["traj"]):
                 raise Unreadable(f"nothing was said in it: {fault or 'its traj is empty'}")

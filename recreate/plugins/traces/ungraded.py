@@ -22,6 +22,7 @@ from pydantic import ValidationError
 from recreate.api.config import read_json
 from recreate.api.errors import BadInput, Fault
 from recreate.api.ports import Domain, Embedder, SandboxBackend
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.types import Experience, Grade, Lesson, Provisional, Task, digest
 from recreate.memory.codec import file_of
 from recreate.memory.documents import Sources
@@ -148,7 +149,7 @@ class Ungraded(ExperienceStore):
         shutil.rmtree(index_of(self.folder, self.kind), ignore_errors=True)
         return items
 
-    def provisionally(self, wanted: Mapping[str, Any], reader: str) -> Iterator[Experience]:
+    def provisionally(self, wanted: JsonMap, reader: str) -> Iterator[Experience]:
         """Those with a provisional grade, one in memory at a time. wanted: filters, `passed` by
         that grade."""
         filters = {name: value for name, value in wanted.items() if name != "passed"}
@@ -161,9 +162,7 @@ class Ungraded(ExperienceStore):
             ):
                 yield e
 
-    def count_unjudged(
-        self, filters: Mapping[str, Any] | None = None, reader: str = "optimizer"
-    ) -> int:
+    def count_unjudged(self, filters: JsonMap | None = None, reader: str = "optimizer") -> int:
         """How many have no provisional grade either, of those that the reader may see."""
         judged = self.provisional.read()
         rows = [row["id"] for row in self.facts(filters, reader) if row["id"] not in judged]
@@ -218,7 +217,7 @@ def by_domain(
                 yield e, None, fault.message
 
 
-def outcomes(path: Path) -> dict[str, Any]:
+def outcomes(path: Path) -> JsonDict:
     """task -> score, of a file: SWE-bench's report (`resolved_ids`, `unresolved_ids`), {task:
     score}, or lines of {"task" or "instance_id", "score" or "resolved"}. Raises BadInput.
     """
@@ -260,7 +259,7 @@ def outcomes(path: Path) -> dict[str, Any]:
 
 
 def by_outcomes(
-    waiting: Sequence[Experience], known: Mapping[str, Any], file: str
+    waiting: Sequence[Experience], known: JsonMap, file: str
 ) -> Iterator[tuple[Experience, Grade | None, str]]:
     """The same, by the task's id here or its name where it came from.
 

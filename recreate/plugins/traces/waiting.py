@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing
-from typing import Any
 
 from recreate.api.errors import BadInput
 from recreate.api.ports import Hit
+from recreate.api.shapes import JsonMap
 from recreate.api.types import Experience
 from recreate.memory.store import ExperienceStore
 from recreate.plugins.traces.ungraded import Ungraded
@@ -27,7 +27,7 @@ def recall(
     memory: ExperienceStore,
     query: str,
     k: int = 8,
-    filters: Mapping[str, Any] | None = None,
+    filters: JsonMap | None = None,
     reader: str = "optimizer",
     how: str = "hybrid",
     *,
@@ -65,7 +65,7 @@ def find_experience(memory: ExperienceStore, id: str, reader: str = "human") -> 
 
 
 def count_hidden(
-    memory: ExperienceStore, filters: Mapping[str, Any] | None = None, reader: str = "optimizer"
+    memory: ExperienceStore, filters: JsonMap | None = None, reader: str = "optimizer"
 ) -> int:
     """Return how many attempts, of those that the reader may see, recall passes over since no judge
     has seen them either."""

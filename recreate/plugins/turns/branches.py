@@ -24,7 +24,8 @@ class _Fork:
 class Branches(Copying):
     """In how many ways samples go on after their first, second, ... result."""
 
-    key, does = "branches", "goes on in several ways from one beginning"
+    key = "branches"
+    does = "goes on in several ways from one beginning"
     Config = Annotated[tuple[Annotated[int, Field(ge=1, le=100)], ...], Field(max_length=20)]
 
     @classmethod
@@ -54,7 +55,9 @@ class Branches(Copying):
     def count_calls(cls, agent: AgentConfig, calls: int, turns: int) -> int:
         """Return the calls without those of turns that are another sample's too, where each turn
         has a result and no sample ends early."""
-        ways, forks, shared = agent.turns["branches"], list[int](), 0
+        ways = agent.turns["branches"]
+        forks = list[int]()
+        shared = 0
         for number in range(1, agent.samples + 1):
             began = min(forks, default=0)
             forks = sorted(forks)[1:]
@@ -90,7 +93,8 @@ class Branches(Copying):
         """Keep what further samples go on from, as far as samples that share less leave any to be
         made; and what they leave none for no longer."""
         super().after_result(sample, step)
-        widths, at = self.agent.turns["branches"], sample.results
+        widths = self.agent.turns["branches"]
+        at = sample.results
         left = self.agent.samples - sample.number - 1
         if at > len(widths) or sample.turn >= self.agent.limits.turns:
             return

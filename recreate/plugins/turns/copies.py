@@ -106,7 +106,9 @@ class ObserveSettings(Strict):
 class Observe(Copying):
     """Observing. A sample keeps how many turns of it are left."""
 
-    key, does, commands = "observe", "observes in copies", (ACT,)
+    key = "observe"
+    does = "observes in copies"
+    commands = (ACT,)
     Config = ObserveSettings
 
     @classmethod
@@ -180,7 +182,8 @@ class RestoreSettings(Strict):
 class Restore(Copying):
     """Taking back. A sample keeps how much failed when the check ran last."""
 
-    key, does = "restore", "takes back what fails its check"
+    key = "restore"
+    does = "takes back what fails its check"
     Config = RestoreSettings
 
     @classmethod
@@ -197,7 +200,8 @@ class Restore(Copying):
     def act(self, sample: SampleState, actions: Sequence[Action], done: Done, reply: Reply) -> None:
         if not _run_anything(actions):
             return super().act(sample, actions, done, reply)
-        check, copy = self.agent.turns["restore"].check, None
+        check = self.agent.turns["restore"].check
+        copy = None
         if "failing" not in sample.kept:
             sample.kept["failing"], _ = self.count_failures(sample.sandbox, check)
         before = sample.kept["failing"]

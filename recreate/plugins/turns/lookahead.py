@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from pydantic import Field
 
@@ -22,6 +21,7 @@ from recreate.agents.functions import SUBMIT
 from recreate.agents.progress import end_of_refusal
 from recreate.api.errors import BadInput, Fault
 from recreate.api.ports import Sandbox
+from recreate.api.shapes import JsonDict
 from recreate.api.types import Message, Reply, Usage
 from recreate.plugins.turns.copies import Copying
 
@@ -68,7 +68,8 @@ class _Rollout:
 class LookAhead(Copying):
     """A turn's reply is the best of several."""
 
-    key, does = "lookahead", "looks ahead"
+    key = "lookahead"
+    does = "looks ahead"
     Config = LookAheadSettings
 
     @classmethod
@@ -97,7 +98,9 @@ class LookAhead(Copying):
         """Return the reply of several whose rollout is best, at no further cost."""
         if sample.kept.get("observing"):
             return super().ask_turn(sample)
-        look, raised, first = self.agent.turns["lookahead"], self.raised, len(self.steps)
+        look = self.agent.turns["lookahead"]
+        raised = self.raised
+        first = len(self.steps)
         candidates: list[Answered] = []
         while len(candidates) < look.candidates and not (
             candidates and self.limits.reached(self.usage)
@@ -151,7 +154,7 @@ class LookAhead(Copying):
     def _wants(self, reply: Reply) -> tuple[tuple[str, str], ...]:
         return tuple((action.command, action.wrong) for action in self.read(reply))
 
-    def _looked(self, asked: Answered, messages: list[Message]) -> dict[str, Any]:
+    def _looked(self, asked: Answered, messages: list[Message]) -> JsonDict:
         sent = self.requests.add(len(self.steps), messages, self.full(asked.params))
         facts = facts_of(asked.reply)
         return {"reply": asked.reply.text, "usage": asked.usage, "sent": sent, **facts}
@@ -175,7 +178,8 @@ class LookAhead(Copying):
     def try_out(self, rollout: _Rollout, asked: Answered, turn: int, well: bool) -> None:
         """Do in a copy what a reply asks for. well: how the action before it ended: what a hand-in
         is worth."""
-        actions, record = self.read(asked.reply), self._looked(asked, rollout.messages)
+        actions = self.read(asked.reply)
+        record = self._looked(asked, rollout.messages)
         record |= {"sample": rollout.sample}
         if hands_in(actions):
             self.note(**record, kind="lookahead", action=SUBMIT)

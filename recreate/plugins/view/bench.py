@@ -23,7 +23,9 @@ from recreate.viewer.html import read_text, render, shares
 from recreate.viewer.traces import Room, ShownTrace, show_trace
 
 HERE = Path(__file__).parent
-MOST_TASKS, MOST_GROUPS, MOST_PAIRS = 1000, 12, 12
+MOST_TASKS = 1000
+MOST_GROUPS = 12
+MOST_PAIRS = 12
 """Tasks in the table, groups with bars, tasks whose attempts stand side by side."""
 
 
@@ -93,7 +95,8 @@ def page(run: Run) -> str:
         "spend": facts.spend,
         "shares": shares(facts.spend),
     }
-    style, script = read_text("page.css"), read_text("bench.js", HERE)
+    style = read_text("page.css")
+    script = read_text("bench.js", HERE)
     return render("bench", HERE, style=style, script=script, **values)
 
 
@@ -174,7 +177,8 @@ def _pair_attempts(
 ) -> list[tuple[str, list[tuple[Column, ShownTrace]]]]:
     """Return train tasks, those that differ most first, each with the attempts of the columns that
     have it."""
-    room, pairs = Room(), list[tuple[str, list[tuple[Column, ShownTrace]]]]()
+    room = Room()
+    pairs = list[tuple[str, list[tuple[Column, ShownTrace]]]]()
     for task in tasks:
         theirs = [c for c in columns if task in c.of and c.result.split == "train"][:2]
         if len(theirs) < 2 or len(pairs) >= MOST_PAIRS or room.left <= 0:

@@ -7,12 +7,13 @@ read where it is shown. Nothing here takes a lock, so the run goes on; nothing i
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import RecreateError
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.types import Usage
 from recreate.runs.attempts import Score
 from recreate.runs.budget import LINES, Spend
@@ -48,7 +49,7 @@ class LiveRun(Run):
 
     def _forget(self) -> None:
         self.at = self._paid_at = self.damaged = 0
-        self._kept: list[dict[str, Any]] = []
+        self._kept: list[JsonDict] = []
         self._spend = Spend()
         self._ends = b"", b""
         self._used: dict[tuple[str, str], list[float]] = {}
@@ -85,7 +86,7 @@ class LiveRun(Run):
                 self.fault = e
                 raise
 
-    def _take(self, record: dict[str, Any]) -> None:
+    def _take(self, record: JsonDict) -> None:
         for name in _UNSHOWN.get(record["kind"], ()):
             record.pop(name, None)
         record.pop("schema", None)
@@ -100,7 +101,7 @@ class LiveRun(Run):
                     self._kept[n] = {**kept, "after": after}
         self._kept.append(record)
 
-    def _pay(self, line: Mapping[str, Any]) -> None:
+    def _pay(self, line: JsonMap) -> None:
         if not fits(line, LINES) or line["kind"] not in LINES:
             return
         self._spend.take_all((line,))
@@ -117,7 +118,7 @@ class LiveRun(Run):
                 for n, value in enumerate(paid):
                     sums[n] += value
 
-    def records(self, *kinds: str) -> Iterator[dict[str, Any]]:
+    def records(self, *kinds: str) -> Iterator[JsonDict]:
         """Of what was read; replies are not among it."""
         with self.lock:
             kept = self._kept[:]
@@ -156,14 +157,15 @@ class LiveRun(Run):
             self._facts = self.stamp, RunFacts(self, where=where)
         return self._facts[1]
 
-    def read_score(self, row: Mapping[str, Any]) -> Score:
+    def read_score(self, row: JsonMap) -> Score:
         """Return an attempt as journal and ledger have it: no attempt's folder is read."""
         place = row["attempt"], row["task"], row["repeat"]
         if "fault" in row:
             return Score(*place, None, ending="error", fault=row["fault"])
         calls, read, wrote, usd = self.paid.get(row["attempt"], [0.0] * 4)
         usage = Usage(calls=int(calls), tokens_in=int(read), tokens_out=int(wrote), usd=usd)
-        passed, ending = bool(row["passed"]), str(row["ending"])
+        passed = bool(row["passed"])
+        ending = str(row["ending"])
         return Score(*place, row["score"], passed=passed, ending=ending, usage=usage)
 
     @property

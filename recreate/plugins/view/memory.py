@@ -12,11 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import Any, overload
+from typing import overload
 
 from recreate.api.errors import BadInput
 from recreate.api.paths import memory as memory_folder
 from recreate.api.ports import Hit
+from recreate.api.shapes import JsonDict
 from recreate.api.types import digest
 from recreate.lessons.promotion import free
 from recreate.lessons.store import LessonStore
@@ -45,27 +46,28 @@ class Found:
     """
 
     hits: list[Hit] = field(default_factory=list)
-    rows: Sequence[dict[str, Any]] = ()
+    rows: Sequence[JsonDict] = ()
     hidden: int = 0
-    days: list[dict[str, Any]] = field(default_factory=list)
+    days: list[JsonDict] = field(default_factory=list)
     unknown: int = 0
     notes: list[str] = field(default_factory=list)
 
 
-class Newest(Sequence[dict[str, Any]]):
+class Newest(Sequence[JsonDict]):
     """Attempts in a given order; what is known of them is read as far as it is asked for."""
 
     def __init__(self, store: ExperienceStore, ids: Sequence[str]) -> None:
-        self.store, self.ids = store, ids
+        self.store = store
+        self.ids = ids
 
     def __len__(self) -> int:
         return len(self.ids)
 
     @overload
-    def __getitem__(self, at: int) -> dict[str, Any]: ...
+    def __getitem__(self, at: int) -> JsonDict: ...
     @overload
-    def __getitem__(self, at: slice) -> list[dict[str, Any]]: ...
-    def __getitem__(self, at: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
+    def __getitem__(self, at: slice) -> list[JsonDict]: ...
+    def __getitem__(self, at: int | slice) -> JsonDict | list[JsonDict]:
         if isinstance(at, int):
             return self[at : at + 1 or None][0]
         ids = self.ids[at]
@@ -99,7 +101,8 @@ class Browsed:
 
     def ask(self, words: str, filters: Mapping[str, str]) -> Found:
         """What the page shows. filters: domain, outcome, grain, since, until. Raises BadInput."""
-        store, found = self.store, Found()
+        store = self.store
+        found = Found()
         self._notes.clear()
         if words:
             found.hits = recall(store, words, HITS, filters, READER)
@@ -116,7 +119,8 @@ class Browsed:
         elif filters.get("grain") == "lesson":
             found.hits = self._lessons(store, filters)
         # no more of each: there may be a million
-        ids, attempts = (list[str](), list[tuple[float | None, bool]]())
+        ids = list[str]()
+        attempts = list[tuple[float | None, bool]]()
         for row, seen in store.list_facts(filters, READER):
             if seen:
                 ids.append(row["id"])
@@ -253,7 +257,7 @@ def lessons_at(folder: Path, path: str) -> tuple[LessonStore, str]:
     return store, id
 
 
-def timeline(attempts: Sequence[tuple[float | None, bool]]) -> tuple[list[dict[str, Any]], int]:
+def timeline(attempts: Sequence[tuple[float | None, bool]]) -> tuple[list[JsonDict], int]:
     """(bars of days, weeks or more: {first, after, step, passed, failed, most}, how many do not say
     when). after: the day after it; step: in days; most: attempts of the highest."""
     dated = Counter(
@@ -261,20 +265,19 @@ def timeline(attempts: Sequence[tuple[float | None, bool]]) -> tuple[list[dict[s
     )
     if not dated:
         return [], len(attempts)
-    begin, end = min(day for day, _ in dated), max(day for day, _ in dated)
+    begin = min(day for day, _ in dated)
+    end = max(day for day, _ in dated)
     step = next(
         (n for n in STEPS if (end - begin).days // n < BARS), (end - begin).days // BARS + 1
     )
-    bars: list[dict[str, Any]] = [
-        _bar(begin, n, step) for n in range((end - begin).days // step + 1)
-    ]
+    bars: list[JsonDict] = [_bar(begin, n, step) for n in range((end - begin).days // step + 1)]
     for (day, passed), count in dated.items():
         bars[(day - begin).days // step]["passed" if passed else "failed"] += count
     most = max(bar["passed"] + bar["failed"] for bar in bars)
     return [{**bar, "most": most} for bar in bars], len(attempts) - dated.total()
 
 
-def _bar(begin: date, n: int, step: int) -> dict[str, Any]:
+def _bar(begin: date, n: int, step: int) -> JsonDict:
     first = begin + timedelta(days=n * step)
     after = first + timedelta(days=step)
     return {

@@ -35,6 +35,7 @@ from starlette.routing import Route
 
 from recreate.api.errors import BadInput, RecreateError
 from recreate.api.loopback import find_foreign_change, find_stranger
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.types import Review, Revision
 from recreate.plugins.view.live import LiveRun
 from recreate.plugins.view.site import HERE, Linked, Shown, Website
@@ -308,7 +309,8 @@ def _decided(
             case "edit":
                 files = dict(child.files)
                 for key, text in form.items():
-                    path, text = key.removeprefix("file:"), text.replace("\r\n", "\n")
+                    path = key.removeprefix("file:")
+                    text = text.replace("\r\n", "\n")
                     if key.startswith("file:") and path in files and text != _as_sent(files[path]):
                         files[path] = text
                 word = Review(
@@ -371,8 +373,10 @@ async def _events(
     """What happens, as server-sent events until the browser goes away: of a run (`run`, from byte
     `at` of its journal, or where the browser says it was cut off), of an attempt's steps
     (`attempt`), or of all runs."""
-    name, attempt = query.get("run", ""), query.get("attempt", "")
-    quiet, before = 0.0, None
+    name = query.get("run", "")
+    attempt = query.get("attempt", "")
+    quiet = 0.0
+    before = None
     folder = (await asyncio.to_thread(site.names)).get(name) if name else None
     at = _offset(last or query.get("at", "")) if last or "at" in query else -1
     yield b"retry: 1000\n\n"
@@ -428,7 +432,7 @@ async def _events(
             yield b": still here\n\n"
 
 
-def _event(kind: str, data: Mapping[str, Any], id: int | None = None) -> bytes:
+def _event(kind: str, data: JsonMap, id: int | None = None) -> bytes:
     head = f"event: {kind}\n" + (f"id: {id}\n" if id is not None else "")
     return f"{head}data: {json.dumps(data)}\n\n".encode()
 
@@ -437,10 +441,12 @@ def _offset(text: str) -> int:
     return int(text) if text.isdecimal() and len(text) < 16 else 0
 
 
-def _lines(log: Log, at: int) -> tuple[dict[str, Any], int]:
+def _lines(log: Log, at: int) -> tuple[JsonDict, int]:
     """Up to BATCH records from a byte on, told in a line each, and the byte behind them. changes:
     whether any of them is more than a reply."""
-    told, count, changes = [], 0, False
+    told = []
+    count = 0
+    changes = False
     for line in log.lines(at):
         at = line.offset + line.length
         count += 1
@@ -468,7 +474,7 @@ RECORDS = {
 """Kind of a record -> its line."""
 
 
-def _tell_record(record: Mapping[str, Any]) -> str:
+def _tell_record(record: JsonMap) -> str:
     """One journal record, with what its kind must have, in a line."""
     kind = str(record.get("kind"))
     if kind not in RECORDS:
@@ -477,7 +483,7 @@ def _tell_record(record: Mapping[str, Any]) -> str:
             f"{k} {str(v)[:60]}" for k, v in plain.items() if k not in ("kind", "schema", "sum")
         )
         return f"{kind}: {', '.join(rest)}"
-    told: dict[str, Any] = {"role": "agent", **record}
+    told: JsonDict = {"role": "agent", **record}
     if kind == "reply":
         reply = {"tokens_out": 0, **record["reply"]}
         words = " ".join(str(reply.get("text", "")).split())
@@ -505,7 +511,8 @@ def _overview(site: Website) -> tuple[Any, ...]:
 
 def _shared(look: Callable[[], tuple[Any, ...]]) -> Callable[[], tuple[Any, ...]]:
     """The same for whoever asks within a TICK: a hundred open pages are one look at the files."""
-    lock, last = threading.Lock(), (0.0, ())
+    lock = threading.Lock()
+    last = (0.0, ())
 
     def shared() -> tuple[Any, ...]:
         nonlocal last

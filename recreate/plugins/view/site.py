@@ -39,6 +39,7 @@ from recreate.api.errors import BadInput, Fault, RecreateError
 from recreate.api.paths import memory as memory_folder
 from recreate.api.paths import short
 from recreate.api.ports import Hit
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.types import Experience, Grade, Lesson, Revision, Trace
 from recreate.api.types import digest as digest_of
 from recreate.lessons.draws import speaks_for
@@ -71,7 +72,8 @@ WHOLE = 200_000
 BESIDE = 6_000
 """The same of two trajectories side by side."""
 HITS = 25
-SNIPPET, AROUND = 420, 120
+SNIPPET = 420
+AROUND = 120
 """Characters of a hit that are shown, and how many of them before the first of the words."""
 PATIENCE = 0.4
 """Seconds that the list of runs waits for runs that were never read; the rest comes when it is
@@ -80,7 +82,8 @@ QUIET = 1.0
 """Seconds without a question after which the search is brought up to date."""
 STANDINGS = ("held", "active", "candidate", "quarantined", "merged", "forgotten", "vetoed", "")
 """In the order in which lessons are listed; those that cannot be read last."""
-SPLITS, OUTCOMES = ("train", "validation", "test"), ("passed", "failed", "running", "excluded")
+SPLITS = ("train", "validation", "test")
+OUTCOMES = ("passed", "failed", "running", "excluded")
 
 
 @dataclass(frozen=True)
@@ -354,7 +357,7 @@ class Website:
             all=len(rows),
         )
 
-    def _row(self, name: str) -> dict[str, Any]:
+    def _row(self, name: str) -> JsonDict:
         empty = {
             "name": name,
             "kind": "",
@@ -377,7 +380,7 @@ class Website:
             )
             return {**empty, "fault": Fault(said, fix="its page may show more", code="unshown")}
 
-    def _told_of(self, live: LiveRun) -> dict[str, Any]:
+    def _told_of(self, live: LiveRun) -> JsonDict:
         """Return what the list says of a run that was read."""
         status = live.status()
         known = live.made.get("row")
@@ -415,7 +418,8 @@ class Website:
         }
         ended = list(live.records("experience", "brought"))
         done = {r["attempt"] for r in (*ended, *live.records("aside"))}
-        kind, status = live.kind, live.status()
+        kind = live.kind
+        status = live.status()
         shown = {
             **values,
             "facts": facts,
@@ -441,9 +445,7 @@ class Website:
         title = f"{name} ({kind}, {status})"
         return self._render("run", title, events=at, laid=laid, **shown)
 
-    def _lay_out(
-        self, live: LiveRun, facts: RunFacts
-    ) -> tuple[dict[str, Any], tuple[int, int] | None]:
+    def _lay_out(self, live: LiveRun, facts: RunFacts) -> tuple[JsonDict, tuple[int, int] | None]:
         """Return what a run's page shows: of a build what its report does, else the matrix of a
         bench, agents and splits across, tasks down."""
         if live.kind == "build":
@@ -500,7 +502,7 @@ class Website:
             if all(query.get(key, "") in ("", r[key]) for key in ("split", "outcome", "scaffold"))
             and all(w in f"{r['attempt']} {r['task']} {r['ending']}".casefold() for w in words)
         ]
-        order: dict[str, Callable[[dict[str, Any]], Any]] = {
+        order: dict[str, Callable[[JsonDict], Any]] = {
             "task": lambda r: r["task"],
             "score": lambda r: -1 if r["score"] is None else r["score"],
             "cost": lambda r: (-r["usd"], -r["tokens"]),
@@ -582,7 +584,7 @@ class Website:
         e, live, is_over = self._experience(name, id)
         address = f"/runs/{quote(name)}/attempts/{id}" if live is not None else f"/experiences/{id}"
         cited: Mapping[int, Sequence[Citing]] = {}
-        others: list[dict[str, Any]] = []
+        others: list[JsonDict] = []
         if live is not None:
             revisions = [*live.revisions(), *([live.waiting()] if live.waiting() else [])]
             cited = citations([r for r in revisions if r], live.studies()).get(id, {})
@@ -670,7 +672,8 @@ class Website:
 
     def _messages(self, name: str, id: str) -> Shown:
         e, live, _ = self._experience(name, id)
-        system, room = self._system(e, live), Room(1 << 40)
+        system = self._system(e, live)
+        room = Room(1 << 40)
         whole = e.model_copy(update={"foreign": {**e.foreign, "system": system}})
         rows = [
             {
@@ -716,7 +719,7 @@ class Website:
         )
 
     def _compare(self, one: tuple[str, str], other: tuple[str, str]) -> Shown:
-        sides = list[dict[str, Any]]()
+        sides = list[JsonDict]()
         for name, id in (one, other):
             e, live, over = self._experience(name, id)
             room = Room(1 << 40)
@@ -753,9 +756,11 @@ class Website:
         words = query.get("q", "").strip()
         names = ("domain", "split", "outcome", "run", "task", "grain")
         wanted = {name: value for name in names if (value := query.get(name, "").strip())}
-        hits, busy, error = list[dict[str, Any]](), "", None
-        rows: list[dict[str, Any]] = []
-        counts: dict[str, Any] = {"domains": {}, "experiences": 0, "steps": 0}
+        hits = list[JsonDict]()
+        busy = ""
+        error = None
+        rows: list[JsonDict] = []
+        counts: JsonDict = {"domains": {}, "experiences": 0, "steps": 0}
         try:
             self.memory.metadata.refresh()
             counts = self.memory.metadata.counts()
@@ -799,7 +804,9 @@ class Website:
         return self._step(f"/experiences/{hit.experience}", hit.step)
 
     def _memory(self, query: Mapping[str, str], told: str) -> Shown:
-        words, found, error = query.get("q", "").strip(), Found(), None
+        words = query.get("q", "").strip()
+        found = Found()
+        error = None
         wanted = {
             name: v
             for name in ("domain", "outcome", "grain", "since", "until")
@@ -831,7 +838,7 @@ class Website:
             **_paged(found.rows, query, "/memory"),
         )
 
-    def _days_href(self, query: Mapping[str, str], day: Mapping[str, Any]) -> str:
+    def _days_href(self, query: Mapping[str, str], day: JsonMap) -> str:
         kept = {k: v for k, v in query.items() if v and k in ("domain", "outcome", "grain")}
         return self.href(
             f"/memory?{urlencode({**kept, 'since': day['first'], 'until': day['after']})}"
@@ -881,9 +888,11 @@ class Website:
         rows = []
         for path, file in self.lesson_files():
             try:
-                lesson, wrong = lesson_at(file), ""
+                lesson = lesson_at(file)
+                wrong = ""
             except (OSError, BadInput) as e:
-                lesson, wrong = None, getattr(e, "message", str(e))
+                lesson = None
+                wrong = getattr(e, "message", str(e))
             folder, _, _ = path.rpartition("/")
             rows.append(
                 {"path": path, "folder": folder, "lesson": lesson, "wrong": wrong, **_worth(lesson)}
@@ -973,7 +982,8 @@ class Website:
     def _review(self, name: str, told: str) -> Shown:
         live, revision, parent, child = self.offer(name)
         changed = [p for p in child.files if parent.files.get(p) != child.files[p]]
-        cite, steps = self._cite(name, live), dict[tuple[str, int], Any]()
+        cite = self._cite(name, live)
+        steps = dict[tuple[str, int], Any]()
         for edit in revision.edits:
             for cited in edit.evidence:
                 e = read_experience(live.folder / "attempts" / cited.experience) or self.memory.get(
@@ -1006,7 +1016,7 @@ class Website:
 # its parts
 
 
-def _content(message: Mapping[str, Any]) -> str:
+def _content(message: JsonMap) -> str:
     """A message's text; what is no text as JSON."""
     content = message.get("content") or ""
     return content if isinstance(content, str) else encode(content)
@@ -1027,7 +1037,7 @@ def _last_write(folder: Path) -> float:
     return 0.0
 
 
-def _attempt_rows(live: LiveRun) -> Iterator[dict[str, Any]]:
+def _attempt_rows(live: LiveRun) -> Iterator[JsonDict]:
     """The attempts of a run in the order in which they ended; then what runs."""
     done = set()
     excluded = {row["attempt"]: row for row in live.excluded()}
@@ -1069,7 +1079,7 @@ def _attempt_rows(live: LiveRun) -> Iterator[dict[str, Any]]:
             }
 
 
-def _paged(rows: Sequence[Any], query: Mapping[str, str], address: str) -> dict[str, Any]:
+def _paged(rows: Sequence[Any], query: Mapping[str, str], address: str) -> JsonDict:
     """The rows of the page that is asked for, and the addresses of its neighbours."""
     pages = max(1, -(-len(rows) // ROWS))
     page = _number(query.get("page", ""), 1, pages)
@@ -1092,7 +1102,7 @@ def _number(text: str, least: int, most: int) -> int:
     return max(least, min(most, int(text))) if text.isdecimal() and len(text) < 9 else least
 
 
-def _hit(hit: Any, words: str) -> dict[str, Any]:
+def _hit(hit: Any, words: str) -> JsonDict:
     """A hit with its text in parts, (text, whether it is one of the words), around the first of the
     words."""
     whole = " ".join(hit.text.split())
@@ -1110,7 +1120,7 @@ def _hit(hit: Any, words: str) -> dict[str, Any]:
     }
 
 
-def _worth(lesson: Lesson | None) -> dict[str, Any]:
+def _worth(lesson: Lesson | None) -> JsonDict:
     """What speaks for a lesson: in words, and its gain over re-runs with its 80 % bounds."""
     if lesson is None or not lesson.gains:
         return {"support": speaks_for(lesson) if lesson else "", "gain": None}

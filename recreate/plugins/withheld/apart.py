@@ -7,12 +7,12 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from recreate.api.errors import Fault
 from recreate.api.ports import RunningProgram, Sandbox, Talking
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.types import digest
 
 _PROGRAMS = ("two_sides", "data_sides")
@@ -60,10 +60,10 @@ def run(
     program: str,
     tests: Sandbox,
     answer: Sandbox,
-    asked: Mapping[str, Any],
+    asked: JsonMap,
     seconds: float,
     told: Sequence[str] = (),
-) -> tuple[dict[str, Any], str]:
+) -> tuple[JsonDict, str]:
     """(what the tests tell: passed, failed, count; why nothing was told). Both sandboxes hold their
     files already.
 
@@ -93,7 +93,7 @@ def run(
 
 def _carried(
     one: RunningProgram, other: RunningProgram, key: str, seconds: float
-) -> tuple[dict[str, Any], str]:
+) -> tuple[JsonDict, str]:
     ends = time.monotonic() + seconds
 
     def seconds_left() -> float:

@@ -18,6 +18,7 @@ from typing import Any
 from recreate.api.config import read_json
 from recreate.api.errors import BadInput
 from recreate.api.ports import Sandbox
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.types import Trace
 from recreate.domains.exploits import text_exploits
 from recreate.domains.rows.places import check_paths, is_possible
@@ -35,7 +36,8 @@ from recreate.plugins.audit import audit
 from recreate.plugins.withheld import apart, exploits, looks
 from recreate.storage.redact import redact
 
-_FILES, _BYTES = 200, 1_000_000
+_FILES = 200
+_BYTES = 1_000_000
 """How many changed files an answer may have, and how large a one."""
 PROGRAMS = {
     "ends at once": "import os\nos._exit(0)\n",
@@ -194,7 +196,8 @@ class TestsScorer(Scorer):
         kind, tests = read_tests(case.expected)
         given = case.task.facts.get("files") or {}
         own = set(tests) if kind == "files" else set[str]()
-        named, changes = case.definition.scorer.answer_file, self._gold_changes(case) or {}
+        named = case.definition.scorer.answer_file
+        changes = self._gold_changes(case) or {}
         python = [name for name in (*changes, *given) if name.endswith(".py") and name not in own]
         file = named if named in {*changes, *given} else next(iter(python), named)
         made: dict[str, dict[str, str]] = {}
@@ -338,7 +341,8 @@ def _run_beside(
     found, output = run_program(case, open, command, asked, tests, changed)
     if not isinstance(found, dict) or not isinstance(found.get("count"), int) or not found["count"]:
         return Scored(0.0, f"The tests {describe_ending(output, case)}.")
-    passed, count = found.get("passed"), found["count"]
+    passed = found.get("passed")
+    count = found["count"]
     if not isinstance(passed, int) or not 0 <= passed <= count:
         return Scored(0.0, "What the tests told cannot be.")
     return _score_part(passed, count, found.get("failed", []))
@@ -357,14 +361,16 @@ def _run_apart(
 ) -> Scored:
     """Score by the tests in one sandbox, the answer in another: by the part that passes. All that
     the tests bring, helpers and tables too, is on their side alone."""
-    own, other = open(limits_of(case)), open(limits_of(case))
+    own = open(limits_of(case))
+    other = open(limits_of(case))
     try:
         change_files(other, changed)
         for path, text in tests.items():
             write_file(own, path, text)
-        answer_file, facts = case.definition.scorer.answer_file, case.task.facts
+        answer_file = case.definition.scorer.answer_file
+        facts = case.task.facts
         row = {answer_file, *facts.get("files", {}), *facts.get("place_files", ())}
-        asked: dict[str, Any] = {
+        asked: JsonDict = {
             "files": sorted(filter(apart.is_test, tests)),
             "own": _modules(tests),
             "binds": {path: looks.find_names(text) for path, text in tests.items()},
@@ -392,15 +398,17 @@ def _modules(paths: Iterable[str]) -> list[str]:
 
 def _run_cases(
     case: RowTask,
-    cases: Sequence[Mapping[str, Any]],
+    cases: Sequence[JsonMap],
     changed: Mapping[str, str | None],
     open: Open,
 ) -> Scored:
     """Score by cases: inputs go in and outputs come out, and are compared here, where nothing that
     was handed in runs."""
-    program, seconds = case.definition.scorer.answer_file, case.definition.scorer.seconds
+    program = case.definition.scorer.answer_file
+    seconds = case.definition.scorer.seconds
     start = {".py": ["python3"], ".sh": ["bash"]}.get(Path(program).suffix, [f"./{program}"])
-    right, wrong = 0, list[str]()
+    right = 0
+    wrong = list[str]()
     sandbox = open(limits_of(case))
     try:
         change_files(sandbox, changed)
@@ -451,7 +459,8 @@ def read_tests(value: Any) -> tuple[str, Any]:
         for case in value:
             if not isinstance(case, Mapping) or not isinstance(case.get("stdout"), str):
                 raise ValueError('has a case without a text "stdout"')
-            args, stdin = case.get("args", []), case.get("stdin", "")
+            args = case.get("args", [])
+            stdin = case.get("stdin", "")
             if (
                 not isinstance(args, list)
                 or not all(isinstance(a, str) for a in args)

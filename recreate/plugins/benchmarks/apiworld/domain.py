@@ -21,6 +21,7 @@ from recreate.api import paths
 from recreate.api.config import read_json
 from recreate.api.errors import UNSOUND, BadInput, Fault
 from recreate.api.ports import Limits, Sandbox, SandboxBackend
+from recreate.api.shapes import JsonDict
 from recreate.api.types import Grade, Task, Trace, digest
 from recreate.domains.exploits import text_exploits
 from recreate.domains.rows.settings import Shares
@@ -32,9 +33,11 @@ from recreate.plugins.benchmarks.tool_world import ToolWorld, ToolWorldDefinitio
 
 VERSION = 1
 """Of what is decided here: part of the grader's version."""
-SERVER, INSIDE = "api", "/opt/apiworld"
+SERVER = "api"
+INSIDE = "/opt/apiworld"
 """Tools are offered as api__NAME; where the world's program lies in a sandbox."""
-_MOST_CALLS, _LONGEST = 2000, 2_000_000
+_MOST_CALLS = 2000
+_LONGEST = 2_000_000
 """Calls of one attempt that are played again, and characters of them."""
 _LIMITS = Limits(cpu_seconds=20, memory_mb=1024, disk_mb=64)
 _SECONDS = 60.0
@@ -151,7 +154,8 @@ class ApiWorld(ToolWorld):
             )
         try:
             verdict = read_json(output.text.strip().rpartition("\n")[2])
-            passed, why = verdict["passed"] is True, str(verdict["why"])
+            passed = verdict["passed"] is True
+            why = str(verdict["why"])
         except (ValueError, KeyError, TypeError):
             said = output.text.strip()[-300:]
             raise Fault(
@@ -303,7 +307,8 @@ class ApiWorld(ToolWorld):
         if self._data is not None and self._data.is_file():
             return self._rows([self._data])
         places = [self._data] if self._data is not None else self._places
-        tau, bfcl = sources.tau_bench(places), sources.bfcl(places)
+        tau = sources.tau_bench(places)
+        bfcl = sources.bfcl(places)
         found = list(sources.tau_cases(tau)) if tau else []
         if self._data is None:
             found += sources.bfcl_cases(self._bfcl)
@@ -367,6 +372,6 @@ class ApiWorld(ToolWorld):
         return self._policies[kind]
 
 
-def _about(task: Task) -> dict[str, Any]:
+def _about(task: Task) -> JsonDict:
     """What the world is told of a task: nothing of what is right."""
     return {"kind": task.facts["kind"], **task.facts["about"]}

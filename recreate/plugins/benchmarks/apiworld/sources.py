@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from recreate.api import paths
 from recreate.api.errors import BadInput
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.syntax import literal, parse_expression, parse_python
 from recreate.api.types import digest
 from recreate.domains.rows import read_first_row
@@ -180,7 +181,7 @@ def bfcl_cases(root: Path) -> Iterator[ToolTask]:
         yield from row_cases(root / f"bfcl_eval/data/BFCL_v4_multi_turn_{category}.json")[0]
 
 
-def is_tool_row(row: Mapping[str, Any]) -> bool:
+def is_tool_row(row: JsonMap) -> bool:
     """Whether a row is of a set that is known here."""
     own = str(row.get("id", "")).startswith("multi_turn_") and row.keys() >= {
         "question",
@@ -201,7 +202,8 @@ def row_cases(file: Path) -> tuple[list[ToolTask], int]:
     """
     beside = file.parent / "possible_answer" / file.name
     answers = {row["id"]: row["ground_truth"] for row in _rows(beside)} if beside.is_file() else {}
-    cases, strange = list[ToolTask](), 0
+    cases = list[ToolTask]()
+    strange = 0
     for number, row in enumerate(_rows(file), 1):
         try:
             if row.get("dataset") == "taubench":
@@ -223,7 +225,7 @@ def row_cases(file: Path) -> tuple[list[ToolTask], int]:
     return cases, strange
 
 
-def _rows(file: Path) -> Iterator[dict[str, Any]]:
+def _rows(file: Path) -> Iterator[JsonDict]:
     try:
         for line in file.read_text("utf-8").splitlines():
             if line.strip():
@@ -236,8 +238,9 @@ def _rows(file: Path) -> Iterator[dict[str, Any]]:
         ) from None
 
 
-def _tau(row: Mapping[str, Any]) -> ToolTask:
-    kind, user = row["input"]["env"], row["input"]["user_id"]
+def _tau(row: JsonMap) -> ToolTask:
+    kind = row["input"]["env"]
+    user = row["input"]["user_id"]
     if kind not in ("retail", "airline"):
         raise ValueError(f"its env is {kind!r}, and none of retail and airline")
     gold = [[each["name"], each["kwargs"]] for each in row["gold"]["actions"]]
@@ -247,9 +250,7 @@ def _tau(row: Mapping[str, Any]) -> ToolTask:
     return ToolTask(id, kind, group, row.get("split", ""), (row["instruction"],), gold, outputs)
 
 
-def _bfcl(
-    id: str, turns: Any, start: Mapping[str, Any], gold: Any, row: Mapping[str, Any]
-) -> ToolTask:
+def _bfcl(id: str, turns: Any, start: JsonMap, gold: Any, row: JsonMap) -> ToolTask:
     id = id.removeprefix("bfcl_")
     about = {
         "classes": list(start["involved_classes"]),
@@ -268,7 +269,7 @@ def _call(text: str) -> list[Any]:
     node = parse_expression(text.strip())
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
         raise ValueError(f"its right call {text[:60]!r} is none")
-    named: dict[str, Any] = {each.arg or "": literal(each.value) for each in node.keywords}
+    named: JsonDict = {each.arg or "": literal(each.value) for each in node.keywords}
     if node.args:
         named[""] = [literal(each) for each in node.args]
     return [node.func.id, named]

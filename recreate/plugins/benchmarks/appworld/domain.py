@@ -29,8 +29,10 @@ from recreate.plugins.benchmarks.tool_world import ToolWorld, ToolWorldDefinitio
 
 VERSION = 1
 """Of what is decided here: part of the grader's version."""
-SERVER, RUN = "app", "execute"
-_MOST_CODES, _LONGEST = 1000, 2_000_000
+SERVER = "app"
+RUN = "execute"
+_MOST_CODES = 1000
+_LONGEST = 2_000_000
 """Runs of code of one attempt that are played again, and characters of them."""
 _SECONDS = 900.0
 

@@ -20,6 +20,7 @@ from recreate.api import paths
 from recreate.api.config import Split, read_json
 from recreate.api.errors import UNSOUND, BadInput, Fault
 from recreate.api.ports import Limits, Sandbox, SandboxBackend
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.api.syntax import parse_python
 from recreate.api.types import digest
 from recreate.plugins.benchmarks.apiworld.sources import WORLD
@@ -38,7 +39,8 @@ DATASETS: Mapping[str, Split] = {
     "test_challenge": "test",
 }
 """AppWorld's own, and what they are here."""
-INSIDE, DATA = "/opt/appworld", "/opt/appworld-data"
+INSIDE = "/opt/appworld"
+DATA = "/opt/appworld-data"
 LIMITS = Limits(cpu_seconds=900, memory_mb=4096, disk_mb=1024)
 _MINIMUM = ("instruction", "datetime", "supervisor")
 
@@ -84,7 +86,7 @@ def listed(data: Path) -> Iterator[tuple[str, str]]:
                 yield name, task
 
 
-def specs(data: Path, task: str) -> dict[str, Any]:
+def specs(data: Path, task: str) -> JsonDict:
     """What a task asks, when and for whom. Raises BadInput."""
     file = data / "tasks" / task / "specs.json"
     try:
@@ -223,8 +225,8 @@ def mounts(stage: Path, data: Path, task: str, *, graded: bool = False) -> dict[
 
 
 def ask_player(
-    sandbox: Sandbox, words: Sequence[str], question: Mapping[str, Any], seconds: float
-) -> dict[str, Any] | str:
+    sandbox: Sandbox, words: Sequence[str], question: JsonMap, seconds: float
+) -> JsonDict | str:
     """What play.py answers; '' when it used more than it may, or was ended. Raises Fault."""
     try:
         output = sandbox.run(words, timeout=seconds, stdin=json.dumps(question).encode())

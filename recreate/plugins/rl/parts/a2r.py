@@ -15,11 +15,12 @@ import math
 import random
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
 from recreate.api.errors import BadInput
+from recreate.api.shapes import JsonDict, JsonMap
 from recreate.plugins.rl import lazy_torch as torch
 from recreate.plugins.rl.recipe import Recipe, RecipePart
 
@@ -210,7 +211,8 @@ class AmbiguityReplay:
     """
 
     def __init__(self, knobs: A2R, seed: int = 0) -> None:
-        self.knobs, self.seed = knobs, seed
+        self.knobs = knobs
+        self.seed = seed
         self.histories: dict[str, dict[int, float]] = {}
         self.stored: dict[str, Rollouts] = {}
         self._divergences: list[float] = []
@@ -284,7 +286,7 @@ class AmbiguityReplay:
             histories, **self.knobs.model_dump(include={"alpha", "select", "min_epochs", "window"})
         )
 
-    def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    def state(self) -> tuple[JsonDict, dict[str, Tensor]]:
         """What a checkpoint keeps: a JSON object, and tensors by name (for safetensors)."""
         tensors: dict[str, Tensor] = {}
         for n, (_, rows) in enumerate(sorted(self.stored.items())):
@@ -301,7 +303,7 @@ class AmbiguityReplay:
             "seen": self._divergences,
         }, tensors
 
-    def restore(self, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+    def restore(self, state: JsonMap, tensors: Mapping[str, Tensor]) -> None:
         """Go on from `state()`. Raises BadInput when the two do not belong together."""
         try:
             self.histories = {

@@ -115,7 +115,8 @@ def leave_one_out(rewards: Tensor, groups: Groups, normalise: bool = False) -> T
     )
     if not normalise:
         return out
-    some, one = groups.spread(groups.count) > 1, Groups(torch.zeros_like(groups.index), 1)
+    some = groups.spread(groups.count) > 1
+    one = Groups(torch.zeros_like(groups.index), 1)
     return torch.where(some, normalised(out, one, eps=1e-4, members=some), 0.0)
 
 
@@ -135,7 +136,8 @@ def normalised(
     if not len(values):
         return values.double()
     values = values.double()
-    index, weight = groups.index, None if members is None else members.double()
+    index = groups.index
+    weight = None if members is None else members.double()
     n = groups.count if weight is None else groups.total(weight)
     # differences to one member: equal values then differ by exactly 0, whatever their size
     anchor = torch.zeros(groups.size, dtype=values.dtype, device=values.device)

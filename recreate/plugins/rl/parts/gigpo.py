@@ -177,7 +177,8 @@ def step_groups(anchors: Sequence[Any], groups: Groups, *, similarity: float = 0
     if not similarity:
         return grouped([(p, _key(a)) for p, a in zip(prompts, anchors, strict=True)])
     found: dict[int, list[tuple[str, int]]] = {}
-    labels, size = [], 0
+    labels = []
+    size = 0
     for prompt, anchor in zip(prompts, anchors, strict=True):
         if not isinstance(anchor, str):
             raise BadInput(
@@ -191,7 +192,8 @@ def step_groups(anchors: Sequence[Any], groups: Groups, *, similarity: float = 0
             -1,
         )
         if label < 0:
-            label, size = size, size + 1
+            label = size
+            size = size + 1
             known.append((anchor, label))
         labels.append(label)
     return Groups(torch.tensor(labels, dtype=torch.long), size)

@@ -171,11 +171,15 @@ def _network(n: int) -> tuple[tuple[int, int], ...]:
     top = 1 << (math.ceil(math.log2(n)) - 1)
     p = top
     while p:
-        q, r, d = top, 0, p
+        q = top
+        r = 0
+        d = p
         while True:
             found += [(i, i + d) for i in range(n - d) if i & p == r]
             if q == p:
                 break
-            d, q, r = q - p, q >> 1, p
+            d = q - p
+            q = q >> 1
+            r = p
         p >>= 1
     return tuple(found)

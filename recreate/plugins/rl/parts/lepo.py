@@ -174,7 +174,8 @@ def latent_step(
             scores.shape, generator=generator, device=scores.device, dtype=scores.dtype
         )
         noisy = scores + strength * size * normal
-        ids, z = noisy.argmax(-1), noisy.softmax(-1)
+        ids = noisy.argmax(-1)
+        z = noisy.softmax(-1)
     elif noise == "dirichlet":
         z = torch._sample_dirichlet(scores.softmax(-1) * strength + 1e-6, generator)
     elif noise == "soft":

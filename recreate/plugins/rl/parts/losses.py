@@ -9,10 +9,11 @@ masked value is read, so a NaN there reaches neither the loss nor a gradient.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
 from pydantic import Field, model_validator
 
+from recreate.api.shapes import JsonDict
 from recreate.plugins.rl import lazy_torch as torch
 from recreate.plugins.rl.parts.groups import Groups
 from recreate.plugins.rl.recipe import ONE_MACHINE, Loss, PolicyLoss, Recipe, RecipePart, Tokens
@@ -112,7 +113,7 @@ class KL(RecipePart):
     def active(self) -> bool:
         return self.weight > 0
 
-    def verl_actor(self, max_response: int) -> dict[str, Any]:
+    def verl_actor(self, max_response: int) -> JsonDict:
         kind = {"k1": "kl", "k2": "mse", "k3": "low_var_kl", "abs": "abs"}[self.kind]
         return {
             "use_kl_loss": self.active,
@@ -135,7 +136,7 @@ class Aggregate(RecipePart):
     def fixed_length(self, max_response: int) -> int | None:
         return None
 
-    def verl_actor(self, max_response: int) -> dict[str, Any]:
+    def verl_actor(self, max_response: int) -> JsonDict:
         return {
             "loss_agg_mode": self.verl_mode,
             "loss_scale_factor": self.fixed_length(max_response),
@@ -156,25 +157,30 @@ class Aggregate(RecipePart):
 
 
 class TokenMean(Aggregate):
-    mode, verl_mode = "token-mean", "token-mean"
+    mode = "token-mean"
+    verl_mode = "token-mean"
 
 
 class TokenSum(Aggregate):
-    mode, verl_mode = "token-sum", "token-sum"
+    mode = "token-sum"
+    verl_mode = "token-sum"
 
 
 class SequenceMean(Aggregate):
-    mode, verl_mode = "sequence-mean", "seq-mean-token-mean"
+    mode = "sequence-mean"
+    verl_mode = "seq-mean-token-mean"
 
 
 class SequenceSum(Aggregate):
-    mode, verl_mode = "sequence-sum", "seq-mean-token-sum"
+    mode = "sequence-sum"
+    verl_mode = "seq-mean-token-sum"
 
 
 class ConstantLength(Aggregate):
     """length in tokens: the same at every step; 0 is the trainer's max_response."""
 
-    mode, verl_mode = "constant", "seq-mean-token-sum-norm"
+    mode = "constant"
+    verl_mode = "seq-mean-token-sum-norm"
     length: int = Field(default=0, ge=0)
 
     def fixed_length(self, max_response: int) -> int:
@@ -308,7 +314,8 @@ def pairs(rewards: Tensor, groups: Groups, *, margin: float = 0.0) -> Tensor:
     found = []
     for rows in groups.blocks():
         scores = rewards[rows]
-        best, worst = scores.argmax(1, keepdim=True), scores.argmin(1, keepdim=True)
+        best = scores.argmax(1, keepdim=True)
+        worst = scores.argmin(1, keepdim=True)
         # a NaN is the greatest to argmax: its group makes no pair
         apart = scores.gather(1, best) - scores.gather(1, worst) > margin
         found.append(torch.cat([rows.gather(1, best), rows.gather(1, worst)], 1)[apart.squeeze(1)])

@@ -92,12 +92,16 @@ def explored(steps: Sequence[Step], gold: str) -> float:
     """The share, 0 to 1, of the queries in the middle that were effective: each ran, was none of
     those before, and names something that the right query names. 0 without any, so that `SELECT 1`
     earns nothing."""
-    seen, all_, good, right = set[str](), 0, 0, entities(gold)
+    seen = set[str]()
+    all_ = 0
+    good = 0
+    right = entities(gold)
     for step in steps:
         query = QUERY.search(step.reply)
         if query is None or query[1] != "intermediate":
             continue
-        text, all_ = normal(query[2]), all_ + 1
+        text = normal(query[2])
+        all_ = all_ + 1
         ran = FAILED not in step.output and not step.status
         good += ran and text not in seen and bool(entities(text) & right)
         seen.add(text)
@@ -107,7 +111,8 @@ def explored(steps: Sequence[Step], gold: str) -> float:
 def alike(query: str, gold: str) -> float:
     """How far two queries name the same tables, columns and values, 0 to 1: the Jaccard index of
     their entities."""
-    mine, right = entities(query), entities(gold)
+    mine = entities(query)
+    right = entities(gold)
     return len(mine & right) / len(mine | right) if mine | right else 0.0
 
 

@@ -25,6 +25,7 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetr
 
 from recreate.agents import scaffold as scaffolds
 from recreate.api.errors import BadInput, Fault
+from recreate.api.shapes import JsonDict
 from recreate.api.types import UNASKED, Experience, Task, digest
 from recreate.plugins.rl.samples import Row, rows_of
 from recreate.plugins.rl.verl.functions import chosen
@@ -39,7 +40,8 @@ class Worker:
     """What the rollouts of one process share: the session, the scaffold, the tasks, the threads."""
 
     def __init__(self, folder: Path, workspace: Path) -> None:
-        self.folder, self.workspace = folder, workspace
+        self.folder = folder
+        self.workspace = workspace
         self.settings = load_run(folder)
         self.scaffold = scaffolds.load(folder / "scaffold")
         self.threads = ThreadPoolExecutor(self.settings.jobs, thread_name_prefix="attempt")
@@ -129,11 +131,13 @@ class AttemptLoop(AgentLoopBase):  # type: ignore[misc]
         super().__init__(*arguments, **named)
         self.work = worker(folder, workspace)
 
-    async def run(self, sampling_params: dict[str, Any], **row: Any) -> list[AgentLoopOutput]:
+    async def run(self, sampling_params: JsonDict, **row: Any) -> list[AgentLoopOutput]:
         """row: the line of train.jsonl, and verl's session_id, uid and global_steps. An output a
         row, in time order."""
-        how, loop = chosen(), asyncio.get_running_loop()
-        step, repeat = int(row.get("global_steps") or 0), int(row.get("session_id") or 0)
+        how = chosen()
+        loop = asyncio.get_running_loop()
+        step = int(row.get("global_steps") or 0)
+        repeat = int(row.get("session_id") or 0)
         asked = self.config.actor_rollout_ref
         limits = asked.rollout
         whose = digest([self.work.settings.seed, how.model_dump(mode="json")], 8)

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from recreate.api.errors import BadInput
+from recreate.api.shapes import JsonDict
 from recreate.plugins.rl import recipe
 from recreate.plugins.rl.method import Method
 from recreate.plugins.rl.parts.groups import Groups, grouped, spread
@@ -135,7 +136,8 @@ def estimator(part: str) -> Estimate:
 
 
 def _estimate(rewards: Tensor, mask: Tensor, index: list[Hashable]) -> Tensor:
-    does, own = method(), rewards.sum(-1)
+    does = method()
+    own = rewards.sum(-1)
     attempts = _KNOWN.get() or AttemptRows(of=range(len(own)), turn=[0] * len(own), anchors=[])
     # a row's number, by attempt and turn: GiGPO needs time order, which verl's balancing of
     # processes does not keep
@@ -177,7 +179,8 @@ def _estimate(rewards: Tensor, mask: Tensor, index: list[Hashable]) -> Tensor:
             whose
         ]
     made = torch.where(keep[whose], made, 0.0)
-    out, kept = torch.empty_like(made), torch.empty_like(keep[whose])
+    out = torch.empty_like(made)
+    kept = torch.empty_like(keep[whose])
     out[rows], kept[rows] = made, keep[whose]
     attempts.keep = kept
     return spread(out, mask)
@@ -199,7 +202,7 @@ def entropy(values: Tensor) -> Iterator[None]:
         _ENTROPY.reset(token)
 
 
-def policy_loss(part: str) -> Callable[..., tuple[Tensor, dict[str, Any]]]:
+def policy_loss(part: str) -> Callable[..., tuple[Tensor, JsonDict]]:
     """The function that verl registers for a policy loss part."""
 
     def loss(
@@ -210,7 +213,7 @@ def policy_loss(part: str) -> Callable[..., tuple[Tensor, dict[str, Any]]]:
         loss_agg_mode: str = "token-mean",
         config: Any = None,
         rollout_is_weights: Tensor | None = None,
-    ) -> tuple[Tensor, dict[str, Any]]:
+    ) -> tuple[Tensor, JsonDict]:
         """(B,T) each -> (a scalar with its gradient, what to watch). rollout_is_weights (B,T)
         multiply the loss.
 
@@ -232,7 +235,8 @@ def policy_loss(part: str) -> Callable[..., tuple[Tensor, dict[str, Any]]]:
             )
         counts = dict(getattr(config, "global_batch_info", None) or {})
         processes = counts.get("dp_size") or 1
-        tokens, rows = counts.get("batch_num_tokens"), counts.get("global_batch_size")
+        tokens = counts.get("batch_num_tokens")
+        rows = counts.get("global_batch_size")
         if (
             processes > 1
             and (tokens if over.startswith("token-mean") else rows or over == "token-sum") is None

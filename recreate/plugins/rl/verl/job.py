@@ -27,6 +27,7 @@ from recreate.agents.scaffold import Scaffold
 from recreate.api import paths
 from recreate.api.errors import BadInput
 from recreate.api.registry import need
+from recreate.api.shapes import JsonDict
 from recreate.api.types import Task
 from recreate.plugins.rl import recipe
 from recreate.plugins.rl.rollout import pass_fail, refuse_if_too_long, train_tasks
@@ -145,7 +146,7 @@ def _write(file: Path, text: str) -> None:
 def _lines(domain: str, tasks: Sequence[Task]) -> str:
     """What verl's dataset reads: `task` and `split` come back to the agent loop, `prompt` is for
     its logs."""
-    rows: list[dict[str, Any]] = [
+    rows: list[JsonDict] = [
         {
             "data_source": domain,
             "agent_name": TRAINER,

@@ -10,6 +10,7 @@ from typing import Any
 
 from recreate.api.errors import BadInput, RecreateError, Transient
 from recreate.api.ports import Price
+from recreate.api.shapes import JsonDict
 from recreate.api.types import Call, Message, Reply
 from recreate.models.pricing import FREE
 from recreate.plugins.local_models.transformers import encode, room, tokenizer_digest
@@ -36,19 +37,20 @@ class Rolled:
         generate: Generate,
         loop: asyncio.AbstractEventLoop,
         *,
-        sampling: dict[str, Any],
+        sampling: JsonDict,
         context: int,
         longest: int,
         request: str,
-        template: dict[str, Any] | None = None,
+        template: JsonDict | None = None,
     ) -> None:
-        self.name, self.tokenizer, self.generate, self.loop = name, tokenizer, generate, loop
-        self.sampling, self.context, self.longest, self.request = (
-            sampling,
-            context,
-            longest,
-            request,
-        )
+        self.name = name
+        self.tokenizer = tokenizer
+        self.generate = generate
+        self.loop = loop
+        self.sampling = sampling
+        self.context = context
+        self.longest = longest
+        self.request = request
         self.template = template or {}
         self.steps: list[int] = []
         self.digest = tokenizer_digest(tokenizer)

@@ -26,6 +26,7 @@ from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from recreate.api.errors import BadInput
 from recreate.api.registry import need
+from recreate.api.shapes import JsonDict
 from recreate.plugins.rl.samples import Sample, from_store, to_store
 from recreate.plugins.rl.verl.functions import AttemptRows, attempt_rows, chosen, method
 from recreate.plugins.rl.verl.translate import TRAINER
@@ -51,10 +52,8 @@ class Trainer(PPOTrainerSync):  # type: ignore[misc]
         config.trainer.v1.trainer_mode = "sync"
         self.how = chosen()
         correction = config.algorithm.get("rollout_correction") or {}
-        replays, weighs = (
-            self.how.does("replay") is not None,
-            self.how.does("token weight") is not None,
-        )
+        replays = self.how.does("replay") is not None
+        weighs = self.how.does("token weight") is not None
         if correction.get("bypass_mode", False) and (replays or weighs):
             raise BadInput(
                 "[steer] and [a2r] need the trainer's own log-probs, which bypass_mode leaves out",
@@ -173,11 +172,11 @@ class Trainer(PPOTrainerSync):  # type: ignore[misc]
         drawn = self.replay.draw(tasks, self.epoch, self.global_steps)
         if not drawn:
             return batch
-        like, tag = (
-            tq.kv_batch_get(keys=[batch.keys[0]], partition_id=batch.partition_id)[0],
-            batch.tags[0],
-        )
-        keys, fields, tags = [], [], []
+        like = tq.kv_batch_get(keys=[batch.keys[0]], partition_id=batch.partition_id)[0]
+        tag = batch.tags[0]
+        keys = []
+        fields = []
+        tags = []
         for group, rollouts in enumerate(drawn):
             # never the uid of fresh rows: their group must not change
             uid = f"again{self.global_steps}-{group}"
@@ -300,7 +299,7 @@ def _put_columns(keys: list[str], batch: Any, **columns: Any) -> Any:
     )
 
 
-def _fields(like: Any, sample: Sample, uid: str, session: int) -> dict[str, Any]:
+def _fields(like: Any, sample: Sample, uid: str, session: int) -> JsonDict:
     """A stored row as verl keeps fresh ones; `like` is one of those, for the fields that nobody
     reads."""
     fields = {
@@ -309,7 +308,8 @@ def _fields(like: Any, sample: Sample, uid: str, session: int) -> dict[str, Any]
         for name, value in ((name, like[name]) for name in like.keys())  # noqa: SIM118
     }
     ids = torch.cat([sample.prompt, sample.response])
-    mask, reward = sample.mask.long(), torch.zeros(len(sample.response))
+    mask = sample.mask.long()
+    reward = torch.zeros(len(sample.response))
     reward[-1] = sample.reward
     assert sample.old is not None
     return fields | {

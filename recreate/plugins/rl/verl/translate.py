@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from recreate.api.errors import BadInput
+from recreate.api.shapes import JsonDict
 from recreate.plugins.rl.recipe import Recipe
 
 VERSION = "0.9.1"
@@ -69,7 +69,8 @@ def _faults(how: Recipe) -> Iterator[tuple[str, str]]:
 
 def notes(how: Recipe, place: Cluster) -> list[str]:
     """What will be otherwise than on one machine, in words."""
-    train, found = how.train, []
+    train = how.train
+    found = []
     prompts, minis = sizes(how, place.tasks)
     if prompts != train.prompts:
         found.append(
@@ -99,11 +100,12 @@ def sizes(how: Recipe, tasks: int) -> tuple[int, int]:
     )
 
 
-def config(how: Recipe, place: Cluster) -> dict[str, Any]:
+def config(how: Recipe, place: Cluster) -> JsonDict:
     """verl's config for this recipe, over its own ppo_trainer. Raises BadInput where `refuse`
     does."""
     refuse(how)
-    train, folder = how.train, place.folder
+    train = how.train
+    folder = place.folder
     filter_part = how.does("filter")
     environment = {
         "VERL_USE_EXTERNAL_MODULES": PLUGIN,
@@ -144,7 +146,7 @@ def config(how: Recipe, place: Cluster) -> dict[str, Any]:
     }
 
 
-def _data(how: Recipe, place: Cluster) -> dict[str, Any]:
+def _data(how: Recipe, place: Cluster) -> JsonDict:
     return {
         "train_files": str(place.folder / "train.jsonl"),
         "val_files": str(
@@ -160,10 +162,10 @@ def _data(how: Recipe, place: Cluster) -> dict[str, Any]:
     }
 
 
-def _actor(how: Recipe, place: Cluster) -> dict[str, Any]:
+def _actor(how: Recipe, place: Cluster) -> JsonDict:
     train = how.train
     prompts, minis = sizes(how, place.tasks)
-    actor: dict[str, Any] = {
+    actor: JsonDict = {
         "ppo_mini_batch_size": prompts // minis,
         # by tokens: a fixed number of rows would have to divide every process's share, whatever a
         # filter left of it
@@ -187,7 +189,7 @@ def _actor(how: Recipe, place: Cluster) -> dict[str, Any]:
     return actor
 
 
-def _rollout(how: Recipe, place: Cluster) -> dict[str, Any]:
+def _rollout(how: Recipe, place: Cluster) -> JsonDict:
     train = how.train
     return {
         "name": "vllm",
@@ -209,7 +211,7 @@ def _rollout(how: Recipe, place: Cluster) -> dict[str, Any]:
     }
 
 
-def _trainer(how: Recipe, place: Cluster) -> dict[str, Any]:
+def _trainer(how: Recipe, place: Cluster) -> JsonDict:
     steps_an_epoch = max(1, place.tasks // sizes(how, place.tasks)[0])
     return {
         "project_name": "recreate",
@@ -225,7 +227,7 @@ def _trainer(how: Recipe, place: Cluster) -> dict[str, Any]:
     }
 
 
-def agent_loop(place: Cluster) -> list[dict[str, Any]]:
+def agent_loop(place: Cluster) -> list[JsonDict]:
     """The file that tells verl's rollout workers which agent loop is ours, and where the run is."""
     return [
         {
