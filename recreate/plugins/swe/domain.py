@@ -181,7 +181,7 @@ class Swe:
         if case.pass_to_pass is not None and files == case.gold():
             run = test_run.TestResults(outcomes=dict.fromkeys(baseline.passed, "passed"))
         else:
-            with rooms.enter(task.group, alone=False) if case.withholds else nullcontext():
+            with rooms.enter(task.group, "suite") if case.withholds else nullcontext():
                 run = self._run(backend, case, files, patience)
         return _graded(case.fail_to_pass, _others(case, baseline), run, dropped, wrong)
 
@@ -377,7 +377,7 @@ class Swe:
         it does not."""
         if not self._case(task).withholds or not (asked := self.exam(task, backend)).claims:
             return ""
-        with rooms.enter(task.group, alone=True):
+        with rooms.enter(task.group, "exam"):
             run = self._run(
                 backend, self._case(task), {**files, **asked.files}, patience, tests=asked.run
             )

@@ -242,7 +242,7 @@ def test_a_lock_tells_an_exam_nothing_of_a_suite_that_runs_beside_it(
     answer = audit.answers(project.swe, project.task)[name]
     project.swe.exam(project.task, project.backend)
     monkeypatch.setattr(project.swe, "_patience", 40.0)
-    monkeypatch.setattr(rooms, "enter", lambda *_, **__: nullcontext())
+    monkeypatch.setattr(rooms, "enter", lambda *_: nullcontext())
 
     def begin_together(self: Swe, *words: Any, tests: Any = None) -> Any:
         who = threading.current_thread().name

@@ -15,31 +15,42 @@ from recreate.plugins.swe import domain, patch, rooms
 from tests.plugins.swe.swe_project import SUMS, Project
 
 
-def is_free(how: int) -> bool:
-    """Whether another process would get the one room that there is."""
-    (door,) = Path("home", "swe", "rooms").glob("*.door")
-    with door.with_suffix("").open("rb") as file:
+def is_empty(kind: str) -> bool:
+    """Whether nobody is in the one room that there is."""
+    (file,) = Path("home", "swe", "rooms").glob(f"*.{kind}")
+    with file.open("rb") as opened:
         try:
-            fcntl.flock(file, how | fcntl.LOCK_NB)
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
     return True
 
 
-def test_suites_run_side_by_side_and_keep_an_exam_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("kind", "other"), [("suite", "exam"), ("exam", "suite")])
+def test_those_of_a_kind_run_side_by_side_and_keep_the_others_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any, other: Any
 ) -> None:
     monkeypatch.setenv("RECREATE_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
-    with rooms.enter("calm/sums", alone=False), rooms.enter("calm/words", alone=False):
-        assert is_free(fcntl.LOCK_SH)
-        assert not is_free(fcntl.LOCK_EX)
-    with rooms.enter("calm/words", alone=True):
-        assert not is_free(fcntl.LOCK_SH)
-    assert is_free(fcntl.LOCK_EX)
-    with pytest.raises(KeyError), rooms.enter("calm", alone=True):
+    entered: list[str] = []
+
+    def enter_too() -> None:
+        with rooms.enter("calm/words", other):
+            entered.append(other)
+
+    thread = threading.Thread(target=enter_too)
+    with rooms.enter("calm/sums", kind), rooms.enter("calm/words", kind):
+        assert not is_empty(kind)
+        assert is_empty(other)
+        thread.start()
+        thread.join(0.05)
+        assert entered == []
+    thread.join()
+    assert entered == [other]
+    with pytest.raises(KeyError), rooms.enter("calm", kind):
         raise KeyError
-    assert is_free(fcntl.LOCK_EX)
+    assert is_empty(kind)
+    assert is_empty(other)
 
 
 @pytest.mark.slow
@@ -57,10 +68,10 @@ def test_an_exam_waits_until_the_suite_of_another_grading_is_over(
     enter, run = rooms.enter, domain.Swe._run
 
     @contextmanager
-    def tell(group: str, *, alone: bool) -> Iterator[None]:
-        if alone and threading.current_thread().name == "second":
+    def tell(group: str, kind: Any) -> Iterator[None]:
+        if kind == "exam" and threading.current_thread().name == "second":
             asks.set()
-        with enter(group, alone=alone):
+        with enter(group, kind):
             yield
 
     def ran(
