@@ -129,8 +129,9 @@ def is_of_content(words: str) -> bool:
 def reply_room(words: str, asked: int | None) -> int:
     """Return for how many tokens a reply is to be asked next, fewer than were `asked` for; 0 where
     asking for less does not help: exactly where the numbers are told, else half."""
+    if not asked:
+        return 0
     words = words.lower()
-    asked = asked or 0
     room = _number(_MOST_OUT, words)
     if room is None and (window := _number(_WINDOW, words)) is not None:
         prompt = _number(_PROMPT, words)

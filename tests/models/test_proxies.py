@@ -90,6 +90,7 @@ def test_a_proxy_of_another_kind_is_refused_by_name_before_anything_is_asked(
         ("*", "api.example", None, True),
         ("10.0.0.0/8", "10.1.2.3", 80, True),
         ("10.0.0.0/8", "11.1.2.3", 80, False),
+        ("10.0.0.5/8", "10.1.2.3", 80, True),
         ("10.1.2.3:80", "10.1.2.3", 80, True),
         ("", "127.0.0.1", 8000, True),
         ("", "localhost", 8000, True),
@@ -103,6 +104,27 @@ def test_who_is_reached_without_a_proxy_is_read_as_others_read_it(
     monkeypatch.setenv("HTTPS_PROXY", "http://10.9.9.9:3128")
     monkeypatch.setenv("NO_PROXY", spared)
     assert (find_proxy("https", host, port) is None) == straight
+
+
+@pytest.mark.parametrize(
+    ("text", "port", "shown", "key"),
+    [
+        ("http://p.example", 80, "http://p.example:80", ""),
+        ("p.example:3128", 3128, "http://p.example:3128", ""),
+        ("http://me@p.example", 80, "http://me@p.example:80", "me:"),
+        ("http://:word@p.example", 80, "http://:***@p.example:80", ":word"),
+        ("http://me:word@p.example", 80, "http://me:***@p.example:80", "me:word"),
+    ],
+)
+def test_what_a_proxys_address_says_is_read(
+    monkeypatch: pytest.MonkeyPatch, text: str, port: int, shown: str, key: str
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", text)
+    found = find_proxy("https", "api.example", None)
+    assert found is not None
+    assert (found.host, found.port, found.shown) == ("p.example", port, shown)
+    sent = {"Proxy-Authorization": f"Basic {base64.b64encode(key.encode()).decode()}"}
+    assert found.headers == (sent if key else {})
 
 
 def test_a_proxy_that_spares_a_host_is_not_even_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -169,13 +169,18 @@ WINDOW = "This model's maximum context length is {} tokens"
         (WINDOW.format(8192) + " and your request has 8100 input tokens", 1024, 0),
         (WINDOW.format(8192) + ". However, you requested 1024 output tokens and your prompt"
          " contains at least 8192 input tokens", 1024, 0),
+        (WINDOW.format(8192) + ". However, you requested 1024 output tokens and your prompt"
+         " contains at least 7936 input tokens", 1024, 512),
         ("Please reduce the length of the messages or completion.", 256, 0),
+        ("Please reduce the length of the messages or completion.", 0, 0),
+        ("max_tokens: 100000 > 8192, which is the maximum allowed number of output tokens",
+         None, 0),
         ("prompt is too long: 213462 tokens > 200000 maximum", 16384, 0),
         ("Unsupported parameter: 'max_tokens' is not supported with this model.", 16384, 0),
     ],
 )  # fmt: skip
 def test_as_many_tokens_are_asked_for_as_a_refusal_leaves_room_for(
-    words: str, asked: int, room: int
+    words: str, asked: int | None, room: int
 ) -> None:
     assert reply_room(words, asked) == room
 
