@@ -147,6 +147,42 @@ def test_all_tokens_that_are_billed_are_counted(usage: Any, counts: tuple[int, i
 
 
 @pytest.mark.parametrize(
+    ("usage", "counts"),
+    [
+        (None, (1, 10)),
+        ({}, (1, 10)),
+        ({"prompt_tokens": 50}, (50, 10)),
+        ({"completion_tokens": 9}, (1, 9)),
+        ({"total_tokens": 59}, (1, 10)),
+        ({"prompt_tokens": 0, "completion_tokens": 0}, (1, 10)),
+    ],
+)
+def test_what_is_not_told_is_guessed_and_said_to_be(usage: Any, counts: tuple[int, int]) -> None:
+    reply = read(body({"content": "so, " * 10}, usage=usage))
+    assert (reply.tokens_in, reply.tokens_out) == counts
+    assert (reply.doubtful, reply.estimated) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("details", "cached", "written"),
+    [
+        ({"prompt_tokens_details": {"cached_tokens": 20}}, 20, 0),
+        ({"prompt_tokens_details": {"cache_creation_tokens": 7, "cached_tokens": 20}}, 20, 7),
+        ({"cache_read_input_tokens": 20, "cache_creation_input_tokens": 7}, 20, 7),
+        ({"input_tokens_details": {"cached_tokens": 20}}, 20, 0),
+        ({"prompt_tokens_details": None}, 0, 0),
+    ],
+)
+def test_what_of_a_prompt_was_cached_is_told_apart(details: Any, cached: int, written: int) -> None:
+    reply = read(body({"content": "so"}, usage={**USAGE, **details}))
+    assert (reply.tokens_in, reply.tokens_cached, reply.tokens_cache_written) == (
+        50,
+        cached,
+        written,
+    )
+
+
+@pytest.mark.parametrize(
     "usage",
     [
         {**USAGE, "total_tokens": 40},

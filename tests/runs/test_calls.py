@@ -21,7 +21,7 @@ from recreate.api.types import Call, Reply, ToolCall
 from recreate.models.openai import OpenAI
 from recreate.models.pricing import FREE
 from recreate.runs.budget import Budget, Ledger
-from recreate.runs.calls import Calls, _duration, masked
+from recreate.runs.calls import Calls, _duration, masked, tokens_bound
 from recreate.runs.journal import Journal
 from recreate.runs.pace import Pace, Turn
 from recreate.storage.log import Log
@@ -247,6 +247,34 @@ class Unhurried(Pace):
         self.limiter._not_before = -math.inf
         with super().turn(stop) as turn:
             yield turn
+
+
+def test_ten_minutes_are_waited_for_and_no_more(tmp_path: Path) -> None:
+    calls, model = open_calls(tmp_path), Answering(lambda call: None)
+    assert calls._wait_asked_for(model, busy(600), 600) == 600
+    with pytest.raises(Fault):
+        calls._wait_asked_for(model, busy(601), 601)
+
+
+@pytest.mark.parametrize(("more", "reserved"), [(0, 0), (50, 50), (2**17, 2**17), (2**17 + 1, 0)])
+def test_what_was_billed_beyond_what_was_asked_for_is_reserved_from_then_on(
+    tmp_path: Path, more: int, reserved: int
+) -> None:
+    messages = [{"role": "user", "content": "hello"}]
+    bound = tokens_bound(messages)
+    told: list[str] = []
+
+    class Billing(Answering):
+        def reply(self, messages: object, call: Call, **params: object) -> Reply:
+            return Reply(text="ok", tokens_in=bound, tokens_out=100 + more * (not call.step))
+
+    calls, model = open_calls(tmp_path, told=told.append), Billing(lambda call: None)
+    for step in range(3):
+        call = Call(run="r", attempt="a", step=step, role="agent")
+        calls.ask(model, FREE, messages, call, max_tokens=100)
+    lines = [x for x in Log(tmp_path / "ledger.jsonl").read() if x["kind"] == "reserve"]
+    assert [x["tokens"] - bound - 100 for x in lines] == [0, reserved, reserved]
+    assert len(told) == bool(reserved)
 
 
 @pytest.mark.parametrize(
