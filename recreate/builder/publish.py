@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recreate.agents import scaffold as scaffolds
-from recreate.agents.history import Commit, History
+from recreate.agents.history import History
 from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import BadInput
 from recreate.runs.journal import Journal
@@ -135,43 +135,3 @@ def _save(standing: Scaffold, folder: Path) -> bool:
     finally:
         journal.close()
     return True
-
-
-def before(digest: str, folders: list[Path]) -> tuple[Path, str]:
-    """Return (the run, the digest of the parent) of a revision, from the first of the run folders
-    that has it.
-
-    Raises BadInput when it is the first of its lineage, or in none.
-    """
-    begun: Path | None = None
-    found: list[tuple[bool, Path, str]] = []
-    for folder in folders:
-        entries = {e.sha: e for e in History(folder / "scaffold.git").log()}
-        for entry in entries.values():
-            if entry.digest == digest and entry.parent in entries:
-                found.append((_by_hand(entry), folder, entries[entry.parent].digest))
-            elif entry.digest == digest:
-                begun = begun or folder
-    # a revision of one run may have been saved as a person's files in a newer one
-    for by_hand in (False, True):
-        for hand, folder, parent in found:
-            if hand == by_hand:
-                return folder, parent
-    if begun:
-        raise BadInput(
-            f"{digest} is where {begun.name} began: no run has a revision before it",
-            fix=(
-                f"recreate keep {begun.name}:REVISION chooses a later one; recreate log"
-                f" {begun.name} lists them"
-            ),
-            code="no-parent",
-        )
-    raise BadInput(
-        f"{digest} is no revision of any run here: it was written by hand",
-        fix="recreate keep RUN:REVISION puts another in its place, and saves this one first",
-        code="no-revision",
-    )
-
-
-def _by_hand(entry: Commit) -> bool:
-    return entry.branch.startswith("human/")

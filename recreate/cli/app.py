@@ -54,8 +54,6 @@ COMMANDS = {
     "resume": "build.resume",
     "plan": "build.plan",
     "run": "build.run",
-    "keep": "keep.keep",
-    "revert": "keep.revert",
     "log": "show.log",
     "show": "show.show",
     "diff": "show.diff",

@@ -72,6 +72,7 @@ def said(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> dict
 
 
 @pytest.mark.slow
+@pytest.mark.plugin("review")
 def test_of_a_run(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert said(capsys, "show", "runs/alpha-1")["run"] == said(capsys, "show", "alph")["run"]
     error = said(capsys, "log", "alp", code=2)["error"]

@@ -38,6 +38,7 @@ def built(
     return json.loads(out), err
 
 
+@pytest.mark.plugin("review")
 def test_a_build_says_first_and_last_when_it_takes_the_place_of_what_it_did_not_begin_from(
     workspace: Path, capsys: pytest.CaptureFixture[str], mine: str
 ) -> None:
@@ -65,6 +66,7 @@ def test_what_it_began_from_gives_way_without_a_word(
     assert "puts it beside instead" not in said
 
 
+@pytest.mark.plugin("review")
 def test_name_gives_it_a_folder_that_the_next_build_goes_on_from(
     workspace: Path, capsys: pytest.CaptureFixture[str], mine: str
 ) -> None:

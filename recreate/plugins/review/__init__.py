@@ -1,1 +1,1 @@
-"""A person at the terminal, who decides what a build keeps."""
+"""A person who decides what a build keeps, and which revision is the agent."""

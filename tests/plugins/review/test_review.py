@@ -17,7 +17,7 @@ import pytest
 from recreate.agents import scaffold as scaffolds
 from recreate.runs.reader import Run
 from tests.builder.test_review import OTHER, REJECT, rows
-from tests.cli.test_keep import FLAGS, Say, agent, in_built, in_paused
+from tests.plugins.review.test_keep import FLAGS, Say, agent, in_built, in_paused
 from tests.ready import ready
 from tests.toy import LESSON
 

@@ -171,7 +171,7 @@ def test_what_is_not_there_is_said_with_what_to_type(
 
 
 def test_revert_without_any_run_says_so(workspace: Path, say: Say) -> None:
-    shutil.copytree(Path(__file__).parents[2] / "scaffolds/seed", workspace / "scaffolds/toy")
+    shutil.copytree(Path(__file__).parents[3] / "scaffolds/seed", workspace / "scaffolds/toy")
     assert json.loads(say("revert", "toy", "--json")[1])["error"]["code"] == "no-run"
 
 
@@ -266,7 +266,7 @@ class Meddler:
 def test_a_build_does_not_write_over_what_a_person_wrote_meanwhile(
     workspace: Path, say: Say
 ) -> None:
-    shutil.copytree(Path(__file__).parents[2] / "scaffolds/seed", workspace / "scaffolds/toy")
+    shutil.copytree(Path(__file__).parents[3] / "scaffolds/seed", workspace / "scaffolds/toy")
     (workspace / "script.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows()))
     flags = [
         *FLAGS,
