@@ -338,7 +338,8 @@ class Attempt(AttemptProgress):
     def ask_model(self, messages: list[Message], step: int, sample: int) -> Answered:
         """Return the model's reply, counted."""
         call = Call(**self.address, step=step, sample=sample)
-        seed = zlib.crc32(f"{call.attempt}/{step}".encode()) >> 1
+        # of the task and not of the agent, so that agents which are compared share their luck
+        seed = zlib.crc32(f"{call.task}/{call.repeat}/{step}".encode()) >> 1
         params = {"seed": seed, **self.params, **self.functions}
         params |= {"max_tokens": self.raised} if self.raised else {}
         reply = self.ask(messages, call, **params)
