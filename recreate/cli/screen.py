@@ -89,6 +89,8 @@ class Screen:
         self.at_once, self.rounds, self.started = at_once, rounds, time.monotonic()
         self.ledger: Ledger | None = None
         self.phase, self.total, self.done, self.cells = "", 0, 0, False
+        self.agent, self.current, self.confirming = "", "", False
+        self.scores: dict[str, dict[tuple[str, int], float]] = {}
         self._alone = threading.Lock()
         self.panel: Panel | None = None
         from recreate.api import registry  # with all ports, which help does without
@@ -141,8 +143,19 @@ class Screen:
             if event == "gather":
                 self.phase, self.total, self.done = facts["phase"], facts["total"], 0
                 self.cells = len(facts.get("cells", {})) > 1
+                self.agent = facts.get("scaffold", "")
+                if self.phase == "validation":
+                    self.current = self.current or self.agent
             elif event == "score":
                 self.done += 1
+                score = facts["score"]
+                if score.score is not None:
+                    known = self.scores.setdefault(self.agent, {})
+                    known[score.task, score.repeat] = score.score
+            elif event == "confirm":
+                self.confirming = True
+            elif event == "revision" and facts["revision"].kept:
+                self.current = facts["revision"].id
         if self.panel:
             self.panel.take(event, facts)
 
@@ -208,16 +221,30 @@ class Screen:
     def _tell_score(self, score: Any, cell: str) -> Iterator[str]:
         if score.score is not None and not score.reused:
             mark = "passed" if score.passed else "failed"
+            if 0 < score.score < 1:
+                mark = f"{score.score:.2f}"
             of = f"[{cell}] " if self.cells else ""
             yield (
                 f"  {self.phase} {self.done}/{self.total}  {mark}  {of}{score.task}"
                 f" ({f'{score.ending} {score.limit}'.strip()}, {score.usage.calls} calls)"
-                f"{self.tell_spent()}"
+                f"{self._tell_mean()}{self.tell_spent()}"
             )
+
+    def _tell_mean(self) -> str:
+        """Return the mean score so far on validation, and the current agent's in the same places;
+        '' elsewhere."""
+        mine, current = (self.scores.get(agent, {}) for agent in (self.agent, self.current))
+        same = [current[place] for place in mine if place in current]
+        if self.phase != "validation" or not mine:
+            return ""
+        told = f"   {sum(mine.values()) / len(mine):.2f} so far"
+        beside = bool(same) and self.agent != self.current and not self.confirming
+        return told + (f", {sum(same) / len(same):.2f} before" if beside else "")
 
 
 LINES = {
     "aside": f"  {EXCLUDED}: {{task}}: {{fault}}",
+    "confirm": "the seed and the agent attempt each task once more, to show what was gained:",
     "round": "round {round} of {rounds}: attempting train tasks",
     "observe": "the policy {policy} learns from {experiences} experiences",
     "learned": "  {change.lesson} {change.kind}: {change.why}",

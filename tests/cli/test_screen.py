@@ -23,6 +23,6 @@ def test_a_score_says_how_far_its_phase_is(capsys: pytest.CaptureFixture[str]) -
     screen = Screen()
     screen("gather", {"phase": "train", "total": 3})
     facts = {"passed": True, "reused": False, "ending": "done", "limit": ""}
-    score = SimpleNamespace(task="t1", score=1.0, usage=Usage(calls=2), **facts)
+    score = SimpleNamespace(task="t1", repeat=0, score=1.0, usage=Usage(calls=2), **facts)
     screen("score", {"score": score})
     assert "  train 1/3  passed  t1 (done, 2 calls)   0 calls" in capsys.readouterr().err
