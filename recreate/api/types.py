@@ -782,6 +782,30 @@ class Stratum(Record):
         return f"{self.name} {self.after - self.before:+.2f} on {self.tasks}"
 
 
+class Look(Record):
+    """One look at an agent beside the seed. attempts: at each task, by both; p: of "it is no
+    better"; share: the error that the look may spend."""
+
+    attempts: int
+    p: float
+    share: float
+
+
+class GateClaim(Record):
+    """What is claimed of an agent beside the seed: see recreate/runs/search.py.
+
+    search, anew: the gain in the attempts that chose it, and in those made afterwards, which chose
+    nothing; None where there are none. won, lost: tasks that it does better and worse.
+    """
+
+    word: Literal["shown", "likely", "none", "cheaper"]
+    won: int = 0
+    lost: int = 0
+    search: float | None = None
+    anew: float | None = None
+    looks: tuple[Look, ...] = ()
+
+
 class Verdict(Record):
     """Paired scores on the same tasks and repeats: mean difference, its 90 % interval, sign-flip p.
 
@@ -789,7 +813,9 @@ class Verdict(Record):
     paired; tasks counts pairs, dropped those lost because an attempt was excluded. saving: what it
     costs, where it is not worse and cheaper. alpha: of a candidate's trial, the chance that it is
     kept without helping: then lo, hi and p hold at every time, and each end misses with that chance
-    at most. strata: the same by kind of task, where there are several.
+    at most. strata: the same by kind of task, where there are several. step: of a candidate beside
+    the current agent, whose place it takes for now where it is `ahead`; claim: what a build claims
+    at its end.
     """
 
     before: float | None
@@ -806,6 +832,9 @@ class Verdict(Record):
     saving: Saving | None = Field(default=None, exclude_if=not_)
     alpha: float | None = Field(default=None, exclude_if=not_)
     strata: tuple[Stratum, ...] = Field(default=(), exclude_if=not_)
+    step: bool = Field(default=False, exclude_if=not_)
+    ahead: bool = Field(default=False, exclude_if=not_)
+    claim: GateClaim | None = Field(default=None, exclude_if=not_)
 
     @model_validator(mode="after")
     def _check_interval(self) -> Self:

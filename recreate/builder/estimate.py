@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import quantiles
 from typing import NamedTuple
 
@@ -30,8 +30,9 @@ from recreate.lessons.ladder import ASKED
 from recreate.lessons.store import CLIMBING
 from recreate.optimizers.reflect import MOST_CALLS
 from recreate.runs.budget import Budget
+from recreate.runs.chances import Chance, find_chances
 from recreate.runs.settings import MOST_RERUNS, Settings, own
-from recreate.runs.trial import LATTICE, SPREAD, decidable, finds, odds, share
+from recreate.runs.trial import LATTICE, POWER, SPREAD, decidable, finds, odds, share
 
 STUDY_CALLS, STUDY_IN, STUDY_OUT = (8, 50), 38_000, 2_800
 """Calls that one study of the optimizer `recreate`, or its distilling, takes, and the tokens of
@@ -67,7 +68,8 @@ class Estimate(Record):
     many the budget pays for, at that end.
 
     detectable_gain: the smallest true gain in the validation score that the gate would keep 8 times
-    in 10, from a score of base_rate. assumes: where the figures come from, in words.
+    in 10, from a score of base_rate, by the rule `each`; chances: by the rule `search`.
+    assumes: where the figures come from, in words.
     """
 
     attempts: int
@@ -82,6 +84,7 @@ class Estimate(Record):
     high: Amounts
     base_rate: float
     assumes: tuple[str, ...]
+    chances: tuple[Chance, ...] = ()
 
 
 class Span(NamedTuple):
@@ -240,6 +243,7 @@ class Course(Record):
                candidate
     first      attempts at train tasks in the first round; batch: in each later one; proposing: more
                for each proposal
+    confirming attempts at the end that choose nothing, at most
     calls      of the optimizer's model for a proposal, at least and at most
     call       how long such a call takes, in calls of an attempt
     """
@@ -251,6 +255,7 @@ class Course(Record):
     proposing: int
     calls: tuple[int, int]
     call: float
+    confirming: int = 0
 
     def attempts(self, rounds: int | None = None, trial: int | None = None) -> int:
         """Return the attempts of so many of its rounds, the seed's among them. trial: of one
@@ -260,6 +265,7 @@ class Course(Record):
             self.judged
             + rounds * (self.batch + self.proposing + (self.judged if trial is None else trial))
             + (self.first - self.batch) * (rounds > 0)
+            + self.confirming * (rounds > 0 and trial is None)
         )
 
 
@@ -269,6 +275,8 @@ def course(settings: Settings, optimizer_price: Price, studies: Sequence[Usage] 
     one, look = proposal(settings), study(settings, optimizer_price, studies)
     low, high = (one.studies * each.calls + one.calls for each in (look.low, look.high))
     high += questions(settings)
+    gate = settings.gate
+    searches = gate.keep == "search" and gate.false_keep > 0
     return Course(
         rounds=settings.rounds,
         judged=settings.validation * settings.repeats,
@@ -278,6 +286,7 @@ def course(settings: Settings, optimizer_price: Price, studies: Sequence[Usage] 
         calls=(low, high),
         call=OPTIMIZER_CALL
         / (settings.jobs if _local(settings) else 1),  # what asks alone has the cores to itself
+        confirming=2 * gate.confirm * settings.validation * searches,
     )
 
 
@@ -397,9 +406,10 @@ def plan(
     )
     one, way = proposal(settings), course(settings, optimizer_price, past.studies)
     rate = ASSUMED_RATE if past.rate is None else past.rate
-    gain, quickly = _finds(settings, rate, SPREAD if past.spread is None else past.spread)
+    gain, quickly, chances = _finds(settings, rate, past.spread or SPREAD)
     budget = Budget.parse(settings.budget)
     costs = _Costs(settings, budget, price, optimizer_price, attempt, inquiry, one, way, quickly)
+    needed = replace(costs, way=way.model_copy(update={"confirming": 0}))  # it ends without, too
     assumes = [f"attempts: {attempt.source}"]
     assumes += [f"studies: {inquiry.source}"] if one.studies else []
     measured = past.usages and (past.studies or not one.studies)
@@ -435,29 +445,35 @@ def plan(
     return Estimate(
         attempts=way.attempts() + rehearsals + again,
         **high.model_dump(exclude={"schema_"}),
-        proposals=max((r for r in range(settings.rounds + 1) if costs.fit(r)), default=0),
+        proposals=max((r for r in range(settings.rounds + 1) if needed.fit(r)), default=0),
         detectable_gain=round(gain, 3),
         source=attempt.source,
         low=low,
         high=high,
         base_rate=round(rate, 3),
         assumes=tuple(assumes),
+        chances=chances,
     )
 
 
-def _finds(settings: Settings, rate: float, spread: float) -> tuple[float, int]:
+def _finds(settings: Settings, rate: float, spread: float) -> tuple[float, int, tuple[Chance, ...]]:
     """Return (the gain that the gate keeps eight times in ten; the attempts that judge a candidate
-    which changes nothing)."""
+    which changes nothing; the chances of some gains, by the rule `search`)."""
     tasks, repeats, gate = settings.validation, settings.repeats, settings.gate
+    rate = min(0.99, round(rate, 2))
+    if gate.false_keep and gate.keep == "search":
+        chances = find_chances(gate, tasks, repeats, rate, settings.rounds or 1, spread)
+        found = (c.gain for c in chances if c.shown + c.likely >= POWER)
+        return next(found, 1.0), math.ceil(0.6 * tasks) * repeats, chances
     gain = finds(gate, tasks, repeats, rate, settings.rounds, spread)
     if gate.cheaper or not gate.false_keep:
-        return gain, tasks * repeats
-    rate, alpha = min(0.99, round(rate, 2)), share(gate, decidable(gate, tasks, settings.rounds))
+        return gain, tasks * repeats, ()
+    alpha = share(gate, decidable(gate, tasks, settings.rounds))
     tried = (
         odds(min(tasks, LATTICE), repeats, rate, 0.0, alpha=alpha, worth=gain, spread=spread).tasks
         * repeats
     )
-    return gain, min(tasks * repeats, math.ceil(tried) + settings.jobs)
+    return gain, min(tasks * repeats, math.ceil(tried) + settings.jobs), ()
 
 
 def _tokens(used: Usage) -> int:
@@ -480,6 +496,7 @@ def refuse_if_too_small(
         "rounds": 1,
         "budget": (),
         "study": settings.study.model_copy(update={"rehearsals": 0}),
+        "gate": settings.gate.model_copy(update={"confirm": 0}),  # it ends without, claiming less
     }
     one = plan(settings.model_copy(update=least).learning("none"), scaffold, price, optimizer_price)
     first_batch = settings.batch_size

@@ -1,9 +1,9 @@
 """Whether a candidate is kept: its attempts at validation tasks, and the rule that decides on them.
 
 A `GateRule` settles before the first attempt what a candidate may err (terms), says after each
-stretch of tasks whether it is clear, and gives the verdict. `Trials` is the rule of a build that
-promises how often it keeps what does not help (`gate.false_keep`); `PairedTests` judges each
-candidate by itself. `Judge` makes the attempts and asks the rule.
+stretch of tasks whether it is clear, and gives the verdict. `SearchRule` goes on from what scores
+higher, and says at the end what it can claim; `Trials` keeps what is shown to be better than its
+parent; `PairedTests` judges each candidate by itself. `Judge` makes the attempts and asks the rule.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import Protocol
 from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import BadInput, OutOfBudget
 from recreate.api.ports import Price
-from recreate.api.types import Task, Verdict
+from recreate.api.types import Saving, Task, Verdict
 from recreate.builder.learning import Learning
 from recreate.builder.measure import bring
 from recreate.builder.past import read_spread
 from recreate.builder.selection import strata
+from recreate.runs import search
 from recreate.runs.attempts import Score, Work, count_new, read_ended, run_attempts, stretch_of
 from recreate.runs.gate import (
     Scores,
-    alone,
     interval,
     judge,
     not_worse,
@@ -34,7 +34,9 @@ from recreate.runs.gate import (
     unjudged,
 )
 from recreate.runs.reader import Run
+from recreate.runs.search import Conclusion
 from recreate.runs.session import Session
+from recreate.runs.settings import Gate
 from recreate.runs.trial import SPREAD, Terms, decidable, detectable, handed_on, room, share, tried
 
 
@@ -160,6 +162,40 @@ class Trials(PairedTests):
         return tried(terms, before, after, whole=whole)[0]
 
 
+class SearchRule(Trials):
+    """The build goes on from what scores higher; what is claimed of it is asked at the end."""
+
+    def settle_terms(self, pairing: Pairing) -> Terms:
+        terms = self.find_terms(pairing.parent, pairing.candidate)
+        if terms is not None:
+            return terms
+        settings = self.session.settings
+        terms = search.make_terms(
+            settings.gate,
+            self._terms(),
+            candidate=pairing.candidate,
+            parent=pairing.parent,
+            round=pairing.round,
+            of=pairing.of,
+            rounds=settings.rounds,
+            repeats=settings.repeats,
+            tasks=self.tasks,
+            draw=settings.seed,
+            strata=self.strata,
+        )
+        self.session.journal.add("trial", terms=terms.model_dump(mode="json"))
+        return terms
+
+    def is_clear(self, terms: Terms | None, before: Scores, after: Scores) -> bool:
+        return terms is not None and search.is_given_up(terms, before, after)
+
+    def decide(
+        self, terms: Terms | None, before: Scores, after: Scores, *, whole: bool = False
+    ) -> Verdict:
+        assert terms is not None
+        return search.judge_step(terms, before, after, alpha=self.alpha, seed=self.seed)
+
+
 class Judge:
     """Attempts at validation tasks in a build, and what the gate makes of them."""
 
@@ -171,10 +207,11 @@ class Judge:
         self.learning = learning
         self.seed = seed
         self.gate = session.settings.gate
-        self._looked = False
-        self.rule: GateRule = (
-            Trials(session, validation, seed) if self.gate.false_keep else PairedTests(session)
-        )
+        self._looked = set[int]()
+        self.rule: GateRule = PairedTests(session)
+        if self.gate.false_keep:
+            rule = SearchRule if self.gate.keep == "search" else Trials
+            self.rule = rule(session, validation, seed)
 
     @property
     def attempts(self) -> int:
@@ -187,13 +224,19 @@ class Judge:
         repeats, offers = range(self.session.settings.repeats), self.learning.offers()
         self.session.ledger.afford(count_new(self.session, child, self.validation, repeats, offers))
 
-    def attempt(self, scaffold: Scaffold) -> list[Score]:
-        """Return an agent's validation scores: run once, read back ever after. The seed's may lie
-        in runs/ already."""
-        repeats, offers = self.session.settings.repeats, self.learning.offers()
-        if scaffold.digest == self.seed.digest and not self._looked:
-            self._looked = True
-            each = ((task, repeat) for task in self.validation for repeat in range(repeats))
+    def attempt(self, scaffold: Scaffold, repeats: int = 0) -> list[Score]:
+        """Return an agent's validation scores: run once, read back ever after. repeats: at each
+        task, 0 for those of the settings."""
+        return self._attempt(scaffold, repeats or self.session.settings.repeats)
+
+    def _attempt(self, scaffold: Scaffold, repeats: int, start: int = 0) -> list[Score]:
+        """Return the scores of so many attempts at each task, from number `start` on. The seed's
+        may lie in runs/ already."""
+        numbers = {*range(start, start + repeats)}
+        if scaffold.digest == self.seed.digest and not numbers <= self._looked:
+            self._looked |= numbers
+            offers = self.learning.offers()
+            each = ((task, repeat) for task in self.validation for repeat in sorted(numbers))
             work = [Work(self.session, scaffold, *at, "validation", offers=offers) for at in each]
             bring(self.session, work, judged=False)
         return run_attempts(
@@ -202,8 +245,51 @@ class Judge:
             self.validation,
             repeats=repeats,
             phase="validation",
-            offers=offers,
+            offers=self.learning.offers(),
+            first={task.id: start for task in self.validation},
         )
+
+    def conclude(self, chain: Sequence[Scaffold]) -> Conclusion:
+        """Return what the build hands over in place of the seed, after the further attempts that
+        this takes; where the budget ends before them, by what was attempted.
+
+        chain: the agents that were current ones, in their order.
+        """
+        run = Run(self.session.folder)
+        ended = run.conclude()
+        agents = {agent.digest: agent for agent in chain}
+        while ended.repeats and ended.verdict is not None:
+            try:
+                self.session.say("confirm", {"attempts": ended.repeats})
+                for agent in (self.seed, agents[run.current]):
+                    self._attempt(agent, 1, ended.repeats - 1)
+            except OutOfBudget as e:
+                self.session.say("budget", {"text": e.message})
+                break
+            ended = run.conclude()
+        if self.gate.cheaper and ended.verdict is not None and not ended.agent:
+            self._note_cheaper(agents[run.current], ended.verdict)
+            ended = run.conclude()
+        return ended
+
+    def _note_cheaper(self, agent: Scaffold, verdict: Verdict) -> None:
+        """Write into the journal that an agent is cheaper than the seed and not worse, if it is."""
+        scored = [self.attempt(each, verdict.repeats) for each in (self.seed, agent)]
+        less = self._saving(*scored)
+        before, after = map(by_place, scored)
+        worse = not_worse(before, after, margin=self.gate.margin, alpha=2 * (verdict.alpha or 0.0))
+        if less is not None and less.cheaper and not worse:
+            record = {"agent": agent.digest, "saving": less.model_dump(mode="json")}
+            if not any(
+                record.items() <= r.items() for r in self.session.journal.records("cheaper")
+            ):
+                self.session.journal.add("cheaper", **record)
+
+    def _saving(self, before: Sequence[Score], after: Sequence[Score]) -> Saving | None:
+        price, gate = self.session.price, self.gate
+        unit = gate.cost or ("usd" if price.tokens_in or price.tokens_out else "tokens")
+        costs = (cost_of(side, price, unit) for side in (before, after))
+        return saving(*costs, unit=unit, alpha=gate.alpha, seed=self.session.settings.seed)
 
     def _try(self, child: Scaffold, terms: Terms | None, before: Scores) -> list[Score]:
         """Return a candidate's scores, stretch by stretch until it is clear."""
@@ -251,12 +337,15 @@ class Judge:
         verdict = self._broken(after) or self.rule.decide(terms, before, by_place(after))
         if verdict.better or verdict.diff is None or (gate.false_keep and not gate.cheaper):
             return verdict
-        price, after = self.session.price, self.attempt(child)
-        unit = gate.cost or ("usd" if price.tokens_in or price.tokens_out else "tokens")
-        costs = (cost_of(side, price, unit) for side in (scored, after))
-        less = saving(*costs, unit=unit, alpha=gate.alpha, seed=self.session.settings.seed)
+        if verdict.step and (verdict.ahead or verdict.diff < 0):
+            return verdict
+        after = self.attempt(child)
+        less = self._saving(scored, after)
         if less is None or not less.cheaper:
             return verdict
+        if verdict.step:
+            reason = f"as good, and cheaper: {saved(less)}; kept for now"
+            return verdict.model_copy(update={"ahead": True, "reason": reason})
         agents = [by_place(self.attempt(each)) for each in (self.seed, *kept)]
         best = max(agents, key=lambda scores: interval(scores)[0])
         worse = not_worse(best, by_place(after), margin=gate.margin, alpha=self._half)
@@ -274,7 +363,7 @@ class Judge:
 
     def keeps(self, verdict: Verdict) -> bool:
         """Whether a candidate is kept: better, or cheaper where that was asked for."""
-        return verdict.better or (self.gate.cheaper and verdict.saving is not None)
+        return verdict.better or verdict.ahead or (self.gate.cheaper and verdict.saving is not None)
 
     def compare(self, before: Scaffold, after: Scaffold) -> Verdict:
         """Return what the build ends with, on all validation tasks. With less than the gate needs
@@ -287,8 +376,8 @@ class Judge:
             same = before.digest == after.digest
             return unjudged("undecided", over) if same or known is None else known
         if before.digest == after.digest:
-            top = room(self.gate, self.session.settings.rounds, a, self.session.settings.seed)
-            return alone(a, "nothing was kept: before and after are the same agent", top)
+            settings, reason = self.session.settings, "nothing was kept"
+            return search.judge_seed(self.gate, settings.rounds, a, reason, settings.seed)
         return self.rule.decide(self.rule.find_terms(before.digest, after.digest), a, b, whole=True)
 
     def _broken(self, scores: Sequence[Score]) -> Verdict | None:
@@ -306,13 +395,19 @@ class Judge:
         return unjudged("not-better", words)
 
     def find_ceiling(self, current: Scaffold) -> str:
-        """Return why nothing could be kept in place of the seed, '' when something could, or
-        `current` is another agent."""
+        """Return why nothing could be kept in place of the current agent, '' when something could,
+        or where the rule asks that of the seed alone."""
+        if isinstance(self.rule, SearchRule):
+            before, now = (by_place(self.attempt(agent)) for agent in (self.seed, current))
+            settings = self.session.settings
+            return search.find_top(self.gate, settings.rounds, before, now)
         before = by_place(self.attempt(current))
         return self._ceiling(before) if current.digest == self.seed.digest else ""
 
     def _ceiling(self, before: Scores) -> str:
         settings, gate = self.session.settings, self.gate
+        if isinstance(self.rule, SearchRule):
+            return search.find_top(gate, settings.rounds, before, before)
         text = room(gate, settings.rounds, before, settings.seed)
         if not text or not gate.cheaper:
             return text
@@ -349,6 +444,22 @@ class Judge:
             return self.gate.alpha
         over = decidable(self.gate, len(self.validation), self.session.settings.rounds)
         return 2 * share(self.gate, over)
+
+
+def find_limits(gate: Gate, tasks: int, rounds: int) -> str:
+    """Return what so few validation tasks cannot decide, '' where they decide all."""
+    if not gate.false_keep:
+        return ""
+    more = "more with --validation, or --gate.false_keep"
+    if gate.keep == "search":
+        if search.best_word(gate, rounds, [1.0] * tasks) == "shown":
+            return ""
+        return f"{tasks} validation tasks can make an agent likely better, and show nothing: {more}"
+    over = decidable(gate, tasks, rounds)
+    if not 0 < over < rounds:
+        return ""
+    first = f"the first {over}" if over > 1 else "the first one"
+    return f"{tasks} validation tasks decide {first} of {rounds} rounds' candidates: {more}"
 
 
 def by_place(scores: Sequence[Score]) -> dict[tuple[str, int], float | None]:

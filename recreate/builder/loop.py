@@ -38,13 +38,13 @@ from recreate.api.ports import extras
 from recreate.api.types import Edit, digest
 from recreate.builder import rounds
 from recreate.builder.estimate import course
+from recreate.builder.gates import find_limits
 from recreate.builder.proposals import list_closed
 from recreate.builder.review import Reviewer
 from recreate.builder.rounds import Build, BuildState, NoRoom
 from recreate.optimizers.investigator.create import create as write_seed
 from recreate.runs.reader import BuildResult
 from recreate.runs.session import Session
-from recreate.runs.trial import decidable
 from recreate.storage import files
 
 NODES = (rounds.attempt, rounds.propose, rounds.settle, rounds.review, rounds.decide)
@@ -143,14 +143,26 @@ def _run(work: Build, reviewer: Reviewer | None) -> BuildResult:
                 status = "budget"
                 session.say("budget", {"text": e.message})
             except NoRoom as e:
-                status, top = "ceiling", str(e)
-                session.say("ceiling", {"text": top})
-    verdict = work.judge.compare(work.seed, work.best)
+                top = str(e)
+                if work.kept_ids:
+                    session.say("note", {"text": f"{top}: the build ends"})
+                else:
+                    status = "ceiling"
+                    session.say("ceiling", {"text": top})
+    best = work.best
+    searched = work.judge.conclude([work.scaffold(id) for id in work.kept_ids])
+    if searched.verdict is None:
+        verdict = work.judge.compare(work.seed, best)
+    else:
+        verdict = searched.verdict
+        best = work.scaffold(searched.agent) if searched.agent else work.seed
     return BuildResult(
         status=status,
         seed=work.seed,
-        scaffold=work.best,
-        verdict=verdict.model_copy(update={"reason": top}) if top else verdict,
+        scaffold=best,
+        verdict=verdict.model_copy(update={"reason": top})
+        if top and not searched.agent
+        else verdict,
         revisions=tuple(work.revisions),
         waiting=waiting,
     )
@@ -162,11 +174,12 @@ def _announce(work: Build, earlier: BuildState) -> None:
     count = len(work.validation)
     there = {"train": min(settings.train, len(work.train)), "validation": count}
     ahead = course(settings.model_copy(update=there), session.models.optimizer_price)
-    over = decidable(settings.gate, count, settings.rounds) if settings.gate.false_keep else 0
-    if 0 < over < settings.rounds and not earlier:
-        first = f"the first {over}" if over > 1 else "the first one"
-        text = f"{count} validation tasks decide {first} of {settings.rounds} rounds' candidates"
-        session.say("note", {"text": f"{text}: more with --validation, or --gate.false_keep"})
+    if (
+        not earlier
+        and settings.rounds
+        and (text := find_limits(settings.gate, count, settings.rounds))
+    ):
+        session.say("note", {"text": text})
     facts = {"pool": len(work.train), "course": ahead, "over": earlier.get("round", 0)}
     session.say("build", {**there, **facts})
 

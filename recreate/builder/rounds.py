@@ -207,7 +207,7 @@ def attempt(build: Build, state: BuildState) -> BuildState:
     NoRoom where nothing could be kept in place of the seed."""
     session, round = build.session, state["round"]
     current = build.scaffold(state["scaffold"])
-    if round == 0 and (top := build.judge.find_ceiling(current)):
+    if top := build.judge.find_ceiling(current):
         raise NoRoom(top)
     session.say("round", {"round": round + 1, "rounds": session.settings.rounds})
     if session.settings.from_experience and (round == 0 or not build.train):

@@ -306,7 +306,7 @@ def deliver(where: Path, folder: Path, domain: str, built: BuildResult) -> Outco
     target = target_of(seen.settings.name or domain, where)
     agent = built.scaffold.model_copy(update={"name": target.name})
     place, stays, kept = str(target), "", None
-    if any(r.kept for r in built.revisions) or not target.exists():
+    if built.scaffold.digest != built.seed.digest or not target.exists():
         if stays := left_alone(target, seen):
             place = f"{paths.short(folder)}:{agent.digest}"
         else:

@@ -125,7 +125,9 @@ def run_build(
     if made.status == "ceiling":
         say(facts.HARDER)
     elif made.status == "done" and not made.waiting and not made.stays and not as_json:
-        if any(revision.kept for revision in made.revisions):
+        if made.record.get("left_out"):
+            seen = f"keep {made.record['left_out']} takes the agent that the build arrived at"
+        elif any(revision.kept for revision in made.revisions):
             seen = f"diff {here(folder)}/seed {agent} shows what changed"
         elif made.revisions:
             seen = f"log {here(folder)} shows what was tried, and why it was dropped"
@@ -166,13 +168,13 @@ def plan(settings: Settings, where: Path, as_json: Json = False) -> None:
     for text in plan.told:
         say(text)
     model, other = plan.opened.model.name, plan.opened.optimizer_model.name
-    gain = (
-        f"a true gain of {made.detectable_gain:+.2f} eight times in ten; a smaller one is mostly"
-        " not kept"
-        if made.detectable_gain < 1
-        else "no gain eight times in ten: more tasks (--validation), or harder ones (--difficulty,"
-        " --kind, --data)"
-    )
+    gain = "the gate keeps no gain eight times in ten: more tasks (--validation), or harder ones"
+    gain += " (--difficulty, --kind, --data)"
+    if made.chances:
+        gain = _tell_chances(made)
+    elif made.detectable_gain < 1:
+        gain = f"the gate keeps a true gain of {made.detectable_gain:+.2f} eight times in ten"
+        gain += "; a smaller one is mostly not kept"
     proposals = (
         f"{made.proposals} of {settings.rounds} proposals are paid for by the budget, at the high"
         " end"
@@ -193,9 +195,19 @@ def plan(settings: Settings, where: Path, as_json: Json = False) -> None:
         *(f"  {text}" for text in made.assumes),
         proposals,
         f"on {settings.validation} validation tasks x {settings.repeats}, from a score of"
-        f" {made.base_rate:g}, the gate keeps {gain}",
+        f" {made.base_rate:g}, {gain}",
         *filter(None, [plan.refused]),
     )
+
+
+def _tell_chances(made: Estimate) -> str:
+    """Return how often a build would say what of some true gains."""
+    rows = [
+        f"  a true gain of {c.gain:+.2f}: better (shown) in {c.shown:.0%}, likely better in"
+        f" {c.likely:.0%} of builds"
+        for c in made.chances
+    ]
+    return "\n".join(["one candidate that gains, among those that do not:", *rows])
 
 
 class _Planned(NamedTuple):

@@ -154,6 +154,14 @@ HELP = {
         "With recreate and randomised: the odds against 'it does not help' that a lesson needs to"
         " become a pattern; 100 or 1000 where agents read what strangers write."
     ),
+    "gate.keep": (
+        "search: go on from what scores higher, and say at the end what can be shown of it; each:"
+        " keep only what is shown to be better than its parent."
+    ),
+    "gate.confirm": (
+        "With search: further attempts at each task, at most, that the agent and what it began from"
+        " get at the end."
+    ),
     "gate.false_keep": (
         "How often, at most, a build keeps anything that does not help, all its candidates"
         " together; 0: each by itself, on all tasks."

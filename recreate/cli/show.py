@@ -169,10 +169,7 @@ class _ShownRun:
 
         self.run, self.settings, self.facts = run, run.settings, RunFacts(run)
         self.revisions, self.seed = self.facts.revisions, self.facts.seed
-        self.final = next(
-            (r.id for r in reversed(self.revisions) if r.kept),
-            self.seed.digest if self.seed else "",
-        )
+        self.final = run.result
         self.arms = _budget_of_arms(run.folder / "bench.toml")
 
     def record(self) -> dict[str, Any]:

@@ -30,7 +30,7 @@ Where no outcome could be `better` is asked of the same function (`ceiling`): ev
 not yet 1 is made 1.
 
 A candidate may also be cheaper and not worse (`not_worse`, `saving`): that is another question,
-with a margin, and only a build that was told to (`gate.cheaper`) keeps one for it. docs/format.md
+with a margin, and only a build that was told to (`gate.cheaper`) keeps one for it. docs/gate.md
 says why that is not the default.
 
 Flips are counted exactly (for scores on a grid, such as 0 and 1 over some repeats, at any number of
@@ -129,6 +129,14 @@ def judge(
         dropped=dropped,
         strata=by_kind(before, after, kinds) if len(set(kinds.values())) > 1 else (),
     )
+
+
+def flip_signs(differences: Sequence[float], seed: int = 0) -> float:
+    """Return p of "the mean is 0 or less", one-sided: the share of ways to flip the signs whose sum
+    is at least the one seen; 1 where that is not above 0. seed: see `_drawn`."""
+    units, _ = _units([_exact(difference) for difference in differences])
+    total = sum(units)
+    return _flips(sorted(abs(u) for u in units if u), total, 0.1, seed)[0] / 2 if total > 0 else 1.0
 
 
 def could_be_better(before: Scores, *, alpha: float = 0.10, seed: int = 0) -> bool:

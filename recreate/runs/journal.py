@@ -10,7 +10,7 @@ from typing import Any
 from recreate.agents.retrieval import MemoryAnswer
 from recreate.api.errors import BadInput, Fault, Transient
 from recreate.api.paths import short
-from recreate.api.types import Change, Lesson, Reply, Revision, digest
+from recreate.api.types import Change, Lesson, Reply, Revision, Saving, digest
 from recreate.models import replies
 from recreate.models.replies import Answerer, ModelQuestion, read_reply
 from recreate.runs.trial import Terms
@@ -81,6 +81,7 @@ FIELDS: Fields = {
     "batch": {"round": int, "tasks": [str], "repeats": [int], "why": [str], "told": str},
     "revision": {"revision": Revision},
     "trial": {"terms": Terms},
+    "cheaper": {"agent": str, "saving": Saving},
     "candidate": {"offer": int, "revision": Revision},
     "review": {"offer": int, "decision": str, "reason": str, "edited": str, "revision": _TEXT},
     "tune": {"name": str, "recipe": str, "scaffold": str, "base": str, "seed": int},

@@ -17,13 +17,21 @@ from recreate.agents.history import History
 from recreate.agents.scaffold import Scaffold, load
 from recreate.api.errors import BadInput
 from recreate.api.paths import shipped, short
-from recreate.api.types import Experience, Revision, Study, Usage, Verdict
+from recreate.api.types import Experience, Revision, Saving, Study, Usage, Verdict
 from recreate.runs.attempts import Score, read_experience
 from recreate.runs.budget import LINES, Spend, unwritten
-from recreate.runs.gate import alone, judge
+from recreate.runs.gate import judge
 from recreate.runs.journal import FIELDS, passed_over, records
+from recreate.runs.search import (
+    Conclusion,
+    CurrentAgent,
+    call_cheaper,
+    conclude,
+    judge_seed,
+    judge_step,
+)
 from recreate.runs.settings import Settings, as_flags, load_run
-from recreate.runs.trial import Terms, room, tried
+from recreate.runs.trial import Terms, tried
 from recreate.storage.files import is_locked
 from recreate.storage.log import Log, iso
 
@@ -117,25 +125,76 @@ class Run:
         """Return the candidate that waits for a person's word, if any."""
         return waiting(self.records("candidate", "review"))
 
-    def validation(self, before: str, after: str) -> Verdict | None:
-        """Return the gate's words on two agents (digests), or the score of one, from the journal;
-        None without scores."""
-        sides: dict[str, dict[tuple[str, int], float | None]] = {before: {}, after: {}}
+    @property
+    def kept(self) -> list[str]:
+        """The digests of the revisions that were kept, in order."""
+        return [r.id for r in self.revisions() if r.kept]
+
+    @property
+    def began_from(self) -> str:
+        """The digest of the seed, '' where this run is no build."""
+        seed, first = self.seed(), next(self.records("trial"), None)
+        return seed.digest if seed else first["terms"]["parent"] if first else ""
+
+    @property
+    def current(self) -> str:
+        """The digest of the agent that a build arrived at; '' where this run is no build."""
+        return (self.kept or [self.began_from])[-1]
+
+    @property
+    def result(self) -> str:
+        """The digest of the agent that a build hands over, by what was attempted so far; '' where
+        this run is no build."""
+        searched = self.conclude()
+        return self.current if searched.verdict is None else searched.agent or self.began_from
+
+    def conclude(self) -> Conclusion:
+        """Return what a build by the rule `search` hands over, and what it claims of it; nothing
+        for another rule, or where nothing was kept."""
+        terms = [Terms.model_validate(r["terms"]) for r in self.records("trial")]
+        known = {t.candidate: t for t in terms if t.rule == "search"}
+        chain, seed = [known[id] for id in self.kept if id in known], self.began_from
+        if not chain:
+            return Conclusion("", None)
+        scores = self._validation_scores(seed, *(t.candidate for t in chain))
+        kept = [CurrentAgent(t, scores[t.candidate]) for t in chain]
+        gate, draw = self.settings.gate, self.settings.seed
+        ended = conclude(scores[seed], kept, alpha=gate.alpha, draw=draw)
+        cheaper = {r["agent"]: Saving.model_validate(r["saving"]) for r in self.records("cheaper")}
+        if ended.agent or ended.verdict is None or self.current not in cheaper:
+            return ended
+        return call_cheaper(ended.verdict, self.current, cheaper[self.current], gate.margin)
+
+    def _validation_scores(self, *agents: str) -> dict[str, dict[tuple[str, int], float | None]]:
+        """Return the agents' scores at validation tasks; None for what was excluded."""
+        sides: dict[str, dict[tuple[str, int], float | None]] = {agent: {} for agent in agents}
         for record in self.records("experience"):
             if record["split"] == "validation" and record["scaffold"] in sides:
                 sides[record["scaffold"]][record["task"], record["repeat"]] = record["score"]
-        if not all(sides.values()):
-            return None
         for row in self.excluded():
             for agent, scores in sides.items():
-                if row["phase"] == "validation" and row.get("scaffold", agent) == agent:
+                whose = row.get("scaffold", agent) == agent
+                if scores and row["phase"] == "validation" and whose:
                     scores.setdefault((row["task"], row["repeat"]), None)
+        return sides
+
+    def validation(self, before: str, after: str) -> Verdict | None:
+        """The gate's words on two agents (digests), or the score of one, from the journal; None
+        without scores."""
+        searched = self.conclude() if before == self.began_from else Conclusion("", None)
+        if searched.verdict is not None and after in (before, searched.agent):
+            return searched.verdict
+        sides = self._validation_scores(before, after)
+        if not all(sides.values()):
+            return None
         gate, seed = self.settings.gate, self.settings.seed
         if before == after:
-            top = room(gate, self.settings.rounds, sides[before], seed)
-            return alone(sides[before], "it is what the build started from", top)
+            reason = "it is what the build started from"
+            return judge_seed(gate, self.settings.rounds, sides[before], reason, seed)
         terms = (Terms.model_validate(record["terms"]) for record in self.records("trial"))
         if found := next((t for t in terms if (t.parent, t.candidate) == (before, after)), None):
+            if found.rule == "search":
+                return judge_step(found, sides[before], sides[after], alpha=gate.alpha, seed=seed)
             kept = any(r.kept and r.id == after for r in self.revisions())
             return tried(found, sides[before], sides[after], whole=kept)[0]
         return judge(sides[before], sides[after], alpha=gate.alpha, seed=seed)
@@ -196,10 +255,9 @@ class Run:
         return found
 
     def results(self) -> dict[CellKey, dict[tuple[str, int], dict[str, Any]]]:
-        """Return what stands for the run beside another: of a build its result on validation, else
-        each of its cells."""
-        seed, kept = self.seed(), [r.id for r in self.revisions() if r.kept]
-        result = (kept[-1:] or [seed.digest])[0] if seed is not None else ""
+        """What stands for the run beside another: of a build its result on validation, else each of
+        its cells."""
+        result = self.result
         return {
             k: v
             for k, v in self.cells().items()
@@ -391,8 +449,7 @@ def find_agent(text: str, where: Path) -> Scaffold:
     revisions = run.revisions()
     known_digests = [r.id for r in revisions] + ([seed.digest] if seed else [])
     if not colon:
-        kept = [r.id for r in revisions if r.kept]
-        wanted = kept[-1:] or known_digests[-1:]
+        wanted = [run.result] if run.kept else known_digests[-1:]
     else:
         # a person's own files, too
         known_digests += [e.digest for e in History(folder / "scaffold.git").log()]

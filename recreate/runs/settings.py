@@ -160,16 +160,21 @@ class AgentCaps(Config):
 
 
 class Gate(Config):
-    """What it takes for a revision to be kept: see docs/format.md.
+    """What it takes for a revision to be kept: see docs/gate.md.
 
-    false_keep: how often, at most, a build keeps anything that does not help, all its candidates
-    together; 0: each candidate by itself, by the paired test at `alpha` on all tasks. alpha: 1 -
-    the level of intervals. cheaper: one that is measurably cheaper is kept too when its score is
-    not lower, and a fall of `margin` or more is ruled out. cost: what is counted, usd, tokens,
-    calls of the model (a step is one, or one a sample) or seconds that replies took; '': usd where
-    the model has a price, else tokens.
+    keep: `search`: the build goes on from what scores higher, and claims at its end what it can
+    show of the last agent beside the seed; `each`: a revision is kept only where it is shown to be
+    better than its parent. confirm: how many further attempts at each task, at most, both get
+    before that is said. false_keep: how often, at most, a build keeps anything that does not help,
+    all its candidates together; with `each`, 0: each candidate by itself, by the paired test at
+    `alpha` on all tasks. alpha: 1 - the level of intervals. cheaper: one that is measurably cheaper
+    is kept too when its score is not lower, and a fall of `margin` or more is ruled out. cost: what
+    is counted, usd, tokens, calls of the model (a step is one, or one a sample) or seconds that
+    replies took; '': usd where the model has a price, else tokens.
     """
 
+    keep: Literal["search", "each"] = "search"
+    confirm: int = Field(default=2, ge=0, le=20)
     alpha: float = Field(default=0.10, gt=0, lt=1)
     false_keep: float = Field(default=0.05, ge=0, le=0.5)
     cheaper: bool = False
@@ -724,6 +729,8 @@ def load_run(folder: Path, *, recorded: bool = False) -> Settings:
         table = tomllib.loads(file.read_text("utf-8"))
         if table and (version := table.pop("format", 1)) != FORMAT:
             raise _other_format(folder, version)
+        if table:  # what was begun by the rule that was the only one goes on by it
+            table["gate"] = {"keep": "each", **table.get("gate", {})}
         return _read_recorded(table) if recorded else Settings.model_validate(table)
     except (ValueError, RecursionError) as e:  # not UTF-8, not TOML, not settings
         said = " ".join(str(e).split("\n")[:3])

@@ -56,7 +56,7 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from operator import mul
 from statistics import NormalDist
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -133,7 +133,7 @@ class Terms(Record):
 
     round: of the build, from 0; of: how many candidates the round has, 0 for a person's edit;
     order: of the tasks' ids; strata: task -> what it is counted with, where there are several;
-    stretch: after how many attempts it is looked at.
+    stretch: after how many attempts it is looked at; rule, confirm: see `settings.Gate`.
     """
 
     candidate: str
@@ -146,6 +146,8 @@ class Terms(Record):
     order: tuple[str, ...]
     strata: Mapping[str, str] = {}
     stretch: int = Field(default=0, ge=0)
+    rule: Literal["search", "each"] = "each"
+    confirm: int = 0
 
 
 def handed_on(known: Sequence[Terms], better: Collection[str]) -> float:

@@ -39,6 +39,14 @@ HARDER = (
 )
 """What to type after a build that ended because nothing could be kept."""
 
+CLAIMS = {
+    "shown": "better (shown)",
+    "likely": "likely better",
+    "none": "no difference shown",
+    "cheaper": "cheaper, and not worse",
+}
+"""What a build may say of the agent that it hands over."""
+
 REHEARSED = {
     "rehearse": "a rehearsal of an edit",
     "select": "a trial of one of several candidates",
@@ -185,10 +193,9 @@ class RunFacts:
     @cached_property
     def verdict(self) -> Verdict | None:
         """The verdict on what a build kept, beside its seed; None for none, and for another run."""
-        final = next((r.id for r in reversed(self.revisions) if r.kept), "")
-        if self.seed is None or not (final or self.status == "ceiling"):
+        if self.seed is None or not (self.run.kept or self.status == "ceiling"):
             return None
-        return self.run.validation(self.seed.digest, final or self.seed.digest)
+        return self.run.validation(self.seed.digest, self.run.result)
 
     @cached_property
     def scores(self) -> Scores:
@@ -266,12 +273,25 @@ class RunFacts:
             return "the agent without its file of it"
         return "a draft of the optimizer, which no validation judged"
 
+    @cached_property
+    def left_out(self) -> str:
+        """RUN:DIGEST of the agent that a build arrived at and did not hand over, '' for none."""
+        handed_over = {self.built.scaffold.digest, self.built.seed.digest, ""}
+        current = self.run.current if self.built.verdict.claim else ""
+        return "" if current in handed_over else f"{paths.short(self.run.folder)}:{current}"
+
     @property
     def flattery(self) -> str:
         """What it costs that a score is of the tasks that chose its agent: figures of `python -m
         tests.lab.evidence reuse`."""
         if self.built.scaffold.digest == self.built.seed.digest:
             return "These validation tasks chose no agent, so the score does not flatter."
+        claim = self.built.verdict.claim
+        if claim is not None and claim.anew is not None:
+            return (
+                "The first attempts chose the agent, so that their score flatters it; those made"
+                f" afterwards chose nothing, and their gain is {claim.anew:+.3f}."
+            )
         return (
             "The same validation tasks judged every candidate, so this score flatters the result:"
             " simulated builds that kept something ended 11 to 17 points of a hundred too high on"
@@ -370,8 +390,9 @@ def _read_result(run: Run) -> BuildResult:
             code="not-a-build",
         )
     revisions, end = run.revisions(), run.end()
-    kept = [r.id for r in revisions if r.kept]
-    final = History(run.folder / "scaffold.git").read(kept[-1]) if kept else seed
+    final = seed
+    if run.result != seed.digest:
+        final = History(run.folder / "scaffold.git").read(run.result)
     verdict = run.validation(seed.digest, final.digest)
     return BuildResult(
         status=str(end["status"]) if end else "unfinished",

@@ -45,7 +45,7 @@ from recreate.viewer.charts import (
     list_flips,
     name_outcome,
 )
-from recreate.viewer.facts import REHEARSED, RunFacts, count, explain_fate, name_fate
+from recreate.viewer.facts import CLAIMS, REHEARSED, RunFacts, count, explain_fate, name_fate
 from recreate.viewer.text import FileDiff, cut, read_diff, visible
 from recreate.viewer.traces import Room, citations, read_traces, show_studies
 
@@ -188,6 +188,8 @@ def tell_outcome(built: BuildResult) -> str:
             f"A candidate waits for a person's word (recreate review shows it): {judged} before it,"
             f" {kept} kept."
         )
+    if v.claim is not None and built.revisions:
+        return f"{CLAIMS[v.claim.word].capitalize()}: {judged}, {kept} kept for now."
     if v.verdict == "better":
         return f"The new agent is better than the seed: {judged}, {kept} kept."
     if built.scaffold.digest == built.seed.digest:

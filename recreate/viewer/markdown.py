@@ -9,10 +9,10 @@ from typing import Any
 
 from recreate.agents.history import History
 from recreate.agents.scaffold import Scaffold, diff
-from recreate.api.types import Change, Lesson, Revision, Study, Verdict
+from recreate.api.types import Change, GateClaim, Lesson, Revision, Study, Verdict
 from recreate.lessons import draws
 from recreate.runs.reader import BuildResult, Run
-from recreate.viewer.facts import HARDER, REHEARSED, RunFacts, count
+from recreate.viewer.facts import CLAIMS, HARDER, REHEARSED, RunFacts, count
 from recreate.viewer.text import proposer, reasons
 
 
@@ -26,6 +26,8 @@ def result(facts: RunFacts, path: str) -> dict[str, Any]:
         "status": built.status,
         **({"advice": HARDER} if built.status == "ceiling" else {}),
         "scaffold": {"path": path, "digest": built.scaffold.digest},
+        **claim_record(verdict),
+        **({"left_out": facts.left_out} if facts.left_out else {}),
         "validation": {**validation, "split": "validation", "date": run.date},
         "provenance": facts.provenance,
         "command": run.command,
@@ -42,6 +44,18 @@ def result(facts: RunFacts, path: str) -> dict[str, Any]:
         "waiting": built.waiting.id if built.waiting else None,
         "spend": facts.spend.record(),
         "set_aside": facts.excluded,
+    }
+
+
+def claim_record(verdict: Verdict) -> dict[str, Any]:
+    """Return what a build claims, as `--json` prints it; {} by a rule that claims nothing."""
+    claim = verdict.claim
+    if claim is None:
+        return {}
+    return {
+        "claim": claim.word,
+        "gain": {"search": claim.search, "anew": claim.anew},
+        "looks": [look.model_dump(mode="json", exclude={"schema_"}) for look in claim.looks],
     }
 
 
@@ -69,12 +83,31 @@ def verdict_text(verdict: Verdict) -> str:
     """Return a verdict in one line."""
     if verdict.diff is None or verdict.before is None or verdict.after is None:
         return f"{verdict.verdict}: {verdict.reason}"
+    if verdict.claim is not None:
+        return claim_text(verdict, verdict.claim)
+    if verdict.step:
+        scores = f"{verdict.before:.3f} -> {verdict.after:.3f} on {count(verdict.tasks, 'task')}"
+        return f"{'ahead' if verdict.ahead else 'behind'}: {scores}; {verdict.reason}"
     interval = f" [{verdict.lo:+.3f}, {verdict.hi:+.3f}]" if verdict.lo is not None else ""
     p = f", p = {verdict.p:.3f}" if verdict.p is not None else ""
     return (
         f"{verdict.verdict}: {verdict.before:.3f} -> {verdict.after:.3f}, difference"
         f" {verdict.diff:+.3f}{interval} over {verdict.tasks} tasks x {verdict.repeats}{p}"
         + (f"; {verdict.reason}" if verdict.reason else "")
+    )
+
+
+def claim_text(verdict: Verdict, claim: GateClaim) -> str:
+    """Return what a build claims, in one line."""
+    if verdict.before == verdict.after and not claim.looks:
+        return f"{CLAIMS[claim.word]}: the score is {verdict.before:.3f}; {verdict.reason}"
+    attempts = count(verdict.repeats, "attempt")
+    parts = [f"{verdict.before:.3f} -> {verdict.after:.3f}"]
+    if claim.anew is not None:
+        parts.append(f"{claim.anew:+.3f} in the attempts that chose nothing")
+    parts.append(f"{claim.won} won, {claim.lost} lost of {verdict.tasks} tasks x {attempts}")
+    return f"{CLAIMS[claim.word]}: {', '.join(parts)}" + (
+        f"; {verdict.reason}" if verdict.reason else ""
     )
 
 

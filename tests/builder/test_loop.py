@@ -49,6 +49,7 @@ def go(workspace: Path) -> Go:
             "domain": "tests.toy:Toy",
             "model": f"scripted:{file}",
             "rounds": 2,
+            "gate.keep": "each",
         }
         values |= {"models.retries": 0, "memory.embedder": "hashed", **flags}
         folder = workspace / "runs" / name

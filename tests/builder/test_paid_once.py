@@ -60,7 +60,7 @@ def test_a_second_build_pays_for_no_attempt_of_the_same_seed(workspace: Path) ->
     second, anew = build(workspace, "b")
     records = list(Run(first.run).records("experience"))
     seeds = {r["attempt"] for r in records if r["scaffold"] == first.seed.digest}
-    assert len(seeds) == SIZES["validation"] + SIZES["train"]
+    assert len(seeds) == 2 * SIZES["validation"] + SIZES["train"], "twice, to show what was gained"
     assert not seeds & {attempt for _, attempt in anew.attempts}
     assert seeds <= {attempt for _, attempt in paid.attempts}
     assert second.verdict == first.verdict

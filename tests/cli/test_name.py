@@ -43,7 +43,7 @@ def test_a_build_says_first_and_last_when_it_takes_the_place_of_what_it_did_not_
     workspace: Path, capsys: pytest.CaptureFixture[str], mine: str
 ) -> None:
     record, said = built(workspace, capsys, "--scaffold", "seed", "--out", "runs/a")
-    assert record["validation"]["verdict"] == "better"
+    assert record["claim"] == "likely"
     assert scaffolds.load(workspace / "scaffolds/toy").digest == record["scaffold"]["digest"]
     assert record["replaced"] == mine
     assert said.index(f"scaffolds/toy holds {mine}, and this build begins from seed") < said.index(
@@ -60,7 +60,7 @@ def test_what_it_began_from_gives_way_without_a_word(
     workspace: Path, capsys: pytest.CaptureFixture[str], mine: str
 ) -> None:
     record, said = built(workspace, capsys, "--out", "runs/a")
-    assert record["validation"]["verdict"] == "better"
+    assert record["claim"] == "likely"
     assert "replaced" not in record
     assert "did not begin from" not in said
     assert "puts it beside instead" not in said
@@ -88,7 +88,7 @@ def test_what_the_limits_of_a_build_changed_still_comes_from_there(
     workspace: Path, capsys: pytest.CaptureFixture[str], mine: str
 ) -> None:
     record, _ = built(workspace, capsys, "--limits.steps", "3", "--out", "runs/a")
-    assert record["validation"]["verdict"] == "better"
+    assert record["claim"] == "likely"
     assert "replaced" not in record
     assert scaffolds.load(workspace / "scaffolds/toy").digest == record["scaffold"]["digest"]
 

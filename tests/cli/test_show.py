@@ -41,6 +41,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "6",
             "--rounds",
             "2",
+            "--gate.keep",
+            "each",
         ]
         assert run(["build", *flags, "--sandbox", "none", "--out", "runs/a", "--json"]) == 0
     return folder

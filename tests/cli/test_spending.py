@@ -40,8 +40,10 @@ def test_a_plan_says_what_a_build_takes_and_spends_nothing(
     workspace: Path, model: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan = printed(capsys, "plan", *TOY, *model, "--rounds", "2", "--budget", "25attempts")
-    # 8 validation tasks for the seed and for each of two candidates, and two batches of four
-    assert plan["attempts"] == 8 * 3 + 4 * 2
+    # 8 validation tasks for the seed and for each of two candidates, two batches of four, and two
+    # more attempts at each validation task by the seed and by the agent
+    assert plan["attempts"] == 8 * 3 + 4 * 2 + 2 * 2 * 8
+    assert [set(chance) >= {"gain", "shown", "likely"} for chance in plan["chances"]]
     assert plan["proposals"] == 1
     assert 0 < plan["detectable_gain"] <= 1
     assert {"calls", "usd", "minutes", "tokens"} <= plan.keys()
@@ -161,8 +163,9 @@ def test_a_plan_takes_studies_and_the_seeds_score_from_what_was_measured_here(
         (folder / "study.json").write_text(Study(id=str(number), usage=usage).model_dump_json())
     plan = printed(capsys, "plan", *flags)
     assert "studies: the middle half of 3 studies made here before" in plan["assumes"]
-    # the high end has rehearsals besides, and a trial of all eight tasks
-    attempts = plan["attempts"] - 2 * 9 - 4
+    # the high end has rehearsals besides, a candidate's attempts at all eight tasks, and further
+    # attempts by both at the end
+    attempts = plan["attempts"] - 2 * 9 - 3 - 2 * 2 * 8
     assert (plan["low"]["calls"], plan["high"]["calls"]) == (
         2 * attempts + 9 * 15,
         2 * plan["attempts"] + 9 * 25,

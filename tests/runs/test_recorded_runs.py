@@ -101,7 +101,7 @@ def test_a_whole_build_is_the_same_from_its_cassette_with_sockets_closed_and_oth
     code, again = go("build", "--replay", "tape", "--jobs", "5", "--out", "runs/b")
     assert code == 0
     assert outcome(again) == outcome(recorded)
-    assert recorded["revisions"][0]["verdict"]["verdict"] == "better"
+    assert recorded["claim"] in ("shown", "likely")
     spent = again["spend"]
     assert (spent["calls"], spent["tokens_in"]) == (
         recorded["spend"]["calls"],

@@ -24,6 +24,8 @@ from recreate.api.types import Record
 from recreate.builder.measure import measure, measured_tasks
 from recreate.builder.past import CALIBRATION
 from recreate.plugins.measuring.shares import wilson
+from recreate.plugins.measuring.simulated import SimulatedAgent, SimulatedBuild
+from recreate.runs.chances import find_gain
 from recreate.runs.gate import MIN_TASKS, Scores, interval, judge
 from recreate.runs.results import BenchResult
 from recreate.runs.session import Session
@@ -57,7 +59,8 @@ class FalseKeep(Record):
 
 
 class Detectable(Record):
-    """The smallest true gain that the gate keeps eight times in ten; 1 when there is none."""
+    """The smallest true gain that a build calls shown or likely eight times in ten; 1 when there is
+    none."""
 
     tasks: int
     repeats: int
@@ -144,13 +147,20 @@ def calibration(
         noise=noise,
         false_keep=_false_keep(list(by_task.values()), settings, rounds, mean, spread),
         detectable=tuple(
-            Detectable(
-                tasks=n, repeats=r, gain=round(finds(settings.gate, n, r, mean, rounds, spread), 3)
-            )
+            Detectable(tasks=n, repeats=r, gain=_find_gain(settings, n, r, mean, rounds, spread))
             for n in sizes
             for r in (1, 2, 3)
         ),
     )
+
+
+def _find_gain(
+    settings: Settings, tasks: int, repeats: int, mean: float, rounds: int, spread: float
+) -> float:
+    gate = settings.gate
+    if gate.keep == "search" and gate.false_keep:
+        return find_gain(gate, tasks, repeats, mean, rounds, spread)
+    return round(finds(gate, tasks, repeats, mean, rounds, spread), 3)
 
 
 def _false_keep(
@@ -158,6 +168,8 @@ def _false_keep(
 ) -> FalseKeep:
     """A task's score is drawn from those that it had, or, as often as one of them, from all: two
     repeats alike are no proof that a third would be."""
+    if settings.gate.keep == "search" and settings.gate.false_keep:
+        return _false_claim(tasks, settings, rounds)
     draw, wrong = random.Random(0), 0
     pool = [score for each in tasks for score in each]
     gate, order = settings.gate, [str(n) for n in range(settings.validation)]
@@ -178,6 +190,25 @@ def _false_keep(
         chosen = draw.choices(tasks, k=len(order))
         before = scored(chosen)
         wrong += any(would_keep(before, scored(chosen)) for _ in range(rounds))
+    lo, hi = wilson(wrong, BUILDS)
+    return FalseKeep(rate=wrong / BUILDS, lo=lo, hi=hi, builds=BUILDS, candidates=rounds)
+
+
+def _false_claim(tasks: Sequence[list[float]], settings: Settings, rounds: int) -> FalseKeep:
+    """Return how often a build calls an agent `shown` of candidates that change nothing."""
+    draw, wrong = random.Random(0), 0
+    pool = [score for each in tasks for score in each]
+
+    def score(task: float, _: random.Random) -> float:
+        return draw.choice([*tasks[int(task)], draw.choice(pool)])
+
+    for _ in range(BUILDS):
+        chosen = [float(n) for n in draw.choices(range(len(tasks)), k=settings.validation)]
+        seed = SimulatedAgent(chosen, 0.0)
+        work = SimulatedBuild(seed, rounds, draw, score=score, gate=settings.gate)
+        for _ in range(rounds):
+            work.offer(seed)
+        wrong += work.end().word == "shown"
     lo, hi = wilson(wrong, BUILDS)
     return FalseKeep(rate=wrong / BUILDS, lo=lo, hi=hi, builds=BUILDS, candidates=rounds)
 

@@ -257,7 +257,8 @@ def _pruned(
         (p for p in (Path(what), where / "scaffolds" / what) if (p / "agent.toml").is_file()), None
     )
     out = folder.with_name(f"{folder.name}-prune")
-    told = {"out": str(out), "rounds": 1, "validation": 2 * found.tasks}
+    gate = settings.gate.model_copy(update={"keep": "each"})  # one step, and nothing to search
+    told = {"out": str(out), "rounds": 1, "validation": 2 * found.tasks, "gate": gate}
     settings = settings.model_copy(update=told | ({"name": own.resolve().name} if own else {}))
     with open_measuring(settings, where, out, command="prune") as session:
         built = judge_candidate(session, parts.agent, parts.edits(off, reasons), found.task_ids)

@@ -128,8 +128,8 @@ class Progressing:
                 if self.stage == "proposal":
                     self.proposals.append(now - self.proposing)
                 self.stage = "candidate"
-            case "revision":
-                self.stage = "judged"
+            case "revision" | "confirm":  # how many attempts come after these is not known
+                self.stage = "judged" if event == "revision" else "confirming"
             case "propose" | "observe":
                 if self.stage != "proposal":
                     self.stage, self.proposing = "proposal", now
@@ -168,6 +168,7 @@ class Progressing:
         rest = later * (c.batch + c.proposing + c.judged) + (c.first - c.batch) * (
             later == c.rounds > 0
         )
+        rest += c.confirming * (c.rounds > 0 and self.stage != "confirming")
         if self.phase == "starting":
             rest += c.judged
         if self.stage == "train":

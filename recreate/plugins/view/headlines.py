@@ -24,9 +24,8 @@ def score_run(facts: RunFacts) -> list[Headline]:
         reward = read_figure(facts.updates[-1].get("reward"))
         return [Headline(f"reward, step {len(facts.updates)}", reward, None, None)]
     if facts.kind == "build":
-        kept = [r.id for r in facts.revisions if r.kept][-1:]
-        seed = next((r["scaffold"] for r in facts.run.records("seed")), "")
-        named = [*(("after", id) for id in kept), ("seed", seed)]
+        result, seed = facts.run.result, facts.run.began_from
+        named = [("after", result), ("seed", seed)] if result != seed else [("seed", seed)]
         scored = [(name, facts.scores[id]) for name, id in named if facts.scores.get(id)]
         return [Headline(name, *interval(held, alpha=alpha)) for name, held in scored]
     arms = {(r["model"], r["digest"]): r["arm"] for r in facts.run.records("arm")}

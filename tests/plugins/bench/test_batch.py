@@ -758,7 +758,7 @@ def test_of_a_model_that_is_out_graded_and_excluded_attempts_are_told_apart(
             "usage",
             "0:40:2",
         ),
-        (("bench", "none.toml"), "no-suite", "recreate/plugins/bench/README.md"),
+        (("bench", "none.toml"), "no-suite", "recreate bench --help"),
     ],
 )
 def test_what_cannot_be_measured_is_refused_with_what_to_type(
@@ -788,8 +788,8 @@ def test_what_cannot_be_measured_is_refused_with_what_to_type(
             "named-twice",
             "name one of them; --repeats N",
         ),
-        ('scaffold = ["a"]\ntasks = -3\n', "bad-suite", "recreate/plugins/bench/README.md"),
-        ('scaffold = ["a"]\nformat = ["xml"]\n', "bad-suite", "recreate/plugins/bench/README.md"),
+        ('scaffold = ["a"]\ntasks = -3\n', "bad-suite", "recreate bench --help"),
+        ('scaffold = ["a"]\nformat = ["xml"]\n', "bad-suite", "recreate bench --help"),
         ("domain = 'toy'\n", "usage", "--scaffold NAME"),
         ("scaffold = [", "bad-suite", "mend the line"),
     ],

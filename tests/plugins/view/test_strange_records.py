@@ -138,6 +138,19 @@ BUILD: tuple[dict[str, Any], ...] = (
     {"kind": "proposal", "attempt": "p", "round": 0, "edits": [EDIT]},
     {"kind": "nothing", "round": 0, "reason": "why"},
     {"kind": "trial", "terms": TERMS},
+    {
+        "kind": "cheaper",
+        "agent": "c1",
+        "saving": {
+            "unit": "usd",
+            "before": 2.0,
+            "after": 1.0,
+            "diff": -1.0,
+            "lo": -1.5,
+            "hi": -0.5,
+            "cheaper": True,
+        },
+    },
     {"kind": "revision", "revision": REVISION},
     {"kind": "candidate", "offer": 1, "revision": REVISION},
     {
