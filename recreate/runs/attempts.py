@@ -361,7 +361,10 @@ def _settle(work: Work, experience: Experience, folder: Path, beginning: _Beginn
         raise BadInput(
             f"the first {FIRST} attempts ended alike, so no more are made, and nobody is asked to"
             f" mend prompts: {words}",
-            fix="mend the agent, then recreate resume RUN: what its model said is not paid again",
+            fix=(
+                "mend it, then recreate resume RUN; of a command the files came along as they were:"
+                " where one of them is mended, build again with another --out"
+            ),
             code="agent-breaks",
         )
     held: Experience = session.memory.identify(experience)

@@ -33,7 +33,7 @@ def _run(about: Mapping[str, Any], trace: str) -> dict[str, Any]:
     """Say an observation, or the trace itself, as a run."""
     used = object_of(about.get("usageDetails") or about.get("usage"))
     error = about.get("statusMessage") if about.get("level") == "ERROR" else None
-    kind, outputs = _KINDS.get(str(about.get("type")), "chain"), _said(about.get("output"))
+    kind, outputs = _KINDS.get(str(about.get("type")), "chain"), _fields_of(about.get("output"))
     if kind == "llm" and "messages" in outputs:
         outputs = {"choices": [{"message": m} for m in outputs["messages"]]}
     return {
@@ -43,7 +43,7 @@ def _run(about: Mapping[str, Any], trace: str) -> dict[str, Any]:
         "run_type": kind,
         "name": about.get("name"),
         "start_time": about.get("startTime") or about.get("timestamp"),
-        "inputs": _said(about.get("input")),
+        "inputs": _fields_of(about.get("input")),
         "outputs": outputs,
         "error": error,
         "prompt_tokens": used.get("input"),
@@ -53,7 +53,7 @@ def _run(about: Mapping[str, Any], trace: str) -> dict[str, Any]:
     }
 
 
-def _said(value: Any) -> dict[str, Any]:
+def _fields_of(value: Any) -> dict[str, Any]:
     """Say an input or output as a run has it: messages where they are some."""
     value = parsed(value)
     if isinstance(value, list) and all("role" in object_of(m) for m in value):

@@ -99,7 +99,7 @@ def read_message(raw: Any) -> ChatMessage:
         if not texts_only or isinstance(content, Mapping):
             rest["content"] = content
     calls = [tool_call(c) for c in list_of(raw.get("tool_calls"))]
-    blocks = [(part, _called(part)) for part in list_of(content)]
+    blocks = [(part, _call_of(part)) for part in list_of(content)]
     if any(call for _, call in blocks):
         calls += [tool_call(call) for _, call in blocks if call]
         content = [part for part, call in blocks if not call]
@@ -128,7 +128,7 @@ def read_messages(raw: Any) -> list[ChatMessage]:
     tool that is none of these: what the agent did would be lost."""
     content = object_of(raw).get("content")
     blocks = [(part, _result(part)) for part in list_of(content)]
-    if unknown := [k for p, r in blocks if (k := _tool_kind(p)) and not r and not _called(p)]:
+    if unknown := [k for p, r in blocks if (k := _tool_kind(p)) and not r and not _call_of(p)]:
         raise Unreadable(f"a part of the type {unknown[0]} is not read")
     results = [r for _, r in blocks if r]
     if not results:
@@ -145,7 +145,7 @@ def _tool_kind(part: Any) -> str:
     return kind if re.search("tool|function", kind, re.IGNORECASE) else ""
 
 
-def _called(part: Any) -> dict[str, Any] | None:
+def _call_of(part: Any) -> dict[str, Any] | None:
     """The call that a content block is; None for another."""
     kind = _tool_kind(part).replace("-", "_")
     if kind in ("toolUse", "functionCall"):
@@ -166,10 +166,10 @@ def _result(part: Any) -> ChatMessage | None:
     said = next((part[k] for k in ("content", "result", "output", "response") if k in part), "")
     id = str(next((part[k] for k in _IDS if part.get(k)), ""))
     failed = part.get("is_error") or part.get("isError") or part.get("status") == "error"
-    return ChatMessage("tool", _told(said), answers=id, status=1 if failed else None)
+    return ChatMessage("tool", _answer_of(said), answers=id, status=1 if failed else None)
 
 
-def _told(said: Any) -> str:
+def _answer_of(said: Any) -> str:
     """What a tool answered, in words: its texts, and JSON as it is."""
     if isinstance(said, str):
         return said

@@ -295,11 +295,11 @@ def _grade(events: Iterable[JsonMap]) -> Grade | None:
 
 def _spans(value: Any) -> Iterator[tuple[str, JsonDict]]:
     """(trace id, span) of an OTLP document, of log records too; attributes are plain values."""
-    value = (
-        _in_camels(value)
-        if object_of(value).keys() & {"resource_spans", "resource_logs"}
-        else value
-    )
+    snakes = object_of(value).keys() & {"resource_spans", "resource_logs"}
+    yield from _list_spans(_in_camels(value) if snakes else value)
+
+
+def _list_spans(value: Any) -> Iterator[tuple[str, dict[str, Any]]]:
     for resource in list_of(object_of(value).get("resourceSpans")):
         for scope in list_of(object_of(resource).get("scopeSpans")):
             for raw in list_of(object_of(scope).get("spans")):
