@@ -30,9 +30,9 @@ from pydantic import ValidationError
 
 from recreate.api.config import read_toml, toml_value
 from recreate.api.errors import BadInput
-from recreate.api.types import SCHEMA, Lesson, digest
+from recreate.api.types import ORIGINS, SCHEMA, Lesson, Trust, digest
 
-_FACTS = ("born_of", "scope", "supports", "contradicts")
+_FACTS = ("born_of", "scope", "supports", "contradicts", "trust")
 _FENCE = "+++"
 _REST = "<!-- evidence"
 """Opens a comment, which no reader of Markdown shows, with what only code reads: it is long."""
@@ -111,7 +111,7 @@ def read_lesson(name: str, text: str) -> Lesson:
         cut = len(lines)  # the last paragraph is prose that happens to end so
     facts = {key: value.strip() for key, _, value in (line.partition(":") for line in lines[cut:])}
     ids = {k: tuple(filter(None, (i.strip() for i in facts.get(k, "").split(",")))) for k in _FACTS}
-    scope = facts.get("scope", "instance")
+    scope, trust = facts.get("scope", "instance"), facts.get("trust", "own")
     return Lesson(
         id=name,
         title=title,
@@ -120,7 +120,16 @@ def read_lesson(name: str, text: str) -> Lesson:
         born_of=ids["born_of"],
         supports=ids["supports"],
         contradicts=ids["contradicts"],
+        trust=next((known for known in ORIGINS if known == trust), "own"),
     )
+
+
+def with_trust(text: str, trust: Trust) -> str:
+    """Return the file of a lesson that an agent carries with whose word it is at its end, in place
+    of what it said of that."""
+    plain = re.sub(r"^trust: .*(?:\n|$)", "", text, flags=re.MULTILINE).rstrip("\n")
+    listed = plain.rpartition("\n")[2].partition(":")[0] in _FACTS
+    return f"{plain}{'' if listed else chr(10)}\ntrust: {trust}\n"
 
 
 def lesson_file(title: str, body: str, born_of: Sequence[str] = ()) -> tuple[str, str]:

@@ -193,7 +193,10 @@ class Scaffold(Record):
     @property
     def lesson_list(self) -> list[dict[str, str]]:
         """The lessons as templates see them."""
-        return [{"id": x.id, "title": x.title, "body": x.body} for x in self.lessons]
+        return [
+            {"id": x.id, "title": x.title, "body": f"({x.origin}) {x.body}" if x.origin else x.body}
+            for x in self.lessons
+        ]
 
     @cached_property
     def own(self) -> JsonDict:

@@ -14,7 +14,7 @@ from recreate.agents import scaffold as scaffolds
 from recreate.agents.callers import uncalled
 from recreate.agents.config import read_agent
 from recreate.agents.guards.gaming import advice
-from recreate.agents.lesson import read_lesson
+from recreate.agents.lesson import read_lesson, with_trust
 from recreate.agents.lint import problems
 from recreate.agents.replay import replay
 from recreate.agents.retrieval import LessonRetrieval
@@ -24,7 +24,18 @@ from recreate.agents.workplace import furnish, prepare_sandbox
 from recreate.api.errors import BadInput, Missing, OutOfBudget
 from recreate.api.ports import Hit, Sandbox, ToolCalling
 from recreate.api.shapes import JsonMap
-from recreate.api.types import Call, Edit, Experience, Message, Reply, Revision, Task, digest
+from recreate.api.types import (
+    UNTRUSTED,
+    Call,
+    Edit,
+    Experience,
+    Message,
+    Reply,
+    Revision,
+    Task,
+    digest,
+    least_trust,
+)
 from recreate.lessons.gaming import may_hold
 from recreate.lessons.store import LessonStore
 from recreate.optimizers.context import OptimizerContext
@@ -98,7 +109,7 @@ class Proposals:
             ),
             get=self.get,
             validate=lambda scaffold, edits: self.validate(
-                scaffold, [as_proposed(e) for e in edits]
+                scaffold, [self.own_words(e) for e in edits]
             ),
             smoke_test=lambda child: problems(child, self.session.backend),
             open=self.reopen,
@@ -340,6 +351,15 @@ class Proposals:
                 "note", {"text": f"the optimizer cannot search memory: {e.message} ({e.fix})"}
             )
             return []
+
+    def own_words(self, edit: Edit) -> Edit:
+        """Return an edit as it is proposed (`as_proposed`); a new lesson that cites what others
+        said has that in its file, whatever it says of itself, and the agent is told."""
+        edit = as_proposed(edit)
+        trust = least_trust(e for c in edit.evidence if (e := self.get(c.experience)) is not None)
+        if trust not in UNTRUSTED or edit.old or not edit.path.startswith("memory/"):
+            return edit
+        return edit.model_copy(update={"new": with_trust(edit.new, trust)})
 
 
 CLOSED = ("limits", "model", "samples", "protect")

@@ -23,7 +23,7 @@ from recreate.builder.batches import draw_batch, recall_batch
 from recreate.builder.gates import Judge
 from recreate.builder.learning import Learning
 from recreate.builder.measure import bring
-from recreate.builder.proposals import Proposals, as_proposed
+from recreate.builder.proposals import Proposals
 from recreate.builder.review import ReviewDesk, human_edits
 from recreate.builder.selection import cannot_decide, strata, tasks_of, too_few
 from recreate.lessons.context import offered_ids
@@ -263,7 +263,7 @@ def propose(build: Build, state: BuildState) -> BuildState:
     batch = build.proposals(key, current, experiences, build.learning.offers(round))
     proposed = _ask_optimizer(session.optimizer(batch.context()), current, experiences)
     promoted = build.learning.promotions(current, build.revisions)
-    candidates = [[*map(as_proposed, edits), *promoted] for edits in proposed]
+    candidates = [[*map(batch.own_words, edits), *promoted] for edits in proposed]
     candidates.append(build.learning.removals(current, build.revisions))
     dumped = [[e.model_dump(mode="json") for e in edits] for edits in candidates if edits]
     first, *others = dumped or [[]]

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from recreate.agents.guards.untrusted import mark_text, mark_untrusted
-from recreate.agents.lesson import headed, read_lesson
+from recreate.agents.lesson import headed, read_lesson, with_trust
 from recreate.agents.retrieval import frozen, support
+from recreate.agents.scaffold import Scaffold
 from recreate.api.errors import BadInput
 from recreate.api.types import Gain, Lesson, Trust, least_trust
 from recreate.lessons.context import new_lesson
@@ -155,3 +156,23 @@ def test_optimizers_and_agents_read_it_marked_and_a_person_as_it_was(tmp_path: P
     assert plain.prompt == "Quote the xylophone"
     assert "trust" not in memory.recall("Task a", 1, {"grain": "experience"})[0].facts
     memory.close()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# Look first\n\nThen act.\n\nborn_of: a, b\n",
+        "# Look first\n\nThen act.\n\nborn_of: a\ntrust: own\n",
+        "# Look first\n\nThen act.\n",
+        "# Look first\n\nThen act.\n\ntrust: own",
+    ],
+)
+def test_a_lesson_that_an_agent_carries_says_whose_it_is(text: str) -> None:
+    made = with_trust(text, "imported")
+    found = read_lesson("x", made)
+    assert (found.title, found.body, found.trust) == ("Look first", "Then act.", "imported")
+    assert made.count("trust:") == 1
+    assert found.born_of == read_lesson("x", text).born_of
+    agent = Scaffold(name="a", files={"memory/x.md": made, "memory/y.md": "# Y\n\nAct.\n"})
+    bodies = [x["body"] for x in agent.lesson_list]
+    assert bodies == ["(untrusted: imported) Then act.", "Act."]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import recreate
+from recreate.agents.request import Recorded
 from recreate.api.types import Edit, Split, Task
 from recreate.cli import run as cli
 from recreate.runs.reader import Run
@@ -66,6 +67,12 @@ def test_a_build_learns_from_imported_experience_alone(
     cited = revision.edits[0].evidence[0].experience
     assert run.experience(cited).task.startswith("toy:imported:flower-")
     assert LESSON in revision.edits[0].new
+    assert revision.edits[0].new.endswith("trust: imported\n")
+    taught = [
+        e for r in run.records("experience") if (e := run.experience(r["attempt"])).grade.passed
+    ]
+    told = str(Recorded(taught[0].trace.steps).messages)
+    assert f"(untrusted: imported) {LESSON}" in told, "its agents read whose word it is"
     page = (run.folder / "report.html").read_text()
     assert cited in page
     assert "the colour of flower" in page
