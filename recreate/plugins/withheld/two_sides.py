@@ -164,6 +164,8 @@ class Side:
     def _pack_own(self, value: Any) -> Any:
         if value is NotImplemented or value is Ellipsis:
             return ["c", repr(value)]
+        if isinstance(value, type) and (theirs := vars(value).get("_of_far")):
+            return ["yours", theirs]
         known = getattr(builtins, value.__name__, None) if isinstance(value, type) else None
         if known is not None and known is value:
             return ["B", known.__name__]
